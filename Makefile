@@ -1,0 +1,36 @@
+# The verbs of the project; `make help` lists them.
+
+.PHONY: help run test torture fmt lint fuzz bench golden clean
+
+SECONDS ?= 60
+
+help: ## List these verbs
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+run: ## Build, then read a real btrfs image and verify every file of it
+	@scripts/demo
+
+test: ## All checks of the CI share
+	@scripts/test
+
+torture: ## The same with every count in full; keeps the output in docs/torture.txt
+	@scripts/torture
+
+fmt: ## Format the sources
+	cargo fmt --all
+
+lint: ## Clippy and the style test
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo xtask tidy
+
+fuzz: ## Fuzz the readers for SECONDS (60)
+	cargo xtask fuzz --seconds $(SECONDS)
+
+bench: ## Measure reading, beside the kernel where it can be asked
+	cargo run --release -p userbtrfs-bench --
+
+golden: ## Make the golden images anew with Linux's own tools (root)
+	cargo xtask golden
+
+clean: ## Remove what was built
+	cargo clean

@@ -1,0 +1,35 @@
+//! Trees: the node cache, search with lock coupling, and cursors.
+//!
+//! Invariants:
+//!
+//! 1. A node enters the cache verified. It is checked again against what each parent that leads
+//!    to it expects.
+//! 2. Node bytes never change; the tree lock of a node guards the pointer to them. Who reads a
+//!    node holds the bytes, not the lock, for as long as it needs.
+//! 3. A search takes a parent's lock before its child's and gives it back once the child's is
+//!    held. The anchor of a tree, which says where its root is, is the parent of the root.
+//! 4. No I/O is done under a tree lock: a search that misses the cache lets go of everything,
+//!    reads, and starts anew, holding on to what it read.
+//! 5. The cache is bounded in bytes. What is in use is never dropped.
+//! 6. Reads ahead are private to the cursor that asked for them until they are complete.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod cursor;
+mod read_ahead;
+mod search;
+mod store;
+mod tree;
+
+pub use cursor::{Cursor, ReadAhead};
+pub use search::Position;
+pub use store::{CacheStats, NodeStore};
+pub use tree::{Root, Tree};
+pub use userbtrfs_volume::ReadError;
+
+/// A node in the cache: its lock, and the pointer to its bytes that the lock guards.
+pub type Node = userbtrfs_sync::TreeLock<NodeRef>;
+
+/// A verified tree block that lives as long as anyone reads it.
+pub type NodeRef = userbtrfs_sync::Arc<userbtrfs_volume::TreeBlock>;

@@ -1,0 +1,187 @@
+//! Compressing one LZO1X block, greedily and in one pass.
+//!
+//! 1. A table remembers, by the hash of four bytes, where those were last seen; a place whose four
+//!    bytes are the same is extended to a match. The longer none is found, the longer the steps.
+//! 2. Matches reach back [`FAR`] bytes at most, so that two kinds of copies are enough.
+//! 3. Copies of unknown length move whole chunks: the last [`CHUNK`] bytes of a block are left to
+//!    literals, and [`worst_length`] leaves room behind the output.
+
+use super::{END, FAR, NEAR};
+
+/// Bytes that a literal copy moves at once.
+const CHUNK: usize = 16;
+
+/// Base-two logarithm of the number of places remembered.
+const TABLE_LOG: u32 = 12;
+
+/// The shortest match worth an instruction.
+const MIN_MATCH: usize = 4;
+
+/// The most bytes a block may have; the table's places are 16 bits wide.
+const MAX_BLOCK: usize = 1 << 16;
+
+/// Length of the output that [`compress_block`] needs for `length` bytes, at worst.
+pub const fn worst_length(length: usize) -> usize {
+    length + length / 16 + 64 + 3
+}
+
+/// Compresses `src` to the head of `dst` and returns the length of the result.
+///
+/// # Panics
+///
+/// If `src` is longer than 64 KiB, or `dst` shorter than [`worst_length`].
+pub fn compress_block(src: &[u8], dst: &mut [u8]) -> usize {
+    assert!(src.len() <= MAX_BLOCK, "block of {} bytes", src.len());
+    assert!(dst.len() >= worst_length(src.len()), "room of {} bytes", dst.len());
+    let mut table = Table([0; 1 << TABLE_LOG]);
+    let mut output = Output { dst, length: 0 };
+    let mut done = 0;
+    while let Some(found) = table.next_match(src, done) {
+        output.literals_within(src, done, found.at - done);
+        output.copy(found.length, found.distance);
+        done = found.at + found.length;
+    }
+    output.last_literals(&src[done..]);
+    output.bytes(END);
+    output.length
+}
+
+/// `length` bytes at `at` that also stand `distance` before it.
+struct Match {
+    at: usize,
+    length: usize,
+    distance: usize,
+}
+
+/// Where four bytes of some hash were last seen; zero, a true place, where never.
+struct Table([u16; 1 << TABLE_LOG]);
+
+impl Table {
+    /// The first match at or after `start`.
+    #[inline]
+    fn next_match(&mut self, src: &[u8], start: usize) -> Option<Match> {
+        let mut at = start.max(1);
+        while at + CHUNK <= src.len() {
+            let word = word_at(src, at);
+            let seen = self.replace(word, at);
+            if word_at(src, seen) == word && at - seen <= FAR {
+                let length = MIN_MATCH + common(src, seen + MIN_MATCH, at + MIN_MATCH);
+                return Some(Match { at, length, distance: at - seen });
+            }
+            at += 1 + (at - start) / 32;
+        }
+        None
+    }
+
+    /// Remembers `at` for `word` and returns what was remembered.
+    #[inline]
+    fn replace(&mut self, word: u32, at: usize) -> usize {
+        let hash = word.wrapping_mul(0x9e37_79b1) >> (u32::BITS - TABLE_LOG);
+        let [low, high, ..] = at.to_le_bytes();
+        let slot = &mut self.0[usize::try_from(hash).expect("12 bits")];
+        usize::from(std::mem::replace(slot, u16::from_le_bytes([low, high])))
+    }
+}
+
+#[inline]
+fn word_at(src: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*src[at..].first_chunk().expect("a match ends before the last chunk"))
+}
+
+/// How many bytes from `a` on equal those from `b` on; `b` is the later.
+#[inline]
+fn common(src: &[u8], a: usize, b: usize) -> usize {
+    let mut length = 0;
+    while let (Some(&x), Some(&y)) =
+        (src[a + length..].first_chunk(), src[b + length..].first_chunk())
+    {
+        let differing = u64::from_le_bytes(x) ^ u64::from_le_bytes(y);
+        if differing != 0 {
+            return length + usize::try_from(differing.trailing_zeros() / 8).expect("at most 8");
+        }
+        length += 8;
+    }
+    let rest = src[a + length..].iter().zip(&src[b + length..]);
+    length + rest.take_while(|(x, y)| x == y).count()
+}
+
+struct Output<'a> {
+    dst: &'a mut [u8],
+    length: usize,
+}
+
+impl Output<'_> {
+    #[inline]
+    fn bytes<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.dst[self.length..][..N].copy_from_slice(&bytes);
+        self.length += N;
+    }
+
+    /// Copies `length` bytes from `at`, where a whole chunk follows them in `src`.
+    #[inline]
+    fn literals_within(&mut self, src: &[u8], at: usize, length: usize) {
+        self.literal_header(length);
+        let mut done = 0;
+        loop {
+            let chunk = &src[at + done..][..CHUNK];
+            self.dst[self.length + done..][..CHUNK].copy_from_slice(chunk);
+            done += CHUNK;
+            if done >= length {
+                break;
+            }
+        }
+        self.length += length;
+    }
+
+    fn last_literals(&mut self, literals: &[u8]) {
+        self.literal_header(literals.len());
+        self.dst[self.length..][..literals.len()].copy_from_slice(literals);
+        self.length += literals.len();
+    }
+
+    /// Announces `length` literals. Up to three are told by the copy before them; at the start of
+    /// the block there is none, and the first byte has a code of its own.
+    #[inline]
+    fn literal_header(&mut self, length: usize) {
+        match length {
+            1..=238 if self.length == 0 => self.bytes([low_byte(17 + length)]),
+            0..=3 if self.length > 0 => self.dst[self.length - 2] |= low_byte(length),
+            4..=18 => self.bytes([low_byte(length - 3)]),
+            0 => (),
+            _ => self.long(0, length - 18),
+        }
+    }
+
+    /// A copy of `length` bytes from `distance` back. Its last but one byte has two bits to spare,
+    /// for the literals that follow.
+    #[inline]
+    fn copy(&mut self, length: usize, distance: usize) {
+        let back = distance - 1;
+        if distance <= NEAR && length <= 8 {
+            let code = (length - 1) << 5 | (back & 7) << 2;
+            return self.bytes([low_byte(code), low_byte(back >> 3)]);
+        }
+        match length {
+            ..=33 => self.bytes([low_byte(32 | (length - 2))]),
+            _ => self.long(32, length - 33),
+        }
+        self.bytes([low_byte(back << 2), low_byte(back >> 6)]);
+    }
+
+    /// An instruction whose length field is zero, and the rest of the length after it: a zero byte
+    /// for each 255, then what is left, which is not zero.
+    #[cold]
+    fn long(&mut self, code: u8, mut rest: usize) {
+        self.bytes([code]);
+        while rest > 255 {
+            self.bytes([0]);
+            rest -= 255;
+        }
+        self.bytes([low_byte(rest)]);
+    }
+}
+
+#[inline]
+fn low_byte(value: usize) -> u8 {
+    value.to_le_bytes()[0]
+}

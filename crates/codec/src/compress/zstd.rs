@@ -1,0 +1,51 @@
+//! zstd extents, by the reference library.
+//!
+//! 1. Each thread keeps one context a direction.
+//! 2. A frame's window is at most 2^17 bytes: Linux sets aside no more to read one.
+
+use std::cell::RefCell;
+
+use zstd_safe::{CCtx, CParameter, DCtx, ErrorCode};
+
+use super::{CompressError, DecompressError, level_within};
+
+/// Base-two logarithm of the longest window Linux reads.
+const WINDOW_LOG: u32 = 17;
+
+/// zstd's stable number for "the destination is too small"; a call returns it negated.
+const DESTINATION_TOO_SMALL: usize = 70;
+
+thread_local! {
+    static DECOMPRESSOR: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
+    static COMPRESSOR: RefCell<CCtx<'static>> = RefCell::new(CCtx::create());
+}
+
+pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
+    let limit = dst.len();
+    let to_error = |code: ErrorCode| match code.wrapping_neg() {
+        DESTINATION_TOO_SMALL => DecompressError::TooLong { limit },
+        _ => DecompressError::Zstd(zstd_safe::get_error_name(code)),
+    };
+    // zstd takes what follows a frame for another frame; the padding must not reach it.
+    let length = zstd_safe::find_frame_compressed_size(src).map_err(to_error)?;
+    DECOMPRESSOR
+        .with_borrow_mut(|context| context.decompress(dst, &src[..length]))
+        .map_err(to_error)
+}
+
+pub(super) fn compress(
+    level: Option<i32>,
+    src: &[u8],
+    dst: &mut Vec<u8>,
+) -> Result<(), CompressError> {
+    let level = level_within(level, -15, 15);
+    dst.reserve(zstd_safe::compress_bound(src.len()));
+    COMPRESSOR
+        .with_borrow_mut(|context| {
+            context.set_parameter(CParameter::CompressionLevel(level))?;
+            context.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
+            context.compress2(dst, src)
+        })
+        .map_err(|code| CompressError::Zstd(zstd_safe::get_error_name(code)))?;
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! The judges of userbtrfs: what an image shows, and Linux asked for its opinion.
+//!
+//! 1. A [`manifest::Manifest`] says all that a tree of files shows: two trees are the same exactly
+//!    when their manifests are.
+//! 2. [`walk_linux`] makes one from a directory that Linux has mounted.
+//! 3. [`linux`] holds the guards under which Linux is asked; whatever is attached or mounted
+//!    through them is gone when they are dropped, also in a panic.
+//!
+//! It does not read images itself.
+
+pub mod linux;
+pub mod manifest;
+pub mod walk_linux;

@@ -1,0 +1,47 @@
+//! A file as a block device.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{Linux, run, undone};
+
+/// What may be done with a loop device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Linux cannot change the file, not even to replay a log.
+    ReadOnly,
+    /// Linux may change the file.
+    ReadWrite,
+}
+
+/// A file attached as a loop device; detached when dropped.
+#[derive(Debug)]
+pub struct LoopDevice {
+    path: PathBuf,
+}
+
+impl LoopDevice {
+    /// Attaches `image` to a loop device that is free.
+    pub fn attach(_: &Linux, image: &Path, access: Access) -> anyhow::Result<Self> {
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show"]);
+        if access == Access::ReadOnly {
+            losetup.arg("--read-only");
+        }
+        let name = String::from_utf8(run(losetup.arg(image))?.stdout)?;
+        Ok(Self { path: PathBuf::from(name.trim_end()) })
+    }
+
+    /// The block device, `/dev/loopN`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        undone(run(Command::new("losetup").arg("--detach").arg(&self.path)).map(drop));
+    }
+}

@@ -1,0 +1,69 @@
+//! A mounted filesystem.
+
+use std::{ffi::CString, path::Path};
+
+use anyhow::Context;
+use rustix::mount::{self, MountFlags, UnmountFlags};
+use tempfile::TempDir;
+
+use super::{LoopDevice, undone};
+
+/// A btrfs that Linux has mounted on a directory made for it; unmounted when dropped.
+#[derive(Debug)]
+pub struct Mount {
+    directory: TempDir,
+    _devices: Vec<LoopDevice>,
+}
+
+impl Mount {
+    /// Mounts the filesystem of these devices (at least one) with options as for mount(8).
+    pub fn new(devices: Vec<LoopDevice>, options: &str) -> anyhow::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("userbtrfs-mount-").tempdir()?;
+        let (flags, own) = split(options);
+        let others = devices.iter().skip(1).map(|other| format!("device={}", other.path().display()));
+        let own = CString::new(own.into_iter().chain(others).collect::<Vec<_>>().join(","))?;
+        let first = devices.first().context("no device to mount")?.path();
+        mount::mount(first, directory.path(), "btrfs", flags, own.as_c_str())
+            .with_context(|| format!("mounting with {options:?}"))?;
+        Ok(Self { directory, _devices: devices })
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = mount::unmount(self.directory.path(), UnmountFlags::empty());
+        undone(unmounted.context("unmounting"));
+    }
+}
+
+/// The options that are flags of mount(2), and those left for btrfs.
+fn split(options: &str) -> (MountFlags, Vec<String>) {
+    let mut flags = MountFlags::empty();
+    let mut own = Vec::new();
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match option {
+            "ro" => flags |= MountFlags::RDONLY,
+            "noatime" => flags |= MountFlags::NOATIME,
+            "rw" => {}
+            _ => own.push(option.to_owned()),
+        }
+    }
+    (flags, own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_told_from_options_of_btrfs() {
+        let (flags, own) = split("ro,noatime,subvolid=5,rescue=nologreplay");
+        assert_eq!(flags, MountFlags::RDONLY | MountFlags::NOATIME);
+        assert_eq!(own, ["subvolid=5", "rescue=nologreplay"]);
+    }
+}

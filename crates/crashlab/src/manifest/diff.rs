@@ -1,0 +1,89 @@
+//! How two manifests differ.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::{Bytes, Entry, Manifest};
+
+/// One attribute of one path that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The path both manifests, or one alone, have.
+    pub path: Bytes,
+    /// The field of [`Entry`]; `path` if one manifest lacks the path.
+    pub attribute: String,
+    /// What the first manifest says; nothing if it leaves it out.
+    pub left: String,
+    /// What the second manifest says; nothing if it leaves it out.
+    pub right: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, attribute, left, right } = self;
+        write!(f, "{path}: {attribute}: {left} != {right}")
+    }
+}
+
+/// All differences in order of paths, but for the attributes named in `ignored` (fields of
+/// [`Entry`], say `atime`).
+pub fn diff(left: &Manifest, right: &Manifest, ignored: &[&str]) -> Vec<Difference> {
+    let (mut left, mut right) = (left.entries(), right.entries());
+    let mut differences = Vec::new();
+    loop {
+        let (a, b) = next_pair(&mut left, &mut right);
+        match (a, b) {
+            (Some(a), Some(b)) => differences.extend(entry_diff(a, b, ignored)),
+            (None, None) => return differences,
+            (a, b) => differences.extend(lone_path(a, b)),
+        }
+    }
+}
+
+/// Takes the entries of the lowest path that is left: from both lists if both have it.
+fn next_pair<'a>(
+    left: &mut &'a [Entry],
+    right: &mut &'a [Entry],
+) -> (Option<&'a Entry>, Option<&'a Entry>) {
+    let lowest = [left.first(), right.first()].into_iter().flatten().map(|e| &e.path).min();
+    let take = |list: &mut &'a [Entry]| {
+        let (first, rest) = list.split_first()?;
+        (Some(&first.path) == lowest).then(|| *list = rest)?;
+        Some(first)
+    };
+    (take(left), take(right))
+}
+
+fn lone_path(left: Option<&Entry>, right: Option<&Entry>) -> Option<Difference> {
+    let path = left.or(right)?.path.clone();
+    let word = |side: Option<&Entry>| if side.is_some() { "present" } else { "absent" };
+    let (left, right) = (word(left).into(), word(right).into());
+    Some(Difference { path, attribute: "path".into(), left, right })
+}
+
+fn entry_diff(left: &Entry, right: &Entry, ignored: &[&str]) -> Vec<Difference> {
+    let (a, b) = (attributes(left), attributes(right));
+    let mut names: Vec<&String> = a.keys().chain(b.keys()).collect();
+    names.sort();
+    names.dedup();
+    let differs = |name: &&String| !ignored.contains(&name.as_str()) && a.get(*name) != b.get(*name);
+    let difference = |name: &String| Difference {
+        path: left.path.clone(),
+        attribute: name.clone(),
+        left: text(a.get(name)),
+        right: text(b.get(name)),
+    };
+    names.into_iter().filter(differs).map(difference).collect()
+}
+
+fn attributes(entry: &Entry) -> Map<String, Value> {
+    match serde_json::to_value(entry) {
+        Ok(Value::Object(map)) => map,
+        other => unreachable!("an entry is an object, not {other:?}"),
+    }
+}
+
+fn text(value: Option<&Value>) -> String {
+    value.map(ToString::to_string).unwrap_or_default()
+}

@@ -1,0 +1,49 @@
+//! A batch on its way through an engine.
+//!
+//! 1. A batch has one completion per request, in the order of the batch; each is set once.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::request::Completion;
+use crate::transfer::Transfer;
+
+/// A request an engine gets: to be done, or decided before it reached the engine.
+pub(crate) enum Admitted {
+    Completed(Completion),
+    Pending(Transfer),
+}
+
+/// A batch that its ticket and its requests in flight hold together.
+pub(crate) type SharedBatch = Rc<RefCell<Batch>>;
+
+/// The completions of a batch in flight, as they come in.
+#[derive(Default)]
+pub(crate) struct Batch {
+    completions: Vec<Option<Completion>>,
+    pending: usize,
+}
+
+impl Batch {
+    pub(crate) fn new(len: usize) -> Batch {
+        Batch { completions: (0..len).map(|_| None).collect(), pending: len }
+    }
+
+    /// Requests not completed yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// Records how the request at `index` of the batch ended.
+    pub(crate) fn complete(&mut self, index: usize, completion: Completion) {
+        let earlier = self.completions[index].replace(completion);
+        assert!(earlier.is_none(), "request {index} of a batch completed twice");
+        self.pending -= 1;
+    }
+
+    /// All completions, once none is pending.
+    pub(crate) fn into_completions(self) -> Vec<Completion> {
+        assert_eq!(self.pending, 0, "a batch was taken before it was complete");
+        self.completions.into_iter().flatten().collect()
+    }
+}

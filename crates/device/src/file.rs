@@ -1,0 +1,133 @@
+//! A regular file or a block device as a [`Device`].
+//!
+//! 1. Requests go to the ring of the submitting thread; to plain calls where io_uring is off, not
+//!    allowed, or the thread could not make its ring.
+//! 2. A write that does not fit the alignment of a direct file is done in `submit`: read, change,
+//!    write, one at a time per device. No aligned write can share a sector with it, so no other
+//!    order is needed.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+use userbtrfs_sync::Arc;
+
+use crate::batch::Admitted;
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::error::DeviceError;
+use crate::open::{FileOptions, IoUring, OpenFile, Span};
+use crate::positioned;
+use crate::request::{Completion, Request};
+use crate::ring;
+use crate::ticket::Ticket;
+use crate::transfer::Transfer;
+
+const QUEUE_DEPTH_MAX: u32 = 4096;
+
+/// A file or block device. A process that forks opens its devices afterwards: the rings of the
+/// parent's threads are no use to the child.
+pub struct FileDevice {
+    file: Arc<OpenFile>,
+    /// Depth of the rings it makes; none where its engine is plain calls.
+    ring_depth: Option<u32>,
+}
+
+impl FileDevice {
+    /// Opens the regular file or block device at `path`; a path to anything else is refused by
+    /// name.
+    pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileDevice, DeviceError> {
+        let file = OpenFile::open(path.as_ref(), options)?;
+        let depth = options.queue_depth.clamp(1, QUEUE_DEPTH_MAX);
+        let ring_depth = match options.io_uring {
+            IoUring::Off => None,
+            IoUring::Auto => ring::probe().is_ok().then_some(depth),
+            IoUring::On => {
+                let refused = |errno: Errno| DeviceError::RingRefused {
+                    device: file.name.clone(),
+                    source: errno.into(),
+                };
+                ring::probe().map_err(refused)?;
+                Some(depth)
+            }
+        };
+        Ok(FileDevice { file: Arc::new(file), ring_depth })
+    }
+
+    /// Whether I/O goes past the kernel's page cache.
+    pub fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    /// Whether I/O is submitted by io_uring.
+    pub fn uses_io_uring(&self) -> bool {
+        self.ring_depth.is_some()
+    }
+
+    fn admit(&self, request: Request) -> Admitted {
+        match self.decide(&request) {
+            Some(result) => Admitted::Completed(request.complete(result)),
+            None => Admitted::Pending(Transfer::new(&self.file, request)),
+        }
+    }
+
+    /// The result of a request that no engine needs to see.
+    fn decide(&self, request: &Request) -> Option<Result<(), DeviceError>> {
+        let access = request.access();
+        if let Err(error) = access.check(self.name(), self.len(), self.is_read_only()) {
+            return Some(Err(error));
+        }
+        match request {
+            Request::Read { .. } | Request::Write { .. } if access.len == 0 => Some(Ok(())),
+            Request::Read { .. } | Request::Flush => None,
+            Request::Write { offset, buffer, fua } => {
+                let span = self.file.span(*offset, buffer.len());
+                (!span.is_exact()).then(|| self.write_unaligned(span, buffer, *fua))
+            }
+            Request::Discard { offset, len } => {
+                self.file.whole_sectors(*offset, *len).is_empty().then_some(Ok(()))
+            }
+        }
+    }
+
+    fn write_unaligned(&self, span: Span, bytes: &[u8], fua: bool) -> Result<(), DeviceError> {
+        let _alone = self.file.unaligned_write.lock();
+        let offset = span.start;
+        let read = Request::Read { offset, buffer: Buffer::zeroed(span.len) };
+        let mut buffer = self.run_now(read).into_buffer()?;
+        buffer[span.within()].copy_from_slice(bytes);
+        self.run_now(Request::Write { offset, buffer: Arc::new(buffer), fua }).result
+    }
+
+    fn run_now(&self, request: Request) -> Completion {
+        positioned::run(Transfer::new(&self.file, request))
+    }
+}
+
+impl Device for FileDevice {
+    fn len(&self) -> u64 {
+        self.file.len
+    }
+
+    fn name(&self) -> &str {
+        &self.file.name
+    }
+
+    fn is_read_only(&self) -> bool {
+        !self.file.writable
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let batch = batch.into_iter().map(|request| self.admit(request)).collect();
+        let rejected = match self.ring_depth {
+            None => batch,
+            Some(depth) => match ring::submit(depth, batch) {
+                Ok(batch) => return Ticket::in_flight(batch),
+                Err(batch) => batch,
+            },
+        };
+        Ticket::deferred(positioned::submit(rejected))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! Devices: batches of reads, writes, flushes and discards on a file, a block device or memory.
+//!
+//! A caller hands a batch of [`Request`]s to [`Device::submit`] and gets a [`Ticket`]; the same
+//! thread exchanges the ticket for the [`Completion`]s with [`Device::wait`]. Completions run in
+//! the waiting thread: there is no thread of ours behind a device.
+//!
+//! What is not here: caching, read-ahead, retries, mirrors, checksums, locking of images.
+//!
+//! Invariants:
+//! 1. The bytes of a request belong to the request from `submit` to its completion. A read's
+//!    buffer comes back in its completion, also when the read failed (its bytes are then
+//!    unspecified). A write shares its buffer immutably; nobody can change it meanwhile.
+//! 2. The requests of all batches in flight are unordered, also within one batch. Requests in
+//!    flight together that overlap, one of them a write or a discard, leave unspecified bytes.
+//! 3. A flush covers exactly the writes whose completion came before the flush was submitted. A
+//!    write with `fua` is durable, alone, when it completes.
+//! 4. A dropped ticket loses the results, not the work: its writes happen, at the latest before
+//!    the thread that submitted them can be joined.
+//! 5. A request is done whole or fails: short transfers are continued. A request that leaves the
+//!    device fails before any byte moves.
+//! 6. Any offset and any length work on every device; a multiple of 4096 never costs a copy.
+//! 7. The engine (io_uring or plain calls) and the mode (direct or buffered) change speed only.
+
+mod batch;
+mod buffer;
+mod device;
+mod error;
+mod file;
+mod memory;
+mod open;
+mod positioned;
+mod request;
+mod ring;
+mod ticket;
+mod transfer;
+
+pub use buffer::Buffer;
+pub use device::Device;
+pub use error::{Access, DeviceError, Operation};
+pub use file::FileDevice;
+pub use memory::MemoryDevice;
+pub use open::{Direct, FileOptions, IoUring};
+pub use request::{Completion, Request};
+pub use ticket::Ticket;

@@ -1,0 +1,77 @@
+//! The engine of plain calls: `pread`, `pwritev2`, `fdatasync`, `fallocate`, for where io_uring is
+//! not allowed.
+//!
+//! 1. Writes, flushes and discards are done at once in `submit`, so a dropped ticket loses none.
+//! 2. Reads are done in `wait`; `submit` only tells the kernel to fetch the bytes, where they go
+//!    through its page cache.
+
+use std::fs::File;
+use std::io::IoSlice;
+use std::num::NonZeroU64;
+
+use rustix::fs::{Advice, fadvise, fallocate, fdatasync};
+use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
+
+use crate::batch::Admitted;
+use crate::request::Completion;
+use crate::transfer::{Call, PUNCH_HOLE, Transfer};
+
+/// Starts a batch.
+pub(crate) fn submit(batch: Vec<Admitted>) -> Vec<Admitted> {
+    batch.into_iter().map(begin).collect()
+}
+
+fn begin(admitted: Admitted) -> Admitted {
+    match admitted {
+        Admitted::Pending(mut transfer) if transfer.is_read() => {
+            announce(&mut transfer);
+            Admitted::Pending(transfer)
+        }
+        other => Admitted::Completed(finish(other)),
+    }
+}
+
+/// Starts the kernel's own reading, where the bytes pass its page cache. Only advice: errors do
+/// not matter.
+fn announce(transfer: &mut Transfer) {
+    if transfer.is_direct() {
+        return;
+    }
+    let (file, call) = transfer.next();
+    if let Call::Read { offset, target } = call
+        && let Some(len) = NonZeroU64::new(target.len() as u64)
+    {
+        fadvise(file, offset, Some(len), Advice::WillNeed).ok();
+    }
+}
+
+/// The completion of a request, doing it first if need be.
+pub(crate) fn finish(admitted: Admitted) -> Completion {
+    match admitted {
+        Admitted::Completed(completion) => completion,
+        Admitted::Pending(transfer) => run(transfer),
+    }
+}
+
+/// Does a transfer to its end.
+pub(crate) fn run(mut transfer: Transfer) -> Completion {
+    loop {
+        let (file, call) = transfer.next();
+        let outcome = perform(file, call);
+        if let Some(result) = transfer.advance(outcome) {
+            return transfer.finish(result);
+        }
+    }
+}
+
+fn perform(file: &File, call: Call<'_>) -> Result<usize, Errno> {
+    match call {
+        Call::Read { offset, target } => pread(file, target, offset),
+        Call::Write { offset, bytes, fua } => {
+            let flags = if fua { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+            pwritev2(file, &[IoSlice::new(bytes)], offset, flags)
+        }
+        Call::Flush => fdatasync(file).map(|()| 0),
+        Call::Discard { offset, len } => fallocate(file, PUNCH_HOLE, offset, len).map(|()| 0),
+    }
+}

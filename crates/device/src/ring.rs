@@ -1,0 +1,259 @@
+//! The engine of io_uring: one ring per submitting thread, shared by all devices.
+//!
+//! 1. A slot owns its transfer, with buffer and file, from before the kernel hears of it until the
+//!    kernel has reported it done. Nothing else reaches the transfer meanwhile.
+//! 2. A slot has at most one entry with the kernel, and the queue has an entry for every slot: the
+//!    queues never overflow. A submitter that finds no free slot waits for one.
+//! 3. Completions run in the owner of the ring, when it submits, waits or polls; nowhere else.
+//! 4. A ring ends with its thread, after all that is in flight has ended.
+//! 5. A ring the kernel stops serving is a bug of ours and panics; if that happens while the
+//!    thread ends, the process aborts before any memory in use is freed.
+#![expect(unsafe_code, reason = "the kernel reads and writes memory named by queue entries")]
+
+use std::cell::{OnceCell, RefCell};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use rustix::io::{Errno, ReadWriteFlags};
+use userbtrfs_sync::{OnceLock, thread};
+
+use crate::batch::{Admitted, Batch, SharedBatch};
+use crate::transfer::{Call, PUNCH_HOLE, Transfer};
+
+thread_local! {
+    /// The ring of this thread, once a batch asked for it; none if it could not be made.
+    static RING: OnceCell<Option<RefCell<Ring>>> = const { OnceCell::new() };
+}
+
+/// Whether this process may use io_uring, with all we need of it. Asked of the kernel once.
+pub(crate) fn probe() -> Result<(), Errno> {
+    static ANSWER: OnceLock<Result<(), Errno>> = OnceLock::new();
+    *ANSWER.get_or_init(|| try_ring().map_err(|error| errno_of(&error)))
+}
+
+fn try_ring() -> io::Result<()> {
+    let ring = build(1)?;
+    // A filter of system calls may allow the ring to be made and not to be entered.
+    ring.submit()?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed =
+        [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::Fallocate::CODE];
+    let complete = needed.into_iter().all(|code| probe.is_supported(code));
+    if complete { Ok(()) } else { Err(Errno::NOSYS.into()) }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::NOSYS)
+}
+
+/// A ring with the cheapest completion this kernel offers.
+fn build(depth: u32) -> io::Result<IoUring> {
+    let deferred = IoUring::builder()
+        .setup_submit_all()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(depth);
+    deferred
+        .or_else(|_| IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(depth))
+        .or_else(|_| IoUring::new(depth))
+}
+
+/// Starts a batch on the ring of this thread, made now with `depth` slots if there is none.
+/// Returns the batch as it came if the thread has no ring.
+pub(crate) fn submit(depth: u32, batch: Vec<Admitted>) -> Result<SharedBatch, Vec<Admitted>> {
+    let mut given = Some(batch);
+    let started = RING.try_with(|cell| {
+        let ring = cell.get_or_init(|| Ring::new(depth).ok().map(RefCell::new)).as_ref()?;
+        Some(ring.borrow_mut().submit(given.take()?))
+    });
+    match (started, given) {
+        (Ok(Some(batch)), _) => Ok(batch),
+        (_, given) => Err(given.unwrap_or_default()),
+    }
+}
+
+/// Waits until nothing of a batch of this thread is pending.
+pub(crate) fn wait(batch: &SharedBatch) {
+    if batch.borrow().pending() > 0 {
+        with_ring(|ring| ring.wait(batch));
+    }
+}
+
+/// Whether nothing of a batch of this thread is pending, after a look at what has come in.
+pub(crate) fn is_ready(batch: &SharedBatch) -> bool {
+    if batch.borrow().pending() > 0 {
+        with_ring(Ring::poll);
+    }
+    batch.borrow().pending() == 0
+}
+
+/// Runs `work` on the ring that a pending batch of this thread is on.
+fn with_ring(work: impl FnOnce(&mut Ring)) {
+    RING.with(|cell| {
+        let ring = cell.get().and_then(Option::as_ref);
+        work(&mut ring.expect("a pending batch is on the ring of its thread").borrow_mut());
+    });
+}
+
+struct Ring {
+    queues: IoUring,
+    slots: Vec<Option<InFlight>>,
+    /// Indexes of the empty slots.
+    free: Vec<usize>,
+}
+
+/// A transfer the kernel works on, and whom to tell.
+struct InFlight {
+    transfer: Transfer,
+    batch: SharedBatch,
+    index: usize,
+}
+
+impl Ring {
+    fn new(depth: u32) -> io::Result<Ring> {
+        let queues = build(depth)?;
+        let slots: Vec<_> = (0..depth).map(|_| None).collect();
+        let free = (0..slots.len()).rev().collect();
+        Ok(Ring { queues, slots, free })
+    }
+
+    fn submit(&mut self, admitted: Vec<Admitted>) -> SharedBatch {
+        let batch = Rc::new(RefCell::new(Batch::new(admitted.len())));
+        for (index, admitted) in admitted.into_iter().enumerate() {
+            match admitted {
+                Admitted::Completed(done) => batch.borrow_mut().complete(index, done),
+                Admitted::Pending(transfer) => {
+                    self.start(InFlight { transfer, batch: Rc::clone(&batch), index });
+                }
+            }
+        }
+        while !self.queues.submission().is_empty() {
+            self.enter(0);
+            self.run_completions();
+        }
+        batch
+    }
+
+    fn start(&mut self, in_flight: InFlight) {
+        let slot = loop {
+            match self.free.pop() {
+                Some(slot) => break slot,
+                None => self.reap(1),
+            }
+        };
+        self.slots[slot] = Some(in_flight);
+        self.push(slot);
+    }
+
+    fn wait(&mut self, batch: &SharedBatch) {
+        self.run_completions();
+        loop {
+            // Each pending request of the batch owes one completion, so this many are sure.
+            let pending = batch.borrow().pending();
+            if pending == 0 {
+                return;
+            }
+            self.reap(pending);
+        }
+    }
+
+    fn poll(&mut self) {
+        if self.queues.submission().taskrun() {
+            self.enter(0);
+        }
+        self.run_completions();
+    }
+
+    /// Waits for `want` completions of what is in flight (fewer if interrupted), and runs them.
+    fn reap(&mut self, want: usize) {
+        self.enter(want);
+        self.run_completions();
+    }
+
+    /// Submits what is queued and waits for `want` completions. May do less: callers repeat.
+    fn enter(&self, want: usize) {
+        let Err(error) = self.queues.submit_and_wait(want) else { return };
+        match errno_of(&error) {
+            Errno::INTR => {}
+            // The kernel is short of memory for requests, or wants completions taken first.
+            Errno::AGAIN | Errno::BUSY => thread::yield_now(),
+            _ => panic!("io_uring_enter: {error}"),
+        }
+    }
+
+    fn run_completions(&mut self) {
+        while let Some((slot, outcome)) = self.next_completion() {
+            self.advance(slot, outcome);
+        }
+    }
+
+    fn next_completion(&mut self) -> Option<(usize, Result<usize, Errno>)> {
+        let entry = self.queues.completion().next()?;
+        let slot = usize::try_from(entry.user_data()).expect("user data is the index of a slot");
+        let outcome = usize::try_from(entry.result())
+            .map_err(|_| Errno::from_raw_os_error(entry.result().wrapping_neg()));
+        Some((slot, outcome))
+    }
+
+    fn advance(&mut self, slot: usize, outcome: Result<usize, Errno>) {
+        let in_flight = self.slots[slot].as_mut().expect("the kernel reports only what we gave");
+        let Some(result) = in_flight.transfer.advance(outcome) else { return self.push(slot) };
+        let ended = self.slots[slot].take().expect("it was there a line ago");
+        self.free.push(slot);
+        ended.batch.borrow_mut().complete(ended.index, ended.transfer.finish(result));
+    }
+
+    /// Queues the next call of the transfer in `slot`.
+    fn push(&mut self, slot: usize) {
+        let in_flight = self.slots[slot].as_mut().expect("a slot is filled before it is queued");
+        let entry = entry(&mut in_flight.transfer).user_data(slot as u64);
+        // SAFETY: the entry names memory and a file that the transfer in `slot` owns. The transfer
+        // stays there, untouched, until the kernel reports this entry done (invariant 1), its
+        // bytes do not move even if the slot does (transfer, invariant 1), and neither is freed
+        // with the ring before that (invariants 4 and 5).
+        let pushed = unsafe { self.queues.submission().push(&entry) };
+        pushed.expect("the queue has an entry for every slot");
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        while self.in_flight() > 0 {
+            self.reap(1);
+        }
+    }
+}
+
+fn entry(transfer: &mut Transfer) -> squeue::Entry {
+    let (file, call) = transfer.next();
+    let fd = types::Fd(file.as_raw_fd());
+    match call {
+        Call::Read { offset, target } => {
+            opcode::Read::new(fd, target.as_mut_ptr(), entry_len(target)).offset(offset).build()
+        }
+        Call::Write { offset, bytes, fua } => {
+            let flags = if fua { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+            opcode::Write::new(fd, bytes.as_ptr(), entry_len(bytes))
+                .offset(offset)
+                .rw_flags(flags.bits().cast_signed())
+                .build()
+        }
+        Call::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+        Call::Discard { offset, len } => {
+            let mode = PUNCH_HOLE.bits().cast_signed();
+            opcode::Fallocate::new(fd, len).offset(offset).mode(mode).build()
+        }
+    }
+}
+
+fn entry_len(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("a call moves at most 1 GiB")
+}

@@ -1,0 +1,56 @@
+//! What a submitter holds between `submit` and `wait`.
+//!
+//! 1. A ticket belongs to the thread that submitted: it is not `Send`.
+//! 2. Dropping it drops the results; the requests keep what they own until they are done.
+
+use crate::batch::{Admitted, SharedBatch};
+use crate::positioned;
+use crate::request::Completion;
+use crate::ring;
+
+/// The claim on the completions of one submitted batch.
+#[must_use = "the results of a batch come from waiting for its ticket"]
+pub struct Ticket {
+    state: State,
+}
+
+enum State {
+    Completed(Vec<Completion>),
+    Deferred(Vec<Admitted>),
+    InFlight(SharedBatch),
+}
+
+impl Ticket {
+    /// The ticket of a batch that is complete already: for devices that work synchronously.
+    pub fn completed(completions: Vec<Completion>) -> Ticket {
+        Ticket { state: State::Completed(completions) }
+    }
+
+    pub(crate) fn deferred(batch: Vec<Admitted>) -> Ticket {
+        Ticket { state: State::Deferred(batch) }
+    }
+
+    pub(crate) fn in_flight(batch: SharedBatch) -> Ticket {
+        Ticket { state: State::InFlight(batch) }
+    }
+
+    /// Waits for the whole batch; the completions are in the order of its requests.
+    pub fn wait(self) -> Vec<Completion> {
+        match self.state {
+            State::Completed(completions) => completions,
+            State::Deferred(batch) => batch.into_iter().map(positioned::finish).collect(),
+            State::InFlight(batch) => {
+                ring::wait(&batch);
+                batch.take().into_completions()
+            }
+        }
+    }
+
+    /// Whether waiting would not block for I/O in flight. Costs a system call at most.
+    pub fn is_ready(&self) -> bool {
+        match &self.state {
+            State::Completed(_) | State::Deferred(_) => true,
+            State::InFlight(batch) => ring::is_ready(batch),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! One request on its way through a file: the next system call, and what its outcome means.
+//!
+//! 1. A transfer owns the bytes of its request; they do not move while it lives.
+//! 2. `next` and `advance` alternate. `advance` says when the transfer has ended; then `finish`.
+//! 3. On a direct file every call is aligned: a read that is not goes through a buffer of aligned
+//!    size (a bounce), a write that is not never becomes a transfer.
+//! 4. An interrupted call is repeated; a short one is continued; one that moves nothing, or stops
+//!    at an unaligned place of a direct file, has met the end of the file.
+
+use std::fs::File;
+use std::ops::Range;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use userbtrfs_sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::error::{Access, DeviceError, Operation};
+use crate::open::{OpenFile, Span};
+use crate::request::{Completion, Request};
+
+/// The mode of `fallocate` that discards.
+pub(crate) const PUNCH_HOLE: FallocateFlags =
+    FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
+/// Most bytes asked of the kernel in one call; below its own limit, and aligned.
+const MAX_CALL: usize = 1 << 30;
+
+/// One system call.
+pub(crate) enum Call<'a> {
+    Read { offset: u64, target: &'a mut [u8] },
+    Write { offset: u64, bytes: &'a [u8], fua: bool },
+    Flush,
+    Discard { offset: u64, len: u64 },
+}
+
+/// A request that an engine carries out.
+pub(crate) struct Transfer {
+    file: Arc<OpenFile>,
+    /// The request as the caller made it, for errors.
+    access: Access,
+    work: Work,
+    /// Bytes moved.
+    done: usize,
+}
+
+enum Work {
+    Read { offset: u64, buffer: Buffer },
+    Bounce { span: Span, bounce: Buffer, target: Buffer },
+    Write { offset: u64, buffer: Arc<Buffer>, fua: bool },
+    Flush,
+    Discard(Range<u64>),
+}
+
+impl Transfer {
+    /// The transfer that does `request`, which lies on the device; a write also fits the alignment
+    /// of the file.
+    pub(crate) fn new(file: &Arc<OpenFile>, request: Request) -> Transfer {
+        let access = request.access();
+        let work = match request {
+            Request::Read { offset, buffer } => read(file, offset, buffer),
+            Request::Write { offset, buffer, fua } => Work::Write { offset, buffer, fua },
+            Request::Flush => Work::Flush,
+            Request::Discard { offset, len } => Work::Discard(file.whole_sectors(offset, len)),
+        };
+        Transfer { file: Arc::clone(file), access, work, done: 0 }
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        self.access.operation == Operation::Read
+    }
+
+    pub(crate) fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    /// The next system call, and the file to make it on.
+    pub(crate) fn next(&mut self) -> (&File, Call<'_>) {
+        let done = self.done;
+        let call = match &mut self.work {
+            Work::Read { offset, buffer } => read_call(*offset, buffer, done),
+            Work::Bounce { span, bounce, .. } => read_call(span.start, bounce, done),
+            Work::Write { offset, buffer, fua } => {
+                let end = buffer.len().min(done + MAX_CALL);
+                let bytes = &buffer[done..end];
+                Call::Write { offset: *offset + done as u64, bytes, fua: *fua }
+            }
+            Work::Flush => Call::Flush,
+            Work::Discard(part) => Call::Discard { offset: part.start, len: part.end - part.start },
+        };
+        (&self.file.file, call)
+    }
+
+    /// Takes the outcome of the last call: the bytes it moved, or its error. Returns how the
+    /// transfer ended, or nothing when it goes on.
+    pub(crate) fn advance(
+        &mut self,
+        outcome: Result<usize, Errno>,
+    ) -> Option<Result<(), DeviceError>> {
+        let moved = match outcome {
+            Ok(moved) => moved,
+            Err(Errno::INTR) => return None,
+            Err(errno) => return Some(Err(self.failure(errno))),
+        };
+        self.done += moved;
+        if self.done >= self.goal() {
+            return Some(Ok(()));
+        }
+        let at_end = moved == 0 || !self.file.is_aligned(self.done as u64);
+        at_end.then(|| Err(self.short()))
+    }
+
+    /// The completion, with what the transfer gives back.
+    pub(crate) fn finish(self, result: Result<(), DeviceError>) -> Completion {
+        let buffer = match self.work {
+            Work::Read { buffer, .. } => Some(buffer),
+            Work::Bounce { span, bounce, mut target } => {
+                target.copy_from_slice(&bounce[span.within()]);
+                Some(target)
+            }
+            Work::Write { .. } | Work::Flush | Work::Discard(_) => None,
+        };
+        Completion { result, buffer }
+    }
+
+    /// Bytes that make the transfer whole.
+    fn goal(&self) -> usize {
+        match &self.work {
+            Work::Read { buffer, .. } => buffer.len(),
+            Work::Bounce { span, .. } => span.within().end,
+            Work::Write { buffer, .. } => buffer.len(),
+            Work::Flush | Work::Discard(_) => 0,
+        }
+    }
+
+    fn failure(&self, errno: Errno) -> DeviceError {
+        let (device, access) = (self.file.name.clone(), self.access);
+        let unsupported = matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV);
+        if unsupported && access.operation == Operation::Discard {
+            return DeviceError::Unsupported { device, access };
+        }
+        DeviceError::Io { device, access, source: errno.into() }
+    }
+
+    fn short(&self) -> DeviceError {
+        let before = match &self.work {
+            Work::Bounce { span, .. } => span.within().start,
+            _ => 0,
+        };
+        let done = self.done.saturating_sub(before) as u64;
+        DeviceError::Short { device: self.file.name.clone(), access: self.access, done }
+    }
+}
+
+fn read(file: &OpenFile, offset: u64, buffer: Buffer) -> Work {
+    let span = file.span(offset, buffer.len());
+    if span.is_exact() {
+        return Work::Read { offset, buffer };
+    }
+    Work::Bounce { bounce: Buffer::zeroed(span.len), span, target: buffer }
+}
+
+fn read_call(offset: u64, buffer: &mut Buffer, done: usize) -> Call<'_> {
+    let end = buffer.len().min(done + MAX_CALL);
+    Call::Read { offset: offset + done as u64, target: &mut buffer[done..end] }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::open::FileOptions;
+
+    fn open() -> Arc<OpenFile> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[0; 8192]).unwrap();
+        Arc::new(OpenFile::open(file.path(), FileOptions::default()).unwrap())
+    }
+
+    fn read_of_100() -> Transfer {
+        Transfer::new(&open(), Request::Read { offset: 1000, buffer: Buffer::zeroed(100) })
+    }
+
+    #[test]
+    fn a_short_read_continues_where_it_stopped() {
+        let mut transfer = read_of_100();
+        assert!(transfer.advance(Ok(30)).is_none());
+        assert!(transfer.advance(Err(Errno::INTR)).is_none());
+        let (_, call) = transfer.next();
+        assert!(matches!(call, Call::Read { offset: 1030, target } if target.len() == 70));
+        assert!(matches!(transfer.advance(Ok(70)), Some(Ok(()))));
+    }
+
+    #[test]
+    fn a_short_write_continues_where_it_stopped() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let buffer = Arc::new(Buffer::from(&bytes[..]));
+        let mut transfer = Transfer::new(&open(), Request::Write { offset: 50, buffer, fua: true });
+        assert!(transfer.advance(Ok(99)).is_none());
+        let (_, call) = transfer.next();
+        assert!(matches!(call, Call::Write { offset: 149, bytes: [99], fua: true }));
+    }
+
+    #[test]
+    fn a_read_that_moves_nothing_is_short() {
+        let mut transfer = read_of_100();
+        assert!(transfer.advance(Ok(30)).is_none());
+        let ended = transfer.advance(Ok(0));
+        assert!(matches!(ended, Some(Err(DeviceError::Short { done: 30, .. }))));
+    }
+
+    #[test]
+    fn an_error_of_the_medium_names_device_and_place() {
+        let mut transfer = read_of_100();
+        let error = transfer.advance(Err(Errno::IO)).unwrap().unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&*transfer.file.name), "{text}");
+        assert!(text.contains("read of 100 bytes at 1000"), "{text}");
+        let DeviceError::Io { source, .. } = error else { panic!("{text}") };
+        assert_eq!(source.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    }
+
+    #[test]
+    fn a_discard_the_device_cannot_do_is_unsupported() {
+        let mut transfer = Transfer::new(&open(), Request::Discard { offset: 0, len: 4096 });
+        let ended = transfer.advance(Err(Errno::OPNOTSUPP));
+        assert!(matches!(ended, Some(Err(DeviceError::Unsupported { .. }))));
+    }
+}

@@ -1,0 +1,260 @@
+//! Allocated extents and the back references that say who uses them.
+//!
+//! 1. Inline references stand in ascending kind; within one kind by descending offset, data
+//!    references by descending hash.
+//! 2. The counts of inline references never exceed the count of the item.
+
+use bitflags::bitflags;
+use userbtrfs_codec::hash::extent_data_ref_hash;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::block::MAX_LEVEL;
+use crate::device::{exact, prefix};
+use crate::inode::entries;
+use crate::key::RawKey;
+use crate::{ItemError, ItemKind, Key, Logical, TreeId};
+
+bitflags! {
+    /// What an extent holds.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ExtentFlags: u64 {
+        /// File data.
+        const DATA = 1 << 0;
+        /// A tree block.
+        const TREE_BLOCK = 1 << 1;
+        /// Blocks below it are referenced by their parents' addresses.
+        const FULL_BACKREF = 1 << 8;
+    }
+}
+
+/// Where the level of a tree block is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetadataLevel {
+    /// The extent is data.
+    None,
+    /// In the item, with the block's first key (EXTENT_ITEM).
+    InItem(Key, u8),
+    /// In the offset of the key (METADATA_ITEM).
+    InKey(u8),
+}
+
+/// An allocated extent: EXTENT_ITEM or METADATA_ITEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtentItem {
+    /// How many references there are, here and in items of their own.
+    pub refs: u64,
+    /// The transaction that allocated it.
+    pub generation: u64,
+    /// What it holds.
+    pub flags: ExtentFlags,
+    /// The level, where it is a tree block.
+    pub level: MetadataLevel,
+    /// The references that stand in the item.
+    pub inline: Vec<InlineRef>,
+}
+
+/// A reference inside an extent item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InlineRef {
+    /// The subvolume that pays (simple quotas).
+    Owner(TreeId),
+    /// A tree uses the block.
+    TreeBlock(TreeId),
+    /// A file uses the data.
+    ExtentData {
+        /// In which tree.
+        root: TreeId,
+        /// Which inode.
+        inode: u64,
+        /// The file offset at which the whole extent would start.
+        offset: u64,
+        /// How many items refer to it so.
+        count: u32,
+    },
+    /// A tree block uses the block.
+    SharedBlock(Logical),
+    /// A leaf uses the data.
+    SharedData {
+        /// Which leaf.
+        parent: Logical,
+        /// How often.
+        count: u32,
+    },
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawExtentItem {
+    refs: U64,
+    generation: U64,
+    flags: U64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawTreeBlockInfo {
+    key: RawKey,
+    level: u8,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawExtentDataRef {
+    root: U64,
+    objectid: U64,
+    offset: U64,
+    count: U32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSharedDataRef {
+    parent: U64,
+    count: U32,
+}
+
+impl ExtentItem {
+    /// Reads the content of an EXTENT_ITEM or METADATA_ITEM.
+    pub fn parse(key: Key, bytes: &[u8]) -> Result<Self, ItemError> {
+        let (raw, rest) = prefix::<RawExtentItem>(bytes)?;
+        let flags = ExtentFlags::from_bits_retain(raw.flags.get());
+        let data = flags.contains(ExtentFlags::DATA);
+        let known = ExtentFlags::all().contains(flags);
+        if !known || data == flags.contains(ExtentFlags::TREE_BLOCK) {
+            return Err(ItemError::Flags { field: "extent flags", value: flags.bits() });
+        }
+        let (level, rest) = parse_level(key, data, rest)?;
+        let inline = entries(rest, parse_inline_ref).collect::<Result<Vec<_>, _>>()?;
+        check_order(&inline)?;
+        let listed = inline
+            .iter()
+            .try_fold(0u64, |sum, r| sum.checked_add(r.count()))
+            .ok_or(ItemError::Overflow { field: "references", start: 0, len: 0 })?;
+        let count = raw.refs.get();
+        if listed > count {
+            return Err(ItemError::ReferenceCount { count, listed });
+        }
+        Ok(Self { refs: count, generation: raw.generation.get(), flags, level, inline })
+    }
+}
+
+fn parse_level(key: Key, data: bool, rest: &[u8]) -> Result<(MetadataLevel, &[u8]), ItemError> {
+    let checked = |level: u64| match u8::try_from(level) {
+        Ok(level) if level <= MAX_LEVEL => Ok(level),
+        _ => Err(ItemError::Range { field: "level", value: level }),
+    };
+    if key.kind == ItemKind::METADATA_ITEM {
+        return Ok((MetadataLevel::InKey(checked(key.offset)?), rest));
+    }
+    if data {
+        return Ok((MetadataLevel::None, rest));
+    }
+    let (info, rest) = prefix::<RawTreeBlockInfo>(rest)?;
+    Ok((MetadataLevel::InItem(info.key.get(), checked(u64::from(info.level))?), rest))
+}
+
+fn parse_inline_ref(bytes: &[u8]) -> Result<(InlineRef, &[u8]), ItemError> {
+    let (&kind, rest) = bytes.split_first().ok_or(ItemError::TooShort { need: 1, have: 0 })?;
+    match ItemKind(kind) {
+        ItemKind::EXTENT_DATA_REF => {
+            let (raw, rest) = prefix::<RawExtentDataRef>(rest)?;
+            Ok((raw.get(), rest))
+        }
+        ItemKind::SHARED_DATA_REF => {
+            let (raw, rest) = prefix::<RawSharedDataRef>(rest)?;
+            let parent = Logical(raw.parent.get());
+            Ok((InlineRef::SharedData { parent, count: raw.count.get() }, rest))
+        }
+        kind => {
+            let (number, rest) = prefix::<U64>(rest)?;
+            let number = number.get();
+            let inline = match kind {
+                ItemKind::EXTENT_OWNER_REF => InlineRef::Owner(TreeId(number)),
+                ItemKind::TREE_BLOCK_REF => InlineRef::TreeBlock(TreeId(number)),
+                ItemKind::SHARED_BLOCK_REF => InlineRef::SharedBlock(Logical(number)),
+                ItemKind(other) => return Err(ItemError::BackReference(other)),
+            };
+            Ok((inline, rest))
+        }
+    }
+}
+
+impl RawExtentDataRef {
+    fn get(&self) -> InlineRef {
+        InlineRef::ExtentData {
+            root: TreeId(self.root.get()),
+            inode: self.objectid.get(),
+            offset: self.offset.get(),
+            count: self.count.get(),
+        }
+    }
+}
+
+impl InlineRef {
+    /// The kind that the reference would have as an item of its own.
+    pub fn kind(&self) -> ItemKind {
+        match self {
+            Self::Owner(_) => ItemKind::EXTENT_OWNER_REF,
+            Self::TreeBlock(_) => ItemKind::TREE_BLOCK_REF,
+            Self::ExtentData { .. } => ItemKind::EXTENT_DATA_REF,
+            Self::SharedBlock(_) => ItemKind::SHARED_BLOCK_REF,
+            Self::SharedData { .. } => ItemKind::SHARED_DATA_REF,
+        }
+    }
+
+    /// How many references it stands for; the owner is none.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Owner(_) => 0,
+            Self::TreeBlock(_) | Self::SharedBlock(_) => 1,
+            Self::ExtentData { count, .. } | Self::SharedData { count, .. } => u64::from(*count),
+        }
+    }
+
+    /// By what references of one kind are sorted, descending.
+    pub fn sequence(&self) -> u64 {
+        match *self {
+            Self::Owner(tree) | Self::TreeBlock(tree) => tree.0,
+            Self::SharedBlock(parent) | Self::SharedData { parent, .. } => parent.0,
+            Self::ExtentData { root, inode, offset, .. } => {
+                extent_data_ref_hash(root.0, inode, offset)
+            }
+        }
+    }
+}
+
+fn check_order(refs: &[InlineRef]) -> Result<(), ItemError> {
+    let in_order = |a: &InlineRef, b: &InlineRef| match a.kind().cmp(&b.kind()) {
+        std::cmp::Ordering::Less => true,
+        std::cmp::Ordering::Equal => a.sequence() >= b.sequence(),
+        std::cmp::Ordering::Greater => false,
+    };
+    match refs.windows(2).find(|pair| !in_order(&pair[0], &pair[1])) {
+        Some(pair) => Err(ItemError::BackReference(pair[1].kind().0)),
+        None => Ok(()),
+    }
+}
+
+/// A reference that is an item of its own; its key names extent and user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyedRef {
+    /// TREE_BLOCK_REF or SHARED_BLOCK_REF: the key says all.
+    Block,
+    /// EXTENT_DATA_REF.
+    ExtentData(InlineRef),
+    /// SHARED_DATA_REF: so many times.
+    SharedData(u32),
+}
+
+impl KeyedRef {
+    /// Reads the content of a keyed reference.
+    pub fn parse(kind: ItemKind, bytes: &[u8]) -> Result<Self, ItemError> {
+        Ok(match kind {
+            ItemKind::EXTENT_DATA_REF => Self::ExtentData(exact::<RawExtentDataRef>(bytes)?.get()),
+            ItemKind::SHARED_DATA_REF => Self::SharedData(exact::<U32>(bytes)?.get()),
+            _ if bytes.is_empty() => Self::Block,
+            _ => return Err(ItemError::Size(bytes.len())),
+        })
+    }
+}

@@ -1,0 +1,554 @@
+//! Tree blocks: verified once, then read without a further thought.
+//!
+//! A block of `nodesize` bytes is a header, then in a leaf (level 0) item heads that grow up
+//! and item data that grows down, in a node (above) key pointers.
+//!
+//! Invariants of a [`TreeBlock`]:
+//!
+//! 1. Its checksum is right and its header names its own address, filesystem, and what the
+//!    one who leads to it expects: level, owner, generation, first key.
+//! 2. Its keys strictly ascend.
+//! 3. In a leaf, the data of item 0 ends at the end of the block, that of each next one where
+//!    the one before starts, and none reaches into the item heads.
+//! 4. In a node, each child has an aligned address and a generation no newer than the node's.
+//! 5. The content of each item was accepted by the check of its kind.
+//!
+//! Since a child's level is its parent's less one, no walk downwards can loop.
+
+use std::cmp::Ordering;
+
+use bitflags::bitflags;
+use thiserror::Error;
+use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
+use uuid::Uuid;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::check;
+use crate::key::RawKey;
+use crate::superblock::Superblock;
+use crate::{ItemError, Key, Logical, SECTOR_SIZE, TreeId};
+
+/// The highest level that a tree block may have.
+pub const MAX_LEVEL: u8 = 7;
+
+const CSUM_AREA: usize = 32;
+const HEADER_SIZE: usize = size_of::<RawHeader>();
+
+/// What all tree blocks of a filesystem share.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    /// How blocks are checksummed.
+    pub checksum_kind: ChecksumKind,
+    /// Bytes in a block.
+    pub nodesize: u32,
+    /// The filesystem id that blocks carry.
+    pub fsid: Uuid,
+}
+
+impl From<&Superblock> for Geometry {
+    fn from(superblock: &Superblock) -> Self {
+        Self {
+            checksum_kind: superblock.checksum_kind,
+            nodesize: superblock.nodesize,
+            fsid: superblock.metadata_uuid,
+        }
+    }
+}
+
+/// What the one who leads to a block says of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Expectation {
+    /// The tree through which it is reached.
+    pub owner: TreeId,
+    /// Its level.
+    pub level: u8,
+    /// The transaction that wrote it.
+    pub generation: u64,
+    /// Its first key; nothing for a root.
+    pub first_key: Option<Key>,
+    /// The first key that stands after it, as far as that is known.
+    pub end: Option<Key>,
+}
+
+/// A check that a tree block failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BlockError {
+    /// Another size than the filesystem's blocks have.
+    #[error("{have} bytes, a tree block has {need}")]
+    Size {
+        /// Bytes that a block has.
+        need: u32,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// The checksum does not match.
+    #[error("checksum is {found}, the block says {expected}")]
+    Checksum {
+        /// What the block says.
+        expected: Checksum,
+        /// What its bytes give.
+        found: Checksum,
+    },
+    /// The header names another address.
+    #[error("the header says that this is block {0}")]
+    Address(Logical),
+    /// The header names another filesystem.
+    #[error("the header says that this belongs to filesystem {0}")]
+    Fsid(Uuid),
+    /// The header names another level.
+    #[error("level is {found}, expected {expected}")]
+    Level {
+        /// What the parent says.
+        expected: u8,
+        /// What the header says.
+        found: u8,
+    },
+    /// The header names another tree.
+    #[error("owner is tree {found}, expected {expected}")]
+    Owner {
+        /// The tree that leads to it.
+        expected: TreeId,
+        /// What the header says.
+        found: TreeId,
+    },
+    /// The header names another transaction.
+    #[error("generation is {found}, expected {expected}")]
+    Generation {
+        /// What the parent says.
+        expected: u64,
+        /// What the header says.
+        found: u64,
+    },
+    /// The first key is another than the parent says.
+    #[error("first key is {found:?}, expected {expected}")]
+    FirstKey {
+        /// What the parent says.
+        expected: Key,
+        /// What the block has; nothing where it is empty.
+        found: Option<Key>,
+    },
+    /// A key that belongs to a block further on.
+    #[error("last key {last} is not before {end}, where the next block starts")]
+    PastEnd {
+        /// The last key.
+        last: Key,
+        /// The first key after the block.
+        end: Key,
+    },
+    /// More items than there is room for, or a node without pointers.
+    #[error("{0} items are impossible")]
+    ItemCount(u32),
+    /// Keys do not ascend.
+    #[error("slot {slot}: key {key} does not follow {before}")]
+    KeyOrder {
+        /// The slot.
+        slot: usize,
+        /// Its key.
+        key: Key,
+        /// The key of the slot before.
+        before: Key,
+    },
+    /// The data of an item does not end where it must.
+    #[error("slot {slot}: item data ends at {found}, expected {expected}")]
+    ItemEnd {
+        /// The slot.
+        slot: usize,
+        /// Where it must end.
+        expected: u32,
+        /// Where it ends.
+        found: u64,
+    },
+    /// The data of an item reaches into the item heads.
+    #[error("slot {slot}: item data at {offset} reaches into the item heads")]
+    ItemStart {
+        /// The slot.
+        slot: usize,
+        /// Where its data starts.
+        offset: u32,
+    },
+    /// A child whose address is 0 or not aligned.
+    #[error("slot {slot}: child address {child} is impossible")]
+    ChildAddress {
+        /// The slot.
+        slot: usize,
+        /// The address.
+        child: Logical,
+    },
+    /// A child that is newer than its parent.
+    #[error("slot {slot}: child generation {child} is newer than the block's {own}")]
+    ChildGeneration {
+        /// The slot.
+        slot: usize,
+        /// The generation of the child.
+        child: u64,
+        /// That of the block.
+        own: u64,
+    },
+    /// The content of an item is wrong.
+    #[error("slot {slot}, key {key}: {error}")]
+    Item {
+        /// The slot.
+        slot: usize,
+        /// The key.
+        key: Key,
+        /// The check that failed.
+        error: ItemError,
+    },
+}
+
+bitflags! {
+    /// Flags of a tree block.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct BlockFlags: u64 {
+        /// It was written.
+        const WRITTEN = 1 << 0;
+        /// It belongs to a running relocation.
+        const RELOC = 1 << 1;
+    }
+}
+
+/// The header of a tree block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Its checksum.
+    pub checksum: Checksum,
+    /// The filesystem it belongs to.
+    pub fsid: Uuid,
+    /// Its address.
+    pub logical: Logical,
+    /// Its flags, without the back reference revision.
+    pub flags: BlockFlags,
+    /// The back reference revision: 1.
+    pub backref_revision: u8,
+    /// The chunk tree's UUID.
+    pub chunk_tree_uuid: Uuid,
+    /// The transaction that wrote it.
+    pub generation: u64,
+    /// The tree that owns it.
+    pub owner: TreeId,
+    /// How many items or pointers it has.
+    pub nritems: u32,
+    /// Its level; 0 is a leaf.
+    pub level: u8,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    csum: [u8; CSUM_AREA],
+    fsid: [u8; 16],
+    bytenr: U64,
+    flags: [u8; 7],
+    backref_revision: u8,
+    chunk_tree_uuid: [u8; 16],
+    generation: U64,
+    owner: U64,
+    nritems: U32,
+    level: u8,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawItem {
+    key: RawKey,
+    offset: U32,
+    size: U32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawPointer {
+    key: RawKey,
+    blockptr: U64,
+    generation: U64,
+}
+
+const _: () = assert!(size_of::<RawHeader>() == 101);
+const _: () = assert!(size_of::<RawItem>() == 25);
+const _: () = assert!(size_of::<RawPointer>() == 33);
+
+/// An item of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// Its key.
+    pub key: Key,
+    /// Where its data starts, counted from the end of the header.
+    pub offset: u32,
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+/// A pointer of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChildPointer {
+    /// The first key of the child.
+    pub key: Key,
+    /// Where the child is.
+    pub logical: Logical,
+    /// The transaction that wrote it.
+    pub generation: u64,
+}
+
+/// A tree block that passed every check, over bytes that no one changes.
+#[derive(Debug)]
+pub struct TreeBlock<B> {
+    header: Header,
+    count: usize,
+    bytes: B,
+}
+
+impl<B: AsRef<[u8]>> TreeBlock<B> {
+    /// Accepts the block at `logical` if it is whole and what is expected.
+    pub fn verify(
+        bytes: B,
+        logical: Logical,
+        geometry: &Geometry,
+        expected: &Expectation,
+    ) -> Result<Self, BlockError> {
+        let header = parse_header(bytes.as_ref(), geometry)?;
+        check_place(&header, logical, geometry)?;
+        check_count(&header, geometry)?;
+        let count = to_usize(header.nritems);
+        let block = Self { header, count, bytes };
+        block.check_expected(expected)?;
+        block.check_keys()?;
+        if block.is_leaf() {
+            block.check_item_bounds(geometry)?;
+            check::leaf(&block, geometry)?;
+        } else {
+            block.check_children()?;
+        }
+        Ok(block)
+    }
+
+    /// Whether a block, verified by way of one parent, is also what another leads to.
+    pub fn check_expected(&self, expected: &Expectation) -> Result<(), BlockError> {
+        check_identity(&self.header, expected)?;
+        let found = (!self.is_empty()).then(|| self.key(0));
+        if let Some(expected) = expected.first_key.filter(|&expected| found != Some(expected)) {
+            return Err(BlockError::FirstKey { expected, found });
+        }
+        let last = self.count.checked_sub(1).map(|slot| self.key(slot));
+        match (last, expected.end) {
+            (Some(last), Some(end)) if last >= end => Err(BlockError::PastEnd { last, end }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Whether it holds items, not pointers.
+    pub fn is_leaf(&self) -> bool {
+        self.header.level == 0
+    }
+
+    /// How many items or pointers it has.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The key of a slot below [`Self::len`].
+    pub fn key(&self, slot: usize) -> Key {
+        match self.is_leaf() {
+            true => self.raw_items()[slot].key.get(),
+            false => self.raw_pointers()[slot].key.get(),
+        }
+    }
+
+    /// The item of a slot of a leaf.
+    pub fn item(&self, slot: usize) -> Item<'_> {
+        let raw = &self.raw_items()[slot];
+        let start = to_usize(raw.offset.get());
+        let area = &self.bytes.as_ref()[HEADER_SIZE..];
+        let data = area.get(start..).and_then(|rest| rest.get(..to_usize(raw.size.get())));
+        Item {
+            key: raw.key.get(),
+            offset: raw.offset.get(),
+            data: data.expect("item bounds were checked when the block was read"),
+        }
+    }
+
+    /// The pointer of a slot of a node.
+    pub fn child(&self, slot: usize) -> ChildPointer {
+        let raw = &self.raw_pointers()[slot];
+        ChildPointer {
+            key: raw.key.get(),
+            logical: Logical(raw.blockptr.get()),
+            generation: raw.generation.get(),
+        }
+    }
+
+    /// The key of the pointer after `slot`, where the next child starts.
+    pub fn next_child_key(&self, slot: usize) -> Option<Key> {
+        let next = slot.checked_add(1)?;
+        (next < self.count).then(|| self.key(next))
+    }
+
+    /// The slot that holds `key`, or the one before which it would stand.
+    pub fn search(&self, key: &Key) -> Result<usize, usize> {
+        let compare = |raw: &RawKey| raw.get().cmp(key);
+        match self.is_leaf() {
+            true => self.raw_items().binary_search_by(|raw| compare(&raw.key)),
+            false => self.raw_pointers().binary_search_by(|raw| compare(&raw.key)),
+        }
+    }
+
+    /// The slot of the child below which `key` would stand.
+    pub fn child_slot(&self, key: &Key) -> usize {
+        assert!(!self.is_leaf(), "a leaf has no children");
+        self.search(key).unwrap_or_else(|next| next.saturating_sub(1))
+    }
+
+    /// The whole block, as on disk.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.bytes.as_ref()[HEADER_SIZE..]
+    }
+
+    fn raw_items(&self) -> &[RawItem] {
+        assert!(self.is_leaf(), "a node has no items");
+        let (items, _) = <[RawItem]>::ref_from_prefix_with_elems(self.body(), self.count)
+            .expect("the count was checked when the block was read");
+        items
+    }
+
+    fn raw_pointers(&self) -> &[RawPointer] {
+        assert!(!self.is_leaf(), "a leaf has no pointers");
+        let (pointers, _) = <[RawPointer]>::ref_from_prefix_with_elems(self.body(), self.count)
+            .expect("the count was checked when the block was read");
+        pointers
+    }
+
+    fn check_keys(&self) -> Result<(), BlockError> {
+        let mut before: Option<Key> = None;
+        for slot in 0..self.count {
+            let key = self.key(slot);
+            match before {
+                Some(before) if before.cmp(&key) != Ordering::Less => {
+                    return Err(BlockError::KeyOrder { slot, key, before });
+                }
+                _ => before = Some(key),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_item_bounds(&self, geometry: &Geometry) -> Result<(), BlockError> {
+        let area = geometry.nodesize.checked_sub(to_u32(HEADER_SIZE)).expect("checked");
+        let heads = self.count.checked_mul(size_of::<RawItem>()).expect("the count was checked");
+        let mut expected = area;
+        for (slot, raw) in self.raw_items().iter().enumerate() {
+            let (offset, size) = (raw.offset.get(), raw.size.get());
+            let found = u64::from(offset).checked_add(u64::from(size)).expect("32 bits each");
+            if found != u64::from(expected) {
+                return Err(BlockError::ItemEnd { slot, expected, found });
+            }
+            if to_usize(offset) < heads {
+                return Err(BlockError::ItemStart { slot, offset });
+            }
+            expected = offset;
+        }
+        Ok(())
+    }
+
+    fn check_children(&self) -> Result<(), BlockError> {
+        let own = self.header.generation;
+        for slot in 0..self.count {
+            let child = self.child(slot);
+            if child.logical.0 == 0 || !child.logical.is_aligned(SECTOR_SIZE) {
+                return Err(BlockError::ChildAddress { slot, child: child.logical });
+            }
+            if child.generation > own {
+                return Err(BlockError::ChildGeneration { slot, child: child.generation, own });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_header(bytes: &[u8], geometry: &Geometry) -> Result<Header, BlockError> {
+    let (need, have) = (geometry.nodesize, bytes.len());
+    if to_usize(need) != have {
+        return Err(BlockError::Size { need, have });
+    }
+    let (raw, _) =
+        RawHeader::ref_from_prefix(bytes).map_err(|_| BlockError::Size { need, have })?;
+    let kind = geometry.checksum_kind;
+    let expected = Checksum::from_slice(&raw.csum[..kind.size()]).expect("it fits its area");
+    let found = kind.compute(&bytes[CSUM_AREA..]);
+    if found != expected {
+        return Err(BlockError::Checksum { expected, found });
+    }
+    let mut flags = [0; 8];
+    flags[..7].copy_from_slice(&raw.flags);
+    Ok(Header {
+        checksum: expected,
+        fsid: Uuid::from_bytes(raw.fsid),
+        logical: Logical(raw.bytenr.get()),
+        flags: BlockFlags::from_bits_retain(u64::from_le_bytes(flags)),
+        backref_revision: raw.backref_revision,
+        chunk_tree_uuid: Uuid::from_bytes(raw.chunk_tree_uuid),
+        generation: raw.generation.get(),
+        owner: TreeId(raw.owner.get()),
+        nritems: raw.nritems.get(),
+        level: raw.level,
+    })
+}
+
+fn check_place(header: &Header, logical: Logical, geometry: &Geometry) -> Result<(), BlockError> {
+    if header.logical != logical {
+        return Err(BlockError::Address(header.logical));
+    }
+    if header.fsid != geometry.fsid {
+        return Err(BlockError::Fsid(header.fsid));
+    }
+    Ok(())
+}
+
+fn check_identity(header: &Header, expected: &Expectation) -> Result<(), BlockError> {
+    if header.level != expected.level || header.level > MAX_LEVEL {
+        return Err(BlockError::Level { expected: expected.level, found: header.level });
+    }
+    if header.generation != expected.generation {
+        let (expected, found) = (expected.generation, header.generation);
+        return Err(BlockError::Generation { expected, found });
+    }
+    // A snapshot shares blocks with what it was taken of, under that one's name.
+    let shared = expected.owner.is_shareable() && header.owner.is_shareable();
+    if header.owner != expected.owner && !shared {
+        return Err(BlockError::Owner { expected: expected.owner, found: header.owner });
+    }
+    Ok(())
+}
+
+fn check_count(header: &Header, geometry: &Geometry) -> Result<(), BlockError> {
+    let leaf = header.level == 0;
+    let unit = if leaf { size_of::<RawItem>() } else { size_of::<RawPointer>() };
+    let room = to_usize(geometry.nodesize).checked_sub(HEADER_SIZE).expect("a block has room");
+    let most = room.checked_div(unit).expect("an item has bytes");
+    let count = to_usize(header.nritems);
+    if count > most || (count == 0 && !leaf) {
+        return Err(BlockError::ItemCount(header.nritems));
+    }
+    Ok(())
+}
+
+fn to_usize(n: u32) -> usize {
+    usize::try_from(n).expect("a usize holds 32 bits")
+}
+
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("sizes within a block fit in 32 bits")
+}

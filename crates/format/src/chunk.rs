@@ -1,0 +1,333 @@
+//! Chunks: which range of which device holds a range of logical addresses.
+//!
+//! 1. A [`Chunk`] has at most one profile, at least one stripe, and no stripe past the end of
+//!    the number space.
+//! 2. Whether its profile can be read, and whether its stripes lie on the devices, is the
+//!    volume's to judge.
+
+use bitflags::bitflags;
+use thiserror::Error;
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::device::prefix;
+use crate::key::RawKey;
+use crate::{FIRST_FREE_OBJECTID, ItemError, ItemKind, Key, Logical, Physical, SECTOR_SIZE};
+
+bitflags! {
+    /// What a block group holds, and how.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct BlockGroupFlags: u64 {
+        /// File data.
+        const DATA = 1 << 0;
+        /// The chunk tree.
+        const SYSTEM = 1 << 1;
+        /// All other trees.
+        const METADATA = 1 << 2;
+        /// Striped over devices.
+        const RAID0 = 1 << 3;
+        /// Two copies on two devices.
+        const RAID1 = 1 << 4;
+        /// Two copies on one device.
+        const DUP = 1 << 5;
+        /// Striped mirrors.
+        const RAID10 = 1 << 6;
+        /// One parity.
+        const RAID5 = 1 << 7;
+        /// Two parities.
+        const RAID6 = 1 << 8;
+        /// Three copies on three devices.
+        const RAID1C3 = 1 << 9;
+        /// Four copies on four devices.
+        const RAID1C4 = 1 << 10;
+        /// Mapped through the remap tree.
+        const REMAPPED = 1 << 11;
+        /// Holds the remap tree.
+        const METADATA_REMAP = 1 << 12;
+    }
+}
+
+impl BlockGroupFlags {
+    /// What is held.
+    pub const TYPES: Self =
+        Self::DATA.union(Self::SYSTEM).union(Self::METADATA).union(Self::METADATA_REMAP);
+
+    const PROFILES: u64 = 0b111_1111_1000;
+
+    /// The profile, or nothing where more than one is named.
+    pub fn profile(self) -> Option<Profile> {
+        Some(match Self::from_bits_retain(self.bits() & Self::PROFILES) {
+            f if f.is_empty() => Profile::Single,
+            Self::DUP => Profile::Dup,
+            Self::RAID0 => Profile::Raid0,
+            Self::RAID1 => Profile::Raid1,
+            Self::RAID10 => Profile::Raid10,
+            Self::RAID5 => Profile::Raid5,
+            Self::RAID6 => Profile::Raid6,
+            Self::RAID1C3 => Profile::Raid1C3,
+            Self::RAID1C4 => Profile::Raid1C4,
+            _ => return None,
+        })
+    }
+}
+
+/// How a chunk spreads over devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Profile {
+    /// One copy.
+    Single,
+    /// Two copies on one device.
+    Dup,
+    /// Striped.
+    Raid0,
+    /// Two copies.
+    Raid1,
+    /// Striped mirrors.
+    Raid10,
+    /// One parity.
+    Raid5,
+    /// Two parities.
+    Raid6,
+    /// Three copies.
+    Raid1C3,
+    /// Four copies.
+    Raid1C4,
+}
+
+impl Profile {
+    /// The name in messages and listings, as btrfs-progs prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Dup => "DUP",
+            Self::Raid0 => "RAID0",
+            Self::Raid1 => "RAID1",
+            Self::Raid10 => "RAID10",
+            Self::Raid5 => "RAID5",
+            Self::Raid6 => "RAID6",
+            Self::Raid1C3 => "RAID1C3",
+            Self::Raid1C4 => "RAID1C4",
+        }
+    }
+}
+
+/// A chunk that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ChunkError {
+    /// No stripe.
+    #[error("no stripes")]
+    NoStripes,
+    /// A start or length that does not fall on sectors, or no length.
+    #[error("{field} {value} is 0 or not aligned to sectors")]
+    Unaligned {
+        /// Which field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// A range past the end of the number space.
+    #[error("{start} + {len} overflows")]
+    Overflow {
+        /// Its start.
+        start: u64,
+        /// Its length.
+        len: u64,
+    },
+    /// A stripe length other than 64 KiB.
+    #[error("stripe length {0} is not 64 KiB")]
+    StripeLen(u64),
+    /// More than one profile, or no type.
+    #[error("type {0:#x} is impossible")]
+    Flags(u64),
+    /// A number of stripes that the profile does not have.
+    #[error("profile {profile} with {stripes} stripes ({sub_stripes} sub-stripes)")]
+    StripeCount {
+        /// The profile's name.
+        profile: &'static str,
+        /// How many stripes there are.
+        stripes: u16,
+        /// How many sub-stripes.
+        sub_stripes: u16,
+    },
+}
+
+/// A range of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stripe {
+    /// The device.
+    pub device: u64,
+    /// Where on it.
+    pub physical: Physical,
+    /// The device's own id.
+    pub device_uuid: Uuid,
+}
+
+/// The mapping of a range of logical addresses: CHUNK_ITEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where it starts.
+    pub logical: Logical,
+    /// How long it is, in bytes.
+    pub len: u64,
+    /// The tree that references it (the extent tree).
+    pub owner: u64,
+    /// Bytes on a device before the next one; 64 KiB.
+    pub stripe_len: u64,
+    /// What it holds, and how.
+    pub flags: BlockGroupFlags,
+    /// How it spreads over devices.
+    pub profile: Profile,
+    /// Obsolete: alignment of I/O.
+    pub io_align: u32,
+    /// Obsolete: width of I/O.
+    pub io_width: u32,
+    /// Bytes in a sector.
+    pub sector_size: u32,
+    /// Copies inside a stripe set (RAID10).
+    pub sub_stripes: u16,
+    /// Where it is.
+    pub stripes: Vec<Stripe>,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawChunk {
+    length: U64,
+    owner: U64,
+    stripe_len: U64,
+    flags: U64,
+    io_align: U32,
+    io_width: U32,
+    sector_size: U32,
+    num_stripes: U16,
+    sub_stripes: U16,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawStripe {
+    devid: U64,
+    offset: U64,
+    dev_uuid: [u8; 16],
+}
+
+const _: () = assert!(size_of::<RawChunk>() == 48);
+const _: () = assert!(size_of::<RawStripe>() == 32);
+
+const STRIPE_LEN: u64 = 64 << 10;
+
+impl Chunk {
+    /// Reads a CHUNK_ITEM of exactly these bytes.
+    pub fn parse(key: Key, bytes: &[u8]) -> Result<Self, ItemError> {
+        let (chunk, rest) = Self::parse_prefix(key, bytes)?;
+        if !rest.is_empty() {
+            return Err(ItemError::Trailing(rest.len()));
+        }
+        Ok(chunk)
+    }
+
+    /// Reads a chunk and gives what follows it.
+    fn parse_prefix(key: Key, bytes: &[u8]) -> Result<(Self, &[u8]), ItemError> {
+        if key.objectid != FIRST_FREE_OBJECTID {
+            return Err(ItemError::ObjectId(key.objectid));
+        }
+        let (raw, rest) = prefix::<RawChunk>(bytes)?;
+        let count = usize::from(raw.num_stripes.get());
+        let (stripes, rest) = <[RawStripe]>::ref_from_prefix_with_elems(rest, count)
+            .map_err(|_| ItemError::TooShort { need: bytes.len(), have: rest.len() })?;
+        let stripes = stripes
+            .iter()
+            .map(|stripe| Stripe {
+                device: stripe.devid.get(),
+                physical: Physical(stripe.offset.get()),
+                device_uuid: Uuid::from_bytes(stripe.dev_uuid),
+            })
+            .collect();
+        let chunk = Self::validated(Logical(key.offset), raw, stripes)?;
+        Ok((chunk, rest))
+    }
+
+    fn validated(
+        logical: Logical,
+        raw: &RawChunk,
+        stripes: Vec<Stripe>,
+    ) -> Result<Self, ChunkError> {
+        let len = raw.length.get();
+        for (field, value) in [("start", logical.0), ("length", len)] {
+            if !value.is_multiple_of(u64::from(SECTOR_SIZE)) {
+                return Err(ChunkError::Unaligned { field, value });
+            }
+        }
+        if len == 0 {
+            return Err(ChunkError::Unaligned { field: "length", value: 0 });
+        }
+        for start in stripes.iter().map(|s| s.physical.0).chain([logical.0]) {
+            start.checked_add(len).ok_or(ChunkError::Overflow { start, len })?;
+        }
+        if raw.stripe_len.get() != STRIPE_LEN {
+            return Err(ChunkError::StripeLen(raw.stripe_len.get()));
+        }
+        let flags = BlockGroupFlags::from_bits_retain(raw.flags.get());
+        let known = BlockGroupFlags::all().contains(flags)
+            && flags.intersects(BlockGroupFlags::TYPES)
+            && !flags.intersects(BlockGroupFlags::REMAPPED | BlockGroupFlags::METADATA_REMAP);
+        let profile = flags.profile().filter(|_| known).ok_or(ChunkError::Flags(flags.bits()))?;
+        check_stripe_count(profile, raw.num_stripes.get(), raw.sub_stripes.get())?;
+        Ok(Self {
+            logical,
+            len,
+            owner: raw.owner.get(),
+            stripe_len: STRIPE_LEN,
+            flags,
+            profile,
+            io_align: raw.io_align.get(),
+            io_width: raw.io_width.get(),
+            sector_size: raw.sector_size.get(),
+            sub_stripes: raw.sub_stripes.get(),
+            stripes,
+        })
+    }
+
+    /// The first address after the chunk.
+    pub fn end(&self) -> Logical {
+        self.logical.checked_add(self.len).expect("checked when the chunk was read")
+    }
+}
+
+fn check_stripe_count(profile: Profile, stripes: u16, sub_stripes: u16) -> Result<(), ChunkError> {
+    let possible = match profile {
+        Profile::Single => stripes == 1,
+        Profile::Dup | Profile::Raid1 => stripes == 2,
+        Profile::Raid1C3 => stripes == 3,
+        Profile::Raid1C4 => stripes == 4,
+        Profile::Raid10 => sub_stripes == 2 && stripes >= 2 && stripes.is_multiple_of(2),
+        Profile::Raid0 => stripes >= 1,
+        Profile::Raid5 => stripes >= 2,
+        Profile::Raid6 => stripes >= 3,
+    };
+    if stripes == 0 {
+        return Err(ChunkError::NoStripes);
+    }
+    let profile = profile.name();
+    possible.then_some(()).ok_or(ChunkError::StripeCount { profile, stripes, sub_stripes })
+}
+
+/// Reads the system chunks of a superblock: pairs of key and chunk, back to back.
+pub fn sys_chunk_array(mut bytes: &[u8]) -> Result<Vec<Chunk>, ItemError> {
+    let mut chunks = Vec::new();
+    while !bytes.is_empty() {
+        let (key, rest) = prefix::<RawKey>(bytes)?;
+        let key = key.get();
+        if key.kind != ItemKind::CHUNK_ITEM {
+            return Err(ItemError::Flags { field: "key kind", value: u64::from(key.kind.0) });
+        }
+        let (chunk, rest) = Chunk::parse_prefix(key, rest)?;
+        if !chunk.flags.contains(BlockGroupFlags::SYSTEM) {
+            return Err(ItemError::Flags { field: "chunk type", value: chunk.flags.bits() });
+        }
+        chunks.push(chunk);
+        bytes = rest;
+    }
+    Ok(chunks)
+}

@@ -1,0 +1,206 @@
+//! Extents of files.
+//!
+//! 1. A [`RegularExtent`] covers whole sectors of its file and lies inside its extent on disk.
+//! 2. What a compressed extent gives is bounded by [`MAX_COMPRESSED_EXTENT`], so that what is
+//!    allocated to decompress it is too.
+
+use userbtrfs_codec::compress::Compression;
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::device::{exact, prefix};
+use crate::{ItemError, Logical, SECTOR_SIZE};
+
+/// The most that a compressed extent holds, before and after decompression, in bytes.
+pub const MAX_COMPRESSED_EXTENT: u64 = 128 << 10;
+
+/// An extent of a file: EXTENT_DATA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileExtent<'a> {
+    /// The transaction that made it.
+    pub generation: u64,
+    /// How its data is compressed.
+    pub compression: Option<Compression>,
+    /// Where its data is.
+    pub kind: FileExtentKind<'a>,
+}
+
+/// Where the data of an extent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileExtentKind<'a> {
+    /// In the item itself: the whole file.
+    Inline(InlineExtent<'a>),
+    /// On disk.
+    Regular(RegularExtent),
+    /// On disk, but not written yet: reads as zeros.
+    Prealloc(RegularExtent),
+    /// Nowhere: reads as zeros for so many bytes.
+    Hole(u64),
+}
+
+/// Data inside the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlineExtent<'a> {
+    /// How many bytes it gives.
+    pub ram_bytes: u64,
+    /// The data as stored.
+    pub data: &'a [u8],
+}
+
+/// Data on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegularExtent {
+    /// Where the extent is.
+    pub disk: Logical,
+    /// Its bytes on disk.
+    pub disk_bytes: u64,
+    /// Where in the (decompressed) extent the file's part starts.
+    pub offset: u64,
+    /// How many bytes of the file it covers.
+    pub bytes: u64,
+    /// The extent's bytes when decompressed.
+    pub ram_bytes: u64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHead {
+    generation: U64,
+    ram_bytes: U64,
+    compression: u8,
+    encryption: u8,
+    other_encoding: U16,
+    kind: u8,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawBody {
+    disk_bytenr: U64,
+    disk_num_bytes: U64,
+    offset: U64,
+    num_bytes: U64,
+}
+
+const _: () = assert!(size_of::<RawHead>() == 21);
+const _: () = assert!(size_of::<RawBody>() == 32);
+
+impl<'a> FileExtent<'a> {
+    /// Reads the content of an EXTENT_DATA; `file_offset` is the offset in its key.
+    pub fn parse(file_offset: u64, bytes: &'a [u8]) -> Result<Self, ItemError> {
+        let (head, rest) = prefix::<RawHead>(bytes)?;
+        let (encryption, encoding) = (head.encryption, head.other_encoding.get());
+        if encryption != 0 || encoding != 0 {
+            return Err(ItemError::Encoding { encryption, encoding });
+        }
+        let compression = match head.compression {
+            0 => None,
+            1 => Some(Compression::Zlib),
+            2 => Some(Compression::Lzo),
+            3 => Some(Compression::Zstd),
+            other => return Err(ItemError::Compression(other)),
+        };
+        let ram_bytes = head.ram_bytes.get();
+        if compression.is_some() && ram_bytes > MAX_COMPRESSED_EXTENT {
+            return Err(ItemError::Range {
+                field: "bytes of a compressed extent",
+                value: ram_bytes,
+            });
+        }
+        let kind = match head.kind {
+            0 => parse_inline(file_offset, ram_bytes, compression, rest)?,
+            1 => parse_on_disk(file_offset, ram_bytes, compression, rest)?,
+            2 => match parse_on_disk(file_offset, ram_bytes, compression, rest)? {
+                FileExtentKind::Regular(extent) => FileExtentKind::Prealloc(extent),
+                other => other,
+            },
+            other => return Err(ItemError::ExtentType(other)),
+        };
+        Ok(Self { generation: head.generation.get(), compression, kind })
+    }
+
+    /// How many bytes of the file the extent covers. Inline data covers its `ram_bytes`.
+    pub fn file_bytes(&self) -> u64 {
+        match self.kind {
+            FileExtentKind::Inline(inline) => inline.ram_bytes,
+            FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => extent.bytes,
+            FileExtentKind::Hole(bytes) => bytes,
+        }
+    }
+}
+
+fn parse_inline(
+    file_offset: u64,
+    ram_bytes: u64,
+    compression: Option<Compression>,
+    data: &[u8],
+) -> Result<FileExtentKind<'_>, ItemError> {
+    if file_offset != 0 {
+        return Err(ItemError::KeyOffset(file_offset));
+    }
+    let stored = u64::try_from(data.len()).expect("an item is small");
+    if compression.is_none() && stored != ram_bytes {
+        return Err(ItemError::Range { field: "bytes of inline data", value: ram_bytes });
+    }
+    Ok(FileExtentKind::Inline(InlineExtent { ram_bytes, data }))
+}
+
+fn parse_on_disk(
+    file_offset: u64,
+    ram_bytes: u64,
+    compression: Option<Compression>,
+    bytes: &[u8],
+) -> Result<FileExtentKind<'_>, ItemError> {
+    let raw = exact::<RawBody>(bytes)?;
+    let extent = RegularExtent {
+        disk: Logical(raw.disk_bytenr.get()),
+        disk_bytes: raw.disk_num_bytes.get(),
+        offset: raw.offset.get(),
+        bytes: raw.num_bytes.get(),
+        ram_bytes,
+    };
+    for (field, value) in [
+        ("file offset", file_offset),
+        ("extent address", extent.disk.0),
+        ("extent bytes on disk", extent.disk_bytes),
+        ("extent offset", extent.offset),
+        ("extent bytes", extent.bytes),
+        ("extent bytes in memory", extent.ram_bytes),
+    ] {
+        if !value.is_multiple_of(u64::from(SECTOR_SIZE)) {
+            return Err(ItemError::Unaligned { field, value });
+        }
+    }
+    if extent.bytes == 0 {
+        return Err(ItemError::Zero("length of the extent"));
+    }
+    let overflow = |field, start, len| ItemError::Overflow { field, start, len };
+    file_offset.checked_add(extent.bytes).ok_or(overflow(
+        "file range",
+        file_offset,
+        extent.bytes,
+    ))?;
+    if extent.disk.0 == 0 {
+        return Ok(FileExtentKind::Hole(extent.bytes));
+    }
+    extent.disk.checked_add(extent.disk_bytes).ok_or(overflow(
+        "extent",
+        extent.disk.0,
+        extent.disk_bytes,
+    ))?;
+    check_inside(&extent, compression)?;
+    Ok(FileExtentKind::Regular(extent))
+}
+
+fn check_inside(extent: &RegularExtent, compressed: Option<Compression>) -> Result<(), ItemError> {
+    let limit = if compressed.is_some() { extent.ram_bytes } else { extent.disk_bytes };
+    let inside = extent.offset.checked_add(extent.bytes).is_some_and(|end| end <= limit);
+    if !inside {
+        return Err(ItemError::PastExtent { offset: extent.offset, len: extent.bytes, limit });
+    }
+    if compressed.is_some() && extent.disk_bytes > MAX_COMPRESSED_EXTENT {
+        let value = extent.disk_bytes;
+        return Err(ItemError::Range { field: "bytes on disk of a compressed extent", value });
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! Inodes: their attributes and the names that lead to them.
+//!
+//! 1. An [`InodeItem`] has a mode with a file type that exists.
+//! 2. A name has 1 to 255 bytes. It may still hold `/` or NUL: who builds a path refuses those.
+
+use std::fmt;
+
+use bitflags::bitflags;
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::device::{exact, prefix};
+use crate::{ItemError, NAME_LEN_MAX};
+
+/// What an inode is, from the upper bits of its mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl FileKind {
+    const MASK: u32 = 0o170_000;
+
+    /// The kind in a mode, where there is one.
+    pub fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & Self::MASK {
+            0o100_000 => Self::Regular,
+            0o040_000 => Self::Directory,
+            0o120_000 => Self::Symlink,
+            0o020_000 => Self::CharDevice,
+            0o060_000 => Self::BlockDevice,
+            0o010_000 => Self::Fifo,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+}
+
+bitflags! {
+    /// Flags of an inode.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct InodeFlags: u64 {
+        /// Data has no checksums.
+        const NODATASUM = 1 << 0;
+        /// Data is overwritten in place.
+        const NODATACOW = 1 << 1;
+        /// Obsolete: read-only.
+        const READONLY = 1 << 2;
+        /// Not to be compressed.
+        const NOCOMPRESS = 1 << 3;
+        /// Has preallocated extents.
+        const PREALLOC = 1 << 4;
+        /// Written synchronously.
+        const SYNC = 1 << 5;
+        /// May not be changed.
+        const IMMUTABLE = 1 << 6;
+        /// May only grow.
+        const APPEND = 1 << 7;
+        /// Not to be dumped.
+        const NODUMP = 1 << 8;
+        /// Reading leaves no trace.
+        const NOATIME = 1 << 9;
+        /// Changed synchronously (directories).
+        const DIRSYNC = 1 << 10;
+        /// To be compressed.
+        const COMPRESS = 1 << 11;
+        /// The inode inside a ROOT_ITEM was initialised.
+        const ROOT_ITEM_INIT = 1 << 31;
+        /// Protected by fs-verity.
+        const VERITY = 1 << 32;
+    }
+}
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Seconds since 1970, negative before.
+    pub sec: i64,
+    /// Nanoseconds after that second, below 1 000 000 000.
+    pub nsec: u32,
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}", self.sec, self.nsec)
+    }
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawTimestamp {
+    sec: I64,
+    nsec: U32,
+}
+
+impl RawTimestamp {
+    pub(crate) fn get(&self) -> Result<Timestamp, ItemError> {
+        let nsec = self.nsec.get();
+        if nsec >= 1_000_000_000 {
+            return Err(ItemError::Range { field: "nanoseconds", value: u64::from(nsec) });
+        }
+        Ok(Timestamp { sec: self.sec.get(), nsec })
+    }
+}
+
+/// The attributes of an inode: INODE_ITEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InodeItem {
+    /// The transaction that created it.
+    pub generation: u64,
+    /// The transaction that last changed it.
+    pub transid: u64,
+    /// Its size in bytes; of a directory, twice the sum of its names' lengths.
+    pub size: u64,
+    /// Bytes that its extents hold.
+    pub nbytes: u64,
+    /// Obsolete: where to allocate.
+    pub block_group: u64,
+    /// How many names it has.
+    pub nlink: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// File type and permissions.
+    pub mode: u32,
+    /// What it is, from the mode.
+    pub kind: FileKind,
+    /// The device it stands for: major << 20 | minor.
+    pub rdev: u64,
+    /// Its flags.
+    pub flags: InodeFlags,
+    /// Counts changes (the NFS change attribute).
+    pub sequence: u64,
+    /// When it was last read.
+    pub atime: Timestamp,
+    /// When its attributes last changed.
+    pub ctime: Timestamp,
+    /// When its content last changed.
+    pub mtime: Timestamp,
+    /// When it was created.
+    pub otime: Timestamp,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawInodeItem {
+    pub(crate) generation: U64,
+    transid: U64,
+    pub(crate) size: U64,
+    pub(crate) nbytes: U64,
+    block_group: U64,
+    pub(crate) nlink: U32,
+    uid: U32,
+    gid: U32,
+    pub(crate) mode: U32,
+    rdev: U64,
+    pub(crate) flags: U64,
+    sequence: U64,
+    reserved: [U64; 4],
+    times: [RawTimestamp; 4],
+}
+
+const _: () = assert!(size_of::<RawInodeItem>() == 160);
+
+impl InodeItem {
+    /// Reads the content of an INODE_ITEM.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let raw = exact::<RawInodeItem>(bytes)?;
+        let mode = raw.mode.get();
+        let kind = FileKind::from_mode(mode).ok_or(ItemError::Mode(mode))?;
+        let nlink = raw.nlink.get();
+        if kind == FileKind::Directory && nlink > 1 {
+            return Err(ItemError::DirectoryLinks(nlink));
+        }
+        let flags =
+            InodeFlags::from_bits(raw.flags.get()).ok_or(ItemError::InodeFlags(raw.flags.get()))?;
+        let [atime, ctime, mtime, otime] = &raw.times;
+        Ok(Self {
+            generation: raw.generation.get(),
+            transid: raw.transid.get(),
+            size: raw.size.get(),
+            nbytes: raw.nbytes.get(),
+            block_group: raw.block_group.get(),
+            nlink,
+            uid: raw.uid.get(),
+            gid: raw.gid.get(),
+            mode,
+            kind,
+            rdev: raw.rdev.get(),
+            flags,
+            sequence: raw.sequence.get(),
+            atime: atime.get()?,
+            ctime: ctime.get()?,
+            mtime: mtime.get()?,
+            otime: otime.get()?,
+        })
+    }
+
+    /// Major and minor number of the device that the inode stands for.
+    pub fn device(&self) -> (u32, u32) {
+        let major = u32::try_from(self.rdev >> 20).unwrap_or(u32::MAX);
+        let minor = u32::try_from(self.rdev & 0xf_ffff).expect("20 bits fit in 32");
+        (major, minor)
+    }
+}
+
+/// A name of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeName<'a> {
+    /// The directory that holds it.
+    pub parent: u64,
+    /// Its place in the directory: the offset of its DIR_INDEX.
+    pub index: u64,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawInodeRef {
+    index: U64,
+    name_len: U16,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawInodeExtref {
+    parent: U64,
+    index: U64,
+    name_len: U16,
+}
+
+/// The names in an INODE_REF; `parent` is the offset of its key.
+pub fn inode_refs(
+    parent: u64,
+    bytes: &[u8],
+) -> impl Iterator<Item = Result<InodeName<'_>, ItemError>> {
+    entries(bytes, move |bytes| {
+        let (raw, rest) = prefix::<RawInodeRef>(bytes)?;
+        let (name, rest) = split_name(rest, raw.name_len.get())?;
+        Ok((InodeName { parent, index: raw.index.get(), name }, rest))
+    })
+}
+
+/// The names in an INODE_EXTREF.
+pub fn inode_extrefs(bytes: &[u8]) -> impl Iterator<Item = Result<InodeName<'_>, ItemError>> {
+    entries(bytes, |bytes| {
+        let (raw, rest) = prefix::<RawInodeExtref>(bytes)?;
+        let (name, rest) = split_name(rest, raw.name_len.get())?;
+        Ok((InodeName { parent: raw.parent.get(), index: raw.index.get(), name }, rest))
+    })
+}
+
+/// Entries packed back to back: each step reads one and gives what follows. An error ends it.
+pub(crate) fn entries<'a, T>(
+    mut bytes: &'a [u8],
+    mut next: impl FnMut(&'a [u8]) -> Result<(T, &'a [u8]), ItemError>,
+) -> impl Iterator<Item = Result<T, ItemError>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let step = next(bytes);
+        bytes = step.as_ref().map_or(&[], |(_, rest)| rest);
+        Some(step.map(|(entry, _)| entry))
+    })
+}
+
+/// Splits a name off, which has 1 to 255 bytes.
+pub(crate) fn split_name(bytes: &[u8], len: u16) -> Result<(&[u8], &[u8]), ItemError> {
+    let len = usize::from(len);
+    if len == 0 || len > NAME_LEN_MAX {
+        return Err(ItemError::NameLen(len));
+    }
+    bytes.split_at_checked(len).ok_or(ItemError::TooShort { need: len, have: bytes.len() })
+}

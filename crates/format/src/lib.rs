@@ -1,0 +1,69 @@
+//! The on-disk structures of btrfs: pure bytes in, checked types out. No I/O, no caches.
+//!
+//! `docs/format.md` gives the offset, the rule and the source of everything here.
+//!
+//! Invariants:
+//!
+//! 1. Raw bytes end here. A raw structure is private; what leaves this crate was validated once
+//!    and cannot hold a value that its type forbids.
+//! 2. A [`TreeBlock`] exists only after its checksum, header, key order, item bounds and the
+//!    content of each item were verified; its accessors cannot fail.
+//! 3. One error variant for each check, naming the block, the slot and the key concerned.
+//! 4. No `as`, no unchecked arithmetic, no host-endian bytes.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::as_conversions, clippy::arithmetic_side_effects)]
+
+mod address;
+mod backref;
+mod block;
+mod check;
+mod chunk;
+mod device;
+mod dir;
+mod extent;
+mod feature;
+mod inode;
+mod item;
+mod key;
+mod misc;
+mod root;
+mod space;
+mod superblock;
+mod text;
+
+pub use address::{Logical, Physical, TreeId};
+pub use backref::{ExtentFlags, ExtentItem, InlineRef, KeyedRef, MetadataLevel};
+pub use block::{
+    BlockError, BlockFlags, ChildPointer, Expectation, Geometry, Header, Item, MAX_LEVEL, TreeBlock,
+};
+pub use chunk::{BlockGroupFlags, Chunk, ChunkError, Profile, Stripe, sys_chunk_array};
+pub use device::{DeviceExtent, DeviceItem};
+pub use dir::{DirEntry, DirEntryKind, dir_entries};
+pub use extent::{FileExtent, FileExtentKind, InlineExtent, MAX_COMPRESSED_EXTENT, RegularExtent};
+pub use feature::{CompatRoFlags, IncompatFlags};
+pub use inode::{FileKind, InodeFlags, InodeItem, InodeName, Timestamp, inode_extrefs, inode_refs};
+pub use item::ItemError;
+pub use key::{ItemKind, Key};
+pub use misc::{
+    DevReplaceItem, DevStats, QgroupInfo, QgroupLimit, QgroupStatus, V1SpaceCache, uuid_of_key,
+    uuid_subvolumes,
+};
+pub use root::{RootExtension, RootFlags, RootInode, RootItem, RootRef};
+pub use space::{BlockGroupItem, FreeSpaceInfo, csum_count};
+pub use superblock::{
+    BackupRoot, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock, SuperblockError, SuperblockFlags,
+};
+pub use text::Quoted;
+
+/// The sector size this crate reads, in bytes. Others are refused by name.
+pub const SECTOR_SIZE: u32 = 4096;
+
+/// The longest name of a directory entry or extended attribute, in bytes.
+pub const NAME_LEN_MAX: usize = 255;
+
+/// The object id of a subvolume's root directory, and the first that a file may have.
+pub const FIRST_FREE_OBJECTID: u64 = 256;
+
+/// The last object id that a file or a subvolume may have (-256).
+pub const LAST_FREE_OBJECTID: u64 = u64::MAX - 255;

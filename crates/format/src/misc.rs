@@ -1,0 +1,227 @@
+//! Items that reading files never needs, but that a look at the disk shows.
+
+use uuid::Uuid;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::device::{exact, prefix};
+use crate::key::RawKey;
+use crate::{ItemError, Key};
+
+/// What a quota group uses: QGROUP_INFO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QgroupInfo {
+    /// The transaction it is valid for.
+    pub generation: u64,
+    /// Bytes it references.
+    pub referenced: u64,
+    /// The same, compressed.
+    pub referenced_compressed: u64,
+    /// Bytes it alone references.
+    pub exclusive: u64,
+    /// The same, compressed.
+    pub exclusive_compressed: u64,
+}
+
+impl QgroupInfo {
+    /// Reads the content of a QGROUP_INFO.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let [generation, referenced, referenced_compressed, exclusive, exclusive_compressed] =
+            numbers(bytes)?;
+        Ok(Self { generation, referenced, referenced_compressed, exclusive, exclusive_compressed })
+    }
+}
+
+/// The limits of a quota group: QGROUP_LIMIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QgroupLimit {
+    /// Which limits are set.
+    pub flags: u64,
+    /// Most bytes to reference.
+    pub max_referenced: u64,
+    /// Most bytes to reference alone.
+    pub max_exclusive: u64,
+    /// Bytes to reserve.
+    pub reserved_referenced: u64,
+    /// Bytes to reserve alone.
+    pub reserved_exclusive: u64,
+}
+
+impl QgroupLimit {
+    /// Reads the content of a QGROUP_LIMIT.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let [flags, max_referenced, max_exclusive, reserved_referenced, reserved_exclusive] =
+            numbers(bytes)?;
+        Ok(Self { flags, max_referenced, max_exclusive, reserved_referenced, reserved_exclusive })
+    }
+}
+
+/// The state of quotas: QGROUP_STATUS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QgroupStatus {
+    /// The version of the structure.
+    pub version: u64,
+    /// The transaction it is valid for.
+    pub generation: u64,
+    /// On, rescanning, inconsistent, simple.
+    pub flags: u64,
+    /// How far a rescan got.
+    pub rescan: u64,
+    /// The transaction in which simple quotas were switched on, where the item has it.
+    pub enable_generation: Option<u64>,
+}
+
+impl QgroupStatus {
+    /// Reads the content of a QGROUP_STATUS, of either size.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let (head, rest) = prefix::<[U64; 4]>(bytes)?;
+        let enable_generation = match rest {
+            [] => None,
+            rest => Some(exact::<U64>(rest)?.get()),
+        };
+        let [version, generation, flags, rescan] = head.map(U64::get);
+        Ok(Self { version, generation, flags, rescan, enable_generation })
+    }
+}
+
+fn numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], ItemError>
+where
+    [U64; N]: FromBytes + Immutable + KnownLayout + Unaligned,
+{
+    Ok(exact::<[U64; N]>(bytes)?.map(U64::get))
+}
+
+/// Errors that a device has seen: PERSISTENT_ITEM of the device tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DevStats {
+    /// Failed writes.
+    pub write_errors: u64,
+    /// Failed reads.
+    pub read_errors: u64,
+    /// Failed flushes.
+    pub flush_errors: u64,
+    /// Wrong checksums.
+    pub corruption_errors: u64,
+    /// Wrong generations.
+    pub generation_errors: u64,
+}
+
+impl DevStats {
+    /// Reads the content of device statistics.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let [write_errors, read_errors, flush_errors, corruption_errors, generation_errors] =
+            numbers(bytes)?;
+        Ok(Self { write_errors, read_errors, flush_errors, corruption_errors, generation_errors })
+    }
+}
+
+/// The state of a device replacement: DEV_REPLACE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DevReplaceItem {
+    /// The device that is replaced.
+    pub source: u64,
+    /// How far it got, left.
+    pub cursor_left: u64,
+    /// How far it got, right.
+    pub cursor_right: u64,
+    /// How the source is read.
+    pub mode: u64,
+    /// 0 never started, 1 started, 2 finished, 3 cancelled, 4 suspended.
+    pub state: u64,
+    /// When it was started, in seconds since 1970.
+    pub started: u64,
+    /// When it was stopped.
+    pub stopped: u64,
+    /// Write errors seen.
+    pub write_errors: u64,
+    /// Read errors seen that nothing could repair.
+    pub uncorrectable_read_errors: u64,
+}
+
+impl DevReplaceItem {
+    /// Reads the content of a DEV_REPLACE.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let (raw, rest) = prefix::<[U64; 9]>(bytes)?;
+        if rest.len() > size_of::<u64>() {
+            return Err(ItemError::Trailing(rest.len()));
+        }
+        let [
+            source,
+            cursor_left,
+            cursor_right,
+            mode,
+            state,
+            started,
+            stopped,
+            write_errors,
+            uncorrectable_read_errors,
+        ] = raw.map(U64::get);
+        Ok(Self {
+            source,
+            cursor_left,
+            cursor_right,
+            mode,
+            state,
+            started,
+            stopped,
+            write_errors,
+            uncorrectable_read_errors,
+        })
+    }
+}
+
+/// The head of the old space cache of a block group: item of kind 0, object id -11.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct V1SpaceCache {
+    /// The inode in the root tree that holds the cache.
+    pub location: Key,
+    /// The transaction it is valid for.
+    pub generation: u64,
+    /// How many ranges it lists.
+    pub entries: u64,
+    /// How many bitmaps it has.
+    pub bitmaps: u64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawV1SpaceCache {
+    location: RawKey,
+    generation: U64,
+    entries: U64,
+    bitmaps: U64,
+}
+
+impl V1SpaceCache {
+    /// The object id of such items.
+    pub const OBJECTID: u64 = u64::MAX - 10;
+
+    /// Reads the content of a cache head.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let raw = exact::<RawV1SpaceCache>(bytes)?;
+        Ok(Self {
+            location: raw.location.get(),
+            generation: raw.generation.get(),
+            entries: raw.entries.get(),
+            bitmaps: raw.bitmaps.get(),
+        })
+    }
+}
+
+/// The subvolumes that an item of the UUID tree lists.
+pub fn uuid_subvolumes(bytes: &[u8]) -> Result<Vec<u64>, ItemError> {
+    let numbers = <[U64]>::ref_from_bytes(bytes).map_err(|_| ItemError::Size(bytes.len()))?;
+    if numbers.is_empty() {
+        return Err(ItemError::Size(0));
+    }
+    Ok(numbers.iter().map(|n| n.get()).collect())
+}
+
+/// The UUID that the key of an item of the UUID tree stands for.
+pub fn uuid_of_key(key: Key) -> Uuid {
+    let (first, second) = (key.objectid.to_le_bytes(), key.offset.to_le_bytes());
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&first);
+    bytes[8..].copy_from_slice(&second);
+    Uuid::from_bytes(bytes)
+}

@@ -1,0 +1,243 @@
+//! Roots of trees, and how subvolumes hang together.
+//!
+//! 1. A [`RootItem`] with the short, old structure, or written by a kernel that knew only that
+//!    one (`generation_v2` differs), has no UUIDs and no times.
+
+use bitflags::bitflags;
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::block::MAX_LEVEL;
+use crate::device::prefix;
+use crate::inode::{RawInodeItem, RawTimestamp, split_name};
+use crate::key::RawKey;
+use crate::{ItemError, Key, Logical, SECTOR_SIZE, Timestamp};
+
+bitflags! {
+    /// Flags of a root.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RootFlags: u64 {
+        /// The subvolume is read-only.
+        const READ_ONLY = 1 << 0;
+        /// The subvolume is being deleted.
+        const DEAD = 1 << 48;
+    }
+}
+
+/// The root of a tree: ROOT_ITEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootItem {
+    /// The transaction that last changed it.
+    pub generation: u64,
+    /// The root directory's inode; 256 in subvolumes, 0 elsewhere.
+    pub root_dirid: u64,
+    /// The root block.
+    pub logical: Logical,
+    /// The root block's level.
+    pub level: u8,
+    /// Obsolete: limit of bytes.
+    pub byte_limit: u64,
+    /// Bytes of the tree's blocks.
+    pub bytes_used: u64,
+    /// The transaction of the last snapshot of it.
+    pub last_snapshot: u64,
+    /// Its flags.
+    pub flags: RootFlags,
+    /// References to it; 0 once deleted.
+    pub refs: u32,
+    /// How far its deletion got.
+    pub drop_progress: Key,
+    /// The level at which its deletion goes on.
+    pub drop_level: u8,
+    /// What the root's inode structure says of itself.
+    pub inode: RootInode,
+    /// What the long structure adds, where it is valid.
+    pub extended: Option<RootExtension>,
+}
+
+/// The fields of the inode structure in a ROOT_ITEM that listings show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootInode {
+    /// Its generation.
+    pub generation: u64,
+    /// Its size.
+    pub size: u64,
+    /// Its bytes.
+    pub nbytes: u64,
+    /// Its links.
+    pub nlink: u32,
+    /// Its mode.
+    pub mode: u32,
+    /// Its flags.
+    pub flags: u64,
+}
+
+/// UUIDs, transactions and times of a subvolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootExtension {
+    /// Its own id.
+    pub uuid: Uuid,
+    /// The id of what it is a snapshot of; nil where it is none.
+    pub parent_uuid: Uuid,
+    /// The id of what it was received from; nil where it was not.
+    pub received_uuid: Uuid,
+    /// Transaction of the last change.
+    pub ctransid: u64,
+    /// Transaction of its creation.
+    pub otransid: u64,
+    /// Transaction in which it was sent.
+    pub stransid: u64,
+    /// Transaction in which it was received.
+    pub rtransid: u64,
+    /// Time of the last change.
+    pub ctime: Timestamp,
+    /// Time of its creation.
+    pub otime: Timestamp,
+    /// Time at which it was sent.
+    pub stime: Timestamp,
+    /// Time at which it was received.
+    pub rtime: Timestamp,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRootItem {
+    inode: RawInodeItem,
+    generation: U64,
+    root_dirid: U64,
+    bytenr: U64,
+    byte_limit: U64,
+    bytes_used: U64,
+    last_snapshot: U64,
+    flags: U64,
+    refs: U32,
+    drop_progress: RawKey,
+    drop_level: u8,
+    level: u8,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRootExtension {
+    generation_v2: U64,
+    uuids: [[u8; 16]; 3],
+    transids: [U64; 4],
+    times: [RawTimestamp; 4],
+    reserved: [U64; 8],
+}
+
+const _: () = assert!(size_of::<RawRootItem>() == 239);
+const _: () = assert!(size_of::<RawRootExtension>() == 200);
+
+impl RootItem {
+    /// Reads the content of a ROOT_ITEM, of either size.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let (raw, rest) = prefix::<RawRootItem>(bytes)?;
+        let extension = match rest.len() {
+            0 => None,
+            len if len == size_of::<RawRootExtension>() => {
+                Some(prefix::<RawRootExtension>(rest)?.0)
+            }
+            _ => return Err(ItemError::Size(bytes.len())),
+        };
+        let logical = Logical(raw.bytenr.get());
+        if !logical.is_aligned(SECTOR_SIZE) {
+            return Err(ItemError::Unaligned { field: "root address", value: logical.0 });
+        }
+        for (field, level) in [("root level", raw.level), ("drop level", raw.drop_level)] {
+            if level > MAX_LEVEL {
+                return Err(ItemError::Range { field, value: u64::from(level) });
+            }
+        }
+        raw.validated(logical, extension)
+    }
+}
+
+impl RawRootItem {
+    fn validated(
+        &self,
+        logical: Logical,
+        extension: Option<&RawRootExtension>,
+    ) -> Result<RootItem, ItemError> {
+        let generation = self.generation.get();
+        let extended = extension
+            .filter(|extension| extension.generation_v2.get() == generation)
+            .map(RawRootExtension::get)
+            .transpose()?;
+        Ok(RootItem {
+            generation,
+            root_dirid: self.root_dirid.get(),
+            logical,
+            level: self.level,
+            byte_limit: self.byte_limit.get(),
+            bytes_used: self.bytes_used.get(),
+            last_snapshot: self.last_snapshot.get(),
+            flags: RootFlags::from_bits_retain(self.flags.get()),
+            refs: self.refs.get(),
+            drop_progress: self.drop_progress.get(),
+            drop_level: self.drop_level,
+            inode: RootInode {
+                generation: self.inode.generation.get(),
+                size: self.inode.size.get(),
+                nbytes: self.inode.nbytes.get(),
+                nlink: self.inode.nlink.get(),
+                mode: self.inode.mode.get(),
+                flags: self.inode.flags.get(),
+            },
+            extended,
+        })
+    }
+}
+
+impl RawRootExtension {
+    fn get(&self) -> Result<RootExtension, ItemError> {
+        let [uuid, parent_uuid, received_uuid] = self.uuids.map(Uuid::from_bytes);
+        let [ctransid, otransid, stransid, rtransid] = self.transids.map(U64::get);
+        let [ctime, otime, stime, rtime] = &self.times;
+        Ok(RootExtension {
+            uuid,
+            parent_uuid,
+            received_uuid,
+            ctransid,
+            otransid,
+            stransid,
+            rtransid,
+            ctime: ctime.get()?,
+            otime: otime.get()?,
+            stime: stime.get()?,
+            rtime: rtime.get()?,
+        })
+    }
+}
+
+/// Where a subvolume hangs: ROOT_REF and ROOT_BACKREF have this content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootRef<'a> {
+    /// The directory that holds the name, in the containing subvolume.
+    pub dirid: u64,
+    /// The name's place there.
+    pub sequence: u64,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRootRef {
+    dirid: U64,
+    sequence: U64,
+    name_len: U16,
+}
+
+impl<'a> RootRef<'a> {
+    /// Reads the content of a ROOT_REF or ROOT_BACKREF.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ItemError> {
+        let (raw, rest) = prefix::<RawRootRef>(bytes)?;
+        let (name, rest) = split_name(rest, raw.name_len.get())?;
+        if !rest.is_empty() {
+            return Err(ItemError::Trailing(rest.len()));
+        }
+        Ok(Self { dirid: raw.dirid.get(), sequence: raw.sequence.get(), name })
+    }
+}

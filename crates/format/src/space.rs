@@ -1,0 +1,80 @@
+//! Block groups and free space.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::device::exact;
+use crate::{BlockGroupFlags, ItemError};
+
+/// A block group: BLOCK_GROUP_ITEM. Its key gives start and length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockGroupItem {
+    /// Bytes that are allocated.
+    pub used: u64,
+    /// The object id of chunks; 256.
+    pub chunk_objectid: u64,
+    /// What it holds, and how; as in its chunk.
+    pub flags: BlockGroupFlags,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawBlockGroupItem {
+    used: U64,
+    chunk_objectid: U64,
+    flags: U64,
+}
+
+impl BlockGroupItem {
+    /// Reads the content of a BLOCK_GROUP_ITEM; `len` is the length in its key.
+    pub fn parse(len: u64, bytes: &[u8]) -> Result<Self, ItemError> {
+        let raw = exact::<RawBlockGroupItem>(bytes)?;
+        if len == 0 {
+            return Err(ItemError::Zero("length of the block group"));
+        }
+        let flags = BlockGroupFlags::from_bits_retain(raw.flags.get());
+        if flags.profile().is_none() || !flags.intersects(BlockGroupFlags::TYPES) {
+            return Err(ItemError::Flags { field: "block group type", value: flags.bits() });
+        }
+        if raw.used.get() > len {
+            return Err(ItemError::Range { field: "bytes used", value: raw.used.get() });
+        }
+        Ok(Self { used: raw.used.get(), chunk_objectid: raw.chunk_objectid.get(), flags })
+    }
+}
+
+/// How the free space of a block group is kept: FREE_SPACE_INFO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeSpaceInfo {
+    /// How many free ranges there are.
+    pub extent_count: u32,
+    /// 1 where they are kept as bitmaps.
+    pub flags: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawFreeSpaceInfo {
+    extent_count: U32,
+    flags: U32,
+}
+
+impl FreeSpaceInfo {
+    /// Reads the content of a FREE_SPACE_INFO.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let raw = exact::<RawFreeSpaceInfo>(bytes)?;
+        let flags = raw.flags.get();
+        if flags > 1 {
+            return Err(ItemError::Flags { field: "free space flags", value: u64::from(flags) });
+        }
+        Ok(Self { extent_count: raw.extent_count.get(), flags })
+    }
+}
+
+/// How many checksums an EXTENT_CSUM of `len` bytes holds.
+pub fn csum_count(len: usize, checksum_size: usize) -> Result<usize, ItemError> {
+    if len == 0 || !len.is_multiple_of(checksum_size) {
+        return Err(ItemError::Size(len));
+    }
+    Ok(len.checked_div(checksum_size).expect("a checksum has bytes"))
+}

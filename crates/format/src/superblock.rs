@@ -1,0 +1,453 @@
+//! The superblock: where everything starts.
+//!
+//! 1. A copy is accepted only with the right magic, checksum, and its own address in it.
+//! 2. Each field is checked on its own here; features and devices are the volume's to judge.
+
+use thiserror::Error;
+use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::block::MAX_LEVEL;
+use crate::device::{DeviceItem, RawDeviceItem};
+use crate::{CompatRoFlags, IncompatFlags, ItemError, Logical, Physical, SECTOR_SIZE};
+
+/// Where the copies of the superblock stand on each device that reaches so far, in bytes.
+pub const SUPERBLOCK_OFFSETS: [Physical; 3] =
+    [Physical(64 << 10), Physical(64 << 20), Physical(256 << 30)];
+
+/// The size of a superblock copy in bytes.
+pub const SUPERBLOCK_SIZE: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"_BHRfS_M";
+const CSUM_AREA: usize = 32;
+const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
+const BACKUP_ROOTS: usize = 4;
+
+/// Why a superblock copy is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SuperblockError {
+    /// Fewer bytes than a superblock has.
+    #[error("the superblock is cut short")]
+    TooShort,
+    /// No btrfs magic.
+    #[error("not a btrfs superblock: magic {0:02x?}")]
+    Magic([u8; 8]),
+    /// A checksum kind that does not exist.
+    #[error("unknown checksum type {0}")]
+    ChecksumKind(u16),
+    /// The checksum does not match.
+    #[error("superblock checksum is {found}, expected {expected}")]
+    Checksum {
+        /// What the superblock says.
+        expected: Checksum,
+        /// What its bytes give.
+        found: Checksum,
+    },
+    /// The copy says that it stands elsewhere.
+    #[error("superblock copy at {at} says that it stands at {found}")]
+    Address {
+        /// Where it was read.
+        at: Physical,
+        /// Where it says it is.
+        found: u64,
+    },
+    /// A sector size that is not read here.
+    #[error("sector size {0} is not supported (only 4096)")]
+    SectorSize(u32),
+    /// A node size that is no power of two from 4 to 64 KiB.
+    #[error("bad node size {0}")]
+    NodeSize(u32),
+    /// The obsolete leaf size differs from the node size.
+    #[error("leaf size {leaf} differs from node size {node}")]
+    LeafSize {
+        /// The leaf size.
+        leaf: u32,
+        /// The node size.
+        node: u32,
+    },
+    /// A tree cannot be that high.
+    #[error("{tree} root has level {level}, at most 7 is possible")]
+    Level {
+        /// Which root.
+        tree: &'static str,
+        /// Its level.
+        level: u8,
+    },
+    /// A root that does not start on a sector.
+    #[error("{tree} root address {logical} is not aligned")]
+    RootAddress {
+        /// Which root.
+        tree: &'static str,
+        /// Its address.
+        logical: Logical,
+    },
+    /// The system chunk array does not fit its place, or is empty.
+    #[error("system chunk array of {0} bytes is impossible")]
+    SysChunkArraySize(u32),
+    /// No device.
+    #[error("the number of devices is 0")]
+    NoDevices,
+    /// The device item is damaged.
+    #[error("device item: {0}")]
+    Device(#[from] ItemError),
+    /// The device says that it belongs to another filesystem.
+    #[error("the device belongs to filesystem {found}, not {expected}")]
+    DeviceFsid {
+        /// The filesystem of the superblock.
+        expected: Uuid,
+        /// The filesystem in the device item.
+        found: Uuid,
+    },
+}
+
+bitflags::bitflags! {
+    /// Flags of a superblock.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct SuperblockFlags: u64 {
+        /// The superblock was written.
+        const WRITTEN = 1 << 0;
+        /// Errors were found.
+        const ERROR = 1 << 2;
+        /// The device seeds others.
+        const SEEDING = 1 << 32;
+        /// A dump of metadata alone.
+        const METADUMP = 1 << 33;
+        /// A dump of metadata alone, second version.
+        const METADUMP_V2 = 1 << 34;
+        /// The filesystem id is being changed.
+        const CHANGING_FSID = 1 << 35;
+        /// The filesystem id is being changed, second version.
+        const CHANGING_FSID_V2 = 1 << 36;
+    }
+}
+
+/// One of the four remembered sets of roots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupRoot {
+    /// The root tree's root.
+    pub tree_root: Logical,
+    /// Its generation.
+    pub tree_root_generation: u64,
+    /// The chunk tree's root.
+    pub chunk_root: Logical,
+    /// Its generation.
+    pub chunk_root_generation: u64,
+    /// The extent tree's root.
+    pub extent_root: Logical,
+    /// Its generation.
+    pub extent_root_generation: u64,
+    /// The top-level subvolume's root.
+    pub fs_root: Logical,
+    /// Its generation.
+    pub fs_root_generation: u64,
+    /// The device tree's root.
+    pub dev_root: Logical,
+    /// Its generation.
+    pub dev_root_generation: u64,
+    /// The checksum tree's root.
+    pub csum_root: Logical,
+    /// Its generation.
+    pub csum_root_generation: u64,
+    /// Size of all devices in bytes.
+    pub total_bytes: u64,
+    /// Bytes in use.
+    pub bytes_used: u64,
+    /// How many devices there were.
+    pub num_devices: u64,
+    /// Levels of tree, chunk, extent, fs, dev and csum root.
+    pub levels: [u8; 6],
+}
+
+/// A superblock that passed its checks.
+#[derive(Clone, Debug)]
+pub struct Superblock {
+    /// How everything is checksummed.
+    pub checksum_kind: ChecksumKind,
+    /// The checksum of this copy.
+    pub checksum: Checksum,
+    /// The filesystem's id, as shown.
+    pub fsid: Uuid,
+    /// Where this copy stands.
+    pub physical: Physical,
+    /// What state it is in.
+    pub flags: SuperblockFlags,
+    /// The generation of the last commit.
+    pub generation: u64,
+    /// The root tree's root.
+    pub root: Logical,
+    /// The level of the root tree's root.
+    pub root_level: u8,
+    /// The chunk tree's root.
+    pub chunk_root: Logical,
+    /// The level of the chunk tree's root.
+    pub chunk_root_level: u8,
+    /// The generation of the chunk tree's root.
+    pub chunk_root_generation: u64,
+    /// The log root tree's root, where a log is pending.
+    pub log_root: Option<Logical>,
+    /// The level of the log root tree's root.
+    pub log_root_level: u8,
+    /// The obsolete field that names the transaction of the log root; 0.
+    pub log_root_transid: u64,
+    /// Size of all devices in bytes.
+    pub total_bytes: u64,
+    /// Bytes in use.
+    pub bytes_used: u64,
+    /// The object id of the root tree's directory; 6.
+    pub root_dir_objectid: u64,
+    /// How many devices the filesystem has.
+    pub num_devices: u64,
+    /// Bytes in a sector.
+    pub sectorsize: u32,
+    /// Bytes in a tree block.
+    pub nodesize: u32,
+    /// The obsolete stripe size.
+    pub stripesize: u32,
+    /// Features that anyone may ignore.
+    pub compat: u64,
+    /// Features that a writer must know.
+    pub compat_ro: CompatRoFlags,
+    /// Features that everyone must know.
+    pub incompat: IncompatFlags,
+    /// The device that holds this copy.
+    pub device: DeviceItem,
+    /// The label, without its padding.
+    pub label: Vec<u8>,
+    /// The generation that the old space cache is valid for; `u64::MAX` where it is not used.
+    pub cache_generation: u64,
+    /// The generation that the UUID tree is valid for.
+    pub uuid_tree_generation: u64,
+    /// The id in tree blocks.
+    pub metadata_uuid: Uuid,
+    /// The system chunks, as `(key, chunk)` pairs; [`crate::sys_chunk_array`] reads them.
+    pub sys_chunk_array: Vec<u8>,
+    /// The remembered roots.
+    pub backup_roots: [BackupRoot; BACKUP_ROOTS],
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawBackupRoot {
+    roots: [[U64; 2]; 6],
+    total_bytes: U64,
+    bytes_used: U64,
+    num_devices: U64,
+    unused: [U64; 4],
+    levels: [u8; 6],
+    padding: [u8; 10],
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSuperblock {
+    csum: [u8; 32],
+    fsid: [u8; 16],
+    bytenr: U64,
+    flags: U64,
+    magic: [u8; 8],
+    generation: U64,
+    root: U64,
+    chunk_root: U64,
+    log_root: U64,
+    log_root_transid: U64,
+    total_bytes: U64,
+    bytes_used: U64,
+    root_dir_objectid: U64,
+    num_devices: U64,
+    sectorsize: U32,
+    nodesize: U32,
+    leafsize: U32,
+    stripesize: U32,
+    sys_chunk_array_size: U32,
+    chunk_root_generation: U64,
+    compat_flags: U64,
+    compat_ro_flags: U64,
+    incompat_flags: U64,
+    csum_type: U16,
+    root_level: u8,
+    chunk_root_level: u8,
+    log_root_level: u8,
+    dev_item: RawDeviceItem,
+    label: [u8; 256],
+    cache_generation: U64,
+    uuid_tree_generation: U64,
+    metadata_uuid: [u8; 16],
+    reserved: [U64; 28],
+    sys_chunk_array: [u8; SYS_CHUNK_ARRAY_SIZE],
+    backup_roots: [RawBackupRoot; BACKUP_ROOTS],
+    padding: [u8; 565],
+}
+
+const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK_SIZE);
+const _: () = assert!(size_of::<RawBackupRoot>() == 168);
+
+impl Superblock {
+    /// Reads the copy that stands at `at`, from its [`SUPERBLOCK_SIZE`] bytes.
+    pub fn parse(bytes: &[u8], at: Physical) -> Result<Self, SuperblockError> {
+        let (raw, _) =
+            RawSuperblock::ref_from_prefix(bytes).map_err(|_| SuperblockError::TooShort)?;
+        if raw.magic != MAGIC {
+            return Err(SuperblockError::Magic(raw.magic));
+        }
+        let (checksum_kind, checksum) = verify_checksum(raw)?;
+        if raw.bytenr.get() != at.0 {
+            return Err(SuperblockError::Address { at, found: raw.bytenr.get() });
+        }
+        check_geometry(raw)?;
+        check_roots(raw)?;
+        raw.validated(checksum_kind, checksum, at)
+    }
+
+    /// The incompat bits that stand in the way of reading, by name.
+    pub fn unreadable_features(&self) -> Vec<String> {
+        let refused =
+            IncompatFlags::from_bits_retain(self.incompat.bits() & !IncompatFlags::READABLE.bits());
+        flag_names(&refused)
+    }
+}
+
+/// The names of the bits that are set; unknown ones as their number.
+pub(crate) fn flag_names<F: bitflags::Flags<Bits = u64>>(flags: &F) -> Vec<String> {
+    let mut names: Vec<String> =
+        flags.iter_names().map(|(name, _)| name.to_ascii_lowercase().replace('_', "-")).collect();
+    let unknown = flags.bits() & !F::all().bits();
+    names
+        .extend((0..u64::BITS).filter(|bit| unknown & (1 << bit) != 0).map(|b| format!("bit {b}")));
+    names
+}
+
+fn verify_checksum(raw: &RawSuperblock) -> Result<(ChecksumKind, Checksum), SuperblockError> {
+    let number = raw.csum_type.get();
+    let kind = ChecksumKind::try_from(number).map_err(|_| SuperblockError::ChecksumKind(number))?;
+    let (stored, covered) = raw.as_bytes().split_at(CSUM_AREA);
+    let found = kind.compute(covered);
+    let expected =
+        Checksum::from_slice(&stored[..kind.size()]).expect("a checksum of any kind fits its area");
+    if found != expected {
+        return Err(SuperblockError::Checksum { expected, found });
+    }
+    Ok((kind, expected))
+}
+
+fn check_geometry(raw: &RawSuperblock) -> Result<(), SuperblockError> {
+    let (sector, node, leaf) = (raw.sectorsize.get(), raw.nodesize.get(), raw.leafsize.get());
+    if sector != SECTOR_SIZE {
+        return Err(SuperblockError::SectorSize(sector));
+    }
+    if !node.is_power_of_two() || !(SECTOR_SIZE..=(64 << 10)).contains(&node) {
+        return Err(SuperblockError::NodeSize(node));
+    }
+    if leaf != node {
+        return Err(SuperblockError::LeafSize { leaf, node });
+    }
+    let size = raw.sys_chunk_array_size.get();
+    if size == 0 || usize::try_from(size).is_ok_and(|size| size > SYS_CHUNK_ARRAY_SIZE) {
+        return Err(SuperblockError::SysChunkArraySize(size));
+    }
+    if raw.num_devices.get() == 0 {
+        return Err(SuperblockError::NoDevices);
+    }
+    Ok(())
+}
+
+fn check_roots(raw: &RawSuperblock) -> Result<(), SuperblockError> {
+    for (tree, level, root) in [
+        ("root tree", raw.root_level, raw.root),
+        ("chunk tree", raw.chunk_root_level, raw.chunk_root),
+        ("log root tree", raw.log_root_level, raw.log_root),
+    ] {
+        if level > MAX_LEVEL {
+            return Err(SuperblockError::Level { tree, level });
+        }
+        let logical = Logical(root.get());
+        if !logical.is_aligned(SECTOR_SIZE) {
+            return Err(SuperblockError::RootAddress { tree, logical });
+        }
+    }
+    Ok(())
+}
+
+impl RawSuperblock {
+    fn validated(
+        &self,
+        checksum_kind: ChecksumKind,
+        checksum: Checksum,
+        physical: Physical,
+    ) -> Result<Superblock, SuperblockError> {
+        let incompat = IncompatFlags::from_bits_retain(self.incompat_flags.get());
+        let fsid = Uuid::from_bytes(self.fsid);
+        let metadata_uuid = if incompat.contains(IncompatFlags::METADATA_UUID) {
+            Uuid::from_bytes(self.metadata_uuid)
+        } else {
+            fsid
+        };
+        let device = self.dev_item.get()?;
+        if device.fsid != metadata_uuid {
+            let found = device.fsid;
+            return Err(SuperblockError::DeviceFsid { expected: metadata_uuid, found });
+        }
+        let array_len = usize::try_from(self.sys_chunk_array_size.get())
+            .expect("the size was checked against the array");
+        let label_len = self.label.iter().position(|&b| b == 0).unwrap_or(self.label.len());
+        Ok(Superblock {
+            checksum_kind,
+            checksum,
+            fsid,
+            physical,
+            flags: SuperblockFlags::from_bits_retain(self.flags.get()),
+            generation: self.generation.get(),
+            root: Logical(self.root.get()),
+            root_level: self.root_level,
+            chunk_root: Logical(self.chunk_root.get()),
+            chunk_root_level: self.chunk_root_level,
+            chunk_root_generation: self.chunk_root_generation.get(),
+            log_root: Some(Logical(self.log_root.get())).filter(|root| root.0 != 0),
+            log_root_level: self.log_root_level,
+            log_root_transid: self.log_root_transid.get(),
+            total_bytes: self.total_bytes.get(),
+            bytes_used: self.bytes_used.get(),
+            root_dir_objectid: self.root_dir_objectid.get(),
+            num_devices: self.num_devices.get(),
+            sectorsize: self.sectorsize.get(),
+            nodesize: self.nodesize.get(),
+            stripesize: self.stripesize.get(),
+            compat: self.compat_flags.get(),
+            compat_ro: CompatRoFlags::from_bits_retain(self.compat_ro_flags.get()),
+            incompat,
+            device,
+            label: self.label[..label_len].to_vec(),
+            cache_generation: self.cache_generation.get(),
+            uuid_tree_generation: self.uuid_tree_generation.get(),
+            metadata_uuid,
+            sys_chunk_array: self.sys_chunk_array[..array_len].to_vec(),
+            backup_roots: std::array::from_fn(|i| self.backup_roots[i].get()),
+        })
+    }
+}
+
+impl RawBackupRoot {
+    fn get(&self) -> BackupRoot {
+        let [tree, chunk, extent, fs, dev, csum] =
+            self.roots.map(|[root, generation]| (Logical(root.get()), generation.get()));
+        BackupRoot {
+            tree_root: tree.0,
+            tree_root_generation: tree.1,
+            chunk_root: chunk.0,
+            chunk_root_generation: chunk.1,
+            extent_root: extent.0,
+            extent_root_generation: extent.1,
+            fs_root: fs.0,
+            fs_root_generation: fs.1,
+            dev_root: dev.0,
+            dev_root_generation: dev.1,
+            csum_root: csum.0,
+            csum_root_generation: csum.1,
+            total_bytes: self.total_bytes.get(),
+            bytes_used: self.bytes_used.get(),
+            num_devices: self.num_devices.get(),
+            levels: self.levels,
+        }
+    }
+}

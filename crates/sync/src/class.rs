@@ -1,0 +1,97 @@
+//! The lock order: the one list of it.
+//!
+//! 1. A thread that holds a lock takes only locks of classes declared after that lock's class.
+//! 2. Two locks of one class are held together only as [`Class::together`] says.
+//! 3. Nothing is taken after [`Class::DeviceQueue`].
+
+use std::fmt;
+
+/// What a lock guards, outermost first: declaration order is the lock order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Moves of directories between parents: at most one at a time in a filesystem.
+    RenameMutex,
+    /// The operation lock of a directory whose entries change.
+    ParentDirectory,
+    /// The operation lock of an inode that is named, unlinked, or written.
+    ChildInode,
+    /// A range of the bytes of one file.
+    FileRange,
+    /// Membership in a running transaction.
+    TransactionHandle,
+    /// One subvolume's log.
+    LogRoot,
+    /// The tree of the log roots.
+    LogRootTree,
+    /// The right to write the superblock.
+    SuperSlot,
+    /// The making of new chunks.
+    ChunkAllocation,
+    /// A node or leaf of any tree: a `TreeLock`.
+    TreeBlock,
+    /// What an inode holds in memory: pending entries, extent map. Nothing is awaited under it.
+    InodeState,
+    /// Reference changes not yet in the extent tree.
+    DelayedRefs,
+    /// The free space of one block group.
+    BlockGroup,
+    /// Counters of space used and reserved.
+    SpaceCounters,
+    /// One shard of a cache's index.
+    CacheShard,
+    /// Logical addresses to places on devices.
+    ChunkMap,
+    /// Requests in flight to one device. Nothing is taken after it.
+    DeviceQueue,
+}
+
+/// When two locks of one class may be held by one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Together {
+    /// Never.
+    No,
+    /// As a sorted set: (subvolume, number) rises from each lock to the next.
+    Ascending,
+    /// By a token of `Nesting`.
+    ByToken,
+}
+
+impl Class {
+    /// The rule for two locks of this class.
+    pub(crate) fn together(self) -> Together {
+        match self {
+            Self::ParentDirectory | Self::ChildInode | Self::FileRange => Together::Ascending,
+            Self::TreeBlock => Together::ByToken,
+            _ => Together::No,
+        }
+    }
+
+    /// The class in words, as messages name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RenameMutex => "rename mutex",
+            Self::ParentDirectory => "parent directory",
+            Self::ChildInode => "child inode",
+            Self::FileRange => "file range",
+            Self::TransactionHandle => "transaction handle",
+            Self::LogRoot => "log root",
+            Self::LogRootTree => "log root tree",
+            Self::SuperSlot => "super slot",
+            Self::ChunkAllocation => "chunk allocation",
+            Self::TreeBlock => "tree block",
+            Self::InodeState => "inode state",
+            Self::DelayedRefs => "delayed refs",
+            Self::BlockGroup => "block group",
+            Self::SpaceCounters => "space counters",
+            Self::CacheShard => "cache shard",
+            Self::ChunkMap => "chunk map",
+            Self::DeviceQueue => "device queue",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

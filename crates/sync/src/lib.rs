@@ -1,0 +1,46 @@
+//! Every lock, condition variable, atomic and thread the other crates use.
+//!
+//! 1. A lock names its [`Class`] when it is made; the order in which classes may be taken is the
+//!    order in which `class.rs` declares them, and it stands nowhere else.
+//! 2. In builds with debug assertions each acquisition is checked against what the thread holds,
+//!    before it waits; a breach panics and names both locks. Other builds pay nothing.
+//! 3. In the same builds a wait for a lock or a condition of more than [`WAIT_LIMIT`] panics and
+//!    names the lock. Waiting for work is not waiting for a lock: [`Condvar::wait_idle`].
+//! 4. Tree blocks are guarded by [`TreeLock`], and coupled by the tokens of [`Nesting`] alone.
+//! 5. No lock is poisoned: a panic that unwinds through a guard releases the lock.
+//! 6. A lock is released by the thread that took it: guards are not `Send`.
+//! 7. Under `cfg(loom)` and `cfg(shuttle)` the same names stand on loom's and shuttle's
+//!    primitives, so that the protocols built on this crate can be explored by them.
+//!
+//! What this crate does not do: range locks, transaction handles and other protocols live with
+//! their users, who enter them in the order check by [`order::Held`].
+//!
+//! # Models
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom"    cargo test -p userbtrfs-sync --release --lib loom_models
+//! RUSTFLAGS="--cfg shuttle" cargo test -p userbtrfs-sync --release --lib shuttle_models
+//! ```
+//!
+//! Each wants a target directory of its own (`CARGO_TARGET_DIR`), as the flags rebuild everything.
+//! `USERBTRFS_TORTURE=1` makes the stress tests of the ordinary build run their full counts.
+
+mod class;
+mod condvar;
+mod mutex;
+mod nesting;
+pub mod order;
+mod primitives;
+mod rwlock;
+mod tree_lock;
+
+pub use class::Class;
+pub use condvar::Condvar;
+pub use mutex::{Mutex, MutexGuard};
+pub use nesting::{BlockLabel, Nesting};
+pub use order::WAIT_LIMIT;
+pub use primitives::{Arc, atomic, thread};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+/// A cell set once. It is std's in every build: the models do not explore its initialisation.
+pub use std::sync::OnceLock;
+pub use tree_lock::{OwnedReadGuard, OwnedWriteGuard, ReadGuard, TreeLock, WriteGuard};

@@ -1,0 +1,189 @@
+//! Coupling of tree blocks: the closed list of reasons to take one while another is held.
+//!
+//! `low` and `high` are the lowest and highest level among the blocks the thread holds; the
+//! parent of a level is a held block one level above it.
+//!
+//! | token    | level taken | what must be held                        | why no cycle of waits      |
+//! |----------|-------------|------------------------------------------|----------------------------|
+//! | Root     | any         | no tree block                            | it holds nothing           |
+//! | Child    | below `low` | any block                                | levels fall                |
+//! | Right    | `low`       | the parent                               | left comes before right    |
+//! | Left     | `low`       | the parent, for writing                  | no other enters by parent  |
+//! | Cow      | as original | the original, for writing                | new block, nobody waits    |
+//! | LeftCow  | as original | the left sibling and parent, for writing | new block, nobody waits    |
+//! | RightCow | as original | the right sibling and parent, for writing| new block, nobody waits    |
+//! | Split    | as original | the block that is split, for writing     | new block, nobody waits    |
+//! | NewRoot  | `high` + 1  | the old root, for writing                | new block, nobody waits    |
+//!
+//! 1. New blocks (Cow, LeftCow, RightCow, Split, NewRoot) are taken for writing.
+//! 2. Whoever holds two siblings has held their parent while taking the second; so a thread that
+//!    goes left, against the order, holds the parent alone, and finds at the siblings only
+//!    threads that wait for nothing but lower levels.
+
+use std::fmt;
+
+/// Why a tree block is locked: the first of a descent, or one more while others are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Nesting {
+    /// The first block: the thread holds none.
+    Root,
+    /// A block one or more levels below those held, on the way down.
+    Child,
+    /// The left sibling of a held block, to move items into it or merge with it.
+    Left,
+    /// The right sibling of a held block, to move items into it, merge with it, or walk on.
+    Right,
+    /// The new copy of the held left sibling.
+    LeftCow,
+    /// The new copy of the held right sibling.
+    RightCow,
+    /// The new copy of a held block.
+    Cow,
+    /// The new right half of a held block that is full.
+    Split,
+    /// The new root above the held old one.
+    NewRoot,
+}
+
+/// Where a tree block stands: the name of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockLabel {
+    /// The tree the block belongs to, as its header says. Names only: blocks are shared.
+    pub owner: u64,
+    /// Height above the leaves, which have level 0.
+    pub level: u8,
+}
+
+impl fmt::Display for BlockLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tree {}, level {}", self.owner, self.level)
+    }
+}
+
+/// Shared or exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// With other readers.
+    Read,
+    /// Alone.
+    Write,
+}
+
+/// A tree block as the order check sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    /// Its level.
+    pub(crate) level: u8,
+    /// How it is, or will be, held.
+    pub(crate) mode: Mode,
+}
+
+impl Nesting {
+    /// Checks the taking of `block` by this token against the blocks the thread holds; the
+    /// error is the rule it breaks.
+    pub(crate) fn check(self, block: Block, held: &[Block]) -> Result<(), &'static str> {
+        let low = held.iter().map(|held| held.level).min();
+        let high = held.iter().map(|held| held.level).max();
+        let (at, above) = (Some(block.level), block.level.checked_add(1));
+        match self {
+            Self::Root => rule(held.is_empty(), "Root wants no tree block held"),
+            Self::Child => rule(at < low, "Child goes below every held block"),
+            Self::Right => {
+                rule(at == low, "Right stays at the lowest held level")?;
+                rule(holds(held, above, Mode::Read), "Right wants the parent held")
+            }
+            Self::Left => {
+                rule(at == low, "Left stays at the lowest held level")?;
+                rule(holds(held, above, Mode::Write), "Left wants the parent held for writing")
+            }
+            Self::LeftCow | Self::RightCow => {
+                new_block(block, held, at)?;
+                rule(holds(held, above, Mode::Write), "a sibling's copy wants the parent held")
+            }
+            Self::Cow | Self::Split => new_block(block, held, at),
+            Self::NewRoot => {
+                rule(block.level.checked_sub(1) == high, "NewRoot goes one above all held")?;
+                new_block(block, held, high)
+            }
+        }
+    }
+}
+
+/// The rule of blocks no other thread knows: made from one held for writing at `origin`.
+fn new_block(block: Block, held: &[Block], origin: Option<u8>) -> Result<(), &'static str> {
+    rule(block.mode == Mode::Write, "a new block is taken for writing")?;
+    rule(holds(held, origin, Mode::Write), "a new block wants its origin held for writing")
+}
+
+/// Whether a block at `level` is held in `mode` or a stronger one.
+fn holds(held: &[Block], level: Option<u8>, mode: Mode) -> bool {
+    let strong = |held: &Block| mode == Mode::Read || held.mode == Mode::Write;
+    held.iter().any(|held| Some(held.level) == level && strong(held))
+}
+
+fn rule(kept: bool, broken: &'static str) -> Result<(), &'static str> {
+    if kept { Ok(()) } else { Err(broken) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Block, Mode::Read, Mode::Write, Nesting};
+
+    /// Whether `token` lets a thread that holds `held` take a block; pairs are (level, mode).
+    fn allowed(token: Nesting, taken: (u8, super::Mode), held: &[(u8, super::Mode)]) -> bool {
+        let block = |&(level, mode): &(u8, super::Mode)| Block { level, mode };
+        let held: Vec<Block> = held.iter().map(block).collect();
+        token.check(block(&taken), &held).is_ok()
+    }
+
+    #[test]
+    fn the_first_block_holds_nothing() {
+        assert!(allowed(Nesting::Root, (2, Read), &[]));
+        assert!(!allowed(Nesting::Root, (1, Read), &[(2, Read)]));
+    }
+
+    #[test]
+    fn children_are_below_all_held() {
+        assert!(allowed(Nesting::Child, (1, Read), &[(2, Read)]));
+        assert!(allowed(Nesting::Child, (0, Write), &[(2, Read), (1, Write)]));
+        assert!(!allowed(Nesting::Child, (1, Read), &[(2, Read), (1, Read)]));
+        assert!(!allowed(Nesting::Child, (2, Read), &[(1, Read)]));
+        assert!(!allowed(Nesting::Child, (0, Read), &[]));
+    }
+
+    #[test]
+    fn right_wants_the_parent() {
+        assert!(allowed(Nesting::Right, (0, Read), &[(1, Read), (0, Read)]));
+        assert!(!allowed(Nesting::Right, (0, Read), &[(0, Read)]));
+        assert!(!allowed(Nesting::Right, (1, Read), &[(2, Read), (1, Read), (0, Read)]));
+    }
+
+    #[test]
+    fn left_wants_the_parent_for_writing() {
+        assert!(allowed(Nesting::Left, (0, Write), &[(1, Write), (0, Write)]));
+        assert!(!allowed(Nesting::Left, (0, Write), &[(1, Read), (0, Write)]));
+        assert!(!allowed(Nesting::Left, (0, Write), &[(0, Write)]));
+    }
+
+    #[test]
+    fn new_blocks_want_their_origin_for_writing() {
+        for token in [Nesting::Cow, Nesting::Split] {
+            assert!(allowed(token, (1, Write), &[(1, Write)]));
+            assert!(!allowed(token, (1, Write), &[(1, Read)]));
+            assert!(!allowed(token, (1, Read), &[(1, Write)]));
+            assert!(!allowed(token, (1, Write), &[(2, Write)]));
+        }
+        for token in [Nesting::LeftCow, Nesting::RightCow] {
+            assert!(allowed(token, (0, Write), &[(1, Write), (0, Write), (0, Write)]));
+            assert!(!allowed(token, (0, Write), &[(0, Write), (0, Write)]));
+        }
+    }
+
+    #[test]
+    fn a_new_root_is_one_above_the_old() {
+        assert!(allowed(Nesting::NewRoot, (2, Write), &[(1, Write)]));
+        assert!(!allowed(Nesting::NewRoot, (3, Write), &[(1, Write)]));
+        assert!(!allowed(Nesting::NewRoot, (2, Write), &[(1, Read)]));
+        assert!(!allowed(Nesting::NewRoot, (0, Write), &[]));
+    }
+}

@@ -1,0 +1,193 @@
+//! The order check: what each thread holds, in builds with debug assertions.
+//!
+//! 1. An acquisition is checked before it waits, so that a wrong order panics even when it would
+//!    have been lucky. An attempt that never waits (`try_`) is entered without a check.
+//! 2. The check is against everything the thread holds, in whatever order it was taken.
+//! 3. A [`Held`] leaves the list when it is dropped, in any order, on the thread that made it.
+//! 4. Without debug assertions the types are empty and the functions do nothing.
+
+mod checked;
+mod stack;
+#[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]
+mod tests;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use crate::class::Class;
+use crate::nesting::{BlockLabel, Mode, Nesting};
+use checked::Checked;
+
+/// How long a thread waits for a lock or a condition before a debug build panics.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(10);
+
+/// The name of one lock: its class, and which of the class where that orders or tells them.
+#[derive(Clone, Copy)]
+pub struct Identity {
+    name: Checked<Name>,
+}
+
+/// A lock's name, as the check compares and prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// Its class.
+    class: Class,
+    /// Which of the class.
+    key: Key,
+}
+
+/// Which lock of its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    /// Not told.
+    None,
+    /// Of an inode, by subvolume and number: the order of sorted sets.
+    Inode(u64, u64),
+    /// Of a tree block.
+    Block(BlockLabel),
+}
+
+impl Identity {
+    /// A lock of which its class says enough.
+    pub fn of(class: Class) -> Self {
+        Self { name: Checked::new(|| Name { class, key: Key::None }) }
+    }
+
+    /// A lock of the inode `number` in `subvolume`; by this pair sorted sets are ordered.
+    pub fn of_inode(class: Class, subvolume: u64, number: u64) -> Self {
+        Self { name: Checked::new(|| Name { class, key: Key::Inode(subvolume, number) }) }
+    }
+
+    /// The lock of a tree block.
+    pub(crate) fn of_block(label: BlockLabel) -> Self {
+        Self { name: Checked::new(|| Name { class: Class::TreeBlock, key: Key::Block(label) }) }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.get() {
+            Some(name) => write!(f, "{name}"),
+            None => f.write_str("lock"),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key {
+            Key::None => write!(f, "{}", self.class),
+            Key::Inode(subvolume, number) => {
+                write!(f, "{} (subvolume {subvolume}, inode {number})", self.class)
+            }
+            Key::Block(label) => write!(f, "{} ({label})", self.class),
+        }
+    }
+}
+
+/// One entry of the thread's list; dropping it takes the entry off. Not `Send`.
+///
+/// Guards carry one. Protocols that are not a lock of this crate (a range lock, a transaction
+/// handle) carry one of their own, made by [`Held::acquire`].
+#[derive(Debug)]
+#[must_use = "the lock counts as held while this lives"]
+pub struct Held {
+    serial: Checked<u64>,
+    this_thread: PhantomData<*const ()>,
+}
+
+impl Held {
+    /// Checks that the lock may be taken now, and enters it. Call it before waiting.
+    #[track_caller]
+    #[inline]
+    pub fn acquire(identity: Identity) -> Self {
+        Self::enter(identity, Mode::Write, Check::Order)
+    }
+
+    /// Enters a lock that was taken without waiting.
+    #[track_caller]
+    #[inline]
+    pub fn tried(identity: Identity) -> Self {
+        Self::enter(identity, Mode::Write, Check::Nothing)
+    }
+
+    /// As `acquire`, for a tree block.
+    #[track_caller]
+    #[inline]
+    pub(crate) fn acquire_block(identity: Identity, mode: Mode, nesting: Nesting) -> Self {
+        Self::enter(identity, mode, Check::Coupling(nesting))
+    }
+
+    /// As `tried`, for a tree block.
+    #[track_caller]
+    #[inline]
+    pub(crate) fn tried_block(identity: Identity, mode: Mode) -> Self {
+        Self::enter(identity, mode, Check::Nothing)
+    }
+
+    /// A tree block held for writing is from now on held for reading.
+    #[inline]
+    pub(crate) fn downgrade(&self) {
+        self.serial.map(stack::downgrade);
+    }
+
+    #[track_caller]
+    #[inline]
+    fn enter(identity: Identity, mode: Mode, check: Check) -> Self {
+        let at = Location::caller();
+        let serial = identity.name.map(|name| stack::push(name, mode, check, at));
+        Self { serial, this_thread: PhantomData }
+    }
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        self.serial.map(stack::pop);
+    }
+}
+
+/// What an acquisition is checked against.
+#[derive(Clone, Copy, Debug)]
+enum Check {
+    /// The order of classes, and the rule of its class.
+    Order,
+    /// The same, and this token.
+    Coupling(Nesting),
+    /// It did not wait, so it cannot be part of a deadlock.
+    Nothing,
+}
+
+/// The clock of one wait: panics when the wait passes the limit.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    name: Checked<Name>,
+    since: Checked<Instant>,
+}
+
+impl Patience {
+    /// Starts the clock for the lock of this identity.
+    #[inline]
+    pub(crate) fn new(identity: Identity) -> Self {
+        Self { name: identity.name, since: Checked::new(Instant::now) }
+    }
+
+    /// How long the wait may go on; without end where nothing is checked. Panics at the end.
+    #[inline]
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let (name, since) = (self.name.get()?, self.since.get()?);
+        let limit = stack::wait_limit();
+        let left = limit.saturating_sub(since.elapsed());
+        assert!(!left.is_zero(), "{}", stack::late(name, limit));
+        Some(left)
+    }
+}
+
+/// Changes the wait limit of this thread, in builds that have one.
+pub fn set_wait_limit(limit: Duration) {
+    if cfg!(debug_assertions) {
+        stack::set_wait_limit(limit);
+    }
+}

@@ -1,0 +1,48 @@
+//! A value that exists only in builds with debug assertions.
+
+/// A `T` where the order is checked, nothing where it is not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked<T> {
+    #[cfg(debug_assertions)]
+    value: T,
+    #[cfg(not(debug_assertions))]
+    value: std::marker::PhantomData<T>,
+}
+
+#[cfg(debug_assertions)]
+impl<T: Copy> Checked<T> {
+    /// Makes the value.
+    pub(super) fn new(make: impl FnOnce() -> T) -> Self {
+        Self { value: make() }
+    }
+
+    /// The value.
+    #[expect(clippy::unnecessary_wraps, reason = "the other build has none")]
+    pub(super) fn get(self) -> Option<T> {
+        Some(self.value)
+    }
+}
+
+#[cfg(not(debug_assertions))]
+impl<T: Copy> Checked<T> {
+    /// Makes nothing.
+    #[inline]
+    pub(super) fn new(_: impl FnOnce() -> T) -> Self {
+        Self { value: std::marker::PhantomData }
+    }
+
+    /// Nothing.
+    #[expect(clippy::unused_self, reason = "the same call as the other build's")]
+    #[inline]
+    pub(super) fn get(self) -> Option<T> {
+        None
+    }
+}
+
+impl<T: Copy> Checked<T> {
+    /// What `make` makes of the value.
+    #[inline]
+    pub(super) fn map<U: Copy>(self, make: impl FnOnce(T) -> U) -> Checked<U> {
+        Checked::new(|| make(self.get().expect("made only where values exist")))
+    }
+}

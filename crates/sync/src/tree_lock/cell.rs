@@ -1,0 +1,79 @@
+//! The cell under a tree lock: std's, or in a loom model the one that watches each access.
+//!
+//! It hands out pointers; that they are used rightly is the business of the lock. A pointer is
+//! good for as long as the access it came with.
+
+#[cfg(loom)]
+use loom::cell::UnsafeCell;
+#[cfg(not(loom))]
+use std::cell::UnsafeCell;
+
+/// A value reached by pointers.
+#[derive(Debug)]
+pub(super) struct Cell<T>(UnsafeCell<T>);
+
+/// A shared access, from its making to its drop.
+#[derive(Debug)]
+pub(super) struct SharedAccess<T> {
+    pointer: *const T,
+    #[cfg(loom)]
+    _watch: loom::cell::ConstPtr<T>,
+}
+
+/// An exclusive access, from its making to its drop.
+#[derive(Debug)]
+pub(super) struct ExclusiveAccess<T> {
+    pointer: *mut T,
+    #[cfg(loom)]
+    _watch: loom::cell::MutPtr<T>,
+}
+
+impl<T> Cell<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    pub(super) fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> Cell<T> {
+    #[inline]
+    pub(super) fn shared(&self) -> SharedAccess<T> {
+        SharedAccess { pointer: self.0.get() }
+    }
+
+    #[inline]
+    pub(super) fn exclusive(&self) -> ExclusiveAccess<T> {
+        ExclusiveAccess { pointer: self.0.get() }
+    }
+}
+
+#[cfg(loom)]
+impl<T> Cell<T> {
+    pub(super) fn shared(&self) -> SharedAccess<T> {
+        let watch = self.0.get();
+        SharedAccess { pointer: watch.with(|pointer| pointer), _watch: watch }
+    }
+
+    pub(super) fn exclusive(&self) -> ExclusiveAccess<T> {
+        let watch = self.0.get_mut();
+        ExclusiveAccess { pointer: watch.with(|pointer| pointer), _watch: watch }
+    }
+}
+
+impl<T> SharedAccess<T> {
+    #[inline]
+    pub(super) fn pointer(&self) -> *const T {
+        self.pointer
+    }
+}
+
+impl<T> ExclusiveAccess<T> {
+    #[inline]
+    pub(super) fn pointer(&self) -> *mut T {
+        self.pointer
+    }
+}

@@ -1,0 +1,302 @@
+//! Who holds a tree lock, and who is next: one word, and a queue under a small mutex.
+//!
+//! The word is a count of readers and three bits:
+//!
+//! ```text
+//!  63 .. 3   2      1        0
+//!  readers   OPEN   QUEUED   WRITER
+//! ```
+//!
+//! How the lock is held, and by which function that changes:
+//!
+//! ```text
+//!              try_lock(Read), grant            try_lock(Read), grant
+//!           .-----------------------------> READ n <----------------.
+//!           |  .--- unlock(Read), n = 1 ---- |  ^ `-----------------'
+//!           |  v                                |     unlock(Read), n > 1
+//!          FREE                                 | downgrade
+//!           |  ^                                |
+//!           |  `--- unlock(Write) ------- WRITE -
+//!           `-------------------------------^
+//!              try_lock(Write), grant
+//! ```
+//!
+//! The *leaders* of the queue are the writer at its head, or the readers at its head up to the
+//! first writer. How a thread comes through the queue:
+//!
+//! ```text
+//!   enqueue          tell                   claim            grant
+//!  ---------> Asleep ----> Waking (a leader) -----> Awake ----------> holder
+//! ```
+//!
+//! QUEUED: the queue is not empty. OPEN: a leader is Waking, and none is Awake. Who may enter:
+//!
+//! ```text
+//!          | queue empty    | QUEUED, OPEN   | QUEUED, not OPEN
+//!   FREE   | reader, writer | reader, writer | a leader that is Awake
+//!   READ n | reader         | reader         | a leading reader that is Awake
+//!   WRITE  | nobody         | nobody         | nobody
+//! ```
+//!
+//! 1. A writer holds alone: WRITER is set only when free, a reader counted only without WRITER.
+//! 2. Whoever cannot enter spins for a bounded time, and only while a writer holds the lock and
+//!    nobody is queued; user space cannot see whether that writer runs, so the bound stands in
+//!    for it. Then it queues, at the end.
+//! 3. The queue and its stages, and the bits QUEUED and OPEN, change only under the queue's mutex.
+//! 4. The queue is left by leaders alone. A release wakes the leaders or nobody, never all.
+//! 5. Nobody enters before the queue but while a leader is Waking. Then the lock would idle for
+//!    the length of a switch of threads; newcomers may use it meanwhile. Each thread is Waking
+//!    once, so overtaking is bounded: a leader that woke and cannot enter closes the lock, and
+//!    the next release grants it. So readers do not starve a writer, nor writers a reader.
+//! 6. No thread holds the lock before it is awake, unless it woke, was overtaken, and slept again.
+//! 7. No wake-up is lost. Under the mutex the bits are shown before it is looked whether a leader
+//!    can enter; a release looks at the bits after it has left. Both act on one word, so one sees
+//!    the other. A release that sees OPEN leaves the work to the Waking leader, who clears OPEN
+//!    before it looks; any other that sees QUEUED passes the lock on.
+//! 8. What a holder wrote is seen by the next: the release of the word is acquired by the next
+//!    holder, or by its granter, whom the holder hears through its own mutex.
+
+use std::collections::VecDeque;
+
+use super::waiter::{Signal, Waiter};
+use crate::nesting::Mode;
+use crate::order::{Identity, Patience};
+use crate::primitives::atomic::{AtomicUsize, Ordering};
+use crate::primitives::{Arc, Mutex, Spin};
+
+const WRITER: usize = 1;
+const QUEUED: usize = 2;
+const OPEN: usize = 4;
+const READER: usize = 8;
+
+/// The lock without a value.
+#[derive(Debug)]
+pub(super) struct RawTreeLock {
+    word: AtomicUsize,
+    queue: Mutex<Queue>,
+}
+
+/// Those who wait, the next one first.
+#[derive(Debug)]
+struct Queue {
+    places: VecDeque<Place>,
+}
+
+/// A place in the queue.
+#[derive(Debug)]
+struct Place {
+    waiter: Arc<Waiter>,
+    stage: Stage,
+}
+
+/// How far a queued thread has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not told anything yet.
+    Asleep,
+    /// Told to claim the lock, and not yet come to do so.
+    Waking,
+    /// Came to claim it, and could not enter: overtaken.
+    Awake,
+}
+
+/// Signals decided under the queue's mutex, given after it.
+type Signals = Vec<(Arc<Waiter>, Signal)>;
+
+impl RawTreeLock {
+    /// A free lock.
+    pub(super) fn new() -> Self {
+        Self { word: AtomicUsize::new(0), queue: Mutex::new(Queue { places: VecDeque::new() }) }
+    }
+
+    /// Takes the lock if that needs no waiting.
+    #[inline]
+    pub(super) fn try_lock(&self, mode: Mode) -> bool {
+        self.change(|word| if is_closed(word) { None } else { entered(word, mode) })
+    }
+
+    /// Takes the lock, waiting in turn.
+    #[inline]
+    pub(super) fn lock(&self, mode: Mode, identity: Identity) {
+        if !self.try_lock(mode) {
+            self.lock_slowly(mode, identity);
+        }
+    }
+
+    /// Releases the lock, and says how many threads it woke.
+    #[inline]
+    pub(super) fn unlock(&self, mode: Mode) -> usize {
+        let share = match mode {
+            Mode::Read => READER,
+            Mode::Write => WRITER,
+        };
+        let left = self.word.fetch_sub(share, Ordering::AcqRel) - share;
+        if is_closed(left) && left < READER { self.pass_on() } else { 0 }
+    }
+
+    /// Turns the hold of a writer into that of a reader; says how many readers it woke.
+    pub(super) fn downgrade(&self) -> usize {
+        let before = self.word.fetch_add(READER - WRITER, Ordering::AcqRel);
+        assert!(before & WRITER != 0, "only a writer downgrades");
+        if is_closed(before) { self.pass_on() } else { 0 }
+    }
+
+    #[cold]
+    fn lock_slowly(&self, mode: Mode, identity: Identity) {
+        if !self.spin(mode) {
+            self.wait_in_turn(mode, &Patience::new(identity));
+        }
+    }
+
+    /// Tries for a bounded time, while that is likely to be shorter than a sleep.
+    fn spin(&self, mode: Mode) -> bool {
+        let mut spin = Spin::new();
+        while self.word.load(Ordering::Relaxed) & (WRITER | QUEUED) == WRITER && spin.again() {
+            if self.try_lock(mode) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Queues, and sleeps until the lock is granted.
+    fn wait_in_turn(&self, mode: Mode, patience: &Patience) {
+        let waiter = Arc::new(Waiter::new(mode));
+        self.enqueue(&waiter);
+        assert!(waiter.sleep(patience) == Signal::Claim, "nobody is granted asleep");
+        self.claim(&waiter);
+        assert!(waiter.spin_then_sleep(patience) == Signal::Granted, "nobody is told twice");
+    }
+
+    /// Goes to the end of the queue.
+    fn enqueue(&self, waiter: &Arc<Waiter>) {
+        let mut queue = self.queue.lock();
+        queue.places.push_back(Place { waiter: Arc::clone(waiter), stage: Stage::Asleep });
+        let signals = self.settle(&mut queue);
+        drop(queue);
+        give(signals);
+    }
+
+    /// A leader, told to, claims the lock: enters it, or else closes it and is next.
+    fn claim(&self, waiter: &Arc<Waiter>) {
+        let mut queue = self.queue.lock();
+        queue.find(waiter).stage = Stage::Awake;
+        let signals = self.settle(&mut queue);
+        drop(queue);
+        give(signals);
+    }
+
+    /// Passes a lock that was released on to the leaders; says how many threads were woken.
+    #[cold]
+    fn pass_on(&self) -> usize {
+        let signals = self.settle(&mut self.queue.lock());
+        give(signals)
+    }
+
+    /// Lets in the leaders that are Awake, and tells those Asleep, as far as the lock allows.
+    fn settle(&self, queue: &mut Queue) -> Signals {
+        self.show(queue);
+        let mut signals = self.grant(queue);
+        self.tell(queue, &mut signals);
+        self.show(queue);
+        signals
+    }
+
+    /// Shows the state of the queue in the word.
+    fn show(&self, queue: &Queue) {
+        let bits = queue.bits();
+        self.change(|word| Some(word & !(QUEUED | OPEN) | bits));
+    }
+
+    /// Enters the lock for the leaders that are Awake.
+    fn grant(&self, queue: &mut Queue) -> Signals {
+        let mut signals = Signals::new();
+        let mut index = 0;
+        for _ in 0..queue.leading() {
+            let Place { waiter, stage } = &queue.places[index];
+            if *stage == Stage::Awake && self.change(|word| entered(word, waiter.mode)) {
+                signals.extend(
+                    queue.places.remove(index).map(|place| (place.waiter, Signal::Granted)),
+                );
+            } else {
+                index += 1;
+            }
+        }
+        signals
+    }
+
+    /// Tells the leaders that are Asleep to claim the lock, if they could enter now.
+    fn tell(&self, queue: &mut Queue, signals: &mut Signals) {
+        let word = self.word.load(Ordering::Acquire);
+        let leading = queue.leading();
+        for place in queue.places.iter_mut().take(leading) {
+            if place.stage == Stage::Asleep && entered(word, place.waiter.mode).is_some() {
+                place.stage = Stage::Waking;
+                signals.push((Arc::clone(&place.waiter), Signal::Claim));
+            }
+        }
+    }
+
+    /// How many threads are queued.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn queued(&self) -> usize {
+        self.queue.lock().places.len()
+    }
+
+    /// Changes the word as `next` says, unless it says no.
+    #[inline]
+    fn change(&self, next: impl Fn(usize) -> Option<usize>) -> bool {
+        self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
+    }
+}
+
+impl Queue {
+    /// How many lead: the writer at the head, or the readers up to the first writer.
+    fn leading(&self) -> usize {
+        let is_reader = |place: &&Place| place.waiter.mode == Mode::Read;
+        let readers = self.places.iter().take_while(is_reader).count();
+        if readers == 0 { self.places.len().min(1) } else { readers }
+    }
+
+    /// The bits of the word that speak of the queue.
+    fn bits(&self) -> usize {
+        let leaders = || self.places.iter().take(self.leading()).map(|place| place.stage);
+        let open = leaders().any(|stage| stage == Stage::Waking)
+            && leaders().all(|stage| stage != Stage::Awake);
+        match (self.places.is_empty(), open) {
+            (true, _) => 0,
+            (false, false) => QUEUED,
+            (false, true) => QUEUED | OPEN,
+        }
+    }
+
+    /// The place of a waiter that is queued.
+    fn find(&mut self, waiter: &Arc<Waiter>) -> &mut Place {
+        let mut places = self.places.iter_mut();
+        places.find(|place| Arc::ptr_eq(&place.waiter, waiter)).expect("it is queued until granted")
+    }
+}
+
+/// Whether newcomers have to queue.
+#[inline]
+fn is_closed(word: usize) -> bool {
+    word & (QUEUED | OPEN) == QUEUED
+}
+
+/// The word when a thread has entered, if the holders let it.
+#[inline]
+fn entered(word: usize, mode: Mode) -> Option<usize> {
+    match mode {
+        Mode::Read => (word & WRITER == 0).then_some(word + READER),
+        Mode::Write => (word & !(QUEUED | OPEN) == 0).then_some(word | WRITER),
+    }
+}
+
+/// Gives signals, outside the queue's mutex: those who wake may want it.
+fn give(signals: Signals) -> usize {
+    let count = signals.len();
+    for (waiter, signal) in signals {
+        waiter.give(signal);
+    }
+    count
+}

@@ -1,0 +1,61 @@
+//! A thread in the queue of a tree lock, asleep until it gets a signal.
+
+use crate::nesting::Mode;
+use crate::order::Patience;
+use crate::primitives::{Condvar, Mutex, Spin};
+
+/// What a waiter is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// The lock can be entered: claim it.
+    Claim,
+    /// The lock is yours.
+    Granted,
+}
+
+/// One queued thread.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    /// How it wants the lock.
+    pub(super) mode: Mode,
+    signal: Mutex<Option<Signal>>,
+    signalled: Condvar,
+}
+
+impl Waiter {
+    /// A waiter without a signal.
+    pub(super) fn new(mode: Mode) -> Self {
+        Self { mode, signal: Mutex::new(None), signalled: Condvar::new() }
+    }
+
+    /// Gives the signal, and wakes the waiter if it sleeps.
+    pub(super) fn give(&self, signal: Signal) {
+        *self.signal.lock() = Some(signal);
+        self.signalled.notify_one();
+    }
+
+    /// Sleeps until there is a signal, and takes it.
+    pub(super) fn sleep(&self, patience: &Patience) -> Signal {
+        let mut signal = self.signal.lock();
+        loop {
+            if let Some(signal) = signal.take() {
+                return signal;
+            }
+            self.signalled.wait_within(&mut signal, patience.left());
+        }
+    }
+
+    /// Spins for a signal before sleeping for it.
+    pub(super) fn spin_then_sleep(&self, patience: &Patience) -> Signal {
+        let mut spin = Spin::new();
+        loop {
+            if let Some(signal) = self.signal.lock().take() {
+                return signal;
+            }
+            if !spin.again() {
+                break;
+            }
+        }
+        self.sleep(patience)
+    }
+}

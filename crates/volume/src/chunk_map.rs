@@ -1,0 +1,139 @@
+//! The chunk map: from logical ranges to their copies on the device.
+//!
+//! 1. Chunks in the map do not overlap.
+//! 2. Each stripe lies on the device, and its profile is one that a single device can hold:
+//!    single, DUP, or RAID0 with one stripe, which is laid out like single.
+
+use std::collections::BTreeMap;
+
+use userbtrfs_format::{
+    Chunk, DeviceItem, Item, ItemKind, Logical, Physical, Profile, Superblock, sys_chunk_array,
+};
+
+use crate::error::{OpenError, ReadError};
+
+/// Where a logical range is: the same bytes at each of these places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    first: Physical,
+    second: Option<Physical>,
+}
+
+impl Mapping {
+    /// The place of a copy, counted from 0.
+    pub fn copy(&self, number: usize) -> Option<Physical> {
+        match number {
+            0 => Some(self.first),
+            1 => self.second,
+            _ => None,
+        }
+    }
+
+    /// All copies, in the order in which to try them.
+    pub fn copies(&self) -> impl Iterator<Item = Physical> + use<> {
+        [Some(self.first), self.second].into_iter().flatten()
+    }
+}
+
+/// All chunks of a volume.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkMap {
+    chunks: BTreeMap<Logical, Chunk>,
+}
+
+impl ChunkMap {
+    /// The system chunks that the superblock lists, through which the chunk tree is read.
+    pub fn of_superblock(superblock: &Superblock, device_len: u64) -> Result<Self, OpenError> {
+        let mut map = Self::default();
+        let chunks =
+            sys_chunk_array(&superblock.sys_chunk_array).map_err(OpenError::SysChunkArray)?;
+        for chunk in chunks {
+            map.insert(chunk, superblock.device.id, device_len)?;
+        }
+        Ok(map)
+    }
+
+    /// Adds a chunk that lies on the device and overlaps no other.
+    pub fn insert(&mut self, chunk: Chunk, device: u64, device_len: u64) -> Result<(), OpenError> {
+        check_profile(&chunk)?;
+        check_stripes(&chunk, device, device_len)?;
+        let before = self.chunks.range(..=chunk.logical).next_back();
+        if let Some((&other, _)) = before.filter(|(_, before)| before.end() > chunk.logical) {
+            return Err(OpenError::overlap(&chunk, other));
+        }
+        if let Some((&other, _)) = self.chunks.range(chunk.logical..chunk.end()).next() {
+            return Err(OpenError::overlap(&chunk, other));
+        }
+        self.chunks.insert(chunk.logical, chunk);
+        Ok(())
+    }
+
+    /// Translates a range that lies in one chunk.
+    pub fn map(&self, logical: Logical, len: u64) -> Result<Mapping, ReadError> {
+        let unmapped = ReadError::Unmapped { logical, len };
+        let Some((_, chunk)) = self.chunks.range(..=logical).next_back() else {
+            return Err(unmapped);
+        };
+        match logical.checked_add(len) {
+            Some(end) if end <= chunk.end() => {}
+            _ => return Err(unmapped),
+        }
+        let offset = logical.0 - chunk.logical.0;
+        let place = |stripe: &userbtrfs_format::Stripe| Physical(stripe.physical.0 + offset);
+        let mut stripes = chunk.stripes.iter().map(place);
+        let first = stripes.next().expect("a chunk has a stripe");
+        Ok(Mapping { first, second: stripes.next() })
+    }
+
+    /// The chunks, by address.
+    pub fn iter(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.values()
+    }
+}
+
+fn check_profile(chunk: &Chunk) -> Result<(), OpenError> {
+    let stripes = chunk.stripes.len();
+    let readable = match chunk.profile {
+        Profile::Single | Profile::Dup => true,
+        Profile::Raid0 => stripes == 1,
+        _ => false,
+    };
+    let (logical, profile) = (chunk.logical, chunk.profile);
+    readable.then_some(()).ok_or(OpenError::Profile { logical, profile, stripes })
+}
+
+fn check_stripes(chunk: &Chunk, device: u64, device_len: u64) -> Result<(), OpenError> {
+    let (logical, len) = (chunk.logical, chunk.len);
+    for stripe in &chunk.stripes {
+        if stripe.device != device {
+            return Err(OpenError::StripeDevice { logical, device: stripe.device });
+        }
+        let physical = stripe.physical;
+        if physical.0.checked_add(len).is_none_or(|end| end > device_len) {
+            return Err(OpenError::StripeOutside { logical, physical, len, device });
+        }
+    }
+    Ok(())
+}
+
+/// Takes what an item of the chunk tree says into the map or the list of devices.
+pub(crate) fn collect(
+    map: &mut ChunkMap,
+    devices: &mut Vec<DeviceItem>,
+    item: &Item<'_>,
+    device_len: u64,
+) -> Result<(), OpenError> {
+    match item.key.kind {
+        ItemKind::DEV_ITEM => {
+            devices.push(DeviceItem::parse(item.data).expect("verified with its block"));
+        }
+        ItemKind::CHUNK_ITEM => {
+            let chunk = Chunk::parse(item.key, item.data).expect("verified with its block");
+            let device = chunk.stripes.first().map_or(0, |stripe| stripe.device);
+            let expected = devices.first().map_or(device, |device| device.id);
+            map.insert(chunk, expected, device_len)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}

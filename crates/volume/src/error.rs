@@ -1,0 +1,178 @@
+//! Why a volume does not open, and why a range cannot be read.
+
+use std::fmt;
+
+use thiserror::Error;
+use userbtrfs_device::DeviceError;
+use userbtrfs_format::{
+    BlockError, Chunk, ItemError, Logical, Physical, Profile, SuperblockError, TreeId,
+};
+
+/// Why a volume does not open.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A device cannot be read.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Too small to hold a superblock.
+    #[error("{len} bytes are too few for a btrfs filesystem")]
+    TooSmall {
+        /// The size of the device.
+        len: u64,
+    },
+    /// No copy of the superblock is good.
+    #[error("no valid superblock: primary: {primary}{}", list_mirrors(.mirrors))]
+    Superblock {
+        /// What is wrong with the first copy.
+        primary: SuperblockError,
+        /// What is wrong with the others.
+        mirrors: Vec<(Physical, SuperblockError)>,
+    },
+    /// Features that are not understood.
+    #[error("unsupported feature{}: {}", plural(.0.len()), .0.join(", "))]
+    Features(Vec<String>),
+    /// More or fewer devices than one.
+    #[error("the filesystem has {count} devices, only one is supported")]
+    Devices {
+        /// How many there are.
+        count: u64,
+    },
+    /// The chunk tree does not list the device.
+    #[error("device {id} is not the one that the chunk tree lists")]
+    DeviceMissing {
+        /// Its number.
+        id: u64,
+    },
+    /// The device is shorter than the filesystem.
+    #[error("truncated: the device has {have} bytes, the filesystem needs {need}")]
+    Truncated {
+        /// What the superblock says.
+        need: u64,
+        /// What is there.
+        have: u64,
+    },
+    /// The system chunk array is damaged.
+    #[error("system chunk array: {0}")]
+    SysChunkArray(ItemError),
+    /// A chunk overlaps another.
+    #[error("chunk at {logical} of {len} bytes overlaps the chunk at {other}")]
+    ChunkOverlap {
+        /// Where it starts.
+        logical: Logical,
+        /// Its length.
+        len: u64,
+        /// The other's start.
+        other: Logical,
+    },
+    /// A stripe does not lie on its device.
+    #[error("chunk at {logical}: stripe at {physical} of {len} bytes is outside device {device}")]
+    StripeOutside {
+        /// The chunk.
+        logical: Logical,
+        /// Where the stripe starts.
+        physical: Physical,
+        /// Its length.
+        len: u64,
+        /// The device.
+        device: u64,
+    },
+    /// A chunk names a device that is not there.
+    #[error("chunk at {logical} is on device {device}, which is missing")]
+    StripeDevice {
+        /// The chunk.
+        logical: Logical,
+        /// The device.
+        device: u64,
+    },
+    /// A chunk with a profile that is not supported.
+    #[error("chunk at {logical}: profile {} over {stripes} devices is not supported", .profile.name())]
+    Profile {
+        /// The chunk.
+        logical: Logical,
+        /// Its profile.
+        profile: Profile,
+        /// Its stripes.
+        stripes: usize,
+    },
+    /// The chunk tree cannot be read.
+    #[error("chunk tree: {0}")]
+    ChunkTree(#[from] ReadError),
+}
+
+impl OpenError {
+    pub(crate) fn overlap(chunk: &Chunk, other: Logical) -> Self {
+        Self::ChunkOverlap { logical: chunk.logical, len: chunk.len, other }
+    }
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+fn list_mirrors(mirrors: &[(Physical, SuperblockError)]) -> String {
+    let each = mirrors.iter().map(|(at, error)| format!("; copy at {at}: {error}"));
+    each.collect::<Vec<_>>().concat()
+}
+
+/// Why a range cannot be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// No chunk holds the range, or it crosses the end of one.
+    #[error("logical range {logical} of {len} bytes lies in no chunk")]
+    Unmapped {
+        /// Its start.
+        logical: Logical,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// No copy of a tree block is good.
+    #[error("tree block {logical} of tree {tree}: {}", list_copies(.copies))]
+    Block {
+        /// The block.
+        logical: Logical,
+        /// The tree through which it was reached.
+        tree: TreeId,
+        /// What is wrong with each copy.
+        copies: Vec<(Physical, CopyError)>,
+    },
+    /// A tree has more blocks than fit on the device.
+    #[error("tree {tree} has more than {bound} blocks, which is all that fit")]
+    TooManyBlocks {
+        /// The tree.
+        tree: TreeId,
+        /// How many can be.
+        bound: u64,
+    },
+}
+
+/// What is wrong with one copy of a tree block.
+#[derive(Debug, Error)]
+pub enum CopyError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A check failed.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+}
+
+struct Copies<'a>(&'a [(Physical, CopyError)]);
+
+fn list_copies(copies: &[(Physical, CopyError)]) -> Copies<'_> {
+    Copies(copies)
+}
+
+impl fmt::Display for Copies<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (physical, error)) in self.0.iter().enumerate() {
+            let separator = if i == 0 { "" } else { "; " };
+            write!(f, "{separator}copy at {physical}: {error}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! The copies of the superblock, and which of them to believe.
+//!
+//! 1. The primary copy is believed if it is good, whatever the mirrors say: only it can name a
+//!    log, and Linux reads no other.
+//! 2. Otherwise the good mirror of the highest generation is, and the volume is read-only.
+
+use std::fmt;
+
+use userbtrfs_device::Device;
+use userbtrfs_format::{
+    Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock, SuperblockError,
+};
+
+use crate::error::OpenError;
+
+/// What the one who opens a volume must be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The primary superblock is damaged.
+    Mirror {
+        /// What is wrong with it.
+        primary: SuperblockError,
+        /// The copy that is used instead.
+        used: Physical,
+        /// The generation of that copy.
+        generation: u64,
+    },
+    /// A log waits to be replayed.
+    PendingLog {
+        /// The generation of the commit it follows.
+        generation: u64,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mirror { primary, used, generation } => write!(
+                f,
+                "the primary superblock is damaged ({primary}); reading generation \
+                 {generation} from the copy at {used}, read-only",
+            ),
+            Self::PendingLog { generation } => write!(
+                f,
+                "a log is pending after generation {generation} and is not replayed: \
+                 what was fsynced since then is not shown",
+            ),
+        }
+    }
+}
+
+/// Reads the copy at `at`, where the device reaches so far.
+pub fn read_copy(
+    device: &dyn Device,
+    at: Physical,
+) -> Result<Option<Result<Superblock, SuperblockError>>, OpenError> {
+    let end = at.0 + SUPERBLOCK_SIZE as u64;
+    if end > device.len() {
+        return Ok(None);
+    }
+    let bytes = device.read(at.0, SUPERBLOCK_SIZE)?;
+    Ok(Some(Superblock::parse(&bytes, at)))
+}
+
+pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Notice>), OpenError> {
+    let [primary_at, mirrors_at @ ..] = SUPERBLOCK_OFFSETS;
+    let primary = match read_copy(device, primary_at)? {
+        None => return Err(OpenError::TooSmall { len: device.len() }),
+        Some(Ok(superblock)) => {
+            let notices = pending_log(&superblock).into_iter().collect();
+            return Ok((superblock, notices));
+        }
+        Some(Err(error)) => error,
+    };
+    let mut best: Option<Superblock> = None;
+    let mut mirrors = Vec::new();
+    for at in mirrors_at {
+        match read_copy(device, at)? {
+            None => {}
+            Some(Err(error)) => mirrors.push((at, error)),
+            Some(Ok(copy)) => {
+                best = best.into_iter().chain([copy]).max_by_key(|copy| copy.generation);
+            }
+        }
+    }
+    let Some(superblock) = best else {
+        return Err(OpenError::Superblock { primary, mirrors });
+    };
+    let (used, generation) = (superblock.physical, superblock.generation);
+    Ok((superblock, vec![Notice::Mirror { primary, used, generation }]))
+}
+
+fn pending_log(superblock: &Superblock) -> Option<Notice> {
+    superblock.log_root.map(|_| Notice::PendingLog { generation: superblock.generation })
+}

@@ -1,0 +1,98 @@
+//! A plain read-only walk over the leaves of a tree: no cache, no locks, one path in memory.
+//!
+//! The volume reads its chunk tree with it, and an independent checker every other.
+//!
+//! 1. Memory is one block for each level.
+//! 2. It ends: levels fall on the way down, keys rise on the way along, and the number of blocks
+//!    read is bounded.
+
+use userbtrfs_format::{ChildPointer, Expectation, Key, Logical, TreeId};
+
+use crate::error::ReadError;
+use crate::{TreeBlock, Volume};
+
+/// Whoever reads verified tree blocks.
+pub trait BlockReader {
+    /// Reads the block at `logical`.
+    fn read_block(&self, logical: Logical, expected: &Expectation) -> Result<TreeBlock, ReadError>;
+}
+
+impl BlockReader for Volume {
+    fn read_block(&self, logical: Logical, expected: &Expectation) -> Result<TreeBlock, ReadError> {
+        Volume::read_block(self, logical, expected)
+    }
+}
+
+/// A walk over the leaves of a tree, in key order.
+pub struct Walk<'a, R> {
+    reader: &'a R,
+    tree: TreeId,
+    root: Option<(Logical, Expectation)>,
+    /// The nodes above the next leaf, each with the next slot to go down.
+    path: Vec<(TreeBlock, usize)>,
+    left: u64,
+    bound: u64,
+}
+
+/// Starts a walk at the root that stands at `logical`. It fails after `bound` blocks.
+pub fn walk<R: BlockReader>(
+    reader: &R,
+    logical: Logical,
+    expected: Expectation,
+    bound: u64,
+) -> Walk<'_, R> {
+    let root = Some((logical, expected));
+    Walk { reader, tree: expected.owner, root, path: Vec::new(), left: bound, bound }
+}
+
+impl<R: BlockReader> Walk<'_, R> {
+    /// The next leaf, or nothing after the last.
+    pub fn next_leaf(&mut self) -> Result<Option<TreeBlock>, ReadError> {
+        let next = match self.root.take() {
+            Some(root) => Some(root),
+            None => self.next_child(),
+        };
+        let Some((mut logical, mut expected)) = next else { return Ok(None) };
+        loop {
+            self.count()?;
+            let block = self.reader.read_block(logical, &expected)?;
+            if block.is_leaf() {
+                return Ok(Some(block));
+            }
+            let level = block.header().level;
+            (logical, expected) = self.below(level, block.child(0), block.next_child_key(0));
+            self.path.push((block, 1));
+        }
+    }
+
+    /// The next child on the path that was not walked yet.
+    fn next_child(&mut self) -> Option<(Logical, Expectation)> {
+        while let Some((node, slot)) = self.path.last_mut() {
+            if *slot < node.len() {
+                let (child, end) = (node.child(*slot), node.next_child_key(*slot));
+                let level = node.header().level;
+                *slot += 1;
+                return Some(self.below(level, child, end));
+            }
+            self.path.pop();
+        }
+        None
+    }
+
+    fn below(&self, level: u8, child: ChildPointer, end: Option<Key>) -> (Logical, Expectation) {
+        let expected = Expectation {
+            owner: self.tree,
+            level: level - 1,
+            generation: child.generation,
+            first_key: Some(child.key),
+            end,
+        };
+        (child.logical, expected)
+    }
+
+    fn count(&mut self) -> Result<(), ReadError> {
+        let (tree, bound) = (self.tree, self.bound);
+        self.left = self.left.checked_sub(1).ok_or(ReadError::TooManyBlocks { tree, bound })?;
+        Ok(())
+    }
+}

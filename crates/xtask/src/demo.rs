@@ -1,0 +1,271 @@
+//! The verb `demo`: the command `userbtrfs` at work on real images, and every file verified.
+//!
+//! 1. Where `mkfs.btrfs` is, it makes an image of part of a real directory, which is listed,
+//!    extracted and compared with that directory. No privilege is needed.
+//! 2. Every golden image is unpacked, extracted and compared with what Linux showed of it.
+//! 3. Images named on the command line are listed and extracted, with nothing to compare them with.
+//! 4. All files it makes are in one temporary folder, gone at the end.
+//!
+//! It calls the command as a user does, and reads no image itself.
+
+mod golden;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use userbtrfs_crashlab::manifest::{Difference, Kind, Manifest, diff};
+use userbtrfs_crashlab::walk_linux::walk;
+
+/// How much the image made here holds.
+const TREE_BYTES_MAX: u64 = 48 << 20;
+/// How much of a long listing is shown.
+const LINES_SHOWN: usize = 12;
+/// How many differences are shown before giving up.
+const DIFFERENCES_SHOWN: usize = 20;
+/// What a copy cannot have from its original, or what the filesystem it lies on decides.
+const NOT_COPIED: &[&str] = &["inode", "subvolume", "ctime", "atime", "btime", "segments", "flags"];
+/// What only the superuser can give to a copy.
+const PRIVILEGED: &[&str] = &["uid", "gid", "xattrs"];
+
+/// What `demo` is told on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Images to show in place of those the demo makes.
+    images: Vec<PathBuf>,
+    /// The command to show; the one built beside this program by default.
+    #[arg(long)]
+    userbtrfs: Option<PathBuf>,
+}
+
+/// Shows and verifies; an error if a single file differs.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let demo = Demo::new(args)?;
+    let start = Instant::now();
+    for image in &args.images {
+        demo.list(image)?;
+        demo.extract(image)?;
+    }
+    if args.images.is_empty() {
+        let fresh = demo.show_fresh()?;
+        let golden = golden::show(&demo)?;
+        ensure!(fresh || golden > 0, "neither mkfs.btrfs nor a golden image is here");
+    }
+    println!("\nAll of it in {:.1} s.", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The command to show, and where to work.
+struct Demo {
+    program: PathBuf,
+    folder: TempDir,
+}
+
+/// What was extracted from an image.
+struct Extracted {
+    folder: PathBuf,
+    time: Duration,
+}
+
+impl Demo {
+    fn new(args: &Args) -> Result<Self> {
+        let program = match &args.userbtrfs {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?.with_file_name("userbtrfs"),
+        };
+        let program = program
+            .canonicalize()
+            .with_context(|| format!("{}: build it first, by `make run`", program.display()))?;
+        Ok(Self { program, folder: TempDir::with_prefix("userbtrfs-demo-")? })
+    }
+
+    /// Makes an image with `mkfs.btrfs` and reads it; false if that program is not here.
+    fn show_fresh(&self) -> Result<bool> {
+        let Some(mkfs) = find_program("mkfs.btrfs") else {
+            println!("mkfs.btrfs is not here, so only the golden images are shown.");
+            return Ok(false);
+        };
+        let source = self.path("source");
+        let copied = tree::copy_some(&source, TREE_BYTES_MAX)?;
+        println!("A fresh image with {copied}");
+        let image = self.path("fresh.img");
+        make_image(&mkfs, &source, &image)?;
+
+        self.list(&image)?;
+        let extracted = self.extract(&image)?;
+        verify("the source", &walk(&source)?, &extracted)?;
+        Ok(true)
+    }
+
+    /// Shows what is in the image.
+    fn list(&self, image: &Path) -> Result<()> {
+        self.call(&["ls", "-lR"], &[image, Path::new("/")])?;
+        self.call(&["df"], &[image])?;
+        self.call(&["subvolume", "list"], &[image])
+    }
+
+    /// Copies the whole content of the image out.
+    fn extract(&self, image: &Path) -> Result<Extracted> {
+        let name = image.file_stem().context("an image has a name")?;
+        let folder = self.path("out").join(name);
+        std::fs::create_dir_all(self.path("out"))?;
+        let start = Instant::now();
+        self.call(&["get"], &[image, Path::new("/"), &folder])?;
+        Ok(Extracted { folder, time: start.elapsed() })
+    }
+
+    /// Calls the command and shows the call with the beginning of what it prints.
+    fn call(&self, verb: &[&str], paths: &[&Path]) -> Result<()> {
+        let shown: Vec<_> = paths.iter().map(|path| self.short(path)).collect();
+        println!("\n$ userbtrfs {} {}", verb.join(" "), shown.join(" "));
+        let output = Command::new(&self.program).args(verb).args(paths).output()?;
+        show_beginning(&String::from_utf8_lossy(&output.stdout));
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "userbtrfs {}: {}", verb.join(" "), output.status);
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The path as shown: without the temporary folder.
+    fn short(&self, path: &Path) -> String {
+        path.strip_prefix(self.folder.path()).unwrap_or(path).display().to_string()
+    }
+}
+
+/// Compares what was extracted with what was expected of it, and says how fast it was.
+fn verify(expected_name: &str, expected: &Manifest, extracted: &Extracted) -> Result<()> {
+    let found = walk(&extracted.folder)?;
+    let mut differences = diff(expected, &found, &ignored());
+    differences.retain(|difference| is_of_copy(difference, expected));
+    for difference in differences.iter().take(DIFFERENCES_SHOWN) {
+        println!("{difference}");
+    }
+    ensure!(differences.is_empty(), "{} difference(s) from {expected_name}", differences.len());
+    println!("{}; same as {expected_name}", summary(&found, extracted.time));
+    Ok(())
+}
+
+fn ignored() -> Vec<&'static str> {
+    let privileged = if is_superuser() { &[] } else { PRIVILEGED };
+    [NOT_COPIED, privileged].concat()
+}
+
+fn is_superuser() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether a difference tells against the copy. Three do not: size and link count of a directory
+/// are its filesystem's, the root is made by whoever makes the image, and no one but the superuser
+/// can make a device.
+fn is_of_copy(difference: &Difference, expected: &Manifest) -> bool {
+    let attribute = difference.attribute.as_str();
+    let path = difference.path.as_slice();
+    match expected.get(path).map(|entry| entry.kind) {
+        Some(Kind::Dir) if path == b"/" => attribute == "path",
+        Some(Kind::Dir) => !matches!(attribute, "size" | "nlink"),
+        Some(Kind::Block | Kind::Char) => is_superuser() || attribute != "path",
+        _ => true,
+    }
+}
+
+fn summary(manifest: &Manifest, time: Duration) -> String {
+    let files = manifest.entries().iter().filter(|entry| entry.kind == Kind::File);
+    let bytes: u64 = files.clone().filter(|file| file.link.is_none()).map(|file| file.size).sum();
+    let (entries, files) = (manifest.entries().len(), files.count());
+    let (amount, time) = (mebibytes(bytes), time.as_secs_f64());
+    format!(
+        "{entries} entries, {files} of them files, {amount:.1} MiB in {time:.2} s ({:.0} MiB/s)",
+        amount / time.max(0.001)
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn show_beginning(text: &str) {
+    for line in text.lines().take(LINES_SHOWN) {
+        println!("{line}");
+    }
+    let more = text.lines().count().saturating_sub(LINES_SHOWN);
+    if more > 0 {
+        println!("... and {more} lines more");
+    }
+}
+
+fn make_image(mkfs: &Path, source: &Path, image: &Path) -> Result<()> {
+    std::fs::File::create(image)?.set_len(512 << 20)?;
+    let output = Command::new(mkfs).arg("--rootdir").arg(source).arg(image).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {errors}", mkfs.display());
+    Ok(())
+}
+
+/// Looks where programs are, and where those for administrators are, too.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let folders = std::env::split_paths(&path).chain(administrators);
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extracted(folder: &Path) -> Extracted {
+        Extracted { folder: folder.to_owned(), time: Duration::from_secs(1) }
+    }
+
+    #[test]
+    fn a_copy_of_some_of_a_tree_is_the_same_as_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("source");
+        tree::copy_some(&source, 1 << 20).unwrap();
+        let manifest = walk(&source).unwrap();
+        assert!(manifest.entries().len() > 1);
+        verify("itself", &manifest, &extracted(&source)).unwrap();
+    }
+
+    #[test]
+    fn a_changed_byte_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a");
+        std::fs::write(&file, "before").unwrap();
+        let manifest = walk(folder.path()).unwrap();
+        let changed = file.metadata().unwrap().modified().unwrap();
+        std::fs::write(&file, "behind").unwrap();
+        std::fs::File::options().write(true).open(&file).unwrap().set_modified(changed).unwrap();
+        let error = verify("before", &manifest, &extracted(folder.path())).unwrap_err();
+        assert_eq!(error.to_string(), "1 difference(s) from before");
+    }
+
+    #[test]
+    fn what_a_filesystem_decides_is_no_difference() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("d")).unwrap();
+        std::fs::write(folder.path().join("f"), "").unwrap();
+        let expected = walk(folder.path()).unwrap();
+        let counts = |path: &str, attribute: &str| {
+            let (left, right) = (String::new(), String::new());
+            let (path, attribute) = (path.into(), attribute.into());
+            is_of_copy(&Difference { path, attribute, left, right }, &expected)
+        };
+        assert!(!counts("/d", "size") && !counts("/d", "nlink") && !counts("/", "mtime"));
+        assert!(counts("/d", "mtime") && counts("/f", "size") && counts("/f", "nlink"));
+        assert!(counts("/d", "path") && counts("/f", "path") && counts("/extra", "path"));
+    }
+
+    #[test]
+    fn the_shell_is_a_program_that_is_found() {
+        assert!(find_program("sh").is_some());
+        assert!(find_program("no-such-program").is_none());
+    }
+}

@@ -1,0 +1,65 @@
+//! Golden images: what Linux's own tools make, kept small, with all that Linux says of them.
+//!
+//! For each recipe NAME the directory gets
+//! 1. `NAME.img.zst`: the image, compressed; what is free is discarded, so it reads as zeros;
+//! 2. `NAME.manifest`: what Linux shows of the top-level subvolume, mounted read-only; with a log
+//!    pending this is after replay, and `NAME.noreplay.manifest` is without it;
+//! 3. `NAME.super` and `NAME.tree.zst`: its primary superblock and its trees as btrfs-progs prints
+//!    them;
+//! 4. and one `README.md` for all, which says what each image covers.
+//!
+//! Contents, names and filesystem ids are fixed; times and the other UUIDs are those of the making.
+
+mod content;
+mod image;
+mod progs;
+mod readme;
+mod recipe;
+mod recipes;
+mod tree;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use userbtrfs_crashlab::linux::{self, Linux};
+
+use recipe::Recipe;
+
+/// What the verb takes.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The recipes to follow; all if none is named.
+    names: Vec<String>,
+    /// Where the results go.
+    #[arg(long, default_value_os_t = crate::unpack::golden_folder())]
+    out: PathBuf,
+    /// Leave the images uncompressed as NAME.img beside the results.
+    #[arg(long)]
+    raw: bool,
+    /// Only write README.md.
+    #[arg(long)]
+    readme: bool,
+}
+
+/// Follows the recipes one by one and writes README.md.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    std::fs::create_dir_all(&args.out)?;
+    if !args.readme {
+        linux::available().map_err(anyhow::Error::msg)?;
+        for recipe in chosen(&args.names)? {
+            println!("{}", recipe.name);
+            let linux = Linux::lock()?;
+            image::make(&linux, recipe, &args.out, args.raw)
+                .with_context(|| format!("making {}", recipe.name))?;
+        }
+    }
+    readme::write(&args.out)
+}
+
+fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
+    for name in names {
+        ensure!(recipes::all().any(|recipe| recipe.name == name), "no recipe {name}");
+    }
+    let wanted = |recipe: &&Recipe| names.is_empty() || names.iter().any(|n| n == recipe.name);
+    Ok(recipes::all().filter(wanted).collect())
+}

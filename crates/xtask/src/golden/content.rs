@@ -1,0 +1,65 @@
+//! File contents: the same at every run, by seed.
+
+/// A stream of numbers by seed (SplitMix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// Bytes that do not compress.
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut numbers = Numbers(seed);
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        bytes.extend_from_slice(&numbers.next().to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Words of a small language, with something new in each line: compresses well.
+pub(crate) fn text(seed: u64, length: usize) -> Vec<u8> {
+    const WORDS: [&str; 4] = ["extent ", "directory ", "checksum ", "tree "];
+    let mut numbers = Numbers(seed);
+    let mut bytes = Vec::with_capacity(length + 80);
+    while bytes.len() < length {
+        let line = numbers.next();
+        let word = |place: u32| WORDS[usize::try_from((line >> place) & 3).expect("less than four")];
+        bytes.extend((0..16).step_by(2).flat_map(|place| word(place).bytes()));
+        bytes.extend_from_slice(format!("{:02x}\n", line >> 56).as_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Two different names of equal length and equal crc32c, so of equal hash under every seed: they
+/// begin with `prefix`. Which two is fixed by the prefix.
+pub(crate) fn colliding_names(prefix: &str) -> [String; 2] {
+    let mut seen = std::collections::HashMap::new();
+    for number in 0..u32::MAX {
+        let name = format!("{prefix}{number:08x}");
+        let hash = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, name.as_bytes());
+        if let Some(other) = seen.insert(hash, name.clone()) {
+            return [other, name];
+        }
+    }
+    unreachable!("more names than hashes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_depend_on_the_seed_alone() {
+        assert_eq!(noise(7, 1001), noise(7, 1001));
+        assert_ne!(noise(7, 64), noise(8, 64));
+        assert_eq!(text(7, 333).len(), 333);
+    }
+}

@@ -1,0 +1,99 @@
+//! Whose btrfs-progs make an image: those installed, or newer ones unpacked beside.
+//!
+//! The newer ones are Debian's packages of its suite `sid`, fetched by apt with lists and folders
+//! of its own from where this machine's apt gets its packages, unpacked (never installed) with the
+//! libraries they need, and run through the loader among them. Only making images needs them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::Context;
+use userbtrfs_crashlab::linux::run;
+
+/// Where in the unpacked folder the libraries are.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// The keys by which Debian signs.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// A set of btrfs-progs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progs {
+    /// Those of this machine.
+    Installed,
+    /// Newer ones, unpacked beside.
+    Newer,
+}
+
+impl Progs {
+    /// A command of this set, say `mkfs.btrfs`.
+    pub(crate) fn command(self, name: &str) -> anyhow::Result<Command> {
+        match self {
+            Self::Installed => Ok(Command::new(name)),
+            Self::Newer => newer(name),
+        }
+    }
+}
+
+fn newer(name: &str) -> anyhow::Result<Command> {
+    let home = env::temp_dir().join("userbtrfs-newer-btrfs-progs");
+    let root = home.join("root");
+    if !root.exists() {
+        fetch(&home).context("fetching newer btrfs-progs")?;
+        unpack(&home.join("cache/archives"), &root).context("unpacking newer btrfs-progs")?;
+    }
+    let libraries = root.join(LIBRARIES);
+    let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+    let folders = ["usr/bin", "usr/sbin"];
+    let program = folders.iter().map(|folder| root.join(folder).join(name)).find(|p| p.exists());
+    command.arg("--library-path").arg(&libraries);
+    command.arg(program.with_context(|| format!("newer btrfs-progs have no {name}"))?);
+    Ok(command)
+}
+
+/// Downloads the packages: an empty list of installed packages makes apt bring every library.
+fn fetch(home: &Path) -> anyhow::Result<()> {
+    for folder in ["lists/partial", "cache/archives/partial", "state"] {
+        fs::create_dir_all(home.join(folder))?;
+    }
+    fs::write(home.join("status"), "")?;
+    fs::write(home.join("sources.list"), source()?)?;
+    run(apt(home).arg("update"))?;
+    let install = ["--yes", "--no-install-recommends", "--download-only", "install", "btrfs-progs"];
+    run(apt(home).args(install)).map(drop)
+}
+
+fn apt(home: &Path) -> Command {
+    let mut apt = Command::new("apt-get");
+    let mut option = |name: &str, path: PathBuf| {
+        apt.arg("-o").arg(format!("{name}={}", path.display()));
+    };
+    option("Dir::State", home.join("state"));
+    option("Dir::State::lists", home.join("lists"));
+    option("Dir::State::status", home.join("status"));
+    option("Dir::Cache", home.join("cache"));
+    option("Dir::Etc::sourcelist", home.join("sources.list"));
+    option("Dir::Etc::sourceparts", PathBuf::from("-"));
+    apt.args(["-o", "APT::Sandbox::User=root"]);
+    apt
+}
+
+/// The source line for `sid` of the archive that this machine's apt asks first.
+fn source() -> anyhow::Result<String> {
+    let format = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"];
+    let listed = String::from_utf8(run(Command::new("apt-get").args(format))?.stdout)?;
+    let archive = listed.lines().next().context("apt has no sources here")?;
+    Ok(format!("deb [signed-by={KEYS}] {archive} sid main\n"))
+}
+
+fn unpack(archives: &Path, root: &Path) -> anyhow::Result<()> {
+    let part = root.with_extension("part");
+    for archive in fs::read_dir(archives)? {
+        let archive = archive?.path();
+        if archive.extension().is_some_and(|extension| extension == "deb") {
+            run(Command::new("dpkg").arg("-x").arg(&archive).arg(&part))?;
+        }
+    }
+    Ok(fs::rename(part, root)?)
+}

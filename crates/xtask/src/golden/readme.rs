@@ -1,0 +1,52 @@
+//! README.md of the golden images: from the recipes.
+
+use std::fs;
+use std::path::Path;
+
+use super::recipe::{Leave, Recipe, Shows};
+use super::recipes;
+
+const HEAD: &str = "\
+# Golden images
+
+Made by `cargo xtask golden` with btrfs-progs and the kernel of Linux. Of each image NAME there is
+
+- `NAME.img.zst`: the image, compressed (`cargo xtask unpack NAME FILE`);
+- `NAME.manifest`: what Linux shows of the top-level subvolume (id 5) and all below it, one JSON
+  object a line; of an image with a log pending this is after replay, and `NAME.noreplay.manifest`
+  is without it;
+- `NAME.super`, `NAME.tree.zst`: the primary superblock and the trees as `btrfs inspect-internal`
+  prints them.
+
+An image without a manifest is one that Linux was not asked to show; userbtrfs refuses it too.
+Contents, names and filesystem ids are fixed; times and other UUIDs are those of the making.
+
+| image | covers | mkfs.btrfs | mounts | left |
+|---|---|---|---|---|
+";
+
+/// Writes README.md to `out`.
+pub(crate) fn write(out: &Path) -> anyhow::Result<()> {
+    let rows: String = recipes::all().map(row).collect();
+    Ok(fs::write(out.join("README.md"), format!("{HEAD}{rows}"))?)
+}
+
+fn row(recipe: &Recipe) -> String {
+    let mounts: Vec<_> = recipe.sessions.iter().map(|(options, _)| code(options)).collect();
+    let mkfs = code(&recipe.mkfs.join(" "));
+    let (name, covers, mounts) = (recipe.name, recipe.covers, mounts.join(", then "));
+    format!("| {name} | {covers} | {mkfs} | {mounts} | {} |\n", left(recipe))
+}
+
+fn code(text: &str) -> String {
+    if text.is_empty() { "default".into() } else { format!("`{text}`") }
+}
+
+fn left(recipe: &Recipe) -> &'static str {
+    match (recipe.leave, recipe.shows) {
+        (_, Shows::Log) => "mounted, log pending",
+        (_, Shows::Nothing) => "refused",
+        (Leave::Live, Shows::Content) => "mounted",
+        (Leave::Clean, Shows::Content) => "unmounted",
+    }
+}

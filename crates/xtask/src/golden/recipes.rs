@@ -1,0 +1,23 @@
+//! The recipes: one entry each, in files by what they are about.
+
+mod everyday;
+mod files;
+mod names;
+mod pending;
+mod refused;
+mod subvolumes;
+
+use super::recipe::Recipe;
+
+/// All recipes, in the order of README.md.
+pub(crate) fn all() -> impl Iterator<Item = &'static Recipe> {
+    let files = [
+        everyday::RECIPES,
+        files::RECIPES,
+        names::RECIPES,
+        subvolumes::RECIPES,
+        pending::RECIPES,
+        refused::RECIPES,
+    ];
+    files.into_iter().flatten()
+}

@@ -1,0 +1,104 @@
+//! Subvolumes, snapshots and quotas.
+
+use anyhow::Context;
+
+use super::everyday::everyday;
+use crate::golden::content::text;
+use crate::golden::progs::Progs;
+use crate::golden::recipe::{Leave, Recipe};
+use crate::golden::tree::Tree;
+
+/// One image a theme.
+pub(super) const RECIPES: &[Recipe] = &[
+    Recipe {
+        name: "subvolumes",
+        covers: "nested subvolumes, snapshots of them, another default, deleted and renamed ones",
+        sessions: &[("", subvolumes), ("", change_subvolumes)],
+        ..Recipe::USUAL
+    },
+    Recipe {
+        name: "deleted",
+        covers: "a subvolume deleted and not yet cleaned up: a root without references",
+        sessions: &[
+            ("", |tree| grown(tree, 40)),
+            ("commit=300", |tree| tree.tool(&["btrfs", "subvolume", "delete", "-c"], "grown")),
+        ],
+        leave: Leave::Live,
+        ..Recipe::USUAL
+    },
+    Recipe {
+        name: "half-dropped",
+        covers: "a deleted subvolume of which half is cleaned up: drop progress in its root",
+        mkfs: &["-n", "4096"],
+        sessions: &[
+            ("", |tree| grown(tree, 4000)),
+            ("commit=300", half_drop),
+        ],
+        leave: Leave::Live,
+        ..Recipe::USUAL
+    },
+    Recipe {
+        name: "qgroups",
+        covers: "quota groups of two levels, with a limit",
+        sessions: &[("", qgroups), ("", everyday)],
+        ..Recipe::USUAL
+    },
+    Recipe {
+        name: "simple-quotas",
+        covers: "simple quotas: owner references at data extents",
+        progs: Progs::Newer,
+        mkfs: &["-O", "squota"],
+        sessions: &[("", everyday)],
+        ..Recipe::USUAL
+    },
+];
+
+fn subvolumes(tree: &Tree) -> anyhow::Result<()> {
+    tree.subvolume("a")?;
+    tree.dir("a/dir")?;
+    tree.subvolume("a/dir/b")?;
+    tree.subvolume("a/dir/b/c")?;
+    for path in ["a", "a/dir/b", "a/dir/b/c"] {
+        tree.file(format!("{path}/file"), text(80, 6000))?;
+        tree.file(format!("{path}/inline"), path)?;
+    }
+    tree.snapshot(&["-r"], "a", "a at first")?;
+    tree.snapshot(&[], "a/dir/b", "b as it was")?;
+    tree.subvolume("deleted")?;
+    tree.subvolume("old name")?;
+    tree.file("deleted/file", text(81, 6000))
+}
+
+fn change_subvolumes(tree: &Tree) -> anyhow::Result<()> {
+    tree.append("a/file", b"changed since\n")?;
+    tree.remove("b as it was/inline")?;
+    tree.snapshot(&["-r"], "a at first", "a at first, again")?;
+    tree.rename("old name", "a/dir/new name")?;
+    tree.tool(&["btrfs", "subvolume", "delete"], "deleted")?;
+    tree.tool(&["btrfs", "subvolume", "sync"], ".")?;
+    tree.tool(&["btrfs", "subvolume", "set-default"], "a/dir/b")
+}
+
+/// A subvolume of this many files, each with an extent of its own.
+fn grown(tree: &Tree, count: u32) -> anyhow::Result<()> {
+    tree.file("stays", text(82, 6000))?;
+    tree.subvolume("grown")?;
+    (0..count).try_for_each(|number| tree.file(format!("grown/{number}"), b"one of many"))
+}
+
+/// Lets the cleaner begin and stops it by a freeze, which commits.
+fn half_drop(tree: &Tree) -> anyhow::Result<()> {
+    tree.tool(&["btrfs", "subvolume", "delete", "-c"], "grown")?;
+    tree.tool(&["sh", "-c", "btrfs filesystem sync \"$0\"; fsfreeze --freeze \"$0\""], ".")
+        .context("freezing")
+}
+
+fn qgroups(tree: &Tree) -> anyhow::Result<()> {
+    tree.tool(&["btrfs", "quota", "enable"], ".")?;
+    tree.tool(&["btrfs", "qgroup", "create", "1/100"], ".")?;
+    tree.subvolume("counted")?;
+    tree.file("counted/file", text(83, 50_000))?;
+    tree.tool(&["btrfs", "qgroup", "assign", "0/256", "1/100"], ".")?;
+    tree.tool(&["btrfs", "qgroup", "limit", "10M", "1/100"], ".")?;
+    tree.tool(&["btrfs", "quota", "rescan", "-w"], ".")
+}

@@ -1,0 +1,34 @@
+//! Development verbs of the workspace: `cargo xtask VERB`.
+//!
+//! This file only names the verbs; each is a module of its own.
+#![forbid(unsafe_code)]
+
+mod demo;
+mod golden;
+mod tidy;
+mod unpack;
+
+use clap::Parser;
+
+/// Development verbs of userbtrfs.
+#[derive(Parser)]
+#[command(name = "xtask")]
+enum Verb {
+    /// Check the style and the layering of the sources.
+    Tidy(tidy::Args),
+    /// Unpack a golden image.
+    Unpack(unpack::Args),
+    /// Show reading at work on a real image and verify what was read.
+    Demo(demo::Args),
+    /// Make the golden images with Linux's own tools (root, loop devices, btrfs in the kernel).
+    Golden(golden::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Verb::parse() {
+        Verb::Tidy(args) => tidy::run(&args),
+        Verb::Unpack(args) => unpack::run(&args),
+        Verb::Demo(args) => demo::run(&args),
+        Verb::Golden(args) => golden::run(&args),
+    }
+}

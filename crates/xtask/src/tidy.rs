@@ -1,0 +1,88 @@
+//! The verb `tidy`: style and layering, checked as a test is.
+//!
+//! What the compiler, clippy and rustfmt already judge is not judged again. The rules, each in a
+//! module that holds its numbers or its table and the tests that forge a violation of it:
+//!
+//! 1. `text`: line length, head comments, leftovers, plain ASCII, words that must not be committed.
+//! 2. `shape`: the length of functions and of files.
+//! 3. `reach`: each source file is part of some target.
+//! 4. `layers`: a crate depends only on the crates named for it.
+//! 5. `rooms`: a module of `engine` calls only the modules named for it.
+//! 6. `unsafety`: `unsafe` stands only in the files exempt by a stated reason.
+//! 7. `links`: what a document links to inside the project is there.
+
+mod layers;
+mod links;
+mod reach;
+mod rooms;
+mod shape;
+mod text;
+mod unsafety;
+mod workspace;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use workspace::Workspace;
+
+/// What `tidy` is told on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The workspace to check; the one this program was built from by default.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))]
+    root: PathBuf,
+}
+
+/// One broken rule, with the place that breaks it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    /// Counted from 1.
+    line: usize,
+    what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
+/// Checks the workspace; an error if any rule is broken.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let root = args.root.canonicalize().context("the root of the workspace")?;
+    let workspace = Workspace::load(&root)?;
+    let findings = check(&workspace);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if !findings.is_empty() {
+        bail!("tidy: {} rules broken", findings.len());
+    }
+    println!("tidy: {} source files in order", workspace.sources.len());
+    Ok(())
+}
+
+fn check(workspace: &Workspace) -> Vec<Finding> {
+    let mut findings = reach::check(&workspace.packages, &workspace.sources);
+    findings.extend(layers::check(&workspace.packages));
+    findings.extend(links::check(&workspace.texts));
+    findings.extend(unsafety::check(&workspace.packages, &workspace.sources));
+    for text in &workspace.texts {
+        findings.extend(text::check_words(text));
+    }
+    for source in &workspace.sources {
+        findings.extend(text::check(&source.text));
+        findings.extend(shape::check(source));
+        findings.extend(rooms::check(source));
+    }
+    findings.sort();
+    findings
+}

@@ -1,0 +1,103 @@
+//! Rule: a crate depends only on the crates named for it.
+//!
+//! 1. The table below is the house that ARCHITECTURE.md draws; a crate not in it is a finding.
+//! 2. For tests alone, a crate may depend on the lab as well.
+//! 3. The development crates may depend on anything; nothing else depends on them.
+
+use super::Finding;
+use super::workspace::{Dependency, Package};
+
+const LAB: &str = "userbtrfs-crashlab";
+const DEVELOPMENT: &[&str] = &[LAB, "userbtrfs-bench", "userbtrfs-fuzz", "xtask"];
+
+/// Each crate, lowest first, and the crates it may depend on, all without their `userbtrfs-`.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("codec", &[]),
+    ("sync", &[]),
+    ("format", &["codec"]),
+    ("device", &["sync"]),
+    ("volume", &["format", "device", "codec", "sync"]),
+    ("btree", &["volume", "format", "device", "sync"]),
+    ("engine", &["btree", "volume", "format", "device", "sync", "codec"]),
+    ("userbtrfs", &["engine"]),
+];
+
+/// Checks every package's dependencies on the others.
+pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
+    packages.iter().flat_map(check_package).collect()
+}
+
+fn check_package(package: &Package) -> Vec<Finding> {
+    if DEVELOPMENT.contains(&package.name.as_str()) {
+        return Vec::new();
+    }
+    let finding = |what: String| Finding::new(&package.manifest, 1, what);
+    let name = short(&package.name);
+    let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
+        return vec![finding(format!("crate `{}` has no place in the house", package.name))];
+    };
+    let bad = package.dependencies.iter().filter(|dependency| !is_allowed(dependency, allowed));
+    bad.map(|dependency| finding(format!("`{name}` may not call `{}`", dependency.name))).collect()
+}
+
+fn is_allowed(dependency: &Dependency, allowed: &[&str]) -> bool {
+    allowed.contains(&short(&dependency.name)) || (dependency.dev && dependency.name == LAB)
+}
+
+fn short(name: &str) -> &str {
+    name.strip_prefix("userbtrfs-").unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(name: &str, dependencies: &[(&str, bool)]) -> Vec<String> {
+        let dependency = |&(name, dev): &(&str, bool)| Dependency { name: name.to_owned(), dev };
+        let package = Package {
+            name: name.to_owned(),
+            manifest: "m".to_owned(),
+            roots: vec![],
+            dependencies: dependencies.iter().map(dependency).collect(),
+        };
+        check(&[package]).iter().map(|finding| finding.what.clone()).collect()
+    }
+
+    #[test]
+    fn each_layer_calls_only_layers_before_it() {
+        for (index, (_, allowed)) in LAYERS.iter().enumerate() {
+            let below = |name: &&str| LAYERS[..index].iter().any(|(layer, _)| layer == name);
+            assert!(allowed.iter().all(below));
+        }
+    }
+
+    #[test]
+    fn what_the_house_allows_is_no_finding() {
+        assert_eq!(findings("userbtrfs-format", &[("userbtrfs-codec", false)]), [""; 0]);
+        assert_eq!(findings("userbtrfs-codec", &[(LAB, true)]), [""; 0]);
+        assert_eq!(findings("xtask", &[(LAB, false)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_call_upward_is_found() {
+        let found = findings("userbtrfs-format", &[("userbtrfs-engine", false)]);
+        assert_eq!(found, ["`format` may not call `userbtrfs-engine`"]);
+    }
+
+    #[test]
+    fn a_call_of_the_lab_outside_tests_is_found() {
+        let found = findings("userbtrfs-engine", &[(LAB, false)]);
+        assert_eq!(found, [format!("`engine` may not call `{LAB}`")]);
+    }
+
+    #[test]
+    fn a_call_upward_for_tests_is_found() {
+        assert_eq!(findings("userbtrfs-codec", &[("userbtrfs-format", true)]).len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_crate_is_found() {
+        let found = findings("userbtrfs-new", &[]);
+        assert_eq!(found, ["crate `userbtrfs-new` has no place in the house"]);
+    }
+}
