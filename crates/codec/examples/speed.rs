@@ -83,7 +83,9 @@ fn collect(path: &Path, corpus: &mut Vec<u8>) {
     if let Ok(entries) = std::fs::read_dir(path) {
         let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
-        paths.iter().for_each(|path| collect(path, corpus));
+        for path in paths {
+            collect(&path, corpus);
+        }
     } else if let Ok(text) = std::fs::read_to_string(path) {
         corpus.extend_from_slice(text.as_bytes());
     }

@@ -79,7 +79,7 @@ mod tests {
     fn extref_seed_is_the_low_half_of_the_parent() {
         let expected = u64::from(slow_register(257, b"name"));
         assert_eq!(extref_hash(257, b"name"), expected);
-        assert_eq!(extref_hash((9 << 32) | 257, b"name"), expected);
+        assert_eq!(extref_hash(0x9_0000_0101, b"name"), expected);
     }
 
     #[test]

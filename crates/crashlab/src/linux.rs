@@ -12,12 +12,10 @@ mod kernel_log;
 mod loop_device;
 mod mount;
 
-use std::{
-    env,
-    fs::File,
-    path::Path,
-    process::{Command, Output},
-};
+use std::env;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use anyhow::{Context, ensure};
 

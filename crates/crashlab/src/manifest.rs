@@ -5,7 +5,9 @@
 //!    attributes that have their usual value are left out. Text to manifest and back is exact.
 //! 3. Byte strings (paths, link targets, xattrs) are printed with `%XX` for every byte that is not
 //!    printable ASCII, and for `%`, `"` and `\`, so any bytes survive.
-//! 4. A file's content is named by a digest that does not depend on where its holes are
+//! 4. A directory of inode number 2 stands where a snapshot would show a subvolume that was nested in
+//!    its source; btrfs makes its times up whenever it is looked at, so they are 0 here.
+//! 5. A file's content is named by a digest that does not depend on where its holes are
 //!    ([`ContentDigest`]); where they are is said by its data segments.
 
 mod bytes;
@@ -22,6 +24,9 @@ pub use bytes::Bytes;
 pub use content::ContentDigest;
 pub use diff::{Difference, diff};
 pub use scalars::{Mode, Time};
+
+/// The inode number of a directory that stands for a subvolume which is not there.
+const PLACEHOLDER: u64 = 2;
 
 /// What an entry is, by the file type bits of its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +106,15 @@ pub struct Entry {
     pub content: Option<String>,
 }
 
+impl Entry {
+    fn forget_made_up_times(&mut self) {
+        if self.inode == PLACEHOLDER {
+            (self.mtime, self.ctime, self.atime) = Default::default();
+            self.btime = None;
+        }
+    }
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -116,15 +130,17 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Sorts what a walk met, in any order, and finds the hard links.
+    /// Sorts what a walk met, in any order, and finds the hard links and the placeholders.
     pub fn new(mut met: Vec<(SubvolumeId, Entry)>) -> Self {
         met.sort_by(|(_, a), (_, b)| a.path.cmp(&b.path));
         let mut first: HashMap<(SubvolumeId, u64), Bytes> = HashMap::new();
         for (subvolume, entry) in &mut met {
             if entry.kind == Kind::Dir {
+                entry.forget_made_up_times();
                 continue;
             }
-            let group = first.entry((*subvolume, entry.inode)).or_insert_with(|| entry.path.clone());
+            let group =
+                first.entry((*subvolume, entry.inode)).or_insert_with(|| entry.path.clone());
             entry.link = (*group != entry.path).then(|| group.clone());
         }
         Self { entries: met.into_iter().map(|(_, entry)| entry).collect() }

@@ -7,22 +7,16 @@
 //!
 //! The mount should be read-only or `noatime`, or the walk itself changes access times.
 
-use std::{
-    collections::BTreeMap,
-    ffi::{CStr, CString},
-    fs::File,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::FileExt,
-    },
-    path::Path,
-};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use anyhow::Context;
-use rustix::{
-    fs::{self, AtFlags, Dir, FileType, Mode as OpenMode, OFlags, SeekFrom, StatxFlags},
-    io::Errno,
-};
+use rustix::fs::{self, AtFlags, Dir, FileType, Mode as OpenMode, OFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
 
 use crate::manifest::{Bytes, ContentDigest, Entry, Kind, Manifest, Mode, SubvolumeId, Time};
 

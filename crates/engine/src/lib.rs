@@ -1,1 +1,26 @@
-//! To be written.
+//! The filesystem: inodes, data, subvolumes, and the one public face over them.
+//!
+//! | module  | what it is                                            | calls         |
+//! |---------|-------------------------------------------------------|---------------|
+//! | `node`  | inodes, directories, names, extended attributes       | lower crates  |
+//! | `data`  | extents of files, checksums, decompression, the cache | `node`        |
+//! | `share` | subvolumes and snapshots                              | `node` `data` |
+//! | `api`   | the public face, in the manner of `std::fs`           | all of them   |
+//!
+//! Invariants:
+//!
+//! 1. Bytes of a file leave the engine only after their checksum was verified, unless the file
+//!    has none by its NODATASUM flag.
+//! 2. What can be repaired from a second copy is; what cannot is an error that names the file,
+//!    the offset and both checksums.
+//! 3. Every call takes `&self`, is synchronous, and may be made from any thread.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+mod data;
+mod error;
+mod node;
+mod share;
+
+pub use error::{DataError, Error, InodeId, Result};

@@ -84,7 +84,7 @@ impl TreeId {
     /// Whether blocks of the tree may be shared with other trees by snapshots, so that their
     /// owner names another subvolume than the one through which they are reached.
     pub fn is_shareable(self) -> bool {
-        self.is_subvolume() || self == Self::DATA_RELOC || self == Self::TREE_RELOC
+        self.is_subvolume() || self == Self::TREE_RELOC
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. Inline references stand in ascending kind; within one kind by descending offset, data
 //!    references by descending hash.
-//! 2. The counts of inline references never exceed the count of the item.
+//! 2. The counts of inline references never exceed the count of the item, and none is 0.
 
 use bitflags::bitflags;
 use userbtrfs_codec::hash::extent_data_ref_hash;
@@ -121,18 +121,17 @@ impl ExtentItem {
         let flags = ExtentFlags::from_bits_retain(raw.flags.get());
         let data = flags.contains(ExtentFlags::DATA);
         let known = ExtentFlags::all().contains(flags);
-        if !known || data == flags.contains(ExtentFlags::TREE_BLOCK) {
+        let misplaced = data && key.kind == ItemKind::METADATA_ITEM;
+        if !known || misplaced || data == flags.contains(ExtentFlags::TREE_BLOCK) {
             return Err(ItemError::Flags { field: "extent flags", value: flags.bits() });
         }
         let (level, rest) = parse_level(key, data, rest)?;
         let inline = entries(rest, parse_inline_ref).collect::<Result<Vec<_>, _>>()?;
         check_order(&inline)?;
-        let listed = inline
-            .iter()
-            .try_fold(0u64, |sum, r| sum.checked_add(r.count()))
-            .ok_or(ItemError::Overflow { field: "references", start: 0, len: 0 })?;
+        check_fit(&inline, data)?;
+        let listed = inline.iter().fold(0u64, |sum, r| sum.saturating_add(r.count()));
         let count = raw.refs.get();
-        if listed > count {
+        if listed > count || count == 0 {
             return Err(ItemError::ReferenceCount { count, listed });
         }
         Ok(Self { refs: count, generation: raw.generation.get(), flags, level, inline })
@@ -236,6 +235,20 @@ fn check_order(refs: &[InlineRef]) -> Result<(), ItemError> {
     }
 }
 
+/// Whether each reference is of a kind that data, or a tree block, has, and stands for some.
+fn check_fit(refs: &[InlineRef], data: bool) -> Result<(), ItemError> {
+    for inline in refs {
+        let of_block = matches!(inline, InlineRef::TreeBlock(_) | InlineRef::SharedBlock(_));
+        if of_block == data {
+            return Err(ItemError::BackReference(inline.kind().0));
+        }
+        if inline.count() == 0 && !matches!(inline, InlineRef::Owner(_)) {
+            return Err(ItemError::Zero("count of a reference"));
+        }
+    }
+    Ok(())
+}
+
 /// A reference that is an item of its own; its key names extent and user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedRef {
@@ -250,11 +263,18 @@ pub enum KeyedRef {
 impl KeyedRef {
     /// Reads the content of a keyed reference.
     pub fn parse(kind: ItemKind, bytes: &[u8]) -> Result<Self, ItemError> {
-        Ok(match kind {
-            ItemKind::EXTENT_DATA_REF => Self::ExtentData(exact::<RawExtentDataRef>(bytes)?.get()),
-            ItemKind::SHARED_DATA_REF => Self::SharedData(exact::<U32>(bytes)?.get()),
-            _ if bytes.is_empty() => Self::Block,
+        let (keyed, count) = match kind {
+            ItemKind::EXTENT_DATA_REF => {
+                let inline = exact::<RawExtentDataRef>(bytes)?.get();
+                (Self::ExtentData(inline), inline.count())
+            }
+            ItemKind::SHARED_DATA_REF => {
+                let count = exact::<U32>(bytes)?.get();
+                (Self::SharedData(count), u64::from(count))
+            }
+            _ if bytes.is_empty() => (Self::Block, 1),
             _ => return Err(ItemError::Size(bytes.len())),
-        })
+        };
+        (count > 0).then_some(keyed).ok_or(ItemError::Zero("count of a reference"))
     }
 }

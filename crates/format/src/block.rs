@@ -5,8 +5,8 @@
 //!
 //! Invariants of a [`TreeBlock`]:
 //!
-//! 1. Its checksum is right and its header names its own address, filesystem, and what the
-//!    one who leads to it expects: level, owner, generation, first key.
+//! 1. Its checksum is right, it was written, and its header names its own address, filesystem,
+//!    and what the one who leads to it expects: level, owner, generation, first key.
 //! 2. Its keys strictly ascend.
 //! 3. In a leaf, the data of item 0 ends at the end of the block, that of each next one where
 //!    the one before starts, and none reaches into the item heads.
@@ -33,6 +33,7 @@ use crate::{ItemError, Key, Logical, SECTOR_SIZE, TreeId};
 pub const MAX_LEVEL: u8 = 7;
 
 const CSUM_AREA: usize = 32;
+const BACKREF_REVISION: u8 = 1;
 const HEADER_SIZE: usize = size_of::<RawHeader>();
 
 /// What all tree blocks of a filesystem share.
@@ -96,6 +97,14 @@ pub enum BlockError {
     /// The header names another filesystem.
     #[error("the header says that this belongs to filesystem {0}")]
     Fsid(Uuid),
+    /// It was never written, or is of the time before back references.
+    #[error("flags {flags:#x} with back reference revision {revision} are impossible")]
+    Flags {
+        /// The flags.
+        flags: u64,
+        /// The revision.
+        revision: u8,
+    },
     /// The header names another level.
     #[error("level is {found}, expected {expected}")]
     Level {
@@ -136,7 +145,7 @@ pub enum BlockError {
         /// The first key after the block.
         end: Key,
     },
-    /// More items than there is room for, or a node without pointers.
+    /// More items than there is room for, or none where there must be one.
     #[error("{0} items are impossible")]
     ItemCount(u32),
     /// Keys do not ascend.
@@ -514,6 +523,10 @@ fn check_place(header: &Header, logical: Logical, geometry: &Geometry) -> Result
     if header.fsid != geometry.fsid {
         return Err(BlockError::Fsid(header.fsid));
     }
+    let (flags, revision) = (header.flags.bits(), header.backref_revision);
+    if !header.flags.contains(BlockFlags::WRITTEN) || revision != BACKREF_REVISION {
+        return Err(BlockError::Flags { flags, revision });
+    }
     Ok(())
 }
 
@@ -526,7 +539,7 @@ fn check_identity(header: &Header, expected: &Expectation) -> Result<(), BlockEr
         return Err(BlockError::Generation { expected, found });
     }
     // A snapshot shares blocks with what it was taken of, under that one's name.
-    let shared = expected.owner.is_shareable() && header.owner.is_shareable();
+    let shared = expected.owner.is_shareable() && header.owner.is_subvolume();
     if header.owner != expected.owner && !shared {
         return Err(BlockError::Owner { expected: expected.owner, found: header.owner });
     }
@@ -539,10 +552,16 @@ fn check_count(header: &Header, geometry: &Geometry) -> Result<(), BlockError> {
     let room = to_usize(geometry.nodesize).checked_sub(HEADER_SIZE).expect("a block has room");
     let most = room.checked_div(unit).expect("an item has bytes");
     let count = to_usize(header.nritems);
-    if count > most || (count == 0 && !leaf) {
+    if count > most || (count == 0 && !(leaf && may_be_empty(header.owner))) {
         return Err(BlockError::ItemCount(header.nritems));
     }
     Ok(())
+}
+
+/// Whether a tree may be without any item.
+fn may_be_empty(tree: TreeId) -> bool {
+    let never = [TreeId::ROOT, TreeId::EXTENT, TreeId::CHUNK, TreeId::DEV, TreeId::DATA_RELOC];
+    !tree.is_subvolume() && !never.contains(&tree)
 }
 
 fn to_usize(n: u32) -> usize {

@@ -5,18 +5,33 @@
 //!    other blocks is judged by whoever joins them.
 //! 3. Nothing in a block is newer than the block.
 
+use std::ops::RangeInclusive;
+
 use userbtrfs_codec::hash::{extref_hash, name_hash};
 
 use crate::block::{BlockError, Geometry, Item, TreeBlock};
 use crate::{
     BlockGroupItem, Chunk, DevReplaceItem, DevStats, DeviceExtent, DeviceItem, DirEntryKind,
-    ExtentItem, FileExtent, FreeSpaceInfo, InodeItem, ItemError, ItemKind, Key, KeyedRef,
-    QgroupInfo, QgroupLimit, QgroupStatus, RootItem, RootRef, SECTOR_SIZE, V1SpaceCache,
-    csum_count, dir_entries, inode_extrefs, inode_refs, uuid_subvolumes,
+    ExtentItem, FIRST_FREE_OBJECTID, FileExtent, FreeSpaceInfo, InodeItem, ItemError, ItemKind,
+    Key, KeyedRef, LAST_FREE_OBJECTID, MetadataLevel, QgroupInfo, QgroupLimit, QgroupStatus,
+    RootItem, RootRef, SECTOR_SIZE, TreeId, V1SpaceCache, csum_count, dir_entries, inode_extrefs,
+    inode_refs, uuid_subvolumes,
 };
 
 /// The object id of checksum items (-10).
 const EXTENT_CSUM_OBJECTID: u64 = u64::MAX - 9;
+
+/// The object id of orphan items (-5).
+const ORPHAN_OBJECTID: u64 = u64::MAX - 4;
+
+/// The object id of device items.
+const DEV_ITEMS_OBJECTID: u64 = 1;
+
+/// The index of a directory's first entry: 0 and 1 stand for `.` and `..`.
+const FIRST_INDEX: u64 = 2;
+
+/// The object ids that a file may have.
+const FILES: RangeInclusive<u64> = FIRST_FREE_OBJECTID..=LAST_FREE_OBJECTID;
 
 /// Checks each item of a leaf whose bounds and key order are right.
 pub(crate) fn leaf<B: AsRef<[u8]>>(
@@ -47,7 +62,7 @@ impl Context<'_> {
         let (key, data) = (item.key, item.data);
         match key.kind {
             ItemKind::INODE_ITEM => self.inode(key, data),
-            ItemKind::INODE_REF => inode_refs(key.offset, data).try_for_each(|n| n.map(drop)),
+            ItemKind::INODE_REF => refs(key, data),
             ItemKind::INODE_EXTREF => extrefs(key, data),
             ItemKind::DIR_ITEM | ItemKind::XATTR_ITEM => hashed_entries(key, data),
             ItemKind::DIR_INDEX => index_entry(key, data),
@@ -61,7 +76,7 @@ impl Context<'_> {
             | ItemKind::EXTENT_DATA_REF
             | ItemKind::SHARED_DATA_REF => KeyedRef::parse(key.kind, data).map(drop),
             ItemKind::CHUNK_ITEM => Chunk::parse(key, data).map(drop),
-            ItemKind::DEV_ITEM => DeviceItem::parse(data).map(drop),
+            ItemKind::DEV_ITEM => device(key, data),
             ItemKind::DEV_EXTENT => device_extent(item, before),
             ItemKind::BLOCK_GROUP_ITEM => block_group(item, before),
             ItemKind::FREE_SPACE_INFO
@@ -122,6 +137,10 @@ impl Context<'_> {
         }
         let extent = ExtentItem::parse(key, item.data)?;
         self.not_newer("extent generation", extent.generation)?;
+        let is_block = matches!(extent.level, MetadataLevel::InItem(..));
+        if is_block && key.offset != u64::from(self.geometry.nodesize) {
+            return Err(ItemError::KeyOffset(key.offset));
+        }
         let end = |key: Key| match key.kind {
             ItemKind::METADATA_ITEM => {
                 range_end("extent", key.objectid, u64::from(self.geometry.nodesize))
@@ -156,7 +175,20 @@ fn not_before(start: u64, end_before: u64) -> Result<(), ItemError> {
     }
 }
 
+fn not_empty(data: &[u8]) -> Result<(), ItemError> {
+    match data.is_empty() {
+        true => Err(ItemError::Size(0)),
+        false => Ok(()),
+    }
+}
+
+fn refs(key: Key, data: &[u8]) -> Result<(), ItemError> {
+    not_empty(data)?;
+    inode_refs(key.offset, data).try_for_each(|name| name.map(drop))
+}
+
 fn extrefs(key: Key, data: &[u8]) -> Result<(), ItemError> {
+    not_empty(data)?;
     inode_extrefs(data).try_for_each(|name| {
         let name = name?;
         let found = extref_hash(name.parent, name.name);
@@ -172,9 +204,7 @@ fn hash_agrees(expected: u64, found: u64) -> Result<(), ItemError> {
 }
 
 fn hashed_entries(key: Key, data: &[u8]) -> Result<(), ItemError> {
-    if data.is_empty() {
-        return Err(ItemError::Size(0));
-    }
+    not_empty(data)?;
     dir_entries(data).try_for_each(|entry| {
         let entry = entry?;
         entry_kind(key.kind, &entry)?;
@@ -183,6 +213,9 @@ fn hashed_entries(key: Key, data: &[u8]) -> Result<(), ItemError> {
 }
 
 fn index_entry(key: Key, data: &[u8]) -> Result<(), ItemError> {
+    if key.offset < FIRST_INDEX {
+        return Err(ItemError::KeyOffset(key.offset));
+    }
     let mut entries = dir_entries(data);
     let entry = entries.next().ok_or(ItemError::Size(0))??;
     entry_kind(key.kind, &entry)?;
@@ -193,10 +226,9 @@ fn index_entry(key: Key, data: &[u8]) -> Result<(), ItemError> {
 }
 
 fn entry_kind(kind: ItemKind, entry: &crate::DirEntry<'_>) -> Result<(), ItemError> {
-    let number = |kind: DirEntryKind| u8::from(kind == DirEntryKind::Xattr).saturating_mul(8);
     let xattr = kind == ItemKind::XATTR_ITEM;
     if xattr != (entry.kind == DirEntryKind::Xattr) {
-        return Err(ItemError::EntryKind(number(entry.kind)));
+        return Err(ItemError::EntryKind(entry.kind.to_disk()));
     }
     if xattr {
         return Ok(());
@@ -204,10 +236,17 @@ fn entry_kind(kind: ItemKind, entry: &crate::DirEntry<'_>) -> Result<(), ItemErr
     if !entry.data.is_empty() {
         return Err(ItemError::Trailing(entry.data.len()));
     }
-    match entry.target.kind {
-        ItemKind::INODE_ITEM if entry.target.offset == 0 => Ok(()),
+    let target = entry.target;
+    match target.kind {
+        ItemKind::INODE_ITEM if target.offset == 0 && FILES.contains(&target.objectid) => Ok(()),
+        ItemKind::ROOT_ITEM if !TreeId(target.objectid).is_subvolume() => {
+            Err(ItemError::EntryTarget(target))
+        }
+        ItemKind::ROOT_ITEM if entry.kind != DirEntryKind::Directory => {
+            Err(ItemError::EntryKind(entry.kind.to_disk()))
+        }
         ItemKind::ROOT_ITEM => Ok(()),
-        other => Err(ItemError::EntryTarget(other.0)),
+        _ => Err(ItemError::EntryTarget(target)),
     }
 }
 
@@ -220,6 +259,16 @@ fn file_extent(item: &Item<'_>, before: Option<&Item<'_>>) -> Result<(), ItemErr
     let Some(before) = before.filter(same_file) else { return Ok(()) };
     let length = FileExtent::parse(before.key.offset, before.data)?.file_bytes();
     not_before(item.key.offset, range_end("file range", before.key.offset, length)?)
+}
+
+fn device(key: Key, data: &[u8]) -> Result<(), ItemError> {
+    if key.objectid != DEV_ITEMS_OBJECTID {
+        return Err(ItemError::ObjectId(key.objectid));
+    }
+    match DeviceItem::parse(data)?.id == key.offset {
+        true => Ok(()),
+        false => Err(ItemError::KeyOffset(key.offset)),
+    }
 }
 
 fn device_extent(item: &Item<'_>, before: Option<&Item<'_>>) -> Result<(), ItemError> {
@@ -275,6 +324,9 @@ fn rare(key: Key, data: &[u8]) -> Result<(), ItemError> {
         ItemKind::PERSISTENT_ITEM if key.objectid == 0 => DevStats::parse(data).map(drop),
         ItemKind(0) if key.objectid == V1SpaceCache::OBJECTID => {
             V1SpaceCache::parse(data).map(drop)
+        }
+        ItemKind::ORPHAN_ITEM if key.objectid != ORPHAN_OBJECTID => {
+            Err(ItemError::ObjectId(key.objectid))
         }
         ItemKind::ORPHAN_ITEM | ItemKind::QGROUP_RELATION if !data.is_empty() => {
             Err(ItemError::Size(data.len()))

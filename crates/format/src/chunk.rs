@@ -55,6 +55,15 @@ impl BlockGroupFlags {
 
     const PROFILES: u64 = 0b111_1111_1000;
 
+    /// Whether every bit is one that is read here, and what is held is the system's, or data,
+    /// metadata or both.
+    pub(crate) fn has_possible_type(self) -> bool {
+        let read = Self::all().difference(Self::REMAPPED | Self::METADATA_REMAP);
+        let types = self & Self::TYPES;
+        let alone = types == Self::SYSTEM || !types.contains(Self::SYSTEM);
+        !types.is_empty() && alone && read.contains(self)
+    }
+
     /// The profile, or nothing where more than one is named.
     pub fn profile(self) -> Option<Profile> {
         Some(match Self::from_bits_retain(self.bits() & Self::PROFILES) {
@@ -137,7 +146,7 @@ pub enum ChunkError {
     /// A stripe length other than 64 KiB.
     #[error("stripe length {0} is not 64 KiB")]
     StripeLen(u64),
-    /// More than one profile, or no type.
+    /// More than one profile, no type, types that exclude each other, or an unknown bit.
     #[error("type {0:#x} is impossible")]
     Flags(u64),
     /// A number of stripes that the profile does not have.
@@ -234,8 +243,13 @@ impl Chunk {
         }
         let (raw, rest) = prefix::<RawChunk>(bytes)?;
         let count = usize::from(raw.num_stripes.get());
-        let (stripes, rest) = <[RawStripe]>::ref_from_prefix_with_elems(rest, count)
-            .map_err(|_| ItemError::TooShort { need: bytes.len(), have: rest.len() })?;
+        let (stripes, rest) =
+            <[RawStripe]>::ref_from_prefix_with_elems(rest, count).map_err(|_| {
+                ItemError::TooShort {
+                    need: count.saturating_mul(size_of::<RawStripe>()),
+                    have: rest.len(),
+                }
+            })?;
         let stripes = stripes
             .iter()
             .map(|stripe| Stripe {
@@ -254,7 +268,8 @@ impl Chunk {
         stripes: Vec<Stripe>,
     ) -> Result<Self, ChunkError> {
         let len = raw.length.get();
-        for (field, value) in [("start", logical.0), ("length", len)] {
+        let places = stripes.iter().map(|stripe| ("stripe", stripe.physical.0));
+        for (field, value) in [("start", logical.0), ("length", len)].into_iter().chain(places) {
             if !value.is_multiple_of(u64::from(SECTOR_SIZE)) {
                 return Err(ChunkError::Unaligned { field, value });
             }
@@ -269,10 +284,10 @@ impl Chunk {
             return Err(ChunkError::StripeLen(raw.stripe_len.get()));
         }
         let flags = BlockGroupFlags::from_bits_retain(raw.flags.get());
-        let known = BlockGroupFlags::all().contains(flags)
-            && flags.intersects(BlockGroupFlags::TYPES)
-            && !flags.intersects(BlockGroupFlags::REMAPPED | BlockGroupFlags::METADATA_REMAP);
-        let profile = flags.profile().filter(|_| known).ok_or(ChunkError::Flags(flags.bits()))?;
+        let profile = flags
+            .profile()
+            .filter(|_| flags.has_possible_type())
+            .ok_or(ChunkError::Flags(flags.bits()))?;
         check_stripe_count(profile, raw.num_stripes.get(), raw.sub_stripes.get())?;
         Ok(Self {
             logical,

@@ -62,6 +62,9 @@ const _: () = assert!(size_of::<RawDeviceItem>() == 98);
 
 impl RawDeviceItem {
     pub(crate) fn get(&self) -> Result<DeviceItem, ItemError> {
+        if self.devid.get() == 0 {
+            return Err(ItemError::Zero("number of the device"));
+        }
         let total_bytes = self.total_bytes.get();
         let bytes_used = self.bytes_used.get();
         if total_bytes == 0 {

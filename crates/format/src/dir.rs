@@ -14,8 +14,6 @@ use crate::{ItemError, Key};
 /// What an entry leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DirEntryKind {
-    /// Not known.
-    Unknown,
     /// A regular file.
     Regular,
     /// A directory or subvolume.
@@ -40,7 +38,6 @@ impl TryFrom<u8> for DirEntryKind {
     fn try_from(number: u8) -> Result<Self, ItemError> {
         // The upper bit says that the name is encrypted, which is not read here.
         Ok(match number {
-            0 => Self::Unknown,
             1 => Self::Regular,
             2 => Self::Directory,
             3 => Self::CharDevice,
@@ -51,6 +48,22 @@ impl TryFrom<u8> for DirEntryKind {
             8 => Self::Xattr,
             _ => return Err(ItemError::EntryKind(number)),
         })
+    }
+}
+
+impl DirEntryKind {
+    /// The number that stands for the kind on disk.
+    pub fn to_disk(self) -> u8 {
+        match self {
+            Self::Regular => 1,
+            Self::Directory => 2,
+            Self::CharDevice => 3,
+            Self::BlockDevice => 4,
+            Self::Fifo => 5,
+            Self::Socket => 6,
+            Self::Symlink => 7,
+            Self::Xattr => 8,
+        }
     }
 }
 

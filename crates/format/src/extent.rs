@@ -34,8 +34,8 @@ pub enum FileExtentKind<'a> {
     Regular(RegularExtent),
     /// On disk, but not written yet: reads as zeros.
     Prealloc(RegularExtent),
-    /// Nowhere: reads as zeros for so many bytes.
-    Hole(u64),
+    /// Nowhere: reads as zeros.
+    Hole(HoleExtent),
 }
 
 /// Data inside the item.
@@ -59,6 +59,17 @@ pub struct RegularExtent {
     /// How many bytes of the file it covers.
     pub bytes: u64,
     /// The extent's bytes when decompressed.
+    pub ram_bytes: u64,
+}
+
+/// A range of a file without data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoleExtent {
+    /// How many bytes of the file it covers.
+    pub bytes: u64,
+    /// What stands in place of the offset into an extent; without meaning.
+    pub offset: u64,
+    /// What stands in place of an extent's bytes when decompressed; without meaning.
     pub ram_bytes: u64,
 }
 
@@ -124,7 +135,7 @@ impl<'a> FileExtent<'a> {
         match self.kind {
             FileExtentKind::Inline(inline) => inline.ram_bytes,
             FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => extent.bytes,
-            FileExtentKind::Hole(bytes) => bytes,
+            FileExtentKind::Hole(hole) => hole.bytes,
         }
     }
 }
@@ -141,6 +152,13 @@ fn parse_inline(
     let stored = u64::try_from(data.len()).expect("an item is small");
     if compression.is_none() && stored != ram_bytes {
         return Err(ItemError::Range { field: "bytes of inline data", value: ram_bytes });
+    }
+    if compression.is_some() && ram_bytes > u64::from(SECTOR_SIZE) {
+        let field = "bytes of a compressed inline extent";
+        return Err(ItemError::Range { field, value: ram_bytes });
+    }
+    if compression.is_some() && data.is_empty() {
+        return Err(ItemError::Zero("length of compressed inline data"));
     }
     Ok(FileExtentKind::Inline(InlineExtent { ram_bytes, data }))
 }
@@ -181,7 +199,11 @@ fn parse_on_disk(
         extent.bytes,
     ))?;
     if extent.disk.0 == 0 {
-        return Ok(FileExtentKind::Hole(extent.bytes));
+        let RegularExtent { bytes, offset, .. } = extent;
+        return Ok(FileExtentKind::Hole(HoleExtent { bytes, offset, ram_bytes }));
+    }
+    if extent.disk_bytes == 0 {
+        return Err(ItemError::Zero("length of the extent on disk"));
     }
     extent.disk.checked_add(extent.disk_bytes).ok_or(overflow(
         "extent",

@@ -84,6 +84,11 @@ bitflags! {
     }
 }
 
+impl InodeFlags {
+    /// The bits that a reader must know; the others matter to a writer only.
+    const READERS: u64 = 0xffff_ffff;
+}
+
 /// A point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
@@ -107,12 +112,9 @@ pub(crate) struct RawTimestamp {
 }
 
 impl RawTimestamp {
-    pub(crate) fn get(&self) -> Result<Timestamp, ItemError> {
-        let nsec = self.nsec.get();
-        if nsec >= 1_000_000_000 {
-            return Err(ItemError::Range { field: "nanoseconds", value: u64::from(nsec) });
-        }
-        Ok(Timestamp { sec: self.sec.get(), nsec })
+    /// Nanoseconds that make no sense are read as the last of their second.
+    pub(crate) fn get(&self) -> Timestamp {
+        Timestamp { sec: self.sec.get(), nsec: self.nsec.get().min(999_999_999) }
     }
 }
 
@@ -186,9 +188,11 @@ impl InodeItem {
         if kind == FileKind::Directory && nlink > 1 {
             return Err(ItemError::DirectoryLinks(nlink));
         }
-        let flags =
-            InodeFlags::from_bits(raw.flags.get()).ok_or(ItemError::InodeFlags(raw.flags.get()))?;
-        let [atime, ctime, mtime, otime] = &raw.times;
+        let flags = InodeFlags::from_bits_retain(raw.flags.get());
+        if flags.bits() & !InodeFlags::all().bits() & InodeFlags::READERS != 0 {
+            return Err(ItemError::InodeFlags(flags.bits()));
+        }
+        let [atime, ctime, mtime, otime] = raw.times.each_ref().map(RawTimestamp::get);
         Ok(Self {
             generation: raw.generation.get(),
             transid: raw.transid.get(),
@@ -203,10 +207,10 @@ impl InodeItem {
             rdev: raw.rdev.get(),
             flags,
             sequence: raw.sequence.get(),
-            atime: atime.get()?,
-            ctime: ctime.get()?,
-            mtime: mtime.get()?,
-            otime: otime.get()?,
+            atime,
+            ctime,
+            mtime,
+            otime,
         })
     }
 

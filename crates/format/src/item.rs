@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::Key;
+
 /// A check that the content of an item failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ItemError {
@@ -79,8 +81,8 @@ pub enum ItemError {
     #[error("directory entry type {0} is impossible here")]
     EntryKind(u8),
     /// A directory entry that leads to neither an inode nor a subvolume.
-    #[error("directory entry leads to a key of kind {0}")]
-    EntryTarget(u8),
+    #[error("directory entry leads to {0}")]
+    EntryTarget(Key),
     /// A mode whose file type does not exist.
     #[error("mode {0:o} has no valid file type")]
     Mode(u32),

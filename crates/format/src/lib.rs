@@ -40,14 +40,16 @@ pub use block::{
 pub use chunk::{BlockGroupFlags, Chunk, ChunkError, Profile, Stripe, sys_chunk_array};
 pub use device::{DeviceExtent, DeviceItem};
 pub use dir::{DirEntry, DirEntryKind, dir_entries};
-pub use extent::{FileExtent, FileExtentKind, InlineExtent, MAX_COMPRESSED_EXTENT, RegularExtent};
+pub use extent::{
+    FileExtent, FileExtentKind, HoleExtent, InlineExtent, MAX_COMPRESSED_EXTENT, RegularExtent,
+};
 pub use feature::{CompatRoFlags, IncompatFlags};
 pub use inode::{FileKind, InodeFlags, InodeItem, InodeName, Timestamp, inode_extrefs, inode_refs};
 pub use item::ItemError;
 pub use key::{ItemKind, Key};
 pub use misc::{
-    DevReplaceItem, DevStats, QgroupInfo, QgroupLimit, QgroupStatus, V1SpaceCache, uuid_of_key,
-    uuid_subvolumes,
+    BalanceArgs, BalanceItem, DevReplaceItem, DevStats, QgroupInfo, QgroupLimit, QgroupStatus,
+    V1SpaceCache, dir_log_end, uuid_of_key, uuid_subvolumes,
 };
 pub use root::{RootExtension, RootFlags, RootInode, RootItem, RootRef};
 pub use space::{BlockGroupItem, FreeSpaceInfo, csum_count};

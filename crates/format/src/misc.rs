@@ -1,7 +1,7 @@
 //! Items that reading files never needs, but that a look at the disk shows.
 
 use uuid::Uuid;
-use zerocopy::little_endian::U64;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::device::{exact, prefix};
@@ -107,10 +107,10 @@ pub struct DevStats {
 }
 
 impl DevStats {
-    /// Reads the content of device statistics.
+    /// Reads the content of device statistics; counters of newer kinds may follow.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let [write_errors, read_errors, flush_errors, corruption_errors, generation_errors] =
-            numbers(bytes)?;
+            prefix::<[U64; 5]>(bytes)?.0.map(U64::get);
         Ok(Self { write_errors, read_errors, flush_errors, corruption_errors, generation_errors })
     }
 }
@@ -168,6 +168,96 @@ impl DevReplaceItem {
             uncorrectable_read_errors,
         })
     }
+}
+
+/// The state of a balance: TEMPORARY_ITEM of object id -4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BalanceItem {
+    /// What is balanced.
+    pub flags: u64,
+    /// How data is, then metadata, then the system's.
+    pub args: [BalanceArgs; 3],
+}
+
+/// Which block groups of one type a balance takes, and what becomes of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BalanceArgs {
+    /// Their profiles, as bits.
+    pub profiles: u64,
+    /// How full they are, from and to, in percent; without a range both stand in one number.
+    pub usage: [u32; 2],
+    /// The device they touch.
+    pub device: u64,
+    /// The range of that device they touch.
+    pub physical: [u64; 2],
+    /// The range of logical addresses they touch.
+    pub logical: [u64; 2],
+    /// The profile they get.
+    pub target: u64,
+    /// Which of these count.
+    pub flags: u64,
+    /// How many are taken, from and to; without a range both stand in one number.
+    pub limit: [u32; 2],
+    /// How many stripes they have, from and to.
+    pub stripes: [u32; 2],
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawBalanceItem {
+    flags: U64,
+    args: [RawBalanceArgs; 3],
+    unused: [U64; 4],
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawBalanceArgs {
+    profiles: U64,
+    usage: [U32; 2],
+    device: U64,
+    physical: [U64; 2],
+    logical: [U64; 2],
+    target: U64,
+    flags: U64,
+    limit: [U32; 2],
+    stripes: [U32; 2],
+    unused: [U64; 6],
+}
+
+const _: () = assert!(size_of::<RawBalanceItem>() == 448);
+
+impl BalanceItem {
+    /// The object id of such items (-4).
+    pub const OBJECTID: u64 = u64::MAX - 3;
+
+    /// Reads the content of a balance's state.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
+        let raw = exact::<RawBalanceItem>(bytes)?;
+        Ok(Self { flags: raw.flags.get(), args: raw.args.each_ref().map(RawBalanceArgs::get) })
+    }
+}
+
+impl RawBalanceArgs {
+    fn get(&self) -> BalanceArgs {
+        BalanceArgs {
+            profiles: self.profiles.get(),
+            usage: self.usage.map(U32::get),
+            device: self.device.get(),
+            physical: self.physical.map(U64::get),
+            logical: self.logical.map(U64::get),
+            target: self.target.get(),
+            flags: self.flags.get(),
+            limit: self.limit.map(U32::get),
+            stripes: self.stripes.map(U32::get),
+        }
+    }
+}
+
+/// The end of the range of hashes or indexes that a DIR_LOG_ITEM or DIR_LOG_INDEX says is logged
+/// whole; its start is the offset of the key.
+pub fn dir_log_end(bytes: &[u8]) -> Result<u64, ItemError> {
+    Ok(exact::<U64>(bytes)?.get())
 }
 
 /// The head of the old space cache of a block group: item of kind 0, object id -11.

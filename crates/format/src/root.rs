@@ -50,6 +50,8 @@ pub struct RootItem {
     pub drop_progress: Key,
     /// The level at which its deletion goes on.
     pub drop_level: u8,
+    /// The generation in the long structure, which is valid only if it is [`Self::generation`].
+    pub generation_v2: Option<u64>,
     /// What the root's inode structure says of itself.
     pub inode: RootInode,
     /// What the long structure adds, where it is valid.
@@ -142,6 +144,9 @@ impl RootItem {
             _ => return Err(ItemError::Size(bytes.len())),
         };
         let logical = Logical(raw.bytenr.get());
+        if logical.0 == 0 {
+            return Err(ItemError::Zero("root address"));
+        }
         if !logical.is_aligned(SECTOR_SIZE) {
             return Err(ItemError::Unaligned { field: "root address", value: logical.0 });
         }
@@ -150,22 +155,17 @@ impl RootItem {
                 return Err(ItemError::Range { field, value: u64::from(level) });
             }
         }
-        raw.validated(logical, extension)
+        Ok(raw.validated(logical, extension))
     }
 }
 
 impl RawRootItem {
-    fn validated(
-        &self,
-        logical: Logical,
-        extension: Option<&RawRootExtension>,
-    ) -> Result<RootItem, ItemError> {
+    fn validated(&self, logical: Logical, extension: Option<&RawRootExtension>) -> RootItem {
         let generation = self.generation.get();
         let extended = extension
             .filter(|extension| extension.generation_v2.get() == generation)
-            .map(RawRootExtension::get)
-            .transpose()?;
-        Ok(RootItem {
+            .map(RawRootExtension::get);
+        RootItem {
             generation,
             root_dirid: self.root_dirid.get(),
             logical,
@@ -177,6 +177,7 @@ impl RawRootItem {
             refs: self.refs.get(),
             drop_progress: self.drop_progress.get(),
             drop_level: self.drop_level,
+            generation_v2: extension.map(|extension| extension.generation_v2.get()),
             inode: RootInode {
                 generation: self.inode.generation.get(),
                 size: self.inode.size.get(),
@@ -186,16 +187,16 @@ impl RawRootItem {
                 flags: self.inode.flags.get(),
             },
             extended,
-        })
+        }
     }
 }
 
 impl RawRootExtension {
-    fn get(&self) -> Result<RootExtension, ItemError> {
+    fn get(&self) -> RootExtension {
         let [uuid, parent_uuid, received_uuid] = self.uuids.map(Uuid::from_bytes);
         let [ctransid, otransid, stransid, rtransid] = self.transids.map(U64::get);
-        let [ctime, otime, stime, rtime] = &self.times;
-        Ok(RootExtension {
+        let [ctime, otime, stime, rtime] = self.times.each_ref().map(RawTimestamp::get);
+        RootExtension {
             uuid,
             parent_uuid,
             received_uuid,
@@ -203,11 +204,11 @@ impl RawRootExtension {
             otransid,
             stransid,
             rtransid,
-            ctime: ctime.get()?,
-            otime: otime.get()?,
-            stime: stime.get()?,
-            rtime: rtime.get()?,
-        })
+            ctime,
+            otime,
+            stime,
+            rtime,
+        }
     }
 }
 

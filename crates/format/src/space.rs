@@ -33,7 +33,7 @@ impl BlockGroupItem {
             return Err(ItemError::Zero("length of the block group"));
         }
         let flags = BlockGroupFlags::from_bits_retain(raw.flags.get());
-        if flags.profile().is_none() || !flags.intersects(BlockGroupFlags::TYPES) {
+        if flags.profile().is_none() || !flags.has_possible_type() {
             return Err(ItemError::Flags { field: "block group type", value: flags.bits() });
         }
         if raw.used.get() > len {

@@ -23,6 +23,9 @@ pub const SUPERBLOCK_SIZE: usize = 4096;
 const MAGIC: [u8; 8] = *b"_BHRfS_M";
 const CSUM_AREA: usize = 32;
 const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
+/// A key, and a chunk of one stripe.
+const SYS_CHUNK_ARRAY_MIN: u32 = 17 + 48 + 32;
+const LOG_ROOT_TREE: &str = "log root tree";
 const BACKUP_ROOTS: usize = 4;
 
 /// Why a superblock copy is not accepted.
@@ -56,7 +59,8 @@ pub enum SuperblockError {
     /// A sector size that is not read here.
     #[error("sector size {0} is not supported (only 4096)")]
     SectorSize(u32),
-    /// A node size that is no power of two from 4 to 64 KiB.
+    /// A node size that is no power of two from 4 to 64 KiB, or, where data and metadata share
+    /// block groups, not the sector size.
     #[error("bad node size {0}")]
     NodeSize(u32),
     /// The obsolete leaf size differs from the node size.
@@ -75,15 +79,23 @@ pub enum SuperblockError {
         /// Its level.
         level: u8,
     },
-    /// A root that does not start on a sector.
-    #[error("{tree} root address {logical} is not aligned")]
+    /// A root that does not start on a sector, or is missing.
+    #[error("{tree} root address {logical} is 0 or not aligned")]
     RootAddress {
         /// Which root.
         tree: &'static str,
         /// Its address.
         logical: Logical,
     },
-    /// The system chunk array does not fit its place, or is empty.
+    /// The chunk tree is newer than the superblock.
+    #[error("generation {chunk} of the chunk tree is newer than the superblock's {own}")]
+    ChunkGeneration {
+        /// The generation of the chunk tree's root.
+        chunk: u64,
+        /// That of the superblock.
+        own: u64,
+    },
+    /// The system chunk array does not fit its place, or is too short for one chunk.
     #[error("system chunk array of {0} bytes is impossible")]
     SysChunkArraySize(u32),
     /// No device.
@@ -120,7 +132,24 @@ bitflags::bitflags! {
         const CHANGING_FSID = 1 << 35;
         /// The filesystem id is being changed, second version.
         const CHANGING_FSID_V2 = 1 << 36;
+        /// The block group tree is being made.
+        const CHANGING_BG_TREE = 1 << 38;
+        /// The checksums of data are being changed.
+        const CHANGING_DATA_CSUM = 1 << 39;
+        /// The checksums of tree blocks are being changed.
+        const CHANGING_META_CSUM = 1 << 40;
     }
+}
+
+impl SuperblockFlags {
+    /// Dumps without data, and conversions that were cut off.
+    pub const REFUSED: Self = Self::METADUMP
+        .union(Self::METADUMP_V2)
+        .union(Self::CHANGING_FSID)
+        .union(Self::CHANGING_FSID_V2)
+        .union(Self::CHANGING_BG_TREE)
+        .union(Self::CHANGING_DATA_CSUM)
+        .union(Self::CHANGING_META_CSUM);
 }
 
 /// One of the four remembered sets of roots.
@@ -300,11 +329,16 @@ impl Superblock {
         raw.validated(checksum_kind, checksum, at)
     }
 
-    /// The incompat bits that stand in the way of reading, by name.
+    /// The incompat bits and the states that stand in the way of reading, by name.
     pub fn unreadable_features(&self) -> Vec<String> {
         let refused =
             IncompatFlags::from_bits_retain(self.incompat.bits() & !IncompatFlags::READABLE.bits());
-        flag_names(&refused)
+        let mut names = flag_names(&refused);
+        names.extend(flag_names(&self.flags.intersection(SuperblockFlags::REFUSED)));
+        if !self.incompat.contains(IncompatFlags::MIXED_BACKREF) {
+            names.push("no mixed-backref".to_owned());
+        }
+        names
     }
 }
 
@@ -336,14 +370,18 @@ fn check_geometry(raw: &RawSuperblock) -> Result<(), SuperblockError> {
     if sector != SECTOR_SIZE {
         return Err(SuperblockError::SectorSize(sector));
     }
-    if !node.is_power_of_two() || !(SECTOR_SIZE..=(64 << 10)).contains(&node) {
+    let mixed = raw.incompat_flags.get() & IncompatFlags::MIXED_GROUPS.bits() != 0;
+    let possible = node.is_power_of_two() && (SECTOR_SIZE..=(64 << 10)).contains(&node);
+    if !possible || (mixed && node != SECTOR_SIZE) {
         return Err(SuperblockError::NodeSize(node));
     }
     if leaf != node {
         return Err(SuperblockError::LeafSize { leaf, node });
     }
     let size = raw.sys_chunk_array_size.get();
-    if size == 0 || usize::try_from(size).is_ok_and(|size| size > SYS_CHUNK_ARRAY_SIZE) {
+    if size < SYS_CHUNK_ARRAY_MIN
+        || usize::try_from(size).is_ok_and(|size| size > SYS_CHUNK_ARRAY_SIZE)
+    {
         return Err(SuperblockError::SysChunkArraySize(size));
     }
     if raw.num_devices.get() == 0 {
@@ -356,15 +394,20 @@ fn check_roots(raw: &RawSuperblock) -> Result<(), SuperblockError> {
     for (tree, level, root) in [
         ("root tree", raw.root_level, raw.root),
         ("chunk tree", raw.chunk_root_level, raw.chunk_root),
-        ("log root tree", raw.log_root_level, raw.log_root),
+        (LOG_ROOT_TREE, raw.log_root_level, raw.log_root),
     ] {
         if level > MAX_LEVEL {
             return Err(SuperblockError::Level { tree, level });
         }
         let logical = Logical(root.get());
-        if !logical.is_aligned(SECTOR_SIZE) {
+        let missing = logical.0 == 0 && tree != LOG_ROOT_TREE;
+        if missing || !logical.is_aligned(SECTOR_SIZE) {
             return Err(SuperblockError::RootAddress { tree, logical });
         }
+    }
+    let (chunk, own) = (raw.chunk_root_generation.get(), raw.generation.get());
+    if chunk > own {
+        return Err(SuperblockError::ChunkGeneration { chunk, own });
     }
     Ok(())
 }

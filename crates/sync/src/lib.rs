@@ -19,7 +19,7 @@
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom"    cargo test -p userbtrfs-sync --release --lib loom_models
-//! RUSTFLAGS="--cfg shuttle" cargo test -p userbtrfs-sync --release --lib shuttle_models
+//! RUSTFLAGS="--cfg shuttle" cargo test -p userbtrfs-sync --lib shuttle_models
 //! ```
 //!
 //! Each wants a target directory of its own (`CARGO_TARGET_DIR`), as the flags rebuild everything.

@@ -21,7 +21,7 @@ mod tree;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
-use userbtrfs_crashlab::linux::{self, Linux};
+use userbtrfs_crashlab::linux;
 
 use recipe::Recipe;
 
@@ -48,8 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         linux::available().map_err(anyhow::Error::msg)?;
         for recipe in chosen(&args.names)? {
             println!("{}", recipe.name);
-            let linux = Linux::lock()?;
-            image::make(&linux, recipe, &args.out, args.raw)
+            image::make(recipe, &args.out, args.raw)
                 .with_context(|| format!("making {}", recipe.name))?;
         }
     }

@@ -102,7 +102,7 @@ fn longer_content_is_refused() {
     for method in METHODS {
         let mut stream = vec![1];
         let error = CompressError::TooLong { length: MAX_CONTENT + 1 };
-        assert_eq!(method.compress(None, &[0; MAX_CONTENT + 1], &mut stream), Err(error));
+        assert_eq!(method.compress(None, &vec![0; MAX_CONTENT + 1], &mut stream), Err(error));
         assert_eq!(stream, []);
     }
 }
@@ -213,7 +213,9 @@ proptest! {
     }
 
     #[test]
-    fn garbage_never_panics(src in prop::collection::vec(any::<u8>(), 0..500), limit in 0..9000usize) {
+    fn garbage_never_panics(
+        src in prop::collection::vec(any::<u8>(), 0..500), limit in 0..9000usize
+    ) {
         for method in METHODS {
             let _ = method.decompress(&src, &mut vec![0; limit]);
         }

@@ -1,9 +1,7 @@
 //! A file as a block device.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::{Linux, run, undone};
 

@@ -1,12 +1,20 @@
 //! A mounted filesystem.
 
-use std::{ffi::CString, path::Path};
+use std::ffi::CString;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
 use tempfile::TempDir;
 
 use super::{LoopDevice, undone};
+
+/// How long a busy mount is waited for, and how often it is tried.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A btrfs that Linux has mounted on a directory made for it; unmounted when dropped.
 #[derive(Debug)]
@@ -20,7 +28,8 @@ impl Mount {
     pub fn new(devices: Vec<LoopDevice>, options: &str) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("userbtrfs-mount-").tempdir()?;
         let (flags, own) = split(options);
-        let others = devices.iter().skip(1).map(|other| format!("device={}", other.path().display()));
+        let others =
+            devices.iter().skip(1).map(|other| format!("device={}", other.path().display()));
         let own = CString::new(own.into_iter().chain(others).collect::<Vec<_>>().join(","))?;
         let first = devices.first().context("no device to mount")?.path();
         mount::mount(first, directory.path(), "btrfs", flags, own.as_c_str())
@@ -36,8 +45,18 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let unmounted = mount::unmount(self.directory.path(), UnmountFlags::empty());
-        undone(unmounted.context("unmounting"));
+        undone(unmount(self.path()).context("unmounting"));
+    }
+}
+
+/// Unmounts, waiting a while for others, say a listing of all mounts, that look at it.
+fn unmount(path: &Path) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match mount::unmount(path, UnmountFlags::empty()) {
+            Err(Errno::BUSY) if Instant::now() < deadline => thread::sleep(PAUSE),
+            result => return Ok(result?),
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Any bytes; their text is ASCII with `%XX` for what is not printable, and for `%`, `"` and `\`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -67,7 +67,8 @@ fn entry_diff(left: &Entry, right: &Entry, ignored: &[&str]) -> Vec<Difference> 
     let mut names: Vec<&String> = a.keys().chain(b.keys()).collect();
     names.sort();
     names.dedup();
-    let differs = |name: &&String| !ignored.contains(&name.as_str()) && a.get(*name) != b.get(*name);
+    let differs =
+        |name: &&String| !ignored.contains(&name.as_str()) && a.get(*name) != b.get(*name);
     let difference = |name: &String| Difference {
         path: left.path.clone(),
         attribute: name.clone(),

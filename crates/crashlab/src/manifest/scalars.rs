@@ -1,8 +1,10 @@
 //! Modes and times, each with its usual text form.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Permissions with set-id and sticky bits; printed as four octal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ impl FromStr for Mode {
 
 /// A time since 1970: `seconds + nanoseconds / 1e9`, so before 1970 the seconds alone are negative.
 /// Printed as `seconds.nanoseconds`, the latter in nine digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     /// Whole seconds, rounded down.
     pub seconds: i64,

@@ -123,15 +123,15 @@ fn late<G>(hold: impl FnOnce() -> G + Send, wait: impl FnOnce()) -> String {
     thread::scope(|scope| {
         scope.spawn(move || {
             let guard = hold();
-            holding.send(()).unwrap();
-            released.recv().unwrap();
+            holding.send(()).expect("both threads stay");
+            released.recv().expect("both threads stay");
             drop(guard);
         });
-        is_held.recv().unwrap();
+        is_held.recv().expect("both threads stay");
         set_wait_limit(Duration::from_millis(20));
         let message = complaint(wait);
         set_wait_limit(super::WAIT_LIMIT);
-        release.send(()).unwrap();
+        release.send(()).expect("both threads stay");
         message
     })
 }

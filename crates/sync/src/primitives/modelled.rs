@@ -1,4 +1,5 @@
 //! The primitives of a model: loom's or shuttle's, in the manner of the native ones.
+#![expect(clippy::unnecessary_wraps, reason = "the signatures are the native ones")]
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};

@@ -10,23 +10,18 @@
 //! How the lock is held, and by which function that changes:
 //!
 //! ```text
-//!              try_lock(Read), grant            try_lock(Read), grant
-//!           .-----------------------------> READ n <----------------.
-//!           |  .--- unlock(Read), n = 1 ---- |  ^ `-----------------'
-//!           |  v                                |     unlock(Read), n > 1
-//!          FREE                                 | downgrade
-//!           |  ^                                |
-//!           |  `--- unlock(Write) ------- WRITE -
-//!           `-------------------------------^
-//!              try_lock(Write), grant
+//!   FREE   -- try_lock, grant --> READ 1, or WRITE
+//!   READ n -- try_lock, grant --> READ n + 1
+//!   READ n -- unlock -----------> READ n - 1, or FREE
+//!   WRITE  -- downgrade --------> READ 1
+//!   WRITE  -- unlock -----------> FREE
 //! ```
 //!
 //! The *leaders* of the queue are the writer at its head, or the readers at its head up to the
 //! first writer. How a thread comes through the queue:
 //!
 //! ```text
-//!   enqueue          tell                   claim            grant
-//!  ---------> Asleep ----> Waking (a leader) -----> Awake ----------> holder
+//!   -- enqueue --> Asleep -- tell --> Waking -- claim --> Awake -- grant --> holder
 //! ```
 //!
 //! QUEUED: the queue is not empty. OPEN: a leader is Waking, and none is Awake. Who may enter:
@@ -55,6 +50,8 @@
 //!    before it looks; any other that sees QUEUED passes the lock on.
 //! 8. What a holder wrote is seen by the next: the release of the word is acquired by the next
 //!    holder, or by its granter, whom the holder hears through its own mutex.
+//! 9. A thread leaves the queue by being granted the lock. One that panics at the wait limit keeps
+//!    its place, and the lock stays shut: that panic is the end of a test.
 
 use std::collections::VecDeque;
 

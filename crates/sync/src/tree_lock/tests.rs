@@ -198,9 +198,18 @@ fn against_a_stream(mode: Mode, hold: Duration, judge: impl FnOnce(&RawTreeLock)
                 }
             });
         }
+        let _stop = StopOnDrop(&stop);
         judge(&lock);
-        stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// Ends the stream, also when its judge panics.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -1,4 +1,8 @@
-//! File contents: the same at every run, by seed.
+//! Contents and names: the same at every run, by seed.
+
+use std::collections::HashMap;
+
+use crc_fast::{CrcAlgorithm, checksum};
 
 /// A stream of numbers by seed (SplitMix64).
 struct Numbers(u64);
@@ -30,7 +34,8 @@ pub(crate) fn text(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length + 80);
     while bytes.len() < length {
         let line = numbers.next();
-        let word = |place: u32| WORDS[usize::try_from((line >> place) & 3).expect("less than four")];
+        let word =
+            |place: u32| WORDS[usize::try_from((line >> place) & 3).expect("less than four")];
         bytes.extend((0..16).step_by(2).flat_map(|place| word(place).bytes()));
         bytes.extend_from_slice(format!("{:02x}\n", line >> 56).as_bytes());
     }
@@ -41,15 +46,15 @@ pub(crate) fn text(seed: u64, length: usize) -> Vec<u8> {
 /// Two different names of equal length and equal crc32c, so of equal hash under every seed: they
 /// begin with `prefix`. Which two is fixed by the prefix.
 pub(crate) fn colliding_names(prefix: &str) -> [String; 2] {
-    let mut seen = std::collections::HashMap::new();
-    for number in 0..u32::MAX {
-        let name = format!("{prefix}{number:08x}");
-        let hash = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, name.as_bytes());
+    let mut numbers = Numbers(0);
+    let mut seen = HashMap::new();
+    loop {
+        let name = format!("{prefix}{:016x}", numbers.next());
+        let hash = checksum(CrcAlgorithm::Crc32Iscsi, name.as_bytes());
         if let Some(other) = seen.insert(hash, name.clone()) {
             return [other, name];
         }
     }
-    unreachable!("more names than hashes")
 }
 
 #[cfg(test)]
@@ -61,5 +66,13 @@ mod tests {
         assert_eq!(noise(7, 1001), noise(7, 1001));
         assert_ne!(noise(7, 64), noise(8, 64));
         assert_eq!(text(7, 333).len(), 333);
+    }
+
+    #[test]
+    fn colliding_names_differ_and_collide() {
+        let [a, b] = colliding_names("user.");
+        let hash = |name: &str| checksum(CrcAlgorithm::Crc32Iscsi, name.as_bytes());
+        assert_ne!(a, b);
+        assert_eq!((hash(&a), a.len()), (hash(&b), b.len()));
     }
 }

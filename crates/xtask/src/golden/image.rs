@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use tempfile::TempDir;
 use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, Mount, run};
 use userbtrfs_crashlab::walk_linux::walk;
 
@@ -22,74 +21,78 @@ const WINDOW_LOG: u32 = 27;
 struct Site<'a> {
     linux: &'a Linux,
     recipe: &'a Recipe,
-    folder: TempDir,
+    folder: &'a Path,
 }
 
 /// Makes the image of `recipe` and writes it and what Linux says of it to `out`; with `raw` also
-/// uncompressed.
-pub(crate) fn make(linux: &Linux, recipe: &Recipe, out: &Path, raw: bool) -> anyhow::Result<()> {
+/// uncompressed. Linux is free for others again while the results are compressed.
+pub(crate) fn make(recipe: &Recipe, out: &Path, raw: bool) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("userbtrfs-golden-").tempdir()?;
-    let site = Site { linux, recipe, folder };
-    let image = site.image()?;
+    let linux = Linux::lock()?;
+    let site = Site { linux: &linux, recipe, folder: folder.path() };
+    let image = site.image_by_tries()?;
     site.print(&image, out)?;
     site.ask_linux(&image, out)?;
     site.judge_complaints()?;
+    drop(linux);
     pack(&image, &out.join(format!("{}{ENDING}", recipe.name)))?;
     if raw {
-        let copy = out.join(format!("{}.img", recipe.name));
-        copy_sparse(&image, &copy)?;
+        copy_sparse(&image, &out.join(format!("{}.img", recipe.name)))?;
     }
     Ok(())
 }
 
 impl Site<'_> {
+    fn image_by_tries(&self) -> anyhow::Result<PathBuf> {
+        for left in (0..self.recipe.tries).rev() {
+            match self.image() {
+                Err(error) if left > 0 => println!("once more: {error:#}"),
+                result => return result,
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
     /// Follows the recipe; the finished image is unmounted.
     fn image(&self) -> anyhow::Result<PathBuf> {
-        let devices: Vec<_> = (0..self.recipe.devices).map(|n| self.path(&format!("{n}"))).collect();
+        let mut devices: Vec<_> =
+            (0..self.recipe.devices).map(|number| self.path(&format!("device{number}"))).collect();
         for device in &devices {
             File::create(device)?.set_len(self.recipe.size << 20)?;
         }
         let mut mkfs = self.recipe.progs.command("mkfs.btrfs")?;
         run(mkfs.args(["-q", "-U", &id(self.recipe.name)]).args(self.recipe.mkfs).args(&devices))?;
-        let image = self.sessions(&devices)?;
+        for session in self.recipe.sessions {
+            self.session(session, &mut devices)?;
+        }
+        let image = devices.swap_remove(0);
         (self.recipe.after)(&image)?;
         Ok(image)
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder.join(name)
     }
 
-    fn sessions(&self, devices: &[PathBuf]) -> anyhow::Result<PathBuf> {
-        let first = devices[0].clone();
-        let Some((last, earlier)) = self.recipe.sessions.split_last() else { return Ok(first) };
-        for session in earlier {
-            self.session(devices, session, Leave::Clean, &first)?;
-        }
-        let copy = self.path("live");
-        self.session(devices, last, self.recipe.leave, &copy)?;
-        Ok(if self.recipe.leave == Leave::Live { copy } else { first })
-    }
-
-    fn session(
-        &self,
-        devices: &[PathBuf],
-        (options, fill): &Session,
-        leave: Leave,
-        copy: &Path,
-    ) -> anyhow::Result<()> {
+    fn session(&self, session: &Session, devices: &mut [PathBuf]) -> anyhow::Result<()> {
         let attach = |device: &PathBuf| LoopDevice::attach(self.linux, device, Access::ReadWrite);
-        let devices_attached = devices.iter().map(attach).collect::<Result<_, _>>()?;
-        let mount = Mount::new(devices_attached, options)?;
+        let attached = devices.iter().map(attach).collect::<Result<_, _>>()?;
+        let mount = Mount::new(attached, session.options)?;
         let tree = Tree::new(mount.path());
-        fill(&tree)?;
-        match leave {
-            Leave::Live => copy_sparse(&devices[0], copy),
+        (session.fill)(&tree)?;
+        match session.leave {
+            Leave::AtOnce => {}
             Leave::Clean => {
                 tree.commit()?;
-                run(Command::new("fstrim").arg(mount.path())).map(drop)
+                run(Command::new("fstrim").arg(mount.path()))?;
+            }
+            Leave::Crash => {
+                let copy = self.path("crashed");
+                copy_sparse(&devices[0], &copy)?;
+                devices[0] = copy;
             }
         }
+        Ok(())
     }
 
     /// Has btrfs-progs check and print the image.

@@ -32,7 +32,7 @@ pub(crate) fn write(out: &Path) -> anyhow::Result<()> {
 }
 
 fn row(recipe: &Recipe) -> String {
-    let mounts: Vec<_> = recipe.sessions.iter().map(|(options, _)| code(options)).collect();
+    let mounts: Vec<_> = recipe.sessions.iter().map(|session| code(session.options)).collect();
     let mkfs = code(&recipe.mkfs.join(" "));
     let (name, covers, mounts) = (recipe.name, recipe.covers, mounts.join(", then "));
     format!("| {name} | {covers} | {mkfs} | {mounts} | {} |\n", left(recipe))
@@ -43,10 +43,10 @@ fn code(text: &str) -> String {
 }
 
 fn left(recipe: &Recipe) -> &'static str {
-    match (recipe.leave, recipe.shows) {
-        (_, Shows::Log) => "mounted, log pending",
+    match (recipe.sessions.last().map(|session| session.leave), recipe.shows) {
+        (_, Shows::Log) => "as a crash leaves it, log pending",
         (_, Shows::Nothing) => "refused",
-        (Leave::Live, Shows::Content) => "mounted",
-        (Leave::Clean, Shows::Content) => "unmounted",
+        (Some(Leave::Crash), Shows::Content) => "as a crash leaves it",
+        (_, Shows::Content) => "unmounted",
     }
 }

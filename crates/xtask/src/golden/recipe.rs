@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::{progs::Progs, tree::Tree};
+use super::progs::Progs;
+use super::tree::Tree;
 
 /// How one golden image is made.
 pub(crate) struct Recipe {
@@ -18,28 +19,52 @@ pub(crate) struct Recipe {
     pub(crate) devices: usize,
     /// Arguments of mkfs.btrfs besides the id and the devices.
     pub(crate) mkfs: &'static [&'static str],
-    /// One mount after the other, each with its options and what is done in it.
+    /// One mount after the other.
     pub(crate) sessions: &'static [Session],
-    /// How the last session ends.
-    pub(crate) leave: Leave,
     /// What is done to the unmounted image at the end.
     pub(crate) after: fn(&Path) -> anyhow::Result<()>,
+    /// How often all this may be tried, where it may fail by chance.
+    pub(crate) tries: u32,
     /// What Linux is asked to show.
     pub(crate) shows: Shows,
     /// Parts of the complaints that Linux is known to make meanwhile.
     pub(crate) complaints: &'static [&'static str],
 }
 
-/// Mount options and what is done under them.
-pub(crate) type Session = (&'static str, fn(&Tree) -> anyhow::Result<()>);
+/// One mount.
+pub(crate) struct Session {
+    /// Mount options.
+    pub(crate) options: &'static str,
+    /// What is done while mounted.
+    pub(crate) fill: fn(&Tree) -> anyhow::Result<()>,
+    /// How it ends.
+    pub(crate) leave: Leave,
+}
 
-/// How an image is left.
+impl Session {
+    /// A mount that ends well.
+    pub(crate) const fn clean(
+        options: &'static str,
+        fill: fn(&Tree) -> anyhow::Result<()>,
+    ) -> Self {
+        Self { options, fill, leave: Leave::Clean }
+    }
+
+    /// A mount of which the image as it is at the end is kept: no commit but those asked for.
+    pub(crate) const fn crash(fill: fn(&Tree) -> anyhow::Result<()>) -> Self {
+        Self { options: "commit=300", fill, leave: Leave::Crash }
+    }
+}
+
+/// How a session ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// Free space discarded, unmounted.
     Clean,
-    /// Copied while mounted, with whatever the device has at that moment.
-    Live,
+    /// Unmounted without delay, whatever is under way.
+    AtOnce,
+    /// The image is copied while mounted; the copy goes on.
+    Crash,
 }
 
 /// What Linux is asked to show of an image.
@@ -63,8 +88,8 @@ impl Recipe {
         devices: 1,
         mkfs: &[],
         sessions: &[],
-        leave: Leave::Clean,
         after: |_| Ok(()),
+        tries: 1,
         shows: Shows::Content,
         complaints: &[],
     };

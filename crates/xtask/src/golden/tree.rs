@@ -1,13 +1,12 @@
 //! What recipes do to a mounted filesystem: each a small action, on paths below its root.
 
-use std::{
-    cell::RefCell,
-    fs::{self, File, OpenOptions},
-    io::{Seek, SeekFrom, Write},
-    os::unix::{self, fs::FileExt},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::cell::RefCell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::{self};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
 use rustix::fs::{
@@ -142,23 +141,14 @@ impl Tree {
     ) -> anyhow::Result<()> {
         let (from, to) = (self.open(from)?, self.open(to)?);
         let (mut offset, mut target) = (offset, target);
-        let copied = rustix::fs::copy_file_range(
-            from,
-            Some(&mut offset),
-            to,
-            Some(&mut target),
-            length,
-        )?;
+        let copied =
+            rustix::fs::copy_file_range(from, Some(&mut offset), to, Some(&mut target), length)?;
         ensure!(copied == length, "cloned {copied} of {length} bytes");
         Ok(())
     }
 
     /// Makes another name for a file.
-    pub(crate) fn link(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> anyhow::Result<()> {
         Ok(fs::hard_link(self.at(from), self.at(to))?)
     }
 

@@ -3,8 +3,8 @@
 //! 1. A table remembers, by the hash of four bytes, where those were last seen; a place whose four
 //!    bytes are the same is extended to a match. The longer none is found, the longer the steps.
 //! 2. Matches reach back [`FAR`] bytes at most, so that two kinds of copies are enough.
-//! 3. Copies of unknown length move whole chunks: the last [`CHUNK`] bytes of a block are left to
-//!    literals, and [`worst_length`] leaves room behind the output.
+//! 3. Literals are moved in whole chunks: the search ends [`CHUNK`] bytes before the block does,
+//!    and [`worst_length`] leaves room behind the output.
 
 use super::{END, FAR, NEAR};
 
@@ -37,11 +37,11 @@ pub fn compress_block(src: &[u8], dst: &mut [u8]) -> usize {
     let mut output = Output { dst, length: 0 };
     let mut done = 0;
     while let Some(found) = table.next_match(src, done) {
-        output.literals_within(src, done, found.at - done);
+        output.literals(src, done, found.at - done);
         output.copy(found.length, found.distance);
         done = found.at + found.length;
     }
-    output.last_literals(&src[done..]);
+    output.any_literals(&src[done..]);
     output.bytes(END);
     output.length
 }
@@ -57,18 +57,20 @@ struct Match {
 struct Table([u16; 1 << TABLE_LOG]);
 
 impl Table {
-    /// The first match at or after `start`.
+    /// The first match at or after `start`, looking at two places a step.
     #[inline]
     fn next_match(&mut self, src: &[u8], start: usize) -> Option<Match> {
         let mut at = start.max(1);
         while at + CHUNK <= src.len() {
-            let word = word_at(src, at);
-            let seen = self.replace(word, at);
-            if word_at(src, seen) == word && at - seen <= FAR {
-                let length = MIN_MATCH + common(src, seen + MIN_MATCH, at + MIN_MATCH);
-                return Some(Match { at, length, distance: at - seen });
+            for at in [at, at + 1] {
+                let word = word_at(src, at);
+                let seen = self.replace(word, at);
+                if word_at(src, seen) == word && at - seen <= FAR {
+                    let length = MIN_MATCH + common(src, seen + MIN_MATCH, at + MIN_MATCH);
+                    return Some(Match { at, length, distance: at - seen });
+                }
             }
-            at += 1 + (at - start) / 32;
+            at += 2 + (at - start) / 16;
         }
         None
     }
@@ -85,7 +87,7 @@ impl Table {
 
 #[inline]
 fn word_at(src: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(*src[at..].first_chunk().expect("a match ends before the last chunk"))
+    u32::from_le_bytes(*src[at..].first_chunk().expect("the search ends a chunk early"))
 }
 
 /// How many bytes from `a` on equal those from `b` on; `b` is the later.
@@ -117,39 +119,34 @@ impl Output<'_> {
         self.length += N;
     }
 
-    /// Copies `length` bytes from `at`, where a whole chunk follows them in `src`.
+    /// The literals `src[at..][..length]`, which a whole chunk follows. The usual few go without a
+    /// branch: how many they are is hard to foretell.
     #[inline]
-    fn literals_within(&mut self, src: &[u8], at: usize, length: usize) {
-        self.literal_header(length);
-        let mut done = 0;
-        loop {
-            let chunk = &src[at + done..][..CHUNK];
-            self.dst[self.length + done..][..CHUNK].copy_from_slice(chunk);
-            done += CHUNK;
-            if done >= length {
-                break;
-            }
+    fn literals(&mut self, src: &[u8], at: usize, length: usize) {
+        if length > CHUNK || self.length == 0 {
+            return self.any_literals(&src[at..][..length]);
         }
+        let told_by_copy = length <= 3;
+        self.dst[self.length - 2] |= if told_by_copy { low_byte(length) } else { 0 };
+        self.dst[self.length] = low_byte(length.wrapping_sub(3));
+        self.length += usize::from(!told_by_copy);
+        self.dst[self.length..][..CHUNK].copy_from_slice(&src[at..][..CHUNK]);
         self.length += length;
     }
 
-    fn last_literals(&mut self, literals: &[u8]) {
-        self.literal_header(literals.len());
+    /// As many literals as there are. Up to three are told by the copy before them; at the start of
+    /// the block there is none, and the first byte has a code of its own.
+    #[inline(never)]
+    fn any_literals(&mut self, literals: &[u8]) {
+        match literals.len() {
+            0 => return,
+            length @ ..=238 if self.length == 0 => self.bytes([low_byte(17 + length)]),
+            length @ ..=3 => self.dst[self.length - 2] |= low_byte(length),
+            length @ ..=18 => self.bytes([low_byte(length - 3)]),
+            length => self.long(0, length - 18),
+        }
         self.dst[self.length..][..literals.len()].copy_from_slice(literals);
         self.length += literals.len();
-    }
-
-    /// Announces `length` literals. Up to three are told by the copy before them; at the start of
-    /// the block there is none, and the first byte has a code of its own.
-    #[inline]
-    fn literal_header(&mut self, length: usize) {
-        match length {
-            1..=238 if self.length == 0 => self.bytes([low_byte(17 + length)]),
-            0..=3 if self.length > 0 => self.dst[self.length - 2] |= low_byte(length),
-            4..=18 => self.bytes([low_byte(length - 3)]),
-            0 => (),
-            _ => self.long(0, length - 18),
-        }
     }
 
     /// A copy of `length` bytes from `distance` back. Its last but one byte has two bits to spare,
@@ -157,15 +154,17 @@ impl Output<'_> {
     #[inline]
     fn copy(&mut self, length: usize, distance: usize) {
         let back = distance - 1;
-        if distance <= NEAR && length <= 8 {
-            let code = (length - 1) << 5 | (back & 7) << 2;
-            return self.bytes([low_byte(code), low_byte(back >> 3)]);
+        if length > 33 {
+            self.long(32, length - 33);
+            return self.bytes([low_byte(back << 2), low_byte(back >> 6)]);
         }
-        match length {
-            ..=33 => self.bytes([low_byte(32 | (length - 2))]),
-            _ => self.long(32, length - 33),
-        }
-        self.bytes([low_byte(back << 2), low_byte(back >> 6)]);
+        let near = (length - 1) << 5 | (back & 7) << 2 | (back >> 3) << 8;
+        let middle = 32 | (length - 2) | back << 10;
+        let is_near = distance <= NEAR && length <= 8;
+        // Four bytes are stored faster than two or three; the next instruction takes the rest back.
+        let [a, b, c, d, ..] = if is_near { near } else { middle }.to_le_bytes();
+        self.dst[self.length..][..4].copy_from_slice(&[a, b, c, d]);
+        self.length += if is_near { 2 } else { 3 };
     }
 
     /// An instruction whose length field is zero, and the rest of the length after it: a zero byte

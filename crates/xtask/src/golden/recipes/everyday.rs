@@ -8,11 +8,11 @@ use userbtrfs_crashlab::linux::run;
 
 use crate::golden::content::{noise, text};
 use crate::golden::progs::Progs;
-use crate::golden::recipe::Recipe;
+use crate::golden::recipe::{Recipe, Session};
 use crate::golden::tree::Tree;
 
 /// What most have: the same small tree.
-const EVERYDAY: Recipe = Recipe { sessions: &[("", everyday)], ..Recipe::USUAL };
+const EVERYDAY: Recipe = Recipe { sessions: &[Session::clean("", everyday)], ..Recipe::USUAL };
 
 /// One image a way to lay out the same things.
 pub(super) const RECIPES: &[Recipe] = &[
@@ -21,19 +21,14 @@ pub(super) const RECIPES: &[Recipe] = &[
         covers: "default features, crc32c, 16 KiB nodes; zlib, lzo and zstd, inline and regular",
         size: 256,
         sessions: &[
-            ("compress-force=zlib", |tree| compressed(tree, "zlib")),
-            ("compress-force=lzo", |tree| compressed(tree, "lzo")),
-            ("compress-force=zstd", |tree| compressed(tree, "zstd")),
-            ("", everyday),
+            Session::clean("compress-force=zlib", |tree| compressed(tree, "zlib")),
+            Session::clean("compress-force=lzo", |tree| compressed(tree, "lzo")),
+            Session::clean("compress-force=zstd", |tree| compressed(tree, "zstd")),
+            Session::clean("", everyday),
         ],
         ..Recipe::USUAL
     },
-    Recipe {
-        name: "fresh",
-        covers: "as mkfs leaves it, never mounted",
-        sessions: &[],
-        ..EVERYDAY
-    },
+    Recipe { name: "fresh", covers: "as mkfs leaves it, never mounted", sessions: &[], ..EVERYDAY },
     Recipe { name: "xxhash", covers: "xxhash64", mkfs: &["--csum", "xxhash"], ..EVERYDAY },
     Recipe { name: "sha256", covers: "sha256", mkfs: &["--csum", "sha256"], ..EVERYDAY },
     Recipe { name: "blake2", covers: "blake2b", mkfs: &["--csum", "blake2"], ..EVERYDAY },
@@ -41,7 +36,7 @@ pub(super) const RECIPES: &[Recipe] = &[
         name: "nodesize-4k",
         covers: "4 KiB nodes, trees of three levels, a directory of several leaves",
         mkfs: &["-n", "4096"],
-        sessions: &[("", everyday), ("", many_files)],
+        sessions: &[Session::clean("", everyday), Session::clean("", many_files)],
         ..Recipe::USUAL
     },
     Recipe { name: "nodesize-32k", covers: "32 KiB nodes", mkfs: &["-n", "32768"], ..EVERYDAY },
@@ -49,7 +44,10 @@ pub(super) const RECIPES: &[Recipe] = &[
         name: "nodesize-64k",
         covers: "64 KiB nodes; inline up to a sector, uncompressed",
         mkfs: &["-n", "65536"],
-        sessions: &[("", everyday), ("max_inline=4095", |tree| tree.file("4k", text(7, 4000)))],
+        sessions: &[
+            Session::clean("", everyday),
+            Session::clean("max_inline=4095", |tree| tree.file("4k", text(7, 4000))),
+        ],
         ..Recipe::USUAL
     },
     Recipe {
@@ -75,27 +73,33 @@ pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "space-cache-v1",
         covers: "the old space cache, no free space tree",
+        // Linux caches block groups from 100 MiB on, and makes them a tenth of the device.
+        size: 1100,
         mkfs: &["-R", "^free-space-tree"],
-        sessions: &[("space_cache=v1", everyday), ("space_cache=v1", many_files)],
+        sessions: &[
+            Session::clean("space_cache=v1", everyday),
+            Session::clean("space_cache=v1", |tree| tree.file("large", vec![0; 12 << 20])),
+        ],
+        complaints: &["space cache v1 is being deprecated"],
         ..Recipe::USUAL
     },
     Recipe {
         name: "old-format",
         covers: "no skinny metadata, extrefs, NO_HOLES or free space tree, no space cache",
         mkfs: &["-O", "^skinny-metadata,^extref,^no-holes", "-R", "^free-space-tree"],
-        sessions: &[("nospace_cache", everyday)],
+        sessions: &[Session::clean("nospace_cache", everyday)],
         ..Recipe::USUAL
     },
     Recipe {
         name: "block-group-tree",
-        covers: "block group tree, as mkfs of later days makes it when asked",
+        covers: "block group tree, nodes of 4 KiB, xxhash64",
         progs: Progs::Newer,
-        mkfs: &["-O", "block-group-tree"],
+        mkfs: &["-O", "block-group-tree", "-n", "4096", "--csum", "xxhash"],
         ..EVERYDAY
     },
     Recipe {
         name: "later-defaults",
-        covers: "the default features of a later mkfs",
+        covers: "the default features of btrfs-progs 7: with a block group tree",
         progs: Progs::Newer,
         ..EVERYDAY
     },

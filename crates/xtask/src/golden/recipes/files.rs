@@ -3,7 +3,7 @@
 use rustix::fs::IFlags;
 
 use crate::golden::content::{noise, text};
-use crate::golden::recipe::Recipe;
+use crate::golden::recipe::{Recipe, Session};
 use crate::golden::tree::Tree;
 
 /// A sector, in bytes.
@@ -18,37 +18,45 @@ pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "holes",
         covers: "holes with NO_HOLES, preallocation, a file beyond 1 TiB",
-        sessions: &[("", holes)],
+        sessions: &[Session::clean("", holes)],
         ..Recipe::USUAL
     },
     Recipe {
         name: "hole-items",
         covers: "the same with hole items: no NO_HOLES",
         mkfs: &["-O", "^no-holes"],
-        sessions: &[("", holes)],
+        sessions: &[Session::clean("", holes)],
         ..Recipe::USUAL
     },
     Recipe {
         name: "shared",
         covers: "reflinks, also of parts of compressed extents and within a file; snapshots of them",
         sessions: &[
-            ("compress-force=zstd", |tree| shared(tree, "compressed")),
-            ("", |tree| shared(tree, "plain")),
-            ("", |tree| tree.snapshot(&[], ".", "snapshot")),
-            ("", |tree| tree.write("snapshot/plain/whole", 12_288, b"changed in the snapshot")),
+            Session::clean("compress-force=zstd", |tree| shared(tree, "compressed")),
+            Session::clean("", |tree| shared(tree, "plain")),
+            Session::clean("", |tree| tree.snapshot(&[], ".", "snapshot")),
+            Session::clean("", |tree| {
+                tree.write("snapshot/plain/whole", 12_288, b"changed in the snapshot")
+            }),
         ],
         ..Recipe::USUAL
     },
     Recipe {
         name: "extents",
         covers: "a file of hundreds of extents; free space in bitmaps; an extent used in part",
-        sessions: &[("", |tree| scattered(tree, 0)), ("", |tree| scattered(tree, 1))],
+        sessions: &[
+            Session::clean("", |tree| scattered(tree, 0)),
+            Session::clean("", |tree| scattered(tree, 1)),
+        ],
         ..Recipe::USUAL
     },
     Recipe {
         name: "flags",
         covers: "NODATACOW and NODATASUM without checksums, compression wishes, all inode flags",
-        sessions: &[("", flags), ("nodatasum", |tree| tree.file("no sum", text(50, 20_001)))],
+        sessions: &[
+            Session::clean("", flags),
+            Session::clean("nodatasum", |tree| tree.file("no sum", text(50, 20_001))),
+        ],
         ..Recipe::USUAL
     },
 ];
@@ -105,17 +113,17 @@ fn shared(tree: &Tree, dir: &str) -> anyhow::Result<()> {
 /// Fills every second sector of a file in one turn, so that no extent joins another; leaves files
 /// of which the second turn removes every second; overwrites the middle of a long extent.
 fn scattered(tree: &Tree, turn: u64) -> anyhow::Result<()> {
-    for number in 0..150 {
+    for number in 0..120 {
         let sector = 2 * number + turn;
         tree.write("many extents", sector * SECTOR, &text(sector, 4096))?;
         tree.fsync("many extents")?;
     }
-    for number in (0..200).step_by(if turn == 0 { 1 } else { 2 }) {
+    for number in (0..100).step_by(if turn == 0 { 1 } else { 2 }) {
         let name = format!("file {number}");
         if turn == 0 { tree.file(name, text(number, 5000))? } else { tree.remove(name)? }
     }
-    let offset = turn * 50 * SECTOR;
-    tree.write("in part", offset, &text(40 + turn, if turn == 0 { 1 << 20 } else { 200_000 }))
+    let offset = turn * 20 * SECTOR;
+    tree.write("in part", offset, &text(40 + turn, if turn == 0 { 300_000 } else { 40_000 }))
 }
 
 fn flags(tree: &Tree) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::FileType;
 
 use crate::golden::content::{colliding_names, noise, text};
-use crate::golden::recipe::Recipe;
+use crate::golden::recipe::{Recipe, Session};
 use crate::golden::tree::Tree;
 
 /// One image a theme.
@@ -14,32 +14,35 @@ pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "links",
         covers: "hard links by INODE_REF and EXTREF, two EXTREFs of one hash, a full INODE_REF",
-        sessions: &[("", |tree| links(tree, 150)), ("", colliding_links)],
+        sessions: &[
+            Session::clean("", |tree| links(tree, 150)),
+            Session::clean("", colliding_links),
+        ],
         ..Recipe::USUAL
     },
     Recipe {
         name: "no-extref",
         covers: "hard links without the EXTREF feature",
         mkfs: &["-O", "^extref"],
-        sessions: &[("", |tree| links(tree, 50))],
+        sessions: &[Session::clean("", |tree| links(tree, 50))],
         ..Recipe::USUAL
     },
     Recipe {
         name: "special",
         covers: "symlinks up to 4095 bytes, devices, pipes, sockets, modes, owners, all times",
-        sessions: &[("", special), ("", times)],
+        sessions: &[Session::clean("", special), Session::clean("", times)],
         ..Recipe::USUAL
     },
     Recipe {
         name: "names",
         covers: "names of 255 bytes, of any bytes, of one hash; paths longer than PATH_MAX",
-        sessions: &[("", names)],
+        sessions: &[Session::clean("", names)],
         ..Recipe::USUAL
     },
     Recipe {
         name: "xattrs",
         covers: "user, trusted, security and system xattrs, ACLs, large ones, two of one hash",
-        sessions: &[("", xattrs), ("", acls)],
+        sessions: &[Session::clean("", xattrs), Session::clean("", acls)],
         ..Recipe::USUAL
     },
 ];
@@ -66,7 +69,7 @@ fn colliding_links(tree: &Tree) -> anyhow::Result<()> {
 
 fn special(tree: &Tree) -> anyhow::Result<()> {
     for length in [1, 59, 255, 3000, 4095] {
-        tree.symlink(format!("to {length} bytes"), "/t".repeat(2048)[..length].to_owned())?;
+        tree.symlink(format!("to {length} bytes"), &"/t".repeat(2048)[..length])?;
     }
     tree.symlink("to any bytes", OsStr::from_bytes(b"\xff\xfe \n%"))?;
     tree.node("null", FileType::CharacterDevice, (1, 3))?;

@@ -2,34 +2,31 @@
 
 use super::everyday::everyday;
 use crate::golden::content::text;
-use crate::golden::recipe::{Leave, Recipe, Shows};
+use crate::golden::recipe::{Recipe, Session, Shows};
 use crate::golden::tree::Tree;
-
-/// What these have: no commit but those asked for.
-const CRASHED: Recipe = Recipe { leave: Leave::Live, ..Recipe::USUAL };
 
 /// One image a kind of thing that is pending.
 pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "log",
         covers: "a log to replay, of two subvolumes: writes, names, xattrs, holes, truncation",
-        sessions: &[("", before), ("commit=300", logged)],
+        sessions: &[Session::clean("", before), Session::crash(logged)],
         shows: Shows::Log,
-        ..CRASHED
+        ..Recipe::USUAL
     },
     Recipe {
         name: "log-4k",
         covers: "a log of several levels: 4 KiB nodes and hundreds of logged files",
         mkfs: &["-n", "4096"],
-        sessions: &[("", everyday), ("commit=300", much_logged)],
+        sessions: &[Session::clean("", everyday), Session::crash(much_logged)],
         shows: Shows::Log,
-        ..CRASHED
+        ..Recipe::USUAL
     },
     Recipe {
         name: "orphan",
         covers: "unlinked files that were open: orphan items",
-        sessions: &[("commit=300", orphans)],
-        ..CRASHED
+        sessions: &[Session::crash(orphans)],
+        ..Recipe::USUAL
     },
 ];
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::everyday::everyday;
-use crate::golden::recipe::{Recipe, Shows};
+use crate::golden::recipe::{Recipe, Session, Shows};
 
 /// Where the primary superblock is, and how long it is, in bytes.
 const SUPER: u64 = 64 << 10;
@@ -19,7 +19,7 @@ const RAID_STRIPE_TREE: u64 = 1 << 14;
 
 /// What these have: no manifest.
 const REFUSED: Recipe =
-    Recipe { sessions: &[("", everyday)], shows: Shows::Nothing, ..Recipe::USUAL };
+    Recipe { sessions: &[Session::clean("", everyday)], shows: Shows::Nothing, ..Recipe::USUAL };
 
 /// One image a reason.
 pub(super) const RECIPES: &[Recipe] = &[

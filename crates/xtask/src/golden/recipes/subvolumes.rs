@@ -1,11 +1,15 @@
 //! Subvolumes, snapshots and quotas.
 
-use anyhow::Context;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::ensure;
+use userbtrfs_crashlab::linux::run;
 
 use super::everyday::everyday;
 use crate::golden::content::text;
 use crate::golden::progs::Progs;
-use crate::golden::recipe::{Leave, Recipe};
+use crate::golden::recipe::{Leave, Recipe, Session};
 use crate::golden::tree::Tree;
 
 /// One image a theme.
@@ -13,17 +17,13 @@ pub(super) const RECIPES: &[Recipe] = &[
     Recipe {
         name: "subvolumes",
         covers: "nested subvolumes, snapshots of them, another default, deleted and renamed ones",
-        sessions: &[("", subvolumes), ("", change_subvolumes)],
+        sessions: &[Session::clean("", subvolumes), Session::clean("", change_subvolumes)],
         ..Recipe::USUAL
     },
     Recipe {
         name: "deleted",
         covers: "a subvolume deleted and not yet cleaned up: a root without references",
-        sessions: &[
-            ("", |tree| grown(tree, 40)),
-            ("commit=300", |tree| tree.tool(&["btrfs", "subvolume", "delete", "-c"], "grown")),
-        ],
-        leave: Leave::Live,
+        sessions: &[Session::clean("", |tree| grown(tree, 40)), Session::crash(delete_grown)],
         ..Recipe::USUAL
     },
     Recipe {
@@ -31,16 +31,18 @@ pub(super) const RECIPES: &[Recipe] = &[
         covers: "a deleted subvolume of which half is cleaned up: drop progress in its root",
         mkfs: &["-n", "4096"],
         sessions: &[
-            ("", |tree| grown(tree, 4000)),
-            ("commit=300", half_drop),
+            Session::clean("", |tree| grown(tree, 4000)),
+            Session::crash(delete_grown),
+            Session { options: "commit=300,discard=sync", fill: begin_drop, leave: Leave::AtOnce },
         ],
-        leave: Leave::Live,
+        after: assert_half_dropped,
+        tries: 50,
         ..Recipe::USUAL
     },
     Recipe {
         name: "qgroups",
         covers: "quota groups of two levels, with a limit",
-        sessions: &[("", qgroups), ("", everyday)],
+        sessions: &[Session::clean("", qgroups), Session::clean("", everyday)],
         ..Recipe::USUAL
     },
     Recipe {
@@ -48,7 +50,7 @@ pub(super) const RECIPES: &[Recipe] = &[
         covers: "simple quotas: owner references at data extents",
         progs: Progs::Newer,
         mkfs: &["-O", "squota"],
-        sessions: &[("", everyday)],
+        sessions: &[Session::clean("", everyday)],
         ..Recipe::USUAL
     },
 ];
@@ -79,18 +81,30 @@ fn change_subvolumes(tree: &Tree) -> anyhow::Result<()> {
     tree.tool(&["btrfs", "subvolume", "set-default"], "a/dir/b")
 }
 
-/// A subvolume of this many files, each with an extent of its own.
+/// A subvolume of this many files.
 fn grown(tree: &Tree, count: u32) -> anyhow::Result<()> {
     tree.file("stays", text(82, 6000))?;
     tree.subvolume("grown")?;
     (0..count).try_for_each(|number| tree.file(format!("grown/{number}"), b"one of many"))
 }
 
-/// Lets the cleaner begin and stops it by a freeze, which commits.
-fn half_drop(tree: &Tree) -> anyhow::Result<()> {
-    tree.tool(&["btrfs", "subvolume", "delete", "-c"], "grown")?;
-    tree.tool(&["sh", "-c", "btrfs filesystem sync \"$0\"; fsfreeze --freeze \"$0\""], ".")
-        .context("freezing")
+fn delete_grown(tree: &Tree) -> anyhow::Result<()> {
+    tree.tool(&["btrfs", "subvolume", "delete", "-c"], "grown")
+}
+
+/// Wakes the cleaner, which stops where it is when the filesystem is unmounted.
+fn begin_drop(tree: &Tree) -> anyhow::Result<()> {
+    tree.tool(&["btrfs", "filesystem", "sync"], ".")
+}
+
+fn assert_half_dropped(image: &Path) -> anyhow::Result<()> {
+    let print = ["inspect-internal", "dump-tree", "-t", "root"];
+    let roots = run(Command::new("btrfs").args(print).arg(image))?.stdout;
+    let roots = String::from_utf8_lossy(&roots);
+    let progress = roots.lines().filter(|line| line.contains("drop_progress"));
+    let begun = progress.filter(|line| !line.contains("key (0 UNKNOWN.0 0)")).count();
+    ensure!(begun == 1, "the cleaner was done, or had not begun");
+    Ok(())
 }
 
 fn qgroups(tree: &Tree) -> anyhow::Result<()> {

@@ -1,0 +1,34 @@
+//! The public face, in the manner of `std::fs`.
+//!
+//! [`Filesystem`] is open; paths in it are absolute and start at its root: the subvolume that
+//! [`OpenOptions`] names, or the default one. [`Inode`] is a handle on anything; [`File`] and
+//! [`Dir`] are what it gives for files and directories.
+//!
+//! 1. Nothing here interprets bytes of the disk; it joins what the other modules give.
+//! 2. A path never leaves the root: `..` of the root is the root, and an absolute symbolic link
+//!    starts there.
+
+mod file;
+mod filesystem;
+mod inode;
+mod options;
+mod path;
+mod reader;
+mod space;
+mod subvolume;
+mod walk;
+
+pub use crate::error::{DataError, Error, InodeId, Result};
+pub use file::{Extent, ExtentKind, File};
+pub use filesystem::{Filesystem, Stats};
+pub use inode::{Dir, DirEntries, DirEntry, FileType, Inode, Metadata};
+pub use options::OpenOptions;
+pub use reader::{Chunk, FileReader};
+pub use space::{SpaceUse, Usage};
+pub use subvolume::SubvolumeInfo;
+pub use userbtrfs_btree::CacheStats;
+pub use userbtrfs_codec::compress::Compression;
+pub use userbtrfs_device::{Direct, IoUring};
+pub use userbtrfs_format::{FileKind, InodeFlags, Timestamp, TreeId};
+pub use userbtrfs_volume::Notice;
+pub use walk::{Walk, WalkEntry};

@@ -1,0 +1,205 @@
+//! Regular files.
+
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_format::{FileKind, InodeFlags, TreeId};
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+
+use super::{FileReader, Inode};
+use crate::data::{FileSource, SegmentKind, Segments, Stream};
+use crate::error::{Error, Result};
+
+/// An open regular file. Every call may be made from any thread.
+pub struct File {
+    inode: Inode,
+    source: FileSource,
+    /// Where the last read ended, and how many blocks the next one gets in advance if it
+    /// starts there. Only a guess hangs on them: threads may overwrite each other's.
+    last_end: AtomicU64,
+    ahead: AtomicU64,
+}
+
+/// What holds a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where the range starts in the file, in bytes.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// What holds it.
+    pub kind: ExtentKind,
+}
+
+/// What holds a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Nothing: it reads as zeros.
+    Hole,
+    /// Space that was allocated and not written: it reads as zeros.
+    Prealloc {
+        /// The logical address of the extent.
+        logical: u64,
+    },
+    /// The tree itself.
+    Inline,
+    /// An extent on disk.
+    Data {
+        /// The logical address of the extent.
+        logical: u64,
+        /// Bytes of the whole extent on disk.
+        disk_bytes: u64,
+        /// Where in the (decompressed) extent the range starts, in bytes.
+        offset: u64,
+        /// How it is compressed.
+        compression: Option<Compression>,
+    },
+}
+
+/// The most blocks that a sequential reader gets in advance.
+const AHEAD_MAX: u64 = 15;
+
+impl File {
+    pub(crate) fn open(inode: &Inode) -> Result<Self> {
+        let metadata = inode.metadata()?;
+        match metadata.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::NotAFile),
+        }
+        let id = inode.id();
+        let tree = inode.inner().forest.tree(id.subvolume)?;
+        let free = metadata.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
+        let source = FileSource { id, tree, size: metadata.size, checksummed: !free };
+        let (last_end, ahead) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
+        Ok(Self { inode: inode.clone(), source, last_end, ahead })
+    }
+
+    /// The handle on its inode.
+    pub fn inode(&self) -> &Inode {
+        &self.inode
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> u64 {
+        self.source.size
+    }
+
+    /// Whether its size is 0.
+    pub fn is_empty(&self) -> bool {
+        self.source.size == 0
+    }
+
+    /// Reads bytes from `offset` on into `target`, and gives how many: fewer than asked for
+    /// only where the file ends.
+    pub fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
+        let left = self.source.size.saturating_sub(offset);
+        let len = usize::try_from(left).map_or(target.len(), |left| left.min(target.len()));
+        if len == 0 {
+            return Ok(0);
+        }
+        let inner = self.inode.inner();
+        let ahead = self.guess_ahead(offset, len as u64);
+        inner.files.read(&inner.forest, &self.source, offset, &mut target[..len], ahead)?;
+        Ok(len)
+    }
+
+    /// Each read that starts where the last one ended doubles what is read ahead.
+    fn guess_ahead(&self, offset: u64, len: u64) -> u64 {
+        let last_end = self.last_end.swap(offset + len, Ordering::Relaxed);
+        let sequential = last_end == offset || (last_end == u64::MAX && offset == 0);
+        let ahead = match sequential {
+            true => (self.ahead.load(Ordering::Relaxed) * 2 + 1).min(AHEAD_MAX),
+            false => 0,
+        };
+        self.ahead.store(ahead, Ordering::Relaxed);
+        ahead
+    }
+
+    /// Its whole content. Memory for all of it is taken.
+    pub fn read_all(&self) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let mut reader = self.reader();
+        while let Some(chunk) = reader.next_chunk()? {
+            match chunk.bytes() {
+                Some(bytes) => content.extend_from_slice(bytes),
+                None => content.resize(content.len() + to_usize(chunk.len()), 0),
+            }
+        }
+        Ok(content)
+    }
+
+    /// A reader of its content from start to end, which fetches ahead of what is asked for.
+    pub fn reader(&self) -> FileReader {
+        self.reader_of(0, u64::MAX)
+    }
+
+    /// A reader of the bytes between two offsets, as far as the file goes.
+    pub fn reader_of(&self, start: u64, end: u64) -> FileReader {
+        let inner = self.inode.inner();
+        let (forest, source) = (inner.forest.clone(), self.source.clone());
+        FileReader::new(Stream::new(forest, source, start, end, inner.window))
+    }
+
+    /// What holds its content, from start to end, without gap.
+    pub fn extents(&self) -> Result<Vec<Extent>> {
+        let mut extents = Vec::new();
+        self.each_segment(0, |extent| {
+            extents.push(extent);
+            true
+        })?;
+        Ok(extents)
+    }
+
+    /// The first offset from `offset` on that holds data (`SEEK_DATA`);
+    /// [`Error::NoMoreData`] where none follows.
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.seek(offset, |kind| matches!(kind, ExtentKind::Inline | ExtentKind::Data { .. }))
+            .and_then(|found| found.ok_or(Error::NoMoreData))
+    }
+
+    /// The first offset from `offset` on that is in a hole (`SEEK_HOLE`); the end of the file
+    /// counts as one. [`Error::NoMoreData`] at or past the end.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        if offset >= self.source.size {
+            return Err(Error::NoMoreData);
+        }
+        self.seek(offset, |kind| matches!(kind, ExtentKind::Hole | ExtentKind::Prealloc { .. }))
+            .map(|found| found.unwrap_or(self.source.size))
+    }
+
+    fn seek(&self, offset: u64, wanted: impl Fn(&ExtentKind) -> bool) -> Result<Option<u64>> {
+        let mut found = None;
+        self.each_segment(offset, |extent| {
+            found = wanted(&extent.kind).then_some(extent.start);
+            found.is_none()
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `each` for the extents from `start` on, until it says no.
+    fn each_segment(&self, start: u64, mut each: impl FnMut(Extent) -> bool) -> Result<()> {
+        let forest = &self.inode.inner().forest;
+        let mut segments = Segments::new(forest, &self.source, start, u64::MAX)?;
+        while let Some(segment) = segments.next()? {
+            let kind = match segment.kind {
+                SegmentKind::Hole => ExtentKind::Hole,
+                SegmentKind::Prealloc(extent) => ExtentKind::Prealloc { logical: extent.disk.0 },
+                SegmentKind::Inline(..) => ExtentKind::Inline,
+                SegmentKind::Regular { extent, compression, skip } => ExtentKind::Data {
+                    logical: extent.disk.0,
+                    disk_bytes: extent.disk_bytes,
+                    offset: extent.offset + skip,
+                    compression,
+                },
+            };
+            let (start, len) = (segment.start, segment.end - segment.start);
+            if !each(Extent { start, len, kind }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn to_usize(len: u64) -> usize {
+    usize::try_from(len).expect("a length in memory")
+}

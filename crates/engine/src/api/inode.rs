@@ -1,0 +1,314 @@
+//! Handles on inodes, their attributes, and directories.
+
+use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
+use userbtrfs_sync::Arc;
+
+use super::filesystem::Inner;
+use super::path::{read_link, step};
+use super::{File, Filesystem};
+use crate::error::{Error, InodeId, Result};
+use crate::node::{
+    DirPosition, EMPTY_DIR, Forest, ListedEntry, inode_item, list, names, xattr, xattrs,
+};
+
+/// What an inode or an entry of a directory is.
+pub type FileType = FileKind;
+
+/// A handle on an inode of any kind.
+#[derive(Clone)]
+pub struct Inode {
+    fs: Filesystem,
+    id: InodeId,
+}
+
+/// The attributes of an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metadata {
+    /// The inode.
+    pub id: InodeId,
+    /// What it is.
+    pub kind: FileKind,
+    /// File type and permissions.
+    pub mode: u32,
+    /// How many names it has.
+    pub nlink: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Major and minor number of the device that it stands for.
+    pub device: (u32, u32),
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes that its extents hold, before compression.
+    pub allocated: u64,
+    /// Its flags.
+    pub flags: InodeFlags,
+    /// The transaction that created it.
+    pub generation: u64,
+    /// The transaction that last changed it.
+    pub transid: u64,
+    /// Counts changes.
+    pub sequence: u64,
+    /// When it was last read.
+    pub accessed: Timestamp,
+    /// When its content last changed.
+    pub modified: Timestamp,
+    /// When its attributes last changed.
+    pub changed: Timestamp,
+    /// When it was created.
+    pub created: Timestamp,
+}
+
+impl Metadata {
+    fn new(id: InodeId, item: &InodeItem) -> Self {
+        Self {
+            id,
+            kind: item.kind,
+            mode: item.mode,
+            nlink: item.nlink,
+            uid: item.uid,
+            gid: item.gid,
+            device: item.device(),
+            size: item.size,
+            allocated: item.nbytes,
+            flags: item.flags,
+            generation: item.generation,
+            transid: item.transid,
+            sequence: item.sequence,
+            accessed: item.atime,
+            modified: item.mtime,
+            changed: item.ctime,
+            created: item.otime,
+        }
+    }
+
+    /// What stands in the place of a subvolume of which only the name was snapshotted.
+    fn empty_dir(id: InodeId) -> Self {
+        let never = Timestamp::default();
+        Self {
+            id,
+            kind: FileKind::Directory,
+            mode: 0o040_755,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            device: (0, 0),
+            size: 0,
+            allocated: 0,
+            flags: InodeFlags::empty(),
+            generation: 0,
+            transid: 0,
+            sequence: 0,
+            accessed: never,
+            modified: never,
+            changed: never,
+            created: never,
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == FileKind::Regular
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.kind == FileKind::Symlink
+    }
+}
+
+impl Inode {
+    pub(crate) fn new(fs: Filesystem, id: InodeId) -> Self {
+        Self { fs, id }
+    }
+
+    /// Which inode it is.
+    pub fn id(&self) -> InodeId {
+        self.id
+    }
+
+    /// The filesystem it is in.
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.fs
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.fs.inner
+    }
+
+    fn forest(&self) -> &Forest {
+        &self.fs.inner.forest
+    }
+
+    /// Its attributes.
+    pub fn metadata(&self) -> Result<Metadata> {
+        if self.id.number == EMPTY_DIR {
+            return Ok(Metadata::empty_dir(self.id));
+        }
+        let tree = self.forest().tree(self.id.subvolume)?;
+        Ok(Metadata::new(self.id, &inode_item(self.forest(), &tree, self.id.number)?))
+    }
+
+    /// All its extended attributes: names and values. ACLs are among them, as
+    /// `system.posix_acl_access` and `system.posix_acl_default`.
+    pub fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let tree = self.forest().tree(self.id.subvolume)?;
+        xattrs(self.forest(), &tree, self.id.number)
+    }
+
+    /// The value of an extended attribute; [`Error::NoAttribute`] where there is none.
+    pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let tree = self.forest().tree(self.id.subvolume)?;
+        xattr(self.forest(), &tree, self.id.number, name)?.ok_or(Error::NoAttribute)
+    }
+
+    /// All its names: the directory of each, in the same subvolume, and the name there. The
+    /// root directory of a subvolume has one in itself: `..`.
+    pub fn names(&self) -> Result<Vec<(Inode, Vec<u8>)>> {
+        let tree = self.forest().tree(self.id.subvolume)?;
+        let names = names(self.forest(), &tree, self.id.number)?;
+        let handle = |(number, name)| {
+            let id = InodeId { subvolume: self.id.subvolume, number };
+            (Self::new(self.fs.clone(), id), name)
+        };
+        Ok(names.into_iter().map(handle).collect())
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self) -> Result<Vec<u8>> {
+        read_link(self.forest(), self.id)
+    }
+
+    /// Opens a regular file.
+    pub fn open(&self) -> Result<File> {
+        File::open(self)
+    }
+
+    /// Opens a directory.
+    pub fn open_dir(&self) -> Result<Dir> {
+        match self.metadata()?.kind {
+            FileKind::Directory => Ok(Dir::new(self.clone())),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+}
+
+/// A directory.
+#[derive(Clone)]
+pub struct Dir {
+    inode: Inode,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    dir: InodeId,
+    entry: ListedEntry,
+}
+
+impl Dir {
+    pub(crate) fn new(inode: Inode) -> Self {
+        Self { inode }
+    }
+
+    /// The handle on its inode.
+    pub fn inode(&self) -> &Inode {
+        &self.inode
+    }
+
+    /// What `name` leads to. Symbolic links are not followed.
+    pub fn lookup(&self, name: &[u8]) -> Result<Inode> {
+        if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
+            return Err(Error::BadName(name.to_vec()));
+        }
+        let (id, _) = step(self.inode.forest(), self.inode.id, name)?;
+        Ok(Inode::new(self.inode.fs.clone(), id))
+    }
+
+    /// The handle on what an entry of this directory leads to.
+    pub fn follow(&self, entry: &DirEntry) -> Result<Inode> {
+        let target = entry.entry.target;
+        let id = target.resolve(self.inode.forest(), entry.dir, &entry.entry.name)?;
+        Ok(Inode::new(self.inode.fs.clone(), id))
+    }
+
+    /// Its entries in the order of their making, without `.` and `..`.
+    pub fn entries(&self) -> DirEntries {
+        self.entries_from(0)
+    }
+
+    /// Its entries from a position on; [`DirEntry::position`] names the one after an entry.
+    /// Positions stay good while entries come and go.
+    pub fn entries_from(&self, position: u64) -> DirEntries {
+        let empty = self.inode.id.number == EMPTY_DIR;
+        DirEntries {
+            inode: self.inode.clone(),
+            next: (!empty).then_some(position),
+            listed: Vec::new().into_iter(),
+        }
+    }
+}
+
+impl DirEntry {
+    /// The name; any bytes but none, though `/` and NUL only on a damaged filesystem.
+    pub fn name(&self) -> &[u8] {
+        &self.entry.name
+    }
+
+    /// What it leads to, where the entry says so. A subvolume is a directory.
+    pub fn kind(&self) -> Option<FileType> {
+        Some(match self.entry.kind {
+            DirEntryKind::Regular => FileKind::Regular,
+            DirEntryKind::Directory => FileKind::Directory,
+            DirEntryKind::Symlink => FileKind::Symlink,
+            DirEntryKind::CharDevice => FileKind::CharDevice,
+            DirEntryKind::BlockDevice => FileKind::BlockDevice,
+            DirEntryKind::Fifo => FileKind::Fifo,
+            DirEntryKind::Socket => FileKind::Socket,
+            DirEntryKind::Xattr => return None,
+        })
+    }
+
+    /// The position after it, for [`Dir::entries_from`].
+    pub fn position(&self) -> u64 {
+        self.entry.index.saturating_add(1)
+    }
+}
+
+/// Entries of a directory, in the order of their making. Ends after an error.
+pub struct DirEntries {
+    inode: Inode,
+    next: Option<DirPosition>,
+    listed: std::vec::IntoIter<ListedEntry>,
+}
+
+impl Iterator for DirEntries {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        loop {
+            if let Some(entry) = self.listed.next() {
+                return Some(Ok(DirEntry { dir: self.inode.id, entry }));
+            }
+            let from = self.next.take()?;
+            match self.more(from) {
+                Ok((listed, next)) => (self.listed, self.next) = (listed.into_iter(), next),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl DirEntries {
+    fn more(&self, from: DirPosition) -> Result<(Vec<ListedEntry>, Option<DirPosition>)> {
+        let forest = self.inode.forest();
+        list(forest, &*forest.tree(self.inode.id.subvolume)?, self.inode.id.number, from)
+    }
+}

@@ -1,0 +1,114 @@
+//! Paths to inodes.
+//!
+//! 1. The way from the root is kept as a stack, so that `..` needs no look at the disk and
+//!    cannot leave the root.
+//! 2. At most [`LINKS_MAX`] symbolic links are followed.
+
+use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
+
+use crate::data::{FileSource, fetch, pieces};
+use crate::error::{Error, InodeId, Result};
+use crate::node::{EMPTY_DIR, Forest, inode_item, lookup};
+
+const LINKS_MAX: usize = 40;
+
+/// The longest target of a symbolic link, in bytes.
+const TARGET_MAX: u64 = 4095;
+
+/// What to do with a symbolic link at the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// Go where it leads.
+    Follow,
+    /// Stay.
+    Keep,
+}
+
+/// The inode at `path`, counted from `root`.
+pub(crate) fn resolve(forest: &Forest, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
+    let mut way = vec![root];
+    // The parts still to go, the next one last.
+    let mut parts = split(path);
+    let directory_wanted = path.ends_with(b"/");
+    let mut links = 0;
+    while let Some(part) = parts.pop() {
+        let dir = *way.last().expect("the way starts with the root");
+        match part.as_slice() {
+            b"." => check_directory(forest, dir)?,
+            b".." => {
+                check_directory(forest, dir)?;
+                way.truncate(way.len().saturating_sub(1).max(1));
+            }
+            name => {
+                let (child, kind) = step(forest, dir, name)?;
+                let follow = !parts.is_empty() || last == Last::Follow || directory_wanted;
+                if kind != DirEntryKind::Symlink || !follow {
+                    way.push(child);
+                    continue;
+                }
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Error::SymlinkLoop);
+                }
+                let target = read_link(forest, child)?;
+                if target.starts_with(b"/") {
+                    way.truncate(1);
+                }
+                parts.extend(split(&target));
+            }
+        }
+    }
+    let found = *way.last().expect("the way starts with the root");
+    if directory_wanted {
+        check_directory(forest, found)?;
+    }
+    Ok(found)
+}
+
+/// The parts of a path, the first one last.
+fn split(path: &[u8]) -> Vec<Vec<u8>> {
+    let parts = path.split(|&b| b == b'/').filter(|part| !part.is_empty());
+    parts.rev().map(<[u8]>::to_vec).collect()
+}
+
+/// What `name` in a directory leads to.
+pub(crate) fn step(forest: &Forest, dir: InodeId, name: &[u8]) -> Result<(InodeId, DirEntryKind)> {
+    check_directory(forest, dir)?;
+    if dir.number == EMPTY_DIR {
+        return Err(Error::NotFound);
+    }
+    if name.len() > NAME_LEN_MAX || name.contains(&0) {
+        return Err(Error::BadName(name.to_vec()));
+    }
+    let tree = forest.tree(dir.subvolume)?;
+    let (target, kind) = lookup(forest, &tree, dir.number, name)?.ok_or(Error::NotFound)?;
+    Ok((target.resolve(forest, dir, name)?, kind))
+}
+
+fn check_directory(forest: &Forest, id: InodeId) -> Result<()> {
+    if id.number == EMPTY_DIR {
+        return Ok(());
+    }
+    let inode = inode_item(forest, &*forest.tree(id.subvolume)?, id.number)?;
+    match inode.kind {
+        FileKind::Directory => Ok(()),
+        _ => Err(Error::NotADirectory),
+    }
+}
+
+/// The target of a symbolic link.
+pub(crate) fn read_link(forest: &Forest, id: InodeId) -> Result<Vec<u8>> {
+    let tree = forest.tree(id.subvolume)?;
+    let inode = inode_item(forest, &tree, id.number)?;
+    if inode.kind != FileKind::Symlink {
+        return Err(Error::NotASymlink);
+    }
+    let size = inode.size.min(TARGET_MAX);
+    let file = FileSource { id, tree, size, checksummed: true };
+    let pieces = pieces(forest, &file, 0, size, size.max(1), u64::MAX)?;
+    let mut target = Vec::new();
+    for (_, bytes) in fetch(forest, &file, pieces)? {
+        target.extend_from_slice(bytes.bytes().unwrap_or_default());
+    }
+    Ok(target)
+}

@@ -1,0 +1,69 @@
+//! Subvolumes, as listings show them.
+
+use userbtrfs_format::{RootFlags, RootItem, TreeId};
+
+use super::{Filesystem, Inode};
+use crate::error::{Error, InodeId, Result};
+use crate::node::ROOT_DIR;
+use crate::share::{self, Subvolume};
+
+/// A subvolume.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SubvolumeInfo {
+    /// Its number.
+    pub id: TreeId,
+    /// The number of the subvolume that contains it; nothing for the top level.
+    pub parent: Option<TreeId>,
+    /// Its name; empty for the top level.
+    pub name: Vec<u8>,
+    /// Its path from the top level, without a leading slash; empty for the top level.
+    pub path: Vec<u8>,
+    /// What the root tree says of it.
+    pub root: RootItem,
+}
+
+impl SubvolumeInfo {
+    /// Whether it may not be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.root.flags.contains(RootFlags::READ_ONLY)
+    }
+}
+
+impl Filesystem {
+    /// All subvolumes but the top level, by number. Those being deleted are hidden.
+    pub fn subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
+        share::subvolumes(&self.inner.forest)?.into_iter().map(|s| self.describe(s)).collect()
+    }
+
+    /// The subvolume of a number; 5 is the top level.
+    pub fn subvolume(&self, id: TreeId) -> Result<SubvolumeInfo> {
+        self.describe(share::subvolume(&self.inner.forest, id)?)
+    }
+
+    /// The subvolume whose root directory an inode is.
+    pub fn subvolume_at(&self, inode: &Inode) -> Result<SubvolumeInfo> {
+        match inode.id().number {
+            ROOT_DIR => self.subvolume(inode.id().subvolume),
+            _ => Err(Error::NoSubvolume),
+        }
+    }
+
+    /// The number of the subvolume that is mounted when none is named.
+    pub fn default_subvolume(&self) -> Result<TreeId> {
+        share::default_subvolume(&self.inner.forest)
+    }
+
+    /// The handle on a subvolume's root directory.
+    pub fn subvolume_root(&self, id: TreeId) -> Result<Inode> {
+        let subvolume = share::subvolume(&self.inner.forest, id)?.id;
+        Ok(self.inode(InodeId { subvolume, number: ROOT_DIR }))
+    }
+
+    fn describe(&self, subvolume: Subvolume) -> Result<SubvolumeInfo> {
+        let path = share::path_of(&self.inner.forest, &subvolume)?;
+        let Subvolume { id, root, parent } = subvolume;
+        let (parent, name) = parent.map_or((None, Vec::new()), |(id, _, name)| (Some(id), name));
+        Ok(SubvolumeInfo { id, parent, name, path, root })
+    }
+}

@@ -1,0 +1,101 @@
+//! Everything below a directory.
+//!
+//! 1. Parents come before what they contain; entries come in the order of their directory.
+//! 2. A directory that contains itself is an error, reported once, and not entered again.
+//! 3. Memory is the way to the current place.
+
+use userbtrfs_format::FileKind;
+
+use super::{Dir, DirEntries, FileType, Inode};
+use crate::error::{Error, InodeId, Result};
+
+/// Everything at and below an inode. After an error it goes on with what it can.
+pub struct Walk {
+    start: Option<(Inode, Vec<u8>)>,
+    levels: Vec<Level>,
+}
+
+struct Level {
+    id: InodeId,
+    dir: Dir,
+    path: Vec<u8>,
+    entries: DirEntries,
+}
+
+/// Something that a walk came to.
+#[derive(Clone)]
+pub struct WalkEntry {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: FileType,
+    /// How many directories below the start it is.
+    pub depth: usize,
+    /// The handle on it.
+    pub inode: Inode,
+}
+
+impl Walk {
+    pub(crate) fn new(start: Inode, path: &[u8]) -> Self {
+        Self { start: Some((start, path.to_vec())), levels: Vec::new() }
+    }
+
+    fn enter(&mut self, inode: &Inode, path: &[u8]) -> Result<()> {
+        let id = inode.id();
+        if self.levels.iter().any(|level| level.id == id) {
+            return Err(Error::DirectoryLoop(id));
+        }
+        let dir = Dir::new(inode.clone());
+        let entries = dir.entries();
+        self.levels.push(Level { id, dir, path: path.to_vec(), entries });
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Option<WalkEntry>> {
+        if let Some((inode, path)) = self.start.take() {
+            let kind = inode.metadata()?.kind;
+            return self.arrive(inode, kind, path).map(Some);
+        }
+        while let Some(level) = self.levels.last_mut() {
+            let Some(entry) = level.entries.next() else {
+                self.levels.pop();
+                continue;
+            };
+            let entry = entry?;
+            let inode = level.dir.follow(&entry)?;
+            let kind = match entry.kind() {
+                Some(kind) => kind,
+                None => inode.metadata()?.kind,
+            };
+            let path = join(&level.path, entry.name());
+            return self.arrive(inode, kind, path).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn arrive(&mut self, inode: Inode, kind: FileType, path: Vec<u8>) -> Result<WalkEntry> {
+        let depth = self.levels.len();
+        if kind == FileKind::Directory {
+            self.enter(&inode, &path)?;
+        }
+        Ok(WalkEntry { path, kind, depth, inode })
+    }
+
+    /// Does not enter the directory that came last.
+    pub fn skip_dir(&mut self) {
+        self.levels.pop();
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step().transpose()
+    }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, separator, name].concat()
+}

@@ -1,0 +1,188 @@
+//! The file cache: contents of files in blocks of 128 KiB, verified and decompressed.
+//!
+//! 1. Blocks stand at multiples of their size; the last one of a file may be shorter.
+//! 2. Memory is bounded in bytes over all shards; a block in use stays with who uses it.
+//! 3. A reader that goes through a file in order is given more at a time: what it will ask for
+//!    next is fetched together with what it asked for.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+
+use userbtrfs_device::Buffer;
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use super::{Fetched, FileSource, Piece, fetch, pieces};
+use crate::error::{InodeId, Result};
+use crate::node::Forest;
+
+/// Bytes in a block.
+pub(crate) const BLOCK: u64 = 128 << 10;
+
+const SHARDS: usize = 16;
+
+/// The most blocks that are read ahead at a time.
+const AHEAD_MAX: u64 = 16;
+
+/// The most bytes of memory that are in flight for one read.
+const FETCH_MAX: u64 = 2 << 20;
+
+type BlockId = (InodeId, u64);
+
+/// Contents of files, in blocks.
+pub(crate) struct FileCache {
+    shards: [Mutex<Shard>; SHARDS],
+    /// The most blocks that one read ahead may bring, so that it does not drive itself out.
+    ahead_max: u64,
+}
+
+struct Shard {
+    blocks: HashMap<BlockId, Slot>,
+    hand: VecDeque<BlockId>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+struct Slot {
+    block: Arc<Buffer>,
+    asked_for: bool,
+}
+
+impl FileCache {
+    /// An empty cache of about `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let bytes_max = bytes_max / SHARDS;
+        let shard = |_| {
+            let (blocks, hand) = (HashMap::new(), VecDeque::new());
+            Mutex::new(Class::CacheShard, Shard { blocks, hand, bytes: 0, bytes_max })
+        };
+        let blocks = (bytes_max * SHARDS) as u64 / BLOCK;
+        let ahead_max = (blocks / 8).clamp(1, AHEAD_MAX);
+        Self { shards: std::array::from_fn(shard), ahead_max }
+    }
+
+    /// Copies bytes of a file to `target`, which lies within its size. `ahead` is how many
+    /// blocks after them will be wanted soon.
+    pub(crate) fn read(
+        &self,
+        forest: &Forest,
+        file: &FileSource,
+        offset: u64,
+        target: &mut [u8],
+        ahead: u64,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < target.len() {
+            let at = offset + done as u64;
+            let index = at / BLOCK;
+            let left = (target.len() - done) as u64 + at % BLOCK;
+            let block = match self.get((file.id, index)) {
+                Some(block) => block,
+                None => self.load(forest, file, index, left.div_ceil(BLOCK) + ahead)?,
+            };
+            let skip = to_usize(at % BLOCK);
+            let len = (block.len() - skip).min(target.len() - done);
+            target[done..][..len].copy_from_slice(&block[skip..][..len]);
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Brings `count` blocks from `first` on, as far as there is room, and gives the first.
+    fn load(
+        &self,
+        forest: &Forest,
+        file: &FileSource,
+        first: u64,
+        count: u64,
+    ) -> Result<Arc<Buffer>> {
+        let count = count.min(self.ahead_max);
+        let start = first * BLOCK;
+        let end = (start + count * BLOCK).min(file.size);
+        let mut fetched = Vec::new();
+        let mut at = start;
+        while at < end {
+            let group = pieces(forest, file, at, end, BLOCK, FETCH_MAX)?;
+            at = group.last().map_or(end, Piece::end);
+            fetched.extend(fetch(forest, file, group)?);
+        }
+        let mut blocks = assemble(&fetched, start, end).into_iter().zip(first..);
+        let (wanted, _) = blocks.next().expect("the range is not empty");
+        self.insert((file.id, first), &wanted);
+        for (block, index) in blocks {
+            self.insert((file.id, index), &block);
+        }
+        Ok(wanted)
+    }
+
+    fn get(&self, id: BlockId) -> Option<Arc<Buffer>> {
+        let mut shard = self.shard(id).lock();
+        let slot = shard.blocks.get_mut(&id)?;
+        slot.asked_for = true;
+        Some(Arc::clone(&slot.block))
+    }
+
+    fn insert(&self, id: BlockId, block: &Arc<Buffer>) {
+        let mut shard = self.shard(id).lock();
+        if shard.blocks.contains_key(&id) {
+            return;
+        }
+        shard.make_room(block.len());
+        shard.bytes += block.len();
+        shard.hand.push_back(id);
+        shard.blocks.insert(id, Slot { block: Arc::clone(block), asked_for: false });
+    }
+
+    fn shard(&self, (inode, index): BlockId) -> &Mutex<Shard> {
+        let mixed = inode.number.wrapping_mul(31).wrapping_add(index) % SHARDS as u64;
+        &self.shards[to_usize(mixed)]
+    }
+}
+
+impl Shard {
+    /// Drops blocks until `len` more bytes fit, or each was looked at twice.
+    fn make_room(&mut self, len: usize) {
+        for _ in 0..2 * self.hand.len() {
+            if self.bytes + len <= self.bytes_max {
+                return;
+            }
+            let Some(id) = self.hand.pop_front() else { return };
+            let slot = self.blocks.get_mut(&id).expect("the hand points at blocks of the shard");
+            if std::mem::take(&mut slot.asked_for) {
+                self.hand.push_back(id);
+            } else {
+                self.bytes -= slot.block.len();
+                self.blocks.remove(&id);
+            }
+        }
+    }
+}
+
+/// Makes blocks of pieces. A piece that is a whole block gives its buffer away.
+fn assemble(fetched: &[(Piece, Fetched)], start: u64, end: u64) -> Vec<Arc<Buffer>> {
+    let starts = (start..end).step_by(to_usize(BLOCK));
+    starts.map(|at| assemble_block(fetched, at, (at + BLOCK).min(end))).collect()
+}
+
+fn assemble_block(fetched: &[(Piece, Fetched)], start: u64, end: u64) -> Arc<Buffer> {
+    let first = fetched.partition_point(|(piece, _)| piece.end() <= start);
+    if let Some((piece, Fetched::Bytes { buffer, skip: 0, len })) = fetched.get(first) {
+        let whole = piece.start == start && *len as u64 == end - start && *len == buffer.len();
+        if whole {
+            return Arc::clone(buffer);
+        }
+    }
+    let mut block = Buffer::zeroed(to_usize(end - start));
+    for (piece, bytes) in fetched[first..].iter().take_while(|(piece, _)| piece.start < end) {
+        let Some(bytes) = bytes.bytes() else { continue };
+        let from = piece.start.max(start);
+        let until = piece.end().min(end);
+        let (to, skip) = (to_usize(from - start), to_usize(from - piece.start));
+        let len = to_usize(until - from);
+        block[to..][..len].copy_from_slice(&bytes[skip..][..len]);
+    }
+    Arc::new(block)
+}
+
+fn to_usize(n: u64) -> usize {
+    usize::try_from(n).expect("within a block or a window")
+}

@@ -1,0 +1,86 @@
+//! The checksums of data on disk.
+//!
+//! 1. What is found is the checksum of each sector of a range, or that it has none.
+
+use userbtrfs_btree::{Cursor, ReadAhead, Tree};
+use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
+use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE};
+use userbtrfs_volume::Range;
+
+use crate::error::Result;
+use crate::node::Forest;
+
+/// The object id of checksum items (-10).
+const CSUM_OBJECTID: u64 = u64::MAX - 9;
+
+/// The checksums of a range of sectors.
+pub(crate) struct SectorSums {
+    kind: ChecksumKind,
+    /// One checksum after the other, as stored.
+    stored: Vec<u8>,
+    present: Vec<bool>,
+}
+
+impl SectorSums {
+    /// Looks up the checksums of `range`.
+    pub(crate) fn find(forest: &Forest, tree: &Tree, range: Range) -> Result<Self> {
+        let kind = forest.store().volume().geometry().checksum_kind;
+        let sectors = range.len / SECTOR_SIZE as usize;
+        let mut sums =
+            Self { kind, stored: vec![0; sectors * kind.size()], present: vec![false; sectors] };
+        let key = Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, range.logical.0);
+        let mut cursor = Cursor::seek_back(forest.store(), tree, &key, ReadAhead::Off)?;
+        let end = range.logical.0 + range.len as u64;
+        while let Some(item) = cursor.item() {
+            if item.key.kind == ItemKind::EXTENT_CSUM && item.key.offset < end {
+                sums.take(range.logical, item.key.offset, item.data);
+            } else if item.key >= key {
+                break;
+            }
+            cursor.advance()?;
+        }
+        Ok(sums)
+    }
+
+    /// Takes those checksums that an item at `at` has for the range at `start`.
+    fn take(&mut self, start: Logical, at: u64, data: &[u8]) {
+        let (size, sector) = (self.kind.size(), u64::from(SECTOR_SIZE));
+        let first = at.max(start.0);
+        let from = to_index((first - at) / sector);
+        let to = to_index((first - start.0) / sector);
+        let count = (data.len() / size).saturating_sub(from).min(self.present.len() - to);
+        if count == 0 {
+            return;
+        }
+        self.stored[to * size..][..count * size]
+            .copy_from_slice(&data[from * size..][..count * size]);
+        self.present[to..][..count].fill(true);
+    }
+
+    /// The checksum of a sector, counted from the start of the range.
+    pub(crate) fn get(&self, sector: usize) -> Option<Checksum> {
+        let size = self.kind.size();
+        let stored = &self.stored[sector * size..][..size];
+        self.present[sector].then(|| Checksum::from_slice(stored).expect("of the right size"))
+    }
+
+    /// The first sector of `bytes` that has no or another checksum: its number, and what its
+    /// bytes give.
+    pub(crate) fn first_bad(&self, bytes: &[u8], from: usize) -> Option<(usize, Checksum)> {
+        let size = SECTOR_SIZE as usize;
+        let sectors = bytes.chunks_exact(size).enumerate().skip(from);
+        sectors.map(|(sector, bytes)| (sector, self.kind.compute(bytes))).find(|(sector, found)| {
+            let stored = &self.stored[sector * self.kind.size()..][..self.kind.size()];
+            !self.present[*sector] || found.as_bytes() != stored
+        })
+    }
+
+    /// Whether `bytes` are what a sector's checksum says.
+    pub(crate) fn is_good(&self, sector: usize, bytes: &[u8]) -> bool {
+        self.get(sector) == Some(self.kind.compute(bytes))
+    }
+}
+
+fn to_index(n: u64) -> usize {
+    usize::try_from(n).expect("an index within a range in memory")
+}

@@ -1,0 +1,250 @@
+//! Fetching pieces: submit all, verify each, repair what has a second copy, decompress.
+//!
+//! 1. A sector that fails on the first copy is taken from another on which it is right.
+//! 2. What is left of a compressed extent is no more than twice what the piece needs of it.
+
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_device::Buffer;
+use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE, TreeId};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::{PendingReads, Range, ReadError};
+
+use super::checksums::SectorSums;
+use super::{FileSource, Piece, Source};
+use crate::error::{DataError, Error, Result};
+use crate::node::Forest;
+
+const SECTOR: usize = SECTOR_SIZE as usize;
+
+/// Bytes of a piece, verified and decompressed.
+#[derive(Clone, Debug)]
+pub(crate) enum Fetched {
+    /// So many zeros.
+    Zeros(u64),
+    /// A part of a buffer.
+    Bytes { buffer: Arc<Buffer>, skip: usize, len: usize },
+}
+
+impl Fetched {
+    /// The bytes; nothing where they are zeros.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Zeros(_) => None,
+            Self::Bytes { buffer, skip, len } => Some(&buffer[*skip..][..*len]),
+        }
+    }
+}
+
+/// Pieces on their way from the device.
+pub(crate) struct Fetch {
+    pieces: Vec<Piece>,
+    reads: PendingReads,
+}
+
+impl Fetch {
+    /// Starts to read what `pieces` need.
+    pub(crate) fn submit(forest: &Forest, pieces: Vec<Piece>) -> Self {
+        let ranges: Vec<Range> = reads_of(&pieces).collect();
+        let reads = forest.store().volume().submit(&ranges);
+        Self { pieces, reads }
+    }
+
+    /// Waits for the pieces and makes bytes of them, in their order.
+    pub(crate) fn finish(
+        self,
+        forest: &Forest,
+        file: &FileSource,
+    ) -> Result<Vec<(Piece, Fetched)>> {
+        let sums = self.find_checksums(forest, file)?;
+        let volume = forest.store().volume();
+        let mut reads = volume.wait(self.reads).into_iter().zip(sums);
+        let make = |piece: Piece| {
+            let bytes = match &piece.source {
+                Source::Zeros => Fetched::Zeros(piece.len),
+                Source::Inline { .. } => inline(file, &piece)?,
+                Source::Disk { .. } => {
+                    let (read, sums) = reads.next().expect("a read for each that needs one");
+                    OnDisk { forest, file, piece: &piece, sums }.make(read)?
+                }
+            };
+            Ok((piece, bytes))
+        };
+        self.pieces.into_iter().map(make).collect()
+    }
+
+    /// Looks checksums up while the data is on its way.
+    fn find_checksums(
+        &self,
+        forest: &Forest,
+        file: &FileSource,
+    ) -> Result<Vec<Option<SectorSums>>> {
+        let none = !file.checksummed || reads_of(&self.pieces).next().is_none();
+        let tree = if none { None } else { Some(forest.tree(TreeId::CSUM)?) };
+        reads_of(&self.pieces)
+            .map(|range| {
+                tree.as_ref().map(|tree| SectorSums::find(forest, tree, range)).transpose()
+            })
+            .collect()
+    }
+}
+
+/// The reads that pieces need: one for each that is on disk.
+fn reads_of(pieces: &[Piece]) -> impl Iterator<Item = Range> {
+    pieces.iter().filter_map(|piece| match piece.source {
+        Source::Disk { range, .. } => Some(range),
+        _ => None,
+    })
+}
+
+fn part(buffer: Buffer, skip: u64, len: u64) -> Fetched {
+    let (skip, len) = (to_usize(skip), to_usize(len));
+    assert!(skip + len <= buffer.len(), "a piece lies within its extent");
+    if len * 2 < buffer.len() {
+        let buffer = Arc::new(Buffer::from(&buffer[skip..][..len]));
+        return Fetched::Bytes { buffer, skip: 0, len };
+    }
+    Fetched::Bytes { buffer: Arc::new(buffer), skip, len }
+}
+
+/// Fetches pieces and waits for them.
+pub(crate) fn fetch(
+    forest: &Forest,
+    file: &FileSource,
+    pieces: Vec<Piece>,
+) -> Result<Vec<(Piece, Fetched)>> {
+    Fetch::submit(forest, pieces).finish(forest, file)
+}
+
+fn inline(file: &FileSource, piece: &Piece) -> Result<Fetched> {
+    let Source::Inline { leaf, slot, skip } = &piece.source else {
+        unreachable!("called for inline pieces")
+    };
+    let item = leaf.item(*slot);
+    let extent = FileExtent::parse(item.key.offset, item.data).expect("verified with its block");
+    let FileExtentKind::Inline(inline) = extent.kind else {
+        unreachable!("the slot was taken from an inline extent")
+    };
+    let mut buffer = Buffer::zeroed(to_usize(inline.ram_bytes));
+    match extent.compression {
+        None => buffer.copy_from_slice(inline.data),
+        Some(how) => decompress(file, piece, Logical(0), how, inline.data, &mut buffer)?,
+    }
+    Ok(part(buffer, *skip, piece.len))
+}
+
+fn decompress(
+    file: &FileSource,
+    piece: &Piece,
+    logical: Logical,
+    how: Compression,
+    from: &[u8],
+    to: &mut [u8],
+) -> Result<()> {
+    let failed = |error| DataError::Decompress { logical, error };
+    match how.decompress(from, to) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(data_error(file, piece.start, failed(error))),
+    }
+}
+
+fn data_error(file: &FileSource, offset: u64, error: DataError) -> Error {
+    Error::Data { file: file.id, offset, error }
+}
+
+/// A piece that was read from the device.
+struct OnDisk<'a> {
+    forest: &'a Forest,
+    file: &'a FileSource,
+    piece: &'a Piece,
+    sums: Option<SectorSums>,
+}
+
+impl OnDisk<'_> {
+    fn make(&self, read: Result<Buffer, ReadError>) -> Result<Fetched> {
+        let Source::Disk { range, compression, skip } = self.piece.source else {
+            unreachable!("made for pieces on disk")
+        };
+        let mut bytes = self.readable(range, read)?;
+        if let Some(sums) = &self.sums {
+            self.verify(range, sums, &mut bytes)?;
+        }
+        let Some((how, ram_bytes)) = compression else {
+            return Ok(part(bytes, skip, self.piece.len));
+        };
+        let mut plain = Buffer::zeroed(to_usize(ram_bytes));
+        decompress(self.file, self.piece, range.logical, how, &bytes, &mut plain)?;
+        Ok(part(plain, skip, self.piece.len))
+    }
+
+    /// The bytes of the first copy that the device gives.
+    fn readable(&self, range: Range, first: Result<Buffer, ReadError>) -> Result<Buffer> {
+        let failed = match first {
+            Ok(bytes) => return Ok(bytes),
+            Err(ReadError::Device(error)) => error,
+            Err(other) => return Err(self.error(0, DataError::Range(other))),
+        };
+        match self.forest.store().volume().read(range, 1) {
+            Ok(Some(bytes)) => Ok(bytes),
+            _ => Err(self.error(0, DataError::Device(failed))),
+        }
+    }
+
+    /// Checks each sector, and takes a bad one from another copy.
+    fn verify(&self, range: Range, sums: &SectorSums, bytes: &mut [u8]) -> Result<()> {
+        let mut from = 0;
+        while let Some((sector, found)) = sums.first_bad(bytes, from) {
+            let logical = Logical(range.logical.0 + (sector * SECTOR) as u64);
+            let Some(expected) = sums.get(sector) else {
+                return Err(self.error(sector, DataError::NoChecksum(logical)));
+            };
+            let place = &mut bytes[sector * SECTOR..][..SECTOR];
+            let copies = self.repair(logical, sector, sums, place)?;
+            if let Some(copies) = copies {
+                let error = DataError::Checksum { logical, expected, found, copies };
+                return Err(self.error(sector, error));
+            }
+            from = sector + 1;
+        }
+        Ok(())
+    }
+
+    /// Looks for a good copy of a sector; gives how many there are where none is.
+    fn repair(
+        &self,
+        logical: Logical,
+        sector: usize,
+        sums: &SectorSums,
+        place: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let volume = self.forest.store().volume();
+        for copy in 0.. {
+            match volume.read(Range { logical, len: SECTOR }, copy) {
+                Ok(Some(bytes)) if sums.is_good(sector, &bytes) => {
+                    place.copy_from_slice(&bytes);
+                    return Ok(None);
+                }
+                Ok(Some(_)) | Err(ReadError::Device(_)) => {}
+                Ok(None) => return Ok(Some(copy)),
+                Err(other) => return Err(self.error(sector, DataError::Range(other))),
+            }
+        }
+        unreachable!("a range has finitely many copies")
+    }
+
+    /// An error at a sector of the piece: where it is in the file. In a compressed extent that
+    /// is where the extent's part of the file starts.
+    fn error(&self, sector: usize, error: DataError) -> Error {
+        let Source::Disk { compression, skip, .. } = self.piece.source else {
+            unreachable!("made for pieces on disk")
+        };
+        let within = match compression {
+            None => ((sector * SECTOR) as u64).saturating_sub(skip),
+            Some(_) => 0,
+        };
+        data_error(self.file, self.piece.start + within, error)
+    }
+}
+
+fn to_usize(len: u64) -> usize {
+    usize::try_from(len).expect("a length in memory")
+}

@@ -1,0 +1,118 @@
+//! A file as a gapless sequence of segments, one for each extent item and each hole.
+//!
+//! 1. Segments follow each other without gap or overlap, from the start asked for to the end of
+//!    the file.
+//! 2. A gap between extent items is a hole, whether the filesystem has NO_HOLES or not.
+
+use userbtrfs_btree::{Cursor, NodeRef, ReadAhead};
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, RegularExtent};
+
+use super::FileSource;
+use crate::error::Result;
+use crate::node::Forest;
+
+/// A range of a file that one extent item holds, or none.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    /// Where it starts in the file, in bytes.
+    pub(crate) start: u64,
+    /// Where it ends.
+    pub(crate) end: u64,
+    /// What holds it.
+    pub(crate) kind: SegmentKind,
+}
+
+/// What holds a segment.
+#[derive(Clone, Debug)]
+pub(crate) enum SegmentKind {
+    /// Nothing.
+    Hole,
+    /// An extent that was not written yet.
+    Prealloc(RegularExtent),
+    /// The item in this slot of this leaf.
+    Inline(NodeRef, usize),
+    /// An extent. The segment may start inside what the item covers: `skip` bytes further on.
+    Regular { extent: RegularExtent, compression: Option<Compression>, skip: u64 },
+}
+
+/// The segments of a file, in order.
+pub(crate) struct Segments<'a> {
+    cursor: Cursor<'a>,
+    inode: u64,
+    at: u64,
+    end: u64,
+}
+
+impl<'a> Segments<'a> {
+    /// The segments between two offsets of a file, as far as the file goes.
+    pub(crate) fn new(
+        forest: &'a Forest,
+        file: &'a FileSource,
+        start: u64,
+        end: u64,
+    ) -> Result<Self> {
+        let key = Key::new(file.id.number, ItemKind::EXTENT_DATA, start);
+        let cursor = Cursor::seek_back(forest.store(), &file.tree, &key, ReadAhead::Off)?;
+        let end = end.min(file.size);
+        Ok(Self { cursor, inode: file.id.number, at: start, end })
+    }
+
+    /// The next segment, or nothing at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Segment>> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        let segment = loop {
+            let Some((start, end, kind)) = self.extent_here() else {
+                break Segment { start: self.at, end: self.end, kind: SegmentKind::Hole };
+            };
+            if end <= self.at {
+                self.cursor.advance()?;
+                continue;
+            }
+            if start > self.at {
+                let end = start.min(self.end);
+                break Segment { start: self.at, end, kind: SegmentKind::Hole };
+            }
+            let kind = skip_into(kind, self.at - start);
+            break Segment { start: self.at, end: end.min(self.end), kind };
+        };
+        self.at = segment.end;
+        Ok(Some(segment))
+    }
+
+    /// The extent item at the cursor: where it starts and ends in the file, and what it holds.
+    /// Items before the file's extents are passed as if they ended at 0.
+    fn extent_here(&self) -> Option<(u64, u64, SegmentKind)> {
+        let (leaf, slot) = self.cursor.leaf()?;
+        let item = leaf.item(slot);
+        let first = Key::new(self.inode, ItemKind::EXTENT_DATA, 0);
+        if item.key < first {
+            return Some((0, 0, SegmentKind::Hole));
+        }
+        if item.key.objectid != self.inode || item.key.kind != ItemKind::EXTENT_DATA {
+            return None;
+        }
+        let start = item.key.offset;
+        let extent = FileExtent::parse(start, item.data).expect("verified with its block");
+        let kind = match extent.kind {
+            FileExtentKind::Hole(_) => SegmentKind::Hole,
+            FileExtentKind::Prealloc(extent) => SegmentKind::Prealloc(extent),
+            FileExtentKind::Inline(_) => SegmentKind::Inline(NodeRef::clone(leaf), slot),
+            FileExtentKind::Regular(regular) => {
+                SegmentKind::Regular { extent: regular, compression: extent.compression, skip: 0 }
+            }
+        };
+        Some((start, start + extent.file_bytes(), kind))
+    }
+}
+
+fn skip_into(kind: SegmentKind, bytes: u64) -> SegmentKind {
+    match kind {
+        SegmentKind::Regular { extent, compression, skip } => {
+            SegmentKind::Regular { extent, compression, skip: skip + bytes }
+        }
+        other => other,
+    }
+}

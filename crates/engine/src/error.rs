@@ -1,0 +1,163 @@
+//! What can go wrong, in words and as errno.
+
+use thiserror::Error;
+use userbtrfs_codec::checksum::Checksum;
+use userbtrfs_codec::compress::DecompressError;
+use userbtrfs_device::DeviceError;
+use userbtrfs_format::{ItemKind, Logical, TreeId};
+use userbtrfs_volume::{OpenError, ReadError};
+
+/// The result of a call of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An inode: its number and the subvolume it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InodeId {
+    /// The subvolume.
+    pub subvolume: TreeId,
+    /// The number.
+    pub number: u64,
+}
+
+impl std::fmt::Display for InodeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "inode {} of subvolume {}", self.number, self.subvolume.0)
+    }
+}
+
+/// Why a call failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device cannot be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A volume cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A tree block cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Data of a file cannot be read.
+    #[error("{file}: at offset {offset}: {error}")]
+    Data {
+        /// The file.
+        file: InodeId,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        error: DataError,
+    },
+    /// A tree that must be there is not.
+    #[error("tree {0} has no root")]
+    NoTree(TreeId),
+    /// An inode that a name leads to is not there.
+    #[error("{0} does not exist, though a name leads to it")]
+    NoInode(InodeId),
+    /// An inode lacks an item that it must have.
+    #[error("{inode} has no {kind} item")]
+    NoItem {
+        /// The inode.
+        inode: InodeId,
+        /// The kind of item.
+        kind: ItemKind,
+    },
+    /// A chunk has no block group.
+    #[error("chunk {0} has no block group")]
+    NoBlockGroup(Logical),
+    /// A directory is its own ancestor.
+    #[error("{0} contains itself")]
+    DirectoryLoop(InodeId),
+    /// A name that cannot be: empty, `.`, `..`, or with `/` or NUL.
+    #[error("impossible name \"{}\"", userbtrfs_format::Quoted(.0))]
+    BadName(Vec<u8>),
+    /// Nothing has that name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// No subvolume has that path or number.
+    #[error("no such subvolume")]
+    NoSubvolume,
+    /// Something on the way is no directory.
+    #[error("not a directory")]
+    NotADirectory,
+    /// A directory where a file is needed.
+    #[error("is a directory")]
+    IsADirectory,
+    /// Not a regular file.
+    #[error("not a regular file")]
+    NotAFile,
+    /// Not a symbolic link.
+    #[error("not a symbolic link")]
+    NotASymlink,
+    /// Too many symbolic links on the way.
+    #[error("too many levels of symbolic links")]
+    SymlinkLoop,
+    /// No data after the offset.
+    #[error("no data or hole after this offset")]
+    NoMoreData,
+    /// No extended attribute of that name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// A limit of memory too small to work with.
+    #[error("memory bound of {0} bytes is too small: at least 4 MiB are needed")]
+    MemoryBound(u64),
+}
+
+/// What is wrong with data of a file.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// No copy has the right checksum.
+    #[error("checksum of sector {logical} is {found}, expected {expected}, in {copies} cop{}", if *.copies == 1 { "y" } else { "ies" })]
+    Checksum {
+        /// The sector.
+        logical: Logical,
+        /// What the checksum tree says.
+        expected: Checksum,
+        /// What the first copy gives.
+        found: Checksum,
+        /// How many copies were tried.
+        copies: usize,
+    },
+    /// The checksum tree has none for data that must have one.
+    #[error("sector {0} has no checksum")]
+    NoChecksum(Logical),
+    /// The device failed on every copy.
+    #[error(transparent)]
+    Device(DeviceError),
+    /// The extent lies in no chunk.
+    #[error(transparent)]
+    Range(ReadError),
+    /// Compressed data is damaged, though its checksum is right.
+    #[error("extent at {logical}: {error}")]
+    Decompress {
+        /// The extent; 0 where it is inline.
+        logical: Logical,
+        /// What is wrong.
+        error: DecompressError,
+    },
+}
+
+impl Error {
+    /// The errno that a system call would give, as Linux numbers it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotFound | Self::NoSubvolume | Self::BadName(_) => 2,
+            Self::NoMoreData => 6,
+            Self::NotADirectory => 20,
+            Self::IsADirectory => 21,
+            Self::NotAFile | Self::NotASymlink | Self::MemoryBound(_) => 22,
+            Self::SymlinkLoop => 40,
+            Self::NoAttribute => 61,
+            Self::Open(OpenError::Features(_) | OpenError::Devices { .. }) => 95,
+            _ => 5,
+        }
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
+        Self::new(kind, error)
+    }
+}

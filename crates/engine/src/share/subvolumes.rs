@@ -1,0 +1,93 @@
+//! What the root tree says of subvolumes.
+
+use std::collections::HashSet;
+
+use userbtrfs_btree::ReadAhead;
+use userbtrfs_format::{ItemKind, Key, RootItem, RootRef, TreeId};
+
+use crate::error::{Error, InodeId, Result};
+use crate::node::{Forest, names};
+
+/// A subvolume and where it hangs.
+#[derive(Clone, Debug)]
+pub(crate) struct Subvolume {
+    pub(crate) id: TreeId,
+    pub(crate) root: RootItem,
+    /// The containing subvolume, the directory there, and the name; nothing for the top level.
+    pub(crate) parent: Option<(TreeId, u64, Vec<u8>)>,
+}
+
+/// The subvolume of a number.
+pub(crate) fn subvolume(forest: &Forest, id: TreeId) -> Result<Subvolume> {
+    let root = forest.root_item(id)?.filter(|_| id.is_subvolume()).ok_or(Error::NoSubvolume)?;
+    Ok(Subvolume { id, root, parent: parent(forest, id)? })
+}
+
+/// All subvolumes but the top level, by number.
+pub(crate) fn subvolumes(forest: &Forest) -> Result<Vec<Subvolume>> {
+    let mut found = Vec::new();
+    let first = Key::new(TreeId::FS.0 + 1, ItemKind(0), 0);
+    let mut cursor = forest.cursor(forest.roots(), &first, ReadAhead::Forward)?;
+    while let Some(item) = cursor.item() {
+        let id = TreeId(item.key.objectid);
+        if item.key.kind == ItemKind::ROOT_ITEM && id.is_subvolume() {
+            let root = RootItem::parse(item.data).expect("verified with its block");
+            if root.refs > 0 {
+                found.push(Subvolume { id, root, parent: parent(forest, id)? });
+            }
+        }
+        cursor.advance()?;
+    }
+    Ok(found)
+}
+
+fn parent(forest: &Forest, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>)>> {
+    let key = Key::new(id.0, ItemKind::ROOT_BACKREF, 0);
+    let cursor = forest.cursor(forest.roots(), &key, ReadAhead::Off)?;
+    let backref = cursor
+        .item()
+        .filter(|item| item.key.objectid == id.0 && item.key.kind == ItemKind::ROOT_BACKREF);
+    Ok(backref.map(|item| {
+        let backref = RootRef::parse(item.data).expect("verified with its block");
+        (TreeId(item.key.offset), backref.dirid, backref.name.to_vec())
+    }))
+}
+
+/// The subvolume that is mounted when none is named.
+pub(crate) fn default_subvolume(forest: &Forest) -> Result<TreeId> {
+    let dir = forest.store().volume().superblock().root_dir_objectid;
+    let found = crate::node::lookup(forest, forest.roots(), dir, b"default")?;
+    Ok(match found {
+        Some((crate::node::EntryTarget::Subvolume(id), _)) => id,
+        _ => TreeId::FS,
+    })
+}
+
+/// The path of a subvolume from the top level, without a leading slash; empty for the top
+/// level itself.
+pub(crate) fn path_of(forest: &Forest, subvolume: &Subvolume) -> Result<Vec<u8>> {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    let mut seen = HashSet::from([(subvolume.id, 0)]);
+    let mut hangs = subvolume.parent.clone();
+    while let Some((tree_id, dir, name)) = hangs {
+        parts.push(name);
+        let tree = forest.tree(tree_id)?;
+        let mut number = dir;
+        while number != crate::node::ROOT_DIR {
+            let id = InodeId { subvolume: tree_id, number };
+            if !seen.insert((tree_id, number)) {
+                return Err(Error::DirectoryLoop(id));
+            }
+            let (up, name) = names(forest, &tree, number)?.pop().ok_or(Error::NoInode(id))?;
+            parts.push(name);
+            number = up;
+        }
+        if !seen.insert((tree_id, 0)) {
+            let number = crate::node::ROOT_DIR;
+            return Err(Error::DirectoryLoop(InodeId { subvolume: tree_id, number }));
+        }
+        hangs = parent(forest, tree_id)?;
+    }
+    parts.reverse();
+    Ok(parts.join(&b'/'))
+}

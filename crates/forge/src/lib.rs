@@ -1,0 +1,55 @@
+//! Forges on-disk structures, sound ones and damaged ones: for tests and fuzzing only.
+//!
+//! It writes fields at the offsets that `docs/format.md` gives, not through the structures of the
+//! `format` crate, so that a wrong offset there meets a second opinion here.
+//!
+//! 1. What a builder makes is sound until the caller sets a field to something else.
+//! 2. Sealing a superblock or tree block sets its checksum, and nothing else.
+//! 3. An [`ImageEditor`] changes every copy of a block and seals each; it reads without judging,
+//!    so that it works on what it has damaged.
+//!
+//! Misuse panics: whoever calls this is a test.
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod bytes;
+mod chunk;
+mod editor;
+mod extent;
+mod image;
+mod inode;
+mod root;
+mod samples;
+mod superblock;
+
+pub use block::{LeafBuilder, NodeBuilder, Place, RawBlock, header, seal_block};
+pub use bytes::{Bytes, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+pub use chunk::{ChunkSpec, block_group, device_extent, device_item};
+pub use editor::{ImageEditor, ItemPlace};
+pub use extent::{
+    ExtentSpec, compressed_inline, data_ref, extent_head, inline_extent, shared_data_ref, tree_ref,
+};
+pub use image::{IMAGE_LEN, small_image};
+pub use inode::{InodeSpec, dir_entry, extrefs, inode_ref};
+pub use root::{RootSpec, root_ref};
+pub use samples::{Sample, samples};
+pub use superblock::{SuperblockSpec, field, seal_superblock};
+
+use userbtrfs_codec::ChecksumKind;
+use userbtrfs_format::Geometry;
+use uuid::Uuid;
+
+/// The filesystem id of all that is forged.
+pub const FSID: Uuid = Uuid::from_u128(0x7573_6572_6274_7266_735f_666f_7267_6531);
+
+/// The id of the device that everything forged lies on.
+pub const DEVICE_UUID: Uuid = Uuid::from_u128(0x6465_7669_6365_5f6f_665f_666f_7267_6531);
+
+/// The generation of all that is forged, unless the caller says otherwise.
+pub const GENERATION: u64 = 7;
+
+/// Tree blocks of 4096 bytes with CRC-32C.
+pub fn geometry() -> Geometry {
+    Geometry { checksum_kind: ChecksumKind::Crc32c, nodesize: 4096, fsid: FSID }
+}

@@ -1,0 +1,92 @@
+//! Arguments, and which verb does what.
+
+mod args;
+mod cat;
+mod df;
+mod dump;
+mod find;
+mod get;
+mod ls;
+mod output;
+mod stat;
+mod subvolume;
+mod text;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use userbtrfs::{Filesystem, OpenOptions, TreeId};
+
+use args::{Args, Global, RootArgs, Verb};
+
+/// Runs the command.
+pub(crate) fn run() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let failed = error.use_stderr();
+            // Whoever closed the pipe does not want the help.
+            let _ = error.print();
+            return if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    let done = dispatch(&args).and_then(|code| {
+        io::stdout().flush()?;
+        Ok(code)
+    });
+    match done {
+        Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "userbtrfs: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &Args) -> Result<ExitCode> {
+    let global = &args.global;
+    match &args.verb {
+        Verb::Ls(args) => ls::run(global, args),
+        Verb::Stat(args) => stat::run(global, args),
+        Verb::Cat(args) => cat::run(global, args),
+        Verb::Find(args) => find::run(global, args),
+        Verb::Get(args) => get::run(global, args),
+        Verb::Df(args) => df::run(global, args),
+        Verb::Subvolume(verb) => subvolume::run(global, verb),
+        Verb::Dump(verb) => dump::run(global, verb),
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Opens an image, and says what must be said of it.
+fn open(global: &Global, root: &RootArgs) -> Result<Filesystem> {
+    let mut options = OpenOptions::new();
+    options.memory(root.memory);
+    match (&root.subvol, root.subvolid) {
+        (Some(path), _) => options.subvolume_path(path.as_encoded_bytes()),
+        (None, Some(id)) => options.subvolume_id(TreeId(id)),
+        (None, None) => &mut options,
+    };
+    let image = &root.image;
+    let filesystem = options.open(image).with_context(|| image.display().to_string())?;
+    for notice in filesystem.notices() {
+        complain(global, &format!("{}: {notice}", image.display()));
+    }
+    Ok(filesystem)
+}
+
+/// Says something on stderr, unless it shall be quiet.
+fn complain(global: &Global, message: &str) {
+    if !global.quiet {
+        let _ = writeln!(io::stderr(), "userbtrfs: {message}");
+    }
+}

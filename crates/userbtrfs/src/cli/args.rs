@@ -1,0 +1,235 @@
+//! What can be said on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// btrfs in user space: look at and copy out of images and block devices, without mounting them.
+#[derive(Parser)]
+#[command(name = "userbtrfs", version)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb takes.
+#[derive(clap::Args)]
+pub(crate) struct Global {
+    /// How to print data
+    #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
+    pub(crate) format: Format,
+    /// Say no more than the errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say what is done
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+}
+
+/// How to print data.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// The image, and where paths in it start.
+#[derive(clap::Args)]
+pub(crate) struct RootArgs {
+    /// An image file or a block device
+    pub(crate) image: PathBuf,
+    /// Start paths at the subvolume of this path, not at the default one
+    #[arg(long, value_name = "PATH")]
+    pub(crate) subvol: Option<OsString>,
+    /// Start paths at the subvolume of this number; 5 is the top level
+    #[arg(long, value_name = "ID", conflicts_with = "subvol")]
+    pub(crate) subvolid: Option<u64>,
+    /// The bound of memory for caches
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
+    pub(crate) memory: u64,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    /// List directories
+    Ls(LsArgs),
+    /// Show the attributes of files
+    Stat(PathsArgs),
+    /// Print the content of files
+    Cat(PathsArgs),
+    /// List everything below a path, a path a line
+    Find(FindArgs),
+    /// Copy trees out, as `cp -a` does
+    Get(GetArgs),
+    /// Show how full it is, by kind of space
+    Df(DfArgs),
+    /// Show subvolumes and snapshots
+    #[command(subcommand)]
+    Subvolume(SubvolumeVerb),
+    /// Show what is on disk
+    #[command(subcommand)]
+    Dump(DumpVerb),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// What to list
+    #[arg(default_value = "/")]
+    pub(crate) paths: Vec<OsString>,
+    /// Show attributes
+    #[arg(short)]
+    pub(crate) long: bool,
+    /// Show names that start with a dot
+    #[arg(short)]
+    pub(crate) all: bool,
+    /// Show what is in directories below
+    #[arg(short = 'R')]
+    pub(crate) recursive: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct PathsArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// Paths inside the image
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct FindArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// Where to start
+    #[arg(default_value = "/")]
+    pub(crate) path: OsString,
+    /// End each path with NUL, not with a newline
+    #[arg(short = '0', long)]
+    pub(crate) print0: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// Paths inside the image, then where to copy them: into a directory that is there, or
+    /// to a new name
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
+    pub(crate) paths: Vec<OsString>,
+    /// Leave out subvolumes below the sources
+    #[arg(short = 'x', long)]
+    pub(crate) one_subvolume: bool,
+    /// How many files to copy at the same time
+    #[arg(short, long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DfArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// Print exact bytes
+    #[arg(short = 'b', long)]
+    pub(crate) raw: bool,
+}
+
+/// What to show of subvolumes.
+#[derive(Subcommand)]
+pub(crate) enum SubvolumeVerb {
+    /// List all subvolumes
+    List(RootOnlyArgs),
+    /// Show one subvolume
+    Show(SubvolumeShowArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct RootOnlyArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SubvolumeShowArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// The path of the subvolume
+    #[arg(default_value = "/")]
+    pub(crate) path: OsString,
+}
+
+/// What to show of the disk.
+#[derive(Subcommand)]
+pub(crate) enum DumpVerb {
+    /// The superblock
+    Super(DumpSuperArgs),
+    /// The trees
+    Tree(DumpTreeArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DumpSuperArgs {
+    /// An image file or a block device
+    pub(crate) image: PathBuf,
+    /// Also the system chunks and the remembered roots
+    #[arg(short, long)]
+    pub(crate) full: bool,
+    /// The copy to show, 0 to 2
+    #[arg(short = 's', long = "super", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) copy: Option<u8>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DumpTreeArgs {
+    /// An image file or a block device
+    pub(crate) image: PathBuf,
+    /// Only this tree, by its number or its name (fs, root, chunk, extent, ...)
+    #[arg(short, long, value_name = "N")]
+    pub(crate) tree: Option<String>,
+}
+
+/// A size with a suffix: k, M, G, T, P, E, in powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
+    let text = text.strip_suffix('i').unwrap_or(text);
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, suffix)) if suffix.is_ascii_alphabetic() => {
+            let power = "kmgtpe".find(suffix.to_ascii_lowercase());
+            let power = power.ok_or_else(|| format!("unknown suffix {suffix}"))?;
+            (&text[..at], 10 * (power + 1))
+        }
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a size".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_suffixes_in_powers_of_1024() {
+        assert_eq!(size("512"), Ok(512));
+        assert_eq!(size("4k"), Ok(4096));
+        assert_eq!(size("256M"), Ok(256 << 20));
+        assert_eq!(size("1GiB"), Ok(1 << 30));
+        assert!(size("1x").is_err());
+        assert!(size("99999999E").is_err());
+        assert!(size("").is_err());
+    }
+}

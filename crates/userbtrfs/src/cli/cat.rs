@@ -1,0 +1,40 @@
+//! `cat`: the content of files.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use userbtrfs::FileReader;
+
+use super::args::{Global, PathsArgs};
+use super::ls::shown;
+use super::open;
+
+/// Zeros for holes.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+pub(crate) fn run(global: &Global, args: &PathsArgs) -> Result<ExitCode> {
+    let filesystem = open(global, &args.root)?;
+    let mut out = std::io::stdout().lock();
+    for path in &args.paths {
+        let file = filesystem.open_file(path.as_encoded_bytes()).with_context(|| shown(path))?;
+        copy(file.reader(), &mut out).with_context(|| shown(path))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn copy(mut reader: FileReader, out: &mut impl Write) -> Result<()> {
+    while let Some(chunk) = reader.next_chunk()? {
+        if let Some(bytes) = chunk.bytes() {
+            out.write_all(bytes)?;
+            continue;
+        }
+        let mut left = chunk.len();
+        while left > 0 {
+            let len = left.min(ZEROS.len() as u64);
+            out.write_all(&ZEROS[..usize::try_from(len)?])?;
+            left -= len;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Printing: text or JSON, by way of one buffered stdout.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use userbtrfs::Quoted;
+
+/// A buffered stdout.
+pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::with_capacity(64 << 10, io::stdout().lock())
+}
+
+/// Prints a document under a name, with the header that btrfs-progs puts before it.
+pub(crate) fn print_json(name: &str, content: &Value) -> Result<()> {
+    let document = json!({ "__header": { "version": "1" }, name: content });
+    let mut out = stdout();
+    serde_json::to_writer_pretty(&mut out, &document)?;
+    writeln!(out)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Prints an array of documents under a name, one at a time, so that it may be long.
+pub(crate) struct JsonList<W: Write> {
+    out: W,
+    first: bool,
+}
+
+impl<W: Write> JsonList<W> {
+    /// Starts the array.
+    pub(crate) fn start(mut out: W, name: &str) -> Result<Self> {
+        write!(out, "{{\n\"__header\": {{\"version\": \"1\"}},\n\"{name}\": [")?;
+        Ok(Self { out, first: true })
+    }
+
+    /// Adds a document.
+    pub(crate) fn add(&mut self, document: &Value) -> Result<()> {
+        let separator = if std::mem::take(&mut self.first) { "\n" } else { ",\n" };
+        write!(self.out, "{separator}")?;
+        serde_json::to_writer(&mut self.out, document)?;
+        Ok(())
+    }
+
+    /// Ends the array.
+    pub(crate) fn end(mut self) -> Result<()> {
+        writeln!(self.out, "\n]\n}}")?;
+        self.out.flush()?;
+        Ok(())
+    }
+}
+
+/// A name or path in JSON: the text itself where it is valid UTF-8, else with bytes escaped.
+pub(crate) fn json_name(name: &[u8]) -> String {
+    match str::from_utf8(name) {
+        Ok(text) => text.to_owned(),
+        Err(_) => Quoted(name).to_string(),
+    }
+}

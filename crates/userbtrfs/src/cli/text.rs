@@ -1,0 +1,103 @@
+//! How modes, times and sizes are shown.
+
+use std::fmt::Write as _;
+
+use jiff::{Timestamp as Instant, tz::TimeZone};
+use userbtrfs::{FileKind, Metadata, Timestamp};
+
+/// A mode as `ls -l` shows it.
+pub(crate) fn mode(metadata: &Metadata) -> String {
+    let kind = match metadata.kind {
+        FileKind::Regular => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = metadata.mode >> shift;
+        let set = metadata.mode & special != 0;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, set) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// What an inode is, in words.
+pub(crate) fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "regular file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symbolic link",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+    }
+}
+
+/// A time to the minute, in UTC; its seconds where no calendar has it.
+pub(crate) fn time(time: Timestamp) -> String {
+    calendar(time, "%Y-%m-%d %H:%M").unwrap_or_else(|| time.sec.to_string())
+}
+
+/// A time to the nanosecond, in UTC; its seconds where no calendar has it.
+pub(crate) fn time_exact(time: Timestamp) -> String {
+    match calendar(time, "%Y-%m-%d %H:%M:%S") {
+        Some(text) => format!("{text}.{:09} +0000", time.nsec),
+        None => time.to_string(),
+    }
+}
+
+fn calendar(time: Timestamp, format: &str) -> Option<String> {
+    let instant = Instant::from_second(time.sec).ok()?;
+    Some(instant.to_zoned(TimeZone::UTC).strftime(format).to_string())
+}
+
+/// A size with a binary suffix, as btrfs-progs prints it.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    let whole = bytes >> (10 * unit);
+    let rest = bytes & ((1 << (10 * unit)) - 1);
+    let hundredths = if unit == 0 { 0 } else { (u128::from(rest) * 100) >> (10 * unit) };
+    format!("{whole}.{hundredths:02}{}", units[unit])
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::from("0x"), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_binary_with_two_digits() {
+        assert_eq!(size(0), "0.00B");
+        assert_eq!(size(8 << 20), "8.00MiB");
+        assert_eq!(size((1 << 30) + (1 << 29)), "1.50GiB");
+        assert_eq!(size(u64::MAX), "15.99EiB");
+    }
+
+    #[test]
+    fn times_are_utc_and_survive_any_number() {
+        let at = |sec| Timestamp { sec, nsec: 5 };
+        assert_eq!(time_exact(at(0)), "1970-01-01 00:00:00.000000005 +0000");
+        assert_eq!(time(at(-1)), "1969-12-31 23:59");
+        assert_eq!(time(at(i64::MAX)), i64::MAX.to_string());
+    }
+}

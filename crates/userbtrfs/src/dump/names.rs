@@ -1,0 +1,115 @@
+//! The names under which dumps show objects, kinds and flags.
+//!
+//! They are those of btrfs-progs 6.2, and names in their manner for what is newer.
+
+use userbtrfs_format::{BlockGroupFlags, ItemKind, Key, TreeId, V1SpaceCache};
+
+use super::record::Flags;
+
+/// An object id: the name of a tree or of another fixed object, or the number.
+pub(super) fn object_name(objectid: u64) -> String {
+    let name = match objectid {
+        u64::MAX => "-1",
+        0xffff_ffff_ffff_fffc => "BALANCE",
+        0xffff_ffff_ffff_fffb => "ORPHAN",
+        0xffff_ffff_ffff_fff9 => "LOG_FIXUP",
+        0xffff_ffff_ffff_fff6 => "EXTENT_CSUM",
+        V1SpaceCache::OBJECTID => "FREE_SPACE",
+        0xffff_ffff_ffff_fff4 => "FREE_INO",
+        0xffff_ffff_ffff_ff01 => "MULTIPLE",
+        tree => return TreeId(tree).to_string(),
+    };
+    name.to_owned()
+}
+
+/// The kind of a key; that of the old space cache is known by its object id.
+pub(super) fn kind_name(key: Key) -> String {
+    match key {
+        Key { objectid: V1SpaceCache::OBJECTID, kind: ItemKind(0), .. } => "UNTYPED".to_owned(),
+        Key { kind, .. } => kind.to_string(),
+    }
+}
+
+/// A key in parentheses; what its numbers stand for depends on the kind.
+pub(super) fn key_text(key: Key) -> String {
+    format!("({} {} {})", key_object(key), kind_name(key), key_offset(key))
+}
+
+/// The object id of a key.
+pub(super) fn key_object(key: Key) -> String {
+    match (key.kind, key.objectid) {
+        (ItemKind::QGROUP_RELATION, qgroup) => qgroup_text(qgroup),
+        (ItemKind::UUID_KEY_SUBVOL | ItemKind::UUID_KEY_RECEIVED_SUBVOL, half) => uuid_half(half),
+        (ItemKind::PERSISTENT_ITEM, 0) => "DEV_STATS".to_owned(),
+        (ItemKind::PERSISTENT_ITEM | ItemKind::DEV_EXTENT, number) => number.to_string(),
+        (ItemKind::DEV_ITEM, 1) => "DEV_ITEMS".to_owned(),
+        (ItemKind::CHUNK_ITEM, 256) => "FIRST_CHUNK_TREE".to_owned(),
+        (_, object) => object_name(object),
+    }
+}
+
+fn key_offset(key: Key) -> String {
+    match (key.kind, key.offset) {
+        (
+            ItemKind::QGROUP_RELATION | ItemKind::QGROUP_INFO | ItemKind::QGROUP_LIMIT,
+            qgroup,
+        ) => qgroup_text(qgroup),
+        (ItemKind::UUID_KEY_SUBVOL | ItemKind::UUID_KEY_RECEIVED_SUBVOL, half) => uuid_half(half),
+        (ItemKind::ROOT_ITEM, tree) if TreeId(key.objectid) == TreeId::TREE_RELOC => {
+            object_name(tree)
+        }
+        (ItemKind::ROOT_ITEM, number) => number.to_string(),
+        (_, u64::MAX) => "-1".to_owned(),
+        (_, number) => number.to_string(),
+    }
+}
+
+/// A quota group: its level in the upper 16 bits, its number there in the others.
+fn qgroup_text(qgroup: u64) -> String {
+    format!("{}/{}", qgroup >> 48, qgroup & 0xffff_ffff_ffff)
+}
+
+fn uuid_half(half: u64) -> String {
+    format!("{half:#018x}")
+}
+
+/// What stands before the key in the heading of a tree.
+pub(super) fn tree_heading(tree: TreeId) -> &'static str {
+    match tree {
+        TreeId::EXTENT => "extent",
+        TreeId::DEV => "device",
+        TreeId::FS => "fs",
+        TreeId::CSUM => "checksum",
+        TreeId::QUOTA => "quota",
+        TreeId::UUID => "uuid",
+        TreeId::FREE_SPACE => "free space",
+        TreeId::BLOCK_GROUP => "block group",
+        TreeId::RAID_STRIPE => "raid stripe",
+        TreeId::TREE_LOG => "log",
+        TreeId::TREE_RELOC => "reloc",
+        TreeId::DATA_RELOC => "data reloc",
+        TreeId(0xffff_ffff_ffff_ff01) => "multiple",
+        _ => "file",
+    }
+}
+
+/// Flags of a root.
+pub(super) const ROOT: &[(u64, &str)] = &[(1 << 0, "RDONLY"), (1 << 48, "DEAD")];
+
+/// Flags of the state of quotas, but for the first, which says whether they are on.
+pub(super) const QGROUP_STATUS: &[(u64, &str)] =
+    &[(1 << 1, "SCANNING"), (1 << 2, "INCONSISTENT"), (1 << 3, "SIMPLE")];
+
+/// Types of a block group.
+const BLOCK_GROUP: &[(u64, &str)] = &[
+    (BlockGroupFlags::DATA.bits(), "DATA"),
+    (BlockGroupFlags::METADATA.bits(), "METADATA"),
+    (BlockGroupFlags::SYSTEM.bits(), "SYSTEM"),
+];
+
+/// Type and profile of a block group or chunk.
+pub(super) fn block_group(flags: BlockGroupFlags) -> Flags {
+    let mut shown = Flags::new(flags.bits(), BLOCK_GROUP);
+    shown.names.extend(flags.profile().map(userbtrfs_format::Profile::name));
+    shown
+}

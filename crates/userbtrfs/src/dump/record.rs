@@ -1,0 +1,300 @@
+//! A record: what an item says, described once and shown as text or as JSON.
+//!
+//! 1. As text it is lines, each begun by a line feed and tabs; words and values stand one space
+//!    apart.
+//! 2. As JSON it is an object; words are left out and each value stands under its own name.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use userbtrfs_format::{Key, Logical, Quoted, Timestamp, TreeId};
+use uuid::Uuid;
+
+use super::Format;
+use super::names::{kind_name, object_name};
+
+/// A value that a record can show.
+pub(super) trait Show {
+    /// As it stands in text.
+    fn text(&self) -> String;
+    /// As it stands in JSON.
+    fn json(&self) -> Value;
+}
+
+macro_rules! show_numbers {
+    ($($number:ty)*) => {
+        $(impl Show for $number {
+            fn text(&self) -> String {
+                self.to_string()
+            }
+
+            fn json(&self) -> Value {
+                json!(self)
+            }
+        })*
+    };
+}
+
+show_numbers!(u8 u16 u32 u64 usize);
+
+impl Show for &str {
+    fn text(&self) -> String {
+        (*self).to_owned()
+    }
+
+    fn json(&self) -> Value {
+        json!(self)
+    }
+}
+
+impl Show for Uuid {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn json(&self) -> Value {
+        json!(self.to_string())
+    }
+}
+
+impl Show for Logical {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+}
+
+impl Show for TreeId {
+    fn text(&self) -> String {
+        object_name(self.0)
+    }
+
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+}
+
+impl Show for Key {
+    fn text(&self) -> String {
+        super::names::key_text(*self)
+    }
+
+    fn json(&self) -> Value {
+        json!({ "objectid": self.objectid, "type": kind_name(*self), "offset": self.offset })
+    }
+}
+
+impl Show for Timestamp {
+    fn text(&self) -> String {
+        format!("{}.{} ({})", self.sec.cast_unsigned(), self.nsec, utc(self.sec))
+    }
+
+    fn json(&self) -> Value {
+        json!({ "sec": self.sec, "nsec": self.nsec })
+    }
+}
+
+/// The date and time of day in UTC; nothing where the year has more than four digits.
+fn utc(seconds: i64) -> String {
+    let shown = |time: jiff::Timestamp| time.strftime("%Y-%m-%d %H:%M:%S").to_string();
+    jiff::Timestamp::from_second(seconds).map(shown).unwrap_or_default()
+}
+
+/// Flags: their bits, and the names of those that have one.
+pub(super) struct Flags {
+    pub(super) bits: u64,
+    pub(super) names: Vec<&'static str>,
+}
+
+impl Flags {
+    /// The bits under the names that they have in the format.
+    pub(super) fn of<F: bitflags::Flags<Bits = u64>>(flags: &F) -> Self {
+        let names = flags.iter_names().map(|(name, _)| name);
+        Self { bits: flags.bits(), names: names.collect() }
+    }
+
+    /// The bits as they are named in `table`.
+    pub(super) fn new(bits: u64, table: &[(u64, &'static str)]) -> Self {
+        let names = table.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name);
+        Self { bits, names: names.collect() }
+    }
+
+    /// The names with bars between them.
+    pub(super) fn joined(&self) -> String {
+        self.names.join("|")
+    }
+}
+
+impl Show for Flags {
+    fn text(&self) -> String {
+        let names = if self.names.is_empty() { "none".to_owned() } else { self.joined() };
+        format!("{:#x}({names})", self.bits)
+    }
+
+    fn json(&self) -> Value {
+        json!({ "bits": self.bits, "names": self.names })
+    }
+}
+
+/// Flags of which the text shows the names alone.
+pub(super) struct Named(pub(super) Flags);
+
+impl Show for Named {
+    fn text(&self) -> String {
+        self.0.joined()
+    }
+
+    fn json(&self) -> Value {
+        self.0.json()
+    }
+}
+
+/// A record that is being described.
+pub(super) enum Record {
+    Text(String),
+    Json(Map<String, Value>),
+}
+
+impl Record {
+    pub(super) fn new(format: Format) -> Self {
+        match format {
+            Format::Text => Self::Text(String::new()),
+            Format::Json => Self::Json(Map::new()),
+        }
+    }
+
+    /// Begins a line of an item's body.
+    pub(super) fn line(&mut self) -> &mut Self {
+        self.line_at(2)
+    }
+
+    /// Begins a line after so many tabs.
+    pub(super) fn line_at(&mut self, tabs: usize) -> &mut Self {
+        if let Self::Text(text) = self {
+            text.push('\n');
+            text.extend(std::iter::repeat_n('\t', tabs));
+        }
+        self
+    }
+
+    /// Words that the text alone has.
+    pub(super) fn words(&mut self, words: &str) -> &mut Self {
+        if let Self::Text(text) = self {
+            let apart = text.ends_with(['\t', '\n']) || words.starts_with('\t');
+            if !text.is_empty() && !apart {
+                text.push(' ');
+            }
+            text.push_str(words);
+        }
+        self
+    }
+
+    /// A value that JSON alone has.
+    pub(super) fn silent(&mut self, name: &str, value: &impl Show) -> &mut Self {
+        if let Self::Json(object) = self {
+            object.insert(name.to_owned(), value.json());
+        }
+        self
+    }
+
+    /// A value after its name.
+    pub(super) fn field(&mut self, name: &str, value: &impl Show) -> &mut Self {
+        self.labelled(name, name, value)
+    }
+
+    /// A value whose name the text leaves out.
+    pub(super) fn bare(&mut self, name: &str, value: &impl Show) -> &mut Self {
+        self.shown(name, value, |value| value.text())
+    }
+
+    /// A value that the text puts after another label.
+    pub(super) fn labelled(&mut self, label: &str, name: &str, value: &impl Show) -> &mut Self {
+        self.words(label).bare(name, value)
+    }
+
+    /// A value that the text shows in a way of its own.
+    pub(super) fn shown<T: Show>(
+        &mut self,
+        name: &str,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> &mut Self {
+        if let Self::Text(_) = self {
+            return self.words(&text(value));
+        }
+        self.silent(name, value)
+    }
+
+    /// A name or other bytes; JSON adds them in hexadecimal where they are not UTF-8.
+    pub(super) fn bytes(&mut self, label: &str, name: &str, bytes: &[u8]) -> &mut Self {
+        self.words(label);
+        if let Self::Text(_) = self {
+            return self.words(&Quoted(bytes).to_string());
+        }
+        self.silent(name, &&*String::from_utf8_lossy(bytes));
+        match std::str::from_utf8(bytes) {
+            Ok(_) => self,
+            Err(_) => self.silent(&format!("{name}_hex"), &&*hex(bytes)),
+        }
+    }
+
+    /// Several entries of one form; in JSON an array.
+    pub(super) fn list<T>(
+        &mut self,
+        name: &str,
+        entries: impl IntoIterator<Item = T>,
+        mut describe: impl FnMut(&mut Self, T),
+    ) -> &mut Self {
+        match self {
+            Self::Text(_) => entries.into_iter().for_each(|entry| describe(self, entry)),
+            Self::Json(object) => {
+                let entries = entries.into_iter().map(|entry| {
+                    let mut record = Self::new(Format::Json);
+                    describe(&mut record, entry);
+                    record.into_json()
+                });
+                object.insert(name.to_owned(), entries.collect());
+            }
+        }
+        self
+    }
+
+    /// What JSON gathers in an object of its own.
+    pub(super) fn object(&mut self, name: &str, describe: impl FnOnce(&mut Self)) -> &mut Self {
+        match self {
+            Self::Text(_) => describe(self),
+            Self::Json(object) => {
+                let mut record = Self::new(Format::Json);
+                describe(&mut record);
+                object.insert(name.to_owned(), record.into_json());
+            }
+        }
+        self
+    }
+
+    /// The lines, each with the line feed before it; nothing from a record for JSON.
+    pub(super) fn into_text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Json(_) => String::new(),
+        }
+    }
+
+    /// The object; an empty one from a record for text.
+    pub(super) fn into_json(self) -> Value {
+        match self {
+            Self::Text(_) => Value::Object(Map::new()),
+            Self::Json(object) => Value::Object(object),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes what is written to it");
+        text
+    })
+}

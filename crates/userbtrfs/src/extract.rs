@@ -1,0 +1,159 @@
+//! Copies trees out of a filesystem, as `cp -a` does.
+//!
+//! One thread walks the source, makes directories and names, and hands opened files to workers,
+//! which fill them and give them their attributes.
+//!
+//! 1. Nothing is made outside the destination: every name is made relative to its opened parent
+//!    directory, links in the way are never followed, and a name that holds `/` or NUL, or is
+//!    `.` or `..`, is refused.
+//! 2. A directory gets its attributes after everything in it was made.
+//! 3. A file gets its attributes after its content: owner, then extended attributes, then mode,
+//!    then times, each of which would undo the one after it.
+//! 4. What may not be kept without privilege (owners, some attributes) is counted; anything else
+//!    that fails is reported, and the rest goes on.
+//! 5. When stopped, a file that is not complete is removed.
+
+mod attributes;
+mod content;
+mod job;
+mod target;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use thiserror::Error;
+use userbtrfs_engine::api::Inode;
+
+/// What to copy, and how.
+#[derive(Clone, Debug)]
+pub struct ExtractOptions {
+    /// How many files are filled at the same time.
+    pub workers: usize,
+    /// Whether subvolumes inside the source are left out; their places are empty directories.
+    pub one_subvolume: bool,
+}
+
+impl Default for ExtractOptions {
+    fn default() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { workers: cpus.max(2), one_subvolume: false }
+    }
+}
+
+/// Why something was not copied.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExtractError {
+    /// The source cannot be read.
+    #[error("{path}: {error}")]
+    Source {
+        /// Where in the source.
+        path: String,
+        /// What is wrong.
+        error: Box<userbtrfs_engine::Error>,
+    },
+    /// The destination cannot be made.
+    #[error("{}: {doing}: {error}", path.display())]
+    Target {
+        /// Where in the destination.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// A name that would lead elsewhere.
+    #[error("{path}: refused: the name is not one that a directory can hold")]
+    Name {
+        /// Where in the source.
+        path: String,
+    },
+    /// Stopped before the end.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// What was done so far; read it from any thread.
+#[derive(Debug, Default)]
+pub struct Progress {
+    files: AtomicU64,
+    others: AtomicU64,
+    bytes: AtomicU64,
+    not_kept: AtomicU64,
+    errors: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Progress {
+    /// Regular files that are complete.
+    pub fn files(&self) -> u64 {
+        self.files.load(Ordering::Relaxed)
+    }
+
+    /// Directories, links, devices and the like that were made.
+    pub fn others(&self) -> u64 {
+        self.others.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of content that were written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Owners and attributes that could not be kept for lack of privilege or support.
+    pub fn not_kept(&self) -> u64 {
+        self.not_kept.load(Ordering::Relaxed)
+    }
+
+    /// What failed.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Ends the copy soon; what is half-done is removed.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was told to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// A copy out of a filesystem.
+pub struct Extractor<'a> {
+    options: ExtractOptions,
+    progress: &'a Progress,
+}
+
+impl<'a> Extractor<'a> {
+    /// A copy that counts what it does in `progress`.
+    pub fn new(options: ExtractOptions, progress: &'a Progress) -> Self {
+        Self { options, progress }
+    }
+
+    /// Copies what is at `source`, and everything below it, to `target`, which is made; its
+    /// parent must exist. A directory that exists is filled; other things in the way are
+    /// replaced, but never a directory.
+    ///
+    /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it.
+    pub fn extract(
+        &self,
+        source: &Inode,
+        path: &[u8],
+        target: &Path,
+        report: &(dyn Fn(ExtractError) + Sync),
+    ) {
+        let counted = |error| {
+            Progress::add(&self.progress.errors, 1);
+            report(error);
+        };
+        tree::copy(self, source, path, target, &counted);
+    }
+}

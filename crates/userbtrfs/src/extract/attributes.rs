@@ -1,0 +1,143 @@
+//! Owners, extended attributes, modes and times.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+use userbtrfs_engine::api::{Inode, Metadata, Timestamp};
+
+use super::target::{TargetDir, failed};
+use super::{ExtractError, Progress};
+
+/// Bits of a mode that give their file the rights of its owner or group.
+const SET_ID: u32 = 0o6000;
+
+/// Where attributes go.
+pub(super) enum Place<'a> {
+    /// A file or directory that is open.
+    Open(&'a dyn AsFdObject),
+    /// A name that may not be opened: a link or a special file.
+    Named(&'a TargetDir, &'a CString),
+}
+
+/// `AsFd`, as an object.
+pub(super) trait AsFdObject {
+    fn fd(&self) -> std::os::fd::BorrowedFd<'_>;
+}
+
+impl<T: AsFd> AsFdObject for T {
+    fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+/// Gives what was made the attributes of what it was made from.
+pub(super) fn apply(
+    progress: &Progress,
+    source: &Inode,
+    metadata: &Metadata,
+    place: &Place<'_>,
+    path: &Path,
+) -> Result<(), ExtractError> {
+    let owned = place.set_owner(metadata).map(|()| true).or_else(|error| match error {
+        Errno::PERM => {
+            Progress::add(&progress.not_kept, 1);
+            Ok(false)
+        }
+        other => Err(failed(path, "set owner", other)),
+    })?;
+    let xattrs = source.xattrs().map_err(|error| ExtractError::Source {
+        path: path.display().to_string(),
+        error: Box::new(error),
+    })?;
+    for (name, value) in xattrs {
+        match place.set_xattr(&name, &value) {
+            Ok(()) => {}
+            // Not this system's to keep, or not this user's: as with `cp -a`.
+            Err(Errno::PERM | Errno::NOTSUP | Errno::INVAL | Errno::ACCESS) => {
+                Progress::add(&progress.not_kept, 1);
+            }
+            Err(other) => return Err(failed(path, "set attribute", other)),
+        }
+    }
+    if !metadata.is_symlink() {
+        // Rights of an owner are not given to a file that has another.
+        let mode = metadata.mode & if owned { 0o7777 } else { 0o7777 & !SET_ID };
+        place.set_mode(mode).map_err(|error| failed(path, "set mode", error))?;
+    }
+    place.set_times(metadata).map_err(|error| failed(path, "set times", error))
+}
+
+impl Place<'_> {
+    fn set_owner(&self, metadata: &Metadata) -> Result<(), Errno> {
+        let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
+        match self {
+            Self::Open(file) => {
+                if owner_is(file.fd(), metadata) {
+                    return Ok(());
+                }
+                rustix::fs::fchown(file.fd(), Some(uid), Some(gid))
+            }
+            Self::Named(dir, name) => {
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::chownat(&dir.fd, *name, Some(uid), Some(gid), flags)
+            }
+        }
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        match self {
+            Self::Open(file) => rustix::fs::fsetxattr(file.fd(), &name, value, XattrFlags::empty()),
+            Self::Named(dir, file) => {
+                // There is no call that takes a directory and a name.
+                let mut path = format!("/proc/self/fd/{}/", dir.fd.as_raw_fd()).into_bytes();
+                path.extend_from_slice(file.as_bytes());
+                rustix::fs::lsetxattr(path, &name, value, XattrFlags::empty())
+            }
+        }
+    }
+
+    fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(mode);
+        match self {
+            Self::Open(file) => rustix::fs::fchmod(file.fd(), mode),
+            // A special file was just made here, so that no link is followed.
+            Self::Named(dir, name) => rustix::fs::chmodat(&dir.fd, *name, mode, AtFlags::empty()),
+        }
+    }
+
+    fn set_times(&self, metadata: &Metadata) -> Result<(), Errno> {
+        let times = Timestamps {
+            last_access: timespec(metadata.accessed),
+            last_modification: timespec(metadata.modified),
+        };
+        match self {
+            Self::Open(file) => rustix::fs::futimens(file.fd(), &times),
+            Self::Named(dir, name) => {
+                rustix::fs::utimensat(&dir.fd, *name, &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+}
+
+/// Whether a new file has the right owner already, as most do.
+fn owner_is(fd: std::os::fd::BorrowedFd<'_>, wanted: &Metadata) -> bool {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if wanted.uid != uid.as_raw() || wanted.gid != gid.as_raw() {
+        return false;
+    }
+    // A directory that was there, or one with the set-group bit, may give another.
+    let file = fd.try_clone_to_owned().map(File::from);
+    file.and_then(|file| file.metadata())
+        .is_ok_and(|found| found.uid() == wanted.uid && found.gid() == wanted.gid)
+}
+
+fn timespec(time: Timestamp) -> Timespec {
+    Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec) }
+}

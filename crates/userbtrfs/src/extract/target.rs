@@ -1,0 +1,117 @@
+//! Making things in the destination, each relative to its opened directory.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use userbtrfs_engine::api::{FileKind, Metadata};
+
+use super::ExtractError;
+
+/// A directory of the destination, open.
+pub(super) struct TargetDir {
+    pub(super) fd: OwnedFd,
+    pub(super) path: PathBuf,
+}
+
+/// Permissions while something is being made: no one else's business.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+const PRIVATE_DIR: Mode = Mode::RWXU;
+
+impl TargetDir {
+    /// Opens a directory that exists; links on the way are the caller's own.
+    pub(super) fn open(path: &Path) -> Result<Self, ExtractError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|error| failed(path, "open", error))?;
+        Ok(Self { fd, path: path.to_path_buf() })
+    }
+
+    /// The path of a name in it, for messages and for links to it.
+    pub(super) fn join(&self, name: &CString) -> PathBuf {
+        self.path.join(OsStr::from_bytes(name.as_bytes()))
+    }
+
+    /// Makes a directory, or opens it if it is there.
+    pub(super) fn make_dir(&self, name: &CString) -> Result<Self, ExtractError> {
+        let path = self.join(name);
+        match rustix::fs::mkdirat(&self.fd, name, PRIVATE_DIR) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed(&path, "make directory", error)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())
+            .map_err(|error| failed(&path, "open directory", error))?;
+        Ok(Self { fd, path })
+    }
+
+    /// Makes an empty file.
+    pub(super) fn make_file(&self, name: &CString) -> Result<OwnedFd, ExtractError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        self.replacing(name, "make file", || rustix::fs::openat(&self.fd, name, flags, PRIVATE))
+    }
+
+    /// Makes a symbolic link.
+    pub(super) fn make_symlink(&self, name: &CString, to: &[u8]) -> Result<(), ExtractError> {
+        self.replacing(name, "make link", || rustix::fs::symlinkat(to, &self.fd, name))
+    }
+
+    /// Makes a device, fifo or socket.
+    pub(super) fn make_special(&self, name: &CString, of: &Metadata) -> Result<(), ExtractError> {
+        let kind = match of.kind {
+            FileKind::CharDevice => FileType::CharacterDevice,
+            FileKind::BlockDevice => FileType::BlockDevice,
+            FileKind::Fifo => FileType::Fifo,
+            _ => FileType::Socket,
+        };
+        let (major, minor) = of.device;
+        let device = rustix::fs::makedev(major, minor);
+        self.replacing(name, "make special file", || {
+            rustix::fs::mknodat(&self.fd, name, kind, PRIVATE, device)
+        })
+    }
+
+    /// Makes another name of what was made at `first`.
+    pub(super) fn make_hard_link(&self, name: &CString, first: &Path) -> Result<(), ExtractError> {
+        self.replacing(name, "link", || {
+            rustix::fs::linkat(rustix::fs::CWD, first, &self.fd, name, AtFlags::empty())
+        })
+    }
+
+    /// Does `make`; if something that is no directory is in the way, removes it first.
+    fn replacing<T>(
+        &self,
+        name: &CString,
+        doing: &'static str,
+        make: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, ExtractError> {
+        let made = make().or_else(|error| match error {
+            Errno::EXIST => {
+                rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?;
+                make()
+            }
+            other => Err(other),
+        });
+        made.map_err(|error| failed(&self.join(name), doing, error))
+    }
+
+    /// Removes a file that is not complete.
+    pub(super) fn remove(&self, name: &CString) {
+        // It may be gone already, and there is no one to tell.
+        let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+    }
+}
+
+impl AsFd for TargetDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+pub(super) fn failed(path: &Path, doing: &'static str, error: Errno) -> ExtractError {
+    ExtractError::Target { path: path.to_path_buf(), doing, error: io::Error::from(error) }
+}

@@ -1,0 +1,265 @@
+//! The walk: names and directories in order, files handed to workers.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use userbtrfs_engine::api::{
+    Dir, DirEntries, DirEntry, FileKind, FileReader, Inode, InodeId, Metadata, TreeId,
+};
+use userbtrfs_format::Quoted;
+
+use super::attributes::{self, Place};
+use super::content;
+use super::job::{Job, Queue};
+use super::target::TargetDir;
+use super::{ExtractError, Extractor, Progress};
+
+type Report<'a> = dyn Fn(ExtractError) + Sync + 'a;
+
+/// Copies a tree; see [`Extractor::extract`].
+pub(super) fn copy(
+    extractor: &Extractor<'_>,
+    source: &Inode,
+    path: &[u8],
+    target: &Path,
+    report: &Report<'_>,
+) {
+    let queue = Queue::default();
+    let failed = Mutex::new(Vec::new());
+    let mut walk = Copy {
+        extractor,
+        queue: &queue,
+        report,
+        subvolume: source.id().subvolume,
+        names: HashMap::new(),
+        levels: Vec::new(),
+    };
+    thread::scope(|scope| {
+        for _ in 0..extractor.options.workers.max(1) {
+            scope.spawn(|| work(extractor.progress, &queue, &failed, report));
+        }
+        walk.run(source, path, target);
+        queue.close();
+    });
+    // A file that could not be filled is removed under each of its names.
+    for inode in failed.into_inner().expect("no one panics with it") {
+        for name in walk.names.remove(&inode).unwrap_or_default() {
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+fn work(progress: &Progress, queue: &Queue, failed: &Mutex<Vec<InodeId>>, report: &Report<'_>) {
+    loop {
+        let batch = queue.take();
+        if batch.is_empty() {
+            return;
+        }
+        let readers: Vec<_> = batch.iter().map(open).collect();
+        for (job, reader) in batch.iter().zip(readers) {
+            let done = reader.and_then(|reader| finish(progress, job, reader));
+            let Err(error) = done else {
+                Progress::add(&progress.files, 1);
+                continue;
+            };
+            job.dir.remove(&job.name);
+            failed.lock().expect("no one panics with it").push(job.inode.id());
+            if !matches!(error, ExtractError::Stopped) {
+                report(error);
+            }
+        }
+    }
+}
+
+/// Opens the source of a file and starts to read it.
+fn open(job: &Job) -> Result<FileReader, ExtractError> {
+    let reader = || {
+        let mut reader = job.inode.open()?.reader();
+        reader.prefetch()?;
+        Ok(reader)
+    };
+    reader().map_err(|error| source_error(&job.source, error))
+}
+
+fn finish(progress: &Progress, job: &Job, reader: FileReader) -> Result<(), ExtractError> {
+    content::fill(progress, reader, &job.source, &job.file, &job.path)?;
+    let place = Place::Open(&job.file);
+    attributes::apply(progress, &job.inode, &job.metadata, &place, &job.path)
+}
+
+struct Copy<'a> {
+    extractor: &'a Extractor<'a>,
+    queue: &'a Queue,
+    report: &'a Report<'a>,
+    subvolume: TreeId,
+    /// The names made so far of those inodes that have several.
+    names: HashMap<InodeId, Vec<PathBuf>>,
+    levels: Vec<Level>,
+}
+
+/// A directory that is being filled.
+struct Level {
+    dir: Dir,
+    metadata: Metadata,
+    source: Vec<u8>,
+    entries: DirEntries,
+    target: Arc<TargetDir>,
+}
+
+/// What is to be copied, and where to.
+struct Item<'a> {
+    inode: Inode,
+    source: Vec<u8>,
+    parent: &'a Arc<TargetDir>,
+    name: CString,
+}
+
+impl Copy<'_> {
+    fn run(&mut self, source: &Inode, path: &[u8], target: &Path) {
+        if let Err(error) = self.start(source, path, target) {
+            return (self.report)(error);
+        }
+        while let Some(mut level) = self.levels.pop() {
+            if self.extractor.progress.is_stopped() {
+                return;
+            }
+            let Some(entry) = level.entries.next() else {
+                self.leave(&level);
+                continue;
+            };
+            let (dir, source, parent) =
+                (level.dir.clone(), level.source.clone(), Arc::clone(&level.target));
+            self.levels.push(level);
+            let copied = match entry {
+                Ok(entry) => self.copy_entry(&dir, &entry, &source, &parent),
+                Err(error) => Err(source_error(&source, error)),
+            };
+            copied.unwrap_or_else(|error| (self.report)(error));
+        }
+    }
+
+    fn start(&mut self, source: &Inode, path: &[u8], target: &Path) -> Result<(), ExtractError> {
+        let no_name = || ExtractError::Name { path: target.display().to_string() };
+        let name = target.file_name().ok_or_else(no_name)?;
+        let name = CString::new(name.as_bytes()).map_err(|_| no_name())?;
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = Arc::new(TargetDir::open(parent.unwrap_or(Path::new(".")))?);
+        let (inode, source) = (source.clone(), path.to_vec());
+        self.copy_one(Item { inode, source, parent: &parent, name })
+    }
+
+    fn copy_entry(
+        &mut self,
+        dir: &Dir,
+        entry: &DirEntry,
+        dir_source: &[u8],
+        parent: &Arc<TargetDir>,
+    ) -> Result<(), ExtractError> {
+        let source = join(dir_source, entry.name());
+        let refused = || ExtractError::Name { path: Quoted(&source).to_string() };
+        let name = safe_name(entry.name()).ok_or_else(refused)?;
+        let inode = dir.follow(entry).map_err(|error| source_error(&source, error))?;
+        self.copy_one(Item { inode, source, parent, name })
+    }
+
+    fn copy_one(&mut self, item: Item<'_>) -> Result<(), ExtractError> {
+        let metadata = item.inode.metadata().map_err(|error| source_error(&item.source, error))?;
+        let path = item.parent.join(&item.name);
+        let several = metadata.nlink > 1 && !metadata.is_dir();
+        if several && let Some(names) = self.names.get_mut(&item.inode.id()) {
+            item.parent.make_hard_link(&item.name, &names[0])?;
+            names.push(path);
+            return Ok(());
+        }
+        let id = item.inode.id();
+        match metadata.kind {
+            FileKind::Directory => self.enter(item, metadata)?,
+            FileKind::Regular => self.hand_over(item, metadata)?,
+            FileKind::Symlink => {
+                let to = item.inode.read_link();
+                let to = to.map_err(|error| source_error(&item.source, error))?;
+                item.parent.make_symlink(&item.name, &to)?;
+                self.complete(&item, &metadata)?;
+            }
+            _ => {
+                item.parent.make_special(&item.name, &metadata)?;
+                self.complete(&item, &metadata)?;
+            }
+        }
+        if several {
+            self.names.insert(id, vec![path]);
+        }
+        Ok(())
+    }
+
+    /// Gives a link or special file its attributes.
+    fn complete(&self, item: &Item<'_>, metadata: &Metadata) -> Result<(), ExtractError> {
+        let progress = self.extractor.progress;
+        let path = item.parent.join(&item.name);
+        let place = Place::Named(item.parent, &item.name);
+        attributes::apply(progress, &item.inode, metadata, &place, &path)?;
+        Progress::add(&progress.others, 1);
+        Ok(())
+    }
+
+    fn hand_over(&self, item: Item<'_>, metadata: Metadata) -> Result<(), ExtractError> {
+        let file = item.parent.make_file(&item.name)?;
+        self.queue.push(Job {
+            path: item.parent.join(&item.name),
+            source: Quoted(&item.source).to_string(),
+            dir: Arc::clone(item.parent),
+            inode: item.inode,
+            name: item.name,
+            metadata,
+            file,
+        });
+        Ok(())
+    }
+
+    fn enter(&mut self, item: Item<'_>, metadata: Metadata) -> Result<(), ExtractError> {
+        let id = item.inode.id();
+        if self.levels.iter().any(|level| level.dir.inode().id() == id) {
+            let error = userbtrfs_engine::Error::DirectoryLoop(id);
+            return Err(source_error(&item.source, error));
+        }
+        let target = Arc::new(item.parent.make_dir(&item.name)?);
+        let dir = item.inode.open_dir().map_err(|error| source_error(&item.source, error))?;
+        let foreign = id.subvolume != self.subvolume && self.extractor.options.one_subvolume;
+        // The place of a subvolume that is left out is listed from past its end.
+        let entries = dir.entries_from(if foreign { u64::MAX } else { 0 });
+        self.levels.push(Level { dir, metadata, source: item.source, entries, target });
+        Ok(())
+    }
+
+    fn leave(&self, level: &Level) {
+        let progress = self.extractor.progress;
+        let (inode, target) = (level.dir.inode(), &*level.target);
+        let place = Place::Open(target);
+        match attributes::apply(progress, inode, &level.metadata, &place, &target.path) {
+            Ok(()) => Progress::add(&progress.others, 1),
+            Err(error) => (self.report)(error),
+        }
+    }
+}
+
+/// A name that cannot lead out of its directory.
+fn safe_name(name: &[u8]) -> Option<CString> {
+    let harmless = !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/');
+    CString::new(name).ok().filter(|_| harmless)
+}
+
+fn source_error(
+    path: &(impl AsRef<[u8]> + ?Sized),
+    error: userbtrfs_engine::Error,
+) -> ExtractError {
+    ExtractError::Source { path: Quoted(path.as_ref()).to_string(), error: Box::new(error) }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, separator, name].concat()
+}
