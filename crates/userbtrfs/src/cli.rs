@@ -40,7 +40,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "userbtrfs: {error:#}");
+            complain(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -79,14 +79,20 @@ fn open(global: &Global, root: &RootArgs) -> Result<Filesystem> {
     let image = &root.image;
     let filesystem = options.open(image).with_context(|| image.display().to_string())?;
     for notice in filesystem.notices() {
-        complain(global, &format!("{}: {notice}", image.display()));
+        remark(global, &format!("{}: {notice}", image.display()));
     }
     Ok(filesystem)
 }
 
-/// Says something on stderr, unless it shall be quiet.
-fn complain(global: &Global, message: &str) {
+/// Says on stderr what failed.
+fn complain(message: &str) {
+    // Where stderr is gone, there is no one to tell.
+    let _ = writeln!(io::stderr(), "userbtrfs: {message}");
+}
+
+/// Says on stderr what is good to know, unless it shall be quiet.
+fn remark(global: &Global, message: &str) {
     if !global.quiet {
-        let _ = writeln!(io::stderr(), "userbtrfs: {message}");
+        complain(message);
     }
 }

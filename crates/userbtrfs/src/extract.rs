@@ -9,8 +9,8 @@
 //! 2. A directory gets its attributes after everything in it was made.
 //! 3. A file gets its attributes after its content: owner, then extended attributes, then mode,
 //!    then times, each of which would undo the one after it.
-//! 4. What may not be kept without privilege (owners, some attributes) is counted; anything else
-//!    that fails is reported, and the rest goes on.
+//! 4. What fails is reported, and the rest goes on. Owners and extended attributes that cannot be
+//!    kept are counted apart: they are no errors, as with `cp -a`.
 //! 5. When stopped, a file that is not complete is removed.
 
 mod attributes;
@@ -63,6 +63,16 @@ pub enum ExtractError {
         /// What the system says.
         error: std::io::Error,
     },
+    /// Something that the destination or the user's rights do not allow to keep.
+    #[error("{}: {what} could not be kept: {error}", path.display())]
+    NotKept {
+        /// Where in the destination.
+        path: PathBuf,
+        /// What it is: the owner, or the name of an extended attribute.
+        what: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// A name that would lead elsewhere.
     #[error("{path}: refused: the name is not one that a directory can hold")]
     Name {
@@ -73,6 +83,9 @@ pub enum ExtractError {
     #[error("stopped")]
     Stopped,
 }
+
+/// Who is told of what fails.
+type Report<'a> = dyn Fn(ExtractError) + Sync + 'a;
 
 /// What was done so far; read it from any thread.
 #[derive(Debug, Default)]
@@ -142,7 +155,8 @@ impl<'a> Extractor<'a> {
     /// parent must exist. A directory that exists is filled; other things in the way are
     /// replaced, but never a directory.
     ///
-    /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it.
+    /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it,
+    /// or [`Progress::not_kept`] where it is [`ExtractError::NotKept`].
     pub fn extract(
         &self,
         source: &Inode,
@@ -151,7 +165,9 @@ impl<'a> Extractor<'a> {
         report: &(dyn Fn(ExtractError) + Sync),
     ) {
         let counted = |error| {
-            Progress::add(&self.progress.errors, 1);
+            let kept = !matches!(error, ExtractError::NotKept { .. });
+            let counter = if kept { &self.progress.errors } else { &self.progress.not_kept };
+            Progress::add(counter, 1);
             report(error);
         };
         tree::copy(self, source, path, target, &counted);

@@ -133,3 +133,17 @@ fn content_goes_forward_only() {
     digest.update(10, b"abc");
     digest.update(12, b"d");
 }
+
+#[test]
+fn the_golden_manifests_read_and_print_the_same() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let manifests = paths.filter(|path| path.extension().is_some_and(|end| end == "manifest"));
+    let mut count = 0;
+    for path in manifests {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(Manifest::from_text(&text).unwrap().to_text(), text, "{}", path.display());
+        count += 1;
+    }
+    assert!(count > 30, "{count} manifests");
+}

@@ -9,7 +9,7 @@ use userbtrfs_format::{
 const ROOT_DIR: Key = Key::new(256, ItemKind::INODE_ITEM, 0);
 
 fn editor() -> ImageEditor {
-    ImageEditor::from_bytes(small_image()).unwrap()
+    ImageEditor::from_bytes(small_image()).expect("the image is sound")
 }
 
 #[test]

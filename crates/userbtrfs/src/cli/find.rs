@@ -49,7 +49,7 @@ fn each(
         match entry {
             Ok(entry) => show(&entry)?,
             Err(error) => {
-                complain(global, &format!("{}: {error}", shown(&args.path)));
+                complain(&format!("{}: {error}", shown(&args.path)));
                 code = ExitCode::FAILURE;
             }
         }

@@ -14,12 +14,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use userbtrfs::extract::{ExtractOptions, Extractor, Progress};
+use userbtrfs::extract::{ExtractError, ExtractOptions, Extractor, Progress};
 
 use super::args::{Format, GetArgs, Global};
 use super::ls::shown;
 use super::output::print_json;
-use super::{complain, open, text};
+use super::{complain, open, remark, text};
 
 /// How long a copy runs before its progress is shown, and how often that is renewed.
 const QUIET: Duration = Duration::from_secs(1);
@@ -40,7 +40,12 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> Result<ExitCode> {
         ExtractOptions { one_subvolume: args.one_subvolume, ..ExtractOptions::default() };
     options.workers = args.jobs.unwrap_or(options.workers);
     let extractor = Extractor::new(options, &progress);
-    let report = |error| complain(global, &format!("get: {error}"));
+    let report = |error| {
+        let minor = matches!(error, ExtractError::NotKept { .. });
+        if !minor || global.verbose > 0 {
+            complain(&format!("get: {error}"));
+        }
+    };
     while_watched(global, &progress, || {
         for source in sources {
             let path = source.as_encoded_bytes();
@@ -124,7 +129,7 @@ fn finish(global: &Global, progress: &Progress, started: Instant) -> Result<Exit
     }
     if progress.not_kept() > 0 {
         let count = progress.not_kept();
-        complain(global, &format!("get: {count} owners or attributes could not be kept here"));
+        remark(global, &format!("get: {count} owners or attributes could not be kept (-v)"));
     }
     if progress.is_stopped() {
         bail!("get: stopped; what was not complete is removed");

@@ -10,9 +10,10 @@ use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use userbtrfs_engine::api::{Inode, Metadata, Timestamp};
+use userbtrfs_format::Quoted;
 
 use super::target::{TargetDir, failed};
-use super::{ExtractError, Progress};
+use super::{ExtractError, Report};
 
 /// Bits of a mode that give their file the rights of its owner or group.
 const SET_ID: u32 = 0o6000;
@@ -36,33 +37,31 @@ impl<T: AsFd> AsFdObject for T {
     }
 }
 
-/// Gives what was made the attributes of what it was made from.
+/// Gives what was made the attributes of what it was made from. What cannot be kept is given
+/// to `report`.
 pub(super) fn apply(
-    progress: &Progress,
+    report: &Report<'_>,
     source: &Inode,
     metadata: &Metadata,
     place: &Place<'_>,
     path: &Path,
 ) -> Result<(), ExtractError> {
-    let owned = place.set_owner(metadata).map(|()| true).or_else(|error| match error {
-        Errno::PERM => {
-            Progress::add(&progress.not_kept, 1);
-            Ok(false)
+    let not_kept = |what: String, error: Errno| {
+        report(ExtractError::NotKept { path: path.to_path_buf(), what, error: error.into() });
+    };
+    let owned = match place.set_owner(metadata) {
+        Ok(()) => true,
+        Err(error @ Errno::PERM) => {
+            not_kept("owner".to_owned(), error);
+            false
         }
-        other => Err(failed(path, "set owner", other)),
-    })?;
-    let xattrs = source.xattrs().map_err(|error| ExtractError::Source {
-        path: path.display().to_string(),
-        error: Box::new(error),
-    })?;
-    for (name, value) in xattrs {
-        match place.set_xattr(&name, &value) {
-            Ok(()) => {}
-            // Not this system's to keep, or not this user's: as with `cp -a`.
-            Err(Errno::PERM | Errno::NOTSUP | Errno::INVAL | Errno::ACCESS) => {
-                Progress::add(&progress.not_kept, 1);
-            }
-            Err(other) => return Err(failed(path, "set attribute", other)),
+        Err(other) => return Err(failed(path, "set owner", other)),
+    };
+    let read_failed =
+        |error| ExtractError::Source { path: path.display().to_string(), error: Box::new(error) };
+    for (name, value) in source.xattrs().map_err(read_failed)? {
+        if let Err(error) = place.set_xattr(&name, &value) {
+            not_kept(Quoted(&name).to_string(), error);
         }
     }
     if !metadata.is_symlink() {

@@ -16,9 +16,7 @@ use super::attributes::{self, Place};
 use super::content;
 use super::job::{Job, Queue};
 use super::target::TargetDir;
-use super::{ExtractError, Extractor, Progress};
-
-type Report<'a> = dyn Fn(ExtractError) + Sync + 'a;
+use super::{ExtractError, Extractor, Progress, Report};
 
 /// Copies a tree; see [`Extractor::extract`].
 pub(super) fn copy(
@@ -61,7 +59,7 @@ fn work(progress: &Progress, queue: &Queue, failed: &Mutex<Vec<InodeId>>, report
         }
         let readers: Vec<_> = batch.iter().map(open).collect();
         for (job, reader) in batch.iter().zip(readers) {
-            let done = reader.and_then(|reader| finish(progress, job, reader));
+            let done = reader.and_then(|reader| finish(progress, job, reader, report));
             let Err(error) = done else {
                 Progress::add(&progress.files, 1);
                 continue;
@@ -85,10 +83,15 @@ fn open(job: &Job) -> Result<FileReader, ExtractError> {
     reader().map_err(|error| source_error(&job.source, error))
 }
 
-fn finish(progress: &Progress, job: &Job, reader: FileReader) -> Result<(), ExtractError> {
+fn finish(
+    progress: &Progress,
+    job: &Job,
+    reader: FileReader,
+    report: &Report<'_>,
+) -> Result<(), ExtractError> {
     content::fill(progress, reader, &job.source, &job.file, &job.path)?;
     let place = Place::Open(&job.file);
-    attributes::apply(progress, &job.inode, &job.metadata, &place, &job.path)
+    attributes::apply(report, &job.inode, &job.metadata, &place, &job.path)
 }
 
 struct Copy<'a> {
@@ -198,11 +201,10 @@ impl Copy<'_> {
 
     /// Gives a link or special file its attributes.
     fn complete(&self, item: &Item<'_>, metadata: &Metadata) -> Result<(), ExtractError> {
-        let progress = self.extractor.progress;
         let path = item.parent.join(&item.name);
         let place = Place::Named(item.parent, &item.name);
-        attributes::apply(progress, &item.inode, metadata, &place, &path)?;
-        Progress::add(&progress.others, 1);
+        attributes::apply(self.report, &item.inode, metadata, &place, &path)?;
+        Progress::add(&self.extractor.progress.others, 1);
         Ok(())
     }
 
@@ -236,11 +238,10 @@ impl Copy<'_> {
     }
 
     fn leave(&self, level: &Level) {
-        let progress = self.extractor.progress;
         let (inode, target) = (level.dir.inode(), &*level.target);
         let place = Place::Open(target);
-        match attributes::apply(progress, inode, &level.metadata, &place, &target.path) {
-            Ok(()) => Progress::add(&progress.others, 1),
+        match attributes::apply(self.report, inode, &level.metadata, &place, &target.path) {
+            Ok(()) => Progress::add(&self.extractor.progress.others, 1),
             Err(error) => (self.report)(error),
         }
     }

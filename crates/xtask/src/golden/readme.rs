@@ -9,9 +9,9 @@ use super::recipes;
 const HEAD: &str = "\
 # Golden images
 
-Made by `cargo xtask golden` with btrfs-progs and the kernel of Linux. Of each image NAME there is
+Made by `cargo run -p xtask -- golden` with btrfs-progs and the kernel of Linux. Of each image NAME there is
 
-- `NAME.img.zst`: the image, compressed (`cargo xtask unpack NAME FILE`);
+- `NAME.img.zst`: the image, compressed (`cargo run -p xtask -- unpack NAME FILE`);
 - `NAME.manifest`: what Linux shows of the top-level subvolume (id 5) and all below it, one JSON
   object a line; of an image with a log pending this is after replay, and `NAME.noreplay.manifest`
   is without it;
@@ -34,12 +34,13 @@ pub(crate) fn write(out: &Path) -> anyhow::Result<()> {
 fn row(recipe: &Recipe) -> String {
     let mounts: Vec<_> = recipe.sessions.iter().map(|session| code(session.options)).collect();
     let mkfs = code(&recipe.mkfs.join(" "));
-    let (name, covers, mounts) = (recipe.name, recipe.covers, mounts.join(", then "));
+    let mounts = if mounts.is_empty() { "none".into() } else { mounts.join(", then ") };
+    let (name, covers) = (recipe.name, recipe.covers);
     format!("| {name} | {covers} | {mkfs} | {mounts} | {} |\n", left(recipe))
 }
 
 fn code(text: &str) -> String {
-    if text.is_empty() { "default".into() } else { format!("`{text}`") }
+    if text.is_empty() { "default".into() } else { format!("`{}`", text.escape_default()) }
 }
 
 fn left(recipe: &Recipe) -> &'static str {
