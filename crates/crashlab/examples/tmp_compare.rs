@@ -1,3 +1,4 @@
+//! Temporary.
 fn main() {
     let a: Vec<String> = std::env::args().collect();
     let ours = String::from_utf8(std::fs::read(&a[1]).unwrap()).unwrap();

@@ -9,11 +9,10 @@ use userbtrfs_codec::hash::extent_data_ref_hash;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use crate::block::MAX_LEVEL;
 use crate::device::{exact, prefix};
 use crate::inode::entries;
 use crate::key::RawKey;
-use crate::{ItemError, ItemKind, Key, Logical, TreeId};
+use crate::{ItemError, ItemKind, Key, Logical, MAX_LEVEL, TreeId};
 
 bitflags! {
     /// What an extent holds.

@@ -19,43 +19,20 @@ use std::cmp::Ordering;
 
 use bitflags::bitflags;
 use thiserror::Error;
-use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
+use userbtrfs_codec::checksum::Checksum;
 use uuid::Uuid;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::check;
+use crate::check::Context;
+use crate::geometry::Geometry;
+use crate::item::Item;
 use crate::key::RawKey;
-use crate::superblock::Superblock;
-use crate::{ItemError, Key, Logical, SECTOR_SIZE, TreeId};
-
-/// The highest level that a tree block may have.
-pub const MAX_LEVEL: u8 = 7;
+use crate::{ItemError, Key, Logical, MAX_LEVEL, SECTOR_SIZE, TreeId};
 
 const CSUM_AREA: usize = 32;
 const BACKREF_REVISION: u8 = 1;
 const HEADER_SIZE: usize = size_of::<RawHeader>();
-
-/// What all tree blocks of a filesystem share.
-#[derive(Clone, Debug)]
-pub struct Geometry {
-    /// How blocks are checksummed.
-    pub checksum_kind: ChecksumKind,
-    /// Bytes in a block.
-    pub nodesize: u32,
-    /// The filesystem id that blocks carry.
-    pub fsid: Uuid,
-}
-
-impl From<&Superblock> for Geometry {
-    fn from(superblock: &Superblock) -> Self {
-        Self {
-            checksum_kind: superblock.checksum_kind,
-            nodesize: superblock.nodesize,
-            fsid: superblock.metadata_uuid,
-        }
-    }
-}
 
 /// What the one who leads to a block says of it.
 #[derive(Clone, Copy, Debug)]
@@ -277,17 +254,6 @@ const _: () = assert!(size_of::<RawHeader>() == 101);
 const _: () = assert!(size_of::<RawItem>() == 25);
 const _: () = assert!(size_of::<RawPointer>() == 33);
 
-/// An item of a leaf.
-#[derive(Clone, Copy, Debug)]
-pub struct Item<'a> {
-    /// Its key.
-    pub key: Key,
-    /// Where its data starts, counted from the end of the header.
-    pub offset: u32,
-    /// Its data.
-    pub data: &'a [u8],
-}
-
 /// A pointer of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildPointer {
@@ -324,7 +290,7 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
         block.check_keys()?;
         if block.is_leaf() {
             block.check_item_bounds(geometry)?;
-            check::leaf(&block, geometry)?;
+            block.check_items(geometry)?;
         } else {
             block.check_children()?;
         }
@@ -468,6 +434,22 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
                 return Err(BlockError::ItemStart { slot, offset });
             }
             expected = offset;
+        }
+        Ok(())
+    }
+
+    fn check_items(&self, geometry: &Geometry) -> Result<(), BlockError> {
+        let context = Context { newest: self.header.generation, geometry };
+        let mut before: Option<Item<'_>> = None;
+        for slot in 0..self.count {
+            let item = self.item(slot);
+            let key = item.key;
+            context.check(&item, before.as_ref()).map_err(|error| BlockError::Item {
+                slot,
+                key,
+                error,
+            })?;
+            before = Some(item);
         }
         Ok(())
     }

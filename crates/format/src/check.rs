@@ -9,7 +9,8 @@ use std::ops::RangeInclusive;
 
 use userbtrfs_codec::hash::{extref_hash, name_hash};
 
-use crate::block::{BlockError, Geometry, Item, TreeBlock};
+use crate::geometry::Geometry;
+use crate::item::Item;
 use crate::{
     BlockGroupItem, Chunk, DevReplaceItem, DevStats, DeviceExtent, DeviceItem, DirEntryKind,
     ExtentItem, FIRST_FREE_OBJECTID, FileExtent, FreeSpaceInfo, InodeItem, ItemError, ItemKind,
@@ -33,32 +34,20 @@ const FIRST_INDEX: u64 = 2;
 /// The object ids that a file may have.
 const FILES: RangeInclusive<u64> = FIRST_FREE_OBJECTID..=LAST_FREE_OBJECTID;
 
-/// Checks each item of a leaf whose bounds and key order are right.
-pub(crate) fn leaf<B: AsRef<[u8]>>(
-    block: &TreeBlock<B>,
-    geometry: &Geometry,
-) -> Result<(), BlockError> {
-    let mut before: Option<Item<'_>> = None;
-    let context = Context { newest: block.header().generation, geometry };
-    for slot in 0..block.len() {
-        let item = block.item(slot);
-        context.check(&item, before.as_ref()).map_err(|error| BlockError::Item {
-            slot,
-            key: item.key,
-            error,
-        })?;
-        before = Some(item);
-    }
-    Ok(())
-}
-
-struct Context<'a> {
-    newest: u64,
-    geometry: &'a Geometry,
+/// What a check must know of the leaf that an item is in.
+pub(crate) struct Context<'a> {
+    /// The transaction that wrote the leaf.
+    pub(crate) newest: u64,
+    pub(crate) geometry: &'a Geometry,
 }
 
 impl Context<'_> {
-    fn check(&self, item: &Item<'_>, before: Option<&Item<'_>>) -> Result<(), ItemError> {
+    /// Checks an item; `before` is the one before it in the leaf.
+    pub(crate) fn check(
+        &self,
+        item: &Item<'_>,
+        before: Option<&Item<'_>>,
+    ) -> Result<(), ItemError> {
         let (key, data) = (item.key, item.data);
         match key.kind {
             ItemKind::INODE_ITEM => self.inode(key, data),

@@ -1,8 +1,19 @@
-//! What can be wrong with the content of an item.
+//! Items of leaves, and what can be wrong with their content.
 
 use thiserror::Error;
 
 use crate::Key;
+
+/// An item of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// Its key.
+    pub key: Key,
+    /// Where its data starts, counted from the end of the header.
+    pub offset: u32,
+    /// Its data.
+    pub data: &'a [u8],
+}
 
 /// A check that the content of an item failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -23,6 +23,7 @@ mod device;
 mod dir;
 mod extent;
 mod feature;
+mod geometry;
 mod inode;
 mod item;
 mod key;
@@ -34,9 +35,7 @@ mod text;
 
 pub use address::{Logical, Physical, TreeId};
 pub use backref::{ExtentFlags, ExtentItem, InlineRef, KeyedRef, MetadataLevel};
-pub use block::{
-    BlockError, BlockFlags, ChildPointer, Expectation, Geometry, Header, Item, MAX_LEVEL, TreeBlock,
-};
+pub use block::{BlockError, BlockFlags, ChildPointer, Expectation, Header, TreeBlock};
 pub use chunk::{BlockGroupFlags, Chunk, ChunkError, Profile, Stripe, sys_chunk_array};
 pub use device::{DeviceExtent, DeviceItem};
 pub use dir::{DirEntry, DirEntryKind, dir_entries};
@@ -44,8 +43,9 @@ pub use extent::{
     FileExtent, FileExtentKind, HoleExtent, InlineExtent, MAX_COMPRESSED_EXTENT, RegularExtent,
 };
 pub use feature::{CompatRoFlags, IncompatFlags};
+pub use geometry::Geometry;
 pub use inode::{FileKind, InodeFlags, InodeItem, InodeName, Timestamp, inode_extrefs, inode_refs};
-pub use item::ItemError;
+pub use item::{Item, ItemError};
 pub use key::{ItemKind, Key};
 pub use misc::{
     BalanceArgs, BalanceItem, DevReplaceItem, DevStats, QgroupInfo, QgroupLimit, QgroupStatus,
@@ -60,6 +60,9 @@ pub use text::Quoted;
 
 /// The sector size this crate reads, in bytes. Others are refused by name.
 pub const SECTOR_SIZE: u32 = 4096;
+
+/// The highest level that a tree block may have.
+pub const MAX_LEVEL: u8 = 7;
 
 /// The longest name of a directory entry or extended attribute, in bytes.
 pub const NAME_LEN_MAX: usize = 255;

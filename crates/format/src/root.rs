@@ -8,11 +8,10 @@ use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::block::MAX_LEVEL;
 use crate::device::prefix;
 use crate::inode::{RawInodeItem, RawTimestamp, split_name};
 use crate::key::RawKey;
-use crate::{ItemError, Key, Logical, SECTOR_SIZE, Timestamp};
+use crate::{ItemError, Key, Logical, MAX_LEVEL, SECTOR_SIZE, Timestamp};
 
 bitflags! {
     /// Flags of a root.

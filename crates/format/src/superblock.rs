@@ -9,9 +9,8 @@ use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::block::MAX_LEVEL;
 use crate::device::{DeviceItem, RawDeviceItem};
-use crate::{CompatRoFlags, IncompatFlags, ItemError, Logical, Physical, SECTOR_SIZE};
+use crate::{CompatRoFlags, IncompatFlags, ItemError, Logical, MAX_LEVEL, Physical, SECTOR_SIZE};
 
 /// Where the copies of the superblock stand on each device that reaches so far, in bytes.
 pub const SUPERBLOCK_OFFSETS: [Physical; 3] =

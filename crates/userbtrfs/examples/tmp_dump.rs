@@ -1,3 +1,4 @@
+//! Temporary.
 use std::io::Write;
 use userbtrfs::dump::{Format, TreeSelection, dump_super, dump_tree};
 use userbtrfs_device::{FileDevice, FileOptions};
