@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod dump;
 pub mod extract;
 
 pub use userbtrfs_engine::api::*;
