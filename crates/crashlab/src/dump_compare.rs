@@ -1,10 +1,11 @@
 //! Compares our dumps with those of btrfs-progs 6.2, item by item.
 //!
-//! A unit is a line with fewer than two tabs before it (of a header, an item or a pointer) with
-//! the lines of its body. What may differ is folded away:
+//! A unit is the header of a block, an item with the lines of its body, a pointer, or a line of
+//! other text. What may differ is folded away:
 //!
 //! 1. white space, empty lines, the version of btrfs-progs, the path of the device;
-//! 2. names and data of attributes: theirs are printed as they are, data up to the first NUL;
+//! 2. names and data of attributes: theirs are printed as they are, data up to the first NUL and
+//!    up to 255 bytes;
 //! 3. the label, of which only printable ASCII is compared;
 //! 4. flags, kinds and trees that 6.2 has no name for;
 //! 5. the body of a DEV_REPLACE, of which 6.2 shows nothing.
@@ -16,6 +17,10 @@ const DIFFERENCES_MAX: usize = 50;
 
 /// How many units are skipped, at most, to find where the dumps agree again.
 const WINDOW: usize = 1000;
+
+/// How much of the data of an attribute is compared: what 255 bytes have at least, however many
+/// of them stand for one character.
+const DATA_CHARS: usize = 60;
 
 /// What stands before bytes that are printed as they are.
 const BEFORE_BYTES: &[&str] = &["\tname: ", " name: ", " name ", "\tdata ", "\titem data "];
@@ -95,13 +100,12 @@ pub fn normalize(text: &str) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     let mut hidden = false;
     for line in text.lines() {
-        let is_body = line.starts_with("\t\t");
         let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
         if words.is_empty() || words.starts_with("btrfs-progs ") {
             continue;
         }
         let folded = fold(&words);
-        match units.last_mut().filter(|_| is_body) {
+        match units.last_mut().filter(|_| is_body(line)) {
             Some(_) if hidden => {}
             Some(unit) => {
                 unit.push('\n');
@@ -116,6 +120,13 @@ pub fn normalize(text: &str) -> Vec<String> {
     units
 }
 
+/// Whether a line belongs to the unit of the line before it.
+fn is_body(line: &str) -> bool {
+    let of_block = line.starts_with("leaf ") || line.starts_with("node ");
+    let of_header = line.starts_with("fs uuid ") || line.starts_with("chunk uuid ");
+    line.starts_with("\t\t") || of_header || (of_block && line.contains(" backref revision "))
+}
+
 fn fold(line: &str) -> String {
     if let Some((before, _)) = line.split_once(", device=") {
         return before.to_owned();
@@ -125,7 +136,8 @@ fn fold(line: &str) -> String {
         return format!("label {}", label.chars().filter(plain).collect::<String>());
     }
     if line.starts_with("data ") || line.starts_with("item data ") {
-        return line.split("\\u{0}").next().unwrap_or_default().trim_end().to_owned();
+        let line = line.split("\\u{0}").next().unwrap_or_default();
+        return line.chars().take(DATA_CHARS).collect::<String>().trim_end().to_owned();
     }
     let mut line = line.to_owned();
     if line.starts_with("item ") || line.contains(" tree key ") || line.contains(" owner ") {

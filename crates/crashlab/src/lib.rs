@@ -8,6 +8,7 @@
 //! 4. [`dump_compare`] says where two dumps of an image differ.
 //!
 //! It does not read images itself.
+#![forbid(unsafe_code)]
 
 pub mod dump_compare;
 pub mod linux;

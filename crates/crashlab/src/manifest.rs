@@ -5,8 +5,8 @@
 //!    attributes that have their usual value are left out. Text to manifest and back is exact.
 //! 3. Byte strings (paths, link targets, xattrs) are printed with `%XX` for every byte that is not
 //!    printable ASCII, and for `%`, `"` and `\`, so any bytes survive.
-//! 4. A directory of inode number 2 stands where a snapshot would show a subvolume that was nested in
-//!    its source; btrfs makes its times up whenever it is looked at, so they are 0 here.
+//! 4. A directory of inode number 2 stands where a snapshot would show a subvolume that was nested
+//!    in its source; Linux makes up its times whenever it is looked at, so they are 0 here.
 //! 5. A file's content is named by a digest that does not depend on where its holes are
 //!    ([`ContentDigest`]); where they are is said by its data segments.
 

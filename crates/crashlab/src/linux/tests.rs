@@ -1,3 +1,5 @@
+//! The guards, on images made here.
+
 use std::fs;
 use std::path::PathBuf;
 

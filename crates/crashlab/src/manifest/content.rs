@@ -1,8 +1,8 @@
 //! The digest that names a file's content.
 //!
-//! 1. It is SHA-256 over every [`BLOCK`]-sized block of the file that holds a byte other than zero,
-//!    ascending: its offset as eight little-endian bytes, then its bytes. A last, short block counts
-//!    as filled up with zeros.
+//! 1. It is SHA-256 over every block of the file, 4096 bytes each, that has a byte other than zero,
+//!    ascending: its offset as eight little-endian bytes, then its bytes. A last, short block
+//!    counts as filled up with zeros.
 //! 2. So it is the same whether zeros are stored, preallocated or a hole, and a file of a tebibyte
 //!    costs only what is stored. The size is not in it: it is an attribute of its own.
 

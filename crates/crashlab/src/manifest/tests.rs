@@ -1,3 +1,5 @@
+//! Text and back, hard links, differences, digests.
+
 use super::*;
 
 fn entry(path: &[u8], inode: u64) -> Entry {

@@ -1,3 +1,5 @@
+//! Walks of directories of whatever filesystem the temporary ones are on.
+
 use std::fs::{self as std_fs, OpenOptions};
 use std::os::unix::fs::symlink;
 

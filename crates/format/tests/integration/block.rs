@@ -66,7 +66,10 @@ fn a_sound_node_says_what_was_forged() {
     let child = block.child(1);
     assert_eq!((child.key, child.logical, child.generation), (FAR, Logical(0x20_2000), 6));
     assert_eq!((block.next_child_key(0), block.next_child_key(1)), (Some(FAR), None));
-    assert_eq!([Key::MIN, INODE, REF, FAR, Key::MAX].map(|k| block.child_slot(&k)), [0, 0, 0, 1, 1]);
+    assert_eq!(
+        [Key::MIN, INODE, REF, FAR, Key::MAX].map(|k| block.child_slot(&k)),
+        [0, 0, 0, 1, 1]
+    );
 }
 
 #[test]

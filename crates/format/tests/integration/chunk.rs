@@ -107,10 +107,7 @@ fn stripe_count() {
 #[test]
 fn the_item_has_exactly_its_stripes() {
     let (key, mut bytes) = (ChunkSpec::data().key(), ChunkSpec::data().build());
-    assert_eq!(
-        Chunk::parse(key, &bytes[..79]),
-        Err(ItemError::TooShort { need: 32, have: 31 })
-    );
+    assert_eq!(Chunk::parse(key, &bytes[..79]), Err(ItemError::TooShort { need: 32, have: 31 }));
     bytes.push(0);
     assert_eq!(Chunk::parse(key, &bytes), Err(ItemError::Trailing(1)));
 }

@@ -50,10 +50,9 @@ pub(super) fn key_object(key: Key) -> String {
 
 fn key_offset(key: Key) -> String {
     match (key.kind, key.offset) {
-        (
-            ItemKind::QGROUP_RELATION | ItemKind::QGROUP_INFO | ItemKind::QGROUP_LIMIT,
-            qgroup,
-        ) => qgroup_text(qgroup),
+        (ItemKind::QGROUP_RELATION | ItemKind::QGROUP_INFO | ItemKind::QGROUP_LIMIT, qgroup) => {
+            qgroup_text(qgroup)
+        }
         (ItemKind::UUID_KEY_SUBVOL | ItemKind::UUID_KEY_RECEIVED_SUBVOL, half) => uuid_half(half),
         (ItemKind::ROOT_ITEM, tree) if TreeId(key.objectid) == TreeId::TREE_RELOC => {
             object_name(tree)

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::json;
+use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{
     BackupRoot, DeviceItem, ItemKind, Key, Logical, Quoted, Superblock, sys_chunk_array,
 };
@@ -66,7 +67,8 @@ fn named_row<'a>(
 
 fn describe(record: &mut Record, superblock: &Superblock) {
     let kind = superblock.checksum_kind;
-    row(record, "csum_type", &kind.to_disk()).words(&format!("({kind})"));
+    let name = if kind == ChecksumKind::Blake2b { "blake2" } else { kind.name() };
+    row(record, "csum_type", &kind.to_disk()).words(&format!("({name})"));
     row(record, "csum_size", &kind.size());
     row(record, "csum", &&*superblock.checksum.to_string()).words("[match]");
     row(record, "bytenr", &superblock.physical.0);

@@ -105,12 +105,8 @@ impl Dump<'_> {
     }
 
     /// Dumps the trees of which the tree at `roots` has the wanted items; gives their number.
-    fn trees_in(
-        &mut self,
-        roots: Root,
-        wanted: &dyn Fn(Key) -> bool,
-    ) -> Result<u64, DumpError> {
-        let mut count = 0;
+    fn trees_in(&mut self, roots: Root, wanted: &dyn Fn(Key) -> bool) -> Result<u64, DumpError> {
+        let (volume, mut count) = (self.volume, 0);
         let mut each = |leaf: &TreeBlock| {
             for slot in 0..leaf.len() {
                 let item = leaf.item(slot);
@@ -122,7 +118,6 @@ impl Dump<'_> {
             Ok(())
         };
         // Damage in the tree at `roots` is reported when that one is dumped.
-        let volume = self.volume;
         visit(volume, roots, 0, &mut |_| (), &mut each)?;
         Ok(count)
     }

@@ -9,7 +9,8 @@ use super::recipes;
 const HEAD: &str = "\
 # Golden images
 
-Made by `cargo run -p xtask -- golden` with btrfs-progs and the kernel of Linux. Of each image NAME there is
+Made by `cargo run -p xtask -- golden` with btrfs-progs and the kernel of Linux. Of each image NAME
+there is
 
 - `NAME.img.zst`: the image, compressed (`cargo run -p xtask -- unpack NAME FILE`);
 - `NAME.manifest`: what Linux shows of the top-level subvolume (id 5) and all below it, one JSON

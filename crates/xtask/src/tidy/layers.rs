@@ -45,7 +45,8 @@ fn check_package(package: &Package) -> Vec<Finding> {
 }
 
 fn is_allowed(dependency: &Dependency, allowed: &[&str]) -> bool {
-    allowed.contains(&short(&dependency.name)) || (dependency.dev && FOR_TESTS.contains(&dependency.name.as_str()))
+    allowed.contains(&short(&dependency.name))
+        || (dependency.dev && FOR_TESTS.contains(&dependency.name.as_str()))
 }
 
 fn short(name: &str) -> &str {

@@ -14,7 +14,7 @@ pub(super) fn status(record: &mut Record, data: &[u8]) -> Described {
     line.field("generation", &status.generation).field("flags", &Named(flags));
     line.labelled("scan", "rescan", &status.rescan);
     if let Some(generation) = status.enable_generation {
-        record.labelled("enable_gen", "enable_generation", &generation);
+        record.silent("enable_generation", &generation);
     }
     Ok(())
 }
@@ -34,7 +34,8 @@ pub(super) fn limit(record: &mut Record, data: &[u8]) -> Described {
     record.line().words("flags").shown("flags", &limit.flags, |flags| format!("{flags:x}"));
     let line = record.line().field("max_referenced", &limit.max_referenced);
     line.field("max_exclusive", &limit.max_exclusive);
-    let line = record.line().labelled("rsv_referenced", "rsv_referenced", &limit.reserved_referenced);
+    let line =
+        record.line().labelled("rsv_referenced", "rsv_referenced", &limit.reserved_referenced);
     line.field("rsv_exclusive", &limit.reserved_exclusive);
     Ok(())
 }

@@ -30,7 +30,7 @@ pub(super) const RECIPES: &[Recipe] = &[
     },
     Recipe {
         name: "shared",
-        covers: "reflinks, also of parts of compressed extents and within a file; snapshots of them",
+        covers: "reflinks, also of parts of compressed extents and within a file; a snapshot",
         sessions: &[
             Session::clean("compress-force=zstd", |tree| shared(tree, "compressed")),
             Session::clean("", |tree| shared(tree, "plain")),
