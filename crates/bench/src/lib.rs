@@ -1,1 +1,59 @@
-//! To be written.
+//! Benchmarks: the library and the command beside Linux's own ways, on one image and one disk.
+//!
+//! 1. A *case* is something that every *target* does; targets take turns within each run, and
+//!    each run starts with another of them.
+//! 2. Before each turn the caches are dropped and the destination is made anew, outside the
+//!    timing; after it, what was made is counted, so that none wins by doing less.
+//! 3. A sample has three parts: the work, making its result durable, and the mount around it.
+//!    All three are reported of every target.
+//! 4. The disk itself takes turns as well: a raw write of the same bytes, a raw read of the image.
+//! 5. What is mounted, attached or made is undone on return, on error and on a signal.
+//!
+//! It judges nothing: figures are for people.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+mod bench;
+mod case;
+mod content;
+mod extract;
+mod floor;
+mod image;
+mod interrupt;
+mod list;
+mod machine;
+mod random;
+mod read;
+pub mod report;
+mod sample;
+mod tally;
+mod target;
+mod workload;
+
+use anyhow::Result;
+
+use args::{Args, Common, ExtractArgs, ListArgs, ReadArgs, Verb};
+use bench::Bench;
+use report::Report;
+
+/// Runs what the command line asks for.
+pub fn run(args: &Args) -> Result<Report> {
+    let common = args.verb.common();
+    let bench = Bench::new(common)?;
+    let mut report = Report::new(machine::head(bench.folder(), common)?);
+    match &args.verb {
+        Verb::Extract(args) => extract::run(&bench, args, &mut report)?,
+        Verb::List(args) => list::run(&bench, args, &mut report)?,
+        Verb::Read(args) => read::run(&bench, args, &mut report)?,
+        Verb::All(common) => all(&bench, common, &mut report)?,
+    }
+    report.sort();
+    Ok(report)
+}
+
+fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
+    extract::run(bench, &ExtractArgs::all(common), report)?;
+    read::run(bench, &ReadArgs::all(common), report)?;
+    list::run(bench, &ListArgs::all(common), report)
+}

@@ -7,7 +7,9 @@
 //! 2. names and data of attributes: theirs are printed as they are, data up to the first NUL and
 //!    up to 255 bytes;
 //! 3. the label, of which only printable ASCII is compared;
-//! 4. flags, kinds and trees that 6.2 has no name for;
+//! 4. flags, kinds and trees that 6.2 has no name for, and what 7.3 prints in another way: the
+//!    order of an inline reference, an unused metadata UUID, the encryption of an extent, spaces
+//!    in names, numbers with a sign;
 //! 5. the body of a DEV_REPLACE, of which 6.2 shows nothing.
 
 use userbtrfs_format::Quoted;
@@ -101,7 +103,7 @@ pub fn normalize(text: &str) -> Vec<String> {
     let mut hidden = false;
     for line in text.lines() {
         let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
-        if words.is_empty() || words.starts_with("btrfs-progs ") {
+        if words.is_empty() || words.starts_with("btrfs-progs ") || words == "extent encryption 0" {
             continue;
         }
         let folded = fold(&words);
@@ -117,7 +119,17 @@ pub fn normalize(text: &str) -> Vec<String> {
             }
         }
     }
+    fold_metadata_uuid(&mut units);
     units
+}
+
+/// Where blocks carry the same id as the superblock, versions differ in what they print.
+fn fold_metadata_uuid(units: &mut [String]) {
+    let own = units.iter().find_map(|unit| unit.strip_prefix("fsid ")).unwrap_or_default();
+    let unused = ["00000000-0000-0000-0000-000000000000", own].map(|id| format!("metadata_uuid {id}"));
+    for unit in units.iter_mut().filter(|unit| unused.contains(unit)) {
+        "metadata_uuid unused".clone_into(unit);
+    }
 }
 
 /// Whether a line belongs to the unit of the line before it.
@@ -139,7 +151,14 @@ fn fold(line: &str) -> String {
         let line = line.split("\\u{0}").next().unwrap_or_default();
         return line.chars().take(DATA_CHARS).collect::<String>().trim_end().to_owned();
     }
-    let mut line = line.to_owned();
+    let line = line.strip_suffix(" encryption 0").unwrap_or(line).replace("\\\\ ", " ");
+    if line.starts_with("max_referenced ") || line.starts_with("rsv_referenced ") {
+        return line.split(' ').map(unsigned).collect::<Vec<_>>().join(" ");
+    }
+    let mut line = match line.split_once(") ") {
+        Some((sequence, reference)) if is_sequence(sequence) => reference.to_owned(),
+        _ => line,
+    };
     if line.starts_with("item ") || line.contains(" tree key ") || line.contains(" owner ") {
         for (newer, old) in [
             ("raid stripe tree key", "file tree key"),
@@ -157,6 +176,17 @@ fn fold(line: &str) -> String {
         }
     }
     line
+}
+
+fn unsigned(word: &str) -> String {
+    let number = word.strip_prefix('-').and_then(|_| word.parse::<i64>().ok());
+    number.map_or_else(|| word.to_owned(), |number| number.cast_unsigned().to_string())
+}
+
+/// Whether this is `(KIND 0xSEQUENCE`, by which inline references are sorted.
+fn is_sequence(text: &str) -> bool {
+    let parts = text.strip_prefix('(').and_then(|text| text.split_once(" 0x"));
+    parts.is_some_and(|(kind, _)| kind.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Their text with bytes that are printed as they are escaped as ours are.

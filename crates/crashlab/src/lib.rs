@@ -2,15 +2,23 @@
 //!
 //! 1. A [`manifest::Manifest`] says all that a tree of files shows: two trees are the same exactly
 //!    when their manifests are.
-//! 2. [`walk_linux`] makes one from a directory that Linux has mounted.
+//! 2. [`walk_linux`] makes one from a directory that Linux has mounted, [`walk_ours`] one from a
+//!    filesystem that userbtrfs has open.
 //! 3. [`linux`] holds the guards under which Linux is asked; whatever is attached or mounted
 //!    through them is gone when they are dropped, also in a panic.
 //! 4. [`dump_compare`] says where two dumps of an image differ.
+//! 5. [`golden`] knows the golden images. [`sample`] and [`churn`] fill others: with real files,
+//!    and with random changes by a seed ([`random`]).
 //!
-//! It does not read images itself.
+//! It does not read images itself: userbtrfs and Linux do.
 #![forbid(unsafe_code)]
 
+pub mod churn;
 pub mod dump_compare;
+pub mod golden;
 pub mod linux;
 pub mod manifest;
+pub mod random;
+pub mod sample;
 pub mod walk_linux;
+pub mod walk_ours;

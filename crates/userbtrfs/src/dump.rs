@@ -15,6 +15,7 @@ mod names;
 mod output;
 mod record;
 mod superblock;
+mod time;
 mod trees;
 
 use std::io;

@@ -20,6 +20,7 @@ mod target;
 mod tree;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thiserror::Error;
@@ -37,7 +38,8 @@ pub struct ExtractOptions {
 impl Default for ExtractOptions {
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { workers: cpus.max(2), one_subvolume: false }
+        // More than processors, since reads of small files are waited for.
+        Self { workers: (2 * cpus).max(4), one_subvolume: false }
     }
 }
 
@@ -95,7 +97,7 @@ pub struct Progress {
     bytes: AtomicU64,
     not_kept: AtomicU64,
     errors: AtomicU64,
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
 }
 
 impl Progress {
@@ -127,6 +129,11 @@ impl Progress {
     /// Ends the copy soon; what is half-done is removed.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// What [`Self::stop`] sets, for a signal handler to set.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
     }
 
     /// Whether it was told to end.

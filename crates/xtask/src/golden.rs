@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// The recipes to follow; all if none is named.
     names: Vec<String>,
     /// Where the results go.
-    #[arg(long, default_value_os_t = crate::unpack::golden_folder())]
+    #[arg(long, default_value_os_t = userbtrfs_crashlab::golden::folder())]
     out: PathBuf,
     /// Leave the images uncompressed as NAME.img beside the results.
     #[arg(long)]

@@ -36,12 +36,18 @@ fn verify(mut block: Vec<u8>, expected: &Expectation, edit: impl FnOnce(&mut [u8
 
 #[track_caller]
 fn leaf_refused(expected: &BlockError, edit: impl FnOnce(&mut [u8])) {
-    assert_eq!(verify(leaf().build(), &leaf().expected(), edit).unwrap_err(), *expected);
+    assert_eq!(
+        verify(leaf().build(), &leaf().expected(), edit).expect_err("it was damaged"),
+        *expected
+    );
 }
 
 #[track_caller]
 fn node_refused(expected: &BlockError, edit: impl FnOnce(&mut [u8])) {
-    assert_eq!(verify(node().build(), &node().expected(), edit).unwrap_err(), *expected);
+    assert_eq!(
+        verify(node().build(), &node().expected(), edit).expect_err("it was damaged"),
+        *expected
+    );
 }
 
 #[test]

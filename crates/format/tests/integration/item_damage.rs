@@ -38,14 +38,14 @@ fn sample(kind: ItemKind) -> Sample {
 fn edited(kind: ItemKind, edit: impl FnOnce(&mut Vec<u8>)) -> ItemError {
     let (key, mut content) = sample(kind);
     edit(&mut content);
-    check(key, content).unwrap_err()
+    check(key, content).expect_err("it was damaged")
 }
 
 /// The error of a sound item whose key was edited.
 fn rekeyed(kind: ItemKind, edit: impl FnOnce(&mut Key)) -> ItemError {
     let (mut key, content) = sample(kind);
     edit(&mut key);
-    check(key, content).unwrap_err()
+    check(key, content).expect_err("it was damaged")
 }
 
 fn file_extent(spec: ExtentSpec) -> Result<(), ItemError> {

@@ -20,7 +20,7 @@ fn edited(edit: impl FnOnce(&mut [u8])) -> Result<Superblock, SuperblockError> {
 
 #[track_caller]
 fn refused(expected: &SuperblockError, edit: impl FnOnce(&mut [u8])) {
-    assert_eq!(edited(edit).unwrap_err(), *expected);
+    assert_eq!(edited(edit).expect_err("it was damaged"), *expected);
 }
 
 #[test]

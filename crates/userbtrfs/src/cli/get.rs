@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use userbtrfs::extract::{ExtractError, ExtractOptions, Extractor, Progress};
 
 use super::args::{Format, GetArgs, Global};
@@ -71,21 +70,17 @@ fn target(path: &[u8], destination: &Path, into: bool) -> Result<PathBuf> {
     })
 }
 
-/// Runs `work` with signals and the progress bar taken care of beside it.
+/// Runs `work` with the progress bar beside it; a signal stops it.
 fn while_watched(
     global: &Global,
     progress: &Progress,
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
-    let handle = signals.handle();
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, progress.stop_flag())?;
+    }
     let (done, is_done) = channel::<()>();
     thread::scope(|scope| {
-        scope.spawn(|| {
-            if signals.forever().next().is_some() {
-                progress.stop();
-            }
-        });
         let bar = !global.quiet && stderr().is_terminal();
         scope.spawn(move || {
             if bar && is_done.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
@@ -99,7 +94,6 @@ fn while_watched(
         });
         let result = work();
         drop(done);
-        handle.close();
         result
     })
 }

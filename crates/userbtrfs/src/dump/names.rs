@@ -97,7 +97,10 @@ pub(super) const ROOT: &[(u64, &str)] = &[(1 << 0, "RDONLY"), (1 << 48, "DEAD")]
 
 /// Flags of the state of quotas, but for the first, which says whether they are on.
 pub(super) const QGROUP_STATUS: &[(u64, &str)] =
-    &[(1 << 1, "SCANNING"), (1 << 2, "INCONSISTENT"), (1 << 3, "SIMPLE")];
+    &[(1 << 1, "SCANNING"), (1 << 2, "INCONSISTENT"), (QGROUP_SIMPLE, "SIMPLE_MODE")];
+
+/// Says that quotas are simple: a subvolume pays for what it made.
+pub(super) const QGROUP_SIMPLE: u64 = 1 << 3;
 
 /// Types of a block group.
 const BLOCK_GROUP: &[(u64, &str)] = &[

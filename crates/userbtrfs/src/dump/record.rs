@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::Format;
 use super::names::{kind_name, object_name};
+use super::time::utc;
 
 /// A value that a record can show.
 pub(super) trait Show {
@@ -95,12 +96,6 @@ impl Show for Timestamp {
     fn json(&self) -> Value {
         json!({ "sec": self.sec, "nsec": self.nsec })
     }
-}
-
-/// The date and time of day in UTC; nothing where the year has more than four digits.
-fn utc(seconds: i64) -> String {
-    let shown = |time: jiff::Timestamp| time.strftime("%Y-%m-%d %H:%M:%S").to_string();
-    jiff::Timestamp::from_second(seconds).map(shown).unwrap_or_default()
 }
 
 /// Flags: their bits, and the names of those that have one.

@@ -4,7 +4,8 @@
 //!    its own, so that one path is in memory; the blocks above are read again.
 //! 2. A descent ends: levels fall, and a block stands in one place of its tree only, since its
 //!    first key is the one that leads to it.
-//! 3. Each damaged block is reported once a tree, when its own level is dumped.
+//! 3. Blocks that a deletion, which did not come to its end, has given back are not visited.
+//! 4. Each damaged block is reported once a tree, when its own level is dumped.
 
 use std::io::Write;
 
@@ -38,12 +39,14 @@ pub fn dump_tree(
 struct Root {
     logical: Logical,
     expected: Expectation,
+    /// What stands before this key was given back.
+    dropped: Key,
 }
 
 impl Root {
     fn new(owner: TreeId, logical: Logical, level: u8, generation: u64) -> Self {
         let expected = Expectation { owner, level, generation, first_key: None, end: None };
-        Self { logical, expected }
+        Self { logical, expected, dropped: Key::MIN }
     }
 }
 
@@ -96,7 +99,7 @@ impl Dump<'_> {
 
     fn chunk_root(&self) -> Root {
         let (logical, expected) = self.volume.chunk_root();
-        Root { logical, expected }
+        Root { logical, expected, dropped: Key::MIN }
     }
 
     fn headed(&mut self, heading: &str, root: Root) -> Result<(), DumpError> {
@@ -125,7 +128,8 @@ impl Dump<'_> {
     fn tree_of(&mut self, key: Key, root: &RootItem) -> Result<(), DumpError> {
         let tree = TreeId(key.objectid);
         let heading = format!("{} tree key {}", names::tree_heading(tree), key.text());
-        self.headed(&heading, Root::new(tree, root.logical, root.level, root.generation))
+        let start = Root::new(tree, root.logical, root.level, root.generation);
+        self.headed(&heading, Root { dropped: root.drop_progress, ..start })
     }
 
     fn tree(&mut self, root: Root) -> Result<(), DumpError> {
@@ -175,9 +179,11 @@ fn visit(
             level: expected.level - 1,
             generation: child.generation,
             first_key: Some(child.key),
-            end: block.next_child_key(slot),
+            end: block.next_child_key(slot).or(expected.end),
         };
-        visit(volume, Root { logical: child.logical, expected }, level, damaged, each)?;
+        if expected.end.is_none_or(|end| end > root.dropped) {
+            visit(volume, Root { logical: child.logical, expected, ..root }, level, damaged, each)?;
+        }
     }
     Ok(())
 }

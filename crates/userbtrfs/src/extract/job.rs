@@ -36,13 +36,18 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    changed: Condvar,
+    /// For workers: there is something to do, or nothing will come.
+    work: Condvar,
+    /// For the walker: there is room.
+    room: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
     closed: bool,
+    /// Workers that wait. None is woken where none waits: that would cost a system call a file.
+    idle: usize,
 }
 
 impl Queue {
@@ -50,23 +55,29 @@ impl Queue {
     pub(super) fn push(&self, job: Job) {
         let state = self.state.lock().expect("no one panics with it");
         let full = |state: &mut State| state.jobs.len() >= QUEUE_MAX;
-        let mut state = self.changed.wait_while(state, full).expect("no one panics with it");
+        let mut state = self.room.wait_while(state, full).expect("no one panics with it");
         state.jobs.push_back(job);
-        drop(state);
-        self.changed.notify_all();
+        if state.idle > 0 {
+            self.work.notify_one();
+        }
     }
 
     /// No more files come.
     pub(super) fn close(&self) {
         self.state.lock().expect("no one panics with it").closed = true;
-        self.changed.notify_all();
+        self.work.notify_all();
     }
 
     /// The next files; none when all are done.
     pub(super) fn take(&self) -> Vec<Job> {
-        let state = self.state.lock().expect("no one panics with it");
-        let idle = |state: &mut State| state.jobs.is_empty() && !state.closed;
-        let mut state = self.changed.wait_while(state, idle).expect("no one panics with it");
+        let mut state = self.state.lock().expect("no one panics with it");
+        if state.jobs.is_empty() {
+            state.idle += 1;
+            let idle = |state: &mut State| state.jobs.is_empty() && !state.closed;
+            state = self.work.wait_while(state, idle).expect("no one panics with it");
+            state.idle -= 1;
+        }
+        let was_full = state.jobs.len() >= QUEUE_MAX;
         let mut batch = Vec::new();
         let mut bytes = 0;
         while let Some(job) = state.jobs.front() {
@@ -77,8 +88,9 @@ impl Queue {
             }
             batch.extend(state.jobs.pop_front());
         }
-        drop(state);
-        self.changed.notify_all();
+        if was_full {
+            self.room.notify_one();
+        }
         batch
     }
 }

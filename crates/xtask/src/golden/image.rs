@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use userbtrfs_crashlab::golden::ENDING;
 use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, Mount, run};
 use userbtrfs_crashlab::walk_linux::walk;
 
 use super::recipe::{Leave, Recipe, Session, Shows};
 use super::tree::Tree;
-use crate::unpack::ENDING;
 
 /// Compression effort, and the window within which repeats are found, as a power of two.
 const LEVEL: i32 = 19;

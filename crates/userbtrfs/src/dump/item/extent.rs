@@ -30,7 +30,7 @@ pub(super) fn extent(record: &mut Record, key: Key, data: &[u8]) -> Described {
 fn describe_inline(record: &mut Record, inline: &InlineRef) {
     match inline {
         InlineRef::Owner(root) => {
-            record.words("extent owner backref").field("root", root);
+            record.words("extent owner").field("root", &root.0);
         }
         InlineRef::TreeBlock(root) => {
             record.words("tree block backref").field("root", root);

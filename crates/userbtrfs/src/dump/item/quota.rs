@@ -8,13 +8,14 @@ use crate::dump::record::{Flags, Named, Record};
 
 pub(super) fn status(record: &mut Record, data: &[u8]) -> Described {
     let status = QgroupStatus::parse(data)?;
+    let simple = status.flags & names::QGROUP_SIMPLE != 0;
     let mut flags = Flags::new(status.flags, names::QGROUP_STATUS);
     flags.names.insert(0, if status.flags & 1 == 0 { "OFF" } else { "ON" });
     let line = record.line().field("version", &status.version);
     line.field("generation", &status.generation).field("flags", &Named(flags));
     line.labelled("scan", "rescan", &status.rescan);
-    if let Some(generation) = status.enable_generation {
-        record.silent("enable_generation", &generation);
+    if let Some(generation) = status.enable_generation.filter(|_| simple) {
+        line.labelled("enable_gen", "enable_generation", &generation);
     }
     Ok(())
 }

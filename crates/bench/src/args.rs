@@ -1,0 +1,213 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+pub use crate::target::Target;
+
+/// Measures userbtrfs beside Linux's own ways, on one image and one disk. Needs root.
+#[derive(Parser)]
+#[command(name = "userbtrfs-bench", version)]
+pub struct Args {
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
+    pub format: Format,
+    /// What to measure
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// How to print the report.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Markdown
+    Text,
+    /// For programs
+    Json,
+}
+
+/// What to measure.
+#[derive(Subcommand)]
+pub enum Verb {
+    /// Copying a whole tree out
+    Extract(ExtractArgs),
+    /// Listing every name of a filesystem with very many files
+    List(ListArgs),
+    /// Reading one large file: from start to end, and 4 KiB here and there
+    Read(ReadArgs),
+    /// All of these
+    All(Common),
+}
+
+impl Verb {
+    /// What every verb takes.
+    pub fn common(&self) -> &Common {
+        match self {
+            Self::Extract(ExtractArgs { common, .. })
+            | Self::List(ListArgs { common, .. })
+            | Self::Read(ReadArgs { common, .. })
+            | Self::All(common) => common,
+        }
+    }
+}
+
+/// What every verb takes.
+#[derive(Clone, clap::Args)]
+pub struct Common {
+    /// How often each target has its turn
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+    /// Who takes part; by default all that can
+    #[arg(long = "target", value_enum, value_delimiter = ',', value_name = "TARGET")]
+    pub targets: Vec<Target>,
+    /// Where images and copies lie; by default a folder beside this program
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Keep the images; one that is there already is always used again, and kept
+    #[arg(long)]
+    pub keep: bool,
+    /// Do not drop caches before each turn
+    #[arg(long)]
+    pub warm: bool,
+    /// Compare times to durable copies, not to copies in the page cache
+    #[arg(long)]
+    pub sync: bool,
+    /// Make everything so many times smaller, for trials
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub scale: u64,
+    /// The command to measure; by default `userbtrfs` beside this program
+    #[arg(long, value_name = "PROGRAM")]
+    pub cli: Option<PathBuf>,
+}
+
+/// Which tree is copied out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Tree {
+    /// 25,000 files with sizes as in a tree of sources, about 450 MB
+    Small,
+    /// 4 GiB in 8 files
+    Large,
+}
+
+/// How the kernel compresses what it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Compression {
+    /// Not at all
+    None,
+    /// zlib
+    Zlib,
+    /// lzo
+    Lzo,
+    /// zstd
+    Zstd,
+}
+
+impl Compression {
+    /// Its name, as in the mount option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Zlib => "zlib",
+            Self::Lzo => "lzo",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// What `extract` takes.
+#[derive(Clone, clap::Args)]
+pub struct ExtractArgs {
+    /// Which trees
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "small")]
+    pub workload: Vec<Tree>,
+    /// How they are compressed; by default `none` for small files and `zstd` for large ones
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "HOW")]
+    pub compression: Vec<Compression>,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+impl ExtractArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        let workload = vec![Tree::Small, Tree::Large];
+        Self { workload, compression: Vec::new(), common: common.clone() }
+    }
+
+    /// How a tree is compressed.
+    pub(crate) fn compressions(&self, tree: Tree) -> Vec<Compression> {
+        match (self.compression.as_slice(), tree) {
+            ([], Tree::Small) => vec![Compression::None],
+            ([], Tree::Large) => vec![Compression::Zstd],
+            (chosen, _) => chosen.to_vec(),
+        }
+    }
+}
+
+/// What `list` takes.
+#[derive(Clone, clap::Args)]
+pub struct ListArgs {
+    /// How many files there are
+    #[arg(long, value_name = "N", default_value_t = FILES)]
+    pub files: u64,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// How many files are listed.
+const FILES: u64 = 1_000_000;
+
+impl ListArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        Self { files: FILES, common: common.clone() }
+    }
+}
+
+/// What `read` takes.
+#[derive(Clone, clap::Args)]
+pub struct ReadArgs {
+    /// How the file is compressed
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,zstd", value_name = "HOW")]
+    pub compression: Vec<Compression>,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+impl ReadArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        let compression = vec![Compression::None, Compression::Zstd];
+        Self { compression, common: common.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn each_tree_has_a_compression_unless_told_otherwise() {
+        let parse = |line: &str| match Args::parse_from(line.split(' ')).verb {
+            Verb::Extract(args) => args,
+            _ => panic!("another verb"),
+        };
+        let args = parse("bench extract --workload small,large");
+        assert_eq!(args.workload, [Tree::Small, Tree::Large]);
+        assert_eq!(args.compressions(Tree::Small), [Compression::None]);
+        assert_eq!(args.compressions(Tree::Large), [Compression::Zstd]);
+        let args = parse("bench extract --workload large --compression lzo,zlib");
+        assert_eq!(args.compressions(Tree::Large), [Compression::Lzo, Compression::Zlib]);
+    }
+}

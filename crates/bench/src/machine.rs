@@ -1,0 +1,89 @@
+//! Where the figures come from: the head of a report.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use userbtrfs_crashlab::linux;
+
+use crate::args::Common;
+
+/// The lines of the head; the folder is where images and copies lie.
+pub(crate) fn head(folder: &Path, common: &Common) -> Result<Vec<String>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let caches = if common.warm { "warm caches" } else { "cold caches" };
+    let compared = if common.sync { "durable copies compared" } else { "work alone compared" };
+    Ok(vec![
+        format!("`userbtrfs-bench {}`", arguments.join(" ")),
+        format!("{}, commit {}", Timestamp::now().strftime("%Y-%m-%d"), commit()),
+        format!("Linux {}, {}", kernel()?, progs()?),
+        format!("{}, {}", processors()?, memory()?),
+        format!("images and copies on {}", filesystem(folder)?),
+        format!("median of {} runs, {caches}, {compared}", common.runs),
+    ])
+}
+
+/// The commit that is checked out, marked if there are changes on top.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments);
+        said(&mut git)
+    };
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
+    match (git(&["rev-parse", "--short=12", "HEAD"]), changed) {
+        (Ok(commit), Ok(changes)) if changes.is_empty() => commit,
+        (Ok(commit), _) => format!("{commit} with changes"),
+        (Err(_), _) => "unknown".to_owned(),
+    }
+}
+
+fn kernel() -> Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned())
+}
+
+fn progs() -> Result<String> {
+    said(Command::new("btrfs").arg("--version"))
+}
+
+fn processors() -> Result<String> {
+    let text = fs::read_to_string("/proc/cpuinfo")?;
+    let model = field(&text, "model name").unwrap_or("processors");
+    Ok(format!("{} x {model}", std::thread::available_parallelism()?))
+}
+
+fn memory() -> Result<String> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    Ok(format!("{} of memory", field(&text, "MemTotal").unwrap_or("unknown")))
+}
+
+fn filesystem(folder: &Path) -> Result<String> {
+    said(Command::new("stat").args(["--file-system", "--format", "%T"]).arg(folder))
+}
+
+/// What stands after a name and a colon, in text as `/proc` has it.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(found, _)| found.trim() == name).map(|(_, value)| value.trim())
+}
+
+/// The first line that a program prints.
+fn said(command: &mut Command) -> Result<String> {
+    let output = linux::run(command)?.stdout;
+    Ok(String::from_utf8_lossy(&output).lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let text = "MemTotal:       24 kB\nmodel name\t: Fast\nmodel\t\t: 7\n";
+        assert_eq!(field(text, "model name"), Some("Fast"));
+        assert_eq!(field(text, "MemTotal"), Some("24 kB"));
+        assert_eq!(field(text, "Mem"), None);
+    }
+}

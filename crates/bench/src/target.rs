@@ -1,0 +1,49 @@
+//! Who takes part.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// Who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// The library, in this process
+    Lib,
+    /// The command `userbtrfs`
+    Cli,
+    /// The kernel's btrfs on a loop device, and the usual tool on top of it
+    Btrfs,
+    /// `btrfs restore`, which verifies no checksum of data
+    Restore,
+    /// The disk: reading the image from start to end
+    #[value(skip)]
+    FloorRead,
+    /// The disk: writing as many bytes in one file
+    #[value(skip)]
+    FloorWrite,
+}
+
+impl Target {
+    /// Whom ours are compared with.
+    pub const REFERENCES: [Self; 2] = [Self::Btrfs, Self::Restore];
+
+    /// Whether it is userbtrfs.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Self::Lib | Self::Cli)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Lib => "lib",
+            Self::Cli => "cli",
+            Self::Btrfs => "btrfs",
+            Self::Restore => "restore",
+            Self::FloorRead => "floor-read",
+            Self::FloorWrite => "floor-write",
+        })
+    }
+}

@@ -1,0 +1,185 @@
+//! The trees that images hold; the same in every run, by fixed seeds.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::args::Tree;
+use crate::content::Content;
+use crate::interrupt::Interrupt;
+use crate::random::Random;
+
+const SEED: u64 = 0x7573_6572_6274_7266;
+/// Files of a large tree.
+const LARGE_FILES: u64 = 8;
+/// Files in a directory, on average or exactly.
+const SMALL_PER_DIR: u64 = 12;
+const EMPTY_PER_DIR: u64 = 10_000;
+/// One symbolic link for so many small files.
+const SMALL_PER_LINK: u64 = 50;
+/// How deep small files lie at most.
+const DEPTH_MAX: usize = 7;
+/// How much is made and written at once, in bytes.
+const STEP: u64 = 1 << 20;
+
+/// A tree that can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workload {
+    /// Files as in a tree of sources: of about 18 KB, half of them below 5 KB.
+    Small { files: u64 },
+    /// A few files that together have so many bytes.
+    Large { bytes: u64 },
+    /// Empty files, 10,000 in each directory.
+    Empty { files: u64 },
+}
+
+impl Workload {
+    /// A tree to copy out, so many times smaller.
+    pub(crate) fn tree(tree: Tree, scale: u64) -> Self {
+        match tree {
+            Tree::Small => Self::Small { files: (25_000 / scale).max(1) },
+            Tree::Large => Self::Large { bytes: ((4 << 30) / scale).max(LARGE_FILES) },
+        }
+    }
+
+    /// A name for it that says how large it is.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Small { files } => format!("small-{files}"),
+            Self::Large { bytes } => format!("large-{}M", bytes >> 20),
+            Self::Empty { files } => format!("empty-{files}"),
+        }
+    }
+
+    /// How large a filesystem has room for it, in bytes.
+    pub(crate) fn room(self) -> u64 {
+        match self {
+            Self::Small { files } => (1 << 30) + files * (64 << 10),
+            Self::Large { bytes } => (1 << 30) + bytes / 4 * 5,
+            Self::Empty { files } => (1 << 30) + files * (6 << 10),
+        }
+    }
+
+    /// The path of a file in a large tree.
+    pub(crate) const LARGE_FILE: &str = "/large-0";
+
+    /// Makes it in a directory that is empty.
+    pub(crate) fn fill(self, root: &Path, interrupt: &Interrupt) -> Result<()> {
+        match self {
+            Self::Small { files } => fill_small(root, files, interrupt),
+            Self::Large { bytes } => fill_large(root, bytes / LARGE_FILES, interrupt),
+            Self::Empty { files } => fill_empty(root, files, interrupt),
+        }
+    }
+}
+
+fn fill_small(root: &Path, files: u64, interrupt: &Interrupt) -> Result<()> {
+    let mut random = Random::new(SEED);
+    let mut content = Content::new(SEED);
+    let dirs = make_dirs(root, files / SMALL_PER_DIR, &mut random)?;
+    let mut bytes = Vec::new();
+    for number in 0..files {
+        interrupt.check()?;
+        let dir = &dirs[random.index(dirs.len())];
+        let name = format!("{}-{number}.{}", word(&mut random), ["c", "h", "rs", "md"][random.index(4)]);
+        content.fill(&mut bytes, small_size(&mut random));
+        fs::write(dir.join(&name), &bytes)?;
+        if number % SMALL_PER_LINK == 0 {
+            symlink(&name, dir.join(format!("link-{number}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes directories, each in one made before it; gives all of them and `root`.
+fn make_dirs(root: &Path, count: u64, random: &mut Random) -> Result<Vec<PathBuf>> {
+    let mut dirs = vec![(root.to_owned(), 0)];
+    for number in 0..count {
+        let (parent, depth) = &dirs[random.index(dirs.len())];
+        if *depth == DEPTH_MAX {
+            continue;
+        }
+        let child = (parent.join(format!("{}-{number}", word(random))), depth + 1);
+        fs::create_dir(&child.0)?;
+        dirs.push(child);
+    }
+    Ok(dirs.into_iter().map(|(path, _)| path).collect())
+}
+
+/// A size between 16 bytes and 1 MiB: its logarithm is about normally distributed.
+fn small_size(random: &mut Random) -> usize {
+    let shift = 4 + (0..5).map(|_| random.below(4)).sum::<u64>();
+    let size = (1 << shift) + random.below(1 << shift);
+    usize::try_from(size).expect("at most 1 MiB")
+}
+
+fn word(random: &mut Random) -> String {
+    let syllables = ["ba", "co", "di", "fe", "gu", "ka", "lo", "mi", "ne", "su"];
+    (0..2 + random.index(4)).map(|_| syllables[random.index(syllables.len())]).collect()
+}
+
+fn fill_large(root: &Path, bytes_each: u64, interrupt: &Interrupt) -> Result<()> {
+    let mut content = Content::new(SEED);
+    let mut bytes = Vec::new();
+    for number in 0..LARGE_FILES {
+        let mut file = File::create(root.join(format!("large-{number}")))?;
+        let mut left = bytes_each;
+        while left > 0 {
+            interrupt.check()?;
+            let step = left.min(STEP);
+            content.fill(&mut bytes, usize::try_from(step)?);
+            file.write_all(&bytes)?;
+            left -= step;
+        }
+    }
+    Ok(())
+}
+
+fn fill_empty(root: &Path, files: u64, interrupt: &Interrupt) -> Result<()> {
+    let mut dir = root.to_owned();
+    for number in 0..files {
+        if number % EMPTY_PER_DIR == 0 {
+            interrupt.check()?;
+            dir = root.join(format!("dir-{:04}", number / EMPTY_PER_DIR));
+            fs::create_dir(&dir)?;
+        }
+        File::create_new(dir.join(format!("file-{number:08}.dat")))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::Tally;
+
+    fn made(workload: Workload) -> Tally {
+        let root = tempfile::tempdir().unwrap();
+        workload.fill(root.path(), &Interrupt::never()).unwrap();
+        Tally::of(root.path()).unwrap()
+    }
+
+    #[test]
+    fn small_files_are_small_and_have_directories_and_links() {
+        let tally = made(Workload::Small { files: 500 });
+        assert_eq!(tally.files, 500);
+        assert!((5_000..40_000).contains(&(tally.bytes / 500)), "{tally:?}");
+        assert!((40..=51).contains(&tally.others), "{tally:?}");
+        assert_eq!(tally, made(Workload::Small { files: 500 }));
+    }
+
+    #[test]
+    fn large_files_have_the_bytes_asked_for() {
+        let tally = made(Workload::tree(Tree::Large, 512));
+        assert_eq!(tally, Tally { files: LARGE_FILES, others: 0, bytes: 8 << 20 });
+    }
+
+    #[test]
+    fn empty_files_fill_one_directory_after_another() {
+        let tally = made(Workload::Empty { files: EMPTY_PER_DIR + 1 });
+        assert_eq!(tally, Tally { files: EMPTY_PER_DIR + 1, others: 2, bytes: 0 });
+    }
+}

@@ -1,0 +1,86 @@
+//! Each verb once, as small as can be: that it works, not how fast.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use userbtrfs_crashlab::skip_unless_linux;
+
+/// A scale at which all of it takes seconds.
+const TINY: &[&str] = &["--runs", "1", "--scale", "500", "--warm", "--format", "json"];
+
+/// The command `userbtrfs`, where it was built.
+fn cli() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_BIN_EXE_userbtrfs-bench")).with_file_name("userbtrfs");
+    beside.is_file().then_some(beside)
+}
+
+/// Runs a verb and gives the rows of its report as (case, target).
+fn rows(dir: &Path, verb: &[&str], targets: &str) -> Vec<(String, String)> {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_userbtrfs-bench"));
+    let targets = if cli().is_some() { format!("{targets},cli") } else { targets.to_owned() };
+    bench.args(verb).args(TINY).args(["--target", &targets, "--dir"]).arg(dir);
+    let output = bench.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["head"][0].as_str().unwrap().contains(verb[0]));
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let rows = report["rows"].as_array().unwrap();
+    rows.iter().map(|row| (text(row, "case"), text(row, "target"))).collect()
+}
+
+/// The rows that these cases have; ours come first.
+fn check(mut found: Vec<(String, String)>, cases: &[(&str, &[&str])]) {
+    let ours = |target: &str| matches!(target, "lib" | "cli");
+    let first_of_theirs = found.iter().position(|(_, target)| !ours(target)).unwrap();
+    assert!(found[first_of_theirs..].iter().all(|(_, target)| !ours(target)), "{found:?}");
+    let pairs = |(case, targets): &(&str, &[&str])| {
+        let case = (*case).to_owned();
+        let here = |target: &&&str| **target != "cli" || cli().is_some();
+        let targets: Vec<_> = targets.iter().filter(here).map(|t| (*t).to_owned()).collect();
+        targets.into_iter().map(move |target| (case.clone(), target))
+    };
+    let mut expected: Vec<_> = cases.iter().flat_map(pairs).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+fn left_in(dir: &TempDir) -> usize {
+    dir.path().read_dir().unwrap().count()
+}
+
+#[test]
+fn trees_are_copied_out() {
+    skip_unless_linux!();
+    let dir = tempfile::tempdir().unwrap();
+    let all: &[&str] = &["lib", "cli", "btrfs", "restore", "floor-read", "floor-write"];
+    let found = rows(dir.path(), &["extract", "--workload", "small,large"], "lib,btrfs,restore");
+    check(found, &[("extract small-50-none", all), ("extract large-8M-zstd", all)]);
+    assert_eq!(left_in(&dir), 0);
+}
+
+#[test]
+fn names_are_listed_and_the_image_is_kept_if_told_so() {
+    skip_unless_linux!();
+    let dir = tempfile::tempdir().unwrap();
+    let targets: &[&str] = &["lib", "cli", "btrfs", "floor-read"];
+    for _ in 0..2 {
+        let found = rows(dir.path(), &["list", "--files", "100000", "--keep"], "lib,btrfs");
+        check(found, &[("list empty-200", targets)]);
+        assert_eq!(left_in(&dir), 2);
+    }
+}
+
+#[test]
+fn a_file_is_read_in_both_ways() {
+    skip_unless_linux!();
+    let dir = tempfile::tempdir().unwrap();
+    let found = rows(dir.path(), &["read", "--compression", "lzo"], "lib,btrfs");
+    let sequential: &[&str] = &["lib", "cli", "btrfs", "floor-read"];
+    let random: &[&str] = &["lib", "btrfs", "floor-read"];
+    let cases = [("read sequential large-8M-lzo", sequential), ("read random large-8M-lzo", random)];
+    check(found, &cases);
+    assert_eq!(left_in(&dir), 0);
+}

@@ -1,0 +1,149 @@
+//! The golden images: where they are, how they are unpacked, and what Linux showed of them.
+//!
+//! 1. An image NAME lies in the folder as `NAME.img.zst`, with what belongs to it beside it
+//!    (README.md there says what).
+//! 2. An unpacked image has holes where it has blocks of zeros, so it takes no more room than it
+//!    has content; it is as long as the image, also where that ends in zeros.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::manifest::Manifest;
+
+/// How the file name of a golden image ends.
+pub const ENDING: &str = ".img.zst";
+
+const BLOCK_BYTES: usize = 64 * 1024;
+static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+
+/// The folder of the golden images of this workspace.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden")
+}
+
+/// A golden image.
+#[derive(Clone, Debug)]
+pub struct Golden {
+    folder: PathBuf,
+    name: String,
+}
+
+impl Golden {
+    /// The image of this name.
+    pub fn named(name: &str) -> Self {
+        Self { folder: folder(), name: name.to_owned() }
+    }
+
+    /// All images of the folder, by name; none where there is no folder.
+    pub fn all() -> Result<Vec<Self>> {
+        let folder = folder();
+        if !folder.is_dir() {
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&folder)? {
+            let file = entry?.file_name().to_string_lossy().into_owned();
+            if let Some(name) = file.strip_suffix(ENDING) {
+                all.push(Self { folder: folder.clone(), name: name.to_owned() });
+            }
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file beside it that has its name and this ending, say `manifest`.
+    pub fn beside(&self, ending: &str) -> PathBuf {
+        self.folder.join(format!("{}.{ending}", self.name))
+    }
+
+    /// Writes the image itself to the new file `dest`.
+    pub fn unpack(&self, dest: &Path) -> Result<()> {
+        unpack(&self.folder.join(format!("{}{ENDING}", self.name)), dest)
+    }
+
+    /// Whether a log waits to be replayed in it.
+    pub fn has_log(&self) -> bool {
+        self.beside("noreplay.manifest").exists()
+    }
+
+    /// What Linux showed of it without replaying a log; nothing if Linux was not asked.
+    pub fn manifest(&self) -> Result<Option<Manifest>> {
+        let ending = if self.has_log() { "noreplay.manifest" } else { "manifest" };
+        let path = self.beside(ending);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(&path)?;
+        Manifest::from_text(&text).with_context(|| path.display().to_string()).map(Some)
+    }
+}
+
+/// Writes the image compressed in `source` to the new file `dest`.
+pub fn unpack(source: &Path, dest: &Path) -> Result<()> {
+    let packed = File::open(source).with_context(|| source.display().to_string())?;
+    let mut reader = zstd::Decoder::new(packed)?;
+    let mut file = File::create(dest).with_context(|| dest.display().to_string())?;
+    copy_sparse(&mut reader, &mut file).with_context(|| source.display().to_string())
+}
+
+fn copy_sparse(reader: &mut impl Read, file: &mut File) -> Result<()> {
+    let mut block = Vec::with_capacity(BLOCK_BYTES);
+    let mut length = 0;
+    loop {
+        block.clear();
+        reader.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut block)?;
+        if block.is_empty() {
+            break;
+        }
+        if block != ZEROS[..block.len()] {
+            file.seek(SeekFrom::Start(length))?;
+            file.write_all(&block)?;
+        }
+        length += block.len() as u64;
+    }
+    file.set_len(length)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn what_was_packed_comes_back_with_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (packed, image) = (folder.path().join("a.img.zst"), folder.path().join("a.img"));
+        let mut content = vec![0; 5 * BLOCK_BYTES + 1];
+        content[3 * BLOCK_BYTES] = 7;
+        fs::write(&packed, zstd::encode_all(content.as_slice(), 3).unwrap()).unwrap();
+
+        unpack(&packed, &image).unwrap();
+
+        assert_eq!(fs::read(&image).unwrap(), content);
+        assert!(image.metadata().unwrap().blocks() * 512 <= BLOCK_BYTES as u64);
+    }
+
+    #[test]
+    fn a_damaged_package_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let packed = folder.path().join("a.img.zst");
+        fs::write(&packed, b"no zstd").unwrap();
+        assert!(unpack(&packed, &folder.path().join("a.img")).is_err());
+    }
+
+    #[test]
+    fn a_name_leads_to_what_lies_beside() {
+        let image = Golden { folder: PathBuf::from("f"), name: "a-4k".to_owned() };
+        assert_eq!(image.beside("tree.zst"), Path::new("f/a-4k.tree.zst"));
+    }
+}

@@ -1,0 +1,92 @@
+//! `SEEK_DATA` and `SEEK_HOLE`, from every kind of place, as Linux answers them.
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+use userbtrfs::{Error, ExtentKind, File, Result};
+use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_crashlab::linux::Linux;
+use userbtrfs_crashlab::manifest::Kind;
+use userbtrfs_crashlab::skip_unless_linux;
+
+use super::{Unpacked, open};
+
+/// Images whose files have holes, and are small.
+const IMAGES: &[&str] = &["holes", "hole-items", "extents", "shared", "basic"];
+const SECTOR: u64 = 4096;
+
+#[test]
+fn seeks_lead_where_those_of_linux_do() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    for name in IMAGES {
+        let golden = Golden::named(name);
+        let unpacked = Unpacked::new(&golden);
+        let filesystem = open(&unpacked.image, 4).unwrap();
+        let mount = linux.mount(&unpacked.image, "ro,noatime,subvolid=5").unwrap();
+        for entry in golden.manifest().unwrap().unwrap().entries() {
+            if entry.kind == Kind::File {
+                let path = entry.path.as_slice();
+                let below = std::ffi::OsStr::from_bytes(&path[1..]);
+                let theirs = std::fs::File::open(mount.path().join(Path::new(below))).unwrap();
+                compare(&filesystem.open_file(path).unwrap(), &theirs, &entry.path.to_string());
+            }
+        }
+    }
+    linux.assert_no_complaints().unwrap();
+}
+
+fn compare(ours: &File, theirs: &std::fs::File, path: &str) {
+    for offset in places(ours) {
+        let expected = seek(theirs, SeekFrom::Data(offset));
+        assert_eq!(errno(ours.seek_data(offset)), expected, "{path}: data from {offset}");
+        let expected = seek(theirs, SeekFrom::Hole(offset));
+        assert_eq!(errno(ours.seek_hole(offset)), expected, "{path}: hole from {offset}");
+    }
+}
+
+fn errno(found: Result<u64>) -> rustix::io::Result<u64> {
+    found.map_err(|error: Error| Errno::from_raw_os_error(error.errno()))
+}
+
+/// Beginnings, middles and ends of extents, of their sectors, and the places beside.
+fn places(file: &File) -> BTreeSet<u64> {
+    let extents = file.extents().unwrap();
+    let mut places = BTreeSet::from([0, file.len()]);
+    for extent in &extents {
+        let (start, end) = (extent.start, extent.start + extent.len);
+        places.extend([start, start + extent.len / 2, end, end / SECTOR * SECTOR]);
+        places.insert(end.next_multiple_of(SECTOR));
+    }
+    places.iter().flat_map(|at| [at.saturating_sub(1), *at, at + 1]).collect()
+}
+
+#[test]
+fn extents_have_no_gap_and_are_data_where_a_seek_finds_it() {
+    for name in IMAGES {
+        let golden = Golden::named(name);
+        let unpacked = Unpacked::new(&golden);
+        let filesystem = open(&unpacked.image, 4).unwrap();
+        for entry in golden.manifest().unwrap().unwrap().entries() {
+            if entry.kind != Kind::File {
+                continue;
+            }
+            let file = filesystem.open_file(entry.path.as_slice()).unwrap();
+            let mut end = 0;
+            let mut data: Vec<(u64, u64)> = Vec::new();
+            for extent in file.extents().unwrap() {
+                assert_eq!(extent.start, end, "{}", entry.path);
+                end += extent.len;
+                match (extent.kind, data.last_mut()) {
+                    (ExtentKind::Hole | ExtentKind::Prealloc { .. }, _) => {}
+                    (_, Some((start, len))) if *start + *len == extent.start => *len += extent.len,
+                    _ => data.push((extent.start, extent.len)),
+                }
+            }
+            assert_eq!((end, &data), (file.len(), &entry.segments), "{}", entry.path);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! userbtrfs before its judges: what it shows of images is what Linux shows of them.
+//!
+//! 1. What compares with the golden images needs no privilege. What asks Linux is skipped where
+//!    Linux cannot be asked, and says so.
+//! 2. What is random prints its seed; `USERBTRFS_SEED` repeats a run.
+//! 3. `USERBTRFS_TORTURE=1` runs every count in full.
+
+mod dump;
+mod golden;
+mod linux_seek;
+mod linux_tree;
+mod notices;
+mod parallel;
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use tempfile::TempDir;
+use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_crashlab::manifest::{Difference, Manifest, diff};
+
+/// How many differences are shown.
+const SHOWN: usize = 20;
+
+/// A golden image, unpacked.
+struct Unpacked {
+    _folder: TempDir,
+    image: PathBuf,
+}
+
+impl Unpacked {
+    fn new(golden: &Golden) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join(format!("{}.img", golden.name()));
+        golden.unpack(&image).unwrap();
+        Self { _folder: folder, image }
+    }
+}
+
+/// Opens the top-level subvolume, of which the manifests are, with a bound of memory in MiB.
+fn open(image: &Path, memory: u64) -> userbtrfs::Result<Filesystem> {
+    OpenOptions::new().subvolume_id(TreeId::FS).memory(memory << 20).open(image)
+}
+
+/// The golden images that Linux was asked to show, with what it showed.
+fn shown() -> Vec<(Golden, Manifest)> {
+    let all = Golden::all().unwrap().into_iter();
+    let shown = all.filter_map(|image| image.manifest().unwrap().map(|shown| (image, shown)));
+    let shown: Vec<_> = shown.collect();
+    assert!(shown.len() >= 30, "only {} golden images with a manifest", shown.len());
+    shown
+}
+
+/// Panics if ours is not what Linux shows.
+fn assert_same(what: &str, linux: &Manifest, ours: &Manifest) {
+    assert_none(what, &diff(linux, ours, &[]));
+}
+
+fn assert_none(what: &str, differences: &[Difference]) {
+    let shown: Vec<_> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
+    let count = differences.len();
+    assert!(count == 0, "{what}: {count} differences, Linux's first:\n{}", shown.join("\n"));
+}
+
+fn is_torture() -> bool {
+    std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1")
+}
+
+/// The seed of a test: one that was asked for, or the time.
+fn seed() -> u64 {
+    let asked = std::env::var("USERBTRFS_SEED").ok();
+    let seed = asked.map(|text| text.parse().expect("a seed is a number")).unwrap_or_else(|| {
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos();
+        u64::try_from(now % (1 << 40)).expect("forty bits")
+    });
+    println!("USERBTRFS_SEED={seed}");
+    seed
+}

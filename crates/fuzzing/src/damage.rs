@@ -1,0 +1,51 @@
+//! Damage as a fuzzer chooses it.
+
+use arbitrary::{Result, Unstructured};
+
+/// Numbers at which checks turn.
+const TURNS: [u64; 16] = [
+    0,
+    1,
+    2,
+    4095,
+    4096,
+    8192,
+    65536,
+    131_072,
+    131_073,
+    u32::MAX as u64,
+    1 << 32,
+    i64::MAX as u64,
+    u64::MAX - 256,
+    u64::MAX - 4095,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+/// Changes a few bytes; how many, where and to what, the input says. None where it is used up.
+pub(crate) fn damage(input: &mut Unstructured<'_>, bytes: &mut [u8]) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    for _ in 0..input.int_in_range(0..=4)? {
+        let at = input.choose_index(bytes.len())?;
+        match input.int_in_range(0..=4)? {
+            0 => bytes[at] = input.arbitrary()?,
+            1 => bytes[at] ^= 1 << input.int_in_range(0..=7)?,
+            2 => put(bytes, at, &input.choose(&TURNS)?.to_le_bytes()),
+            3 => put(bytes, at, &input.arbitrary::<u64>()?.to_le_bytes()),
+            _ => {
+                let from = input.choose_index(bytes.len())?;
+                let len = input.int_in_range(1..=32)?.min(bytes.len() - from.max(at));
+                bytes.copy_within(from..from + len, at);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts as much of a number as there is room for, in one of its widths.
+fn put(bytes: &mut [u8], at: usize, number: &[u8; 8]) {
+    let len = number.len().min(bytes.len() - at);
+    bytes[at..at + len].copy_from_slice(&number[..len]);
+}
