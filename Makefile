@@ -27,7 +27,7 @@ fuzz: ## Fuzz the readers for SECONDS (60)
 	cargo xtask fuzz --seconds $(SECONDS)
 
 bench: ## Measure reading, beside the kernel where it can be asked
-	cargo run --release -p userbtrfs-bench --
+	@scripts/bench
 
 golden: ## Make the golden images anew with Linux's own tools (root)
 	cargo xtask golden

@@ -171,7 +171,13 @@ impl ListArgs {
 #[derive(Clone, clap::Args)]
 pub struct ReadArgs {
     /// How the file is compressed
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,zstd", value_name = "HOW")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "none,zstd",
+        value_name = "HOW"
+    )]
     pub compression: Vec<Compression>,
     /// What every verb takes
     #[command(flatten)]

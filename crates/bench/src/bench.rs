@@ -114,11 +114,6 @@ impl Bench {
         Ok(())
     }
 
-    /// Says something to who waits.
-    pub(crate) fn say(&self, what: &str) {
-        eprintln!("userbtrfs-bench: {what}");
-    }
-
     /// Runs a program to its end; an error with what it said on stderr unless it succeeds.
     pub(crate) fn call(&self, command: &mut Command) -> Result<()> {
         let output = command.stdout(Stdio::null()).output();
@@ -128,6 +123,11 @@ impl Bench {
         ensure!(output.status.success(), "{command:?}: {}\n{said}", output.status);
         Ok(())
     }
+}
+
+/// Says something to who waits.
+pub(crate) fn say(what: &str) {
+    eprintln!("userbtrfs-bench: {what}");
 }
 
 /// A directory into which a target copies; removed with the value.

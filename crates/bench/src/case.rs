@@ -1,10 +1,11 @@
 //! A case: what every target does, and how their turns become rows.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, say};
 use crate::floor;
 use crate::image::Image;
 use crate::report::{Amount, Report, Row};
@@ -47,10 +48,10 @@ pub(crate) fn measure(bench: &Bench, case: &dyn Case, report: &mut Report) -> Re
     let mut turns = BTreeMap::<Target, Turns>::new();
     for run in 1..=bench.runs() {
         for target in &targets {
-            let (sample, amount) = turn(bench, case, *target)
-                .with_context(|| format!("{}: {target}", case.name()))?;
+            let (sample, amount) =
+                turn(bench, case, *target).with_context(|| format!("{}: {target}", case.name()))?;
             let seconds = sample.work.as_secs_f64();
-            bench.say(&format!("{}: run {run}: {target} {seconds:.3} s", case.name()));
+            say(&format!("{}: run {run}: {target} {seconds:.3} s", case.name()));
             let turns = turns.entry(*target).or_default();
             turns.samples.push(sample);
             turns.amount = amount;
@@ -71,17 +72,19 @@ fn turn(bench: &Bench, case: &dyn Case, target: Target) -> Result<(Sample, Amoun
             let (sample, bytes) = floor::read(bench, case.image().path())?;
             (sample, Amount { bytes, ..Amount::default() })
         }
-        Target::FloorWrite => {
-            (floor::write(bench, amount.bytes)?, Amount { bytes: amount.bytes, ..Amount::default() })
-        }
+        Target::FloorWrite => (
+            floor::write(bench, amount.bytes)?,
+            Amount { bytes: amount.bytes, ..Amount::default() },
+        ),
         other => (case.turn(bench, other)?, amount),
     })
 }
 
 fn row(case: &dyn Case, target: Target, turns: &Turns) -> Row {
     let samples = &turns.samples;
-    let with = |part: fn(&Sample) -> Option<std::time::Duration>| {
-        let sums: Option<Vec<_>> = samples.iter().map(|s| part(s).map(|part| s.work + part)).collect();
+    let with = |part: fn(&Sample) -> Option<Duration>| {
+        let sums: Option<Vec<_>> =
+            samples.iter().map(|s| part(s).map(|part| s.work + part)).collect();
         sums.map(Spread::of)
     };
     Row {

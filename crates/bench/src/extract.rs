@@ -1,5 +1,6 @@
 //! Copying a whole tree out.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use userbtrfs::Filesystem;
 use userbtrfs::extract::{ExtractOptions, Extractor, Progress};
 
 use crate::args::ExtractArgs;
-use crate::bench::{Bench, Destination};
+use crate::bench::{Bench, Destination, say};
 use crate::case::{Case, measure};
 use crate::image::Image;
 use crate::report::{Amount, Report};
@@ -63,7 +64,7 @@ impl Case for Extract {
         }
         bench.settle()?;
         let sample = if target == Target::Btrfs {
-            let copy = |mount: &std::path::Path| {
+            let copy = |mount: &Path| {
                 let mut cp = Command::new("cp");
                 cp.arg("-a").arg(mount).arg(destination.join(COPY));
                 durably(&destination, || bench.call(&mut cp))
@@ -102,12 +103,12 @@ impl Extract {
         }
     }
 
-    fn copy_in_process(&self, bench: &Bench, copy: &std::path::Path) -> Result<()> {
+    fn copy_in_process(&self, bench: &Bench, copy: &Path) -> Result<()> {
         let filesystem = Filesystem::open(self.image.path())?;
         let progress = Progress::default();
         let extractor = Extractor::new(ExtractOptions::default(), &progress);
         let source = filesystem.lookup_no_follow("/")?;
-        let report = |error| bench.say(&format!("{error}"));
+        let report = |error| say(&format!("{error}"));
         let (done, is_done) = channel::<()>();
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use userbtrfs_crashlab::linux;
 
 use crate::args::Compression;
-use crate::bench::Bench;
+use crate::bench::{Bench, say};
 use crate::tally::Tally;
 use crate::workload::Workload;
 
@@ -50,7 +50,7 @@ impl Image {
         if let Some(contents) = contents_beside(&path) {
             return Ok(Self { name, path, contents, remove: false });
         }
-        bench.say(&format!("making {name}"));
+        say(&format!("making {name}"));
         let contents = Contents::default();
         let mut image = Self { name, path, contents, remove: true };
         image.contents = make(bench, &image.path, workload, compression)?;

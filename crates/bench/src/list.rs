@@ -1,5 +1,6 @@
 //! Listing every name of a filesystem with very many files.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -45,7 +46,7 @@ impl Case for List {
     fn turn(&self, bench: &Bench, target: Target) -> Result<Sample> {
         bench.settle()?;
         if target == Target::Btrfs {
-            let find = |mount: &std::path::Path| {
+            let find = |mount: &Path| {
                 timed(|| bench.call(Command::new("find").arg(mount))).map(|(work, ())| work)
             };
             let (mount, work) = bench.mounted(&self.image, find)?;

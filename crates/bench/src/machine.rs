@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 use userbtrfs_crashlab::linux;
 
@@ -56,11 +56,17 @@ fn processors() -> Result<String> {
 
 fn memory() -> Result<String> {
     let text = fs::read_to_string("/proc/meminfo")?;
-    Ok(format!("{} of memory", field(&text, "MemTotal").unwrap_or("unknown")))
+    let total = field(&text, "MemTotal").and_then(|total| total.strip_suffix(" kB"));
+    let mebibytes = total.context("no MemTotal")?.parse::<u64>()? >> 10;
+    Ok(format!("{mebibytes} MiB of memory"))
 }
 
 fn filesystem(folder: &Path) -> Result<String> {
-    said(Command::new("stat").args(["--file-system", "--format", "%T"]).arg(folder))
+    said(
+        Command::new("findmnt")
+            .args(["--noheadings", "--output", "FSTYPE", "--target"])
+            .arg(folder),
+    )
 }
 
 /// What stands after a name and a colon, in text as `/proc` has it.

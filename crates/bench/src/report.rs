@@ -94,8 +94,16 @@ impl Report {
 }
 
 const COLUMNS: [&str; 10] = [
-    "case", "target", "median s", "min..max", "with sync", "with mount", "MB/s", "items/s",
-    "vs btrfs", "vs restore",
+    "case",
+    "target",
+    "median s",
+    "min..max",
+    "with sync",
+    "with mount",
+    "MB/s",
+    "items/s",
+    "vs btrfs",
+    "vs restore",
 ];
 
 impl fmt::Display for Report {
@@ -211,7 +219,8 @@ mod tests {
         assert_eq!(lines[0], "- head");
         assert_eq!(lines.len(), 6);
         let cells: Vec<_> = lines[4].split('|').map(str::trim).collect();
-        let expected = ["case", "lib", "1.000", "1.000..1.000", "8.000", "-", "2", "10", "2.00x", "-"];
+        let expected =
+            ["case", "lib", "1.000", "1.000..1.000", "8.000", "-", "2", "10", "2.00x", "-"];
         assert_eq!(cells[1..11], expected);
     }
 }

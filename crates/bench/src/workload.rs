@@ -84,7 +84,8 @@ fn fill_small(root: &Path, files: u64, interrupt: &Interrupt) -> Result<()> {
     for number in 0..files {
         interrupt.check()?;
         let dir = &dirs[random.index(dirs.len())];
-        let name = format!("{}-{number}.{}", word(&mut random), ["c", "h", "rs", "md"][random.index(4)]);
+        let name =
+            format!("{}-{number}.{}", word(&mut random), ["c", "h", "rs", "md"][random.index(4)]);
         content.fill(&mut bytes, small_size(&mut random));
         fs::write(dir.join(&name), &bytes)?;
         if number % SMALL_PER_LINK == 0 {

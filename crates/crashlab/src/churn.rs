@@ -21,7 +21,7 @@ use crate::random::Random;
 /// A kind of change: how often it is made beside the others, its name, and how it is made.
 type KindOfChange = (u64, &'static str, fn(&mut Churn) -> io::Result<()>);
 
-/// All kinds of changes.
+/// All kinds of changes, each before those that need what it makes.
 const KINDS: &[KindOfChange] = &[
     (20, "overwrite", content::overwrite),
     (8, "truncate", content::truncate),
@@ -78,7 +78,8 @@ impl Churn {
     pub fn new(root: &Path, sources: Vec<PathBuf>, seed: u64) -> io::Result<Self> {
         let random = Random::new(seed);
         let (root, files, dirs) = (root.to_owned(), Vec::new(), vec![root.to_owned()]);
-        let mut churn = Self { random, root, files, dirs, sources, deletable: Vec::new(), names: 0 };
+        let mut churn =
+            Self { random, root, files, dirs, sources, deletable: Vec::new(), names: 0 };
         let mut next = 0;
         while let Some(dir) = churn.dirs.get(next).cloned() {
             churn.list(&dir)?;
@@ -101,11 +102,9 @@ impl Churn {
         Ok(())
     }
 
-    /// Makes each kind of change once, in any order, and then so many at random.
+    /// Makes each kind of change once, in their order, and then so many at random.
     pub fn run(&mut self, changes: u64) -> anyhow::Result<()> {
-        let mut kinds: Vec<_> = KINDS.iter().collect();
-        self.random.shuffle(&mut kinds);
-        for (_, name, change) in kinds {
+        for (_, name, change) in KINDS {
             let mut tries = (0..TRIES).map(|_| self.attempt(*change));
             let done = tries.find(|done| !matches!(done, Ok(false)));
             let done = done.unwrap_or(Ok(false)).with_context(|| (*name).to_owned())?;

@@ -68,15 +68,13 @@ pub fn compare(ours: &str, theirs: &[u8]) -> Vec<String> {
 fn next_agreement(left: &[String], right: &[String]) -> (usize, usize) {
     for sum in 1..=WINDOW.min(left.len() + right.len()) {
         // As even as possible first: a changed unit is more likely than a missing one.
-        let splits = (0..=sum / 2).flat_map(|less| [(sum - less, less), (less, sum - less)]);
-        let mut splits: Vec<_> = splits.collect();
-        splits.reverse();
+        let mut splits = (0..=sum / 2).rev().flat_map(|n| [(sum - n, n), (n, sum - n)]);
         let agree = |&(l, r): &(usize, usize)| match (left.get(l), right.get(r)) {
             (Some(a), Some(b)) => a == b,
             (None, None) => l == left.len() && r == right.len(),
             _ => false,
         };
-        if let Some(found) = splits.into_iter().find(agree) {
+        if let Some(found) = splits.find(agree) {
             return found;
         }
     }
@@ -126,7 +124,8 @@ pub fn normalize(text: &str) -> Vec<String> {
 /// Where blocks carry the same id as the superblock, versions differ in what they print.
 fn fold_metadata_uuid(units: &mut [String]) {
     let own = units.iter().find_map(|unit| unit.strip_prefix("fsid ")).unwrap_or_default();
-    let unused = ["00000000-0000-0000-0000-000000000000", own].map(|id| format!("metadata_uuid {id}"));
+    let unused =
+        ["00000000-0000-0000-0000-000000000000", own].map(|id| format!("metadata_uuid {id}"));
     for unit in units.iter_mut().filter(|unit| unused.contains(unit)) {
         "metadata_uuid unused".clone_into(unit);
     }
@@ -206,7 +205,9 @@ fn escape(theirs: &[u8]) -> String {
             bytes.push(b'\n');
             bytes.extend_from_slice(more);
         }
-        text.push_str(&format!("{}{}\n", String::from_utf8_lossy(before), Quoted(&bytes)));
+        text.push_str(&String::from_utf8_lossy(before));
+        text.push_str(&Quoted(&bytes).to_string());
+        text.push('\n');
     }
     text
 }
@@ -227,7 +228,7 @@ fn bytes_start(line: &[u8]) -> Option<usize> {
 fn continues_name(line: &[u8]) -> bool {
     let starts = |start: &&str| line.starts_with(start.as_bytes());
     let is_tree = line.windows(10).any(|window| window == b" tree key ");
-    !line.starts_with(b"\t") && !is_tree && !LINE_STARTS.iter().any(|start| starts(&start))
+    !line.starts_with(b"\t") && !is_tree && !LINE_STARTS.iter().any(starts)
 }
 
 #[cfg(test)]
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn no_more_than_fifty_are_listed() {
-        let theirs: String = (0..100).map(|n| format!("leaf {n}\n")).collect();
-        assert_eq!(compare("", theirs.as_bytes()).len(), DIFFERENCES_MAX);
+        let theirs: Vec<_> = (0..100).map(|n| format!("leaf {n}")).collect();
+        assert_eq!(compare("", theirs.join("\n").as_bytes()).len(), DIFFERENCES_MAX);
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! 1. A buffer starts at a multiple of 4096 in memory and its memory is whole pages, so that
 //!    direct I/O takes it as it is.
-//! 2. Its bytes are always initialised: zero until written.
+//! 2. Its bytes are always initialised: zero until written, or what some earlier buffer held
+//!    where the caller says that it fills all of them ([`Buffer::unspecified`]).
 //! 3. The bytes do not move while the buffer lives, not even when the `Buffer` itself is moved.
 
 use std::alloc::{Layout, handle_alloc_error};
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -34,6 +36,18 @@ impl Buffer {
         Buffer { pages, len }
     }
 
+    /// A buffer of `len` bytes that hold anything: for who fills all of them. Memory of buffers
+    /// that this thread dropped before is used again, which spares clearing it and, for large
+    /// ones, asking the system for it.
+    pub fn unspecified(len: usize) -> Buffer {
+        let pages = len.div_ceil(PAGE);
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().take(pages)).ok().flatten();
+        match spare {
+            Some(pages) => Buffer { pages, len },
+            None => Buffer::zeroed(len),
+        }
+    }
+
     /// Shortens the buffer to its first `len` bytes; does nothing if it is not longer. The memory
     /// is kept.
     pub fn truncate(&mut self, len: usize) {
@@ -41,10 +55,52 @@ impl Buffer {
     }
 }
 
+/// The most bytes of memory that a thread keeps for its next buffers.
+const SPARE_BYTES_MAX: usize = 4 << 20;
+
+/// Memory of dropped buffers.
+#[derive(Default)]
+struct Spare {
+    runs: Vec<Box<[Page]>>,
+    bytes: usize,
+}
+
+thread_local! {
+    static SPARE: RefCell<Spare> = RefCell::default();
+}
+
+impl Spare {
+    /// Memory of so many pages, or at most twice as many.
+    fn take(&mut self, pages: usize) -> Option<Box<[Page]>> {
+        let fits = |run: &Box<[Page]>| (pages..=2 * pages).contains(&run.len());
+        let found = self.runs.iter().rposition(fits)?;
+        let run = self.runs.swap_remove(found);
+        self.bytes -= size_of_val(&*run);
+        Some(run)
+    }
+
+    /// Keeps memory, unless there is enough.
+    fn give(&mut self, run: Box<[Page]>) {
+        let bytes = size_of_val(&*run);
+        if bytes > 0 && self.bytes + bytes <= SPARE_BYTES_MAX {
+            self.bytes += bytes;
+            self.runs.push(run);
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let run = std::mem::take(&mut self.pages);
+        // A thread that ends keeps nothing.
+        let _ = SPARE.try_with(|spare| spare.borrow_mut().give(run));
+    }
+}
+
 impl From<&[u8]> for Buffer {
     /// A buffer that holds a copy of `bytes`.
     fn from(bytes: &[u8]) -> Buffer {
-        let mut buffer = Buffer::zeroed(bytes.len());
+        let mut buffer = Buffer::unspecified(bytes.len());
         buffer.copy_from_slice(bytes);
         buffer
     }
@@ -73,6 +129,21 @@ impl fmt::Debug for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dropped_memory_is_used_again_but_never_without_bound() {
+        let mut first = Buffer::zeroed(3 * PAGE);
+        first.fill(7);
+        let at = first.as_ptr();
+        drop(first);
+        let second = Buffer::unspecified(3 * PAGE - 1);
+        assert_eq!((second.as_ptr(), second.len()), (at, 3 * PAGE - 1));
+        assert!(Buffer::zeroed(3 * PAGE).iter().all(|&byte| byte == 0));
+
+        let many: Vec<_> = (0..100).map(|_| Buffer::zeroed(SPARE_BYTES_MAX / 10)).collect();
+        drop(many);
+        assert!(SPARE.with(|spare| spare.borrow().bytes <= SPARE_BYTES_MAX));
+    }
 
     #[test]
     fn is_aligned_zeroed_and_of_the_exact_length() {

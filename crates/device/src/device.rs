@@ -37,7 +37,7 @@ pub trait Device: Send + Sync {
         // Checked here as well, so that a wild length costs no memory.
         let access = Access { operation: Operation::Read, offset, len: len as u64 };
         access.check(self.name(), self.len(), self.is_read_only())?;
-        self.run(Request::Read { offset, buffer: Buffer::zeroed(len) }).into_buffer()
+        self.run(Request::Read { offset, buffer: Buffer::unspecified(len) }).into_buffer()
     }
 
     /// Reads into memory of the caller's, by way of a buffer, and waits.

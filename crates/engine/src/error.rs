@@ -68,6 +68,19 @@ pub enum Error {
     /// A directory is its own ancestor.
     #[error("{0} contains itself")]
     DirectoryLoop(InodeId),
+    /// A directory that does not know the name that leads to it as its own.
+    #[error(
+        "{child} does not know its name \"{}\" in {dir}",
+        userbtrfs_format::Quoted(.name)
+    )]
+    Stray {
+        /// Where the name is.
+        dir: InodeId,
+        /// The name.
+        name: Vec<u8>,
+        /// The directory it leads to.
+        child: InodeId,
+    },
     /// A name that cannot be: empty, `.`, `..`, or with `/` or NUL.
     #[error("impossible name \"{}\"", userbtrfs_format::Quoted(.0))]
     BadName(Vec<u8>),
@@ -98,6 +111,12 @@ pub enum Error {
     /// No extended attribute of that name.
     #[error("no such attribute")]
     NoAttribute,
+    /// Less memory than the content of a file takes.
+    #[error("no memory for {bytes} bytes")]
+    OutOfMemory {
+        /// The size of the file.
+        bytes: u64,
+    },
     /// A limit of memory too small to work with.
     #[error("memory bound of {0} bytes is too small: at least 4 MiB are needed")]
     MemoryBound(u64),
@@ -144,6 +163,7 @@ impl Error {
         match self {
             Self::NotFound | Self::NoSubvolume | Self::BadName(_) => 2,
             Self::NoMoreData => 6,
+            Self::OutOfMemory { .. } => 12,
             Self::NotADirectory => 20,
             Self::IsADirectory => 21,
             Self::NotAFile | Self::NotASymlink | Self::MemoryBound(_) => 22,

@@ -10,7 +10,9 @@ mod forest;
 mod inode;
 mod xattr;
 
-pub(crate) use dir::{DirPosition, EntryTarget, ListedEntry, list, lookup};
+pub(crate) use dir::{
+    DirPosition, EntryTarget, ListedEntry, check_way_down, list, lookup, subvolume_name,
+};
 pub(crate) use forest::Forest;
-pub(crate) use inode::{EMPTY_DIR, ROOT_DIR, inode_item, names};
+pub(crate) use inode::{EMPTY_DIR, Name, ROOT_DIR, inode_item, names};
 pub(crate) use xattr::{xattr, xattrs};

@@ -32,8 +32,8 @@ pub(crate) fn damage(input: &mut Unstructured<'_>, bytes: &mut [u8]) -> Result<(
         match input.int_in_range(0..=4)? {
             0 => bytes[at] = input.arbitrary()?,
             1 => bytes[at] ^= 1 << input.int_in_range(0..=7)?,
-            2 => put(bytes, at, &input.choose(&TURNS)?.to_le_bytes()),
-            3 => put(bytes, at, &input.arbitrary::<u64>()?.to_le_bytes()),
+            2 => put(bytes, at, *input.choose(&TURNS)?),
+            3 => put(bytes, at, input.arbitrary()?),
             _ => {
                 let from = input.choose_index(bytes.len())?;
                 let len = input.int_in_range(1..=32)?.min(bytes.len() - from.max(at));
@@ -44,8 +44,8 @@ pub(crate) fn damage(input: &mut Unstructured<'_>, bytes: &mut [u8]) -> Result<(
     Ok(())
 }
 
-/// Puts as much of a number as there is room for, in one of its widths.
-fn put(bytes: &mut [u8], at: usize, number: &[u8; 8]) {
-    let len = number.len().min(bytes.len() - at);
-    bytes[at..at + len].copy_from_slice(&number[..len]);
+/// Puts as much of a number as there is room for.
+fn put(bytes: &mut [u8], at: usize, number: u64) {
+    let len = size_of::<u64>().min(bytes.len() - at);
+    bytes[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);
 }

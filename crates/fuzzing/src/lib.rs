@@ -47,3 +47,8 @@ fn canary(input: &[u8]) {
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().chain([&CANARY]).find(|target| target.name == name)
 }
+
+/// Runs the target of this name on an input.
+pub fn run(name: &str, input: &[u8]) {
+    (find(name).expect("a target of this name").run)(input);
+}

@@ -8,7 +8,7 @@ use userbtrfs_sync::{Class, Mutex};
 
 const BLOCK: usize = 4096;
 
-/// A device in memory, without its blocks of zeros. Requests must lie inside it.
+/// A device in memory, without its blocks of zeros.
 pub(crate) struct SparseDevice {
     blocks: Mutex<BTreeMap<u64, Vec<u8>>>,
     len: u64,
@@ -40,6 +40,11 @@ impl SparseDevice {
     }
 
     fn apply(&self, request: &mut Request) -> Result<(), DeviceError> {
+        let access = request.access();
+        if access.offset.checked_add(access.len).is_none_or(|end| end > self.len) {
+            let (device, device_len) = (self.name().into(), self.len);
+            return Err(DeviceError::BeyondEnd { device, access, device_len });
+        }
         let mut blocks = self.blocks.lock();
         match request {
             Request::Read { offset, buffer } => {
@@ -85,7 +90,7 @@ impl Device for SparseDevice {
         self.len
     }
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "golden image"
     }
 

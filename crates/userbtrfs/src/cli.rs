@@ -12,14 +12,15 @@ mod stat;
 mod subvolume;
 mod text;
 
+use std::cell::Cell;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
-use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs::{Direct, Filesystem, OpenOptions, TreeId};
 
-use args::{Args, Global, RootArgs, Verb};
+use args::{Args, DirectIo, Global, RootArgs, Verb};
 
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
@@ -61,16 +62,44 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+    error.chain().any(|cause| {
+        let plain = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        // This one does not tell its cause in the usual way.
+        let json = || cause.downcast_ref::<serde_json::Error>()?.io_error_kind();
+        plain.or_else(json) == Some(io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Whether something of the image could not be read.
+#[derive(Default)]
+struct Failures(Cell<bool>);
+
+impl Failures {
+    /// Says an error of the image, after which the rest goes on; any other ends all.
+    fn note(&self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if error.chain().any(|cause| cause.is::<userbtrfs::Error>()) => {
+                complain(&format!("{error:#}"));
+                self.0.set(true);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn code(&self) -> ExitCode {
+        if self.0.get() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
 }
 
 /// Opens an image, and says what must be said of it.
 fn open(global: &Global, root: &RootArgs) -> Result<Filesystem> {
     let mut options = OpenOptions::new();
-    options.memory(root.memory);
+    options.memory(root.memory).direct(match root.direct {
+        DirectIo::Auto => Direct::Auto,
+        DirectIo::On => Direct::On,
+        DirectIo::Off => Direct::Off,
+    });
     match (&root.subvol, root.subvolid) {
         (Some(path), _) => options.subvolume_path(path.as_encoded_bytes()),
         (None, Some(id)) => options.subvolume_id(TreeId(id)),

@@ -18,6 +18,7 @@ mod content;
 mod job;
 mod target;
 mod tree;
+mod worker;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -11,8 +11,14 @@
 pub mod dump;
 pub mod extract;
 
+pub use userbtrfs_codec::compress::DecompressError;
+pub use userbtrfs_device as device;
 pub use userbtrfs_engine::api::*;
-pub use userbtrfs_format::{BlockGroupFlags, Profile, Quoted};
+pub use userbtrfs_format::{
+    BlockError, BlockGroupFlags, ChunkError, ItemError, ItemKind, Key, Logical, Physical, Profile,
+    Quoted, SuperblockError,
+};
+pub use userbtrfs_volume::{CopyError, OpenError, ReadError};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

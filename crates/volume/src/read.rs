@@ -53,7 +53,7 @@ impl Volume {
             .map(|range| {
                 let mapping = self.map(range.logical, range.len as u64)?;
                 let offset = mapping.copies().next().expect("there is a first copy").0;
-                requests.push(Request::Read { offset, buffer: Buffer::zeroed(range.len) });
+                requests.push(Request::Read { offset, buffer: Buffer::unspecified(range.len) });
                 Ok(())
             })
             .collect();

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod fuzz;
 mod golden;
 mod tidy;
 mod unpack;
@@ -20,6 +21,8 @@ enum Verb {
     Unpack(unpack::Args),
     /// Show reading at work on a real image and verify what was read.
     Demo(demo::Args),
+    /// Fuzz the readers, by libFuzzer where it can be built.
+    Fuzz(fuzz::Args),
     /// Make the golden images with Linux's own tools (root, loop devices, btrfs in the kernel).
     Golden(golden::Args),
 }
@@ -29,6 +32,7 @@ fn main() -> anyhow::Result<()> {
         Verb::Tidy(args) => tidy::run(&args),
         Verb::Unpack(args) => unpack::run(&args),
         Verb::Demo(args) => demo::run(&args),
+        Verb::Fuzz(args) => fuzz::run(&args),
         Verb::Golden(args) => golden::run(&args),
     }
 }

@@ -80,7 +80,8 @@ fn a_file_is_read_in_both_ways() {
     let found = rows(dir.path(), &["read", "--compression", "lzo"], "lib,btrfs");
     let sequential: &[&str] = &["lib", "cli", "btrfs", "floor-read"];
     let random: &[&str] = &["lib", "btrfs", "floor-read"];
-    let cases = [("read sequential large-8M-lzo", sequential), ("read random large-8M-lzo", random)];
+    let cases =
+        [("read sequential large-8M-lzo", sequential), ("read random large-8M-lzo", random)];
     check(found, &cases);
     assert_eq!(left_in(&dir), 0);
 }

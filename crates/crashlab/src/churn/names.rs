@@ -76,7 +76,8 @@ pub(super) fn symlink(churn: &mut Churn) -> io::Result<()> {
 }
 
 pub(super) fn special(churn: &mut Churn) -> io::Result<()> {
-    let kinds = [FileType::CharacterDevice, FileType::BlockDevice, FileType::Fifo, FileType::Socket];
+    let kinds =
+        [FileType::CharacterDevice, FileType::BlockDevice, FileType::Fifo, FileType::Socket];
     let kind = *churn.random.pick(&kinds).expect("there are some");
     let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
     let device = if is_device { makedev(4095, 1_048_575) } else { 0 };

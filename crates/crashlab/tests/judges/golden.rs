@@ -7,7 +7,7 @@ use super::{Unpacked, assert_same, open, shown};
 
 /// The images that are refused, and what the refusal says.
 const REFUSED: &[(&str, &str)] = &[
-    ("raid-stripe-tree", "unsupported feature: RAID_STRIPE_TREE"),
+    ("raid-stripe-tree", "unsupported feature: raid-stripe-tree"),
     ("raid1", "the filesystem has 2 devices, only one is supported"),
     ("sectorsize-16k", "sector size"),
 ];

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, copy_file_range, seek};
 use rustix::io::Errno;
 use userbtrfs::{Error, ExtentKind, File, Result};
 use userbtrfs_crashlab::golden::Golden;
-use userbtrfs_crashlab::linux::Linux;
+use userbtrfs_crashlab::linux::{Linux, run};
 use userbtrfs_crashlab::manifest::Kind;
 use userbtrfs_crashlab::skip_unless_linux;
 
@@ -89,4 +90,34 @@ fn extents_have_no_gap_and_are_data_where_a_seek_finds_it() {
             assert_eq!((end, &data), (file.len(), &entry.segments), "{}", entry.path);
         }
     }
+}
+
+#[test]
+fn inline_data_may_be_followed_by_an_extent() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    run(Command::new("mkfs.btrfs").arg("-q").arg(&image)).unwrap();
+    let mount = linux.mount(&image, "noatime").unwrap();
+    let [short, other] = ["short", "other"].map(|name| mount.path().join(name));
+    std::fs::write(&short, [1; 1000]).unwrap();
+    std::fs::write(&other, [2; 2 * 4096]).unwrap();
+    let [to, from] = [&short, &other].map(|path| {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        file.sync_all().unwrap();
+        file
+    });
+    let (mut start, mut target) = (SECTOR, SECTOR);
+    copy_file_range(from, Some(&mut start), to, Some(&mut target), 4096).unwrap();
+    drop(mount);
+    let file = open(&image, 4).unwrap().open_file("/short").unwrap();
+    let kinds: Vec<_> = file.extents().unwrap().iter().map(|extent| extent.kind).collect();
+    assert!(matches!(kinds[..], [ExtentKind::Inline, ExtentKind::Data { .. }]), "{kinds:?}");
+    let content = [[1; 1000].as_slice(), &[0; 3096], &[2; 4096]].concat();
+    assert_eq!(file.read_all().unwrap(), content);
+    let mount = linux.mount(&image, "ro,noatime").unwrap();
+    compare(&file, &std::fs::File::open(mount.path().join("short")).unwrap(), "/short");
+    linux.assert_no_complaints().unwrap();
 }

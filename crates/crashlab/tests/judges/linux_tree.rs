@@ -26,7 +26,7 @@ use super::{assert_none, assert_same, is_torture, open, seed};
 const SOURCE: &str = "/usr";
 /// How many of them, in bytes, and over how many subvolumes.
 const SAMPLE_BYTES: u64 = 64 << 20;
-const SUBVOLUMES: u64 = 6;
+const SUBVOLUMES: u64 = 12;
 /// How many random changes are made.
 const CHANGES: u64 = 600;
 /// What no copy keeps. Flags, as `cp -a` does, stay behind too.
@@ -85,7 +85,8 @@ fn every() -> Vec<Combination> {
     let mut every = Vec::new();
     for checksum in CHECKSUMS {
         for compression in COMPRESSIONS {
-            let with = |node_size, profile| Combination { checksum, compression, node_size, profile };
+            let with =
+                |node_size, profile| Combination { checksum, compression, node_size, profile };
             every.push(with(NODE_SIZES[0], MIXED));
             for node_size in NODE_SIZES {
                 every.extend(PROFILES.iter().map(|profile| with(*node_size, profile)));
@@ -141,8 +142,6 @@ fn a_whole_system_is_to_us_what_it_is_to_linux() {
 
 fn make_subvolumes(mount: &Path) -> Vec<PathBuf> {
     let subvolumes: Vec<_> = (0..SUBVOLUMES).map(|n| mount.join(format!("volume{n}"))).collect();
-    let mut create = Command::new("btrfs");
-    create.args(["subvolume", "create"]);
     for subvolume in &subvolumes {
         let mut create = Command::new("btrfs");
         run(create.args(["subvolume", "create"]).arg(subvolume)).unwrap();

@@ -5,6 +5,9 @@
 //! 2. What is random prints its seed; `USERBTRFS_SEED` repeats a run.
 //! 3. `USERBTRFS_TORTURE=1` runs every count in full.
 
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod dump;
 mod golden;
 mod linux_seek;
@@ -69,11 +72,10 @@ fn is_torture() -> bool {
 
 /// The seed of a test: one that was asked for, or the time.
 fn seed() -> u64 {
-    let asked = std::env::var("USERBTRFS_SEED").ok();
-    let seed = asked.map(|text| text.parse().expect("a seed is a number")).unwrap_or_else(|| {
-        let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos();
-        u64::try_from(now % (1 << 40)).expect("forty bits")
-    });
+    let seed = match std::env::var("USERBTRFS_SEED") {
+        Ok(asked) => asked.parse().expect("a seed is a number"),
+        Err(_) => u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()),
+    };
     println!("USERBTRFS_SEED={seed}");
     seed
 }

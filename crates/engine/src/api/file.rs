@@ -114,9 +114,15 @@ impl File {
         ahead
     }
 
-    /// Its whole content. Memory for all of it is taken.
+    /// Its whole content, holes as zeros. Memory for all of it is taken at once;
+    /// [`Error::OutOfMemory`] where there is not so much.
     pub fn read_all(&self) -> Result<Vec<u8>> {
         let mut content = Vec::new();
+        let bytes = self.source.size;
+        let reserved = usize::try_from(bytes).is_ok_and(|len| content.try_reserve_exact(len).is_ok());
+        if !reserved {
+            return Err(Error::OutOfMemory { bytes });
+        }
         let mut reader = self.reader();
         while let Some(chunk) = reader.next_chunk()? {
             match chunk.bytes() {

@@ -8,7 +8,8 @@ use super::path::{read_link, step};
 use super::{File, Filesystem};
 use crate::error::{Error, InodeId, Result};
 use crate::node::{
-    DirPosition, EMPTY_DIR, Forest, ListedEntry, inode_item, list, names, xattr, xattrs,
+    DirPosition, EMPTY_DIR, Forest, ListedEntry, Name, check_way_down, inode_item, list, names,
+    xattr, xattrs,
 };
 
 /// What an inode or an entry of a directory is.
@@ -174,9 +175,9 @@ impl Inode {
     pub fn names(&self) -> Result<Vec<(Inode, Vec<u8>)>> {
         let tree = self.forest().tree(self.id.subvolume)?;
         let names = names(self.forest(), &tree, self.id.number)?;
-        let handle = |(number, name)| {
-            let id = InodeId { subvolume: self.id.subvolume, number };
-            (Self::new(self.fs.clone(), id), name)
+        let handle = |name: Name| {
+            let id = InodeId { subvolume: self.id.subvolume, number: name.dir };
+            (Self::new(self.fs.clone(), id), name.name)
         };
         Ok(names.into_iter().map(handle).collect())
     }
@@ -237,6 +238,18 @@ impl Dir {
         let target = entry.entry.target;
         let id = target.resolve(self.inode.forest(), entry.dir, &entry.entry.name)?;
         Ok(Inode::new(self.inode.fs.clone(), id))
+    }
+
+    /// The directory that an entry of this directory leads to.
+    ///
+    /// The directory must know the entry as its own name: a directory has one. So whoever goes
+    /// down this way comes to each directory once, however damaged the filesystem, and the way
+    /// ends. [`Error::Stray`] where it does not.
+    pub fn enter(&self, entry: &DirEntry) -> Result<Dir> {
+        let inode = self.follow(entry)?;
+        let child = inode.open_dir()?;
+        check_way_down(self.inode.forest(), entry.dir, &entry.entry, inode.id)?;
+        Ok(child)
     }
 
     /// Its entries in the order of their making, without `.` and `..`.

@@ -58,7 +58,8 @@ impl FileReader {
         self.stream.prefetch()
     }
 
-    /// The next bytes or hole, in order and without gap; nothing at the end.
+    /// The next bytes or hole, in order and without gap; nothing at the end, and after an
+    /// error, before which all that is good was given.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         let next = self.stream.next()?;
         Ok(next.map(|(offset, fetched)| Chunk { offset, fetched }))

@@ -1,12 +1,13 @@
 //! Everything below a directory.
 //!
 //! 1. Parents come before what they contain; entries come in the order of their directory.
-//! 2. A directory that contains itself is an error, reported once, and not entered again.
+//! 2. Each directory is come to once: one that contains itself, or that a second name leads to,
+//!    is an error there, and not entered ([`Dir::enter`]).
 //! 3. Memory is the way to the current place.
 
 use userbtrfs_format::FileKind;
 
-use super::{Dir, DirEntries, FileType, Inode};
+use super::{Dir, DirEntries, DirEntry, FileType, Inode};
 use crate::error::{Error, InodeId, Result};
 
 /// Everything at and below an inode. After an error it goes on with what it can.
@@ -40,21 +41,30 @@ impl Walk {
         Self { start: Some((start, path.to_vec())), levels: Vec::new() }
     }
 
-    fn enter(&mut self, inode: &Inode, path: &[u8]) -> Result<()> {
+    /// Goes into the directory that an entry of the innermost one leads to.
+    fn enter(&mut self, inode: &Inode, entry: &DirEntry, path: &[u8]) -> Result<()> {
         let id = inode.id();
         if self.levels.iter().any(|level| level.id == id) {
             return Err(Error::DirectoryLoop(id));
         }
-        let dir = Dir::new(inode.clone());
-        let entries = dir.entries();
-        self.levels.push(Level { id, dir, path: path.to_vec(), entries });
+        let level = self.levels.last().expect("the entry is of a directory");
+        let dir = level.dir.enter(entry)?;
+        self.push(dir, path);
         Ok(())
+    }
+
+    fn push(&mut self, dir: Dir, path: &[u8]) {
+        let (id, entries) = (dir.inode().id(), dir.entries());
+        self.levels.push(Level { id, dir, path: path.to_vec(), entries });
     }
 
     fn step(&mut self) -> Result<Option<WalkEntry>> {
         if let Some((inode, path)) = self.start.take() {
             let kind = inode.metadata()?.kind;
-            return self.arrive(inode, kind, path).map(Some);
+            if kind == FileKind::Directory {
+                self.push(Dir::new(inode.clone()), &path);
+            }
+            return Ok(Some(WalkEntry { path, kind, depth: 0, inode }));
         }
         while let Some(level) = self.levels.last_mut() {
             let Some(entry) = level.entries.next() else {
@@ -68,17 +78,13 @@ impl Walk {
                 None => inode.metadata()?.kind,
             };
             let path = join(&level.path, entry.name());
-            return self.arrive(inode, kind, path).map(Some);
+            let depth = self.levels.len();
+            if kind == FileKind::Directory {
+                self.enter(&inode, &entry, &path)?;
+            }
+            return Ok(Some(WalkEntry { path, kind, depth, inode }));
         }
         Ok(None)
-    }
-
-    fn arrive(&mut self, inode: Inode, kind: FileType, path: Vec<u8>) -> Result<WalkEntry> {
-        let depth = self.levels.len();
-        if kind == FileKind::Directory {
-            self.enter(&inode, &path)?;
-        }
-        Ok(WalkEntry { path, kind, depth, inode })
     }
 
     /// Does not enter the directory that came last.

@@ -4,6 +4,7 @@
 //! 2. Memory is bounded in bytes over all shards; a block in use stays with who uses it.
 //! 3. A reader that goes through a file in order is given more at a time: what it will ask for
 //!    next is fetched together with what it asked for.
+//! 4. A read fails only for what it asked for: where fetching more does, it is fetched alone.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -75,9 +76,13 @@ impl FileCache {
             let at = offset + done as u64;
             let index = at / BLOCK;
             let left = (target.len() - done) as u64 + at % BLOCK;
-            let block = match self.get((file.id, index)) {
-                Some(block) => block,
-                None => self.load(forest, file, index, left.div_ceil(BLOCK) + ahead)?,
+            let blocks = left.div_ceil(BLOCK) + ahead;
+            let loaded = match self.get((file.id, index)) {
+                Some(block) => Ok(block),
+                None => self.load(forest, file, index, blocks),
+            };
+            let Ok(block) = loaded else {
+                return read_alone(forest, file, at, &mut target[done..]);
             };
             let skip = to_usize(at % BLOCK);
             let len = (block.len() - skip).min(target.len() - done);
@@ -97,7 +102,7 @@ impl FileCache {
     ) -> Result<Arc<Buffer>> {
         let count = count.min(self.ahead_max);
         let start = first * BLOCK;
-        let end = (start + count * BLOCK).min(file.size);
+        let end = start.saturating_add(count * BLOCK).min(file.size);
         let mut fetched = Vec::new();
         let mut at = start;
         while at < end {
@@ -157,10 +162,28 @@ impl Shard {
     }
 }
 
+/// Copies bytes of a file to `target` past the cache, and fetches nothing beside them.
+fn read_alone(forest: &Forest, file: &FileSource, offset: u64, target: &mut [u8]) -> Result<()> {
+    let end = offset + target.len() as u64;
+    let mut at = offset;
+    while at < end {
+        let group = pieces(forest, file, at, end, BLOCK, FETCH_MAX)?;
+        at = group.last().map_or(end, Piece::end);
+        for (piece, fetched) in fetch(forest, file, group)? {
+            let place = &mut target[to_usize(piece.start - offset)..][..to_usize(piece.len)];
+            match fetched.bytes() {
+                Some(bytes) => place.copy_from_slice(bytes),
+                None => place.fill(0),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Makes blocks of pieces. A piece that is a whole block gives its buffer away.
 fn assemble(fetched: &[(Piece, Fetched)], start: u64, end: u64) -> Vec<Arc<Buffer>> {
     let starts = (start..end).step_by(to_usize(BLOCK));
-    starts.map(|at| assemble_block(fetched, at, (at + BLOCK).min(end))).collect()
+    starts.map(|at| assemble_block(fetched, at, at.saturating_add(BLOCK).min(end))).collect()
 }
 
 fn assemble_block(fetched: &[(Piece, Fetched)], start: u64, end: u64) -> Arc<Buffer> {

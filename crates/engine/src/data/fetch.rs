@@ -49,13 +49,13 @@ impl Fetch {
         Self { pieces, reads }
     }
 
-    /// Waits for the pieces and makes bytes of them, in their order.
+    /// Waits for the pieces and makes bytes of each, in their order.
     pub(crate) fn finish(
         self,
         forest: &Forest,
         file: &FileSource,
-    ) -> Result<Vec<(Piece, Fetched)>> {
-        let sums = self.find_checksums(forest, file)?;
+    ) -> Vec<Result<(Piece, Fetched)>> {
+        let sums = self.find_checksums(forest, file);
         let volume = forest.store().volume();
         let mut reads = volume.wait(self.reads).into_iter().zip(sums);
         let make = |piece: Piece| {
@@ -64,7 +64,7 @@ impl Fetch {
                 Source::Inline { .. } => inline(file, &piece)?,
                 Source::Disk { .. } => {
                     let (read, sums) = reads.next().expect("a read for each that needs one");
-                    OnDisk { forest, file, piece: &piece, sums }.make(read)?
+                    OnDisk { forest, file, piece: &piece, sums: sums? }.make(read)?
                 }
             };
             Ok((piece, bytes))
@@ -77,14 +77,12 @@ impl Fetch {
         &self,
         forest: &Forest,
         file: &FileSource,
-    ) -> Result<Vec<Option<SectorSums>>> {
-        let none = !file.checksummed || reads_of(&self.pieces).next().is_none();
-        let tree = if none { None } else { Some(forest.tree(TreeId::CSUM)?) };
-        reads_of(&self.pieces)
-            .map(|range| {
-                tree.as_ref().map(|tree| SectorSums::find(forest, tree, range)).transpose()
-            })
-            .collect()
+    ) -> Vec<Result<Option<SectorSums>>> {
+        let find = |range| match file.checksummed {
+            true => SectorSums::find(forest, &*forest.tree(TreeId::CSUM)?, range).map(Some),
+            false => Ok(None),
+        };
+        reads_of(&self.pieces).map(find).collect()
     }
 }
 
@@ -112,7 +110,7 @@ pub(crate) fn fetch(
     file: &FileSource,
     pieces: Vec<Piece>,
 ) -> Result<Vec<(Piece, Fetched)>> {
-    Fetch::submit(forest, pieces).finish(forest, file)
+    Fetch::submit(forest, pieces).finish(forest, file).into_iter().collect()
 }
 
 fn inline(file: &FileSource, piece: &Piece) -> Result<Fetched> {
@@ -124,10 +122,11 @@ fn inline(file: &FileSource, piece: &Piece) -> Result<Fetched> {
     let FileExtentKind::Inline(inline) = extent.kind else {
         unreachable!("the slot was taken from an inline extent")
     };
-    let mut buffer = Buffer::zeroed(to_usize(inline.ram_bytes));
+    let len = to_usize(inline.ram_bytes);
+    let mut buffer = Buffer::zeroed(len.next_multiple_of(SECTOR));
     match extent.compression {
-        None => buffer.copy_from_slice(inline.data),
-        Some(how) => decompress(file, piece, Logical(0), how, inline.data, &mut buffer)?,
+        None => buffer[..len].copy_from_slice(inline.data),
+        Some(how) => decompress(file, piece, Logical(0), how, inline.data, &mut buffer[..len])?,
     }
     Ok(part(buffer, *skip, piece.len))
 }
@@ -171,7 +170,8 @@ impl OnDisk<'_> {
         let Some((how, ram_bytes)) = compression else {
             return Ok(part(bytes, skip, self.piece.len));
         };
-        let mut plain = Buffer::zeroed(to_usize(ram_bytes));
+        // Decompression fills all of it, with zeros where the stream is short.
+        let mut plain = Buffer::unspecified(to_usize(ram_bytes));
         decompress(self.file, self.piece, range.logical, how, &bytes, &mut plain)?;
         Ok(part(plain, skip, self.piece.len))
     }

@@ -76,7 +76,13 @@ pub(crate) fn pieces(
     let mut segments = Segments::new(forest, file, start, end)?;
     let mut cost = 0;
     while cost < memory {
-        let Some(segment) = segments.next()? else { break };
+        let segment = match segments.next() {
+            Ok(Some(segment)) => segment,
+            Ok(None) => break,
+            // Whoever asks for what comes after these meets the error again.
+            Err(_) if !found.is_empty() => break,
+            Err(error) => return Err(error),
+        };
         let before = found.len();
         // A long extent is not cut into more pieces than can be used.
         let end = segment.end.min(segment.start.saturating_add(memory));

@@ -3,10 +3,12 @@
 //! 1. Segments follow each other without gap or overlap, from the start asked for to the end of
 //!    the file.
 //! 2. A gap between extent items is a hole, whether the filesystem has NO_HOLES or not.
+//! 3. Inline data covers whole sectors, as to Linux: what follows it there reads as zeros, and
+//!    is no hole.
 
 use userbtrfs_btree::{Cursor, NodeRef, ReadAhead};
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, RegularExtent};
+use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, RegularExtent, SECTOR_SIZE};
 
 use super::FileSource;
 use crate::error::Result;
@@ -96,15 +98,19 @@ impl<'a> Segments<'a> {
         }
         let start = item.key.offset;
         let extent = FileExtent::parse(start, item.data).expect("verified with its block");
+        let mut end = start + extent.file_bytes();
         let kind = match extent.kind {
             FileExtentKind::Hole(_) => SegmentKind::Hole,
             FileExtentKind::Prealloc(extent) => SegmentKind::Prealloc(extent),
-            FileExtentKind::Inline(_) => SegmentKind::Inline(NodeRef::clone(leaf), slot),
+            FileExtentKind::Inline(_) => {
+                end = end.next_multiple_of(u64::from(SECTOR_SIZE));
+                SegmentKind::Inline(NodeRef::clone(leaf), slot)
+            }
             FileExtentKind::Regular(regular) => {
                 SegmentKind::Regular { extent: regular, compression: extent.compression, skip: 0 }
             }
         };
-        Some((start, start + extent.file_bytes(), kind))
+        Some((start, end, kind))
     }
 }
 

@@ -2,14 +2,15 @@
 //!
 //! 1. At most two windows are in memory.
 //! 2. Holes cost nothing: a window ends where a long one starts.
+//! 3. All that comes before damage is given before the error; after an error the stream ends.
 
 use std::collections::VecDeque;
 
 use userbtrfs_sync::Arc;
 
-use super::fetch::Fetch;
+use super::fetch::{Fetch, fetch};
 use super::{Fetched, FileSource, Piece, Segment, SegmentKind, Segments, pieces};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::Forest;
 
 /// The longest uncompressed piece of a stream, in bytes.
@@ -20,11 +21,13 @@ pub(crate) struct Stream {
     forest: Arc<Forest>,
     file: FileSource,
     window: u64,
+    /// Where what was given ends.
+    given: u64,
     /// Where the next window starts.
     at: u64,
     end: u64,
     in_flight: Option<Fetch>,
-    ready: VecDeque<(Piece, Fetched)>,
+    ready: VecDeque<Result<(Piece, Fetched)>>,
 }
 
 impl Stream {
@@ -38,7 +41,7 @@ impl Stream {
     ) -> Self {
         let end = end.min(file.size);
         let ready = VecDeque::new();
-        Self { forest, file, window, at: start, end, in_flight: None, ready }
+        Self { forest, file, window, given: start, at: start, end, in_flight: None, ready }
     }
 
     /// Starts to read the next window, if none is on its way.
@@ -52,19 +55,51 @@ impl Stream {
     /// The next piece: where it starts, and its bytes.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, Fetched)>> {
         loop {
-            if let Some((piece, bytes)) = self.ready.pop_front() {
-                return Ok(Some((piece.start, bytes)));
-            }
-            let current = match self.in_flight.take() {
-                Some(fetch) => fetch,
-                None => match self.submit()? {
-                    Some(fetch) => fetch,
-                    None => return Ok(None),
+            match self.ready.pop_front() {
+                Some(Ok((piece, bytes))) => {
+                    self.given = piece.end();
+                    return Ok(Some((piece.start, bytes)));
+                }
+                Some(Err(error)) => self.give_before(error)?,
+                None => match self.receive() {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(None),
+                    Err(error) => self.give_before(error)?,
                 },
-            };
-            self.in_flight = self.submit()?;
-            self.ready = current.finish(&self.forest, &self.file)?.into();
+            }
         }
+    }
+
+    /// Waits for the window on its way, and starts to read the one after it.
+    fn receive(&mut self) -> Result<bool> {
+        let current = match self.in_flight.take() {
+            Some(fetch) => fetch,
+            None => match self.submit()? {
+                Some(fetch) => fetch,
+                None => return Ok(false),
+            },
+        };
+        let next = self.submit();
+        self.ready = current.finish(&self.forest, &self.file).into();
+        match next {
+            Ok(next) => self.in_flight = next,
+            Err(error) => self.ready.push_back(Err(error)),
+        }
+        Ok(true)
+    }
+
+    /// Ends the stream with an error, once what comes before it in its piece was given.
+    fn give_before(&mut self, error: Error) -> Result<()> {
+        (self.at, self.in_flight) = (self.end, None);
+        self.ready.clear();
+        let Error::Data { offset, .. } = error else { return Err(error) };
+        if offset <= self.given {
+            return Err(error);
+        }
+        let good = pieces(&self.forest, &self.file, self.given, offset, PIECE_MAX, u64::MAX)?;
+        self.ready.extend(fetch(&self.forest, &self.file, good)?.into_iter().map(Ok));
+        self.ready.push_back(Err(error));
+        Ok(())
     }
 
     /// Starts to read the next window.

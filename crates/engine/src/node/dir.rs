@@ -4,8 +4,8 @@ use userbtrfs_btree::{ReadAhead, Tree};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntry, DirEntryKind, ItemKind, Key, RootRef, TreeId, dir_entries};
 
-use super::{EMPTY_DIR, Forest, ROOT_DIR};
-use crate::error::{InodeId, Result};
+use super::{EMPTY_DIR, Forest, Name, ROOT_DIR, names};
+use crate::error::{Error, InodeId, Result};
 
 /// What an entry leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,8 @@ pub(crate) fn lookup(
     Ok(entries.find(|entry| entry.name == name).map(|entry| (target(&entry), entry.kind)))
 }
 
-/// Entries from `position` on; and the position after them, or nothing where none follow.
+/// Entries from `position` on; and the position after them, or nothing where none follow. What
+/// comes before damage is listed; whoever goes on from there meets the error.
 pub(crate) fn list(
     forest: &Forest,
     tree: &Tree,
@@ -76,13 +77,16 @@ pub(crate) fn list(
             .next()
             .and_then(Result::ok)
             .expect("verified with its block to be one entry");
+        let index = item.key.offset;
         listed.push(ListedEntry {
-            index: item.key.offset,
+            index,
             name: entry.name.to_vec(),
             kind: entry.kind,
             target: target(&entry),
         });
-        cursor.advance()?;
+        if cursor.advance().is_err() {
+            return Ok((listed, index.checked_add(1)));
+        }
     }
     Ok((listed, None))
 }
@@ -110,4 +114,43 @@ impl EntryTarget {
         }
         Ok(InodeId { subvolume: child, number: ROOT_DIR })
     }
+}
+
+/// Checks that a directory knows the entry of `dir` that leads to it as its first name.
+///
+/// Since each directory has one first name, those that pass form a tree.
+pub(crate) fn check_way_down(
+    forest: &Forest,
+    dir: InodeId,
+    entry: &ListedEntry,
+    child: InodeId,
+) -> Result<()> {
+    if child.number == EMPTY_DIR {
+        return Ok(());
+    }
+    let known = if child.subvolume == dir.subvolume {
+        names(forest, &*forest.tree(child.subvolume)?, child.number)?.into_iter().next()
+    } else {
+        let known = subvolume_name(forest, child.subvolume)?;
+        known.filter(|(parent, _)| *parent == dir.subvolume).map(|(_, name)| name)
+    };
+    let wanted = Name { dir: dir.number, index: entry.index, name: entry.name.clone() };
+    match known == Some(wanted) {
+        true => Ok(()),
+        false => Err(Error::Stray { dir, name: entry.name.clone(), child }),
+    }
+}
+
+/// The subvolume that contains a subvolume, and its name there; nothing for the top level.
+pub(crate) fn subvolume_name(forest: &Forest, id: TreeId) -> Result<Option<(TreeId, Name)>> {
+    let key = Key::new(id.0, ItemKind::ROOT_BACKREF, 0);
+    let cursor = forest.cursor(forest.roots(), &key, ReadAhead::Off)?;
+    let backref = cursor
+        .item()
+        .filter(|item| item.key.objectid == id.0 && item.key.kind == ItemKind::ROOT_BACKREF);
+    Ok(backref.map(|item| {
+        let backref = RootRef::parse(item.data).expect("verified with its block");
+        let (dir, index, name) = (backref.dirid, backref.sequence, backref.name.to_vec());
+        (TreeId(item.key.offset), Name { dir, index, name })
+    }))
 }

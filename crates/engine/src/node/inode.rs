@@ -12,8 +12,15 @@ pub(crate) const ROOT_DIR: u64 = 256;
 /// The number that the place of a subvolume has where only its name was snapshotted.
 pub(crate) const EMPTY_DIR: u64 = 2;
 
-/// A name of an inode: the directory, and the name in it.
-type InodeNames = Vec<(u64, Vec<u8>)>;
+/// A name of an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// The directory that holds it.
+    pub(crate) dir: u64,
+    /// Its place there.
+    pub(crate) index: u64,
+    pub(crate) name: Vec<u8>,
+}
 
 /// The attributes of an inode.
 pub(crate) fn inode_item(forest: &Forest, tree: &Tree, number: u64) -> Result<InodeItem> {
@@ -27,8 +34,8 @@ pub(crate) fn inode_item(forest: &Forest, tree: &Tree, number: u64) -> Result<In
 }
 
 /// All names of an inode.
-pub(crate) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<InodeNames> {
-    let mut names = InodeNames::new();
+pub(crate) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<Name>> {
+    let mut names = Vec::new();
     let key = Key::new(number, ItemKind::INODE_REF, 0);
     let mut cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
     while let Some(item) = cursor.item() {
@@ -36,7 +43,8 @@ pub(crate) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<InodeNa
             break;
         }
         let mut add = |name: userbtrfs_format::InodeName<'_>| {
-            names.push((name.parent, name.name.to_vec()));
+            let (dir, index) = (name.parent, name.index);
+            names.push(Name { dir, index, name: name.name.to_vec() });
         };
         match item.key.kind {
             ItemKind::INODE_REF => inode_refs(item.key.offset, item.data)

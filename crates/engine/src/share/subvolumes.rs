@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use userbtrfs_btree::ReadAhead;
-use userbtrfs_format::{ItemKind, Key, RootItem, RootRef, TreeId};
+use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
 
 use crate::error::{Error, InodeId, Result};
-use crate::node::{Forest, names};
+use crate::node::{Forest, names, subvolume_name};
 
 /// A subvolume and where it hangs.
 #[derive(Clone, Debug)]
@@ -42,15 +42,8 @@ pub(crate) fn subvolumes(forest: &Forest) -> Result<Vec<Subvolume>> {
 }
 
 fn parent(forest: &Forest, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>)>> {
-    let key = Key::new(id.0, ItemKind::ROOT_BACKREF, 0);
-    let cursor = forest.cursor(forest.roots(), &key, ReadAhead::Off)?;
-    let backref = cursor
-        .item()
-        .filter(|item| item.key.objectid == id.0 && item.key.kind == ItemKind::ROOT_BACKREF);
-    Ok(backref.map(|item| {
-        let backref = RootRef::parse(item.data).expect("verified with its block");
-        (TreeId(item.key.offset), backref.dirid, backref.name.to_vec())
-    }))
+    let found = subvolume_name(forest, id)?;
+    Ok(found.map(|(parent, name)| (parent, name.dir, name.name)))
 }
 
 /// The subvolume that is mounted when none is named.
@@ -78,9 +71,9 @@ pub(crate) fn path_of(forest: &Forest, subvolume: &Subvolume) -> Result<Vec<u8>>
             if !seen.insert((tree_id, number)) {
                 return Err(Error::DirectoryLoop(id));
             }
-            let (up, name) = names(forest, &tree, number)?.pop().ok_or(Error::NoInode(id))?;
-            parts.push(name);
-            number = up;
+            let up = names(forest, &tree, number)?.pop().ok_or(Error::NoInode(id))?;
+            parts.push(up.name);
+            number = up.dir;
         }
         if !seen.insert((tree_id, 0)) {
             let number = crate::node::ROOT_DIR;

@@ -52,6 +52,20 @@ pub(crate) struct RootArgs {
     /// The bound of memory for caches
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) memory: u64,
+    /// Read past the page cache; by default block devices are, image files are not
+    #[arg(long, value_enum, default_value_t = DirectIo::Auto)]
+    pub(crate) direct: DirectIo,
+}
+
+/// Whether a device is read past the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DirectIo {
+    /// As is best for it
+    Auto,
+    /// Yes, or fail
+    On,
+    /// No
+    Off,
 }
 
 /// What to do.

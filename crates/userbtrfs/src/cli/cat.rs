@@ -1,4 +1,4 @@
-//! `cat`: the content of files.
+//! `cat`: the content of files. What cannot be read is reported, and the rest goes on.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use userbtrfs::FileReader;
 
 use super::args::{Global, PathsArgs};
 use super::ls::shown;
-use super::open;
+use super::{Failures, open};
 
 /// Zeros for holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -16,11 +16,13 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub(crate) fn run(global: &Global, args: &PathsArgs) -> Result<ExitCode> {
     let filesystem = open(global, &args.root)?;
     let mut out = std::io::stdout().lock();
+    let failures = Failures::default();
     for path in &args.paths {
-        let file = filesystem.open_file(path.as_encoded_bytes()).with_context(|| shown(path))?;
-        copy(file.reader(), &mut out).with_context(|| shown(path))?;
+        let file = filesystem.open_file(path.as_encoded_bytes()).map_err(anyhow::Error::from);
+        let copied = file.and_then(|file| copy(file.reader(), &mut out));
+        failures.note(copied.with_context(|| shown(path)))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(failures.code())
 }
 
 fn copy(mut reader: FileReader, out: &mut impl Write) -> Result<()> {

@@ -5,54 +5,53 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use userbtrfs::WalkEntry;
+use userbtrfs::{Filesystem, WalkEntry};
 
 use super::args::{FindArgs, Format, Global};
 use super::ls::shown;
 use super::output::{JsonList, json_name, stdout};
-use super::{complain, open, text};
+use super::{Failures, open, text};
 
 pub(crate) fn run(global: &Global, args: &FindArgs) -> Result<ExitCode> {
+    let filesystem = open(global, &args.root)?;
+    let failures = Failures::default();
     match global.format {
         Format::Text => {
             let end: &[u8] = if args.print0 { b"\0" } else { b"\n" };
             let mut out = stdout();
-            let code = each(global, args, |entry| {
+            each(&filesystem, args, &failures, |entry| {
                 out.write_all(&entry.path)?;
                 out.write_all(end)?;
                 Ok(())
             })?;
             out.flush()?;
-            Ok(code)
         }
         Format::Json => {
             let mut list = JsonList::start(stdout(), "find")?;
-            let code = each(global, args, |entry| {
+            each(&filesystem, args, &failures, |entry| {
                 let (path, kind) = (json_name(&entry.path), text::kind(entry.kind));
                 list.add(&json!({ "path": path, "type": kind }))
             })?;
             list.end()?;
-            Ok(code)
         }
     }
+    Ok(failures.code())
 }
 
 fn each(
-    global: &Global,
+    filesystem: &Filesystem,
     args: &FindArgs,
+    failures: &Failures,
     mut show: impl FnMut(&WalkEntry) -> Result<()>,
-) -> Result<ExitCode> {
-    let filesystem = open(global, &args.root)?;
-    let start = args.path.as_encoded_bytes();
-    let mut code = ExitCode::SUCCESS;
-    for entry in filesystem.walk(start).with_context(|| shown(&args.path))? {
-        match entry {
-            Ok(entry) => show(&entry)?,
-            Err(error) => {
-                complain(&format!("{}: {error}", shown(&args.path)));
-                code = ExitCode::FAILURE;
-            }
-        }
+) -> Result<()> {
+    let named = || shown(&args.path);
+    let walk = match filesystem.walk(args.path.as_encoded_bytes()) {
+        Ok(walk) => walk,
+        Err(error) => return failures.note(Err(error).with_context(named)),
+    };
+    for entry in walk {
+        let entry = entry.map_err(anyhow::Error::from);
+        failures.note(entry.and_then(|entry| show(&entry)).with_context(named))?;
     }
-    Ok(code)
+    Ok(())
 }

@@ -18,7 +18,7 @@ use userbtrfs::extract::{ExtractError, ExtractOptions, Extractor, Progress};
 use super::args::{Format, GetArgs, Global};
 use super::ls::shown;
 use super::output::print_json;
-use super::{complain, open, remark, text};
+use super::{Failures, complain, open, remark, text};
 
 /// How long a copy runs before its progress is shown, and how often that is renewed.
 const QUIET: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> Result<ExitCode> {
         bail!("{}: not a directory", destination.display());
     }
     raise_open_files();
-    let progress = Progress::default();
+    let (progress, failures) = (Progress::default(), Failures::default());
     let started = Instant::now();
     let mut options =
         ExtractOptions { one_subvolume: args.one_subvolume, ..ExtractOptions::default() };
@@ -48,13 +48,15 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> Result<ExitCode> {
     while_watched(global, &progress, || {
         for source in sources {
             let path = source.as_encoded_bytes();
-            let inode = filesystem.lookup_no_follow(path).with_context(|| shown(source))?;
             let target = target(path, destination, into)?;
-            extractor.extract(&inode, path, &target, &report);
+            let found = filesystem.lookup_no_follow(path).map_err(anyhow::Error::from);
+            let copied = found.map(|inode| extractor.extract(&inode, path, &target, &report));
+            failures.note(copied.with_context(|| shown(source)))?;
         }
         Ok(())
     })?;
-    finish(global, &progress, started)
+    let code = finish(global, &progress, started)?;
+    Ok(if code == ExitCode::SUCCESS { failures.code() } else { code })
 }
 
 /// Where a source goes. The root of the image has no name: its entries go into the

@@ -1,4 +1,4 @@
-//! `ls`: what is in directories.
+//! `ls`: what is in directories. What cannot be read is reported, and the rest goes on.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -10,93 +10,133 @@ use userbtrfs::{FileKind, Filesystem, Inode, Metadata, Quoted, WalkEntry};
 
 use super::args::{Format, Global, LsArgs};
 use super::output::{JsonList, json_name, stdout};
-use super::{open, text};
+use super::{Failures, open, text};
 
 pub(crate) fn run(global: &Global, args: &LsArgs) -> Result<ExitCode> {
     let filesystem = open(global, &args.root)?;
+    let failures = Failures::default();
     match global.format {
-        Format::Text => list_text(&filesystem, args)?,
-        Format::Json => list_json(&filesystem, args)?,
+        Format::Text => list_text(&filesystem, args, &failures)?,
+        Format::Json => list_json(&filesystem, args, &failures)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(failures.code())
 }
 
-fn list_text(filesystem: &Filesystem, args: &LsArgs) -> Result<()> {
+fn list_text(filesystem: &Filesystem, args: &LsArgs, failures: &Failures) -> Result<()> {
     let mut out = stdout();
     let several = args.paths.len() > 1 || args.recursive;
     let mut first = true;
-    for_each_listing(filesystem, args, |path, directory, listing| {
-        if directory && several {
+    for_each_listing(filesystem, args, failures, |listing| {
+        if listing.directory && several {
             let gap = if std::mem::take(&mut first) { "" } else { "\n" };
-            writeln!(out, "{gap}{}:", Quoted(path))?;
+            writeln!(out, "{gap}{}:", Quoted(listing.path))?;
         }
-        for (name, inode) in listing {
-            print_line(&mut out, args, name, inode)?;
-        }
-        Ok(())
+        listing.each(failures, |name, inode| print_line(&mut out, args, name, inode))
     })?;
     out.flush()?;
     Ok(())
 }
 
-fn list_json(filesystem: &Filesystem, args: &LsArgs) -> Result<()> {
+fn list_json(filesystem: &Filesystem, args: &LsArgs, failures: &Failures) -> Result<()> {
     let mut list = JsonList::start(stdout(), "ls")?;
-    for_each_listing(filesystem, args, |path, directory, listing| {
-        for (name, inode) in listing {
-            let path = if directory { join(path, name) } else { path.to_vec() };
+    for_each_listing(filesystem, args, failures, |listing| {
+        listing.each(failures, |name, inode| {
             let mut document = describe(&inode.metadata()?, inode)?;
             document["name"] = json!(json_name(name));
-            document["path"] = json!(json_name(&path));
-            list.add(&document)?;
-        }
-        Ok(())
+            document["path"] = json!(json_name(&listing.path_of(name)));
+            list.add(&document)
+        })
     })?;
     list.end()
 }
 
-type Listing = Vec<(Vec<u8>, Inode)>;
+/// What a directory holds, or the one thing at a path.
+struct Listing<'a> {
+    path: &'a [u8],
+    directory: bool,
+    entries: Vec<(Vec<u8>, Inode)>,
+}
 
-/// Calls `each` for each path: with what a directory holds, or with the one thing there.
+impl Listing<'_> {
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        if self.directory { join(self.path, name) } else { self.path.to_vec() }
+    }
+
+    fn each(
+        &self,
+        failures: &Failures,
+        mut show: impl FnMut(&[u8], &Inode) -> Result<()>,
+    ) -> Result<()> {
+        self.entries.iter().try_for_each(|(name, inode)| {
+            let path = || Quoted(&self.path_of(name)).to_string();
+            failures.note(show(name, inode).with_context(path))
+        })
+    }
+}
+
+/// Calls `show` for each path, and for the directories below where they are asked for.
 fn for_each_listing(
     filesystem: &Filesystem,
     args: &LsArgs,
-    mut each: impl FnMut(&[u8], bool, &Listing) -> Result<()>,
+    failures: &Failures,
+    mut show: impl FnMut(&Listing<'_>) -> Result<()>,
 ) -> Result<()> {
-    for path in &args.paths {
+    args.paths.iter().try_for_each(|path| {
         let path = path.as_encoded_bytes();
-        let named = || Quoted(path).to_string();
-        let inode = filesystem.lookup_no_follow(path).with_context(named)?;
-        if inode.metadata().with_context(named)?.kind != FileKind::Directory {
-            each(path, false, &vec![(path.to_vec(), inode)])?;
-            continue;
-        }
-        each(path, true, &listing(&inode, args).with_context(named)?)?;
-        if !args.recursive {
-            continue;
-        }
-        for entry in filesystem.walk(path).with_context(named)?.skip(1) {
-            let WalkEntry { path, kind, inode, .. } = entry.with_context(named)?;
-            if kind == FileKind::Directory {
-                let listing = listing(&inode, args).with_context(|| Quoted(&path).to_string())?;
-                each(&path, true, &listing)?;
-            }
-        }
+        let inode = filesystem.lookup_no_follow(path).map_err(anyhow::Error::from);
+        let done = inode.and_then(|inode| list_one(&inode, path, args, failures, &mut show));
+        failures.note(done.with_context(|| Quoted(path).to_string()))
+    })
+}
+
+fn list_one(
+    inode: &Inode,
+    path: &[u8],
+    args: &LsArgs,
+    failures: &Failures,
+    show: &mut impl FnMut(&Listing<'_>) -> Result<()>,
+) -> Result<()> {
+    if inode.metadata()?.kind != FileKind::Directory {
+        let entries = vec![(path.to_vec(), inode.clone())];
+        return show(&Listing { path, directory: false, entries });
+    }
+    show(&listing(inode, path, args, failures)?)?;
+    if !args.recursive {
+        return Ok(());
+    }
+    for entry in inode.filesystem().walk(path)?.skip(1) {
+        let below = entry.map_err(anyhow::Error::from).and_then(
+            |WalkEntry { path, kind, inode, .. }| match kind {
+                FileKind::Directory => show(&listing(&inode, &path, args, failures)?),
+                _ => Ok(()),
+            },
+        );
+        failures.note(below.with_context(|| Quoted(path).to_string()))?;
     }
     Ok(())
 }
 
 /// What a directory holds, by name.
-fn listing(inode: &Inode, args: &LsArgs) -> Result<Listing> {
+fn listing<'a>(
+    inode: &Inode,
+    path: &'a [u8],
+    args: &LsArgs,
+    failures: &Failures,
+) -> Result<Listing<'a>> {
     let dir = inode.open_dir()?;
-    let mut found = Listing::new();
+    let mut entries = Vec::new();
     for entry in dir.entries() {
-        let entry = entry?;
-        if args.all || !entry.name().starts_with(b".") {
-            found.push((entry.name().to_vec(), dir.follow(&entry)?));
-        }
+        let take = || -> Result<()> {
+            let entry = entry?;
+            if args.all || !entry.name().starts_with(b".") {
+                entries.push((entry.name().to_vec(), dir.follow(&entry)?));
+            }
+            Ok(())
+        };
+        failures.note(take().with_context(|| Quoted(path).to_string()))?;
     }
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(found)
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(Listing { path, directory: true, entries })
 }
 
 fn print_line(out: &mut impl Write, args: &LsArgs, name: &[u8], inode: &Inode) -> Result<()> {
@@ -104,7 +144,8 @@ fn print_line(out: &mut impl Write, args: &LsArgs, name: &[u8], inode: &Inode) -
         writeln!(out, "{}", Quoted(name))?;
         return Ok(());
     }
-    let metadata = inode.metadata().with_context(|| Quoted(name).to_string())?;
+    let metadata = inode.metadata()?;
+    let target = metadata.is_symlink().then(|| inode.read_link()).transpose()?;
     let size = match metadata.kind {
         FileKind::CharDevice | FileKind::BlockDevice => {
             format!("{}, {}", metadata.device.0, metadata.device.1)
@@ -114,8 +155,8 @@ fn print_line(out: &mut impl Write, args: &LsArgs, name: &[u8], inode: &Inode) -
     let Metadata { nlink, uid, gid, modified, .. } = metadata;
     let (mode, time) = (text::mode(&metadata), text::time(modified));
     write!(out, "{mode} {nlink:>3} {uid:>5} {gid:>5} {size:>12} {time} {}", Quoted(name))?;
-    if metadata.is_symlink() {
-        write!(out, " -> {}", Quoted(&inode.read_link()?))?;
+    if let Some(target) = target {
+        write!(out, " -> {}", Quoted(&target))?;
     }
     writeln!(out)?;
     Ok(())

@@ -1,46 +1,47 @@
-//! `stat`: the attributes of files, with their extended attributes and extents.
+//! `stat`: the attributes of files, with their extended attributes and extents. What cannot be
+//! read is reported, and the rest goes on.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use userbtrfs::{Extent, ExtentKind, FileKind, Inode, Metadata, Quoted};
+use userbtrfs::{Extent, ExtentKind, FileKind, Filesystem, Inode, Metadata, Quoted};
 
 use super::args::{Format, Global, PathsArgs};
 use super::ls::{describe, shown};
 use super::output::{JsonList, json_name, stdout};
-use super::{open, text};
+use super::{Failures, open, text};
 
 pub(crate) fn run(global: &Global, args: &PathsArgs) -> Result<ExitCode> {
+    let filesystem = open(global, &args.root)?;
+    let failures = Failures::default();
     match global.format {
         Format::Text => {
             let mut out = stdout();
-            each(global, args, |path, inode| print(&mut out, path, inode))?;
+            each(&filesystem, args, &failures, |path, inode| print(&mut out, path, inode))?;
             out.flush()?;
         }
         Format::Json => {
             let mut list = JsonList::start(stdout(), "stat")?;
-            each(global, args, |path, inode| list.add(&document(path, inode)?))?;
+            each(&filesystem, args, &failures, |path, inode| list.add(&document(path, inode)?))?;
             list.end()?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(failures.code())
 }
 
 fn each(
-    global: &Global,
+    filesystem: &Filesystem,
     args: &PathsArgs,
+    failures: &Failures,
     mut show: impl FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
-    let filesystem = open(global, &args.root)?;
     for path in &args.paths {
         let bytes = path.as_encoded_bytes();
-        filesystem
-            .lookup_no_follow(bytes)
-            .map_err(anyhow::Error::from)
-            .and_then(|inode| show(bytes, &inode))
-            .with_context(|| shown(path))?;
+        let inode = filesystem.lookup_no_follow(bytes).map_err(anyhow::Error::from);
+        let done = inode.and_then(|inode| show(bytes, &inode));
+        failures.note(done.with_context(|| shown(path)))?;
     }
     Ok(())
 }

@@ -31,7 +31,6 @@ pub(super) fn describe(record: &mut Record, item: &Item<'_>, geometry: &Geometry
             directory::entries(record, data)
         }
         ItemKind::DIR_LOG_ITEM | ItemKind::DIR_LOG_INDEX => directory::log_range(record, data),
-        ItemKind::ORPHAN_ITEM => space::words(record, "orphan item"),
         ItemKind::EXTENT_DATA => file_extent::describe(record, key.offset, data),
         ItemKind::EXTENT_CSUM => space::checksums(record, item, geometry.checksum_kind),
         ItemKind::ROOT_ITEM => root::root(record, data),
@@ -47,8 +46,6 @@ pub(super) fn describe(record: &mut Record, item: &Item<'_>, geometry: &Geometry
         | ItemKind::SHARED_DATA_REF => extent::keyed(record, key.kind, data),
         ItemKind::BLOCK_GROUP_ITEM => space::block_group(record, key.offset, data),
         ItemKind::FREE_SPACE_INFO => space::free_space_info(record, data),
-        ItemKind::FREE_SPACE_EXTENT => space::words(record, "free space extent"),
-        ItemKind::FREE_SPACE_BITMAP => space::words(record, "free space bitmap"),
         _ => describe_rare(record, item),
     }
 }
@@ -71,6 +68,19 @@ fn describe_rare(record: &mut Record, item: &Item<'_>) -> Described {
             Ok(())
         }
         ItemKind(0) if key.objectid == V1SpaceCache::OBJECTID => space::v1_cache(record, data),
-        _ => Ok(()),
+        kind => {
+            named(kind).map(|name| record.line().words(name));
+            Ok(())
+        }
+    }
+}
+
+/// Kinds of which the key says all, or of which the rest is not shown.
+fn named(kind: ItemKind) -> Option<&'static str> {
+    match kind {
+        ItemKind::ORPHAN_ITEM => Some("orphan item"),
+        ItemKind::FREE_SPACE_EXTENT => Some("free space extent"),
+        ItemKind::FREE_SPACE_BITMAP => Some("free space bitmap"),
+        _ => None,
     }
 }

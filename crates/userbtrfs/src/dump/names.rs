@@ -115,3 +115,34 @@ pub(super) fn block_group(flags: BlockGroupFlags) -> Flags {
     shown.names.extend(flags.profile().map(userbtrfs_format::Profile::name));
     shown
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(objectid: u64, kind: ItemKind, offset: u64) -> String {
+        key_text(Key::new(objectid, kind, offset))
+    }
+
+    #[test]
+    fn what_a_number_of_a_key_stands_for_depends_on_the_kind() {
+        assert_eq!(shown(1, ItemKind::DEV_ITEM, 1), "(DEV_ITEMS DEV_ITEM 1)");
+        assert_eq!(shown(1, ItemKind::DEV_EXTENT, 1), "(1 DEV_EXTENT 1)");
+        assert_eq!(shown(1, ItemKind::INODE_ITEM, 0), "(ROOT_TREE INODE_ITEM 0)");
+        assert_eq!(shown(0, ItemKind::PERSISTENT_ITEM, 1), "(DEV_STATS PERSISTENT_ITEM 1)");
+        assert_eq!(shown(0, ItemKind::QGROUP_INFO, (1 << 48) + 100), "(0 QGROUP_INFO 1/100)");
+        assert_eq!(shown(257, ItemKind::QGROUP_RELATION, 5), "(0/257 QGROUP_RELATION 0/5)");
+        let uuid = "(0x0000000000000001 UUID_KEY_SUBVOL 0xffffffffffffffff)";
+        assert_eq!(shown(1, ItemKind::UUID_KEY_SUBVOL, u64::MAX), uuid);
+        assert_eq!(shown(u64::MAX - 10, ItemKind(0), 7), "(FREE_SPACE UNTYPED 7)");
+        assert_eq!(shown(0, ItemKind(0), 7), "(0 UNKNOWN.0 7)");
+    }
+
+    #[test]
+    fn the_last_offset_is_minus_one_but_in_roots() {
+        assert_eq!(shown(256, ItemKind::DIR_ITEM, u64::MAX), "(256 DIR_ITEM -1)");
+        let root = format!("(256 ROOT_ITEM {})", u64::MAX);
+        assert_eq!(shown(256, ItemKind::ROOT_ITEM, u64::MAX), root);
+        assert_eq!(shown(u64::MAX - 7, ItemKind::ROOT_ITEM, 5), "(TREE_RELOC ROOT_ITEM FS_TREE)");
+    }
+}

@@ -202,7 +202,7 @@ impl Record {
 
     /// A value whose name the text leaves out.
     pub(super) fn bare(&mut self, name: &str, value: &impl Show) -> &mut Self {
-        self.shown(name, value, |value| value.text())
+        self.shown(name, value, Show::text)
     }
 
     /// A value that the text puts after another label.
@@ -292,4 +292,44 @@ fn hex(bytes: &[u8]) -> String {
         write!(text, "{byte:02x}").expect("a string takes what is written to it");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(format: Format) -> Record {
+        let mut record = Record::new(format);
+        record.line().words("an item").labelled("nr", "number", &7_u64);
+        record.list("names", [&b"a\n"[..], b"\xff"], |record, name| {
+            record.line().bytes("name:", "name", name);
+        });
+        record.object("inner", |record| {
+            record.line_at(3).field("mode", &1_u32).silent("hidden", &2_u8);
+        });
+        record
+    }
+
+    #[test]
+    fn text_is_lines_of_words_and_values() {
+        let text = "\n\t\tan item nr 7\n\t\tname: a\\n\n\t\tname: \\xff\n\t\t\tmode 1";
+        assert_eq!(described(Format::Text).into_text(), text);
+    }
+
+    #[test]
+    fn json_has_each_value_under_its_name() {
+        let expected = json!({
+            "number": 7,
+            "names": [{ "name": "a\n" }, { "name": "\u{fffd}", "name_hex": "ff" }],
+            "inner": { "mode": 1, "hidden": 2 },
+        });
+        assert_eq!(described(Format::Json).into_json(), expected);
+    }
+
+    #[test]
+    fn flags_without_a_name_are_none() {
+        let flags = Flags::new(0b101, &[(0b1, "ONE"), (0b10, "TWO")]);
+        assert_eq!(flags.text(), "0x5(ONE)");
+        assert_eq!(Flags::new(4, &[(0b1, "ONE")]).text(), "0x4(none)");
+    }
 }

@@ -5,39 +5,40 @@ use std::path::Path;
 
 use userbtrfs_engine::api::FileReader;
 
+use super::job::Filling;
 use super::target::failed;
 use super::{ExtractError, Progress};
 
-/// Writes the content that `reader` gives into an empty file, holes as holes.
+/// Writes the part that `reader` gives into a file that is empty there, holes as holes.
 pub(super) fn fill(
     progress: &Progress,
     mut reader: FileReader,
-    source: &str,
-    file: &impl AsFd,
-    path: &Path,
+    into: &Filling,
 ) -> Result<(), ExtractError> {
-    let read_failed =
-        |error| ExtractError::Source { path: source.to_owned(), error: Box::new(error) };
-    let mut hole_at_end = None;
-    while let Some(chunk) = reader.next_chunk().map_err(read_failed)? {
-        if progress.is_stopped() {
+    while let Some(chunk) = reader.next_chunk().map_err(|error| source_error(into, error))? {
+        if progress.is_stopped() || into.is_failed() {
             return Err(ExtractError::Stopped);
         }
-        match chunk.bytes() {
-            Some(bytes) => {
-                write_all(file.as_fd(), bytes, chunk.offset(), path)?;
-                Progress::add(&progress.bytes, bytes.len() as u64);
-                hole_at_end = None;
-            }
-            None => hole_at_end = Some(chunk.offset() + chunk.len()),
-        }
+        let Some(bytes) = chunk.bytes() else { continue };
+        write_all(into.file.as_fd(), bytes, chunk.offset(), &into.path)?;
+        into.written(chunk.offset() + chunk.len());
+        Progress::add(&progress.bytes, bytes.len() as u64);
     }
-    match hole_at_end {
-        None => Ok(()),
-        Some(size) => {
-            rustix::fs::ftruncate(file, size).map_err(|error| failed(path, "set size", error))
-        }
+    Ok(())
+}
+
+/// Gives a file that ends in a hole its size.
+pub(super) fn set_size(file: &Filling) -> Result<(), ExtractError> {
+    if file.end() >= file.metadata.size {
+        return Ok(());
     }
+    rustix::fs::ftruncate(&file.file, file.metadata.size)
+        .map_err(|error| failed(&file.path, "set size", error))
+}
+
+/// An error of the source of a file.
+pub(super) fn source_error(file: &Filling, error: userbtrfs_engine::Error) -> ExtractError {
+    ExtractError::Source { path: file.source.clone(), error: Box::new(error) }
 }
 
 fn write_all(

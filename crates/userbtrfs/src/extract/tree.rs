@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use userbtrfs_engine::api::{
-    Dir, DirEntries, DirEntry, FileKind, FileReader, Inode, InodeId, Metadata, TreeId,
+    Dir, DirEntries, DirEntry, FileKind, Inode, InodeId, Metadata, TreeId,
 };
 use userbtrfs_format::Quoted;
 
 use super::attributes::{self, Place};
-use super::content;
-use super::job::{Job, Queue};
+use super::job::{Filling, NewFile, Queue};
 use super::target::TargetDir;
+use super::worker::Worker;
 use super::{ExtractError, Extractor, Progress, Report};
 
 /// Copies a tree; see [`Extractor::extract`].
@@ -28,9 +28,10 @@ pub(super) fn copy(
 ) {
     let queue = Queue::default();
     let failed = Mutex::new(Vec::new());
+    let worker = Worker { progress: extractor.progress, queue: &queue, failed: &failed, report };
     let mut walk = Copy {
         extractor,
-        queue: &queue,
+        worker: &worker,
         report,
         subvolume: source.id().subvolume,
         names: HashMap::new(),
@@ -38,65 +39,23 @@ pub(super) fn copy(
     };
     thread::scope(|scope| {
         for _ in 0..extractor.options.workers.max(1) {
-            scope.spawn(|| work(extractor.progress, &queue, &failed, report));
+            scope.spawn(|| worker.run());
         }
         walk.run(source, path, target);
         queue.close();
     });
     // A file that could not be filled is removed under each of its names.
-    for inode in failed.into_inner().expect("no one panics with it") {
+    let failed = std::mem::take(&mut *failed.lock().expect("no one panics with it"));
+    for inode in failed {
         for name in walk.names.remove(&inode).unwrap_or_default() {
             let _ = std::fs::remove_file(name);
         }
     }
 }
 
-fn work(progress: &Progress, queue: &Queue, failed: &Mutex<Vec<InodeId>>, report: &Report<'_>) {
-    loop {
-        let batch = queue.take();
-        if batch.is_empty() {
-            return;
-        }
-        let readers: Vec<_> = batch.iter().map(open).collect();
-        for (job, reader) in batch.iter().zip(readers) {
-            let done = reader.and_then(|reader| finish(progress, job, reader, report));
-            let Err(error) = done else {
-                Progress::add(&progress.files, 1);
-                continue;
-            };
-            job.dir.remove(&job.name);
-            failed.lock().expect("no one panics with it").push(job.inode.id());
-            if !matches!(error, ExtractError::Stopped) {
-                report(error);
-            }
-        }
-    }
-}
-
-/// Opens the source of a file and starts to read it.
-fn open(job: &Job) -> Result<FileReader, ExtractError> {
-    let reader = || {
-        let mut reader = job.inode.open()?.reader();
-        reader.prefetch()?;
-        Ok(reader)
-    };
-    reader().map_err(|error| source_error(&job.source, error))
-}
-
-fn finish(
-    progress: &Progress,
-    job: &Job,
-    reader: FileReader,
-    report: &Report<'_>,
-) -> Result<(), ExtractError> {
-    content::fill(progress, reader, &job.source, &job.file, &job.path)?;
-    let place = Place::Open(&job.file);
-    attributes::apply(report, &job.inode, &job.metadata, &place, &job.path)
-}
-
 struct Copy<'a> {
     extractor: &'a Extractor<'a>,
-    queue: &'a Queue,
+    worker: &'a Worker<'a>,
     report: &'a Report<'a>,
     subvolume: TreeId,
     /// The names made so far of those inodes that have several.
@@ -119,6 +78,8 @@ struct Item<'a> {
     source: Vec<u8>,
     parent: &'a Arc<TargetDir>,
     name: CString,
+    /// The entry that leads to it; none to where the copy starts.
+    way: Option<(&'a Dir, &'a DirEntry)>,
 }
 
 impl Copy<'_> {
@@ -152,7 +113,7 @@ impl Copy<'_> {
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = Arc::new(TargetDir::open(parent.unwrap_or(Path::new(".")))?);
         let (inode, source) = (source.clone(), path.to_vec());
-        self.copy_one(Item { inode, source, parent: &parent, name })
+        self.copy_one(Item { inode, source, parent: &parent, name, way: None })
     }
 
     fn copy_entry(
@@ -166,7 +127,7 @@ impl Copy<'_> {
         let refused = || ExtractError::Name { path: Quoted(&source).to_string() };
         let name = safe_name(entry.name()).ok_or_else(refused)?;
         let inode = dir.follow(entry).map_err(|error| source_error(&source, error))?;
-        self.copy_one(Item { inode, source, parent, name })
+        self.copy_one(Item { inode, source, parent, name, way: Some((dir, entry)) })
     }
 
     fn copy_one(&mut self, item: Item<'_>) -> Result<(), ExtractError> {
@@ -210,7 +171,7 @@ impl Copy<'_> {
 
     fn hand_over(&self, item: Item<'_>, metadata: Metadata) -> Result<(), ExtractError> {
         let file = item.parent.make_file(&item.name)?;
-        self.queue.push(Job {
+        let new = NewFile {
             path: item.parent.join(&item.name),
             source: Quoted(&item.source).to_string(),
             dir: Arc::clone(item.parent),
@@ -218,7 +179,8 @@ impl Copy<'_> {
             name: item.name,
             metadata,
             file,
-        });
+        };
+        self.worker.hand_over(Arc::new(Filling::new(new)));
         Ok(())
     }
 
@@ -228,8 +190,12 @@ impl Copy<'_> {
             let error = userbtrfs_engine::Error::DirectoryLoop(id);
             return Err(source_error(&item.source, error));
         }
+        let dir = match item.way {
+            Some((dir, entry)) => dir.enter(entry),
+            None => item.inode.open_dir(),
+        };
+        let dir = dir.map_err(|error| source_error(&item.source, error))?;
         let target = Arc::new(item.parent.make_dir(&item.name)?);
-        let dir = item.inode.open_dir().map_err(|error| source_error(&item.source, error))?;
         let foreign = id.subvolume != self.subvolume && self.extractor.options.one_subvolume;
         // The place of a subvolume that is left out is listed from past its end.
         let entries = dir.entries_from(if foreign { u64::MAX } else { 0 });

@@ -23,7 +23,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("volume", &["format", "device", "codec", "sync"]),
     ("btree", &["volume", "format", "device", "sync"]),
     ("engine", &["btree", "volume", "format", "device", "sync", "codec"]),
-    ("userbtrfs", &["engine"]),
+    ("userbtrfs", &["engine", "btree", "volume", "format", "device", "sync", "codec"]),
 ];
 
 /// Checks every package's dependencies on the others.

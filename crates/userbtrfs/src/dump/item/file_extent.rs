@@ -4,7 +4,7 @@ use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{FileExtent, FileExtentKind, Logical, RegularExtent};
 
 use super::Described;
-use crate::dump::record::Record;
+use crate::dump::record::{Record, Show};
 
 pub(super) fn describe(record: &mut Record, file_offset: u64, data: &[u8]) -> Described {
     let extent = FileExtent::parse(file_offset, data)?;
@@ -46,19 +46,32 @@ fn on_disk(record: &mut Record, what: &str, extent: &RegularExtent) {
     line.labelled("nr", "num_bytes", &extent.bytes);
 }
 
-fn kind(kind: FileExtentKind<'_>) -> &'static str {
-    match kind {
-        FileExtentKind::Inline(_) => "0 (inline)",
-        FileExtentKind::Regular(_) | FileExtentKind::Hole(_) => "1 (regular)",
-        FileExtentKind::Prealloc(_) => "2 (prealloc)",
+/// A value that stands for a number, with that number.
+struct Named(u8, &'static str);
+
+impl Show for Named {
+    fn text(&self) -> String {
+        format!("{} ({})", self.0, self.1)
+    }
+
+    fn json(&self) -> serde_json::Value {
+        self.1.json()
     }
 }
 
-fn compression(compression: Option<Compression>) -> &'static str {
+fn kind(kind: FileExtentKind<'_>) -> Named {
+    match kind {
+        FileExtentKind::Inline(_) => Named(0, "inline"),
+        FileExtentKind::Regular(_) | FileExtentKind::Hole(_) => Named(1, "regular"),
+        FileExtentKind::Prealloc(_) => Named(2, "prealloc"),
+    }
+}
+
+fn compression(compression: Option<Compression>) -> Named {
     match compression {
-        None => "0 (none)",
-        Some(Compression::Zlib) => "1 (zlib)",
-        Some(Compression::Lzo) => "2 (lzo)",
-        Some(Compression::Zstd) => "3 (zstd)",
+        None => Named(0, "none"),
+        Some(Compression::Zlib) => Named(1, "zlib"),
+        Some(Compression::Lzo) => Named(2, "lzo"),
+        Some(Compression::Zstd) => Named(3, "zstd"),
     }
 }

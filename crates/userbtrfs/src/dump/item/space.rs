@@ -9,12 +9,6 @@ use super::Described;
 use crate::dump::names;
 use crate::dump::record::{Named, Record};
 
-/// A kind of which the key says all, or the rest is not shown.
-pub(super) fn words(record: &mut Record, words: &str) -> Described {
-    record.line().words(words);
-    Ok(())
-}
-
 pub(super) fn checksums(record: &mut Record, item: &Item<'_>, kind: ChecksumKind) -> Described {
     let count = csum_count(item.data.len(), kind.size())?;
     let length = u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(u64::from(SECTOR_SIZE));

@@ -1,0 +1,117 @@
+//! Workers: they fill files, part by part, and complete them.
+
+use std::sync::{Arc, Mutex};
+
+use userbtrfs_engine::api::{Error, File, FileReader, InodeId};
+
+use super::attributes::{self, Place};
+use super::content::{self, source_error};
+use super::job::{Filling, Job, Left, Queue};
+use super::{ExtractError, Progress, Report};
+
+/// Bytes in a part of a large file.
+const PART: u64 = 16 << 20;
+
+/// What a worker, and the walker that feeds it, need.
+pub(super) struct Worker<'a> {
+    pub(super) progress: &'a Progress,
+    pub(super) queue: &'a Queue,
+    /// Files that could not be filled.
+    pub(super) failed: &'a Mutex<Vec<InodeId>>,
+    pub(super) report: &'a Report<'a>,
+}
+
+impl Worker<'_> {
+    /// Fills parts until there are no more.
+    pub(super) fn run(&self) {
+        loop {
+            let batch = self.queue.take();
+            if batch.is_empty() {
+                return;
+            }
+            let readers: Vec<_> = batch.iter().map(open).collect();
+            for (job, reader) in batch.iter().zip(readers) {
+                let fill = |reader| content::fill(self.progress, reader, &job.file);
+                self.part_done(&job.file, reader.and_then(fill));
+            }
+        }
+    }
+
+    /// Queues a file: a small one whole, of a large one each part that holds data.
+    pub(super) fn hand_over(&self, file: Arc<Filling>) {
+        let size = file.metadata.size;
+        if size <= PART {
+            return self.queue.push(Job { file, range: 0..size });
+        }
+        let queued = self.queue_parts(&file).map_err(|error| source_error(&file, error));
+        self.part_done(&file, queued);
+    }
+
+    fn queue_parts(&self, file: &Arc<Filling>) -> Result<(), Error> {
+        let opened = file.inode.open()?;
+        let size = file.metadata.size;
+        let mut at = 0;
+        while let Some(start) = next_data(&opened, at)? {
+            if self.progress.is_stopped() || file.is_failed() {
+                break;
+            }
+            at = size.min(start.saturating_add(PART));
+            file.add_part();
+            self.queue.push(Job { file: Arc::clone(file), range: start..at });
+        }
+        Ok(())
+    }
+
+    /// Notes how a part ended; who ends the last one completes the file.
+    fn part_done(&self, file: &Filling, filled: Result<(), ExtractError>) {
+        let left = file.part_done(filled.is_err() || self.progress.is_stopped());
+        if let Err(error) = filled
+            && !matches!(error, ExtractError::Stopped)
+        {
+            (self.report)(error);
+        }
+        match left {
+            Left::Parts => {}
+            Left::Failure => self.discard(file),
+            Left::Nothing => match complete(file, self.report) {
+                Ok(()) => Progress::add(&self.progress.files, 1),
+                Err(error) => {
+                    (self.report)(error);
+                    self.discard(file);
+                }
+            },
+        }
+    }
+
+    fn discard(&self, file: &Filling) {
+        file.dir.remove(&file.name);
+        self.failed.lock().expect("no one panics with it").push(file.inode.id());
+    }
+}
+
+/// Where the next data after an offset starts.
+fn next_data(file: &File, offset: u64) -> Result<Option<u64>, Error> {
+    match file.seek_data(offset) {
+        Ok(start) => Ok(Some(start)),
+        Err(Error::NoMoreData) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the source of a part and starts to read it.
+fn open(job: &Job) -> Result<FileReader, ExtractError> {
+    let reader = || {
+        let file = job.file.inode.open()?;
+        let mut reader = file.reader_of(job.range.start, job.range.end);
+        reader.prefetch()?;
+        Ok(reader)
+    };
+    reader().map_err(|error| source_error(&job.file, error))
+}
+
+/// Gives a file that was filled its size and attributes.
+fn complete(file: &Filling, report: &Report<'_>) -> Result<(), ExtractError> {
+    content::set_size(file)?;
+    let place = Place::Open(&file.file);
+    attributes::apply(report, &file.inode, &file.metadata, &place, &file.path)
+}

@@ -1,0 +1,391 @@
+//! `get`: what it keeps, what it refuses, and that it stays inside its destination.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::process::Signal;
+use userbtrfs::{Filesystem, Logical, Metadata, TreeId};
+use userbtrfs_forge::{
+    ChunkSpec, ExtentSpec, ImageEditor, InodeSpec, inline_extent, inode_ref, put_u32, put_u64,
+};
+
+use crate::support::command::{Bench, command, verb};
+use crate::support::forging::{LARGE, LARGE_DATA, edit_item, edit_leaf, extent, inode, put_name};
+use crate::support::golden::Unpacked;
+use crate::support::{assert_says, open, small};
+
+const ROOT: u64 = 256;
+
+/// Names that a directory can hold on no system, each to a file of its own.
+const HOSTILE: [&[u8]; 8] = [
+    b".",
+    b"..",
+    b"../escaped",
+    b"/escaped",
+    b"sub/escaped",
+    b"empty/../../escaped",
+    b"nul\0escaped",
+    b"/",
+];
+
+/// Whether anything named "escaped" is below a directory.
+fn has_escaped(dir: &Path) -> bool {
+    fs::read_dir(dir).unwrap().map(Result::unwrap).any(|entry| {
+        let name = entry.file_name();
+        let below = entry.file_type().unwrap().is_dir() && has_escaped(&entry.path());
+        name.as_bytes().ends_with(b"escaped") || below
+    })
+}
+
+#[test]
+fn names_that_would_lead_elsewhere_are_refused() {
+    let mut editor = small();
+    edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
+        for (index, name) in (8..).zip(HOSTILE) {
+            put_name(items, ROOT, index, name, (inode(257), 1));
+        }
+    });
+    let bench = Bench::new(&editor);
+    let said = bench.get_all("deep/../copy");
+    assert_says(&said.bad(), &["No such file or directory"]);
+
+    let said = bench.get_all("copy").bad();
+
+    assert_eq!(said.matches("refused").count(), HOSTILE.len(), "{said}");
+    assert_says(&said, &["get: /../escaped: refused", "nul\\u{0}escaped"]);
+    assert!(!has_escaped(&bench.at("")) && !Path::new("/escaped").exists());
+    assert_eq!(fs::read(bench.at("copy/small")).unwrap(), b"hello\n");
+}
+
+/// Directories whose names are hostile are refused with all that is in them.
+#[test]
+fn directories_with_hostile_names_are_refused() {
+    let mut editor = small();
+    edit_leaf(&mut editor, TreeId::FS, inode(260), |items| {
+        put_name(items, 260, 2, b"escaped", (inode(257), 1));
+    });
+    edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
+        put_name(items, ROOT, 8, b"..", (inode(260), 2));
+    });
+    let bench = Bench::new(&editor);
+    assert_says(&bench.get_all("copy").bad(), &["/..: refused"]);
+    assert!(!bench.at("escaped").exists());
+}
+
+#[test]
+fn a_link_in_the_way_is_not_followed() {
+    let bench = Bench::new(&small());
+    for dir in ["outside", "copy", "copy/empty"] {
+        fs::create_dir(bench.at(dir)).unwrap();
+    }
+    fs::write(bench.at("outside/precious"), b"precious").unwrap();
+    symlink("../outside", bench.at("copy/sub")).unwrap();
+    symlink("../outside/precious", bench.at("copy/small")).unwrap();
+    symlink("../outside/new", bench.at("copy/large")).unwrap();
+
+    let said = bench.get_all("copy").bad();
+
+    assert_says(&said, &["copy/sub: open directory"]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(fs::read_dir(bench.at("outside")).unwrap().count(), 1);
+    assert_eq!(fs::read(bench.at("outside/precious")).unwrap(), b"precious");
+    assert!(bench.at("copy/small").symlink_metadata().unwrap().is_file(), "links are replaced");
+    assert_eq!(fs::read(bench.at("copy/small")).unwrap(), b"hello\n");
+}
+
+#[test]
+fn files_in_the_way_are_replaced_and_directories_are_not() {
+    let bench = Bench::new(&small());
+    fs::create_dir_all(bench.at("copy/small/below")).unwrap();
+    fs::write(bench.at("copy/large"), b"old").unwrap();
+    fs::hard_link(bench.at("copy/large"), bench.at("other name")).unwrap();
+    fs::write(bench.at("copy/link"), b"old").unwrap();
+    let said = bench.get_all("copy").bad();
+    assert_says(&said, &["copy/small: make file: "]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(fs::metadata(bench.at("copy/large")).unwrap().len(), 45056);
+    assert_eq!(fs::read(bench.at("other name")).unwrap(), b"old", "other names keep the old file");
+    assert_eq!(fs::read_link(bench.at("copy/link")).unwrap(), Path::new("sub/inner"));
+}
+
+/// A link of the image leads where it leads, and nothing is written through it: not by a second
+/// entry of the same name either.
+#[test]
+fn hostile_link_targets_are_kept_and_not_followed() {
+    let mut editor = small();
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().as_os_str().as_bytes().to_vec();
+    let targets: [&[u8]; 3] = [b"../../../../etc", b"/", &target];
+    edit_leaf(&mut editor, TreeId::FS, inode(260), |items| {
+        for (number, target) in (3000..).zip(targets) {
+            items.insert(inode(number), InodeSpec::new(0o120_777, target.len() as u64).build());
+            items.insert(extent(number, 0), inline_extent(target));
+        }
+    });
+    edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
+        // The entries come by their index: the link first, then what would go through it.
+        for (index, name, to) in [
+            (8, &b"etc"[..], (inode(3000), 7)),
+            (9, b"top", (inode(3001), 7)),
+            (10, b"out", (inode(3002), 7)),
+            (11, b"out", (inode(257), 1)),
+            (12, b"etc", (inode(260), 2)),
+        ] {
+            put_name(items, ROOT, index, name, to);
+        }
+    });
+    let bench = Bench::new(&editor);
+    bench.get_all("copy").bad();
+    assert_eq!(fs::read_link(bench.at("copy/top")).unwrap(), Path::new("/"));
+    assert_eq!(fs::read_link(bench.at("copy/etc")).unwrap(), Path::new("../../../../etc"));
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+/// A link whose target is damaged, and one that is longer than any can be.
+#[test]
+fn links_without_a_target_are_reported() {
+    let mut editor = small();
+    edit_item(&mut editor, inode(259), |item| put_u64(item, 0x10, 0));
+    let bench = Bench::new(&editor);
+    assert_says(&bench.get_all("copy").bad(), &["copy/link: make link"]);
+    assert!(bench.at("copy/small").exists());
+}
+
+#[test]
+fn sources_go_into_a_directory_or_to_a_name() {
+    let bench = Bench::new(&small());
+    let at = |name: &str| bench.at(name).to_str().unwrap().to_owned();
+    bench.verb("get", &["/small", &at("named")]).good();
+    assert_eq!(fs::read(bench.at("named")).unwrap(), b"hello\n");
+    fs::create_dir(bench.at("into")).unwrap();
+    bench.verb("get", &["/small", "/sub", "/empty/", &at("into")]).good();
+    assert_eq!(fs::read(bench.at("into/small")).unwrap(), b"hello\n");
+    assert_eq!(fs::read(bench.at("into/sub/inner")).unwrap(), b"world\n");
+    assert!(bench.at("into/empty").is_dir());
+    bench.verb("get", &["/sub", &at("renamed")]).good();
+    assert_eq!(fs::read(bench.at("renamed/inner")).unwrap(), b"world\n");
+    let said = bench.verb("get", &["/small", "/large", &at("nowhere")]).bad();
+    assert_says(&said, &["nowhere: not a directory"]);
+    let said = bench.verb("get", &["/nothing", "/pipe", &at("into")]).bad();
+    assert_says(&said, &["userbtrfs: /nothing: no such file or directory"]);
+    assert!(bench.at("into/pipe").exists(), "the other sources are copied");
+    let said = bench.verb("get", &["/small", &at("no/such/place")]).bad();
+    assert_says(&said, &["No such file or directory"]);
+    // A link as a source is copied as a link.
+    bench.verb("get", &["/link", &at("link")]).good();
+    assert_eq!(fs::read_link(bench.at("link")).unwrap(), Path::new("sub/inner"));
+    bench.verb("get -x", &["/", &at("one")]).good();
+    assert_eq!(fs::read_dir(bench.at("one/sub")).unwrap().count(), 0);
+}
+
+/// Whether this process may give files away.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Copies all of a golden image; the folder stays as long as what is given.
+fn copied(name: &str) -> Unpacked {
+    let golden = Unpacked::new(name);
+    let to = golden.beside("copy");
+    let ran = verb("get -q", &golden.path(), &["/", to.to_str().unwrap()]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    golden
+}
+
+#[test]
+fn everything_that_can_be_kept_is() {
+    let golden = copied("basic");
+    let filesystem = Filesystem::open(golden.path()).unwrap();
+    for entry in filesystem.walk("/").unwrap().skip(1) {
+        let entry = entry.unwrap();
+        let metadata = entry.inode.metadata().unwrap();
+        let path = format!("copy{}", String::from_utf8(entry.path).unwrap());
+        let path = golden.beside(&path);
+        let copy = path.symlink_metadata().unwrap();
+        assert_eq!(times(&metadata), copy_times(&copy), "{}", path.display());
+        let owner = (metadata.uid, metadata.gid);
+        let kept = owner == (copy.uid(), copy.gid());
+        assert!(kept || !is_root(), "{}", path.display());
+        let mask = if kept { 0o7777 } else { 0o1777 };
+        assert_eq!(metadata.mode & mask, copy.mode() & 0o7777 & mask, "{}", path.display());
+        assert_eq!(metadata.mode & 0o170_000, copy.mode() & 0o170_000);
+        if metadata.is_symlink() {
+            let target = fs::read_link(&path).unwrap();
+            assert_eq!(entry.inode.read_link().unwrap(), target.as_os_str().as_bytes());
+        } else if metadata.is_file() {
+            let content = entry.inode.open().unwrap().read_all().unwrap();
+            assert!(content == fs::read(&path).unwrap(), "{}", path.display());
+            assert_eq!(u64::from(metadata.nlink), copy.nlink());
+        }
+    }
+}
+
+fn times(metadata: &Metadata) -> [(i64, i64); 2] {
+    [metadata.accessed, metadata.modified].map(|time| (time.sec, i64::from(time.nsec)))
+}
+
+fn copy_times(copy: &fs::Metadata) -> [(i64, i64); 2] {
+    [(copy.atime(), copy.atime_nsec()), (copy.mtime(), copy.mtime_nsec())]
+}
+
+#[test]
+fn hard_links_holes_pipes_and_attributes_are_kept() {
+    let golden = copied("basic");
+    let at = |name: &str| golden.beside(&format!("copy/dir/{name}"));
+    let inode = |name: &str| at(name).symlink_metadata().unwrap().ino();
+    assert_eq!(inode("odd"), inode("below/odd too"));
+    assert!(at("pipe").symlink_metadata().unwrap().file_type().is_fifo());
+    assert_eq!(fs::read_link(at("link")).unwrap(), Path::new("below/long"));
+    let sector = at("sector").metadata().unwrap();
+    assert_eq!(sector.mode() & 0o777, 0o711);
+
+    let hole = fs::File::open(at("hole")).unwrap();
+    assert_eq!(hole.metadata().unwrap().len(), 70_536);
+    let start = rustix::fs::seek(&hole, SeekFrom::Data(0)).unwrap();
+    assert!((4096..=65_536).contains(&start), "data starts at {start}: no hole was kept");
+
+    let mut value = [0; 16];
+    match rustix::fs::getxattr(at("inline"), c"user.colour", &mut value) {
+        Ok(len) => assert_eq!(&value[..len], b"green"),
+        Err(error) => println!("SKIPPED: user attributes are not kept here: {error}"),
+    }
+}
+
+/// Rights of an owner are kept with the owner, and only with it.
+#[test]
+fn set_id_bits_are_kept_with_their_owner() {
+    let golden = copied("special");
+    let filesystem = Filesystem::open(golden.path()).unwrap();
+    for mode in ["0", "777", "1777", "2755", "4755", "7777"] {
+        let name = format!("mode {mode}");
+        let wanted = filesystem.metadata(format!("/{name}")).unwrap();
+        let copy = golden.beside(&format!("copy/{name}")).metadata().unwrap();
+        let kept = (copy.uid(), copy.gid()) == (wanted.uid, wanted.gid);
+        assert!(kept || !is_root());
+        let mask = if kept { 0o7777 } else { 0o1777 };
+        assert_eq!(copy.mode() & 0o7777, wanted.mode & mask, "{name}");
+    }
+}
+
+#[test]
+fn times_are_kept_to_the_nanosecond() {
+    let mut editor = small();
+    edit_item(&mut editor, inode(257), |item| {
+        for (at, sec, nsec) in [(0x70, -1i64, 999_999_999), (0x88, 1_234_567_890, 123_456_789)] {
+            item[at..at + 8].copy_from_slice(&sec.to_le_bytes());
+            put_u32(item, at + 8, nsec);
+        }
+    });
+    let bench = Bench::new(&editor);
+    bench.verb("get -q", &["/", bench.at("copy").to_str().unwrap()]).good();
+    let copy = bench.at("copy/small").metadata().unwrap();
+    assert_eq!(copy_times(&copy), [(-1, 999_999_999), (1_234_567_890, 123_456_789)]);
+}
+
+/// A file of 64 GiB that takes no room in the image: its data is a hole of the image's file.
+fn endless(bench: &Bench) {
+    const LEN: u64 = 64 << 30;
+    let mut editor = ImageEditor::open(&bench.image()).unwrap();
+    let data = ChunkSpec::data();
+    edit_leaf(&mut editor, TreeId::CHUNK, data.key(), |items| {
+        let long = ChunkSpec { len: LEN, ..data };
+        items.insert(long.key(), long.build());
+    });
+    edit_leaf(&mut editor, TreeId::FS, inode(LARGE), |items| {
+        items.retain(|key, _| *key <= extent(LARGE, 0) || key.objectid > LARGE);
+        items.insert(extent(LARGE, 0), ExtentSpec::plain(LARGE_DATA, LEN).build());
+        // NODATASUM, and two names.
+        let spec = InodeSpec { flags: 1, nlink: 2, ..InodeSpec::file(LEN) };
+        items.insert(inode(LARGE), spec.build());
+    });
+    edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
+        put_name(items, ROOT, 8, b"again", (inode(LARGE), 1));
+    });
+}
+
+#[test]
+fn a_signal_ends_get_and_leaves_no_incomplete_file() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let bench = Bench::new(&small());
+        let image = fs::OpenOptions::new().write(true).open(bench.image()).unwrap();
+        image.set_len((64 << 30) + (1 << 20)).unwrap();
+        endless(&bench);
+        let (image, to) = (bench.image(), bench.at("copy"));
+        let mut child = command(["get".as_ref(), image.as_os_str(), "/".as_ref(), to.as_os_str()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let begun = || bench.at("copy/large").metadata().is_ok_and(|m| m.len() > 0);
+        let started = Instant::now();
+        while !(begun() && bench.at("copy/again").exists()) {
+            assert!(started.elapsed() < Duration::from_secs(60), "nothing is copied");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+        assert_says(&said, &["userbtrfs: get: stopped; what was not complete is removed\n"]);
+        for name in ["copy/large", "copy/again"] {
+            assert!(bench.at(name).symlink_metadata().is_err(), "{name} is there");
+        }
+    }
+}
+
+/// The destination fills up, or takes no file so large: reported, and the file removed.
+#[test]
+fn a_file_too_large_for_the_destination_is_reported_and_removed() {
+    let mut editor = small();
+    edit_item(&mut editor, inode(LARGE), |item| put_u64(item, 0x10, 1 << 63));
+    let bench = Bench::new(&editor);
+    assert_says(&bench.get_all("copy").bad(), &["copy/large: "]);
+    assert!(!bench.at("copy/large").exists() && bench.at("copy/small").exists());
+}
+
+/// Every name of a file that cannot be read is removed again.
+#[test]
+fn all_names_of_a_bad_file_are_removed() {
+    let mut editor = small();
+    edit_leaf(&mut editor, TreeId::FS, inode(LARGE), |items| {
+        let spec = InodeSpec { nlink: 2, ..InodeSpec::file(45056) };
+        items.insert(inode(LARGE), spec.build());
+        let bad = ExtentSpec::plain(Logical(0x900_0000), 4096);
+        items.insert(extent(LARGE, 40960), bad.build());
+    });
+    edit_leaf(&mut editor, TreeId::FS, inode(ROOT), |items| {
+        put_name(items, ROOT, 8, b"again", (inode(LARGE), 1));
+    });
+    assert!(open(&editor).unwrap().read("/again").is_err());
+    let bench = Bench::new(&editor);
+    let said = bench.get_all("copy").bad();
+    assert_says(&said, &["lies in no chunk"]);
+    assert!(!bench.at("copy/large").exists() && !bench.at("copy/again").exists());
+}
+
+#[test]
+fn what_was_done_is_told_as_json() {
+    let bench = Bench::new(&small());
+    let told = bench.verb("get -q --format json", &["/", bench.at("copy").to_str().unwrap()]).good();
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((told["get"]["files"].as_u64(), told["get"]["errors"].as_u64()), (Some(3), Some(0)));
+    assert_eq!(told["get"]["bytes"].as_u64(), Some(6 + 6 + 40960));
+}
+
+/// An inode that lacks its name is copied all the same: names are the directory's.
+#[test]
+fn a_file_without_its_back_reference_is_copied() {
+    let mut editor = small();
+    edit_leaf(&mut editor, TreeId::FS, inode(257), |items| {
+        items.retain(|key, _| !(key.objectid == 257 && key.kind == userbtrfs::ItemKind::INODE_REF));
+    });
+    let bench = Bench::new(&editor);
+    bench.verb("get -q", &["/", bench.at("copy").to_str().unwrap()]).good();
+    assert_eq!(fs::read(bench.at("copy/small")).unwrap(), b"hello\n");
+    let _ = (inode_ref(2, b"small"), OFlags::empty());
+}

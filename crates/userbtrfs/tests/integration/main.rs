@@ -1,0 +1,17 @@
+//! Damaged and hostile images, through the library's face and through the command.
+//!
+//! 1. Damage is forged with right checksums, unless the checksum itself is what is damaged.
+//! 2. Nothing here needs privilege. Where the machine cannot do something, a line says SKIPPED.
+
+#![forbid(unsafe_code)]
+
+mod chunks;
+mod cli;
+mod data;
+mod dirs;
+mod examples;
+mod get;
+mod memory;
+mod superblocks;
+mod support;
+mod tree_blocks;

@@ -1,0 +1,45 @@
+//! What the tests share: images, damage to them, and what an image shows.
+
+pub(crate) mod command;
+pub(crate) mod forging;
+pub(crate) mod golden;
+pub(crate) mod shown;
+
+use std::sync::Arc;
+
+use userbtrfs::device::MemoryDevice;
+use userbtrfs::{Error, Filesystem, InodeId, OpenOptions, TreeId};
+use userbtrfs_forge::{ImageEditor, small_image};
+
+/// An editor of the small forged image, which is sound as yet.
+pub(crate) fn small() -> ImageEditor {
+    ImageEditor::from_bytes(small_image()).expect("the small image is sound")
+}
+
+/// Opens what an editor has made so far.
+pub(crate) fn open(editor: &ImageEditor) -> Result<Filesystem, Error> {
+    OpenOptions::new().open_devices(vec![Arc::clone(editor.device())])
+}
+
+/// Opens an image in memory.
+pub(crate) fn open_bytes(image: Vec<u8>) -> Result<Filesystem, Error> {
+    OpenOptions::new().open_devices(vec![Arc::new(MemoryDevice::from_bytes(image))])
+}
+
+/// Why an image does not open.
+pub(crate) fn refusal(opened: Result<Filesystem, Error>) -> Error {
+    opened.err().expect("the image must not open")
+}
+
+/// An inode of the top-level subvolume.
+pub(crate) fn top_level(number: u64) -> InodeId {
+    InodeId { subvolume: TreeId::FS, number }
+}
+
+/// Asserts that a message holds each of these parts.
+pub(crate) fn assert_says(message: &impl ToString, parts: &[&str]) {
+    let message = message.to_string();
+    for part in parts {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+}
