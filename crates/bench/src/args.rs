@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -56,8 +57,8 @@ impl Verb {
 #[derive(Clone, clap::Args)]
 pub struct Common {
     /// How often each target has its turn
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub runs: u32,
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub runs: NonZeroU32,
     /// Who takes part; by default all that can
     #[arg(long = "target", value_enum, value_delimiter = ',', value_name = "TARGET")]
     pub targets: Vec<Target>,
@@ -74,8 +75,8 @@ pub struct Common {
     #[arg(long)]
     pub sync: bool,
     /// Make everything so many times smaller, for trials
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    pub scale: u64,
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub scale: NonZeroU64,
     /// The command to measure; by default `userbtrfs` beside this program
     #[arg(long, value_name = "PROGRAM")]
     pub cli: Option<PathBuf>,

@@ -61,7 +61,7 @@ impl Bench {
 
     /// How often each target has its turn.
     pub(crate) fn runs(&self) -> u32 {
-        self.common.runs
+        self.common.runs.get()
     }
 
     /// Whether times to durable copies are compared.

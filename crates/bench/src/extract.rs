@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) fn run(bench: &Bench, args: &ExtractArgs, report: &mut Report) -> Result<()> {
     for tree in &args.workload {
         for compression in args.compressions(*tree) {
-            let workload = Workload::tree(*tree, args.common.scale);
+            let workload = Workload::tree(*tree, args.common.scale.get());
             let image = Image::ensure(bench, workload, compression)?;
             measure(bench, &Extract { image }, report)?;
         }

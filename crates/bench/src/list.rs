@@ -17,7 +17,7 @@ use crate::workload::Workload;
 
 /// Measures one image of empty files.
 pub(crate) fn run(bench: &Bench, args: &ListArgs, report: &mut Report) -> Result<()> {
-    let workload = Workload::Empty { files: (args.files / args.common.scale).max(1) };
+    let workload = Workload::Empty { files: (args.files / args.common.scale.get()).max(1) };
     let image = Image::ensure(bench, workload, Compression::None)?;
     measure(bench, &List { image }, report)
 }

@@ -28,7 +28,7 @@ const READS: u64 = 20_000;
 /// Measures both ways to read, for each compression asked for.
 pub(crate) fn run(bench: &Bench, args: &ReadArgs, report: &mut Report) -> Result<()> {
     for compression in &args.compression {
-        let scale = args.common.scale;
+        let scale = args.common.scale.get();
         let image = Image::ensure(bench, Workload::tree(Tree::Large, scale), *compression)?;
         let reads = (READS / scale).max(1);
         for order in [Order::Sequential, Order::Random { reads }] {

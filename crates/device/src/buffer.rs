@@ -72,8 +72,7 @@ thread_local! {
 impl Spare {
     /// Memory of so many pages, or at most twice as many.
     fn take(&mut self, pages: usize) -> Option<Box<[Page]>> {
-        let fits = |run: &Box<[Page]>| (pages..=2 * pages).contains(&run.len());
-        let found = self.runs.iter().rposition(fits)?;
+        let found = self.runs.iter().rposition(|run| (pages..=2 * pages).contains(&run.len()))?;
         let run = self.runs.swap_remove(found);
         self.bytes -= size_of_val(&*run);
         Some(run)

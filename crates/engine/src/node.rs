@@ -14,5 +14,5 @@ pub(crate) use dir::{
     DirPosition, EntryTarget, ListedEntry, check_way_down, list, lookup, subvolume_name,
 };
 pub(crate) use forest::Forest;
-pub(crate) use inode::{EMPTY_DIR, Name, ROOT_DIR, inode_item, names};
+pub(crate) use inode::{EMPTY_DIR, Link, ROOT_DIR, inode_item, names};
 pub(crate) use xattr::{xattr, xattrs};

@@ -1,5 +1,8 @@
 //! Each verb once, as small as can be: that it works, not how fast.
 
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

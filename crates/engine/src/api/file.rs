@@ -119,7 +119,8 @@ impl File {
     pub fn read_all(&self) -> Result<Vec<u8>> {
         let mut content = Vec::new();
         let bytes = self.source.size;
-        let reserved = usize::try_from(bytes).is_ok_and(|len| content.try_reserve_exact(len).is_ok());
+        let reserved =
+            usize::try_from(bytes).is_ok_and(|len| content.try_reserve_exact(len).is_ok());
         if !reserved {
             return Err(Error::OutOfMemory { bytes });
         }

@@ -8,7 +8,7 @@ use super::path::{read_link, step};
 use super::{File, Filesystem};
 use crate::error::{Error, InodeId, Result};
 use crate::node::{
-    DirPosition, EMPTY_DIR, Forest, ListedEntry, Name, check_way_down, inode_item, list, names,
+    DirPosition, EMPTY_DIR, Forest, Link, ListedEntry, check_way_down, inode_item, list, names,
     xattr, xattrs,
 };
 
@@ -175,7 +175,7 @@ impl Inode {
     pub fn names(&self) -> Result<Vec<(Inode, Vec<u8>)>> {
         let tree = self.forest().tree(self.id.subvolume)?;
         let names = names(self.forest(), &tree, self.id.number)?;
-        let handle = |name: Name| {
+        let handle = |name: Link| {
             let id = InodeId { subvolume: self.id.subvolume, number: name.dir };
             (Self::new(self.fs.clone(), id), name.name)
         };

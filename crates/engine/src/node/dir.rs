@@ -4,7 +4,7 @@ use userbtrfs_btree::{ReadAhead, Tree};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntry, DirEntryKind, ItemKind, Key, RootRef, TreeId, dir_entries};
 
-use super::{EMPTY_DIR, Forest, Name, ROOT_DIR, names};
+use super::{EMPTY_DIR, Forest, Link, ROOT_DIR, names};
 use crate::error::{Error, InodeId, Result};
 
 /// What an entry leads to.
@@ -134,7 +134,7 @@ pub(crate) fn check_way_down(
         let known = subvolume_name(forest, child.subvolume)?;
         known.filter(|(parent, _)| *parent == dir.subvolume).map(|(_, name)| name)
     };
-    let wanted = Name { dir: dir.number, index: entry.index, name: entry.name.clone() };
+    let wanted = Link { dir: dir.number, index: entry.index, name: entry.name.clone() };
     match known == Some(wanted) {
         true => Ok(()),
         false => Err(Error::Stray { dir, name: entry.name.clone(), child }),
@@ -142,7 +142,7 @@ pub(crate) fn check_way_down(
 }
 
 /// The subvolume that contains a subvolume, and its name there; nothing for the top level.
-pub(crate) fn subvolume_name(forest: &Forest, id: TreeId) -> Result<Option<(TreeId, Name)>> {
+pub(crate) fn subvolume_name(forest: &Forest, id: TreeId) -> Result<Option<(TreeId, Link)>> {
     let key = Key::new(id.0, ItemKind::ROOT_BACKREF, 0);
     let cursor = forest.cursor(forest.roots(), &key, ReadAhead::Off)?;
     let backref = cursor
@@ -151,6 +151,6 @@ pub(crate) fn subvolume_name(forest: &Forest, id: TreeId) -> Result<Option<(Tree
     Ok(backref.map(|item| {
         let backref = RootRef::parse(item.data).expect("verified with its block");
         let (dir, index, name) = (backref.dirid, backref.sequence, backref.name.to_vec());
-        (TreeId(item.key.offset), Name { dir, index, name })
+        (TreeId(item.key.offset), Link { dir, index, name })
     }))
 }

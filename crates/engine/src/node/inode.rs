@@ -12,9 +12,9 @@ pub(crate) const ROOT_DIR: u64 = 256;
 /// The number that the place of a subvolume has where only its name was snapshotted.
 pub(crate) const EMPTY_DIR: u64 = 2;
 
-/// A name of an inode.
+/// A name of an inode, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct Link {
     /// The directory that holds it.
     pub(crate) dir: u64,
     /// Its place there.
@@ -34,7 +34,7 @@ pub(crate) fn inode_item(forest: &Forest, tree: &Tree, number: u64) -> Result<In
 }
 
 /// All names of an inode.
-pub(crate) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<Name>> {
+pub(crate) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<Link>> {
     let mut names = Vec::new();
     let key = Key::new(number, ItemKind::INODE_REF, 0);
     let mut cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
@@ -44,7 +44,7 @@ pub(crate) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<Nam
         }
         let mut add = |name: userbtrfs_format::InodeName<'_>| {
             let (dir, index) = (name.parent, name.index);
-            names.push(Name { dir, index, name: name.name.to_vec() });
+            names.push(Link { dir, index, name: name.name.to_vec() });
         };
         match item.key.kind {
             ItemKind::INODE_REF => inode_refs(item.key.offset, item.data)

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use userbtrfs::extract::{ExtractError, ExtractOptions, Extractor, Progress};
 
 use super::args::{Format, GetArgs, Global};
@@ -79,7 +80,9 @@ fn while_watched(
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, progress.stop_flag())?;
+        // The first one stops it in good order, the second one at once.
+        flag::register_conditional_shutdown(signal, 1, progress.stop_flag())?;
+        flag::register(signal, progress.stop_flag())?;
     }
     let (done, is_done) = channel::<()>();
     thread::scope(|scope| {
