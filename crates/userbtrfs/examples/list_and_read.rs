@@ -4,29 +4,41 @@
 //! cargo run --example list_and_read -- disk.img / /etc/hostname
 //! ```
 
+use std::error::Error;
 use std::io::{self, Write as _};
+use std::process::ExitCode;
 
-use userbtrfs::{Error, Filesystem, Quoted};
+use userbtrfs::{Filesystem, Quoted};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let (Some(image), Some(dir), Some(file)) =
-        (arguments.next(), arguments.next(), arguments.next())
-    else {
-        return Err("usage: list_and_read IMAGE DIRECTORY FILE".into());
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [image, dir, file] = &arguments[..] else {
+        eprintln!("usage: list_and_read IMAGE DIRECTORY FILE");
+        return ExitCode::FAILURE;
     };
+    match run(image, dir, file) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // It says what is wrong and where: damage names the block or sector.
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(image: &str, dir: &str, file: &str) -> Result<(), Box<dyn Error>> {
     // No privilege is needed, and nothing is mounted: the image is opened like a file.
     let filesystem = Filesystem::open(image)?;
     // A damaged superblock or a log that was not replayed is no error, but worth knowing.
     for notice in filesystem.notices() {
         eprintln!("{notice}");
     }
-    list(&filesystem, &dir)?;
-    print(&filesystem, &file)
+    list(&filesystem, dir)?;
+    print(&filesystem, file)
 }
 
 /// Prints the size and name of everything in a directory.
-fn list(filesystem: &Filesystem, path: &str) -> Result<(), Error> {
+fn list(filesystem: &Filesystem, path: &str) -> Result<(), userbtrfs::Error> {
     let dir = filesystem.open_dir(path)?;
     for entry in dir.entries() {
         let entry = entry?;
@@ -38,7 +50,7 @@ fn list(filesystem: &Filesystem, path: &str) -> Result<(), Error> {
 }
 
 /// Prints the content of a file.
-fn print(filesystem: &Filesystem, path: &str) -> Result<(), Box<dyn std::error::Error>> {
+fn print(filesystem: &Filesystem, path: &str) -> Result<(), Box<dyn Error>> {
     // A reader is a `std::io::Read`, gives verified bytes only, and fetches ahead.
     let mut reader = filesystem.open_file(path)?.reader();
     io::copy(&mut reader, &mut io::stdout().lock())?;

@@ -70,6 +70,10 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
+fn is_of_image(error: &anyhow::Error) -> bool {
+    error.chain().any(<dyn std::error::Error>::is::<userbtrfs::Error>)
+}
+
 /// Whether something of the image could not be read.
 #[derive(Default)]
 struct Failures(Cell<bool>);
@@ -78,7 +82,7 @@ impl Failures {
     /// Says an error of the image, after which the rest goes on; any other ends all.
     fn note(&self, done: Result<()>) -> Result<()> {
         match done {
-            Err(error) if error.chain().any(|cause| cause.is::<userbtrfs::Error>()) => {
+            Err(error) if is_of_image(&error) => {
                 complain(&format!("{error:#}"));
                 self.0.set(true);
                 Ok(())

@@ -49,27 +49,17 @@ impl Fetch {
         Self { pieces, reads }
     }
 
-    /// Waits for the pieces and makes bytes of each, in their order.
-    pub(crate) fn finish(
-        self,
-        forest: &Forest,
-        file: &FileSource,
-    ) -> Vec<Result<(Piece, Fetched)>> {
+    /// Waits for the pieces.
+    pub(crate) fn wait(self, forest: &Forest, file: &FileSource) -> Arrived {
         let sums = self.find_checksums(forest, file);
-        let volume = forest.store().volume();
-        let mut reads = volume.wait(self.reads).into_iter().zip(sums);
-        let make = |piece: Piece| {
-            let bytes = match &piece.source {
-                Source::Zeros => Fetched::Zeros(piece.len),
-                Source::Inline { .. } => inline(file, &piece)?,
-                Source::Disk { .. } => {
-                    let (read, sums) = reads.next().expect("a read for each that needs one");
-                    OnDisk { forest, file, piece: &piece, sums: sums? }.make(read)?
-                }
-            };
-            Ok((piece, bytes))
-        };
-        self.pieces.into_iter().map(make).collect()
+        let reads = forest.store().volume().wait(self.reads);
+        let mut reads = reads.into_iter().zip(sums).map(|(bytes, sums)| Read { bytes, sums });
+        let pieces = self.pieces.into_iter().map(|piece| {
+            let on_disk = matches!(piece.source, Source::Disk { .. });
+            let read = on_disk.then(|| reads.next().expect("a read for each that needs one"));
+            (piece, read)
+        });
+        Arrived { pieces: pieces.collect::<Vec<_>>().into_iter() }
     }
 
     /// Looks checksums up while the data is on its way.
@@ -83,6 +73,41 @@ impl Fetch {
             false => Ok(None),
         };
         reads_of(&self.pieces).map(find).collect()
+    }
+}
+
+/// Pieces that arrived. Each is verified and decompressed when it is asked for, so that what it
+/// gives is still at hand, in the processor's caches, for who uses it.
+pub(crate) struct Arrived {
+    pieces: std::vec::IntoIter<(Piece, Option<Read>)>,
+}
+
+struct Read {
+    bytes: Result<Buffer, ReadError>,
+    sums: Result<Option<SectorSums>>,
+}
+
+impl Arrived {
+    /// None.
+    pub(crate) fn empty() -> Self {
+        Self { pieces: Vec::new().into_iter() }
+    }
+
+    /// The next piece and its bytes.
+    pub(crate) fn next(
+        &mut self,
+        forest: &Forest,
+        file: &FileSource,
+    ) -> Option<Result<(Piece, Fetched)>> {
+        let (piece, read) = self.pieces.next()?;
+        let bytes = match (&piece.source, read) {
+            (Source::Disk { .. }, Some(Read { bytes, sums })) => {
+                sums.and_then(|sums| OnDisk { forest, file, piece: &piece, sums }.make(bytes))
+            }
+            (Source::Inline { .. }, _) => inline(file, &piece),
+            _ => Ok(Fetched::Zeros(piece.len)),
+        };
+        Some(bytes.map(|bytes| (piece, bytes)))
     }
 }
 
@@ -110,7 +135,8 @@ pub(crate) fn fetch(
     file: &FileSource,
     pieces: Vec<Piece>,
 ) -> Result<Vec<(Piece, Fetched)>> {
-    Fetch::submit(forest, pieces).finish(forest, file).into_iter().collect()
+    let mut arrived = Fetch::submit(forest, pieces).wait(forest, file);
+    std::iter::from_fn(|| arrived.next(forest, file)).collect()
 }
 
 fn inline(file: &FileSource, piece: &Piece) -> Result<Fetched> {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use userbtrfs_sync::Arc;
 
-use super::fetch::{Fetch, fetch};
+use super::fetch::{Arrived, Fetch, fetch};
 use super::{Fetched, FileSource, Piece, Segment, SegmentKind, Segments, pieces};
 use crate::error::{Error, Result};
 use crate::node::Forest;
@@ -27,7 +27,11 @@ pub(crate) struct Stream {
     at: u64,
     end: u64,
     in_flight: Option<Fetch>,
-    ready: VecDeque<Result<(Piece, Fetched)>>,
+    /// What cannot be read after the window that arrived.
+    failed: Option<Error>,
+    arrived: Arrived,
+    /// Pieces before an error, and the error.
+    last: VecDeque<Result<(Piece, Fetched)>>,
 }
 
 impl Stream {
@@ -40,8 +44,18 @@ impl Stream {
         window: u64,
     ) -> Self {
         let end = end.min(file.size);
-        let ready = VecDeque::new();
-        Self { forest, file, window, given: start, at: start, end, in_flight: None, ready }
+        Self {
+            forest,
+            file,
+            window,
+            given: start,
+            at: start,
+            end,
+            in_flight: None,
+            failed: None,
+            arrived: Arrived::empty(),
+            last: VecDeque::new(),
+        }
     }
 
     /// Starts to read the next window, if none is on its way.
@@ -55,7 +69,10 @@ impl Stream {
     /// The next piece: where it starts, and its bytes.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, Fetched)>> {
         loop {
-            match self.ready.pop_front() {
+            if let Some(last) = self.last.pop_front() {
+                return last.map(|(piece, bytes)| Some((piece.start, bytes)));
+            }
+            match self.arrived.next(&self.forest, &self.file) {
                 Some(Ok((piece, bytes))) => {
                     self.given = piece.end();
                     return Ok(Some((piece.start, bytes)));
@@ -72,6 +89,9 @@ impl Stream {
 
     /// Waits for the window on its way, and starts to read the one after it.
     fn receive(&mut self) -> Result<bool> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         let current = match self.in_flight.take() {
             Some(fetch) => fetch,
             None => match self.submit()? {
@@ -79,26 +99,25 @@ impl Stream {
                 None => return Ok(false),
             },
         };
-        let next = self.submit();
-        self.ready = current.finish(&self.forest, &self.file).into();
-        match next {
+        match self.submit() {
             Ok(next) => self.in_flight = next,
-            Err(error) => self.ready.push_back(Err(error)),
+            Err(error) => self.failed = Some(error),
         }
+        self.arrived = current.wait(&self.forest, &self.file);
         Ok(true)
     }
 
     /// Ends the stream with an error, once what comes before it in its piece was given.
     fn give_before(&mut self, error: Error) -> Result<()> {
-        (self.at, self.in_flight) = (self.end, None);
-        self.ready.clear();
+        (self.at, self.in_flight, self.failed) = (self.end, None, None);
+        self.arrived = Arrived::empty();
         let Error::Data { offset, .. } = error else { return Err(error) };
         if offset <= self.given {
             return Err(error);
         }
         let good = pieces(&self.forest, &self.file, self.given, offset, PIECE_MAX, u64::MAX)?;
-        self.ready.extend(fetch(&self.forest, &self.file, good)?.into_iter().map(Ok));
-        self.ready.push_back(Err(error));
+        self.last.extend(fetch(&self.forest, &self.file, good)?.into_iter().map(Ok));
+        self.last.push_back(Err(error));
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! Chunks: what cannot be mapped is refused at open, by name.
 
 use userbtrfs::{Error, ItemError, ItemKind, Key, Logical, OpenError, Physical, Profile, TreeId};
-use userbtrfs_forge::{Bytes, ChunkSpec, IMAGE_LEN, ImageEditor, device_item, field, put_u32, put_u64};
+use userbtrfs_forge::{
+    Bytes, ChunkSpec, IMAGE_LEN, ImageEditor, device_item, field, put_u32, put_u64,
+};
 
 use crate::support::forging::{Items, edit_leaf};
 use crate::support::{assert_says, open, refusal, small};
@@ -159,7 +161,9 @@ fn with_array(array: &[u8]) -> OpenError {
 fn system_chunks_that_are_garbage_are_refused() {
     let chunk = ChunkSpec::system();
     let pair = Bytes::new().key(chunk.key()).raw(&chunk.build()).build();
-    for array in [vec![0xff; 2048], vec![0; 97], pair[..pair.len() - 1].to_vec(), [&pair[..], &[0]].concat()] {
+    for array in
+        [vec![0xff; 2048], vec![0; 97], pair[..pair.len() - 1].to_vec(), [&pair[..], &[0]].concat()]
+    {
         let error = with_array(&array);
         assert!(matches!(error, OpenError::SysChunkArray(_)), "{error}");
         assert_says(&error, &["system chunk array: "]);

@@ -76,10 +76,12 @@ fn what_lies_beside_a_bad_sector_is_read() {
     let mut editor = small();
     flip(&mut editor, Logical(LARGE_DATA.0 + 4096), 0);
     let file = open(&editor).unwrap().open_file("/large").unwrap();
-    for (start, len) in [(0, 4096), (0, 1), (4095, 1), (8192, 36864), (END - 1, 1), (12000, 20000)] {
+    for (start, len) in
+        [(0usize, 4096), (0, 1), (4095, 1), (8192, 36864), (45055, 1), (12000, 20000)]
+    {
         let mut bytes = vec![0; len];
         assert_eq!(file.read_at(&mut bytes, start as u64).unwrap(), len, "at {start}");
-        assert_eq!(bytes, sound[start as usize..][..len], "at {start}");
+        assert_eq!(bytes, sound[start..][..len], "at {start}");
     }
     for (start, len) in [(4096, 1), (8191, 1), (0, 4097), (0, 45056), (8000, 1000)] {
         let error = file.read_at(&mut vec![0; len], start).unwrap_err();
@@ -153,7 +155,10 @@ fn one_good_copy_of_data_is_enough() {
         editor.revert();
     }
     // No copy is whole, but of each sector one is good.
-    sectors.clone().zip([0, 1].into_iter().cycle()).for_each(|(at, copy)| flip(&mut editor, at, copy));
+    sectors
+        .clone()
+        .zip([0, 1].into_iter().cycle())
+        .for_each(|(at, copy)| flip(&mut editor, at, copy));
     let file = open(&editor).unwrap().open_file(path).unwrap();
     assert_eq!(file.read_all().unwrap(), sound);
     let mut part = [0; 10_000];
@@ -278,7 +283,8 @@ fn item_error(error: &Error) -> &ItemError {
 
 #[test]
 fn a_stream_of_garbage_is_an_error() {
-    let garbage: Vec<u8> = (0..4096u32).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    let garbage: Vec<u8> =
+        (0..4096u32).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
     for (offset, found) in [
         (ZLIB, (|error| *error == DecompressError::Zlib) as fn(&DecompressError) -> bool),
         (LZO, |error| matches!(error, DecompressError::Lzo(_))),
@@ -325,7 +331,8 @@ fn no_byte_of_a_stream_makes_reading_panic() {
 
 #[test]
 fn lzo_segments_that_lie_are_errors() {
-    for (at, value) in [(0, 0), (0, 3), (0, 4097), (0, u32::MAX), (4, 0), (4, 4420), (4, u32::MAX)] {
+    for (at, value) in [(0, 0), (0, 3), (0, 4097), (0, u32::MAX), (4, 0), (4, 4420), (4, u32::MAX)]
+    {
         let mut editor = small();
         let place = disk(&editor, LZO);
         let mut bytes = sector(&editor, place);

@@ -37,7 +37,8 @@ fn paths(entries: &[WalkEntry]) -> Vec<String> {
 
 #[test]
 fn a_directory_that_contains_itself_ends_every_walk_with_an_error() {
-    let editor = with_inodes(|items| put_name(items, EMPTY, 2, b"again", (inode(EMPTY), DIRECTORY)));
+    let editor =
+        with_inodes(|items| put_name(items, EMPTY, 2, b"again", (inode(EMPTY), DIRECTORY)));
     let filesystem = open(&editor).unwrap();
     let (entries, errors) = walk(&filesystem);
     assert!(matches!(errors[..], [Error::DirectoryLoop(id)] if id == top_level(EMPTY)));
@@ -242,10 +243,12 @@ fn deep_trees_are_walked_looked_up_and_copied() {
     assert!(matches!(filesystem.lookup(&up), Err(Error::NotADirectory)));
 
     let to = golden.beside("copy");
-    let ran = crate::support::command::verb("get", &golden.path(), &["/deep", to.to_str().unwrap()]);
+    let ran =
+        crate::support::command::verb("get", &golden.path(), &["/deep", to.to_str().unwrap()]);
     ran.good();
     // The system does not take the whole path, but it takes each step.
-    let mut dir = rustix::fs::open(&to, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    let mut dir =
+        rustix::fs::open(&to, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
     let parts: Vec<_> = deepest.path.split(|byte| *byte == b'/').skip(2).collect();
     let (file, dirs) = parts.split_last().unwrap();
     for part in dirs {

@@ -36,7 +36,8 @@ fn reads_at_random_places_are_right_with_the_least_memory() {
     let mut place = 1usize;
     for turn in 0..3000 {
         let (whole, file) = &files[turn % files.len()];
-        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        place =
+            place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let start = (place >> 20) % (whole.len() + 1);
         let mut part = vec![0; (place >> 8) % 20_000];
         let len = file.read_at(&mut part, start as u64).unwrap();

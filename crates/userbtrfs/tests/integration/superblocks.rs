@@ -41,7 +41,8 @@ fn a_file_too_small_for_a_superblock_is_refused() {
 #[test]
 fn what_is_not_btrfs_is_refused() {
     let zeros = vec![0; 1 << 20];
-    let noise: Vec<u8> = (0..1u32 << 18).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
+    let noise: Vec<u8> =
+        (0..1u32 << 18).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
     let mut ext4 = zeros.clone();
     put_u16(&mut ext4, 1024 + 0x38, 0xef53);
     for image in [zeros, noise, ext4] {
@@ -275,7 +276,8 @@ fn any_byte_of_the_superblock_may_be_anything() {
     let image = small_image();
     for at in (0x20..0x1000).filter(|at| !(field::LABEL..field::CACHE_GENERATION).contains(at)) {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
-            let mut editor = ImageEditor::over(Arc::new(MemoryDevice::from_bytes(image.clone()))).unwrap();
+            let mut editor =
+                ImageEditor::over(Arc::new(MemoryDevice::from_bytes(image.clone()))).unwrap();
             editor.edit_superblock(|bytes| bytes[at] = value);
             if let Ok(filesystem) = open(&editor) {
                 let _ = filesystem.read("/small");
