@@ -94,8 +94,69 @@ impl Shard {
 }
 
 #[cfg(test)]
-impl NodeCache {
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().nodes.len()).sum()
+mod tests {
+    use userbtrfs_forge::small_image;
+    use userbtrfs_sync::{BlockLabel, TreeLock};
+    use userbtrfs_volume::Volume;
+
+    use super::*;
+    use crate::NodeRef;
+
+    fn len(cache: &NodeCache) -> usize {
+        cache.shards.iter().map(|shard| shard.lock().nodes.len()).sum()
+    }
+
+    /// A node to fill caches with; the cache does not look at its content.
+    fn node() -> Arc<Node> {
+        let device = userbtrfs_device::MemoryDevice::from_bytes(small_image());
+        let volume = Volume::open(vec![Arc::new(device)]).unwrap();
+        let (logical, expected) = volume.chunk_root();
+        let block = volume.read_block(logical, &expected).unwrap();
+        let label = BlockLabel { owner: 3, level: 0 };
+        Arc::new(TreeLock::new(label, NodeRef::new(block)))
+    }
+
+    fn copy_of(node: &Arc<Node>) -> Arc<Node> {
+        let block = NodeRef::clone(&TreeLock::try_read_owned(node).unwrap());
+        Arc::new(TreeLock::new(node.label(), block))
+    }
+
+    #[test]
+    fn the_cache_keeps_its_bound() {
+        let (cache, node) = (NodeCache::new(100 * 4096, 4096), node());
+        for number in 0..10_000 {
+            cache.insert(Logical(number * 4096), copy_of(&node));
+        }
+        assert!((50..=100).contains(&len(&cache)), "{} nodes", len(&cache));
+    }
+
+    #[test]
+    fn what_is_in_use_stays() {
+        let (cache, node) = (NodeCache::new(0, 4096), node());
+        let used: Vec<_> =
+            (0..500).map(|number| cache.insert(Logical(number * 4096), copy_of(&node))).collect();
+        for (number, used) in (0..).zip(&used) {
+            let found = cache.get(Logical(number * 4096)).unwrap();
+            assert!(Arc::ptr_eq(&found, used));
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_outlives_what_was_not() {
+        let (cache, node) = (NodeCache::new(64 * 4096, 4096), node());
+        let hot = Logical(0);
+        cache.insert(hot, copy_of(&node));
+        for number in 1..10_000 {
+            assert!(cache.get(hot).is_some(), "gone after {number}");
+            cache.insert(Logical(number * 4096), copy_of(&node));
+        }
+    }
+
+    #[test]
+    fn the_first_of_two_stays() {
+        let (cache, node) = (NodeCache::new(1 << 20, 4096), node());
+        let first = cache.insert(Logical(0), copy_of(&node));
+        let second = cache.insert(Logical(0), copy_of(&node));
+        assert!(Arc::ptr_eq(&first, &second));
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! `speed [FILE OR DIRECTORY]`: the text files there; `/usr/share` if none is named.
 
+#![forbid(unsafe_code)]
+
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

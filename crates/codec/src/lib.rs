@@ -5,6 +5,8 @@
 //! 2. No input makes a function panic, hang or allocate more than its output's bound.
 //! 3. What is compressed here is read by Linux; what Linux compresses is read here.
 
+#![forbid(unsafe_code)]
+
 pub mod checksum;
 pub mod compress;
 pub mod hash;

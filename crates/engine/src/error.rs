@@ -127,7 +127,9 @@ pub enum Error {
 #[non_exhaustive]
 pub enum DataError {
     /// No copy has the right checksum.
-    #[error("checksum of sector {logical} is {found}, expected {expected}, in {copies} cop{}", if *.copies == 1 { "y" } else { "ies" })]
+    #[error(
+        "checksum of sector {logical} is {found}, expected {expected} (copies tried: {copies})"
+    )]
     Checksum {
         /// The sector.
         logical: Logical,

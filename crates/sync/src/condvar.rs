@@ -1,4 +1,5 @@
-//! A condition variable. It goes with a [`Mutex`](crate::Mutex), whose name its waits complain with.
+//! A condition variable. It goes with a [`Mutex`](crate::Mutex); its waits complain with the
+//! name of that.
 
 use std::time::Duration;
 

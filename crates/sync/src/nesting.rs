@@ -3,17 +3,17 @@
 //! `low` and `high` are the lowest and highest level among the blocks the thread holds; the
 //! parent of a level is a held block one level above it.
 //!
-//! | token    | level taken | what must be held                        | why no cycle of waits      |
-//! |----------|-------------|------------------------------------------|----------------------------|
-//! | Root     | any         | no tree block                            | it holds nothing           |
-//! | Child    | below `low` | any block                                | levels fall                |
-//! | Right    | `low`       | the parent                               | left comes before right    |
-//! | Left     | `low`       | the parent, for writing                  | no other enters by parent  |
-//! | Cow      | as original | the original, for writing                | new block, nobody waits    |
-//! | LeftCow  | as original | the left sibling and parent, for writing | new block, nobody waits    |
-//! | RightCow | as original | the right sibling and parent, for writing| new block, nobody waits    |
-//! | Split    | as original | the block that is split, for writing     | new block, nobody waits    |
-//! | NewRoot  | `high` + 1  | the old root, for writing                | new block, nobody waits    |
+//! | token    | level taken | what must be held                        | why no cycle waits      |
+//! |----------|-------------|------------------------------------------|-------------------------|
+//! | Root     | any         | no tree block                            | it holds nothing        |
+//! | Child    | below `low` | any block                                | levels fall             |
+//! | Right    | `low`       | the parent                               | left comes before right |
+//! | Left     | `low`       | the parent, for writing                  | none enters by parent   |
+//! | Cow      | as original | the original, for writing                | new block, nobody waits |
+//! | LeftCow  | as original | the left sibling and parent, for writing | new block, nobody waits |
+//! | RightCow | as original | the right sibling and parent, for writing| new block, nobody waits |
+//! | Split    | as original | the block that is split, for writing     | new block, nobody waits |
+//! | NewRoot  | `high` + 1  | the old root, for writing                | new block, nobody waits |
 //!
 //! 1. New blocks (Cow, LeftCow, RightCow, Split, NewRoot) are taken for writing.
 //! 2. Whoever holds two siblings has held their parent while taking the second; so a thread that

@@ -4,6 +4,10 @@
 //! cargo run --example list_and_read -- disk.img / /etc/hostname
 //! ```
 
+#![forbid(unsafe_code)]
+
+#![forbid(unsafe_code)]
+
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -16,14 +20,12 @@ fn main() -> ExitCode {
         eprintln!("usage: list_and_read IMAGE DIRECTORY FILE");
         return ExitCode::FAILURE;
     };
-    match run(image, dir, file) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // It says what is wrong and where: damage names the block or sector.
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+    if let Err(error) = run(image, dir, file) {
+        // It says what is wrong and where: damage names the block or sector.
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
 }
 
 fn run(image: &str, dir: &str, file: &str) -> Result<(), Box<dyn Error>> {

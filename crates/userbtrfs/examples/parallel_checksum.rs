@@ -4,6 +4,10 @@
 //! cargo run --release --example parallel_checksum -- disk.img
 //! ```
 
+#![forbid(unsafe_code)]
+
+#![forbid(unsafe_code)]
+
 use std::sync::Mutex;
 use std::thread;
 

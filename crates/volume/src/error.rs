@@ -86,7 +86,10 @@ pub enum OpenError {
         device: u64,
     },
     /// A chunk with a profile that is not supported.
-    #[error("chunk at {logical}: profile {} over {stripes} devices is not supported", .profile.name())]
+    #[error(
+        "chunk at {logical}: profile {} of {stripes} stripes is not supported",
+        .profile.name(),
+    )]
     Profile {
         /// The chunk.
         logical: Logical,

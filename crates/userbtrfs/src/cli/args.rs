@@ -196,7 +196,7 @@ pub(crate) struct DumpSuperArgs {
     #[arg(short, long)]
     pub(crate) full: bool,
     /// The copy to show, 0 to 2
-    #[arg(short = 's', long = "super", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
+    #[arg(short = 's', long = "super", value_name = "N", value_parser = copy_number())]
     pub(crate) copy: Option<u8>,
 }
 
@@ -207,6 +207,11 @@ pub(crate) struct DumpTreeArgs {
     /// Only this tree, by its number or its name (fs, root, chunk, extent, ...)
     #[arg(short, long, value_name = "N")]
     pub(crate) tree: Option<String>,
+}
+
+/// The number of a copy of the superblock.
+fn copy_number() -> clap::builder::RangedI64ValueParser<u8> {
+    clap::value_parser!(u8).range(0..=2)
 }
 
 /// A size with a suffix: k, M, G, T, P, E, in powers of 1024.

@@ -69,7 +69,7 @@ fn a_flipped_bit_is_named_with_file_offset_and_both_checksums() {
     assert_eq!(data_error(&large(&editor).unwrap_err()).0, 4096);
 }
 
-/// A read fails only for what it asked for, and says where in that it does, whatever is fetched with it.
+/// A read fails only for what it asked for, whatever is fetched with it, and says where in that.
 #[test]
 fn what_lies_beside_a_bad_sector_is_read() {
     let sound = large(&small()).unwrap();

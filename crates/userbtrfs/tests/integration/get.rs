@@ -160,26 +160,26 @@ fn links_without_a_target_are_reported() {
 fn sources_go_into_a_directory_or_to_a_name() {
     let bench = Bench::new(&small());
     let at = |name: &str| bench.at(name).to_str().unwrap().to_owned();
-    bench.verb("get", &["/small", &at("named")]).good();
+    bench.verb("get -q", &["/small", &at("named")]).good();
     assert_eq!(fs::read(bench.at("named")).unwrap(), b"hello\n");
     fs::create_dir(bench.at("into")).unwrap();
-    bench.verb("get", &["/small", "/sub", "/empty/", &at("into")]).good();
+    bench.verb("get -q", &["/small", "/sub", "/empty/", &at("into")]).good();
     assert_eq!(fs::read(bench.at("into/small")).unwrap(), b"hello\n");
     assert_eq!(fs::read(bench.at("into/sub/inner")).unwrap(), b"world\n");
     assert!(bench.at("into/empty").is_dir());
-    bench.verb("get", &["/sub", &at("renamed")]).good();
+    bench.verb("get -q", &["/sub", &at("renamed")]).good();
     assert_eq!(fs::read(bench.at("renamed/inner")).unwrap(), b"world\n");
-    let said = bench.verb("get", &["/small", "/large", &at("nowhere")]).bad();
+    let said = bench.verb("get -q", &["/small", "/large", &at("nowhere")]).bad();
     assert_says(&said, &["nowhere: not a directory"]);
-    let said = bench.verb("get", &["/nothing", "/pipe", &at("into")]).bad();
+    let said = bench.verb("get -q", &["/nothing", "/pipe", &at("into")]).bad();
     assert_says(&said, &["userbtrfs: /nothing: no such file or directory"]);
     assert!(bench.at("into/pipe").exists(), "the other sources are copied");
-    let said = bench.verb("get", &["/small", &at("no/such/place")]).bad();
+    let said = bench.verb("get -q", &["/small", &at("no/such/place")]).bad();
     assert_says(&said, &["No such file or directory"]);
     // A link as a source is copied as a link.
-    bench.verb("get", &["/link", &at("link")]).good();
+    bench.verb("get -q", &["/link", &at("link")]).good();
     assert_eq!(fs::read_link(bench.at("link")).unwrap(), Path::new("sub/inner"));
-    bench.verb("get -x", &["/", &at("one")]).good();
+    bench.verb("get -q -x", &["/", &at("one")]).good();
     assert_eq!(fs::read_dir(bench.at("one/sub")).unwrap().count(), 0);
 }
 
@@ -263,12 +263,12 @@ fn hard_links_holes_pipes_and_attributes_are_kept() {
 /// Rights of an owner are kept with the owner, and only with it.
 #[test]
 fn set_id_bits_are_kept_with_their_owner() {
-    let golden = copied("special");
+    let golden = Unpacked::new("special");
     let filesystem = Filesystem::open(golden.path()).unwrap();
     for mode in ["0", "777", "1777", "2755", "4755", "7777"] {
-        let name = format!("mode {mode}");
-        let wanted = filesystem.metadata(format!("/{name}")).unwrap();
-        let copy = golden.beside(&format!("copy/{name}")).metadata().unwrap();
+        let (name, to) = (format!("/mode {mode}"), golden.beside(mode));
+        verb("get -q", &golden.path(), &[&name, to.to_str().unwrap()]).good();
+        let (wanted, copy) = (filesystem.metadata(&name).unwrap(), to.metadata().unwrap());
         let kept = (copy.uid(), copy.gid()) == (wanted.uid, wanted.gid);
         assert!(kept || !is_root());
         let mask = if kept { 0o7777 } else { 0o1777 };
@@ -321,10 +321,16 @@ fn a_signal_ends_get_and_leaves_no_incomplete_file() {
         image.set_len((64 << 30) + (1 << 20)).unwrap();
         endless(&bench);
         let (image, to) = (bench.image(), bench.at("copy"));
-        let mut child = command(["get".as_ref(), image.as_os_str(), "/".as_ref(), to.as_os_str()])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command([
+            "get".as_ref(),
+            "-q".as_ref(),
+            image.as_os_str(),
+            "/".as_ref(),
+            to.as_os_str(),
+        ])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
         let begun = || bench.at("copy/large").metadata().is_ok_and(|copy| copy.len() > 0);
         let started = Instant::now();
         while !begun() && started.elapsed() < Duration::from_mins(1) {

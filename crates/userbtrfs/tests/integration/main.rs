@@ -9,6 +9,7 @@
 mod chunks;
 mod cli;
 mod data;
+mod devices;
 mod dirs;
 mod examples;
 mod get;

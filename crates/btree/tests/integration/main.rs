@@ -1,0 +1,145 @@
+//! Searches and cursors over the trees of a golden image whose nodes are small and many.
+
+#![forbid(unsafe_code)]
+
+use std::thread;
+
+use tempfile::TempDir;
+use userbtrfs_btree::{Cursor, NodeStore, ReadAhead, Root, Tree};
+use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_device::{FileDevice, FileOptions};
+use userbtrfs_format::{Expectation, ItemKind, Key, RootItem, TreeId};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::{Volume, walk};
+
+/// An image, and all items of its top-level subvolume as a plain walk gives them.
+struct Forest {
+    _folder: TempDir,
+    volume: Arc<Volume>,
+    root: Root,
+    items: Vec<(Key, Vec<u8>)>,
+}
+
+impl Forest {
+    fn open() -> Self {
+        let folder = TempDir::new().unwrap();
+        let image = folder.path().join("image");
+        Golden::named("nodesize-4k").unpack(&image).unwrap();
+        let device = FileDevice::open(&image, FileOptions::default()).unwrap();
+        let volume = Arc::new(Volume::open(vec![Arc::new(device)]).unwrap());
+        let superblock = volume.superblock();
+        let roots = Root {
+            logical: superblock.root,
+            level: superblock.root_level,
+            generation: superblock.generation,
+        };
+        let key = Key::new(TreeId::FS.0, ItemKind::ROOT_ITEM, 0);
+        let all = plain(&volume, TreeId::ROOT, roots);
+        let item = &all.iter().find(|(at, _)| *at == key).expect("there is a top level").1;
+        let root = Root::from(&RootItem::parse(item).unwrap());
+        let items = plain(&volume, TreeId::FS, root);
+        assert!(root.level >= 2 && items.len() > 5000, "a tree worth searching");
+        Self { _folder: folder, volume, root, items }
+    }
+
+    fn store(&self, cache_bytes: usize) -> NodeStore {
+        NodeStore::new(Arc::clone(&self.volume), cache_bytes)
+    }
+
+    fn tree(&self) -> Tree {
+        Tree::new(TreeId::FS, self.root)
+    }
+}
+
+/// All items of a tree, by a walk that knows no cache.
+fn plain(volume: &Volume, owner: TreeId, root: Root) -> Vec<(Key, Vec<u8>)> {
+    let Root { logical, level, generation } = root;
+    let expected = Expectation { owner, level, generation, first_key: None, end: None };
+    let mut walk = walk(volume, logical, expected, u64::MAX);
+    let mut items = Vec::new();
+    while let Some(leaf) = walk.next_leaf().unwrap() {
+        let slots = (0..leaf.len()).map(|slot| leaf.item(slot));
+        items.extend(slots.map(|item| (item.key, item.data.to_vec())));
+    }
+    items
+}
+
+fn rest(mut cursor: Cursor<'_>) -> Vec<(Key, Vec<u8>)> {
+    let mut items = Vec::new();
+    while let Some(item) = cursor.item() {
+        items.push((item.key, item.data.to_vec()));
+        cursor.advance().unwrap();
+    }
+    items
+}
+
+#[test]
+fn a_cursor_gives_what_a_plain_walk_gives() {
+    let forest = Forest::open();
+    let tree = forest.tree();
+    for read_ahead in [ReadAhead::Off, ReadAhead::Forward] {
+        for cache_bytes in [0, 64 << 20] {
+            let store = forest.store(cache_bytes);
+            let cursor = Cursor::seek(&store, &tree, &Key::MIN, read_ahead).unwrap();
+            assert!(rest(cursor) == forest.items, "{read_ahead:?}, {cache_bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn every_key_is_found_and_so_is_its_place_where_it_is_not() {
+    let forest = Forest::open();
+    let (store, tree) = (forest.store(1 << 20), forest.tree());
+    for (at, (key, data)) in forest.items.iter().enumerate().step_by(7) {
+        let found = tree.search(&store, key).unwrap();
+        assert!(found.exact && found.leaf.item(found.slot).data == data);
+        let absent = key.successor().unwrap();
+        let next = forest.items.get(at + 1).map(|item| item.0);
+        let after = Cursor::seek(&store, &tree, &absent, ReadAhead::Off).unwrap();
+        assert_eq!(after.item().map(|item| item.key), next);
+        let wanted = if next == Some(absent) { absent } else { *key };
+        let before = Cursor::seek_back(&store, &tree, &absent, ReadAhead::Off).unwrap();
+        assert_eq!(before.item().map(|item| item.key), Some(wanted));
+    }
+}
+
+#[test]
+fn the_ends_of_a_tree_are_found() {
+    let forest = Forest::open();
+    let (store, tree) = (forest.store(0), forest.tree());
+    let end = Cursor::seek(&store, &tree, &Key::MAX, ReadAhead::Forward).unwrap();
+    assert!(end.item().is_none());
+    let last = Cursor::seek_back(&store, &tree, &Key::MAX, ReadAhead::Off).unwrap();
+    assert_eq!(last.item().map(|item| item.key), forest.items.last().map(|item| item.0));
+    let first = Cursor::seek_back(&store, &tree, &Key::MIN, ReadAhead::Off).unwrap();
+    assert_eq!(first.item().map(|item| item.key), forest.items.first().map(|item| item.0));
+}
+
+#[test]
+fn threads_share_a_cache_that_is_too_small_for_them() {
+    let forest = Forest::open();
+    let (store, tree) = (forest.store(0), forest.tree());
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let (forest, store, tree) = (&forest, &store, &tree);
+            scope.spawn(move || {
+                let start = forest.items.len() / 8 * number;
+                let key = forest.items[start].0;
+                let cursor = Cursor::seek(store, tree, &key, ReadAhead::Forward).unwrap();
+                assert!(rest(cursor) == forest.items[start..]);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_second_pass_over_a_large_cache_reads_nothing() {
+    let forest = Forest::open();
+    let (store, tree) = (forest.store(64 << 20), forest.tree());
+    let pass = || Cursor::seek(&store, &tree, &Key::MIN, ReadAhead::Forward).unwrap();
+    assert_eq!(rest(pass()).len(), forest.items.len());
+    let misses = store.stats().misses;
+    assert_eq!(rest(pass()).len(), forest.items.len());
+    assert_eq!(store.stats().misses, misses);
+    assert!(store.stats().hits > misses);
+}
