@@ -20,6 +20,9 @@ use crate::block::{RawBlock, seal_block};
 use crate::bytes::u64_at;
 use crate::superblock::{field, seal_superblock};
 
+/// Where a ROOT_ITEM names the root block.
+const ROOT_BYTENR: usize = 0xb0;
+
 /// Where an item stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemPlace {
@@ -152,7 +155,8 @@ impl ImageEditor {
                 let roots = self.items(TreeId::ROOT);
                 let item = roots.iter().rfind(is_root)?;
                 let leaf = self.block(item.logical)?;
-                Some(Logical(u64_at(&leaf[item.range.clone()], 0xb0)))
+                let content = &leaf[item.range.clone()];
+                (content.len() >= ROOT_BYTENR + 8).then(|| Logical(u64_at(content, ROOT_BYTENR)))
             }
         }
     }

@@ -6,8 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-#![forbid(unsafe_code)]
-
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;

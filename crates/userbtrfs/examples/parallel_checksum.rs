@@ -6,8 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-#![forbid(unsafe_code)]
-
 use std::sync::Mutex;
 use std::thread;
 

@@ -1,7 +1,7 @@
 //! The editor reaches every copy, seals it, and can take everything back.
 
 use userbtrfs_codec::ChecksumKind;
-use userbtrfs_forge::{ImageEditor, field, header, put_u64, small_image, u64_at};
+use userbtrfs_forge::{ImageEditor, RawBlock, field, header, put_u64, small_image, u64_at};
 use userbtrfs_format::{
     Expectation, ItemKind, Key, Physical, SUPERBLOCK_OFFSETS, Superblock, TreeBlock, TreeId,
 };
@@ -51,6 +51,20 @@ fn an_edited_superblock_is_sealed() {
     editor.edit_superblock(|bytes| put_u64(bytes, field::BYTES_USED, 5));
     let superblock = Superblock::parse(&editor.superblock(), SUPERBLOCK_OFFSETS[0]).unwrap();
     assert_eq!((superblock.bytes_used, superblock.checksum_kind), (5, ChecksumKind::Crc32c));
+}
+
+/// A leaf whose items have all shrunk to nothing names no roots, and is no reason to fail.
+#[test]
+fn a_root_item_without_content_leads_nowhere() {
+    let mut editor = editor();
+    let root_tree = editor.root(TreeId::ROOT).unwrap();
+    editor.edit_block(root_tree, |block| {
+        for slot in 0..RawBlock(block).slots() {
+            RawBlock::set_item_size(block, slot, 0);
+        }
+    });
+    assert_eq!(editor.root(TreeId::FS), None);
+    assert_eq!(editor.find_item(TreeId::FS, ROOT_DIR), None);
 }
 
 #[test]
