@@ -18,7 +18,7 @@ pub use userbtrfs_format::{
     BlockError, BlockGroupFlags, ChunkError, ItemError, ItemKind, Key, Logical, Physical, Profile,
     Quoted, SuperblockError,
 };
-pub use userbtrfs_volume::{CopyError, OpenError, ReadError};
+pub use userbtrfs_volume::{CopyError, OpenError, ReadError, SuperblockCopyError};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -4,9 +4,9 @@ use std::fmt;
 
 use thiserror::Error;
 use userbtrfs_device::DeviceError;
-use userbtrfs_format::{
-    BlockError, Chunk, ItemError, Logical, Physical, Profile, SuperblockError, TreeId,
-};
+use userbtrfs_format::{BlockError, Chunk, ItemError, Logical, Physical, Profile, TreeId};
+
+use crate::superblocks::SuperblockCopyError;
 
 /// Why a volume does not open.
 #[derive(Debug, Error)]
@@ -25,9 +25,9 @@ pub enum OpenError {
     #[error("no valid superblock: primary: {primary}{}", list_mirrors(.mirrors))]
     Superblock {
         /// What is wrong with the first copy.
-        primary: SuperblockError,
+        primary: SuperblockCopyError,
         /// What is wrong with the others.
-        mirrors: Vec<(Physical, SuperblockError)>,
+        mirrors: Vec<(Physical, SuperblockCopyError)>,
     },
     /// Features that are not understood.
     #[error("unsupported feature{}: {}", plural(.0.len()), .0.join(", "))]
@@ -113,7 +113,7 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-fn list_mirrors(mirrors: &[(Physical, SuperblockError)]) -> String {
+fn list_mirrors(mirrors: &[(Physical, SuperblockCopyError)]) -> String {
     let each = mirrors.iter().map(|(at, error)| format!("; copy at {at}: {error}"));
     each.collect::<Vec<_>>().concat()
 }

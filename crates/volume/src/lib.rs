@@ -30,7 +30,7 @@ use userbtrfs_sync::{Arc, Class, RwLock};
 pub use chunk_map::{ChunkMap, Mapping};
 pub use error::{CopyError, OpenError, ReadError};
 pub use read::{PendingReads, Range};
-pub use superblocks::{Notice, read_copy as read_superblock_copy};
+pub use superblocks::{Notice, SuperblockCopyError, read_copy as read_superblock_copy};
 pub use userbtrfs_device::Buffer;
 pub use walker::{BlockReader, Walk, walk};
 

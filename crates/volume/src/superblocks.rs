@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use thiserror::Error;
 use userbtrfs_device::Device;
 use userbtrfs_format::{
     Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock, SuperblockError,
@@ -20,7 +21,7 @@ pub enum Notice {
     /// The primary superblock is damaged.
     Mirror {
         /// What is wrong with it.
-        primary: SuperblockError,
+        primary: SuperblockCopyError,
         /// The copy that is used instead.
         used: Physical,
         /// The generation of that copy.
@@ -50,22 +51,34 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Reads the copy at `at`, where the device reaches so far.
+/// Why a copy of the superblock is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SuperblockCopyError {
+    /// The device does not give it; this is what it says.
+    #[error("{0}")]
+    Unreadable(String),
+    /// A check failed.
+    #[error(transparent)]
+    Content(#[from] SuperblockError),
+}
+
+/// Reads the copy at `at`; nothing where the device does not reach so far.
 pub fn read_copy(
     device: &dyn Device,
     at: Physical,
-) -> Result<Option<Result<Superblock, SuperblockError>>, OpenError> {
+) -> Option<Result<Superblock, SuperblockCopyError>> {
     let end = at.0 + SUPERBLOCK_SIZE as u64;
     if end > device.len() {
-        return Ok(None);
+        return None;
     }
-    let bytes = device.read(at.0, SUPERBLOCK_SIZE)?;
-    Ok(Some(Superblock::parse(&bytes, at)))
+    let read = device.read(at.0, SUPERBLOCK_SIZE);
+    let bytes = read.map_err(|error| SuperblockCopyError::Unreadable(error.to_string()));
+    Some(bytes.and_then(|bytes| Ok(Superblock::parse(&bytes, at)?)))
 }
 
 pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Notice>), OpenError> {
     let [primary_at, mirrors_at @ ..] = SUPERBLOCK_OFFSETS;
-    let primary = match read_copy(device, primary_at)? {
+    let primary = match read_copy(device, primary_at) {
         None => return Err(OpenError::TooSmall { len: device.len() }),
         Some(Ok(superblock)) => {
             let notices = pending_log(&superblock).into_iter().collect();
@@ -76,7 +89,7 @@ pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Notice>), O
     let mut best: Option<Superblock> = None;
     let mut mirrors = Vec::new();
     for at in mirrors_at {
-        match read_copy(device, at)? {
+        match read_copy(device, at) {
             None => {}
             Some(Err(error)) => mirrors.push((at, error)),
             Some(Ok(copy)) => {

@@ -36,7 +36,7 @@ fn show_super(global: &Global, args: &DumpSuperArgs) -> Result<ExitCode> {
 
 fn read_super(device: &dyn Device, copy: u8) -> Result<Superblock> {
     let at = SUPERBLOCK_OFFSETS[usize::from(copy)];
-    match read_superblock_copy(device, at)? {
+    match read_superblock_copy(device, at) {
         None => bail!("the device does not reach copy {copy} of the superblock, at {at}"),
         Some(read) => Ok(read?),
     }

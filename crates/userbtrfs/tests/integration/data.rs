@@ -170,7 +170,7 @@ fn one_good_copy_of_data_is_enough() {
     }
     let error = open(&editor).unwrap().read(path).unwrap_err();
     assert!(matches!(&error, Error::Data { error: DataError::Checksum { copies: 2, .. }, .. }));
-    assert_says(&error, &["in 2 copies"]);
+    assert_says(&error, &["copies tried: 2"]);
 }
 
 /// Leaves checksums of the first sector alone.

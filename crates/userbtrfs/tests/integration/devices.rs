@@ -9,6 +9,7 @@ use userbtrfs::device::{
 use userbtrfs::{CopyError, DataError, Error, Filesystem, OpenOptions, ReadError};
 use userbtrfs_forge::{ChunkSpec, small_image};
 
+use crate::support::golden::Unpacked;
 use crate::support::shown::shown;
 use crate::support::{assert_says, open, small, top_level};
 
@@ -79,9 +80,19 @@ fn what_the_device_gives_of_one_copy_is_enough() {
 }
 
 #[test]
-fn a_superblock_that_the_device_does_not_give_is_an_error_of_the_device() {
+fn a_superblock_that_the_device_does_not_give_and_that_has_no_mirror_names_the_read() {
     let error = worn(sector(65536)).err().unwrap();
-    assert_says(&error, &["worn: read of 4096 bytes at 65536"]);
+    assert_says(&error, &["primary: worn: read of 4096 bytes at 65536"]);
+}
+
+#[test]
+fn a_superblock_that_the_device_does_not_give_is_replaced_by_the_mirror() {
+    let golden = Unpacked::new("basic");
+    let image = std::fs::read(golden.path()).unwrap();
+    let device = Worn { below: MemoryDevice::from_bytes(image), bad: sector(65536) };
+    let filesystem = OpenOptions::new().open_devices(vec![Arc::new(device)]).unwrap();
+    let [notice] = filesystem.notices() else { panic!("{:?}", filesystem.notices()) };
+    assert_says(notice, &["worn: read of 4096 bytes at 65536", "67108864", "read-only"]);
 }
 
 #[test]
