@@ -48,13 +48,18 @@ impl ChunkMap {
         let chunks =
             sys_chunk_array(&superblock.sys_chunk_array).map_err(OpenError::SysChunkArray)?;
         for chunk in chunks {
-            map.insert(chunk, superblock.device.id, device_len)?;
+            map.insert(chunk, &superblock.device, device_len)?;
         }
         Ok(map)
     }
 
     /// Adds a chunk that lies on the device and overlaps no other.
-    pub fn insert(&mut self, chunk: Chunk, device: u64, device_len: u64) -> Result<(), OpenError> {
+    pub fn insert(
+        &mut self,
+        chunk: Chunk,
+        device: &DeviceItem,
+        device_len: u64,
+    ) -> Result<(), OpenError> {
         check_profile(&chunk)?;
         check_stripes(&chunk, device, device_len)?;
         let before = self.chunks.range(..=chunk.logical).next_back();
@@ -102,15 +107,15 @@ fn check_profile(chunk: &Chunk) -> Result<(), OpenError> {
     readable.then_some(()).ok_or(OpenError::Profile { logical, profile, stripes })
 }
 
-fn check_stripes(chunk: &Chunk, device: u64, device_len: u64) -> Result<(), OpenError> {
+fn check_stripes(chunk: &Chunk, device: &DeviceItem, device_len: u64) -> Result<(), OpenError> {
     let (logical, len) = (chunk.logical, chunk.len);
     for stripe in &chunk.stripes {
-        if stripe.device != device {
+        if stripe.device != device.id || stripe.device_uuid != device.uuid {
             return Err(OpenError::StripeDevice { logical, device: stripe.device });
         }
         let physical = stripe.physical;
         if physical.0.checked_add(len).is_none_or(|end| end > device_len) {
-            return Err(OpenError::StripeOutside { logical, physical, len, device });
+            return Err(OpenError::StripeOutside { logical, physical, len, device: device.id });
         }
     }
     Ok(())
@@ -121,6 +126,7 @@ pub(crate) fn collect(
     map: &mut ChunkMap,
     devices: &mut Vec<DeviceItem>,
     item: &Item<'_>,
+    device: &DeviceItem,
     device_len: u64,
 ) -> Result<(), OpenError> {
     match item.key.kind {
@@ -129,9 +135,7 @@ pub(crate) fn collect(
         }
         ItemKind::CHUNK_ITEM => {
             let chunk = Chunk::parse(item.key, item.data).expect("verified with its block");
-            let device = chunk.stripes.first().map_or(0, |stripe| stripe.device);
-            let expected = devices.first().map_or(device, |device| device.id);
-            map.insert(chunk, expected, device_len)?;
+            map.insert(chunk, device, device_len)?;
         }
         _ => {}
     }

@@ -133,7 +133,8 @@ impl Volume {
         while let Some(leaf) = walk.next_leaf()? {
             for slot in 0..leaf.len() {
                 let item = leaf.item(slot);
-                chunk_map::collect(&mut map, &mut devices, &item, self.device.len())?;
+                let (device, len) = (&self.superblock.device, self.device.len());
+                chunk_map::collect(&mut map, &mut devices, &item, device, len)?;
             }
         }
         self.check_device(&devices)?;

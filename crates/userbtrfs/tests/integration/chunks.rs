@@ -78,6 +78,16 @@ fn a_stripe_on_a_missing_device_is_refused() {
     assert_says(&error, &["chunk at 4194304 is on device 2, which is missing"]);
 }
 
+/// A device that has the right number and another id is another device.
+#[test]
+fn a_stripe_on_a_device_of_another_id_is_refused() {
+    let error = refused(|items| {
+        let chunk = items.get_mut(&ChunkSpec::data().key()).unwrap();
+        chunk[STRIPE_DEVICE + 16] ^= 1;
+    });
+    assert!(matches!(error, OpenError::StripeDevice { device: 1, .. }), "{error}");
+}
+
 /// The place of a stripe in bytes is what the test above takes it for.
 #[test]
 fn stripes_stand_where_the_tests_think() {
