@@ -3,7 +3,7 @@
 //! 1. Which changes are tried, and where, depends on the seed and on what was there at first.
 //! 2. A change that the system refuses (it is not empty, it is in another subvolume ...) is passed
 //!    over. An error of the device, no space, or damage found is an error.
-//! 3. Each kind of change ([`KINDS`]) is done at least once.
+//! 3. Each kind of change (`KINDS`) is done at least once.
 
 mod content;
 mod names;
