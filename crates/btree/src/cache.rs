@@ -1,93 +1,96 @@
-//! The node cache: by address, in shards, bounded in bytes.
+//! A cache of shared values, in shards, bounded in bytes. Nodes are kept in one, and contents of
+//! files in another.
 //!
-//! 1. Each shard holds at most its share of the bound, but for nodes in use, which stay.
-//! 2. A node that was asked for since the hand last passed gets another round (CLOCK).
-//! 3. Of two who bring the same node, the first one's stays.
+//! 1. Each shard holds at most its share of the bound, but for one value, and for values in use,
+//!    which stay.
+//! 2. A value that was asked for since the hand last passed gets another round (CLOCK).
+//! 3. Of two who bring the same value, the first one's stays.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash, RandomState};
 
-use userbtrfs_format::Logical;
 use userbtrfs_sync::{Arc, Class, Mutex};
-
-use crate::Node;
 
 const SHARDS: usize = 16;
 
-/// Verified nodes by their address.
-pub(crate) struct NodeCache {
-    shards: [Mutex<Shard>; SHARDS],
-    nodesize: usize,
+/// Values by their keys.
+pub struct Cache<K, V> {
+    shards: [Mutex<Shard<K, V>>; SHARDS],
+    /// Says which shard a key is in; no one can choose keys that all go to one.
+    hasher: RandomState,
 }
 
-struct Shard {
-    nodes: HashMap<Logical, Slot>,
-    hand: VecDeque<Logical>,
-    nodes_max: usize,
+struct Shard<K, V> {
+    slots: HashMap<K, Slot<V>>,
+    hand: VecDeque<K>,
+    bytes: usize,
+    bytes_max: usize,
 }
 
-struct Slot {
-    node: Arc<Node>,
+struct Slot<V> {
+    value: Arc<V>,
+    bytes: usize,
     asked_for: bool,
 }
 
-impl NodeCache {
-    /// An empty cache that holds about `bytes_max` bytes; at least a few nodes a shard.
-    pub(crate) fn new(bytes_max: usize, nodesize: usize) -> Self {
-        let nodes_max = (bytes_max / nodesize / SHARDS).max(4);
+impl<K: Copy + Eq + Hash, V> Cache<K, V> {
+    /// An empty cache that holds about `bytes_max` bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        let bytes_max = bytes_max / SHARDS;
         let shard = |_| {
-            let shard = Shard { nodes: HashMap::new(), hand: VecDeque::new(), nodes_max };
-            Mutex::new(Class::CacheShard, shard)
+            let (slots, hand) = (HashMap::new(), VecDeque::new());
+            Mutex::new(Class::CacheShard, Shard { slots, hand, bytes: 0, bytes_max })
         };
-        Self { shards: std::array::from_fn(shard), nodesize }
+        Self { shards: std::array::from_fn(shard), hasher: RandomState::new() }
     }
 
-    /// The node at `logical`, if it is here.
-    pub(crate) fn get(&self, logical: Logical) -> Option<Arc<Node>> {
-        let mut shard = self.shard(logical).lock();
-        let slot = shard.nodes.get_mut(&logical)?;
+    /// The value of `key`, if it is here.
+    pub fn get(&self, key: K) -> Option<Arc<V>> {
+        let mut shard = self.shard(key).lock();
+        let slot = shard.slots.get_mut(&key)?;
         slot.asked_for = true;
-        Some(Arc::clone(&slot.node))
+        Some(Arc::clone(&slot.value))
     }
 
-    /// Whether the node at `logical` is here; does not count as asking for it.
-    pub(crate) fn contains(&self, logical: Logical) -> bool {
-        self.shard(logical).lock().nodes.contains_key(&logical)
+    /// Whether the value of `key` is here; does not count as asking for it.
+    pub fn contains(&self, key: K) -> bool {
+        self.shard(key).lock().slots.contains_key(&key)
     }
 
-    /// Adds a node, or gives the one that was added first.
-    pub(crate) fn insert(&self, logical: Logical, node: Arc<Node>) -> Arc<Node> {
-        let mut shard = self.shard(logical).lock();
-        if let Some(slot) = shard.nodes.get(&logical) {
-            return Arc::clone(&slot.node);
+    /// Adds a value of so many bytes, or gives the one that was added first.
+    pub fn insert(&self, key: K, value: Arc<V>, bytes: usize) -> Arc<V> {
+        let mut shard = self.shard(key).lock();
+        if let Some(slot) = shard.slots.get(&key) {
+            return Arc::clone(&slot.value);
         }
-        shard.make_room();
-        shard.hand.push_back(logical);
-        shard.nodes.insert(logical, Slot { node: Arc::clone(&node), asked_for: false });
-        node
+        shard.make_room(bytes);
+        shard.bytes += bytes;
+        shard.hand.push_back(key);
+        shard.slots.insert(key, Slot { value: Arc::clone(&value), bytes, asked_for: false });
+        value
     }
 
-    fn shard(&self, logical: Logical) -> &Mutex<Shard> {
-        let number = logical.0 / self.nodesize as u64;
-        // Neighbours go to different shards; so do the same nodes of different chunks.
-        let mixed = number ^ (number >> 7);
-        &self.shards[usize::try_from(mixed % SHARDS as u64).expect("below the number of shards")]
+    fn shard(&self, key: K) -> &Mutex<Shard<K, V>> {
+        let number = self.hasher.hash_one(key) % SHARDS as u64;
+        &self.shards[usize::try_from(number).expect("below the number of shards")]
     }
 }
 
-impl Shard {
-    /// Drops nodes until one more fits, or each was looked at twice.
-    fn make_room(&mut self) {
+impl<K: Copy + Eq + Hash, V> Shard<K, V> {
+    /// Drops values until so many bytes fit, or each was looked at twice.
+    fn make_room(&mut self, bytes: usize) {
         for _ in 0..2 * self.hand.len() {
-            if self.nodes.len() < self.nodes_max {
+            if self.bytes + bytes <= self.bytes_max {
                 return;
             }
-            let Some(logical) = self.hand.pop_front() else { return };
-            let slot = self.nodes.get_mut(&logical).expect("the hand points at nodes of the shard");
-            let in_use = Arc::strong_count(&slot.node) > 1;
+            let Some(key) = self.hand.pop_front() else { return };
+            let slot = self.slots.get_mut(&key).expect("the hand points at values of the shard");
+            let in_use = Arc::strong_count(&slot.value) > 1;
             if in_use || std::mem::take(&mut slot.asked_for) {
-                self.hand.push_back(logical);
+                self.hand.push_back(key);
             } else {
-                self.nodes.remove(&logical);
+                self.bytes -= slot.bytes;
+                self.slots.remove(&key);
             }
         }
     }
@@ -95,68 +98,52 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use userbtrfs_forge::small_image;
-    use userbtrfs_sync::{BlockLabel, TreeLock};
-    use userbtrfs_volume::Volume;
-
     use super::*;
-    use crate::NodeRef;
 
-    fn len(cache: &NodeCache) -> usize {
-        cache.shards.iter().map(|shard| shard.lock().nodes.len()).sum()
+    fn len(cache: &Cache<u64, u64>) -> usize {
+        cache.shards.iter().map(|shard| shard.lock().slots.len()).sum()
     }
 
-    /// A node to fill caches with; the cache does not look at its content.
-    fn node() -> Arc<Node> {
-        let device = userbtrfs_device::MemoryDevice::from_bytes(small_image());
-        let volume = Volume::open(vec![Arc::new(device)]).unwrap();
-        let (logical, expected) = volume.chunk_root();
-        let block = volume.read_block(logical, &expected).unwrap();
-        let label = BlockLabel { owner: 3, level: 0 };
-        Arc::new(TreeLock::new(label, NodeRef::new(block)))
-    }
-
-    fn copy_of(node: &Arc<Node>) -> Arc<Node> {
-        let block = NodeRef::clone(&TreeLock::try_read_owned(node).unwrap());
-        Arc::new(TreeLock::new(node.label(), block))
+    fn insert(cache: &Cache<u64, u64>, key: u64) -> Arc<u64> {
+        cache.insert(key, Arc::new(key), 4096)
     }
 
     #[test]
     fn the_cache_keeps_its_bound() {
-        let (cache, node) = (NodeCache::new(100 * 4096, 4096), node());
-        for number in 0..10_000 {
-            cache.insert(Logical(number * 4096), copy_of(&node));
+        let cache = Cache::new(1600 * 4096);
+        for key in 0..10_000 {
+            insert(&cache, key);
         }
-        assert!((50..=100).contains(&len(&cache)), "{} nodes", len(&cache));
+        assert!((1500..=1600).contains(&len(&cache)), "{} values", len(&cache));
     }
 
     #[test]
     fn what_is_in_use_stays() {
-        let (cache, node) = (NodeCache::new(0, 4096), node());
-        let used: Vec<_> =
-            (0..500).map(|number| cache.insert(Logical(number * 4096), copy_of(&node))).collect();
-        for (number, used) in (0..).zip(&used) {
-            let found = cache.get(Logical(number * 4096)).unwrap();
-            assert!(Arc::ptr_eq(&found, used));
+        let cache = Cache::new(0);
+        let used: Vec<_> = (0..500).map(|key| insert(&cache, key)).collect();
+        for (key, used) in (0..).zip(&used) {
+            assert!(Arc::ptr_eq(&cache.get(key).unwrap(), used));
         }
     }
 
     #[test]
     fn what_was_asked_for_outlives_what_was_not() {
-        let (cache, node) = (NodeCache::new(64 * 4096, 4096), node());
-        let hot = Logical(0);
-        cache.insert(hot, copy_of(&node));
-        for number in 1..10_000 {
-            assert!(cache.get(hot).is_some(), "gone after {number}");
-            cache.insert(Logical(number * 4096), copy_of(&node));
+        let cache = Cache::new(64 * 4096);
+        insert(&cache, 0);
+        for key in 1..10_000 {
+            assert!(cache.get(0).is_some(), "gone after {key}");
+            insert(&cache, key);
         }
     }
 
     #[test]
-    fn the_first_of_two_stays() {
-        let (cache, node) = (NodeCache::new(1 << 20, 4096), node());
-        let first = cache.insert(Logical(0), copy_of(&node));
-        let second = cache.insert(Logical(0), copy_of(&node));
-        assert!(Arc::ptr_eq(&first, &second));
+    fn the_first_of_two_stays_and_asking_whether_it_is_here_keeps_nothing() {
+        let cache = Cache::new(64 * 4096);
+        assert!(Arc::ptr_eq(&insert(&cache, 7), &insert(&cache, 7)));
+        for key in 8..10_000 {
+            cache.contains(7);
+            insert(&cache, key);
+        }
+        assert!(!cache.contains(7));
     }
 }

@@ -38,8 +38,7 @@ impl<'a> Cursor<'a> {
         key: &Key,
         read_ahead: ReadAhead,
     ) -> Result<Self, ReadError> {
-        let ahead = (read_ahead == ReadAhead::Forward).then(Ahead::default);
-        let mut cursor = Self { store, tree, ahead, leaf: None, slot: 0, next: None };
+        let mut cursor = Self::nowhere(store, tree, read_ahead);
         cursor.go_to(key)?;
         cursor.settle()?;
         Ok(cursor)
@@ -53,14 +52,18 @@ impl<'a> Cursor<'a> {
         key: &Key,
         read_ahead: ReadAhead,
     ) -> Result<Self, ReadError> {
-        let ahead = (read_ahead == ReadAhead::Forward).then(Ahead::default);
-        let mut cursor = Self { store, tree, ahead, leaf: None, slot: 0, next: None };
+        let mut cursor = Self::nowhere(store, tree, read_ahead);
         // A leaf's first key stands in its parent: the item sought is in the leaf of `key`.
         if !cursor.go_to(key)? {
             cursor.slot = cursor.slot.saturating_sub(1);
         }
         cursor.settle()?;
         Ok(cursor)
+    }
+
+    fn nowhere(store: &'a NodeStore, tree: &'a Tree, read_ahead: ReadAhead) -> Self {
+        let ahead = (read_ahead == ReadAhead::Forward).then(Ahead::default);
+        Self { store, tree, ahead, leaf: None, slot: 0, next: None }
     }
 
     /// The item after the cursor; nothing at the end of the tree.

@@ -22,6 +22,7 @@ mod search;
 mod store;
 mod tree;
 
+pub use cache::Cache;
 pub use cursor::{Cursor, ReadAhead};
 pub use search::Position;
 pub use store::{CacheStats, NodeStore};

@@ -6,13 +6,14 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, BlockLabel, Nesting, OwnedReadGuard, TreeLock};
 use userbtrfs_volume::{CopyError, ReadError, TreeBlock, Volume};
 
-use crate::cache::NodeCache;
+use crate::cache::Cache;
 use crate::{Node, NodeRef};
 
 /// The nodes of a volume. A handle on it can read, and nothing else.
 pub struct NodeStore {
     volume: Arc<Volume>,
-    cache: NodeCache,
+    cache: Cache<Logical, Node>,
+    nodesize: usize,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -30,8 +31,8 @@ impl NodeStore {
     /// The nodes of `volume`, of which about `cache_bytes` are kept.
     pub fn new(volume: Arc<Volume>, cache_bytes: usize) -> Self {
         let nodesize = volume.geometry().nodesize as usize;
-        let cache = NodeCache::new(cache_bytes, nodesize);
-        Self { volume, cache, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        let cache = Cache::new(cache_bytes);
+        Self { volume, cache, nodesize, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
     /// The volume below.
@@ -83,7 +84,8 @@ impl NodeStore {
     fn adopt(&self, logical: Logical, block: TreeBlock) -> Arc<Node> {
         self.misses.fetch_add(1, Ordering::Relaxed);
         let label = BlockLabel { owner: block.header().owner.0, level: block.header().level };
-        self.cache.insert(logical, Arc::new(TreeLock::new(label, NodeRef::new(block))))
+        let node = Arc::new(TreeLock::new(label, NodeRef::new(block)));
+        self.cache.insert(logical, node, self.nodesize)
     }
 
     /// Locks a node for reading, if it is what the parent, whose lock is held, leads to.

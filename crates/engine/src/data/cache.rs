@@ -1,16 +1,14 @@
 //! The file cache: contents of files in blocks of 128 KiB, verified and decompressed.
 //!
 //! 1. Blocks stand at multiples of their size; the last one of a file may be shorter.
-//! 2. Memory is bounded in bytes over all shards; a block in use stays with who uses it.
+//! 2. Memory is bounded in bytes, but for blocks in use.
 //! 3. A reader that goes through a file in order is given more at a time: what it will ask for
 //!    next is fetched together with what it asked for.
 //! 4. A read fails only for what it asked for: where fetching more does, it is fetched alone.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
-
+use userbtrfs_btree::Cache;
 use userbtrfs_device::Buffer;
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_sync::Arc;
 
 use super::{Fetched, FileSource, Piece, fetch, pieces};
 use crate::error::{InodeId, Result};
@@ -18,8 +16,6 @@ use crate::node::Forest;
 
 /// Bytes in a block.
 pub(crate) const BLOCK: u64 = 128 << 10;
-
-const SHARDS: usize = 16;
 
 /// The most blocks that are read ahead at a time.
 const AHEAD_MAX: u64 = 16;
@@ -31,34 +27,16 @@ type BlockId = (InodeId, u64);
 
 /// Contents of files, in blocks.
 pub(crate) struct FileCache {
-    shards: [Mutex<Shard>; SHARDS],
+    blocks: Cache<BlockId, Buffer>,
     /// The most blocks that one read ahead may bring, so that it does not drive itself out.
     ahead_max: u64,
-}
-
-struct Shard {
-    blocks: HashMap<BlockId, Slot>,
-    hand: VecDeque<BlockId>,
-    bytes: usize,
-    bytes_max: usize,
-}
-
-struct Slot {
-    block: Arc<Buffer>,
-    asked_for: bool,
 }
 
 impl FileCache {
     /// An empty cache of about `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        let bytes_max = bytes_max / SHARDS;
-        let shard = |_| {
-            let (blocks, hand) = (HashMap::new(), VecDeque::new());
-            Mutex::new(Class::CacheShard, Shard { blocks, hand, bytes: 0, bytes_max })
-        };
-        let blocks = (bytes_max * SHARDS) as u64 / BLOCK;
-        let ahead_max = (blocks / 8).clamp(1, AHEAD_MAX);
-        Self { shards: std::array::from_fn(shard), ahead_max }
+        let ahead_max = (bytes_max as u64 / BLOCK / 8).clamp(1, AHEAD_MAX);
+        Self { blocks: Cache::new(bytes_max), ahead_max }
     }
 
     /// Copies bytes of a file to `target`, which lies within its size. `ahead` is how many
@@ -77,7 +55,7 @@ impl FileCache {
             let index = at / BLOCK;
             let left = (target.len() - done) as u64 + at % BLOCK;
             let blocks = left.div_ceil(BLOCK) + ahead;
-            let loaded = match self.get((file.id, index)) {
+            let loaded = match self.blocks.get((file.id, index)) {
                 Some(block) => Ok(block),
                 None => self.load(forest, file, index, blocks),
             };
@@ -112,53 +90,16 @@ impl FileCache {
         }
         let mut blocks = assemble(&fetched, start, end).into_iter().zip(first..);
         let (wanted, _) = blocks.next().expect("the range is not empty");
-        self.insert((file.id, first), &wanted);
+        self.insert((file.id, first), Arc::clone(&wanted));
         for (block, index) in blocks {
-            self.insert((file.id, index), &block);
+            self.insert((file.id, index), block);
         }
         Ok(wanted)
     }
 
-    fn get(&self, id: BlockId) -> Option<Arc<Buffer>> {
-        let mut shard = self.shard(id).lock();
-        let slot = shard.blocks.get_mut(&id)?;
-        slot.asked_for = true;
-        Some(Arc::clone(&slot.block))
-    }
-
-    fn insert(&self, id: BlockId, block: &Arc<Buffer>) {
-        let mut shard = self.shard(id).lock();
-        if shard.blocks.contains_key(&id) {
-            return;
-        }
-        shard.make_room(block.len());
-        shard.bytes += block.len();
-        shard.hand.push_back(id);
-        shard.blocks.insert(id, Slot { block: Arc::clone(block), asked_for: false });
-    }
-
-    fn shard(&self, (inode, index): BlockId) -> &Mutex<Shard> {
-        let mixed = inode.number.wrapping_mul(31).wrapping_add(index) % SHARDS as u64;
-        &self.shards[to_usize(mixed)]
-    }
-}
-
-impl Shard {
-    /// Drops blocks until `len` more bytes fit, or each was looked at twice.
-    fn make_room(&mut self, len: usize) {
-        for _ in 0..2 * self.hand.len() {
-            if self.bytes + len <= self.bytes_max {
-                return;
-            }
-            let Some(id) = self.hand.pop_front() else { return };
-            let slot = self.blocks.get_mut(&id).expect("the hand points at blocks of the shard");
-            if std::mem::take(&mut slot.asked_for) {
-                self.hand.push_back(id);
-            } else {
-                self.bytes -= slot.block.len();
-                self.blocks.remove(&id);
-            }
-        }
+    fn insert(&self, id: BlockId, block: Arc<Buffer>) {
+        let bytes = block.len();
+        self.blocks.insert(id, block, bytes);
     }
 }
 

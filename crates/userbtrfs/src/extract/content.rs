@@ -20,7 +20,7 @@ pub(super) fn fill(
             return Err(ExtractError::Stopped);
         }
         let Some(bytes) = chunk.bytes() else { continue };
-        write_all(into.file.as_fd(), bytes, chunk.offset(), &into.path)?;
+        write_all(into.new.file.as_fd(), bytes, chunk.offset(), &into.new.path)?;
         into.written(chunk.offset() + chunk.len());
         Progress::add(&progress.bytes, bytes.len() as u64);
     }
@@ -29,16 +29,16 @@ pub(super) fn fill(
 
 /// Gives a file that ends in a hole its size.
 pub(super) fn set_size(file: &Filling) -> Result<(), ExtractError> {
-    if file.end() >= file.metadata.size {
+    if file.end() >= file.new.metadata.size {
         return Ok(());
     }
-    rustix::fs::ftruncate(&file.file, file.metadata.size)
-        .map_err(|error| failed(&file.path, "set size", error))
+    rustix::fs::ftruncate(&file.new.file, file.new.metadata.size)
+        .map_err(|error| failed(&file.new.path, "set size", error))
 }
 
 /// An error of the source of a file.
 pub(super) fn source_error(file: &Filling, error: userbtrfs_engine::Error) -> ExtractError {
-    ExtractError::Source { path: file.source.clone(), error: Box::new(error) }
+    ExtractError::Source { path: file.new.source.clone(), error: Box::new(error) }
 }
 
 fn write_all(

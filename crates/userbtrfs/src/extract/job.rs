@@ -27,13 +27,8 @@ const BATCH_BYTES_MAX: u64 = 1 << 20;
 
 /// A file that is being filled.
 pub(super) struct Filling {
-    pub(super) inode: Inode,
-    pub(super) metadata: Metadata,
-    pub(super) source: String,
-    pub(super) dir: Arc<TargetDir>,
-    pub(super) name: CString,
-    pub(super) file: OwnedFd,
-    pub(super) path: PathBuf,
+    /// What it is.
+    pub(super) new: NewFile,
     parts_left: AtomicUsize,
     failed: AtomicBool,
     /// How far it was written.
@@ -65,15 +60,8 @@ pub(super) enum Left {
 impl Filling {
     /// A file with one part to come.
     pub(super) fn new(new: NewFile) -> Self {
-        let NewFile { inode, metadata, source, dir, name, file, path } = new;
         Self {
-            inode,
-            metadata,
-            source,
-            dir,
-            name,
-            file,
-            path,
+            new,
             parts_left: AtomicUsize::new(1),
             failed: AtomicBool::new(false),
             end: AtomicU64::new(0),

@@ -39,7 +39,7 @@ impl Worker<'_> {
 
     /// Queues a file: a small one whole, of a large one each part that holds data.
     pub(super) fn hand_over(&self, file: Arc<Filling>) {
-        let size = file.metadata.size;
+        let size = file.new.metadata.size;
         if size <= PART {
             return self.queue.push(Job { file, range: 0..size });
         }
@@ -48,8 +48,8 @@ impl Worker<'_> {
     }
 
     fn queue_parts(&self, file: &Arc<Filling>) -> Result<(), Error> {
-        let opened = file.inode.open()?;
-        let size = file.metadata.size;
+        let opened = file.new.inode.open()?;
+        let size = file.new.metadata.size;
         let mut at = 0;
         while let Some(start) = next_data(&opened, at)? {
             if self.progress.is_stopped() || file.is_failed() {
@@ -84,8 +84,8 @@ impl Worker<'_> {
     }
 
     fn discard(&self, file: &Filling) {
-        file.dir.remove(&file.name);
-        self.failed.lock().expect("no one panics with it").push(file.inode.id());
+        file.new.dir.remove(&file.new.name);
+        self.failed.lock().expect("no one panics with it").push(file.new.inode.id());
     }
 }
 
@@ -101,7 +101,7 @@ fn next_data(file: &File, offset: u64) -> Result<Option<u64>, Error> {
 /// Opens the source of a part and starts to read it.
 fn open(job: &Job) -> Result<FileReader, ExtractError> {
     let reader = || {
-        let file = job.file.inode.open()?;
+        let file = job.file.new.inode.open()?;
         let mut reader = file.reader_of(job.range.start, job.range.end);
         reader.prefetch()?;
         Ok(reader)
@@ -112,6 +112,6 @@ fn open(job: &Job) -> Result<FileReader, ExtractError> {
 /// Gives a file that was filled its size and attributes.
 fn complete(file: &Filling, report: &Report<'_>) -> Result<(), ExtractError> {
     content::set_size(file)?;
-    let place = Place::Open(&file.file);
-    attributes::apply(report, &file.inode, &file.metadata, &place, &file.path)
+    let place = Place::Open(&file.new.file);
+    attributes::apply(report, &file.new.inode, &file.new.metadata, &place, &file.new.path)
 }
