@@ -56,7 +56,7 @@ impl Buffer {
 }
 
 /// The most bytes of memory that a thread keeps for its next buffers.
-const SPARE_BYTES_MAX: usize = 8 << 20;
+const SPARE_BYTES_MAX: usize = 2 << 20;
 
 /// Memory of dropped buffers.
 #[derive(Default)]

@@ -51,7 +51,8 @@ impl OpenOptions {
     ///
     /// Half of it keeps tree nodes, three eighths keep contents of files. The rest is for reads
     /// on their way: a [`super::FileReader`] takes up to a sixteenth of the bound, but never
-    /// more than 8 MiB.
+    /// more than 8 MiB. Beside the bound, each thread that reads keeps up to 2 MiB of buffers to
+    /// use again.
     pub fn memory(&mut self, bytes: u64) -> &mut Self {
         self.memory = bytes;
         self
