@@ -41,7 +41,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            complain(&message(&error));
             ExitCode::FAILURE
         }
     }
@@ -83,7 +83,7 @@ impl Failures {
     fn note(&self, done: Result<()>) -> Result<()> {
         match done {
             Err(error) if is_of_image(&error) => {
-                complain(&format!("{error:#}"));
+                complain(&message(&error));
                 self.0.set(true);
                 Ok(())
             }
@@ -117,6 +117,19 @@ fn open(global: &Global, root: &RootArgs) -> Result<Filesystem> {
     Ok(filesystem)
 }
 
+/// An error and its causes, each said once: many name what they are about, and their cause.
+fn message(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
+        if said.is_empty() || cause.starts_with(&said) {
+            cause
+        } else if said.contains(&cause) {
+            said
+        } else {
+            format!("{said}: {cause}")
+        }
+    })
+}
+
 /// Says on stderr what failed.
 fn complain(message: &str) {
     // Where stderr is gone, there is no one to tell.
@@ -127,5 +140,21 @@ fn complain(message: &str) {
 fn remark(global: &Global, message: &str) {
     if !global.quiet {
         complain(message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_each_thing_once() {
+        let missing = || io::Error::from_raw_os_error(2);
+        let device =
+            userbtrfs::device::DeviceError::Open { device: "/x".into(), source: missing() };
+        let error = anyhow::Error::from(userbtrfs::Error::from(device)).context("/x");
+        assert_eq!(message(&error), format!("/x: {}", missing()));
+        let error = anyhow::Error::from(missing()).context("what");
+        assert_eq!(message(&error), format!("what: {}", missing()));
     }
 }
