@@ -4,9 +4,9 @@ use std::fmt;
 
 use thiserror::Error;
 use userbtrfs_device::DeviceError;
-use userbtrfs_format::{BlockError, Chunk, ItemError, Logical, Physical, Profile, TreeId};
-
-use crate::superblocks::SuperblockCopyError;
+use userbtrfs_format::{
+    BlockError, Chunk, ItemError, Logical, Physical, Profile, SuperblockError, TreeId,
+};
 
 /// Why a volume does not open.
 #[derive(Debug, Error)]
@@ -101,6 +101,17 @@ pub enum OpenError {
     /// The chunk tree cannot be read.
     #[error("chunk tree: {0}")]
     ChunkTree(#[from] ReadError),
+}
+
+/// Why a copy of the superblock is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SuperblockCopyError {
+    /// The device does not give it; this is what it says.
+    #[error("{0}")]
+    Unreadable(String),
+    /// A check failed.
+    #[error(transparent)]
+    Content(#[from] SuperblockError),
 }
 
 impl OpenError {

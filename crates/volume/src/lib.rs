@@ -28,9 +28,9 @@ use userbtrfs_format::{DeviceItem, Expectation, Geometry, Superblock, TreeId};
 use userbtrfs_sync::{Arc, Class, RwLock};
 
 pub use chunk_map::{ChunkMap, Mapping};
-pub use error::{CopyError, OpenError, ReadError};
+pub use error::{CopyError, OpenError, ReadError, SuperblockCopyError};
 pub use read::{PendingReads, Range};
-pub use superblocks::{Notice, SuperblockCopyError, read_copy as read_superblock_copy};
+pub use superblocks::{Notice, read_copy as read_superblock_copy};
 pub use userbtrfs_device::Buffer;
 pub use walker::{BlockReader, Walk, walk};
 

@@ -6,13 +6,10 @@
 
 use std::fmt;
 
-use thiserror::Error;
 use userbtrfs_device::Device;
-use userbtrfs_format::{
-    Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock, SuperblockError,
-};
+use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
 
-use crate::error::OpenError;
+use crate::error::{OpenError, SuperblockCopyError};
 
 /// What the one who opens a volume must be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,17 +46,6 @@ impl fmt::Display for Notice {
             ),
         }
     }
-}
-
-/// Why a copy of the superblock is not believed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SuperblockCopyError {
-    /// The device does not give it; this is what it says.
-    #[error("{0}")]
-    Unreadable(String),
-    /// A check failed.
-    #[error(transparent)]
-    Content(#[from] SuperblockError),
 }
 
 /// Reads the copy at `at`; nothing where the device does not reach so far.
