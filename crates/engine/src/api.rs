@@ -23,6 +23,7 @@ pub use file::{Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, Stats};
 pub use inode::{Dir, DirEntries, DirEntry, FileType, Inode, Metadata};
 pub use options::OpenOptions;
+pub use path::join_path;
 pub use reader::{Chunk, FileReader};
 pub use space::{SpaceUse, Usage};
 pub use subvolume::SubvolumeInfo;

@@ -112,3 +112,9 @@ pub(crate) fn read_link(forest: &Forest, id: InodeId) -> Result<Vec<u8>> {
     }
     Ok(target)
 }
+
+/// The path of a name in a directory.
+pub fn join_path(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, separator, name].concat()
+}

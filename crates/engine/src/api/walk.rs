@@ -7,7 +7,7 @@
 
 use userbtrfs_format::FileKind;
 
-use super::{Dir, DirEntries, DirEntry, FileType, Inode};
+use super::{Dir, DirEntries, DirEntry, FileType, Inode, join_path};
 use crate::error::{Error, InodeId, Result};
 
 /// Everything at and below an inode. After an error it goes on with what it can.
@@ -77,7 +77,7 @@ impl Walk {
                 Some(kind) => kind,
                 None => inode.metadata()?.kind,
             };
-            let path = join(&level.path, entry.name());
+            let path = join_path(&level.path, entry.name());
             let depth = self.levels.len();
             if kind == FileKind::Directory {
                 self.enter(&inode, &entry, &path)?;
@@ -99,9 +99,4 @@ impl Iterator for Walk {
     fn next(&mut self) -> Option<Self::Item> {
         self.step().transpose()
     }
-}
-
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
-    [dir, separator, name].concat()
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use userbtrfs::{FileKind, Filesystem, Inode, Metadata, Quoted, WalkEntry};
+use userbtrfs::{FileKind, Filesystem, Inode, Metadata, Quoted, WalkEntry, join_path};
 
 use super::args::{Format, Global, LsArgs};
 use super::output::{JsonList, json_name, stdout};
@@ -59,7 +59,7 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     fn path_of(&self, name: &[u8]) -> Vec<u8> {
-        if self.directory { join(self.path, name) } else { self.path.to_vec() }
+        if self.directory { join_path(self.path, name) } else { self.path.to_vec() }
     }
 
     fn each(
@@ -191,11 +191,6 @@ pub(crate) fn describe(metadata: &Metadata, inode: &Inode) -> Result<Value> {
         document["target"] = json!(json_name(&inode.read_link()?));
     }
     Ok(document)
-}
-
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let separator: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
-    [dir, separator, name].concat()
 }
 
 /// A path that was given on the command line, for messages.

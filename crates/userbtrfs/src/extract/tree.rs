@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use userbtrfs_engine::api::{
-    Dir, DirEntries, DirEntry, FileKind, Inode, InodeId, Metadata, TreeId,
+    Dir, DirEntries, DirEntry, FileKind, Inode, InodeId, Metadata, TreeId, join_path,
 };
 use userbtrfs_format::Quoted;
 
@@ -123,7 +123,7 @@ impl Copy<'_> {
         dir_source: &[u8],
         parent: &Arc<TargetDir>,
     ) -> Result<(), ExtractError> {
-        let source = join(dir_source, entry.name());
+        let source = join_path(dir_source, entry.name());
         let refused = || ExtractError::Name { path: Quoted(&source).to_string() };
         let name = safe_name(entry.name()).ok_or_else(refused)?;
         let inode = dir.follow(entry).map_err(|error| source_error(&source, error))?;
@@ -224,9 +224,4 @@ fn source_error(
     error: userbtrfs_engine::Error,
 ) -> ExtractError {
     ExtractError::Source { path: Quoted(path.as_ref()).to_string(), error: Box::new(error) }
-}
-
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
-    [dir, separator, name].concat()
 }
