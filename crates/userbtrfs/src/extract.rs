@@ -20,12 +20,13 @@ mod target;
 mod tree;
 mod worker;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use thiserror::Error;
-use userbtrfs_engine::api::Inode;
+use userbtrfs_engine::api::{Inode, InodeId};
 
 /// What to copy, and how.
 #[derive(Clone, Debug)]
@@ -147,16 +148,19 @@ impl Progress {
     }
 }
 
-/// A copy out of a filesystem.
+/// A copy out of a filesystem, of one tree or several: what has names in more than one of them
+/// keeps them, as with one call of `cp -a`.
 pub struct Extractor<'a> {
     options: ExtractOptions,
     progress: &'a Progress,
+    /// The names made so far of those inodes that have several.
+    names: Mutex<HashMap<InodeId, Vec<PathBuf>>>,
 }
 
 impl<'a> Extractor<'a> {
     /// A copy that counts what it does in `progress`.
     pub fn new(options: ExtractOptions, progress: &'a Progress) -> Self {
-        Self { options, progress }
+        Self { options, progress, names: Mutex::default() }
     }
 
     /// Copies what is at `source`, and everything below it, to `target`, which is made; its

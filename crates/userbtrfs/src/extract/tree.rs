@@ -29,12 +29,13 @@ pub(super) fn copy(
     let queue = Queue::default();
     let failed = Mutex::new(Vec::new());
     let worker = Worker { progress: extractor.progress, queue: &queue, failed: &failed, report };
+    let mut names = extractor.names.lock().expect("no one panics with it");
     let mut walk = Copy {
         extractor,
         worker: &worker,
         report,
         subvolume: source.id().subvolume,
-        names: HashMap::new(),
+        names: &mut names,
         levels: Vec::new(),
     };
     thread::scope(|scope| {
@@ -58,8 +59,7 @@ struct Copy<'a> {
     worker: &'a Worker<'a>,
     report: &'a Report<'a>,
     subvolume: TreeId,
-    /// The names made so far of those inodes that have several.
-    names: HashMap<InodeId, Vec<PathBuf>>,
+    names: &'a mut HashMap<InodeId, Vec<PathBuf>>,
     levels: Vec<Level>,
 }
 

@@ -260,6 +260,18 @@ fn hard_links_holes_pipes_and_attributes_are_kept() {
     }
 }
 
+/// Two sources of one call are one copy.
+#[test]
+fn hard_links_between_sources_are_kept() {
+    let golden = Unpacked::new("basic");
+    fs::create_dir(golden.beside("into")).unwrap();
+    let into = golden.beside("into");
+    let sources = ["/dir/odd", "/dir/below/odd too", into.to_str().unwrap()];
+    verb("get", &golden.path(), &sources).good();
+    let inode = |name: &str| into.join(name).metadata().unwrap().ino();
+    assert_eq!(inode("odd"), inode("odd too"));
+}
+
 /// Rights of an owner are kept with the owner, and only with it.
 #[test]
 fn set_id_bits_are_kept_with_their_owner() {
