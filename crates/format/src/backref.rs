@@ -7,7 +7,7 @@
 use bitflags::bitflags;
 use userbtrfs_codec::hash::extent_data_ref_hash;
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::device::{exact, prefix};
 use crate::inode::entries;
@@ -82,7 +82,7 @@ pub enum InlineRef {
     },
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawExtentItem {
     refs: U64,
@@ -90,14 +90,14 @@ struct RawExtentItem {
     flags: U64,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawTreeBlockInfo {
     key: RawKey,
     level: u8,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawExtentDataRef {
     root: U64,
@@ -106,7 +106,7 @@ struct RawExtentDataRef {
     count: U32,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawSharedDataRef {
     parent: U64,
@@ -134,6 +134,27 @@ impl ExtentItem {
             return Err(ItemError::ReferenceCount { count, listed });
         }
         Ok(Self { refs: count, generation: raw.generation.get(), flags, level, inline })
+    }
+
+    /// Writes the content of an EXTENT_ITEM or METADATA_ITEM.
+    ///
+    /// # Panics
+    ///
+    /// If the inline references are out of order.
+    pub fn encode(&self) -> Vec<u8> {
+        assert_eq!(check_order(&self.inline), Ok(()), "inline references are sorted");
+        let raw = RawExtentItem {
+            refs: self.refs.into(),
+            generation: self.generation.into(),
+            flags: self.flags.bits().into(),
+        };
+        let mut item = raw.as_bytes().to_vec();
+        if let MetadataLevel::InItem(key, level) = self.level {
+            let info = RawTreeBlockInfo { key: RawKey::new(key), level };
+            item.extend_from_slice(info.as_bytes());
+        }
+        self.inline.iter().for_each(|inline| inline.encode_into(&mut item));
+        item
     }
 }
 
@@ -190,6 +211,31 @@ impl RawExtentDataRef {
 }
 
 impl InlineRef {
+    /// Appends the reference, with its kind, to the content of an extent item.
+    pub fn encode_into(&self, item: &mut Vec<u8>) {
+        item.push(self.kind().0);
+        match self {
+            Self::Owner(TreeId(number))
+            | Self::TreeBlock(TreeId(number))
+            | Self::SharedBlock(Logical(number)) => {
+                item.extend_from_slice(&number.to_le_bytes());
+            }
+            Self::SharedData { parent, count } => {
+                let raw = RawSharedDataRef { parent: parent.0.into(), count: (*count).into() };
+                item.extend_from_slice(raw.as_bytes());
+            }
+            Self::ExtentData { root, inode, offset, count } => {
+                let raw = RawExtentDataRef {
+                    root: root.0.into(),
+                    objectid: (*inode).into(),
+                    offset: (*offset).into(),
+                    count: (*count).into(),
+                };
+                item.extend_from_slice(raw.as_bytes());
+            }
+        }
+    }
+
     /// The kind that the reference would have as an item of its own.
     pub fn kind(&self) -> ItemKind {
         match self {
@@ -275,5 +321,18 @@ impl KeyedRef {
             _ => return Err(ItemError::Size(bytes.len())),
         };
         (count > 0).then_some(keyed).ok_or(ItemError::Zero("count of a reference"))
+    }
+    /// Writes the content of a keyed reference.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Block => Vec::new(),
+            Self::SharedData(count) => count.to_le_bytes().to_vec(),
+            Self::ExtentData(inline) => {
+                let mut item = Vec::new();
+                inline.encode_into(&mut item);
+                // The kind stands in the key.
+                item.split_off(1)
+            }
+        }
     }
 }

@@ -15,6 +15,8 @@
 //!
 //! Since a child's level is its parent's less one, no walk downwards can loop.
 
+mod edit;
+
 use std::cmp::Ordering;
 
 use bitflags::bitflags;
@@ -23,6 +25,8 @@ use userbtrfs_codec::checksum::Checksum;
 use uuid::Uuid;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub use edit::{NewBlock, item_len_max, item_space};
 
 use crate::check::Context;
 use crate::geometry::Geometry;
@@ -234,7 +238,7 @@ struct RawHeader {
     level: u8,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawItem {
     key: RawKey,
@@ -242,7 +246,7 @@ struct RawItem {
     size: U32,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawPointer {
     key: RawKey,
@@ -265,8 +269,8 @@ pub struct ChildPointer {
     pub generation: u64,
 }
 
-/// A tree block that passed every check, over bytes that no one changes.
-#[derive(Debug)]
+/// A tree block that passed every check, or was made here.
+#[derive(Clone, Debug)]
 pub struct TreeBlock<B> {
     header: Header,
     count: usize,
@@ -381,6 +385,11 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
     pub fn child_slot(&self, key: &Key) -> usize {
         assert!(!self.is_leaf(), "a leaf has no children");
         self.search(key).unwrap_or_else(|next| next.saturating_sub(1))
+    }
+
+    /// What holds the bytes.
+    pub fn as_bytes(&self) -> &B {
+        &self.bytes
     }
 
     /// The whole block, as on disk.

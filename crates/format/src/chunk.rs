@@ -9,7 +9,7 @@ use bitflags::bitflags;
 use thiserror::Error;
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::device::prefix;
 use crate::key::RawKey;
@@ -105,6 +105,21 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// The bit that stands for the profile; none for single.
+    pub fn flag(self) -> BlockGroupFlags {
+        match self {
+            Self::Single => BlockGroupFlags::empty(),
+            Self::Dup => BlockGroupFlags::DUP,
+            Self::Raid0 => BlockGroupFlags::RAID0,
+            Self::Raid1 => BlockGroupFlags::RAID1,
+            Self::Raid10 => BlockGroupFlags::RAID10,
+            Self::Raid5 => BlockGroupFlags::RAID5,
+            Self::Raid6 => BlockGroupFlags::RAID6,
+            Self::Raid1C3 => BlockGroupFlags::RAID1C3,
+            Self::Raid1C4 => BlockGroupFlags::RAID1C4,
+        }
+    }
+
     /// The name in messages and listings, as btrfs-progs prints it.
     pub fn name(self) -> &'static str {
         match self {
@@ -199,7 +214,7 @@ pub struct Chunk {
     pub stripes: Vec<Stripe>,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawChunk {
     length: U64,
@@ -213,7 +228,7 @@ struct RawChunk {
     sub_stripes: U16,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawStripe {
     devid: U64,
@@ -224,7 +239,8 @@ struct RawStripe {
 const _: () = assert!(size_of::<RawChunk>() == 48);
 const _: () = assert!(size_of::<RawStripe>() == 32);
 
-const STRIPE_LEN: u64 = 64 << 10;
+/// Bytes on one device before the next one: the stripe length of every chunk.
+pub const STRIPE_LEN: u64 = 64 << 10;
 
 impl Chunk {
     /// Reads a CHUNK_ITEM of exactly these bytes.
@@ -304,6 +320,37 @@ impl Chunk {
         })
     }
 
+    /// Where the chunk stands in the chunk tree.
+    pub fn key(&self) -> Key {
+        Key::new(FIRST_FREE_OBJECTID, ItemKind::CHUNK_ITEM, self.logical.0)
+    }
+
+    /// Writes the content of a CHUNK_ITEM.
+    pub fn encode(&self) -> Vec<u8> {
+        let num_stripes = u16::try_from(self.stripes.len()).expect("a chunk has few stripes");
+        let raw = RawChunk {
+            length: self.len.into(),
+            owner: self.owner.into(),
+            stripe_len: self.stripe_len.into(),
+            flags: self.flags.bits().into(),
+            io_align: self.io_align.into(),
+            io_width: self.io_width.into(),
+            sector_size: self.sector_size.into(),
+            num_stripes: num_stripes.into(),
+            sub_stripes: self.sub_stripes.into(),
+        };
+        let mut item = raw.as_bytes().to_vec();
+        for stripe in &self.stripes {
+            let raw = RawStripe {
+                devid: stripe.device.into(),
+                offset: stripe.physical.0.into(),
+                dev_uuid: stripe.device_uuid.into_bytes(),
+            };
+            item.extend_from_slice(raw.as_bytes());
+        }
+        item
+    }
+
     /// The first address after the chunk.
     pub fn end(&self) -> Logical {
         self.logical.checked_add(self.len).expect("checked when the chunk was read")
@@ -345,4 +392,14 @@ pub fn sys_chunk_array(mut bytes: &[u8]) -> Result<Vec<Chunk>, ItemError> {
         bytes = rest;
     }
     Ok(chunks)
+}
+
+/// Writes the system chunks of a superblock. Whether they fit there is the caller's to judge.
+pub fn encode_sys_chunk_array<'a>(chunks: impl IntoIterator<Item = &'a Chunk>) -> Vec<u8> {
+    let mut array = Vec::new();
+    for chunk in chunks {
+        array.extend_from_slice(RawKey::new(chunk.key()).as_bytes());
+        array.extend_from_slice(&chunk.encode());
+    }
+    array
 }

@@ -92,10 +92,36 @@ impl RawDeviceItem {
     }
 }
 
+impl From<&DeviceItem> for RawDeviceItem {
+    fn from(item: &DeviceItem) -> Self {
+        Self {
+            devid: item.id.into(),
+            total_bytes: item.total_bytes.into(),
+            bytes_used: item.bytes_used.into(),
+            io_align: item.io_align.into(),
+            io_width: item.io_width.into(),
+            sector_size: item.sector_size.into(),
+            kind: item.kind.into(),
+            generation: item.generation.into(),
+            start_offset: item.start_offset.into(),
+            dev_group: item.group.into(),
+            seek_speed: item.seek_speed,
+            bandwidth: item.bandwidth,
+            uuid: item.uuid.into_bytes(),
+            fsid: item.fsid.into_bytes(),
+        }
+    }
+}
+
 impl DeviceItem {
     /// Reads the content of a DEV_ITEM.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         exact::<RawDeviceItem>(bytes)?.get()
+    }
+
+    /// Writes the content of a DEV_ITEM.
+    pub fn encode(&self) -> [u8; size_of::<RawDeviceItem>()] {
+        zerocopy::transmute!(RawDeviceItem::from(self))
     }
 }
 
@@ -132,7 +158,7 @@ pub struct DeviceExtent {
     pub chunk_tree_uuid: Uuid,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawDeviceExtent {
     chunk_tree: U64,
@@ -145,6 +171,17 @@ struct RawDeviceExtent {
 const _: () = assert!(size_of::<RawDeviceExtent>() == 48);
 
 impl DeviceExtent {
+    /// Writes the content of a DEV_EXTENT.
+    pub fn encode(&self) -> [u8; size_of::<RawDeviceExtent>()] {
+        zerocopy::transmute!(RawDeviceExtent {
+            chunk_tree: self.chunk_tree.into(),
+            chunk_objectid: self.chunk_objectid.into(),
+            chunk_offset: self.chunk.0.into(),
+            length: self.len.into(),
+            chunk_tree_uuid: self.chunk_tree_uuid.into_bytes(),
+        })
+    }
+
     /// Reads the content of a DEV_EXTENT.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let raw = exact::<RawDeviceExtent>(bytes)?;

@@ -4,12 +4,12 @@
 //! 2. Only extended attributes carry data.
 
 use zerocopy::little_endian::{U16, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::device::prefix;
-use crate::inode::{entries, split_name};
+use crate::inode::{entries, name_len, split_name};
 use crate::key::RawKey;
-use crate::{ItemError, Key};
+use crate::{FileKind, ItemError, Key};
 
 /// What an entry leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +67,20 @@ impl DirEntryKind {
     }
 }
 
+impl From<FileKind> for DirEntryKind {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::Regular => Self::Regular,
+            FileKind::Directory => Self::Directory,
+            FileKind::Symlink => Self::Symlink,
+            FileKind::CharDevice => Self::CharDevice,
+            FileKind::BlockDevice => Self::BlockDevice,
+            FileKind::Fifo => Self::Fifo,
+            FileKind::Socket => Self::Socket,
+        }
+    }
+}
+
 /// An entry of a DIR_ITEM, DIR_INDEX or XATTR_ITEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
@@ -82,7 +96,7 @@ pub struct DirEntry<'a> {
     pub data: &'a [u8],
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawDirEntry {
     target: RawKey,
@@ -93,6 +107,34 @@ struct RawDirEntry {
 }
 
 const _: () = assert!(size_of::<RawDirEntry>() == 30);
+
+impl DirEntry<'_> {
+    /// Writes the content of an item that holds this entry alone.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut item = Vec::new();
+        self.encode_into(&mut item);
+        item
+    }
+
+    /// Appends the entry to the content of an item that holds others.
+    ///
+    /// # Panics
+    ///
+    /// If the name does not have 1 to 255 bytes, or the data more than 65535.
+    pub fn encode_into(&self, item: &mut Vec<u8>) {
+        let data_len = u16::try_from(self.data.len()).expect("data fits in an item");
+        let raw = RawDirEntry {
+            target: RawKey::new(self.target),
+            transid: self.transid.into(),
+            data_len: data_len.into(),
+            name_len: name_len(self.name),
+            kind: self.kind.to_disk(),
+        };
+        item.extend_from_slice(raw.as_bytes());
+        item.extend_from_slice(self.name);
+        item.extend_from_slice(self.data);
+    }
+}
 
 /// The entries of a DIR_ITEM, DIR_INDEX or XATTR_ITEM.
 pub fn dir_entries(bytes: &[u8]) -> impl Iterator<Item = Result<DirEntry<'_>, ItemError>> {

@@ -6,7 +6,7 @@
 
 use userbtrfs_codec::compress::Compression;
 use zerocopy::little_endian::{U16, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::device::{exact, prefix};
 use crate::{ItemError, Logical, SECTOR_SIZE};
@@ -73,7 +73,7 @@ pub struct HoleExtent {
     pub ram_bytes: u64,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawHead {
     generation: U64,
@@ -84,7 +84,7 @@ struct RawHead {
     kind: u8,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawBody {
     disk_bytenr: U64,
@@ -130,6 +130,35 @@ impl<'a> FileExtent<'a> {
         Ok(Self { generation: head.generation.get(), compression, kind })
     }
 
+    /// Writes the content of an EXTENT_DATA.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, ram_bytes) = match &self.kind {
+            FileExtentKind::Inline(inline) => (0, inline.ram_bytes),
+            FileExtentKind::Regular(extent) => (1, extent.ram_bytes),
+            FileExtentKind::Prealloc(extent) => (2, extent.ram_bytes),
+            FileExtentKind::Hole(hole) => (1, hole.ram_bytes),
+        };
+        let head = RawHead {
+            generation: self.generation.into(),
+            ram_bytes: ram_bytes.into(),
+            compression: compression_to_disk(self.compression),
+            encryption: 0,
+            other_encoding: U16::ZERO,
+            kind,
+        };
+        let mut item = head.as_bytes().to_vec();
+        match &self.kind {
+            FileExtentKind::Inline(inline) => item.extend_from_slice(inline.data),
+            FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => {
+                item.extend_from_slice(RawBody::of_extent(extent).as_bytes());
+            }
+            FileExtentKind::Hole(hole) => {
+                item.extend_from_slice(RawBody::of_hole(hole).as_bytes());
+            }
+        }
+        item
+    }
+
     /// How many bytes of the file the extent covers. Inline data covers its `ram_bytes`.
     pub fn file_bytes(&self) -> u64 {
         match self.kind {
@@ -137,6 +166,35 @@ impl<'a> FileExtent<'a> {
             FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => extent.bytes,
             FileExtentKind::Hole(hole) => hole.bytes,
         }
+    }
+}
+
+impl RawBody {
+    fn of_extent(extent: &RegularExtent) -> Self {
+        Self {
+            disk_bytenr: extent.disk.0.into(),
+            disk_num_bytes: extent.disk_bytes.into(),
+            offset: extent.offset.into(),
+            num_bytes: extent.bytes.into(),
+        }
+    }
+
+    fn of_hole(hole: &HoleExtent) -> Self {
+        Self {
+            disk_bytenr: U64::ZERO,
+            disk_num_bytes: U64::ZERO,
+            offset: hole.offset.into(),
+            num_bytes: hole.bytes.into(),
+        }
+    }
+}
+
+fn compression_to_disk(compression: Option<Compression>) -> u8 {
+    match compression {
+        None => 0,
+        Some(Compression::Zlib) => 1,
+        Some(Compression::Lzo) => 2,
+        Some(Compression::Zstd) => 3,
     }
 }
 

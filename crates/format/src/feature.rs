@@ -1,9 +1,12 @@
 //! Feature bits: what a reader or writer must understand before it touches the filesystem.
 //!
 //! 1. An incompat bit outside [`IncompatFlags::READABLE`] refuses to open, by name.
-//! 2. A compat_ro bit that is not known refuses writing only.
+//! 2. A compat_ro bit that is not known refuses writing only; so do the incompat bits outside
+//!    [`IncompatFlags::WRITABLE`] and every state of the filesystem but the ordinary one.
 
 use bitflags::bitflags;
+
+use crate::superblock::{Superblock, SuperblockFlags, flag_names};
 
 bitflags! {
     /// Features that a reader must know.
@@ -51,6 +54,9 @@ impl IncompatFlags {
         .difference(Self::ZONED)
         .difference(Self::EXTENT_TREE_V2)
         .difference(Self::RAID_STRIPE_TREE);
+
+    /// The bits that this crate writes. Simple quotas want an owner named in each new extent.
+    pub const WRITABLE: Self = Self::READABLE.difference(Self::SIMPLE_QUOTA);
 }
 
 bitflags! {
@@ -65,5 +71,23 @@ bitflags! {
         const VERITY = 1 << 2;
         /// Block group items live in a tree of their own.
         const BLOCK_GROUP_TREE = 1 << 3;
+    }
+}
+
+impl Superblock {
+    /// The features and the states that stand in the way of writing, by name. Those that
+    /// [stand in the way of reading](Self::unreadable_features) are among them.
+    pub fn unwritable_features(&self) -> Vec<String> {
+        let mut names = self.unreadable_features();
+        let incompat = self.incompat.bits() & IncompatFlags::READABLE.bits();
+        let refused = incompat & !IncompatFlags::WRITABLE.bits();
+        names.extend(flag_names(&IncompatFlags::from_bits_retain(refused)));
+        let unknown = self.compat_ro.bits() & !CompatRoFlags::all().bits();
+        let compat_ro = flag_names(&CompatRoFlags::from_bits_retain(unknown));
+        names.extend(compat_ro.iter().map(|name| format!("compat-ro {name}")));
+        let ordinary = SuperblockFlags::REFUSED | SuperblockFlags::WRITTEN;
+        let state = SuperblockFlags::from_bits_retain(self.flags.bits() & !ordinary.bits());
+        names.extend(flag_names(&state).iter().map(|name| format!("state {name}")));
+        names
     }
 }

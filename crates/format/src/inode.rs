@@ -47,6 +47,19 @@ impl FileKind {
             _ => return None,
         })
     }
+
+    /// The upper bits of the mode of such an inode; the permissions are 0.
+    pub fn to_mode(self) -> u32 {
+        match self {
+            Self::Regular => 0o100_000,
+            Self::Directory => 0o040_000,
+            Self::Symlink => 0o120_000,
+            Self::CharDevice => 0o020_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Fifo => 0o010_000,
+            Self::Socket => 0o140_000,
+        }
+    }
 }
 
 bitflags! {
@@ -116,6 +129,10 @@ impl RawTimestamp {
     pub(crate) fn get(&self) -> Timestamp {
         Timestamp { sec: self.sec.get(), nsec: self.nsec.get().min(999_999_999) }
     }
+
+    pub(crate) fn new(time: Timestamp) -> Self {
+        Self { sec: time.sec.into(), nsec: time.nsec.into() }
+    }
 }
 
 /// The attributes of an inode: INODE_ITEM.
@@ -161,19 +178,19 @@ pub struct InodeItem {
 #[repr(C)]
 pub(crate) struct RawInodeItem {
     pub(crate) generation: U64,
-    transid: U64,
+    pub(crate) transid: U64,
     pub(crate) size: U64,
     pub(crate) nbytes: U64,
-    block_group: U64,
+    pub(crate) block_group: U64,
     pub(crate) nlink: U32,
-    uid: U32,
-    gid: U32,
+    pub(crate) uid: U32,
+    pub(crate) gid: U32,
     pub(crate) mode: U32,
-    rdev: U64,
+    pub(crate) rdev: U64,
     pub(crate) flags: U64,
-    sequence: U64,
-    reserved: [U64; 4],
-    times: [RawTimestamp; 4],
+    pub(crate) sequence: U64,
+    pub(crate) reserved: [U64; 4],
+    pub(crate) times: [RawTimestamp; 4],
 }
 
 const _: () = assert!(size_of::<RawInodeItem>() == 160);
@@ -214,6 +231,33 @@ impl InodeItem {
         })
     }
 
+    /// Writes the content of an INODE_ITEM. The mode counts, not the kind taken from it.
+    pub fn encode(&self) -> [u8; size_of::<RawInodeItem>()] {
+        debug_assert_eq!(FileKind::from_mode(self.mode), Some(self.kind));
+        let times = [self.atime, self.ctime, self.mtime, self.otime];
+        zerocopy::transmute!(RawInodeItem {
+            generation: self.generation.into(),
+            transid: self.transid.into(),
+            size: self.size.into(),
+            nbytes: self.nbytes.into(),
+            block_group: self.block_group.into(),
+            nlink: self.nlink.into(),
+            uid: self.uid.into(),
+            gid: self.gid.into(),
+            mode: self.mode.into(),
+            rdev: self.rdev.into(),
+            flags: self.flags.bits().into(),
+            sequence: self.sequence.into(),
+            reserved: [U64::ZERO; 4],
+            times: times.map(RawTimestamp::new),
+        })
+    }
+
+    /// The `rdev` that stands for a device, of whose minor number 20 bits count.
+    pub fn device_number(major: u32, minor: u32) -> u64 {
+        u64::from(major) << 20 | u64::from(minor & 0xf_ffff)
+    }
+
     /// Major and minor number of the device that the inode stands for.
     pub fn device(&self) -> (u32, u32) {
         let major = u32::try_from(self.rdev >> 20).unwrap_or(u32::MAX);
@@ -233,19 +277,36 @@ pub struct InodeName<'a> {
     pub name: &'a [u8],
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawInodeRef {
     index: U64,
     name_len: U16,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawInodeExtref {
     parent: U64,
     index: U64,
     name_len: U16,
+}
+
+impl InodeName<'_> {
+    /// Appends the name to the content of an INODE_REF, whose key names the directory.
+    pub fn encode_ref_into(&self, item: &mut Vec<u8>) {
+        let raw = RawInodeRef { index: self.index.into(), name_len: name_len(self.name) };
+        item.extend_from_slice(raw.as_bytes());
+        item.extend_from_slice(self.name);
+    }
+
+    /// Appends the name to the content of an INODE_EXTREF.
+    pub fn encode_extref_into(&self, item: &mut Vec<u8>) {
+        let (parent, index) = (self.parent.into(), self.index.into());
+        let raw = RawInodeExtref { parent, index, name_len: name_len(self.name) };
+        item.extend_from_slice(raw.as_bytes());
+        item.extend_from_slice(self.name);
+    }
 }
 
 /// The names in an INODE_REF; `parent` is the offset of its key.
@@ -291,4 +352,10 @@ pub(crate) fn split_name(bytes: &[u8], len: u16) -> Result<(&[u8], &[u8]), ItemE
         return Err(ItemError::NameLen(len));
     }
     bytes.split_at_checked(len).ok_or(ItemError::TooShort { need: len, have: bytes.len() })
+}
+
+/// The length of a name, which has 1 to 255 bytes.
+pub(crate) fn name_len(name: &[u8]) -> U16 {
+    assert!((1..=NAME_LEN_MAX).contains(&name.len()), "a name has 1 to 255 bytes");
+    u16::try_from(name.len()).expect("a name has at most 255 bytes").into()
 }

@@ -187,6 +187,10 @@ pub(crate) struct RawKey {
 const _: () = assert!(size_of::<RawKey>() == 17);
 
 impl RawKey {
+    pub(crate) fn new(key: Key) -> Self {
+        Self { objectid: key.objectid.into(), kind: key.kind.0, offset: key.offset.into() }
+    }
+
     pub(crate) fn get(&self) -> Key {
         Key::new(self.objectid.get(), ItemKind(self.kind), self.offset.get())
     }

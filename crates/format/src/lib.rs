@@ -35,8 +35,14 @@ mod text;
 
 pub use address::{Logical, Physical, TreeId};
 pub use backref::{ExtentFlags, ExtentItem, InlineRef, KeyedRef, MetadataLevel};
-pub use block::{BlockError, BlockFlags, ChildPointer, Expectation, Header, TreeBlock};
-pub use chunk::{BlockGroupFlags, Chunk, ChunkError, Profile, Stripe, sys_chunk_array};
+pub use block::{
+    BlockError, BlockFlags, ChildPointer, Expectation, Header, NewBlock, TreeBlock, item_len_max,
+    item_space,
+};
+pub use chunk::{
+    BlockGroupFlags, Chunk, ChunkError, Profile, STRIPE_LEN, Stripe, encode_sys_chunk_array,
+    sys_chunk_array,
+};
 pub use device::{DeviceExtent, DeviceItem};
 pub use dir::{DirEntry, DirEntryKind, dir_entries};
 pub use extent::{
@@ -49,12 +55,13 @@ pub use item::{Item, ItemError};
 pub use key::{ItemKind, Key};
 pub use misc::{
     BalanceArgs, BalanceItem, DevReplaceItem, DevStats, QgroupInfo, QgroupLimit, QgroupStatus,
-    V1SpaceCache, dir_log_end, uuid_of_key, uuid_subvolumes,
+    V1SpaceCache, dir_log_end, encode_uuid_subvolumes, uuid_key, uuid_of_key, uuid_subvolumes,
 };
 pub use root::{RootExtension, RootFlags, RootInode, RootItem, RootRef};
 pub use space::{BlockGroupItem, FreeSpaceInfo, csum_count};
 pub use superblock::{
-    BackupRoot, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock, SuperblockError, SuperblockFlags,
+    BackupRoot, LABEL_LEN_MAX, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, SYS_CHUNK_ARRAY_SIZE,
+    Superblock, SuperblockError, SuperblockFlags,
 };
 pub use text::Quoted;
 

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::device::{exact, prefix};
 use crate::key::RawKey;
-use crate::{ItemError, Key};
+use crate::{ItemError, ItemKind, Key};
 
 /// What a quota group uses: QGROUP_INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,17 @@ pub struct QgroupInfo {
 }
 
 impl QgroupInfo {
+    /// Writes the content of a QGROUP_INFO.
+    pub fn encode(&self) -> Vec<u8> {
+        encode_numbers(&[
+            self.generation,
+            self.referenced,
+            self.referenced_compressed,
+            self.exclusive,
+            self.exclusive_compressed,
+        ])
+    }
+
     /// Reads the content of a QGROUP_INFO.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let [generation, referenced, referenced_compressed, exclusive, exclusive_compressed] =
@@ -48,6 +59,17 @@ pub struct QgroupLimit {
 }
 
 impl QgroupLimit {
+    /// Writes the content of a QGROUP_LIMIT.
+    pub fn encode(&self) -> Vec<u8> {
+        encode_numbers(&[
+            self.flags,
+            self.max_referenced,
+            self.max_exclusive,
+            self.reserved_referenced,
+            self.reserved_exclusive,
+        ])
+    }
+
     /// Reads the content of a QGROUP_LIMIT.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let [flags, max_referenced, max_exclusive, reserved_referenced, reserved_exclusive] =
@@ -72,6 +94,12 @@ pub struct QgroupStatus {
 }
 
 impl QgroupStatus {
+    /// Writes the content of a QGROUP_STATUS, of the size it was read with.
+    pub fn encode(&self) -> Vec<u8> {
+        let head = [self.version, self.generation, self.flags, self.rescan];
+        encode_numbers(head.iter().chain(&self.enable_generation))
+    }
+
     /// Reads the content of a QGROUP_STATUS, of either size.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let (head, rest) = prefix::<[U64; 4]>(bytes)?;
@@ -91,8 +119,12 @@ where
     Ok(exact::<[U64; N]>(bytes)?.map(U64::get))
 }
 
+fn encode_numbers<'a>(numbers: impl IntoIterator<Item = &'a u64>) -> Vec<u8> {
+    numbers.into_iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
 /// Errors that a device has seen: PERSISTENT_ITEM of the device tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DevStats {
     /// Failed writes.
     pub write_errors: u64,
@@ -107,6 +139,17 @@ pub struct DevStats {
 }
 
 impl DevStats {
+    /// Writes the content of device statistics.
+    pub fn encode(&self) -> Vec<u8> {
+        encode_numbers(&[
+            self.write_errors,
+            self.read_errors,
+            self.flush_errors,
+            self.corruption_errors,
+            self.generation_errors,
+        ])
+    }
+
     /// Reads the content of device statistics; counters of newer kinds may follow.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let [write_errors, read_errors, flush_errors, corruption_errors, generation_errors] =
@@ -305,6 +348,17 @@ pub fn uuid_subvolumes(bytes: &[u8]) -> Result<Vec<u64>, ItemError> {
         return Err(ItemError::Size(0));
     }
     Ok(numbers.iter().map(|n| n.get()).collect())
+}
+
+/// Writes an item of the UUID tree.
+pub fn encode_uuid_subvolumes(subvolumes: &[u64]) -> Vec<u8> {
+    encode_numbers(subvolumes)
+}
+
+/// Where the UUID tree has what belongs to `uuid`: the inverse of [`uuid_of_key`].
+pub fn uuid_key(uuid: Uuid, kind: ItemKind) -> Key {
+    let (first, second) = uuid.as_u64_pair();
+    Key::new(first.swap_bytes(), kind, second.swap_bytes())
 }
 
 /// The UUID that the key of an item of the UUID tree stands for.

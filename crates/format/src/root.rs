@@ -6,10 +6,10 @@
 use bitflags::bitflags;
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::device::prefix;
-use crate::inode::{RawInodeItem, RawTimestamp, split_name};
+use crate::inode::{RawInodeItem, RawTimestamp, name_len, split_name};
 use crate::key::RawKey;
 use crate::{ItemError, Key, Logical, MAX_LEVEL, SECTOR_SIZE, Timestamp};
 
@@ -57,21 +57,35 @@ pub struct RootItem {
     pub extended: Option<RootExtension>,
 }
 
-/// The fields of the inode structure in a ROOT_ITEM that listings show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The inode structure in a ROOT_ITEM: fields as in an INODE_ITEM, which nobody relies on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RootInode {
     /// Its generation.
     pub generation: u64,
+    /// The transaction of its last change.
+    pub transid: u64,
     /// Its size.
     pub size: u64,
     /// Its bytes.
     pub nbytes: u64,
+    /// Where to allocate.
+    pub block_group: u64,
     /// Its links.
     pub nlink: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
     /// Its mode.
     pub mode: u32,
+    /// Its device.
+    pub rdev: u64,
     /// Its flags.
     pub flags: u64,
+    /// Its count of changes.
+    pub sequence: u64,
+    /// When it was read, its attributes changed, its content changed, it was created.
+    pub times: [Timestamp; 4],
 }
 
 /// UUIDs, transactions and times of a subvolume.
@@ -156,6 +170,78 @@ impl RootItem {
         }
         Ok(raw.validated(logical, extension))
     }
+
+    /// Writes the content of a ROOT_ITEM.
+    ///
+    /// With an extension its generation is the root's, so that it counts. Without one the item
+    /// keeps the size it was read with.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut item = RawRootItem::from(self).as_bytes().to_vec();
+        if let Some(extension) = RawRootExtension::of(self) {
+            item.extend_from_slice(extension.as_bytes());
+        }
+        item
+    }
+}
+
+impl From<&RootItem> for RawRootItem {
+    fn from(item: &RootItem) -> Self {
+        Self {
+            inode: (&item.inode).into(),
+            generation: item.generation.into(),
+            root_dirid: item.root_dirid.into(),
+            bytenr: item.logical.0.into(),
+            byte_limit: item.byte_limit.into(),
+            bytes_used: item.bytes_used.into(),
+            last_snapshot: item.last_snapshot.into(),
+            flags: item.flags.bits().into(),
+            refs: item.refs.into(),
+            drop_progress: RawKey::new(item.drop_progress),
+            drop_level: item.drop_level,
+            level: item.level,
+        }
+    }
+}
+
+impl From<&RootInode> for RawInodeItem {
+    fn from(inode: &RootInode) -> Self {
+        Self {
+            generation: inode.generation.into(),
+            transid: inode.transid.into(),
+            size: inode.size.into(),
+            nbytes: inode.nbytes.into(),
+            block_group: inode.block_group.into(),
+            nlink: inode.nlink.into(),
+            uid: inode.uid.into(),
+            gid: inode.gid.into(),
+            mode: inode.mode.into(),
+            rdev: inode.rdev.into(),
+            flags: inode.flags.into(),
+            sequence: inode.sequence.into(),
+            reserved: [U64::ZERO; 4],
+            times: inode.times.map(RawTimestamp::new),
+        }
+    }
+}
+
+impl From<&RawInodeItem> for RootInode {
+    fn from(raw: &RawInodeItem) -> Self {
+        Self {
+            generation: raw.generation.get(),
+            transid: raw.transid.get(),
+            size: raw.size.get(),
+            nbytes: raw.nbytes.get(),
+            block_group: raw.block_group.get(),
+            nlink: raw.nlink.get(),
+            uid: raw.uid.get(),
+            gid: raw.gid.get(),
+            mode: raw.mode.get(),
+            rdev: raw.rdev.get(),
+            flags: raw.flags.get(),
+            sequence: raw.sequence.get(),
+            times: raw.times.each_ref().map(RawTimestamp::get),
+        }
+    }
 }
 
 impl RawRootItem {
@@ -177,20 +263,35 @@ impl RawRootItem {
             drop_progress: self.drop_progress.get(),
             drop_level: self.drop_level,
             generation_v2: extension.map(|extension| extension.generation_v2.get()),
-            inode: RootInode {
-                generation: self.inode.generation.get(),
-                size: self.inode.size.get(),
-                nbytes: self.inode.nbytes.get(),
-                nlink: self.inode.nlink.get(),
-                mode: self.inode.mode.get(),
-                flags: self.inode.flags.get(),
-            },
+            inode: (&self.inode).into(),
             extended,
         }
     }
 }
 
 impl RawRootExtension {
+    fn of(item: &RootItem) -> Option<Self> {
+        match &item.extended {
+            Some(extended) => Some(Self::new(item.generation, extended)),
+            None => item
+                .generation_v2
+                .map(|stale| Self { generation_v2: stale.into(), ..Self::new_zeroed() }),
+        }
+    }
+
+    fn new(generation: u64, extended: &RootExtension) -> Self {
+        let RootExtension { uuid, parent_uuid, received_uuid, .. } = *extended;
+        let RootExtension { ctransid, otransid, stransid, rtransid, .. } = *extended;
+        let RootExtension { ctime, otime, stime, rtime, .. } = *extended;
+        Self {
+            generation_v2: generation.into(),
+            uuids: [uuid, parent_uuid, received_uuid].map(Uuid::into_bytes),
+            transids: [ctransid, otransid, stransid, rtransid].map(U64::from),
+            times: [ctime, otime, stime, rtime].map(RawTimestamp::new),
+            reserved: [U64::ZERO; 8],
+        }
+    }
+
     fn get(&self) -> RootExtension {
         let [uuid, parent_uuid, received_uuid] = self.uuids.map(Uuid::from_bytes);
         let [ctransid, otransid, stransid, rtransid] = self.transids.map(U64::get);
@@ -222,7 +323,7 @@ pub struct RootRef<'a> {
     pub name: &'a [u8],
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawRootRef {
     dirid: U64,
@@ -239,5 +340,14 @@ impl<'a> RootRef<'a> {
             return Err(ItemError::Trailing(rest.len()));
         }
         Ok(Self { dirid: raw.dirid.get(), sequence: raw.sequence.get(), name })
+    }
+    /// Writes the content of a ROOT_REF or ROOT_BACKREF.
+    pub fn encode(&self) -> Vec<u8> {
+        let raw = RawRootRef {
+            dirid: self.dirid.into(),
+            sequence: self.sequence.into(),
+            name_len: name_len(self.name),
+        };
+        [raw.as_bytes(), self.name].concat()
     }
 }

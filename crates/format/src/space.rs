@@ -1,7 +1,7 @@
 //! Block groups and free space.
 
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::device::exact;
 use crate::{BlockGroupFlags, ItemError};
@@ -17,7 +17,7 @@ pub struct BlockGroupItem {
     pub flags: BlockGroupFlags,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawBlockGroupItem {
     used: U64,
@@ -26,6 +26,15 @@ struct RawBlockGroupItem {
 }
 
 impl BlockGroupItem {
+    /// Writes the content of a BLOCK_GROUP_ITEM.
+    pub fn encode(&self) -> [u8; size_of::<RawBlockGroupItem>()] {
+        zerocopy::transmute!(RawBlockGroupItem {
+            used: self.used.into(),
+            chunk_objectid: self.chunk_objectid.into(),
+            flags: self.flags.bits().into(),
+        })
+    }
+
     /// Reads the content of a BLOCK_GROUP_ITEM; `len` is the length in its key.
     pub fn parse(len: u64, bytes: &[u8]) -> Result<Self, ItemError> {
         let raw = exact::<RawBlockGroupItem>(bytes)?;
@@ -52,7 +61,7 @@ pub struct FreeSpaceInfo {
     pub flags: u32,
 }
 
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawFreeSpaceInfo {
     extent_count: U32,
@@ -60,6 +69,14 @@ struct RawFreeSpaceInfo {
 }
 
 impl FreeSpaceInfo {
+    /// Writes the content of a FREE_SPACE_INFO.
+    pub fn encode(&self) -> [u8; size_of::<RawFreeSpaceInfo>()] {
+        zerocopy::transmute!(RawFreeSpaceInfo {
+            extent_count: self.extent_count.into(),
+            flags: self.flags.into(),
+        })
+    }
+
     /// Reads the content of a FREE_SPACE_INFO.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let raw = exact::<RawFreeSpaceInfo>(bytes)?;

@@ -21,7 +21,10 @@ pub const SUPERBLOCK_SIZE: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"_BHRfS_M";
 const CSUM_AREA: usize = 32;
-const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
+/// The most bytes that the system chunks may take.
+pub const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
+/// The longest label in bytes; a NUL follows it.
+pub const LABEL_LEN_MAX: usize = 255;
 /// A key, and a chunk of one stripe.
 const SYS_CHUNK_ARRAY_MIN: u32 = 17 + 48 + 32;
 const LOG_ROOT_TREE: &str = "log root tree";
@@ -152,7 +155,7 @@ impl SuperblockFlags {
 }
 
 /// One of the four remembered sets of roots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupRoot {
     /// The root tree's root.
     pub tree_root: Logical,
@@ -249,6 +252,8 @@ pub struct Superblock {
     pub uuid_tree_generation: u64,
     /// The id in tree blocks.
     pub metadata_uuid: Uuid,
+    /// What stands in fields that newer kernels know.
+    pub reserved: [u64; 28],
     /// The system chunks, as `(key, chunk)` pairs; [`crate::sys_chunk_array`] reads them.
     pub sys_chunk_array: Vec<u8>,
     /// The remembered roots.
@@ -326,6 +331,19 @@ impl Superblock {
         check_geometry(raw)?;
         check_roots(raw)?;
         raw.validated(checksum_kind, checksum, at)
+    }
+
+    /// Writes the copy that stands at `at`: its address and checksum are its own.
+    ///
+    /// # Panics
+    ///
+    /// If the label has more than 255 bytes or the system chunks take more than
+    /// [`SYS_CHUNK_ARRAY_SIZE`].
+    pub fn encode(&self, at: Physical) -> [u8; SUPERBLOCK_SIZE] {
+        let mut raw = RawSuperblock::new(self, at);
+        let checksum = self.checksum_kind.compute(&raw.as_bytes()[CSUM_AREA..]);
+        raw.csum = padded(checksum.as_bytes());
+        zerocopy::transmute!(raw)
     }
 
     /// The incompat bits and the states that stand in the way of reading, by name.
@@ -411,7 +429,59 @@ fn check_roots(raw: &RawSuperblock) -> Result<(), SuperblockError> {
     Ok(())
 }
 
+/// The bytes, and zeros after them.
+fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut area = [0; N];
+    area.get_mut(..bytes.len()).expect("it fits its area").copy_from_slice(bytes);
+    area
+}
+
 impl RawSuperblock {
+    fn new(superblock: &Superblock, at: Physical) -> Self {
+        let Superblock { label, sys_chunk_array, metadata_uuid, .. } = superblock;
+        assert!(label.len() <= LABEL_LEN_MAX, "the label is too long");
+        let chunks_size = u32::try_from(sys_chunk_array.len()).expect("it fits its area");
+        let own_uuid = superblock.incompat.contains(IncompatFlags::METADATA_UUID);
+        Self {
+            csum: [0; CSUM_AREA],
+            fsid: superblock.fsid.into_bytes(),
+            bytenr: at.0.into(),
+            flags: superblock.flags.bits().into(),
+            magic: MAGIC,
+            generation: superblock.generation.into(),
+            root: superblock.root.0.into(),
+            chunk_root: superblock.chunk_root.0.into(),
+            log_root: superblock.log_root.map_or(0, |root| root.0).into(),
+            log_root_transid: superblock.log_root_transid.into(),
+            total_bytes: superblock.total_bytes.into(),
+            bytes_used: superblock.bytes_used.into(),
+            root_dir_objectid: superblock.root_dir_objectid.into(),
+            num_devices: superblock.num_devices.into(),
+            sectorsize: superblock.sectorsize.into(),
+            nodesize: superblock.nodesize.into(),
+            leafsize: superblock.nodesize.into(),
+            stripesize: superblock.stripesize.into(),
+            sys_chunk_array_size: chunks_size.into(),
+            chunk_root_generation: superblock.chunk_root_generation.into(),
+            compat_flags: superblock.compat.into(),
+            compat_ro_flags: superblock.compat_ro.bits().into(),
+            incompat_flags: superblock.incompat.bits().into(),
+            csum_type: superblock.checksum_kind.to_disk().into(),
+            root_level: superblock.root_level,
+            chunk_root_level: superblock.chunk_root_level,
+            log_root_level: superblock.log_root_level,
+            dev_item: (&superblock.device).into(),
+            label: padded(label),
+            cache_generation: superblock.cache_generation.into(),
+            uuid_tree_generation: superblock.uuid_tree_generation.into(),
+            metadata_uuid: if own_uuid { metadata_uuid.into_bytes() } else { [0; 16] },
+            reserved: superblock.reserved.map(U64::from),
+            sys_chunk_array: padded(sys_chunk_array),
+            backup_roots: superblock.backup_roots.each_ref().map(RawBackupRoot::from),
+            padding: [0; 565],
+        }
+    }
+
     fn validated(
         &self,
         checksum_kind: ChecksumKind,
@@ -463,9 +533,32 @@ impl RawSuperblock {
             cache_generation: self.cache_generation.get(),
             uuid_tree_generation: self.uuid_tree_generation.get(),
             metadata_uuid,
+            reserved: self.reserved.map(U64::get),
             sys_chunk_array: self.sys_chunk_array[..array_len].to_vec(),
             backup_roots: std::array::from_fn(|i| self.backup_roots[i].get()),
         })
+    }
+}
+
+impl From<&BackupRoot> for RawBackupRoot {
+    fn from(backup: &BackupRoot) -> Self {
+        let roots = [
+            (backup.tree_root, backup.tree_root_generation),
+            (backup.chunk_root, backup.chunk_root_generation),
+            (backup.extent_root, backup.extent_root_generation),
+            (backup.fs_root, backup.fs_root_generation),
+            (backup.dev_root, backup.dev_root_generation),
+            (backup.csum_root, backup.csum_root_generation),
+        ];
+        Self {
+            roots: roots.map(|(root, generation)| [root.0.into(), generation.into()]),
+            total_bytes: backup.total_bytes.into(),
+            bytes_used: backup.bytes_used.into(),
+            num_devices: backup.num_devices.into(),
+            unused: [U64::ZERO; 4],
+            levels: backup.levels,
+            padding: [0; 10],
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod block;
 mod chunk;
+mod encode;
 mod item;
 mod item_damage;
 mod superblock;
