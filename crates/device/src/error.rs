@@ -117,6 +117,18 @@ pub enum DeviceError {
         /// The system's error.
         source: io::Error,
     },
+    /// The image is open for writing already, here or in another process.
+    #[error("{device}: is locked: it is open for writing already")]
+    Locked {
+        /// The path.
+        device: Box<str>,
+    },
+    /// The kernel keeps the block device for someone else: it is mounted, mostly.
+    #[error("{device}: is mounted, or in use otherwise")]
+    InUse {
+        /// The path.
+        device: Box<str>,
+    },
     /// The path names neither a regular file nor a block device.
     #[error("{device}: is a {kind}, not a regular file or a block device")]
     NotADevice {

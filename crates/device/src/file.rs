@@ -34,7 +34,7 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// Opens the regular file or block device at `path`; a path to anything else is refused by
-    /// name.
+    /// name. Opened for writing it is locked: see [`FileOptions::writable`].
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileDevice, DeviceError> {
         let file = OpenFile::open(path.as_ref(), options)?;
         let depth = options.queue_depth.clamp(1, QUEUE_DEPTH_MAX);
@@ -113,7 +113,13 @@ impl Device for FileDevice {
     }
 
     fn is_read_only(&self) -> bool {
-        !self.file.writable
+        !self.file.is_writable()
+    }
+
+    fn closing(&self) {
+        if let Some(lock) = &self.file.lock {
+            lock.closing();
+        }
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
@@ -130,4 +136,4 @@ impl Device for FileDevice {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,7 +4,7 @@
 //! thread exchanges the ticket for the [`Completion`]s with [`Device::wait`]. Completions run in
 //! the waiting thread: there is no thread of ours behind a device.
 //!
-//! What is not here: caching, read-ahead, retries, mirrors, checksums, locking of images.
+//! What is not here: caching, read-ahead, retries, mirrors, checksums.
 //!
 //! Invariants:
 //! 1. The bytes of a request belong to the request from `submit` to its completion. A read's
@@ -20,12 +20,15 @@
 //!    device fails before any byte moves.
 //! 6. Any offset and any length work on every device; a multiple of 4096 never costs a copy.
 //! 7. The engine (io_uring or plain calls) and the mode (direct or buffered) change speed only.
+//! 8. A file or block device is open for writing once at a time, whichever process opens it;
+//!    readers are never in the way.
 
 mod batch;
 mod buffer;
 mod device;
 mod error;
 mod file;
+mod lock;
 mod memory;
 mod open;
 mod positioned;

@@ -1,20 +1,27 @@
-//! Opening a path as a device: what it is, how long it is, whether its I/O is direct.
+//! Opening a path as a device: what it is, how long it is, whether its I/O is direct, and that
+//! nobody else writes it.
 //!
 //! 1. Only regular files and block devices are opened; the check repeats on the open descriptor.
 //! 2. The length is taken once, at open.
 //! 3. The alignment of a direct file divides its length, so that rounding a request outwards never
 //!    leaves the file.
+//! 4. A file open for writing is locked ([`ImageLock`]) before it is measured, and is let go after
+//!    its last request; the file that is written is the one that is locked.
+//! 5. A block device open for writing is claimed from the kernel as well (`O_EXCL`), which refuses
+//!    one that is mounted, and then lets nobody mount it.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{OFlags, ioctl_blksszget};
+use rustix::io::Errno;
 use userbtrfs_sync::{Class, Mutex};
 
 use crate::error::DeviceError;
+use crate::lock::ImageLock;
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every file system we know.
 const FILE_ALIGNMENT: u64 = 4096;
@@ -46,7 +53,8 @@ pub enum IoUring {
 /// How to open a [`FileDevice`](crate::FileDevice). The default reads, with both modes `Auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Open for writes and discards too.
+    /// Open for writes and discards too. One at a time may: a second is refused while the first
+    /// is open, and waits while it is [closing](crate::Device::closing).
     pub writable: bool,
     /// Past the page cache?
     pub direct: Direct,
@@ -73,7 +81,6 @@ pub(crate) struct OpenFile {
     pub(crate) name: Box<str>,
     pub(crate) file: File,
     pub(crate) len: u64,
-    pub(crate) writable: bool,
     /// What offset and length of a call must divide by; 1 when the file is not direct.
     alignment: u64,
     /// What the ends of a discard are rounded inwards to. A discard of part of a sector is a write
@@ -81,6 +88,8 @@ pub(crate) struct OpenFile {
     discard_unit: u64,
     /// Held over the read, change and write of one that is not aligned.
     pub(crate) unaligned_write: Mutex<()>,
+    /// Where the file is open for writing. The last field, so let go after all others.
+    pub(crate) lock: Option<ImageLock>,
 }
 
 /// A request rounded outwards to the alignment of its file.
@@ -107,35 +116,48 @@ impl Span {
 impl OpenFile {
     pub(crate) fn open(path: &Path, options: FileOptions) -> Result<OpenFile, DeviceError> {
         let name = path.display().to_string().into_boxed_str();
-        let failed = |source| DeviceError::Open { device: name.clone(), source };
+        let failed = |source| failure(&name, source);
         refuse_other_kinds(&name, &path.metadata().map_err(failed)?)?;
-        let mut file = open_buffered(path, options.writable).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
+        let mut way = Way { path, writable: options.writable, flags: OFlags::empty(), first: None };
+        let first = way.open(OFlags::empty()).map_err(failed)?;
+        let metadata = first.metadata().map_err(failed)?;
         refuse_other_kinds(&name, &metadata)?;
-        let len = file.seek(SeekFrom::End(0)).map_err(failed)?;
 
         let is_block_device = metadata.file_type().is_block_device();
-        let sector = if is_block_device { sector_size(&file).map_err(failed)? } else { 1 };
+        let sector = if is_block_device { sector_size(&first).map_err(failed)? } else { 1 };
         let unit = if is_block_device { sector } else { FILE_ALIGNMENT };
-        let mut alignment = 1;
-        if options.direct == Direct::On || options.direct == Direct::Auto && is_block_device {
-            match open_direct(path, options.writable, len, unit) {
-                Ok(direct) => (file, alignment) = (direct, unit),
-                Err(source) if options.direct == Direct::On => {
-                    return Err(DeviceError::DirectRefused { device: name, source });
-                }
-                Err(_) => {}
-            }
+        way.first = Some(metadata);
+        let lock = match options.writable {
+            true => Some(ImageLock::take(first, &name)?),
+            false => None,
+        };
+        if options.writable && is_block_device {
+            way.flags = OFlags::EXCL;
         }
+        let try_direct = match options.direct {
+            Direct::Auto => is_block_device,
+            other => other == Direct::On,
+        };
+        let (file, alignment) = match try_direct.then(|| way.open_direct(unit)) {
+            Some(Ok(file)) => (file, unit),
+            Some(Err(source)) if options.direct == Direct::On && !is_busy(&source) => {
+                return Err(DeviceError::DirectRefused { device: name, source });
+            }
+            _ => (way.open(OFlags::empty()).map_err(failed)?, 1),
+        };
         Ok(OpenFile {
+            len: measure(&file).map_err(failed)?,
             name,
             file,
-            len,
-            writable: options.writable,
             alignment,
             discard_unit: sector.max(alignment),
             unaligned_write: Mutex::new(Class::DeviceQueue, ()),
+            lock,
         })
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.lock.is_some()
     }
 
     pub(crate) fn is_direct(&self) -> bool {
@@ -180,17 +202,53 @@ fn refuse_other_kinds(name: &str, metadata: &Metadata) -> Result<(), DeviceError
     Err(DeviceError::NotADevice { device: name.into(), kind })
 }
 
-fn open_buffered(path: &Path, writable: bool) -> io::Result<File> {
-    OpenOptions::new().read(true).write(writable).open(path)
+/// How to open a path, more than once.
+struct Way<'a> {
+    path: &'a Path,
+    writable: bool,
+    flags: OFlags,
+    /// What it was when it was opened first, and must be still.
+    first: Option<Metadata>,
 }
 
-/// Opens for direct I/O in units of `alignment` bytes, if the file has whole ones.
-fn open_direct(path: &Path, writable: bool, len: u64, alignment: u64) -> io::Result<File> {
-    if !len.is_multiple_of(alignment) {
-        return Err(io::Error::other(format!("its length is not a multiple of {alignment}")));
+impl Way<'_> {
+    fn open(&self, more: OFlags) -> io::Result<File> {
+        let flags = (self.flags | more).bits().cast_signed();
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(self.writable).custom_flags(flags).open(self.path)?;
+        let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+        match &self.first {
+            Some(first) if identity(first) != identity(&file.metadata()?) => {
+                Err(io::Error::other("it was replaced while it was opened"))
+            }
+            _ => Ok(file),
+        }
     }
-    let flags = OFlags::DIRECT.bits().cast_signed();
-    OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path)
+
+    /// Opens for direct I/O in units of `alignment` bytes, if the file has whole ones.
+    fn open_direct(&self, alignment: u64) -> io::Result<File> {
+        let file = self.open(OFlags::DIRECT)?;
+        match measure(&file)?.is_multiple_of(alignment) {
+            true => Ok(file),
+            false => Err(io::Error::other(format!("its length is not a multiple of {alignment}"))),
+        }
+    }
+}
+
+fn measure(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+fn failure(device: &str, source: io::Error) -> DeviceError {
+    match is_busy(&source) {
+        true => DeviceError::InUse { device: device.into() },
+        false => DeviceError::Open { device: device.into(), source },
+    }
+}
+
+/// Whether the kernel keeps the device for someone else.
+fn is_busy(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::BUSY)
 }
 
 /// The logical sector of a block device, in bytes.

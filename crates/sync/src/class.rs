@@ -19,6 +19,8 @@ pub enum Class {
     FileRange,
     /// Membership in a running transaction.
     TransactionHandle,
+    /// The merging of pending entries into trees: one at a time.
+    PendingMerge,
     /// One subvolume's log.
     LogRoot,
     /// The tree of the log roots.
@@ -29,6 +31,8 @@ pub enum Class {
     ChunkAllocation,
     /// A node or leaf of any tree: a `TreeLock`.
     TreeBlock,
+    /// Which trees the running transaction changed.
+    ChangedRoots,
     /// What an inode holds in memory: pending entries, extent map. Nothing is awaited under it.
     InodeState,
     /// Reference changes not yet in the extent tree.
@@ -37,6 +41,8 @@ pub enum Class {
     BlockGroup,
     /// Counters of space used and reserved.
     SpaceCounters,
+    /// How far transactions have come, and how many are in them: short, taken to join and leave.
+    TransactionState,
     /// One shard of a cache's index.
     CacheShard,
     /// Logical addresses to places on devices.
@@ -74,15 +80,18 @@ impl Class {
             Self::ChildInode => "child inode",
             Self::FileRange => "file range",
             Self::TransactionHandle => "transaction handle",
+            Self::PendingMerge => "pending merge",
             Self::LogRoot => "log root",
             Self::LogRootTree => "log root tree",
             Self::SuperSlot => "super slot",
             Self::ChunkAllocation => "chunk allocation",
             Self::TreeBlock => "tree block",
+            Self::ChangedRoots => "changed roots",
             Self::InodeState => "inode state",
             Self::DelayedRefs => "delayed refs",
             Self::BlockGroup => "block group",
             Self::SpaceCounters => "space counters",
+            Self::TransactionState => "transaction state",
             Self::CacheShard => "cache shard",
             Self::ChunkMap => "chunk map",
             Self::DeviceQueue => "device queue",

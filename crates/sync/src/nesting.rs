@@ -1,7 +1,7 @@
 //! Coupling of tree blocks: the closed list of reasons to take one while another is held.
 //!
-//! `low` and `high` are the lowest and highest level among the blocks the thread holds; the
-//! parent of a level is a held block one level above it.
+//! `low` is the lowest level among the blocks the thread holds; the parent of a level is a held
+//! block one level above it. What says where a tree's root is, its anchor, is above all levels.
 //!
 //! | token    | level taken | what must be held                        | why no cycle waits      |
 //! |----------|-------------|------------------------------------------|-------------------------|
@@ -13,7 +13,7 @@
 //! | LeftCow  | as original | the left sibling and parent, for writing | new block, nobody waits |
 //! | RightCow | as original | the right sibling and parent, for writing| new block, nobody waits |
 //! | Split    | as original | the block that is split, for writing     | new block, nobody waits |
-//! | NewRoot  | `high` + 1  | the old root, for writing                | new block, nobody waits |
+//! | NewRoot  | above root  | the old root, for writing, one below     | new block, nobody waits |
 //!
 //! 1. New blocks (Cow, LeftCow, RightCow, Split, NewRoot) are taken for writing.
 //! 2. Whoever holds two siblings has held their parent while taking the second; so a thread that
@@ -83,7 +83,6 @@ impl Nesting {
     /// error is the rule it breaks.
     pub(crate) fn check(self, block: Block, held: &[Block]) -> Result<(), &'static str> {
         let low = held.iter().map(|held| held.level).min();
-        let high = held.iter().map(|held| held.level).max();
         let (at, above) = (Some(block.level), block.level.checked_add(1));
         match self {
             Self::Root => rule(held.is_empty(), "Root wants no tree block held"),
@@ -102,8 +101,9 @@ impl Nesting {
             }
             Self::Cow | Self::Split => new_block(block, held, at),
             Self::NewRoot => {
-                rule(block.level.checked_sub(1) == high, "NewRoot goes one above all held")?;
-                new_block(block, held, high)
+                let free = held.iter().all(|held| held.level != block.level);
+                rule(free, "NewRoot goes where no block is held")?;
+                new_block(block, held, block.level.checked_sub(1))
             }
         }
     }

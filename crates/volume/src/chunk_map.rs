@@ -73,6 +73,17 @@ impl ChunkMap {
         Ok(())
     }
 
+    /// Removes the chunk that starts at `logical`.
+    pub fn remove(&mut self, logical: Logical) -> Option<Chunk> {
+        self.chunks.remove(&logical)
+    }
+
+    /// The chunk in which an address lies.
+    pub fn chunk_of(&self, logical: Logical) -> Option<&Chunk> {
+        let (_, chunk) = self.chunks.range(..=logical).next_back()?;
+        (logical < chunk.end()).then_some(chunk)
+    }
+
     /// Translates a range that lies in one chunk.
     pub fn map(&self, logical: Logical, len: u64) -> Result<Mapping, ReadError> {
         let unmapped = ReadError::Unmapped { logical, len };

@@ -1,4 +1,4 @@
-//! Why a volume does not open, and why a range cannot be read.
+//! Why a volume does not open, and why a range cannot be read or written.
 
 use std::fmt;
 
@@ -101,6 +101,33 @@ pub enum OpenError {
     /// The chunk tree cannot be read.
     #[error("chunk tree: {0}")]
     ChunkTree(#[from] ReadError),
+    /// Writing was asked for, and the device is open for reading alone.
+    #[error("cannot be written: {device} is open for reading only")]
+    DeviceReadOnly {
+        /// The device's name.
+        device: Box<str>,
+    },
+    /// Writing was asked for, and features or states forbid it.
+    #[error("cannot be written: {}", .0.join(", "))]
+    Unwritable(Vec<String>),
+    /// Writing was asked for, and the primary superblock is damaged: what was fsynced after the
+    /// mirror's generation would be lost.
+    #[error(
+        "cannot be written: the primary superblock is damaged ({primary}), \
+         and the copy at {used} may be older"
+    )]
+    UnwritableFromMirror {
+        /// What is wrong with the primary.
+        primary: SuperblockCopyError,
+        /// The copy that could be read.
+        used: Physical,
+    },
+    /// Writing was asked for, and a log waits to be replayed.
+    #[error("cannot be written: a log is pending after generation {generation}")]
+    UnwritableBeforeReplay {
+        /// The generation of the commit it follows.
+        generation: u64,
+    },
 }
 
 /// Why a copy of the superblock is not believed.
@@ -161,6 +188,55 @@ pub enum ReadError {
         tree: TreeId,
         /// How many can be.
         bound: u64,
+    },
+}
+
+/// Why a range cannot be written or given back.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The volume was opened for reading.
+    #[error("{device}: the filesystem is open for reading only")]
+    ReadOnly {
+        /// The device's name.
+        device: Box<str>,
+    },
+    /// No chunk holds the range, or it crosses the end of one.
+    #[error("logical range {logical} of {len} bytes lies in no chunk")]
+    Unmapped {
+        /// Its start.
+        logical: Logical,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// The range would fall on a copy of the superblock.
+    #[error("logical range {logical} of {len} bytes: its copy at {physical} is on a superblock")]
+    OnSuperblock {
+        /// Its start.
+        logical: Logical,
+        /// Its length in bytes.
+        len: u64,
+        /// Where the copy starts.
+        physical: Physical,
+    },
+    /// A device failed to write a copy of a range.
+    #[error("logical range {logical}: {source}")]
+    Range {
+        /// Its start.
+        logical: Logical,
+        /// What the device says; it names the place.
+        source: DeviceError,
+    },
+    /// A device failed to make durable what it was given.
+    #[error(transparent)]
+    Flush(DeviceError),
+    /// A device failed to write a copy of the superblock.
+    #[error("superblock copy at {at}: {source}")]
+    Superblock {
+        /// Which copy.
+        at: Physical,
+        /// What the device says.
+        source: DeviceError,
     },
 }
 

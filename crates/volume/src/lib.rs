@@ -1,7 +1,8 @@
 //! The volume: devices made into one logical address space with redundant copies.
 //!
 //! It finds the superblock, reads the chunk tree with a plain walker, and from then on answers
-//! two questions: where is this logical range, and what stands there.
+//! where a logical range is and what stands there; opened for writing, it also changes what stands
+//! there, adds and removes chunks, and replaces the superblock.
 //!
 //! Invariants:
 //!
@@ -12,8 +13,12 @@
 //! 4. A tree block leaves [`Volume::read_block`] verified; each copy is tried in turn, and an
 //!    error names every copy and its check.
 //! 5. A volume opened from a superblock mirror is read-only, and [`Volume::notices`] says so.
+//! 6. A volume is open for writing only if everything in it may be written; what may not is
+//!    refused by name. Opened for reading, it changes nothing.
+//! 7. A write goes to every copy of its range, and never on a copy of the superblock.
 //!
-//! What it does not do: caching, searching, checksums of data.
+//! What it does not do: caching, searching, checksums of data; the order of writes, flushes and
+//! superblocks is the caller's, but for that of the superblock's copies.
 
 #![forbid(unsafe_code)]
 
@@ -22,13 +27,14 @@ mod error;
 mod read;
 mod superblocks;
 mod walker;
+mod write;
 
 use userbtrfs_device::Device;
-use userbtrfs_format::{DeviceItem, Expectation, Geometry, Superblock, TreeId};
+use userbtrfs_format::{Chunk, DeviceItem, Expectation, Geometry, Logical, Superblock, TreeId};
 use userbtrfs_sync::{Arc, Class, RwLock};
 
 pub use chunk_map::{ChunkMap, Mapping};
-pub use error::{CopyError, OpenError, ReadError, SuperblockCopyError};
+pub use error::{CopyError, OpenError, ReadError, SuperblockCopyError, WriteError};
 pub use read::{PendingReads, Range};
 pub use superblocks::{Notice, read_copy as read_superblock_copy};
 pub use userbtrfs_device::Buffer;
@@ -54,6 +60,16 @@ impl From<Buffer> for NodeBytes {
     }
 }
 
+/// Whoever changes shared bytes gets bytes of its own: those who share them see no change.
+impl AsMut<[u8]> for NodeBytes {
+    fn as_mut(&mut self) -> &mut [u8] {
+        if Arc::get_mut(&mut self.0).is_none() {
+            self.0 = Arc::new(Buffer::from(&self.0[..]));
+        }
+        Arc::get_mut(&mut self.0).expect("nobody else has it")
+    }
+}
+
 impl AsRef<[u8]> for NodeBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
@@ -63,10 +79,11 @@ impl AsRef<[u8]> for NodeBytes {
 /// An open volume.
 pub struct Volume {
     device: Arc<dyn Device>,
-    superblock: Superblock,
+    superblock: RwLock<Arc<Superblock>>,
     geometry: Geometry,
     chunks: RwLock<ChunkMap>,
     notices: Vec<Notice>,
+    writable: bool,
 }
 
 impl Volume {
@@ -74,20 +91,46 @@ impl Volume {
     ///
     /// Reads the superblock and the whole chunk tree; writes nothing.
     pub fn open(devices: Vec<Arc<dyn Device>>) -> Result<Self, OpenError> {
+        Self::open_checked(devices, false)
+    }
+
+    /// Opens the filesystem on these devices, for writing; writes nothing yet.
+    ///
+    /// Refuses by name what must not be written: devices open for reading, features and states
+    /// that only a reader may pass over, a damaged primary superblock, a pending log. What only
+    /// the trees tell (a balance that was cut off) is left to who reads them.
+    pub fn open_for_writing(devices: Vec<Arc<dyn Device>>) -> Result<Self, OpenError> {
+        Self::open_checked(devices, true)
+    }
+
+    fn open_checked(devices: Vec<Arc<dyn Device>>, writable: bool) -> Result<Self, OpenError> {
         let device = only_device(devices)?;
         let (superblock, notices) = superblocks::choose(&*device)?;
         check_supported(&*device, &superblock)?;
+        if writable {
+            check_writable(&*device, &superblock, &notices)?;
+        }
         let geometry = Geometry::from(&superblock);
         let system = ChunkMap::of_superblock(&superblock, device.len())?;
         let chunks = RwLock::new(Class::ChunkMap, system);
-        let volume = Self { device, superblock, geometry, chunks, notices };
+        let superblock = RwLock::new(Class::ChunkMap, Arc::new(superblock));
+        let volume = Self { device, superblock, geometry, chunks, notices, writable };
         volume.read_chunk_tree()?;
         Ok(volume)
     }
 
-    /// The superblock it was opened with.
-    pub fn superblock(&self) -> &Superblock {
-        &self.superblock
+    /// The current superblock: the one it was opened with, or the last one written since.
+    pub fn superblock(&self) -> Arc<Superblock> {
+        Arc::clone(&self.superblock.read())
+    }
+
+    fn set_superblock(&self, superblock: Superblock) {
+        *self.superblock.write() = Arc::new(superblock);
+    }
+
+    /// Whether it was opened for writing.
+    pub fn is_writable(&self) -> bool {
+        self.writable
     }
 
     /// What all tree blocks share.
@@ -111,8 +154,8 @@ impl Volume {
     }
 
     /// Where the chunk tree starts, and what is expected there.
-    pub fn chunk_root(&self) -> (userbtrfs_format::Logical, Expectation) {
-        let superblock = &self.superblock;
+    pub fn chunk_root(&self) -> (Logical, Expectation) {
+        let superblock = self.superblock();
         let expected = Expectation {
             owner: TreeId::CHUNK,
             level: superblock.chunk_root_level,
@@ -123,17 +166,30 @@ impl Volume {
         (superblock.chunk_root, expected)
     }
 
+    /// Adds a chunk to the map. It is checked as at open: its profile is one that is supported, it
+    /// lies on the device and overlaps no other.
+    pub fn add_chunk(&self, chunk: Chunk) -> Result<(), OpenError> {
+        let superblock = self.superblock();
+        self.chunks.write().insert(chunk, &superblock.device, self.device.len())
+    }
+
+    /// Removes the chunk that starts at `logical` from the map; nothing if there is none.
+    pub fn remove_chunk(&self, logical: Logical) -> Option<Chunk> {
+        self.chunks.write().remove(logical)
+    }
+
     /// Replaces the system chunks of the superblock by the chunk tree, which lists them too.
     fn read_chunk_tree(&self) -> Result<(), OpenError> {
         let mut map = ChunkMap::default();
         let mut devices = Vec::new();
         let (logical, expected) = self.chunk_root();
-        let bound = self.superblock.total_bytes / u64::from(self.superblock.nodesize);
+        let superblock = self.superblock();
+        let bound = superblock.total_bytes / u64::from(superblock.nodesize);
         let mut walk = walk(self, logical, expected, bound);
         while let Some(leaf) = walk.next_leaf()? {
             for slot in 0..leaf.len() {
                 let item = leaf.item(slot);
-                let (device, len) = (&self.superblock.device, self.device.len());
+                let (device, len) = (&superblock.device, self.device.len());
                 chunk_map::collect(&mut map, &mut devices, &item, device, len)?;
             }
         }
@@ -143,9 +199,9 @@ impl Volume {
     }
 
     fn check_device(&self, devices: &[DeviceItem]) -> Result<(), OpenError> {
-        let id = self.superblock.device.id;
+        let DeviceItem { id, uuid, .. } = self.superblock().device;
         match devices {
-            [only] if only.id == id && only.uuid == self.superblock.device.uuid => Ok(()),
+            [only] if only.id == id && only.uuid == uuid => Ok(()),
             [] => Err(OpenError::DeviceMissing { id }),
             [other] => Err(OpenError::DeviceMissing { id: other.id }),
             several => Err(OpenError::Devices { count: several.len() as u64 }),
@@ -175,4 +231,26 @@ fn check_supported(device: &dyn Device, superblock: &Superblock) -> Result<(), O
         true => Err(OpenError::Truncated { need, have }),
         false => Ok(()),
     }
+}
+
+fn check_writable(
+    device: &dyn Device,
+    superblock: &Superblock,
+    notices: &[Notice],
+) -> Result<(), OpenError> {
+    if device.is_read_only() {
+        return Err(OpenError::DeviceReadOnly { device: device.name().into() });
+    }
+    match notices.first() {
+        Some(Notice::Mirror { primary, used, .. }) => {
+            let (primary, used) = (primary.clone(), *used);
+            return Err(OpenError::UnwritableFromMirror { primary, used });
+        }
+        Some(&Notice::PendingLog { generation }) => {
+            return Err(OpenError::UnwritableBeforeReplay { generation });
+        }
+        None => {}
+    }
+    let features = superblock.unwritable_features();
+    if features.is_empty() { Ok(()) } else { Err(OpenError::Unwritable(features)) }
 }

@@ -33,6 +33,12 @@ impl Volume {
         self.chunks.read().map(logical, len)
     }
 
+    /// The chunk in which an address lies.
+    pub fn chunk_of(&self, logical: Logical) -> Result<Chunk, ReadError> {
+        let unmapped = ReadError::Unmapped { logical, len: 1 };
+        self.chunks.read().chunk_of(logical).cloned().ok_or(unmapped)
+    }
+
     /// The chunks, by address.
     pub fn chunks(&self) -> Vec<Chunk> {
         self.chunks.read().iter().cloned().collect()

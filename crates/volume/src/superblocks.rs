@@ -1,15 +1,20 @@
-//! The copies of the superblock, and which of them to believe.
+//! The copies of the superblock: which of them to believe, and how they are replaced.
 //!
 //! 1. The primary copy is believed if it is good, whatever the mirrors say: only it can name a
 //!    log, and Linux reads no other.
 //! 2. Otherwise the good mirror of the highest generation is, and the volume is read-only.
+//! 3. No mirror is newer than a primary that could still be lost: a mirror is written once the
+//!    primary is durable. It is durable itself with the next flush.
+//! 4. No mirror names a log: a superblock with one replaces the primary alone.
 
 use std::fmt;
 
-use userbtrfs_device::Device;
+use userbtrfs_device::{Buffer, Device, Request};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
+use userbtrfs_sync::Arc;
 
-use crate::error::{OpenError, SuperblockCopyError};
+use crate::Volume;
+use crate::error::{OpenError, SuperblockCopyError, WriteError};
 
 /// What the one who opens a volume must be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,4 +97,46 @@ pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Notice>), O
 
 fn pending_log(superblock: &Superblock) -> Option<Notice> {
     superblock.log_root.map(|_| Notice::PendingLog { generation: superblock.generation })
+}
+
+impl Volume {
+    /// Replaces the superblock, durably; what it points to must be durable before. The caller
+    /// sees to it that one is written at a time.
+    ///
+    /// It is the [current](Volume::superblock) one from the moment the primary copy is durable,
+    /// also where a mirror then fails: an error that names a mirror says no more than that.
+    pub fn write_superblock(&self, superblock: &Superblock) -> Result<(), WriteError> {
+        self.check_writable()?;
+        let [primary, mirrors @ ..] = SUPERBLOCK_OFFSETS;
+        let current = self.write_copies(superblock, &[primary], true)?;
+        self.set_superblock(current.expect("the primary lies on every device"));
+        if superblock.log_root.is_none() {
+            self.write_copies(superblock, &mirrors, false)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the copies that lie on the device; the last of them as it can be read there.
+    fn write_copies(
+        &self,
+        superblock: &Superblock,
+        places: &[Physical],
+        fua: bool,
+    ) -> Result<Option<Superblock>, WriteError> {
+        let len = superblock.device.total_bytes.min(self.device().len());
+        let reached = |at: &&Physical| at.0 + SUPERBLOCK_SIZE as u64 <= len;
+        let places: Vec<_> = places.iter().copied().filter(|at| reached(&at)).collect();
+        let mut last = None;
+        let requests = places.iter().map(|&at| {
+            let bytes = superblock.encode(at);
+            last = Some(Superblock::parse(&bytes, at).expect("what is written can be read"));
+            let buffer = Arc::new(Buffer::from(&bytes[..]));
+            Request::Write { offset: at.0, buffer, fua }
+        });
+        let ticket = self.device().submit(requests.collect());
+        for (at, completion) in places.into_iter().zip(self.device().wait(ticket)) {
+            completion.result.map_err(|source| WriteError::Superblock { at, source })?;
+        }
+        Ok(last)
+    }
 }

@@ -1,6 +1,6 @@
 //! Files and loop devices, by every engine in every mode.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use super::*;
+use crate::lock::ImageLock;
 use crate::open::Direct;
 
 const LEN: usize = 1 << 20;
@@ -53,11 +54,11 @@ fn image() -> (NamedTempFile, Vec<u8>) {
 }
 
 /// A loop device over a file, detached at the end.
-struct Loop(PathBuf);
+pub(crate) struct Loop(pub(crate) PathBuf);
 
 impl Loop {
     /// None, with a note, where this user or system cannot make one.
-    fn over(file: &NamedTempFile) -> Option<Loop> {
+    pub(crate) fn over(file: &NamedTempFile) -> Option<Loop> {
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
         match made {
             Ok(output) if output.status.success() => {
@@ -190,7 +191,8 @@ fn what_one_mode_writes_every_other_reads() {
         let start = numbers.below(LEN - 10_000);
         model[start..start + 9999].copy_from_slice(&numbers.bytes(9999));
         run(&device, vec![write(start, &model[start..start + 9999], false)]);
-        for reader in modes().into_iter().filter_map(|options| open(file.path(), options)) {
+        let readers = modes().into_iter().map(|mode| FileOptions { writable: false, ..mode });
+        for reader in readers.filter_map(|options| open(file.path(), options)) {
             assert!(reader.read(0, LEN).unwrap()[..] == model[..], "{options:?}");
         }
     }
@@ -433,7 +435,8 @@ fn errors_of_the_system_reach_the_caller() {
         else {
             continue;
         };
-        open.writable = true;
+        let held = File::options().write(true).open(file.path()).unwrap();
+        open.lock = Some(ImageLock::take(held, "").unwrap());
         let depth = (options.io_uring == IoUring::On).then_some(8);
         let device = FileDevice { file: Arc::new(open), ring_depth: depth };
         let error = device.run(write(4096, &[0; 4096], false)).result.unwrap_err();

@@ -1,0 +1,92 @@
+//! The lock of an image that is open for writing.
+//!
+//! A writer locks two bytes of the file: the *door*, byte 0, and the *room*, byte 1. They are open
+//! file description locks (`fcntl(2)`, `F_OFD_SETLK`): advisory; in the way of every other
+//! description, of this process as of others; and gone with the description, so that a process
+//! which dies leaves none behind.
+//!
+//! 1. Who writes has the room, from before its first look at the image until its last request is
+//!    done. Two can therefore never write.
+//! 2. A holder of the room says *open* while it has the door, and *closing* once it gave the door
+//!    back. It never takes it again.
+//! 3. An opener takes the door first, and does not wait for it: whoever has it is open, or will be
+//!    when the one in the room is gone. The opener is refused.
+//! 4. With the door in hand it takes the room, and waits for it: whoever is there has given the
+//!    door back, so is closing. At most one waits, and only for the holder's end.
+//! 5. Everyone takes the door before the room, so nobody waits in a circle.
+//! 6. Who reads takes neither.
+
+use std::fs::File;
+use std::io;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+
+use crate::error::DeviceError;
+
+const DOOR: libc::off_t = 0;
+const ROOM: libc::off_t = 1;
+
+/// Held: no other description of the file gets it. Given back when it is dropped.
+pub(crate) struct ImageLock {
+    /// The description that holds the locks; opened for writing, and used for nothing else.
+    file: File,
+}
+
+impl ImageLock {
+    /// Takes the lock through `file`, a description of its own of the image called `name`. Waits
+    /// for a holder that is closing; refuses where one is open.
+    pub(crate) fn take(file: File, name: &str) -> Result<ImageLock, DeviceError> {
+        let failed = |errno| match errno {
+            // The first is what Linux says, the second what POSIX allows.
+            Errno::EAGAIN | Errno::EACCES => DeviceError::Locked { device: name.into() },
+            other => DeviceError::Open { device: name.into(), source: io::Error::from(other) },
+        };
+        set(&file, &bytes(libc::F_WRLCK, DOOR, 1)).map_err(failed)?;
+        wait(&file, &bytes(libc::F_WRLCK, ROOM, 1)).map_err(failed)?;
+        Ok(ImageLock { file })
+    }
+
+    /// Says *closing*: who opens from now on waits.
+    pub(crate) fn closing(&self) {
+        // If it fails the door stays shut: openers are refused until the end, which is safe.
+        let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, 1));
+    }
+}
+
+impl Drop for ImageLock {
+    /// Closing the description does it too, but not while a process that was forked and has not
+    /// come to its `exec` shares it.
+    fn drop(&mut self) {
+        let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, 2));
+    }
+}
+
+fn set(file: &File, lock: &libc::flock) -> Result<(), Errno> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(lock)).map(drop)
+}
+
+fn wait(file: &File, lock: &libc::flock) -> Result<(), Errno> {
+    loop {
+        match fcntl(file, FcntlArg::F_OFD_SETLKW(lock)) {
+            Err(Errno::EINTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
+fn bytes(kind: libc::c_int, start: libc::off_t, len: libc::off_t) -> libc::flock {
+    let small = |number| libc::c_short::try_from(number).expect("a small constant of the system");
+    libc::flock {
+        l_type: small(kind),
+        l_whence: small(libc::SEEK_SET),
+        l_start: start,
+        l_len: len,
+        // Must be 0 for this kind of lock.
+        l_pid: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Two writers of one file: of this process, and of two.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use tempfile::NamedTempFile;
+use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::file::FileDevice;
+use crate::file::tests::Loop;
+use crate::open::{Direct, FileOptions, IoUring};
+use crate::request::Request;
+
+/// Names the image to a process of this test binary that is to hold its lock.
+const HOLD: &str = "USERBTRFS_TEST_HOLD_IMAGE";
+
+/// How long an opener is watched waiting: if too short a test misses its bug, and never fails
+/// without one.
+const A_WHILE: Duration = Duration::from_millis(50);
+
+fn image() -> NamedTempFile {
+    let file = NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    file
+}
+
+fn open(path: &Path) -> Result<FileDevice, DeviceError> {
+    FileDevice::open(path, FileOptions { writable: true, ..FileOptions::default() })
+}
+
+fn assert_locked(path: &Path) {
+    let error = open(path).err().expect("it is held");
+    assert!(matches!(error, DeviceError::Locked { .. }), "{error}");
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+}
+
+/// Not a test: what another process does, told by its input. Alone it does nothing.
+#[test]
+fn holder() {
+    let Some(path) = env::var_os(HOLD) else { return };
+    let device = open(Path::new(&path)).unwrap();
+    println!("\nheld");
+    for line in io::stdin().lines() {
+        assert_eq!(line.unwrap(), "closing");
+        device.closing();
+        println!("\nsaid");
+    }
+}
+
+/// Another process that holds the lock.
+struct Holder {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Holder {
+    fn of(path: &Path) -> Holder {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "lock::tests::holder", "--nocapture"])
+            .env(HOLD, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut holder = Holder { child, input, output };
+        holder.expect("held");
+        holder
+    }
+
+    fn expect(&mut self, word: &str) {
+        let mut lines = (&mut self.output).lines();
+        assert!(lines.any(|line| line.unwrap() == word), "the holder ended before: {word}");
+    }
+
+    fn closing(&mut self) {
+        writeln!(self.input.as_ref().unwrap(), "closing").unwrap();
+        self.expect("said");
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.input = None;
+        self.child.wait().unwrap();
+    }
+}
+
+/// Whether someone has the door.
+fn has_door(path: &Path) -> bool {
+    let file = File::open(path).unwrap();
+    let mut found = bytes(libc::F_WRLCK, DOOR, 1);
+    fcntl(&file, FcntlArg::F_OFD_GETLK(&mut found)).unwrap();
+    libc::c_int::from(found.l_type) != libc::F_UNLCK
+}
+
+/// An opener that waits: nothing comes until `end` has ended the holder.
+fn assert_waits(path: &Path, end: impl FnOnce()) {
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        scope.spawn(move || tell.send(open(path).map(drop)).unwrap());
+        while !has_door(path) {
+            thread::yield_now();
+        }
+        assert_eq!(told.recv_timeout(A_WHILE).err(), Some(RecvTimeoutError::Timeout));
+        // The one who waits has the door.
+        assert_locked(path);
+        end();
+        told.recv().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_second_writer_is_refused_and_readers_are_not() {
+    let file = image();
+    let first = open(file.path()).unwrap();
+    assert_locked(file.path());
+    let reader = FileDevice::open(file.path(), FileOptions::default()).unwrap();
+    drop(reader);
+    assert_locked(file.path());
+    drop(first);
+    drop(open(file.path()).unwrap());
+}
+
+#[test]
+fn every_mode_holds_the_lock_until_it_is_dropped() {
+    for direct in [Direct::Auto, Direct::On, Direct::Off] {
+        let file = image();
+        let options = FileOptions { writable: true, direct, ..FileOptions::default() };
+        let Ok(device) = FileDevice::open(file.path(), options) else { continue };
+        assert_locked(file.path());
+        drop(device);
+        drop(open(file.path()).unwrap());
+    }
+}
+
+#[test]
+fn an_opener_waits_for_one_that_is_closing() {
+    let file = image();
+    let first = open(file.path()).unwrap();
+    first.closing();
+    assert_waits(file.path(), || drop(first));
+}
+
+#[test]
+fn a_request_not_done_keeps_the_lock_of_a_dropped_device() {
+    let file = image();
+    // Plain calls do reads no earlier than they are waited for.
+    let io_uring = IoUring::Off;
+    let options = FileOptions { writable: true, io_uring, ..FileOptions::default() };
+    let first = FileDevice::open(file.path(), options).unwrap();
+    let ticket = first.submit(vec![Request::Read { offset: 0, buffer: Buffer::zeroed(4096) }]);
+    drop(first);
+    assert_locked(file.path());
+    assert!(ticket.wait()[0].result.is_ok());
+    drop(open(file.path()).unwrap());
+}
+
+#[test]
+fn other_processes_are_refused_wait_and_are_survived() {
+    let file = image();
+    let mut holder = Holder::of(file.path());
+    assert_locked(file.path());
+    holder.closing();
+    assert_waits(file.path(), || drop(holder));
+
+    let mut killed = Holder::of(file.path());
+    assert_locked(file.path());
+    killed.child.kill().unwrap();
+    drop(killed);
+    drop(open(file.path()).unwrap());
+}
+
+#[test]
+fn of_many_writers_one_is_in_at_a_time() {
+    let file = image();
+    let inside = AtomicUsize::new(0);
+    let attempt = || {
+        let Ok(device) = open(file.path()) else { return 0 };
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+        device.closing();
+        thread::yield_now();
+        inside.fetch_sub(1, Ordering::SeqCst);
+        1
+    };
+    let successes: usize = thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| (0..200).map(|_| attempt()).sum::<usize>())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(successes > 0);
+}
+
+#[test]
+fn a_block_device_that_the_kernel_uses_is_refused() {
+    let file = image();
+    let Some(device) = Loop::over(&file) else { return };
+    let exclusive = OFlags::EXCL.bits().cast_signed();
+    let claim = File::options().read(true).custom_flags(exclusive).open(&device.0).unwrap();
+    let refused = open(&device.0).err();
+    assert!(matches!(refused, Some(DeviceError::InUse { .. })), "{refused:?}");
+    let off = FileOptions { writable: true, direct: Direct::Off, ..FileOptions::default() };
+    let refused = FileDevice::open(&device.0, off).err();
+    assert!(matches!(refused, Some(DeviceError::InUse { .. })), "{refused:?}");
+    drop(FileDevice::open(&device.0, FileOptions::default()).unwrap());
+    drop(claim);
+
+    let writer = open(&device.0).unwrap();
+    assert_locked(&device.0);
+    writer.closing();
+    assert_waits(&device.0, || drop(writer));
+}

@@ -1,0 +1,189 @@
+//! Writing logical ranges, all copies of each.
+//!
+//! 1. A call that returns has nothing in flight any more, also when it returns an error.
+//! 2. The first error, in the order of what was given, is the one returned; what was given after
+//!    it may not have been written. Nothing is tried again.
+//! 3. Writes are durable with the next [`Volume::flush`], not before.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use userbtrfs_device::{Buffer, Device, DeviceError, Request, Ticket};
+use userbtrfs_format::{Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE};
+use userbtrfs_sync::Arc;
+
+use crate::Volume;
+use crate::chunk_map::Mapping;
+use crate::error::WriteError;
+
+/// Requests handed to the device at once.
+const BATCH: usize = 32;
+
+/// Batches in flight while the next is put together.
+const IN_FLIGHT: usize = 3;
+
+impl Volume {
+    /// Writes each buffer at its logical address, to all copies, and waits. A range lies in one
+    /// chunk; ranges do not overlap. Neighbours given one after the other are what a device does
+    /// best.
+    pub fn write_blocks(
+        &self,
+        blocks: impl IntoIterator<Item = (Logical, Arc<Buffer>)>,
+    ) -> Result<(), WriteError> {
+        self.check_writable()?;
+        let mut writes = Writes::on(&**self.device());
+        let mut unplaced = Ok(());
+        for (logical, buffer) in blocks {
+            unplaced = self.push_copies(&mut writes, logical, &buffer);
+            if unplaced.is_err() || writes.result.is_err() {
+                break;
+            }
+        }
+        // What was pushed was given earlier than what has no place.
+        writes.finish().and(unplaced)
+    }
+
+    fn push_copies(
+        &self,
+        writes: &mut Writes<'_>,
+        logical: Logical,
+        buffer: &Arc<Buffer>,
+    ) -> Result<(), WriteError> {
+        for Physical(offset) in self.place(logical, buffer.len() as u64)?.copies() {
+            let buffer = Arc::clone(buffer);
+            writes.push(logical, Request::Write { offset, buffer, fua: false });
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written before the call, and waits.
+    pub fn flush(&self) -> Result<(), WriteError> {
+        self.check_writable()?;
+        self.device().flush().map_err(WriteError::Flush)
+    }
+
+    /// Gives all copies of a range back to the device, and waits. The range lies in one chunk;
+    /// superblock copies in it are left alone. A device that cannot do this is no error.
+    pub fn discard(&self, logical: Logical, len: u64) -> Result<(), WriteError> {
+        self.check_writable()?;
+        let mapping = self.map_for_writing(logical, len)?;
+        let pieces = mapping.copies().flat_map(|copy| outside_superblocks(copy.0..copy.0 + len));
+        let requests: Vec<_> = pieces
+            .map(|piece| Request::Discard { offset: piece.start, len: piece.end - piece.start })
+            .collect();
+        let ticket = self.device().submit(requests);
+        let results = self.device().wait(ticket).into_iter().map(|done| done.result);
+        match results.filter_map(Result::err).find(|error| !is_unsupported(error)) {
+            Some(source) => Err(WriteError::Range { logical, source }),
+            None => Ok(()),
+        }
+    }
+
+    /// Says that whoever has the volume open for writing will soon be done: see
+    /// [`Device::closing`].
+    pub fn closing(&self) {
+        self.device().closing();
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), WriteError> {
+        match self.is_writable() {
+            true => Ok(()),
+            false => Err(WriteError::ReadOnly { device: self.name().into() }),
+        }
+    }
+
+    /// Where a range is to be written: in one chunk, and on no superblock.
+    fn place(&self, logical: Logical, len: u64) -> Result<Mapping, WriteError> {
+        let mapping = self.map_for_writing(logical, len)?;
+        let on_superblock = |copy: &Physical| {
+            let range = copy.0..copy.0 + len;
+            superblocks().any(|at| at.start < range.end && range.start < at.end)
+        };
+        match mapping.copies().find(on_superblock) {
+            Some(physical) => Err(WriteError::OnSuperblock { logical, len, physical }),
+            None => Ok(mapping),
+        }
+    }
+
+    fn map_for_writing(&self, logical: Logical, len: u64) -> Result<Mapping, WriteError> {
+        self.map(logical, len).map_err(|_| WriteError::Unmapped { logical, len })
+    }
+}
+
+fn is_unsupported(error: &DeviceError) -> bool {
+    matches!(error, DeviceError::Unsupported { .. })
+}
+
+/// The bytes of each superblock copy.
+fn superblocks() -> impl Iterator<Item = Range<u64>> {
+    SUPERBLOCK_OFFSETS.into_iter().map(|at| at.0..at.0 + SUPERBLOCK_SIZE as u64)
+}
+
+/// What is left of a range of the device without the superblock copies in it.
+fn outside_superblocks(range: Range<u64>) -> Vec<Range<u64>> {
+    let mut pieces = Vec::new();
+    let mut start = range.start;
+    for superblock in superblocks() {
+        pieces.push(start..superblock.start.min(range.end));
+        start = start.max(superblock.end);
+    }
+    pieces.push(start..range.end);
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}
+
+/// Writes on their way, in batches.
+struct Writes<'a> {
+    device: &'a dyn Device,
+    /// Put together, not submitted yet.
+    next: Vec<Request>,
+    /// The ranges of `next`.
+    ranges: Vec<Logical>,
+    /// The batches in flight with their ranges, oldest first.
+    in_flight: VecDeque<(Ticket, Vec<Logical>)>,
+    /// The first error of what is done.
+    result: Result<(), WriteError>,
+}
+
+impl<'a> Writes<'a> {
+    fn on(device: &'a dyn Device) -> Self {
+        let (next, ranges, in_flight) = Default::default();
+        Self { device, next, ranges, in_flight, result: Ok(()) }
+    }
+
+    fn push(&mut self, logical: Logical, request: Request) {
+        self.next.push(request);
+        self.ranges.push(logical);
+        if self.next.len() == BATCH {
+            self.submit();
+            self.wait_until_in_flight(IN_FLIGHT);
+        }
+    }
+
+    fn submit(&mut self) {
+        let ticket = self.device.submit(std::mem::take(&mut self.next));
+        self.in_flight.push_back((ticket, std::mem::take(&mut self.ranges)));
+    }
+
+    /// Waits until no more than so many batches are in flight.
+    fn wait_until_in_flight(&mut self, most: usize) {
+        while self.in_flight.len() > most
+            && let Some((ticket, ranges)) = self.in_flight.pop_front()
+        {
+            let done = ranges.into_iter().zip(self.device.wait(ticket)).try_for_each(
+                |(logical, completion)| {
+                    completion.result.map_err(|source| WriteError::Range { logical, source })
+                },
+            );
+            let earlier = std::mem::replace(&mut self.result, Ok(()));
+            self.result = earlier.and(done);
+        }
+    }
+
+    /// Waits for all that was pushed.
+    fn finish(mut self) -> Result<(), WriteError> {
+        self.submit();
+        self.wait_until_in_flight(0);
+        self.result
+    }
+}

@@ -1,0 +1,9 @@
+//! Volumes that are opened for writing, and written.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod opening;
+mod superblocks;
+mod support;
+mod writing;

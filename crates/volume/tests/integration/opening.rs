@@ -1,0 +1,97 @@
+//! What is opened for writing, and what is refused.
+
+use userbtrfs_format::{
+    CompatRoFlags, IncompatFlags, Logical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock,
+    SuperblockFlags,
+};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::{OpenError, Volume, WriteError};
+
+use crate::support::{Recorder, image, image_with_room_for_a_mirror, open};
+
+fn refusal(image: Vec<u8>) -> OpenError {
+    let open = Volume::open_for_writing(vec![Arc::new(Recorder::over(image))]);
+    open.err().expect("it is refused")
+}
+
+fn unwritable(change: impl FnOnce(&mut Superblock)) -> Vec<String> {
+    match refusal(image(change)) {
+        OpenError::Unwritable(names) | OpenError::Features(names) => names,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_we_know_is_opened() {
+    let known = image(|superblock| {
+        superblock.compat_ro = CompatRoFlags::all();
+        superblock.incompat |= IncompatFlags::COMPRESS_ZSTD | IncompatFlags::RAID56;
+        superblock.flags = SuperblockFlags::WRITTEN;
+    });
+    let (volume, _) = open(Recorder::over(known));
+    assert!(volume.is_writable());
+}
+
+#[test]
+fn features_and_states_are_refused_by_name() {
+    let bit = |n: u32| CompatRoFlags::from_bits_retain(1 << n);
+    assert_eq!(
+        unwritable(|s| s.compat_ro |= bit(4) | bit(63)),
+        ["compat-ro bit 4", "compat-ro bit 63"]
+    );
+    assert_eq!(unwritable(|s| s.incompat |= IncompatFlags::SIMPLE_QUOTA), ["simple-quota"]);
+    assert_eq!(unwritable(|s| s.incompat |= IncompatFlags::ZONED), ["zoned"]);
+    assert_eq!(unwritable(|s| s.flags |= SuperblockFlags::SEEDING), ["state seeding"]);
+    assert_eq!(unwritable(|s| s.flags |= SuperblockFlags::ERROR), ["state error"]);
+    assert_eq!(unwritable(|s| s.flags |= SuperblockFlags::CHANGING_FSID), ["changing-fsid"]);
+    assert_eq!(
+        unwritable(|s| s.flags |= SuperblockFlags::from_bits_retain(1 << 50)),
+        ["state bit 50"]
+    );
+}
+
+#[test]
+fn a_pending_log_is_refused_by_its_generation() {
+    let error = refusal(image(|s| s.log_root = Some(Logical(0x20_a000))));
+    let generation = Recorder::over(image(|_| {})).superblock(0).generation;
+    assert!(
+        matches!(error, OpenError::UnwritableBeforeReplay { generation: g } if g == generation)
+    );
+}
+
+#[test]
+fn a_device_open_for_reading_is_refused_by_its_name() {
+    let device = Arc::new(Recorder::over(image(|_| {})).read_only());
+    let error = Volume::open_for_writing(vec![device]).err().unwrap();
+    assert_eq!(error.to_string(), "cannot be written: recorder is open for reading only");
+}
+
+#[test]
+fn a_mirror_is_read_and_not_written() {
+    let mut image = image_with_room_for_a_mirror();
+    let [primary, mirror, _] = SUPERBLOCK_OFFSETS;
+    let at = usize::try_from(primary.0).unwrap();
+    let superblock = Superblock::parse(&image[at..], primary).unwrap();
+    let mirror_at = usize::try_from(mirror.0).unwrap();
+    image[mirror_at..].copy_from_slice(&superblock.encode(mirror));
+    image[at..at + SUPERBLOCK_SIZE].fill(0xee);
+    assert!(Volume::open(vec![Arc::new(Recorder::over(image.clone()))]).is_ok());
+    let error = refusal(image);
+    assert!(matches!(error, OpenError::UnwritableFromMirror { used, .. } if used == mirror));
+}
+
+#[test]
+fn a_volume_opened_for_reading_changes_nothing() {
+    let device = Arc::new(Recorder::over(image(|_| {})));
+    let volume = Volume::open(vec![Arc::clone(&device) as _]).unwrap();
+    let results = [
+        volume.write_blocks([]),
+        volume.flush(),
+        volume.discard(Logical(0x40_0000), 4096),
+        volume.write_superblock(&volume.superblock()),
+    ];
+    for result in results {
+        assert!(matches!(result, Err(WriteError::ReadOnly { .. })), "{result:?}");
+    }
+    assert_eq!(device.changes(), []);
+}

@@ -1,0 +1,81 @@
+//! In what order the copies of the superblock are replaced, and what a failure leaves.
+
+use userbtrfs_device::Operation;
+use userbtrfs_format::{Logical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
+use userbtrfs_volume::{Volume, WriteError};
+
+use crate::support::{Change, Recorder, image, image_with_room_for_a_mirror, open};
+
+fn write(copy: usize, fua: bool) -> Change {
+    let (offset, len) = (SUPERBLOCK_OFFSETS[copy].0, SUPERBLOCK_SIZE as u64);
+    Change { operation: Operation::Write, offset, len, fua }
+}
+
+fn next(volume: &Volume) -> Superblock {
+    let mut superblock = Superblock::clone(&volume.superblock());
+    superblock.generation += 1;
+    superblock
+}
+
+#[test]
+fn the_primary_is_durable_before_a_mirror_is_written() {
+    let (volume, device) = open(Recorder::over(image_with_room_for_a_mirror()));
+    let superblock = next(&volume);
+    volume.write_superblock(&superblock).unwrap();
+    assert_eq!(device.changes(), [write(0, true), write(1, false)]);
+    for copy in [0, 1] {
+        assert_eq!(device.superblock(copy).generation, superblock.generation);
+    }
+    let current = volume.superblock();
+    assert_eq!(current.generation, superblock.generation);
+    assert_eq!(current.checksum, device.superblock(0).checksum);
+    assert_eq!(current.physical, SUPERBLOCK_OFFSETS[0]);
+}
+
+#[test]
+fn only_copies_that_lie_on_the_filesystem_are_written() {
+    let (volume, device) = open(Recorder::over(image(|_| {})));
+    volume.write_superblock(&next(&volume)).unwrap();
+    assert_eq!(device.changes(), [write(0, true)]);
+
+    // The device goes on where the filesystem has ended.
+    let mut image = image(|_| {});
+    image.resize(usize::try_from(SUPERBLOCK_OFFSETS[1].0).unwrap() + SUPERBLOCK_SIZE, 7);
+    let (volume, device) = open(Recorder::over(image));
+    volume.write_superblock(&next(&volume)).unwrap();
+    assert_eq!(device.changes(), [write(0, true)]);
+}
+
+#[test]
+fn a_superblock_with_a_log_replaces_the_primary_alone() {
+    let (volume, device) = open(Recorder::over(image_with_room_for_a_mirror()));
+    let mut superblock = next(&volume);
+    superblock.log_root = Some(Logical(0x20_a000));
+    volume.write_superblock(&superblock).unwrap();
+    assert_eq!(device.changes(), [write(0, true)]);
+    assert_eq!(volume.superblock().log_root, superblock.log_root);
+}
+
+#[test]
+fn a_primary_that_fails_leaves_the_old_one_current_and_the_mirror_alone() {
+    let primary = SUPERBLOCK_OFFSETS[0];
+    let image = image_with_room_for_a_mirror();
+    let (volume, device) = open(Recorder::over(image).failing_at(primary.0));
+    let before = volume.superblock().generation;
+    let error = volume.write_superblock(&next(&volume)).unwrap_err();
+    assert!(matches!(error, WriteError::Superblock { at, .. } if at == primary), "{error}");
+    assert_eq!(device.changes(), [write(0, true)]);
+    assert_eq!(volume.superblock().generation, before);
+}
+
+#[test]
+fn a_mirror_that_fails_is_named_and_the_new_one_is_current() {
+    let mirror = SUPERBLOCK_OFFSETS[1];
+    let image = image_with_room_for_a_mirror();
+    let (volume, device) = open(Recorder::over(image).failing_at(mirror.0));
+    let superblock = next(&volume);
+    let error = volume.write_superblock(&superblock).unwrap_err();
+    assert!(matches!(error, WriteError::Superblock { at, .. } if at == mirror), "{error}");
+    assert_eq!(device.superblock(0).generation, superblock.generation);
+    assert_eq!(volume.superblock().generation, superblock.generation);
+}
