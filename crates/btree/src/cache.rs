@@ -13,6 +13,10 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 
 const SHARDS: usize = 16;
 
+/// How many values are looked at for one that comes. Where all of those are in use, the bound is
+/// kept by the next that come.
+const LOOKS_MAX: usize = 64;
+
 /// Values by their keys.
 pub struct Cache<K, V> {
     shards: [Mutex<Shard<K, V>>; SHARDS],
@@ -70,6 +74,18 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         value
     }
 
+    /// Takes the value of `key` out.
+    pub fn remove(&self, key: K) {
+        let mut shard = self.shard(key).lock();
+        let shard = &mut *shard;
+        let Some(slot) = shard.slots.remove(&key) else { return };
+        shard.bytes -= slot.bytes;
+        // Keys of what was taken out may not pile up.
+        if shard.hand.len() > 2 * shard.slots.len() + 64 {
+            shard.hand = shard.slots.keys().copied().collect();
+        }
+    }
+
     fn shard(&self, key: K) -> &Mutex<Shard<K, V>> {
         let number = self.hasher.hash_one(key) % SHARDS as u64;
         &self.shards[usize::try_from(number).expect("below the number of shards")]
@@ -77,14 +93,15 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Shard<K, V> {
-    /// Drops values until so many bytes fit, or each was looked at twice.
+    /// Drops values until so many bytes fit, or enough were looked at.
     fn make_room(&mut self, bytes: usize) {
-        for _ in 0..2 * self.hand.len() {
+        for _ in 0..LOOKS_MAX.min(2 * self.hand.len()) {
             if self.bytes + bytes <= self.bytes_max {
                 return;
             }
             let Some(key) = self.hand.pop_front() else { return };
-            let slot = self.slots.get_mut(&key).expect("the hand points at values of the shard");
+            // What was taken out leaves its key behind.
+            let Some(slot) = self.slots.get_mut(&key) else { continue };
             let in_use = Arc::strong_count(&slot.value) > 1;
             if in_use || std::mem::take(&mut slot.asked_for) {
                 self.hand.push_back(key);

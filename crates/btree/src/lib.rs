@@ -16,16 +16,26 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod cow;
 mod cursor;
+mod dirty;
+mod edit;
+mod merge;
+mod path;
 mod read_ahead;
 mod search;
+mod source;
+mod split;
 mod store;
 mod tree;
+mod write;
 
 pub use cache::Cache;
 pub use cursor::{Cursor, ReadAhead};
+pub use edit::{Change, Edit, EditError, ItemEdit};
 pub use search::Position;
-pub use store::{CacheStats, NodeStore};
+pub use source::{BlockSource, Extent, NoSpace, RefChange, Sharing, SourceError, User};
+pub use store::{CacheStats, DirtyList, NodeStore, SealError};
 pub use tree::{Root, Tree};
 pub use userbtrfs_volume::ReadError;
 

@@ -31,8 +31,55 @@ enum Held<'a> {
 /// How far a descent came.
 enum Outcome {
     Found(Position),
-    /// This block is not in the cache.
-    Missing(Logical, Expectation),
+    Detour(Missing),
+}
+
+/// A block that must be read before the way goes on.
+pub(crate) struct Missing {
+    pub(crate) logical: Logical,
+    pub(crate) expected: Expectation,
+    /// Why the one that is in memory is not it.
+    pub(crate) unfit: Option<ReadError>,
+}
+
+/// What was read for one way through a tree. It stays until the way ends, however small the cache.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    nodes: Vec<(Logical, Arc<Node>)>,
+    /// The block that could not be had the last time.
+    failed: Option<(Logical, u64)>,
+}
+
+impl Arrivals {
+    pub(crate) fn find(&self, store: &NodeStore, logical: Logical) -> Option<Arc<Node>> {
+        let own = self.nodes.iter().find(|(at, _)| *at == logical);
+        own.map(|(_, node)| Arc::clone(node)).or_else(|| store.cached(logical))
+    }
+
+    /// Gets a missing block by `load`. A tree may change while no lock is held, and its blocks
+    /// with it: only a block that is missed twice in a row is an error.
+    pub(crate) fn fetch(
+        &mut self,
+        store: &NodeStore,
+        missing: Missing,
+        load: impl FnOnce(Logical, &Expectation) -> Result<Arc<Node>, ReadError>,
+    ) -> Result<(), ReadError> {
+        let Missing { logical, expected, unfit } = missing;
+        let loaded = match unfit {
+            None => load(logical, &expected),
+            Some(error) => {
+                self.nodes.retain(|(at, _)| *at != logical);
+                store.forget(logical);
+                Err(error)
+            }
+        };
+        match loaded {
+            Ok(node) => self.nodes.push((logical, node)),
+            Err(error) if self.failed == Some((logical, expected.generation)) => return Err(error),
+            Err(_) => self.failed = Some((logical, expected.generation)),
+        }
+        Ok(())
+    }
 }
 
 impl Tree {
@@ -48,41 +95,34 @@ impl Tree {
         key: &Key,
         mut load: impl FnMut(Logical, &Expectation) -> Result<Arc<Node>, ReadError>,
     ) -> Result<Position, ReadError> {
-        // What was read for this search stays until it ends, however small the cache.
-        let mut loaded: Vec<(Logical, Arc<Node>)> = Vec::new();
+        let mut arrivals = Arrivals::default();
         loop {
-            match self.descend(store, key, &loaded)? {
+            match self.descend(store, key, &arrivals) {
                 Outcome::Found(position) => return Ok(position),
-                Outcome::Missing(logical, expected) => {
-                    loaded.push((logical, load(logical, &expected)?));
-                }
+                Outcome::Detour(missing) => arrivals.fetch(store, missing, &mut load)?,
             }
         }
     }
 
-    fn descend(
-        &self,
-        store: &NodeStore,
-        key: &Key,
-        loaded: &[(Logical, Arc<Node>)],
-    ) -> Result<Outcome, ReadError> {
-        let find = |logical: Logical| {
-            let mut own = loaded.iter().filter(|(at, _)| *at == logical);
-            own.next().map(|(_, node)| Arc::clone(node)).or_else(|| store.cached(logical))
-        };
+    fn descend(&self, store: &NodeStore, key: &Key, arrivals: &Arrivals) -> Outcome {
         let anchor = self.anchor().read(Nesting::Root);
         let (mut logical, mut expected) = (anchor.logical, self.expected_root(*anchor));
         let mut held = Held::Anchor { _guard: anchor };
         let (mut next, mut parent) = (None, None);
         loop {
-            let Some(node) = find(logical) else {
-                return Ok(Outcome::Missing(logical, expected));
+            let Some(node) = arrivals.find(store, logical) else {
+                return Outcome::Detour(Missing { logical, expected, unfit: None });
             };
-            let guard = store.lock_child(&node, logical, &expected)?;
+            let guard = match store.lock_child(&node, logical, &expected) {
+                Ok(guard) => guard,
+                Err(error) => {
+                    return Outcome::Detour(Missing { logical, expected, unfit: Some(error) });
+                }
+            };
             drop(std::mem::replace(&mut held, Held::Node(guard)));
             let Held::Node(guard) = &held else { unreachable!("a node was just locked") };
             if guard.is_leaf() {
-                return Ok(Outcome::Found(position(NodeRef::clone(guard), key, next, parent)));
+                return Outcome::Found(position(NodeRef::clone(guard), key, next, parent));
             }
             let slot = guard.child_slot(key);
             next = guard.next_child_key(slot).or(next);

@@ -1,21 +1,36 @@
 //! Where nodes come from: the cache, or the volume by way of it.
 
 use userbtrfs_device::Buffer;
-use userbtrfs_format::{BlockError, Expectation, Logical};
+use userbtrfs_format::{BlockError, Expectation, Geometry, Logical};
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
-use userbtrfs_sync::{Arc, BlockLabel, Nesting, OwnedReadGuard, TreeLock};
+use userbtrfs_sync::{Arc, BlockLabel, Nesting, OwnedReadGuard, OwnedWriteGuard, TreeLock};
 use userbtrfs_volume::{CopyError, ReadError, TreeBlock, Volume};
 
 use crate::cache::Cache;
+use crate::dirty::DirtyNodes;
 use crate::{Node, NodeRef};
 
 /// The nodes of a volume. A handle on it can read, and nothing else.
 pub struct NodeStore {
     volume: Arc<Volume>,
     cache: Cache<Logical, Node>,
+    dirty: DirtyNodes,
     nodesize: usize,
     hits: AtomicU64,
     misses: AtomicU64,
+}
+
+/// Nodes that are to be written.
+pub struct DirtyList(Vec<(Logical, Arc<Node>)>);
+
+/// A block of ours that no reader would accept: it is not written.
+#[derive(Debug, thiserror::Error)]
+#[error("tree block {logical} was made wrong: {error}")]
+pub struct SealError {
+    /// Where it is.
+    pub logical: Logical,
+    /// What is wrong.
+    pub error: BlockError,
 }
 
 /// How often nodes were found in the cache.
@@ -31,8 +46,9 @@ impl NodeStore {
     /// The nodes of `volume`, of which about `cache_bytes` are kept.
     pub fn new(volume: Arc<Volume>, cache_bytes: usize) -> Self {
         let nodesize = volume.geometry().nodesize as usize;
-        let cache = Cache::new(cache_bytes);
-        Self { volume, cache, nodesize, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        let (cache, dirty) = (Cache::new(cache_bytes), DirtyNodes::new());
+        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { volume, cache, dirty, nodesize, hits, misses }
     }
 
     /// The volume below.
@@ -50,14 +66,14 @@ impl NodeStore {
 
     /// The node at `logical` if it is in the cache. The caller may hold tree locks.
     pub(crate) fn cached(&self, logical: Logical) -> Option<Arc<Node>> {
-        let node = self.cache.get(logical)?;
+        let node = self.dirty.get(logical).or_else(|| self.cache.get(logical))?;
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(node)
     }
 
     /// Whether the node at `logical` is in the cache.
     pub(crate) fn has(&self, logical: Logical) -> bool {
-        self.cache.contains(logical)
+        self.dirty.get(logical).is_some() || self.cache.contains(logical)
     }
 
     /// Reads the node at `logical` into the cache. The caller holds no tree lock.
@@ -83,9 +99,69 @@ impl NodeStore {
 
     fn adopt(&self, logical: Logical, block: TreeBlock) -> Arc<Node> {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        let label = BlockLabel { owner: block.header().owner.0, level: block.header().level };
-        let node = Arc::new(TreeLock::new(label, NodeRef::new(block)));
-        self.cache.insert(logical, node, self.nodesize)
+        self.cache.insert(logical, node_of(block), self.nodesize)
+    }
+
+    /// Takes in a node that was just made.
+    pub(crate) fn create(&self, block: TreeBlock) -> Arc<Node> {
+        let logical = block.header().logical;
+        self.cache.remove(logical);
+        let node = node_of(block);
+        self.dirty.insert(logical, Arc::clone(&node));
+        node
+    }
+
+    /// Forgets a node that is no longer part of any tree.
+    pub(crate) fn discard(&self, logical: Logical) {
+        self.dirty.remove(logical);
+        self.cache.remove(logical);
+    }
+
+    /// Forgets what was read of a node; it is read anew if it is wanted again.
+    pub(crate) fn forget(&self, logical: Logical) {
+        self.cache.remove(logical);
+    }
+
+    /// Bytes of nodes that are not written.
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty.len() * self.nodesize
+    }
+
+    /// All nodes that are not written, by address.
+    pub fn dirty_nodes(&self) -> DirtyList {
+        DirtyList(self.dirty.all())
+    }
+
+    /// Makes nodes ready to be written, and gives their bytes by address. The transaction that
+    /// made them may change them no longer.
+    pub fn seal(&self, nodes: &DirtyList) -> Result<Vec<(Logical, Arc<Buffer>)>, SealError> {
+        let geometry = self.geometry();
+        let seal = |(logical, node): &(Logical, Arc<Node>)| {
+            let mut guard = node.write(Nesting::Root);
+            let block = Arc::make_mut(&mut guard);
+            block.seal(geometry).map_err(|error| SealError { logical: *logical, error })?;
+            Ok((*logical, Arc::clone(block.as_bytes().buffer())))
+        };
+        nodes.0.iter().map(seal).collect()
+    }
+
+    /// These nodes are on disk now.
+    pub fn written(&self, nodes: DirtyList) {
+        for (logical, listed) in nodes.0 {
+            // What is in use is never dropped.
+            drop(listed);
+            if let Some(node) = self.dirty.remove(logical) {
+                self.cache.insert(logical, node, self.nodesize);
+            }
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.volume.geometry()
+    }
+
+    pub(crate) fn nodesize(&self) -> usize {
+        self.nodesize
     }
 
     /// Locks a node for reading, if it is what the parent, whose lock is held, leads to.
@@ -97,6 +173,19 @@ impl NodeStore {
     ) -> Result<OwnedReadGuard<NodeRef>, ReadError> {
         self.check_level(node, logical, expected)?;
         let guard = TreeLock::read_owned(node, Nesting::Child);
+        guard.check_expected(expected).map_err(|error| self.error(logical, expected, error))?;
+        Ok(guard)
+    }
+
+    /// Locks a node for writing, if it is what the parent, whose lock is held, leads to.
+    pub(crate) fn lock_child_alone(
+        &self,
+        node: &Arc<Node>,
+        logical: Logical,
+        expected: &Expectation,
+    ) -> Result<OwnedWriteGuard<NodeRef>, ReadError> {
+        self.check_level(node, logical, expected)?;
+        let guard = TreeLock::write_owned(node, Nesting::Child);
         guard.check_expected(expected).map_err(|error| self.error(logical, expected, error))?;
         Ok(guard)
     }
@@ -127,4 +216,9 @@ impl NodeStore {
             }
         }
     }
+}
+
+fn node_of(block: TreeBlock) -> Arc<Node> {
+    let label = BlockLabel { owner: block.header().owner.0, level: block.header().level };
+    Arc::new(TreeLock::new(label, NodeRef::new(block)))
 }

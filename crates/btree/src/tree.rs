@@ -1,7 +1,8 @@
 //! A tree: its number, and where its root is.
 
 use userbtrfs_format::{Expectation, Logical, MAX_LEVEL, RootItem, TreeId};
-use userbtrfs_sync::{BlockLabel, TreeLock};
+use userbtrfs_sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use userbtrfs_sync::{BlockLabel, Nesting, TreeLock};
 
 /// The root of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +25,42 @@ impl From<&RootItem> for Root {
 pub struct Tree {
     id: TreeId,
     anchor: TreeLock<Root>,
+    /// Blocks no newer than this may be shared with snapshots.
+    last_snapshot: AtomicU64,
+    /// Blocks taken less blocks left since someone last asked.
+    blocks: AtomicI64,
 }
 
 impl Tree {
     /// The tree of this number whose root stands there.
     pub fn new(id: TreeId, root: Root) -> Self {
         let label = BlockLabel { owner: id.0, level: MAX_LEVEL + 1 };
-        Self { id, anchor: TreeLock::new(label, root) }
+        let (last_snapshot, blocks) = (AtomicU64::new(0), AtomicI64::new(0));
+        Self { id, anchor: TreeLock::new(label, root), last_snapshot, blocks }
+    }
+
+    /// Where its root is. The caller holds no tree lock.
+    pub fn root(&self) -> Root {
+        *self.anchor.read(Nesting::Root)
+    }
+
+    /// The transaction of the last snapshot of it: blocks no newer may be shared.
+    pub fn last_snapshot(&self) -> u64 {
+        self.last_snapshot.load(Ordering::Relaxed)
+    }
+
+    /// Says when the last snapshot of it was made.
+    pub fn set_last_snapshot(&self, generation: u64) {
+        self.last_snapshot.store(generation, Ordering::Relaxed);
+    }
+
+    /// By how many blocks it grew, or shrank, since this was last called.
+    pub fn take_growth(&self) -> i64 {
+        self.blocks.swap(0, Ordering::Relaxed)
+    }
+
+    pub(crate) fn grew(&self, blocks: i64) {
+        self.blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// Its number.

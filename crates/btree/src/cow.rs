@@ -1,0 +1,136 @@
+//! Copy-on-write: a block of an earlier transaction is never changed, its copy is.
+//!
+//! Who refers to the children of a block that is copied (docs/format.md, back references):
+//!
+//! | the block                          | children of the copy    | children of the block     |
+//! |------------------------------------|-------------------------|---------------------------|
+//! | is the tree's alone                | as before: by the tree  | the block goes            |
+//! | alone, by address (full backref)   | by the tree, added      | by address, dropped       |
+//! | shared, and the tree's own         | as before: by the tree  | by address, added         |
+//! | shared, of another tree or by address | by the tree, added   | as before                 |
+
+use userbtrfs_format::{BlockFlags, FileExtent, FileExtentKind, ItemKind};
+use userbtrfs_sync::{Nesting, OwnedWriteGuard};
+use userbtrfs_volume::TreeBlock;
+
+use crate::NodeRef;
+use crate::path::{Detour, Path, Tools};
+use crate::source::{Extent, RefChange, Sharing, User};
+
+/// How a block refers to its children.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// In the name of the tree.
+    Tree,
+    /// By the address of the block.
+    Address,
+}
+
+impl Tools<'_> {
+    /// Whether the running transaction may change the block in place.
+    pub(crate) fn is_current(&self, block: &TreeBlock) -> bool {
+        let header = block.header();
+        header.generation == self.source.generation() && !header.flags.contains(BlockFlags::WRITTEN)
+    }
+
+    /// Who uses a block of the tree.
+    pub(crate) fn sharing(&self, block: &TreeBlock, is_root: bool) -> Result<Sharing, Detour> {
+        let header = block.header();
+        let may_be_shared = self.tree.id().is_shareable()
+            && !is_root
+            && header.generation <= self.tree.last_snapshot();
+        if !may_be_shared {
+            return Ok(Sharing::ALONE);
+        }
+        let (logical, level) = (header.logical, header.level);
+        self.source.sharing(logical).ok_or(Detour::Sharing { logical, level })
+    }
+
+    /// Counts references to the children when the tree leaves a block for a copy of it.
+    pub(crate) fn hand_over(&self, block: &TreeBlock, sharing: Sharing) {
+        let (header, tree) = (block.header(), self.tree.id());
+        match sharing {
+            Sharing { refs: ..=1, full_backref: false } => {}
+            Sharing { refs: ..=1, full_backref: true } => {
+                self.reference_children(block, true, By::Tree);
+                self.reference_children(block, false, By::Address);
+            }
+            Sharing { full_backref: false, .. } if header.owner == tree => {
+                self.reference_children(block, true, By::Address);
+                self.source.set_full_backref(header.logical, header.level);
+            }
+            Sharing { .. } => self.reference_children(block, true, By::Tree),
+        }
+    }
+
+    /// Adds or drops a reference to each child.
+    fn reference_children(&self, block: &TreeBlock, add: bool, by: By) {
+        let (header, root) = (block.header(), self.tree.id());
+        let at = header.logical;
+        if !block.is_leaf() {
+            let user = match by {
+                By::Tree => User::Tree(root),
+                By::Address => User::Parent(at),
+            };
+            for slot in 0..block.len() {
+                let logical = block.child(slot).logical;
+                let extent = Extent::Block { logical, level: header.level - 1 };
+                self.source.reference(RefChange { add, extent, user });
+            }
+            return;
+        }
+        for item in (0..block.len()).map(|slot| block.item(slot)) {
+            if item.key.kind != ItemKind::EXTENT_DATA {
+                continue;
+            }
+            let parsed =
+                FileExtent::parse(item.key.offset, item.data).expect("verified with its block");
+            let (FileExtentKind::Regular(data) | FileExtentKind::Prealloc(data)) = parsed.kind
+            else {
+                continue;
+            };
+            // Offsets below the extent's own start wrap around, as Linux counts them.
+            let offset = item.key.offset.wrapping_sub(data.offset);
+            let user = match by {
+                By::Tree => User::File { root, inode: item.key.objectid, offset },
+                By::Address => User::SharedLeaf(at),
+            };
+            let extent = Extent::Data { logical: data.disk, len: data.disk_bytes };
+            self.source.reference(RefChange { add, extent, user });
+        }
+    }
+}
+
+impl Path<'_> {
+    /// Copies the last node of the way, unless the running transaction made it.
+    pub(crate) fn copy_last(&mut self) -> Result<(), Detour> {
+        let index = self.steps.len() - 1;
+        let old = &self.steps[index].guard;
+        if self.tools.is_current(old) {
+            return Ok(());
+        }
+        let sharing = self.tools.sharing(old, index == 0)?;
+        let copy = self.copy(old)?;
+        self.tools.hand_over(old, sharing);
+        let old = std::mem::replace(&mut self.steps[index].guard, copy);
+        match index.checked_sub(1) {
+            None => self.set_root(),
+            Some(above) => {
+                let slot = self.steps[above].slot;
+                let key = self.steps[above].guard.key(slot);
+                let pointer = self.steps[index].pointer(key);
+                self.steps[above].block_mut().set_child(slot, &pointer);
+            }
+        }
+        self.free(old.header());
+        Ok(())
+    }
+
+    fn copy(&self, old: &TreeBlock) -> Result<OwnedWriteGuard<NodeRef>, Detour> {
+        let header = old.header();
+        let made = self.make(header.logical, header.level, Nesting::Cow, |bytes, new, _| {
+            old.copy_to(bytes, new)
+        });
+        Ok(made?)
+    }
+}

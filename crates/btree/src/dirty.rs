@@ -1,0 +1,76 @@
+//! Nodes that were made and are not written.
+//!
+//! 1. A node is here from its making until it is on disk or is no longer part of a tree.
+//! 2. It is found here by who searches, as in the cache; it is never dropped for want of memory.
+
+use std::collections::HashMap;
+
+use userbtrfs_format::Logical;
+use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use crate::Node;
+
+const SHARDS: usize = 16;
+
+pub(crate) struct DirtyNodes {
+    shards: [Mutex<HashMap<Logical, Arc<Node>>>; SHARDS],
+    /// Who only reads looks at this alone.
+    count: AtomicUsize,
+}
+
+impl DirtyNodes {
+    pub(crate) fn new() -> Self {
+        let shard = |_| Mutex::new(Class::CacheShard, HashMap::new());
+        Self { shards: std::array::from_fn(shard), count: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn get(&self, logical: Logical) -> Option<Arc<Node>> {
+        if self.len() == 0 {
+            return None;
+        }
+        self.shard(logical).lock().get(&logical).cloned()
+    }
+
+    pub(crate) fn insert(&self, logical: Logical, node: Arc<Node>) {
+        let before = self.shard(logical).lock().insert(logical, node);
+        assert!(before.is_none(), "block {logical} was given out twice");
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn remove(&self, logical: Logical) -> Option<Arc<Node>> {
+        if self.len() == 0 {
+            return None;
+        }
+        let removed = self.shard(logical).lock().remove(&logical);
+        if removed.is_some() {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+        removed
+    }
+
+    /// All of them, by address.
+    pub(crate) fn all(&self) -> Vec<(Logical, Arc<Node>)> {
+        let mut all: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|shard| {
+                let shard = shard.lock();
+                shard.iter().map(|(&at, node)| (at, Arc::clone(node))).collect::<Vec<_>>()
+            })
+            .collect();
+        all.sort_unstable_by_key(|(at, _)| *at);
+        all
+    }
+
+    fn shard(&self, logical: Logical) -> &Mutex<HashMap<Logical, Arc<Node>>> {
+        // Addresses are given out by us; multiples of the node size spread over the shards.
+        let number = (logical.0 >> 12) ^ (logical.0 >> 14) ^ (logical.0 >> 18);
+        let shard = usize::try_from(number % SHARDS as u64).expect("below the number of shards");
+        &self.shards[shard]
+    }
+}

@@ -1,0 +1,121 @@
+//! Merging: what has become sparse joins a neighbour, what has become empty goes.
+//!
+//! 1. A neighbour that is not in memory is not read for this: the tree stays as good without.
+//! 2. What two neighbours hold is joined in the one that is on the way; the other is left, as if
+//!    it had been copied.
+
+use userbtrfs_format::Expectation;
+use userbtrfs_sync::{Nesting, OwnedWriteGuard, TreeLock};
+
+use crate::NodeRef;
+use crate::edit::is_sparse;
+use crate::path::Path;
+use crate::source::Sharing;
+
+/// Which neighbour.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+impl Path<'_> {
+    /// Mends the way after items of its leaf were removed. It ends with this.
+    pub(crate) fn close_gaps(mut self) {
+        for index in (1..self.steps.len()).rev() {
+            let block = &self.steps[index].guard;
+            if block.is_empty() {
+                self.remove_last();
+            } else if is_sparse(block) {
+                self.merge(index);
+                self.steps.truncate(index);
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// Takes the empty node at the end of the way out of its parent.
+    fn remove_last(&mut self) {
+        let gone = self.steps.pop().expect("the root is never removed");
+        let index = self.steps.len() - 1;
+        let above = &mut self.steps[index];
+        let slot = above.slot;
+        above.block_mut().remove_children(slot..slot + 1);
+        let is_first = slot == 0 && !above.guard.is_empty();
+        above.slot = slot.min(above.guard.len().saturating_sub(1));
+        if is_first {
+            self.mend_keys(index);
+        }
+        self.free(gone.guard.header());
+    }
+
+    /// Joins a neighbour to the node at `index`, if one is at hand that fits.
+    fn merge(&mut self, index: usize) {
+        for side in [Side::Right, Side::Left] {
+            if let Some((neighbour, sharing)) = self.neighbour(index, side) {
+                return self.join(index, side, &neighbour, sharing);
+            }
+        }
+    }
+
+    /// The locked neighbour, if it and who shares it are known, and the two fit into one.
+    fn neighbour(&self, index: usize, side: Side) -> Option<(OwnedWriteGuard<NodeRef>, Sharing)> {
+        let (above, own) = (&self.steps[index - 1], &self.steps[index].guard);
+        let slot = side.of(above.slot).filter(|slot| *slot < above.guard.len())?;
+        let expected = self.tools.tree.expected_child(&above.guard, slot);
+        let end = above.guard.next_child_key(slot).or_else(|| self.end_of(index - 1));
+        let expected = Expectation { end, ..expected };
+        let logical = above.guard.child(slot).logical;
+        let node = self.tools.arrivals.find(self.tools.store, logical)?;
+        if node.label().level != expected.level {
+            return None;
+        }
+        let guard = TreeLock::write_owned(&node, side.token());
+        let sound = guard.check_expected(&expected).is_ok();
+        // Some room stays, so that the next item does not split them again.
+        let area = own.used_space() + own.free_space();
+        let fits = own.used_space() + guard.used_space() <= area / 4 * 3;
+        let sharing = self.tools.sharing(&guard, false).ok()?;
+        (sound && fits).then_some((guard, sharing))
+    }
+
+    fn join(
+        &mut self,
+        index: usize,
+        side: Side,
+        neighbour: &OwnedWriteGuard<NodeRef>,
+        sharing: Sharing,
+    ) {
+        self.tools.hand_over(neighbour, sharing);
+        let above = &mut self.steps[index - 1];
+        let slot = side.of(above.slot).expect("the neighbour was there");
+        above.block_mut().remove_children(slot..slot + 1);
+        let own = self.steps[index].block_mut();
+        match side {
+            Side::Right => own.append_all(neighbour),
+            Side::Left => {
+                own.prepend_all(neighbour);
+                self.steps[index - 1].slot = slot;
+                self.mend_keys(index);
+            }
+        }
+        self.free(neighbour.header());
+    }
+}
+
+impl Side {
+    fn of(self, slot: usize) -> Option<usize> {
+        match self {
+            Self::Left => slot.checked_sub(1),
+            Self::Right => slot.checked_add(1),
+        }
+    }
+
+    fn token(self) -> Nesting {
+        match self {
+            Self::Left => Nesting::Left,
+            Self::Right => Nesting::Right,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The way from the root to a leaf, held for writing as a whole.
+//!
+//! 1. The anchor and every node of the way are locked for writing; each node is of the running
+//!    transaction: it was copied, if need be, before anything below it was locked.
+//! 2. The slot of each node but the leaf leads to the next.
+//! 3. What cannot go on without reading ends the way: nothing is read while it is held. What was
+//!    changed until then is sound, and stays.
+
+use userbtrfs_device::Buffer;
+use userbtrfs_format::{ChildPointer, Expectation, Header, Key, Logical, NewBlock};
+use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard, TreeLock, WriteGuard};
+use userbtrfs_volume::{NodeBytes, ReadError, TreeBlock};
+
+use crate::search::{Arrivals, Missing};
+use crate::source::{BlockSource, NoSpace};
+use crate::tree::Root;
+use crate::{Node, NodeRef, NodeStore, Tree};
+
+/// What a way through a tree works with.
+#[derive(Clone, Copy)]
+pub(crate) struct Tools<'a> {
+    pub(crate) tree: &'a Tree,
+    pub(crate) store: &'a NodeStore,
+    pub(crate) source: &'a dyn BlockSource,
+    pub(crate) arrivals: &'a Arrivals,
+}
+
+/// Why a way ends before its work is done.
+pub(crate) enum Detour {
+    /// A block must be read.
+    Missing(Box<Missing>),
+    /// Who shares a block must be learnt.
+    Sharing { logical: Logical, level: u8 },
+    /// There is no place for a block.
+    NoSpace(NoSpace),
+}
+
+impl Detour {
+    pub(crate) fn missing(missing: Missing) -> Self {
+        Self::Missing(Box::new(missing))
+    }
+}
+
+impl From<NoSpace> for Detour {
+    fn from(error: NoSpace) -> Self {
+        Self::NoSpace(error)
+    }
+}
+
+/// A node of the way.
+pub(crate) struct Step {
+    pub(crate) guard: OwnedWriteGuard<NodeRef>,
+    /// Where the way goes on.
+    pub(crate) slot: usize,
+}
+
+impl Step {
+    pub(crate) fn block_mut(&mut self) -> &mut TreeBlock {
+        Arc::make_mut(&mut self.guard)
+    }
+
+    /// The pointer that leads to this node.
+    pub(crate) fn pointer(&self, key: Key) -> ChildPointer {
+        let header = self.guard.header();
+        ChildPointer { key, logical: header.logical, generation: header.generation }
+    }
+}
+
+/// The way.
+pub(crate) struct Path<'a> {
+    pub(crate) tools: Tools<'a>,
+    pub(crate) anchor: WriteGuard<'a, Root>,
+    /// The root first, the leaf last.
+    pub(crate) steps: Vec<Step>,
+}
+
+impl<'a> Path<'a> {
+    /// The way to the leaf in which `key` stands or would stand.
+    pub(crate) fn descend(tools: Tools<'a>, key: &Key) -> Result<Self, Detour> {
+        let anchor = tools.tree.anchor().write(Nesting::Root);
+        let mut path = Self { tools, anchor, steps: Vec::new() };
+        loop {
+            path.enter()?;
+            path.copy_last()?;
+            path.lower_root();
+            let last = path.steps.last_mut().expect("a node was entered");
+            if last.guard.is_leaf() {
+                return Ok(path);
+            }
+            last.slot = last.guard.child_slot(key);
+        }
+    }
+
+    /// Locks the node that the way comes to next.
+    fn enter(&mut self) -> Result<(), Detour> {
+        let Tools { tree, .. } = self.tools;
+        let (logical, expected) = match self.steps.last() {
+            None => (self.anchor.logical, tree.expected_root(*self.anchor)),
+            Some(last) => {
+                let logical = last.guard.child(last.slot).logical;
+                let expected = tree.expected_child(&last.guard, last.slot);
+                (logical, Expectation { end: self.end_of(self.steps.len()), ..expected })
+            }
+        };
+        let guard = self.lock(logical, expected)?;
+        self.steps.push(Step { guard, slot: 0 });
+        Ok(())
+    }
+
+    fn lock(
+        &self,
+        logical: Logical,
+        expected: Expectation,
+    ) -> Result<OwnedWriteGuard<NodeRef>, Detour> {
+        let Tools { store, arrivals, .. } = self.tools;
+        let missing =
+            |unfit: Option<ReadError>| Detour::missing(Missing { logical, expected, unfit });
+        let node = arrivals.find(store, logical).ok_or_else(|| missing(None))?;
+        store.lock_child_alone(&node, logical, &expected).map_err(|error| missing(Some(error)))
+    }
+
+    /// The first key after the leaf.
+    pub(crate) fn end(&self) -> Option<Key> {
+        self.end_of(self.steps.len() - 1)
+    }
+
+    /// The first key after the node at `index`, or after the one that would stand there.
+    pub(crate) fn end_of(&self, index: usize) -> Option<Key> {
+        let mut above = self.steps[..index].iter().rev();
+        above.find_map(|step| step.guard.next_child_key(step.slot))
+    }
+
+    /// The leaf.
+    pub(crate) fn leaf_mut(&mut self) -> &mut TreeBlock {
+        self.steps.last_mut().expect("a way has a leaf").block_mut()
+    }
+
+    /// Makes the parents' keys agree with the first key of the node at `index`.
+    pub(crate) fn mend_keys(&mut self, index: usize) {
+        self.set_keys(index, self.steps[index].guard.key(0));
+    }
+
+    /// Makes `key` the first key of the node at `index`, as far as its parents know.
+    pub(crate) fn set_keys(&mut self, index: usize, key: Key) {
+        for step in self.steps[..index].iter_mut().rev() {
+            let slot = step.slot;
+            if step.guard.key(slot) != key {
+                step.block_mut().set_child_key(slot, key);
+            }
+            if slot != 0 {
+                break;
+            }
+        }
+    }
+
+    /// Makes a block, which `token` says why to lock.
+    pub(crate) fn create(
+        &self,
+        near: &Header,
+        level: u8,
+        token: Nesting,
+    ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
+        self.make(near.logical, level, token, |bytes, new, store| {
+            TreeBlock::empty(bytes, new, store.geometry(), near.chunk_tree_uuid)
+        })
+    }
+
+    /// Makes a block by `build`.
+    pub(crate) fn make(
+        &self,
+        near: Logical,
+        level: u8,
+        token: Nesting,
+        build: impl FnOnce(NodeBytes, &NewBlock, &NodeStore) -> TreeBlock,
+    ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
+        let Tools { tree, store, source, .. } = self.tools;
+        let logical = source.allocate(tree.id(), level, near)?;
+        let (owner, generation) = (tree.id(), source.generation());
+        let new = NewBlock { logical, owner, level, generation };
+        // Whoever seals the block clears what nothing takes.
+        let bytes = NodeBytes::from(Buffer::unspecified(store.nodesize()));
+        let node: Arc<Node> = store.create(build(bytes, &new, store));
+        tree.grew(1);
+        Ok(TreeLock::write_owned(&node, token))
+    }
+
+    /// Gives back a block that the tree no longer uses.
+    pub(crate) fn free(&self, block: &Header) {
+        let Tools { tree, store, source, .. } = self.tools;
+        store.discard(block.logical);
+        source.free(tree.id(), block);
+        tree.grew(-1);
+    }
+
+    /// Makes the first node of the way the root.
+    pub(crate) fn set_root(&mut self) {
+        let header = self.steps[0].guard.header();
+        let (logical, level, generation) = (header.logical, header.level, header.generation);
+        *self.anchor = Root { logical, level, generation };
+        self.tools.source.root_changed(self.tools.tree);
+    }
+
+    /// A root that leads to one child alone gives its place to that child.
+    fn lower_root(&mut self) {
+        if self.steps.len() == 2 && self.steps[0].guard.len() == 1 {
+            let old = self.steps.remove(0);
+            self.set_root();
+            self.free(old.guard.header());
+        }
+    }
+}

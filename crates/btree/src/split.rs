@@ -1,0 +1,101 @@
+//! Making room: splits, and a new root where the old one is split.
+
+use userbtrfs_format::{Key, MAX_LEVEL};
+use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard};
+use userbtrfs_volume::TreeBlock;
+
+use crate::NodeRef;
+use crate::path::{Detour, Path, Step};
+
+impl Path<'_> {
+    /// Splits the leaf so that there is more room for an item of `key` before `slot`. The way
+    /// then ends in the leaf where the key belongs.
+    pub(crate) fn split_leaf(&mut self, key: Key, slot: usize) -> Result<(), Detour> {
+        if self.steps.len() == 1 {
+            self.raise_root()?;
+        }
+        let index = self.steps.len() - 1;
+        let leaf = &self.steps[index].guard;
+        let at = split_slot(leaf, slot);
+        let first = if at == leaf.len() { key } else { leaf.key(at) };
+        if at == 0 {
+            // The item will be alone in the left half.
+            self.set_keys(index, key);
+        }
+        self.split(index, at, first, key >= first)?;
+        Ok(())
+    }
+
+    /// Splits the node at `index` before `at`; `first` is the first key of the new right half,
+    /// into which the way turns if it `turns`. Gives the place of the half that the way takes.
+    fn split(&mut self, index: usize, at: usize, first: Key, turns: bool) -> Result<usize, Detour> {
+        let index = if index == 0 { self.raise_root()? } else { index };
+        let index = self.make_room_for_child(index - 1)? + 1;
+        let right = Step { guard: self.split_off(index, at)?, slot: 0 };
+        let above = &mut self.steps[index - 1];
+        let slot = above.slot + 1;
+        above.block_mut().insert_child(slot, &right.pointer(first));
+        if turns {
+            above.slot = slot;
+            let step = &mut self.steps[index];
+            *step = Step { slot: step.slot.saturating_sub(at), ..right };
+        }
+        Ok(index)
+    }
+
+    /// Moves what stands from `at` on into a new block.
+    fn split_off(&mut self, index: usize, at: usize) -> Result<OwnedWriteGuard<NodeRef>, Detour> {
+        let header = self.steps[index].guard.header().clone();
+        let mut right = self.create(&header, header.level, Nesting::Split)?;
+        let left = self.steps[index].block_mut();
+        if at < left.len() {
+            left.move_tail(at, Arc::make_mut(&mut right));
+        }
+        Ok(right)
+    }
+
+    /// Makes sure that the node at `index` has room for one more pointer; gives its place.
+    fn make_room_for_child(&mut self, index: usize) -> Result<usize, Detour> {
+        let node = &self.steps[index].guard;
+        let len = node.len();
+        if len < node.pointers_max() {
+            return Ok(index);
+        }
+        // Who adds at the end goes on adding there.
+        let slot = self.steps[index].slot;
+        let at = if slot + 1 == len { len - 1 } else { len / 2 };
+        let first = node.key(at);
+        self.split(index, at, first, slot >= at)
+    }
+
+    /// Puts a new root above the old one; gives the place of the old one.
+    fn raise_root(&mut self) -> Result<usize, Detour> {
+        let old = &self.steps[0];
+        let header = old.guard.header();
+        assert!(header.level < MAX_LEVEL, "a tree of eight levels outgrows the address space");
+        let mut root = self.create(header, header.level + 1, Nesting::NewRoot)?;
+        let pointer = old.pointer(old.guard.key(0));
+        Arc::make_mut(&mut root).insert_child(0, &pointer);
+        self.steps.insert(0, Step { guard: root, slot: 0 });
+        self.set_root();
+        Ok(1)
+    }
+}
+
+/// Where to split a leaf into which an item comes before `slot`: in the middle, or at the slot
+/// where that is near the end, since more may follow it.
+fn split_slot(leaf: &TreeBlock, slot: usize) -> usize {
+    let (len, used) = (leaf.len(), leaf.used_space());
+    if slot > 0 && leaf.space_before(slot) >= used / 4 * 3 {
+        return slot;
+    }
+    let (mut low, mut high) = (1.min(len - 1), len - 1);
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        match leaf.space_before(middle) < used / 2 {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}

@@ -1,0 +1,139 @@
+//! Changing items of a tree, in key order.
+//!
+//! 1. A leaf that the running transaction made is changed with nothing else locked for writing,
+//!    as long as nothing above it has to change.
+//! 2. Otherwise the whole way from the root is locked, and copied where need be.
+//! 3. Either way all changes that fall into the leaf are made while it is held.
+//! 4. Nothing is read while a tree lock is held: see [`crate::path`], invariant 3.
+
+use userbtrfs_format::Expectation;
+use userbtrfs_sync::{Arc, Nesting, OwnedReadGuard, ReadGuard};
+
+use crate::edit::{Edit, EditError, Outcome, Reach, edit_leaf};
+use crate::path::{Detour, Path, Tools};
+use crate::search::{Arrivals, Missing};
+use crate::source::BlockSource;
+use crate::tree::Root;
+use crate::{NodeRef, NodeStore, Tree};
+
+impl Tree {
+    /// Makes changes, whose keys ascend strictly. Where it fails, the changes before the one that
+    /// failed are made, and no others.
+    pub fn apply<E: Edit>(
+        &self,
+        store: &NodeStore,
+        source: &dyn BlockSource,
+        edits: &mut [E],
+    ) -> Result<(), EditError> {
+        assert!(edits.is_sorted_by(|a, b| a.key() < b.key()), "edits come in key order");
+        let mut arrivals = Arrivals::default();
+        let mut done = 0;
+        while done < edits.len() {
+            let tools = Tools { tree: self, store, source, arrivals: &arrivals };
+            match tools.advance(&mut edits[done..]) {
+                Ok(0) => unreachable!("a whole way changes at least one item"),
+                Ok(count) => {
+                    done += count;
+                    arrivals = Arrivals::default();
+                }
+                Err(detour) => resolve(store, source, detour, &mut arrivals)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gets what a way through a tree was ended for.
+fn resolve(
+    store: &NodeStore,
+    source: &dyn BlockSource,
+    detour: Detour,
+    arrivals: &mut Arrivals,
+) -> Result<(), EditError> {
+    match detour {
+        Detour::NoSpace(error) => Err(error.into()),
+        Detour::Sharing { logical, level } => {
+            source.learn_sharing(logical, level).map_err(EditError::Source)
+        }
+        Detour::Missing(missing) => {
+            Ok(arrivals.fetch(store, *missing, |at, expected| store.load(at, expected))?)
+        }
+    }
+}
+
+/// What a quick descent holds while it goes down.
+enum Held<'a> {
+    Anchor { _guard: ReadGuard<'a, Root> },
+    Node { _guard: OwnedReadGuard<NodeRef> },
+}
+
+impl Tools<'_> {
+    /// Makes the first changes, all that fall into one leaf; gives how many.
+    fn advance<E: Edit>(self, edits: &mut [E]) -> Result<usize, Detour> {
+        match self.advance_in_leaf(edits)? {
+            0 => self.advance_on_way(edits),
+            count => Ok(count),
+        }
+    }
+
+    /// Changes a leaf of the running transaction, as far as nothing above it has to change.
+    fn advance_in_leaf<E: Edit>(self, edits: &mut [E]) -> Result<usize, Detour> {
+        let key = edits[0].key();
+        let anchor = self.tree.anchor().read(Nesting::Root);
+        let (mut logical, mut expected) = (anchor.logical, self.tree.expected_root(*anchor));
+        let mut held = Held::Anchor { _guard: anchor };
+        loop {
+            if expected.generation != self.source.generation() {
+                return Ok(0);
+            }
+            let missing = |unfit| Detour::missing(Missing { logical, expected, unfit });
+            let node = self.arrivals.find(self.store, logical).ok_or_else(|| missing(None))?;
+            if expected.level == 0 {
+                let leaf = self.store.lock_child_alone(&node, logical, &expected);
+                let mut leaf = leaf.map_err(|error| missing(Some(error)))?;
+                drop(held);
+                if !self.is_current(&leaf) {
+                    return Ok(0);
+                }
+                let leaf = Arc::make_mut(&mut leaf);
+                let within = |edit: &E| expected.end.is_none_or(|end| edit.key() < end);
+                let done = |edit: &mut E| edit_leaf(leaf, edit, Reach::Leaf) == Outcome::Done;
+                let changed = edits.iter_mut().take_while(|edit| within(edit)).map(done);
+                return Ok(changed.take_while(|done| *done).count());
+            }
+            let guard = self.store.lock_child(&node, logical, &expected);
+            let guard = guard.map_err(|error| missing(Some(error)))?;
+            let slot = guard.child_slot(&key);
+            let end = guard.next_child_key(slot).or(expected.end);
+            logical = guard.child(slot).logical;
+            expected = Expectation { end, ..self.tree.expected_child(&guard, slot) };
+            held = Held::Node { _guard: guard };
+        }
+    }
+
+    /// Changes a leaf with the whole way to it held.
+    fn advance_on_way<E: Edit>(self, edits: &mut [E]) -> Result<usize, Detour> {
+        let mut path = Path::descend(self, &edits[0].key())?;
+        let mut done = 0;
+        while let Some(edit) = edits.get_mut(done) {
+            let key = edit.key();
+            if path.end().is_some_and(|end| end <= key) {
+                break;
+            }
+            match edit_leaf(path.leaf_mut(), edit, Reach::Way) {
+                Outcome::Done => done += 1,
+                Outcome::FirstChanged => {
+                    done += 1;
+                    if path.leaf_mut().is_empty() {
+                        break;
+                    }
+                    path.mend_keys(path.steps.len() - 1);
+                }
+                Outcome::NoRoom { slot } => path.split_leaf(key, slot)?,
+                Outcome::Structure => unreachable!("the whole way is held"),
+            }
+        }
+        path.close_gaps();
+        Ok(done)
+    }
+}

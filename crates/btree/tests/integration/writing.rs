@@ -1,0 +1,501 @@
+//! Changes of trees: against maps of what must be in them, and against a count of references.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use userbtrfs_btree::{
+    BlockSource, Change, Edit, Extent, ItemEdit, NoSpace, NodeStore, RefChange, Root, Sharing,
+    SourceError, Tree, User,
+};
+use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_crashlab::random::Random;
+use userbtrfs_device::{Buffer, Device, MemoryDevice};
+use userbtrfs_format::{BlockFlags, Header, ItemKind, Key, Logical, NewBlock, TreeId};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::{NodeBytes, TreeBlock, Volume, walk};
+
+use crate::plain;
+
+/// A kind that carries any content.
+const ANY: ItemKind = ItemKind(99);
+
+/// Counts references as an extent tree does, and gives out addresses of the largest chunk.
+struct Books {
+    nodesize: u64,
+    generation: AtomicU64,
+    free: Mutex<BTreeSet<u64>>,
+    /// Left in this transaction, given out again in the next.
+    pinned: Mutex<Vec<u64>>,
+    extents: Mutex<HashMap<Logical, Uses>>,
+    /// Blocks about which the tree asked before it was told.
+    known: Mutex<BTreeSet<Logical>>,
+}
+
+#[derive(Default)]
+struct Uses {
+    users: BTreeMap<User, i64>,
+    full_backref: bool,
+}
+
+impl Books {
+    fn new(volume: &Volume) -> Self {
+        let nodesize = u64::from(volume.geometry().nodesize);
+        let chunks = volume.chunks();
+        let chunk = chunks.iter().max_by_key(|chunk| chunk.len).unwrap();
+        let start = chunk.logical.0.next_multiple_of(nodesize);
+        let addresses = (start..).step_by(usize::try_from(nodesize).unwrap());
+        let end = chunk.end().0 - nodesize;
+        Self {
+            nodesize,
+            generation: AtomicU64::new(volume.superblock().generation + 1),
+            free: Mutex::new(addresses.take_while(|at| *at <= end).collect()),
+            pinned: Mutex::default(),
+            extents: Mutex::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn count(&self, logical: Logical, user: User, by: i64) {
+        let mut extents = self.extents.lock().unwrap();
+        let uses = extents.entry(logical).or_default();
+        let count = uses.users.entry(user).or_default();
+        *count += by;
+        if *count == 0 {
+            uses.users.remove(&user);
+        }
+    }
+
+    /// Whether nobody uses the block.
+    fn is_unused(&self, logical: Logical) -> bool {
+        self.extents.lock().unwrap()[&logical].users.is_empty()
+    }
+}
+
+impl BlockSource for Books {
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    fn allocate(&self, tree: TreeId, _level: u8, near: Logical) -> Result<Logical, NoSpace> {
+        let mut free = self.free.lock().unwrap();
+        let after = free.range(near.0..).next().copied();
+        let at = after.or_else(|| free.first().copied()).ok_or(NoSpace)?;
+        free.remove(&at);
+        drop(free);
+        let logical = Logical(at);
+        let before = self.extents.lock().unwrap().insert(logical, Uses::default());
+        assert!(before.is_none_or(|uses| uses.users.is_empty()), "{logical} is still in use");
+        self.count(logical, User::Tree(tree), 1);
+        Ok(logical)
+    }
+
+    fn free(&self, tree: TreeId, block: &Header) {
+        let logical = block.logical;
+        self.count(logical, User::Tree(tree), -1);
+        let own = block.generation == self.generation();
+        if own && !block.flags.contains(BlockFlags::WRITTEN) {
+            assert!(self.is_unused(logical), "{logical} was never written, yet is shared");
+            self.free.lock().unwrap().insert(logical.0);
+        } else if self.is_unused(logical) {
+            self.pinned.lock().unwrap().push(logical.0);
+        }
+    }
+
+    fn sharing(&self, block: Logical) -> Option<Sharing> {
+        self.known.lock().unwrap().contains(&block).then(|| {
+            let extents = self.extents.lock().unwrap();
+            let uses = &extents[&block];
+            let refs = uses.users.values().sum::<i64>();
+            Sharing { refs: u64::try_from(refs).unwrap(), full_backref: uses.full_backref }
+        })
+    }
+
+    fn learn_sharing(&self, block: Logical, _level: u8) -> Result<(), SourceError> {
+        self.known.lock().unwrap().insert(block);
+        Ok(())
+    }
+
+    fn reference(&self, change: RefChange) {
+        let Extent::Block { logical, .. } = change.extent else { panic!("no data here") };
+        self.count(logical, change.user, if change.add { 1 } else { -1 });
+    }
+
+    fn set_full_backref(&self, block: Logical, _level: u8) {
+        self.extents.lock().unwrap().get_mut(&block).unwrap().full_backref = true;
+    }
+
+    fn root_changed(&self, _tree: &Tree) {}
+}
+
+/// Trees over a device in memory, and what must be in each.
+struct Grove {
+    device: Arc<MemoryDevice>,
+    volume: Arc<Volume>,
+    store: NodeStore,
+    books: Books,
+    trees: Vec<(Tree, BTreeMap<Key, Vec<u8>>)>,
+}
+
+impl Grove {
+    fn new(golden: &str, cache_bytes: usize) -> Self {
+        let folder = tempfile::TempDir::new().unwrap();
+        let image = folder.path().join("image");
+        Golden::named(golden).unpack(&image).unwrap();
+        let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()));
+        let volume = Arc::new(Volume::open(vec![device.clone()]).unwrap());
+        let store = NodeStore::new(Arc::clone(&volume), cache_bytes);
+        let books = Books::new(&volume);
+        let mut grove = Self { device, volume, store, books, trees: Vec::new() };
+        grove.plant();
+        grove
+    }
+
+    fn geometry(&self) -> &userbtrfs_format::Geometry {
+        self.volume.geometry()
+    }
+
+    fn bytes(&self) -> NodeBytes {
+        NodeBytes::from(Buffer::zeroed(usize::try_from(self.books.nodesize).unwrap()))
+    }
+
+    fn new_id(&self) -> TreeId {
+        TreeId(1000 + self.trees.len() as u64)
+    }
+
+    /// Adds a tree with one item.
+    fn plant(&mut self) {
+        let (owner, key) = (self.new_id(), Key::new(1 << 40, ANY, 0));
+        let logical = self.books.allocate(owner, 0, Logical(0)).unwrap();
+        let generation = self.books.generation();
+        let new = NewBlock { logical, owner, level: 0, generation };
+        let mut root = TreeBlock::empty(self.bytes(), &new, self.geometry(), uuid::Uuid::nil());
+        root.insert_item(0, key, b"first");
+        self.write(root);
+        let tree = Tree::new(owner, Root { logical, level: 0, generation });
+        self.trees.push((tree, BTreeMap::from([(key, b"first".to_vec())])));
+        self.commit();
+    }
+
+    fn write(&self, mut block: TreeBlock) {
+        block.seal(self.geometry()).unwrap();
+        self.write_bytes(block.header().logical, block.as_bytes().buffer());
+    }
+
+    fn write_bytes(&self, logical: Logical, bytes: &Arc<Buffer>) {
+        let mapping = self.volume.map(logical, self.books.nodesize).unwrap();
+        for physical in mapping.copies() {
+            self.device.write(physical.0, Arc::clone(bytes), false).unwrap();
+        }
+    }
+
+    /// Writes all that is dirty, and starts the next transaction.
+    fn commit(&self) {
+        let nodes = self.store.dirty_nodes();
+        for (logical, bytes) in self.store.seal(&nodes).unwrap() {
+            self.write_bytes(logical, &bytes);
+        }
+        self.store.written(nodes);
+        self.books.generation.fetch_add(1, Ordering::Relaxed);
+        let mut free = self.books.free.lock().unwrap();
+        for at in self.books.pinned.lock().unwrap().drain(..) {
+            free.insert(at);
+            self.books.known.lock().unwrap().remove(&Logical(at));
+        }
+    }
+
+    /// A snapshot of a tree, in a transaction of its own.
+    fn snapshot(&mut self, number: usize) {
+        self.commit();
+        let (source, items) = &self.trees[number];
+        let (source_id, items, old) = (source.id(), items.clone(), source.root());
+        let _ = source_id;
+        let expected = userbtrfs_format::Expectation {
+            owner: source_id,
+            level: old.level,
+            generation: old.generation,
+            first_key: None,
+            end: None,
+        };
+        let block = self.volume.read_block(old.logical, &expected).unwrap();
+        let owner = self.new_id();
+        let logical = self.books.allocate(owner, old.level, old.logical).unwrap();
+        let generation = self.books.generation();
+        let new = NewBlock { logical, owner, level: old.level, generation };
+        let copy = block.copy_to(self.bytes(), &new);
+        for slot in (0..copy.len()).filter(|_| !copy.is_leaf()) {
+            self.books.count(copy.child(slot).logical, User::Tree(owner), 1);
+        }
+        let level = old.level;
+        self.write(copy);
+        let tree = Tree::new(owner, Root { logical, level, generation });
+        tree.set_last_snapshot(generation);
+        self.trees[number].0.set_last_snapshot(generation);
+        self.trees.push((tree, items));
+        self.commit();
+    }
+
+    /// Every tree, by the cache and by the disk, holds what it must; every reference is counted.
+    fn check(&self) {
+        self.commit();
+        let mut expected: HashMap<Logical, BTreeMap<User, i64>> = HashMap::new();
+        let mut seen = BTreeSet::new();
+        for (tree, items) in &self.trees {
+            let found = plain(&self.volume, tree.id(), tree.root());
+            assert!(found.iter().map(|(key, data)| (key, data)).eq(items.iter()), "{}", tree.id());
+            let root = tree.root();
+            *expected.entry(root.logical).or_default().entry(User::Tree(tree.id())).or_default() +=
+                1;
+            self.count_below(root, tree.id(), &mut seen, &mut expected);
+        }
+        let extents = self.books.extents.lock().unwrap();
+        let used: HashMap<_, _> = extents
+            .iter()
+            .filter(|(_, uses)| !uses.users.is_empty())
+            .map(|(at, uses)| (*at, uses.users.clone()))
+            .collect();
+        assert_eq!(used, expected);
+    }
+
+    /// Counts what the blocks from `root` down refer to, each block once.
+    fn count_below(
+        &self,
+        root: Root,
+        tree: TreeId,
+        seen: &mut BTreeSet<Logical>,
+        expected: &mut HashMap<Logical, BTreeMap<User, i64>>,
+    ) {
+        let mut todo = vec![root];
+        while let Some(Root { logical, level, generation }) = todo.pop() {
+            if level == 0 || !seen.insert(logical) {
+                continue;
+            }
+            let expectation = userbtrfs_format::Expectation {
+                owner: tree,
+                level,
+                generation,
+                first_key: None,
+                end: None,
+            };
+            let block = self.volume.read_block(logical, &expectation).unwrap();
+            let full = self.books.extents.lock().unwrap()[&logical].full_backref;
+            let user = match full {
+                true => User::Parent(logical),
+                false => User::Tree(block.header().owner),
+            };
+            for child in (0..block.len()).map(|slot| block.child(slot)) {
+                *expected.entry(child.logical).or_default().entry(user).or_default() += 1;
+                let (logical, generation) = (child.logical, child.generation);
+                todo.push(Root { logical, level: level - 1, generation });
+            }
+        }
+    }
+
+    /// A batch of random changes to one tree.
+    fn change(&mut self, number: usize, random: &mut Random, keys: u64, len_max: u64) {
+        let (tree, items) = &mut self.trees[number];
+        let batch = usize::try_from(1 + random.length(7)).unwrap();
+        let start = random.below(keys);
+        let mut edits = BTreeMap::new();
+        for step in 0..batch as u64 {
+            let number = if random.one_in(2) { start + step } else { random.below(keys) };
+            let key = Key::new(number, ANY, 0);
+            let len = usize::try_from(random.below(len_max)).unwrap();
+            let edit = match random.below(5) {
+                0 | 1 => ItemEdit::Remove(key),
+                _ => ItemEdit::Put(key, vec![u8::try_from(step % 251).unwrap(); len]),
+            };
+            edits.insert(key, edit);
+        }
+        // A tree is never without any item.
+        edits.remove(&Key::new(1 << 40, ANY, 0));
+        let mut list: Vec<_> = edits.values().cloned().collect();
+        tree.apply(&self.store, &self.books, &mut list).unwrap();
+        for edit in list {
+            match edit {
+                ItemEdit::Put(key, data) => items.insert(key, data),
+                ItemEdit::Remove(key) => items.remove(&key),
+            };
+        }
+    }
+}
+
+fn torture() -> bool {
+    std::env::var_os("USERBTRFS_TORTURE").is_some_and(|value| value == "1")
+}
+
+#[test]
+fn trees_hold_what_maps_hold() {
+    let rounds = if torture() { 40_000 } else { 400 };
+    for (golden, len_max) in [("nodesize-4k", 300), ("fresh", 1500), ("nodesize-64k", 4000)] {
+        let mut grove = Grove::new(golden, 64 << 10);
+        let mut random = Random::new(7);
+        for round in 0..rounds {
+            // Grows for a while, shrinks for a while.
+            let keys = if round / 100 % 2 == 0 { 5000 } else { 300 };
+            grove.change(0, &mut random, keys, len_max);
+            if random.one_in(20) {
+                grove.commit();
+            }
+            if random.one_in(100) {
+                grove.check();
+            }
+        }
+        grove.check();
+    }
+}
+
+#[test]
+fn trees_that_share_blocks_do_not_see_each_other() {
+    let rounds = if torture() { 20_000 } else { 300 };
+    let mut grove = Grove::new("nodesize-4k", 256 << 10);
+    let mut random = Random::new(11);
+    for round in 0..rounds {
+        let number = random.index(grove.trees.len());
+        grove.change(number, &mut random, 1500, 200);
+        if random.one_in(40) && grove.trees.len() < 6 {
+            let number = random.index(grove.trees.len());
+            grove.snapshot(number);
+        }
+        if random.one_in(10) {
+            grove.commit();
+        }
+        if round % 50 == 0 {
+            grove.check();
+        }
+    }
+    grove.check();
+}
+
+#[test]
+fn a_tree_emptied_is_one_leaf_again() {
+    let mut grove = Grove::new("nodesize-4k", 1 << 20);
+    let (tree, items) = &mut grove.trees[0];
+    let keys: Vec<_> = (0..20_000).map(|number| Key::new(number, ANY, 0)).collect();
+    let mut put: Vec<_> = keys.iter().map(|key| ItemEdit::Put(*key, vec![7; 40])).collect();
+    tree.apply(&grove.store, &grove.books, &mut put).unwrap();
+    items.extend(keys.iter().map(|key| (*key, vec![7; 40])));
+    assert!(tree.root().level >= 2);
+    grove.check();
+    let used = grove.books.free.lock().unwrap().len();
+    let (tree, items) = &mut grove.trees[0];
+    let mut remove: Vec<_> = keys.iter().map(|key| ItemEdit::Remove(*key)).collect();
+    tree.apply(&grove.store, &grove.books, &mut remove).unwrap();
+    items.retain(|key, _| key.objectid == 1 << 40);
+    // A root with one child gives way when the next change passes it.
+    for _ in 0..3 {
+        let mut again = [ItemEdit::Put(Key::new(1 << 40, ANY, 0), b"first".to_vec())];
+        grove.trees[0].0.apply(&grove.store, &grove.books, &mut again).unwrap();
+        grove.commit();
+    }
+    assert_eq!(grove.trees[0].0.root().level, 0);
+    grove.check();
+    assert!(grove.books.free.lock().unwrap().len() > used, "blocks came back");
+}
+
+#[test]
+fn ascending_items_fill_their_leaves() {
+    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let tree = &grove.trees[0].0;
+    for number in 0..10_000 {
+        let mut one = [ItemEdit::Put(Key::new(number, ANY, 0), vec![1; 75])];
+        tree.apply(&grove.store, &grove.books, &mut one).unwrap();
+    }
+    grove.commit();
+    let root = tree.root();
+    let expected = userbtrfs_format::Expectation {
+        owner: tree.id(),
+        level: root.level,
+        generation: root.generation,
+        first_key: None,
+        end: None,
+    };
+    let mut walk = walk(&*grove.volume, root.logical, expected, u64::MAX);
+    let (mut leaves, mut used) = (0, 0);
+    while let Some(leaf) = walk.next_leaf().unwrap() {
+        (leaves, used) = (leaves + 1, used + leaf.used_space());
+    }
+    assert!(used / leaves > 3995 / 10 * 9, "{used} bytes in {leaves} leaves");
+}
+
+/// A checksum item of a whole leaf that is cut at its front: what is left of it is put before the
+/// item that follows, which is alone in the only leaf.
+#[test]
+fn a_large_item_comes_before_the_only_one_of_a_tree() {
+    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let tree = &grove.trees[0].0;
+    for number in [9, 5, 7, 3, 8, 4] {
+        let mut one = [ItemEdit::Put(Key::new(number, ANY, 0), vec![1; 3900])];
+        tree.apply(&grove.store, &grove.books, &mut one).unwrap();
+    }
+    let mut first = [ItemEdit::Remove(Key::new(1 << 40, ANY, 0))];
+    tree.apply(&grove.store, &grove.books, &mut first).unwrap();
+    grove.commit();
+    let items = plain(&grove.volume, tree.id(), tree.root());
+    let numbers: Vec<_> = items.iter().map(|(key, _)| key.objectid).collect();
+    assert_eq!(numbers, [3, 4, 5, 7, 8, 9]);
+}
+
+/// Appends to what is there: what a directory item needs.
+struct Append(Key, u8, Vec<u8>);
+
+impl Edit for Append {
+    fn key(&self) -> Key {
+        self.0
+    }
+
+    fn apply(&mut self, current: Option<&[u8]>) -> Change<'_> {
+        self.2 = current.unwrap_or_default().to_vec();
+        self.2.push(self.1);
+        Change::Put(&self.2)
+    }
+}
+
+#[test]
+fn an_edit_sees_what_is_there_and_is_made_once() {
+    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let tree = &grove.trees[0].0;
+    for round in 0..200 {
+        let mut edits: Vec<_> =
+            (0..100).map(|number| Append(Key::new(number, ANY, 0), round, Vec::new())).collect();
+        tree.apply(&grove.store, &grove.books, &mut edits).unwrap();
+        if round % 17 == 0 {
+            grove.commit();
+        }
+    }
+    grove.commit();
+    let all: Vec<u8> = (0..200).collect();
+    let items = plain(&grove.volume, tree.id(), tree.root());
+    assert_eq!(items.len(), 101);
+    assert!(items[..100].iter().all(|(_, data)| *data == all));
+}
+
+#[test]
+fn threads_change_one_tree_together() {
+    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let rounds = if torture() { 2000 } else { 100 };
+    let threads = 4;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let grove = &grove;
+            scope.spawn(move || {
+                let tree = &grove.trees[0].0;
+                let mut random = Random::new(thread);
+                for _ in 0..rounds {
+                    let start = random.below(500);
+                    let key = |step| Key::new(start + step, ANY, thread);
+                    let edit = |step| match random.one_in(3) {
+                        true => ItemEdit::Remove(key(step)),
+                        false => ItemEdit::Put(key(step), vec![9; 60]),
+                    };
+                    let mut edits: Vec<_> = (0..40).map(edit).collect();
+                    tree.apply(&grove.store, &grove.books, &mut edits).unwrap();
+                    let position = tree.search(&grove.store, &edits[0].key()).unwrap();
+                    assert_eq!(position.exact, matches!(edits[0], ItemEdit::Put(..)));
+                }
+            });
+        }
+    });
+    grove.commit();
+    plain(&grove.volume, grove.trees[0].0.id(), grove.trees[0].0.root());
+}
