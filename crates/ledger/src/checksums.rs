@@ -1,0 +1,68 @@
+//! Checksums of data in the checksum tree: removing those of freed extents.
+//!
+//! 1. An item holds the checksums of consecutive sectors; items do not overlap.
+//! 2. An item that reaches beyond what is removed is cut; where it reaches beyond both ends, it
+//!    becomes two.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::{ControlFlow, Range};
+
+use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE, TreeId};
+
+use crate::editor::{Changes, EditItems, Editor, Items};
+use crate::error::Result;
+
+/// The object id of checksum items (-10).
+const CSUM_OBJECTID: u64 = u64::MAX - 9;
+
+/// Removes the checksums of `len` bytes of data at `logical`, as far as it has any.
+pub fn remove(editor: &Editor<'_>, logical: Logical, len: u64) -> Result<()> {
+    let size = editor.forest.store().volume().geometry().checksum_kind.size();
+    let end = logical.checked_add(len).expect("an extent ends within the address space");
+    remove_in(&mut editor.items(TreeId::CSUM)?, logical.0..end.0, size)
+}
+
+fn remove_in(items: &mut impl EditItems, range: Range<u64>, size: usize) -> Result<()> {
+    let changes = removal(&*items, &range, size)?;
+    if changes.is_empty() { Ok(()) } else { items.apply(changes) }
+}
+
+/// What is to change so that nothing of `range` has a checksum of `size` bytes.
+fn removal(items: &impl Items, range: &Range<u64>, size: usize) -> Result<Changes> {
+    let mut changes = Changes::default();
+    items.visit(&key(range.start), &mut |at, data| {
+        if at.objectid > CSUM_OBJECTID || (at.objectid == CSUM_OBJECTID && at.offset >= range.end) {
+            return ControlFlow::Break(());
+        }
+        if at.objectid == CSUM_OBJECTID {
+            cut(&mut changes, at.offset, data, range, size);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(changes)
+}
+
+/// Cuts `range` out of the item at `start`.
+fn cut(changes: &mut Changes, start: u64, data: &[u8], range: &Range<u64>, size: usize) {
+    let sector = u64::from(SECTOR_SIZE);
+    let sectors = u64::try_from(data.len() / size).expect("an item is small");
+    let end = start + sector * sectors;
+    if end <= range.start {
+        return;
+    }
+    let index = |at: u64| size * usize::try_from((at - start) / sector).expect("within the item");
+    if start < range.start {
+        changes.put(key(start), data[..index(range.start)].to_vec());
+    } else {
+        changes.remove(key(start));
+    }
+    if end > range.end {
+        changes.put(key(range.end), data[index(range.end)..].to_vec());
+    }
+}
+
+fn key(logical: u64) -> Key {
+    Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, logical)
+}

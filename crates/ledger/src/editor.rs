@@ -1,0 +1,164 @@
+//! Items of one tree, as the books read and change them.
+//!
+//! 1. What is to change is computed apart from where it is stored: the books know [`Items`]
+//!    alone, which a tree is here, and a map in tests.
+//! 2. An [`Editor`] belongs to one transaction. What it changes may make new delayed references:
+//!    no lock is held while it works.
+
+#[cfg(test)]
+pub(crate) mod map;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use userbtrfs_btree::{BlockSource, Cursor, ItemEdit, ReadAhead, Tree};
+use userbtrfs_format::{Key, TreeId};
+use userbtrfs_sync::Arc;
+
+use crate::error::Result;
+use crate::forest::Forest;
+
+/// How a transaction changes trees.
+#[derive(Clone, Copy)]
+pub struct Editor<'a> {
+    /// The trees.
+    pub forest: &'a Forest,
+    /// Where copy-on-write gets its blocks from.
+    pub source: &'a dyn BlockSource,
+    /// The number of the transaction.
+    pub generation: u64,
+}
+
+impl<'a> Editor<'a> {
+    /// Changes items of a tree; the keys of `edits` ascend strictly.
+    pub fn apply(&self, tree: TreeId, edits: &mut [ItemEdit]) -> Result<()> {
+        self.apply_to(&*self.forest.tree(tree)?, edits)
+    }
+
+    fn apply_to(&self, tree: &Tree, edits: &mut [ItemEdit]) -> Result<()> {
+        Ok(tree.apply(self.forest.store(), self.source, edits)?)
+    }
+
+    /// The items of a tree, for reading and changing.
+    pub(crate) fn items(&self, tree: TreeId) -> Result<EditedItems<'a>> {
+        Ok(EditedItems { editor: *self, read: TreeItems::new(self.forest, tree)? })
+    }
+}
+
+/// What is shown each item, and may break off.
+pub(crate) type See<'a> = dyn FnMut(Key, &[u8]) -> ControlFlow<()> + 'a;
+
+/// Items in key order.
+pub(crate) trait Items {
+    /// Shows items in order, from the last whose key is not greater than `from` (from the first,
+    /// where there is none), until `see` breaks off.
+    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()>;
+
+    /// What `read` makes of the item of this key.
+    fn get<T>(&self, key: &Key, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>>
+    where
+        Self: Sized,
+    {
+        let (mut read, mut found) = (Some(read), None);
+        self.visit(key, &mut |at, data| {
+            if at == *key {
+                found = read.take().map(|read| read(data));
+            }
+            if at < *key { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(found)
+    }
+}
+
+/// Items in key order, and changes of them.
+pub(crate) trait EditItems: Items {
+    /// Makes all of the changes.
+    fn apply(&mut self, changes: Changes) -> Result<()>;
+}
+
+/// Changes of items, by key.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(BTreeMap<Key, Option<Vec<u8>>>);
+
+impl Changes {
+    /// The item shall hold `data`, whether it is there or not.
+    pub(crate) fn put(&mut self, key: Key, data: Vec<u8>) {
+        self.0.insert(key, Some(data));
+    }
+
+    /// The item shall go.
+    pub(crate) fn remove(&mut self, key: Key) {
+        self.0.insert(key, None);
+    }
+
+    /// Whether the item of this key is changed.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// Whether nothing changes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many items change.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The changes in the order of their keys.
+    pub(crate) fn into_edits(self) -> Vec<ItemEdit> {
+        let edit = |(key, data)| match data {
+            Some(data) => ItemEdit::Put(key, data),
+            None => ItemEdit::Remove(key),
+        };
+        self.0.into_iter().map(edit).collect()
+    }
+}
+
+/// Items of a tree that are only read.
+pub(crate) struct TreeItems<'a> {
+    forest: &'a Forest,
+    tree: Arc<Tree>,
+}
+
+impl<'a> TreeItems<'a> {
+    /// The items of the tree of this number.
+    pub(crate) fn new(forest: &'a Forest, id: TreeId) -> Result<Self> {
+        Ok(Self { forest, tree: forest.tree(id)? })
+    }
+}
+
+impl Items for TreeItems<'_> {
+    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()> {
+        let store = self.forest.store();
+        let mut cursor = Cursor::seek_back(store, &self.tree, from, ReadAhead::Off)?;
+        while let Some(item) = cursor.item() {
+            if see(item.key, item.data).is_break() {
+                break;
+            }
+            cursor.advance()?;
+        }
+        Ok(())
+    }
+}
+
+/// Items of a tree that a transaction changes.
+pub(crate) struct EditedItems<'a> {
+    editor: Editor<'a>,
+    read: TreeItems<'a>,
+}
+
+impl Items for EditedItems<'_> {
+    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()> {
+        self.read.visit(from, see)
+    }
+}
+
+impl EditItems for EditedItems<'_> {
+    fn apply(&mut self, changes: Changes) -> Result<()> {
+        self.editor.apply_to(&self.read.tree, &mut changes.into_edits())
+    }
+}

@@ -1,0 +1,64 @@
+//! What can go wrong with the books.
+
+use thiserror::Error;
+use userbtrfs_btree::{EditError, SealError};
+use userbtrfs_format::TreeId;
+use userbtrfs_volume::{ReadError, WriteError};
+
+use crate::damage::Damage;
+use crate::space::SpaceDamage;
+use crate::txn::Failed;
+
+/// The result of a call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A tree block cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A tree that must be there is not.
+    #[error("tree {0} has no root")]
+    NoTree(TreeId),
+    /// What the filesystem says about its space contradicts itself.
+    #[error(transparent)]
+    Space(#[from] SpaceDamage),
+    /// Trees contradict each other, or themselves.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+    /// The device does not take what is written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// A block of ours that no reader would accept.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// A filesystem in a state in which it cannot be written.
+    #[error("cannot be opened for writing: {0}")]
+    Unwritable(&'static str),
+    /// Something failed before, and nothing is written any more.
+    #[error("the filesystem has turned read-only: {0}")]
+    ReadOnly(String),
+    /// No space is left, and none can be made.
+    #[error("no space left on the device")]
+    NoSpace,
+}
+
+impl From<EditError> for Error {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Read(error) => Self::Read(error),
+            EditError::NoSpace(_) => Self::NoSpace,
+            EditError::Source(error) => {
+                *error.downcast().expect("the ledger is the only source of blocks")
+            }
+        }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        Self::ReadOnly(failed.why)
+    }
+}

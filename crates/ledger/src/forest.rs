@@ -1,0 +1,95 @@
+//! The trees of a filesystem, found by number.
+//!
+//! 1. A tree is looked up in the root tree once; who asks again gets the same [`Tree`].
+//! 2. A root with no references is being deleted: it is not found.
+//! 3. The root tree and the chunk tree are in no tree: the superblock says where they are.
+
+use std::collections::HashMap;
+
+use userbtrfs_btree::{Cursor, NodeStore, ReadAhead, Root, Tree};
+use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
+use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_volume::Volume;
+
+use crate::error::{Error, Result};
+
+/// All trees of a volume.
+pub struct Forest {
+    store: NodeStore,
+    roots: Arc<Tree>,
+    found: Mutex<HashMap<TreeId, Arc<Tree>>>,
+}
+
+impl Forest {
+    /// The trees of `volume`; about `cache_bytes` of their nodes are kept in memory.
+    pub fn new(volume: Arc<Volume>, cache_bytes: usize) -> Self {
+        let superblock = volume.superblock();
+        let roots = Arc::new(Tree::new(
+            TreeId::ROOT,
+            Root {
+                logical: superblock.root,
+                level: superblock.root_level,
+                generation: superblock.generation,
+            },
+        ));
+        let chunks = Arc::new(Tree::new(
+            TreeId::CHUNK,
+            Root {
+                logical: superblock.chunk_root,
+                level: superblock.chunk_root_level,
+                generation: superblock.chunk_root_generation,
+            },
+        ));
+        let found = [(TreeId::ROOT, Arc::clone(&roots)), (TreeId::CHUNK, chunks)].into();
+        let store = NodeStore::new(volume, cache_bytes);
+        Self { store, roots, found: Mutex::new(Class::CacheShard, found) }
+    }
+
+    /// Where nodes come from.
+    pub fn store(&self) -> &NodeStore {
+        &self.store
+    }
+
+    /// The root tree.
+    pub fn roots(&self) -> &Tree {
+        &self.roots
+    }
+
+    /// The tree of a number.
+    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        if let Some(tree) = self.found.lock().get(&id) {
+            return Ok(Arc::clone(tree));
+        }
+        let item = self.root_item(id)?.ok_or(Error::NoTree(id))?;
+        let tree = Arc::new(Tree::new(id, Root::from(&item)));
+        tree.set_last_snapshot(item.last_snapshot);
+        Ok(Arc::clone(self.found.lock().entry(id).or_insert(tree)))
+    }
+
+    /// The root item of a tree that is not being deleted.
+    pub fn root_item(&self, id: TreeId) -> Result<Option<RootItem>> {
+        let found = self.root_entry(id)?.map(|(_, item)| item);
+        Ok(found.filter(|root| root.refs > 0))
+    }
+
+    /// The root item of a tree, whatever its state, and its key.
+    pub(crate) fn root_entry(&self, id: TreeId) -> Result<Option<(Key, RootItem)>> {
+        let key = Key::new(id.0, ItemKind::ROOT_ITEM, 0);
+        let cursor = self.cursor(&self.roots, &key, ReadAhead::Off)?;
+        let found = cursor
+            .item()
+            .filter(|item| item.key.objectid == id.0 && item.key.kind == ItemKind::ROOT_ITEM);
+        let parse = |data| RootItem::parse(data).expect("verified with its block");
+        Ok(found.map(|item| (item.key, parse(item.data))))
+    }
+
+    /// A cursor on a tree.
+    pub fn cursor<'a>(
+        &'a self,
+        tree: &'a Tree,
+        key: &Key,
+        read_ahead: ReadAhead,
+    ) -> Result<Cursor<'a>> {
+        Ok(Cursor::seek(&self.store, tree, key, read_ahead)?)
+    }
+}

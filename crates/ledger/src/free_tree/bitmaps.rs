@@ -1,0 +1,184 @@
+//! Free space as bitmaps: a bit for each sector, 1 where it is free.
+
+use std::ops::{ControlFlow, Range};
+
+use userbtrfs_format::{ItemKind, Key};
+
+use super::{SECTOR, Turn};
+use crate::damage::Damage;
+use crate::editor::{Changes, Items};
+use crate::error::Result;
+
+/// The bytes that a bitmap covers; the last of a group may cover less.
+pub(super) const COVERED: u64 = 256 * 8 * SECTOR;
+
+/// The bytes of a full bitmap.
+pub(super) const BITMAP_SIZE: usize = 256;
+
+/// The free space of a part of a group.
+pub(super) struct Bitmap {
+    range: Range<u64>,
+    bits: Vec<u8>,
+}
+
+impl Bitmap {
+    /// A bitmap without a free bit.
+    fn new(range: Range<u64>) -> Self {
+        let sectors = (range.end - range.start) / SECTOR;
+        let bytes = usize::try_from(sectors.div_ceil(8)).expect("a bitmap is small");
+        Self { range, bits: vec![0; bytes] }
+    }
+
+    fn key(&self) -> Key {
+        let len = self.range.end - self.range.start;
+        Key::new(self.range.start, ItemKind::FREE_SPACE_BITMAP, len)
+    }
+
+    fn place(&self, at: u64) -> (usize, u8) {
+        let sector = (at - self.range.start) / SECTOR;
+        (usize::try_from(sector / 8).expect("within the bitmap"), 1 << (sector % 8))
+    }
+
+    fn is_free(&self, at: u64) -> bool {
+        let (byte, bit) = self.place(at);
+        self.bits[byte] & bit != 0
+    }
+
+    /// Turns the bits of the part of `range` that it covers; all must have been otherwise.
+    fn turn(&mut self, range: &Range<u64>, turn: Turn) -> bool {
+        let was_free = turn == Turn::Allocated;
+        for at in sectors(&overlap(&self.range, range)) {
+            if self.is_free(at) != was_free {
+                return false;
+            }
+            let (byte, bit) = self.place(at);
+            self.bits[byte] ^= bit;
+        }
+        true
+    }
+}
+
+/// Turns a range, and says by how many there are more free runs then.
+pub(super) fn turn(
+    items: &impl Items,
+    group: &Range<u64>,
+    range: &Range<u64>,
+    turn: Turn,
+    changes: &mut Changes,
+) -> Result<i32> {
+    let before = range.start.checked_sub(SECTOR).filter(|at| *at >= group.start);
+    let after = Some(range.end).filter(|at| *at < group.end);
+    let reach = before.unwrap_or(range.start)..after.map_or(range.end, |at| at + SECTOR);
+    let mut bitmaps = load(items, group, &reach)?;
+    let is_free = |at: u64| {
+        let covers = |bitmap: &&Bitmap| bitmap.range.contains(&at);
+        bitmaps.iter().find(covers).expect("the bitmaps reach as far").is_free(at)
+    };
+    let free_beside = [before, after].into_iter().flatten().filter(|at| is_free(*at)).count();
+    let free_beside = i32::try_from(free_beside).expect("at most two");
+    for bitmap in bitmaps.iter_mut().filter(|bitmap| !overlap(&bitmap.range, range).is_empty()) {
+        if !bitmap.turn(range, turn) {
+            return Err(not_so(range, turn).into());
+        }
+        changes.put(bitmap.key(), bitmap.bits.clone());
+    }
+    Ok(match turn {
+        Turn::Allocated => free_beside - 1,
+        Turn::Freed => 1 - free_beside,
+    })
+}
+
+fn not_so(range: &Range<u64>, turn: Turn) -> Damage {
+    let (start, len) = (range.start, range.end - range.start);
+    match turn {
+        Turn::Allocated => Damage::NotFree { start, len },
+        Turn::Freed => Damage::AlreadyFree { start, len },
+    }
+}
+
+/// The bitmaps that together cover `range` of a group.
+pub(super) fn load(
+    items: &impl Items,
+    group: &Range<u64>,
+    range: &Range<u64>,
+) -> Result<Vec<Bitmap>> {
+    let from = Key::new(range.start, ItemKind::FREE_SPACE_BITMAP, u64::MAX);
+    let (mut bitmaps, mut damaged): (Vec<Bitmap>, _) = (Vec::new(), None);
+    items.visit(&from, &mut |key, data| {
+        if key.objectid >= range.end {
+            return ControlFlow::Break(());
+        }
+        if key.objectid < group.start || key.kind == ItemKind::FREE_SPACE_INFO {
+            return ControlFlow::Continue(());
+        }
+        let follows = match bitmaps.last() {
+            None => key.objectid <= range.start,
+            Some(last) => key.objectid == last.range.end,
+        };
+        let end = key.objectid.checked_add(key.offset).filter(|end| *end <= group.end);
+        let fits = key.kind == ItemKind::FREE_SPACE_BITMAP && follows;
+        let Some(end) = end.filter(|_| fits) else {
+            damaged = Some(key);
+            return ControlFlow::Break(());
+        };
+        bitmaps.push(Bitmap { range: key.objectid..end, bits: data.to_vec() });
+        ControlFlow::Continue(())
+    })?;
+    let short = || bitmaps.last().is_none_or(|last| last.range.end < range.end);
+    match damaged.or_else(|| short().then(|| key_of(group))) {
+        Some(key) => Err(Damage::FreeSpaceItem(key).into()),
+        None => Ok(bitmaps),
+    }
+}
+
+fn key_of(group: &Range<u64>) -> Key {
+    super::info_key(group)
+}
+
+/// The free runs of consecutive bitmaps.
+pub(super) fn runs(bitmaps: &[Bitmap]) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for bitmap in bitmaps {
+        for at in sectors(&bitmap.range).filter(|at| bitmap.is_free(*at)) {
+            match runs.last_mut() {
+                Some(run) if run.end == at => run.end = at + SECTOR,
+                _ => runs.push(at..at + SECTOR),
+            }
+        }
+    }
+    runs
+}
+
+/// Enters the bitmaps of a group whose free ranges these are, in order.
+pub(super) fn put_all(group: &Range<u64>, free: &[Range<u64>], changes: &mut Changes) {
+    let mut free = free.iter().peekable();
+    let mut start = group.start;
+    while start < group.end {
+        let end = group.end.min(start.saturating_add(COVERED));
+        let mut bitmap = Bitmap::new(start..end);
+        while let Some(range) = free.peek().filter(|range| range.start < end) {
+            bitmap.turn(range, Turn::Freed);
+            if range.end > end {
+                break;
+            }
+            free.next();
+        }
+        changes.put(bitmap.key(), bitmap.bits);
+        start = end;
+    }
+}
+
+/// Removes bitmaps.
+pub(super) fn remove_all(bitmaps: &[Bitmap], changes: &mut Changes) {
+    for bitmap in bitmaps {
+        changes.remove(bitmap.key());
+    }
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
+
+fn sectors(range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+    range.clone().step_by(usize::try_from(SECTOR).expect("a sector is small"))
+}

@@ -1,0 +1,293 @@
+//! The ledger of a filesystem that is open for writing.
+//!
+//! 1. Trees change through it alone: it gives out the blocks, and counts who refers to what.
+//! 2. What the running transaction changed is in memory until its commit; nothing on the disk
+//!    that the last superblock leads to is overwritten before the next one is durable.
+//! 3. After a failure nothing is written any more, and every later change is told why.
+
+use userbtrfs_btree::{BlockSource, Extent, NoSpace, RefChange, Sharing, SourceError, Tree, User};
+use userbtrfs_format::{BlockFlags, CompatRoFlags, Header, ItemKind, Key, Logical, TreeId};
+use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
+use userbtrfs_volume::Volume;
+
+use crate::damage::Damage;
+use crate::error::{Error, Result};
+use crate::forest::Forest;
+use crate::refs::{self, DelayedRefs};
+use crate::space::{Kind, Reservation, Shortage, Space, bytes_for_items};
+use crate::txn::{ChangedRoots, Gate, Handle, HandleKind, Participant, Worker};
+
+/// The object id of the item that remembers a balance (-4).
+const BALANCE: u64 = u64::MAX - 3;
+
+/// How often space is made for one who asks, while others take it.
+const ATTEMPTS: u32 = 16;
+
+/// What a reference may take: an item of the extent tree, and a range of the free space tree, in
+/// leaves that are half empty; in bytes.
+const REFERENCE_BYTES: u64 = 192;
+
+/// How the ledger works.
+#[derive(Clone, Debug)]
+pub struct LedgerOptions {
+    /// The longest time between a change and its commit, in seconds; 0 for no limit.
+    pub commit_seconds: u64,
+    /// Bytes of changed tree blocks above which a commit is due.
+    pub dirty_max: usize,
+}
+
+impl Default for LedgerOptions {
+    fn default() -> Self {
+        Self { commit_seconds: 30, dirty_max: 64 << 20 }
+    }
+}
+
+/// See the module's text.
+pub struct Ledger {
+    pub(crate) forest: Arc<Forest>,
+    pub(crate) space: Space,
+    pub(crate) refs: DelayedRefs,
+    pub(crate) gate: Gate,
+    pub(crate) changed: Mutex<ChangedRoots>,
+    pub(crate) participants: OnceLock<Vec<Arc<dyn Participant>>>,
+    pub(crate) options: LedgerOptions,
+    pub(crate) worker: Worker,
+}
+
+impl Ledger {
+    /// Opens the books of a volume that is open for writing. Nothing is written yet.
+    ///
+    /// Refused by name: a running balance, relocation trees, a device replacement.
+    pub fn open(forest: Arc<Forest>, options: LedgerOptions) -> Result<Arc<Self>> {
+        assert!(forest.store().volume().is_writable(), "the volume is open for writing");
+        check_writable(&forest)?;
+        let space = Space::load(&forest)?;
+        // Tree blocks are allocated under locks, where nothing can be read.
+        for kind in [Kind::Metadata, Kind::System] {
+            space.ensure_loaded(&forest, kind, u64::MAX)?;
+        }
+        let next = forest.store().volume().superblock().generation + 1;
+        let ledger = Arc::new(Self {
+            forest,
+            space,
+            refs: DelayedRefs::default(),
+            gate: Gate::new(next),
+            changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
+            participants: OnceLock::new(),
+            options,
+            worker: Worker::new(),
+        });
+        Ok(ledger)
+    }
+
+    /// Names the rooms above, once, and starts to commit on its own.
+    pub fn register(self: &Arc<Self>, participants: Vec<Arc<dyn Participant>>) {
+        assert!(self.participants.set(participants).is_ok(), "participants are named once");
+        self.worker.start(self);
+    }
+
+    /// The trees.
+    pub fn forest(&self) -> &Arc<Forest> {
+        &self.forest
+    }
+
+    /// The volume below.
+    pub fn volume(&self) -> &Arc<Volume> {
+        self.forest.store().volume()
+    }
+
+    /// The books of space.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// The number of the running transaction.
+    pub fn generation(&self) -> u64 {
+        self.gate.generation()
+    }
+
+    /// Joins the running transaction; waits while it is being closed.
+    #[track_caller]
+    pub fn start(&self, kind: HandleKind) -> Result<Handle<'_>> {
+        Ok(Handle::new(self, self.gate.join(kind.into())?))
+    }
+
+    /// Ends all writing, for this reason.
+    pub fn fail(&self, why: &str) {
+        self.gate.fail(why);
+        self.space.abort();
+        self.participants().for_each(|participant| participant.aborted());
+    }
+
+    /// Whether something failed, and what.
+    pub fn check(&self) -> Result<()> {
+        Ok(self.gate.check()?)
+    }
+
+    pub(crate) fn participants(&self) -> impl Iterator<Item = &Arc<dyn Participant>> {
+        self.participants.get().into_iter().flatten()
+    }
+
+    /// Reserves space for changes of so many items, waiting for space where that helps. The
+    /// caller holds no lock and no handle.
+    pub fn reserve(&self, items: u64) -> Result<Reservation> {
+        self.reserve_by(items, |bytes| self.space.reserve(bytes))
+    }
+
+    /// As [`Ledger::reserve`], for what frees space in the end: it may use what is kept for that.
+    pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
+        self.reserve_by(items, |bytes| self.space.reserve_for_removal(bytes))
+    }
+
+    fn reserve_by(
+        &self,
+        items: u64,
+        reserve: impl Fn(u64) -> Result<Reservation, Shortage>,
+    ) -> Result<Reservation> {
+        self.gate.check()?;
+        let bytes = bytes_for_items(items, self.volume().geometry().nodesize);
+        for _ in 0..ATTEMPTS {
+            for relief in Relief::ALL {
+                let owed = self.owed();
+                if let Ok(mut reservation) = reserve(bytes.saturating_add(owed)) {
+                    reservation.shrink(owed);
+                    return Ok(reservation);
+                }
+                match relief {
+                    Relief::Merge => self.merge_pending()?,
+                    Relief::Commit => self.commit_for_space()?,
+                    Relief::None => {}
+                }
+            }
+            if self.space.usage(Kind::Metadata).reserved == 0 {
+                break;
+            }
+            // Others were faster; what they hold comes back when it is merged.
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// What the next commit takes for the references that are not in their tree yet, in bytes: a
+    /// long transaction would outgrow the global reserve.
+    fn owed(&self) -> u64 {
+        (self.refs.len() as u64).saturating_mul(REFERENCE_BYTES)
+    }
+
+    /// Merges what waits in memory into the trees; gives back what was reserved for it. Where
+    /// too much is unwritten after that, a commit is begun, or even waited for.
+    pub fn merge_pending(&self) -> Result<()> {
+        let handle = self.start(HandleKind::Operation)?;
+        self.merge(&handle)?;
+        drop(handle);
+        let (dirty, max) = (self.forest.store().dirty_bytes(), self.options.dirty_max);
+        if dirty > 2 * max {
+            return self.commit();
+        }
+        if dirty > max {
+            self.worker.request_commit();
+        }
+        Ok(())
+    }
+
+    /// A merge that fails half-way cannot be taken back.
+    pub(crate) fn merge(&self, handle: &Handle<'_>) -> Result<()> {
+        let merged = self.participants().try_for_each(|participant| participant.merge(handle));
+        merged.inspect_err(|error| self.fail(&error.to_string()))
+    }
+
+    /// Asks for a merge soon, without waiting.
+    pub fn request_merge(&self) {
+        self.worker.request_merge();
+    }
+
+    /// Commits, and opens the image to the next writer. Nobody uses the ledger any more.
+    pub fn close(&self) -> Result<()> {
+        self.volume().closing();
+        self.worker.stop();
+        self.commit()
+    }
+}
+
+/// What is done for space, in turn.
+#[derive(Clone, Copy)]
+enum Relief {
+    Merge,
+    Commit,
+    None,
+}
+
+impl Relief {
+    const ALL: [Self; 3] = [Self::Merge, Self::Commit, Self::None];
+}
+
+/// Refuses filesystems that are in the middle of what only Linux can go on with.
+fn check_writable(forest: &Forest) -> Result<()> {
+    let found = |key: Key| -> Result<bool> {
+        let cursor = forest.cursor(forest.roots(), &key, userbtrfs_btree::ReadAhead::Off)?;
+        Ok(cursor
+            .item()
+            .is_some_and(|item| item.key.objectid == key.objectid && item.key.kind == key.kind))
+    };
+    if found(Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
+        return Err(Error::Unwritable("a balance is running"));
+    }
+    if found(Key::new(TreeId::TREE_RELOC.0, ItemKind::ROOT_ITEM, 0))? {
+        return Err(Error::Unwritable("a relocation is running"));
+    }
+    let superblock = forest.store().volume().superblock();
+    let free_space = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
+    let invalid = superblock.compat_ro.intersection(free_space) == CompatRoFlags::FREE_SPACE_TREE;
+    match invalid {
+        true => Err(Error::Unwritable("the free space tree is not valid")),
+        false => Ok(()),
+    }
+}
+
+impl BlockSource for Ledger {
+    fn generation(&self) -> u64 {
+        self.gate.generation()
+    }
+
+    fn allocate(&self, tree: TreeId, level: u8, near: Logical) -> Result<Logical, NoSpace> {
+        let kind = if tree == TreeId::CHUNK { Kind::System } else { Kind::Metadata };
+        let logical = self.space.allocate_block(kind, near)?;
+        self.refs.allocated(logical, level, tree);
+        Ok(logical)
+    }
+
+    fn free(&self, tree: TreeId, block: &Header) {
+        let &Header { logical, level, generation, flags, .. } = block;
+        let unwritten = generation == self.generation() && !flags.contains(BlockFlags::WRITTEN);
+        if unwritten && self.refs.forget(logical) {
+            let len = u64::from(self.volume().geometry().nodesize);
+            self.space.give_back(logical, len).expect("it was allocated by this transaction");
+            return;
+        }
+        let extent = Extent::Block { logical, level };
+        self.refs.change(&RefChange { add: false, extent, user: User::Tree(tree) });
+    }
+
+    fn sharing(&self, block: Logical) -> Option<Sharing> {
+        self.refs.sharing(block)
+    }
+
+    fn learn_sharing(&self, logical: Logical, level: u8) -> Result<(), SourceError> {
+        let found = refs::lookup(&self.forest, &Extent::Block { logical, level });
+        let missing = || Error::from(Damage::NoExtent(logical));
+        let sharing = found.and_then(|found| found.ok_or_else(missing)).map_err(Box::new)?;
+        self.refs.learn(logical, sharing);
+        Ok(())
+    }
+
+    fn reference(&self, change: RefChange) {
+        self.refs.change(&change);
+    }
+
+    fn set_full_backref(&self, block: Logical, level: u8) {
+        self.refs.set_full_backref(block, level);
+    }
+
+    fn root_changed(&self, tree: &Tree) {
+        self.changed.lock().change(tree.id());
+    }
+}

@@ -1,0 +1,179 @@
+//! An extent's references as they will be: the item of the extent and the references beside it.
+//!
+//! 1. A user is looked for in the item, then beside it; a new one goes into the item only while
+//!    nothing stands beside it and there is room.
+//! 2. A data reference beside the item has the first free number from its hash on. Others that
+//!    stood between may have gone since: who looks for it does not stop at a gap.
+
+use std::ops::ControlFlow;
+
+use userbtrfs_btree::User;
+use userbtrfs_format::{ExtentItem, ItemKind, Key, KeyedRef, Logical};
+
+use super::inline;
+use crate::damage::Damage;
+use crate::editor::{Changes, Items};
+use crate::error::Result;
+
+/// How far behind its hash a reference is looked for before it is taken to be new.
+const REACH: u64 = 64;
+
+/// An extent's references as they will be.
+pub(super) struct Draft<'a, I> {
+    pub(super) items: &'a I,
+    pub(super) logical: Logical,
+    /// The extent's own item.
+    pub(super) item: ExtentItem,
+    /// Whether references stand, or stood, beside the item.
+    pub(super) keyed: bool,
+    /// Changes of those.
+    pub(super) changes: Changes,
+    pub(super) nodesize: u32,
+}
+
+/// Where a user's references stand beside the item.
+struct Beside {
+    /// The items of the user, and the counts in them.
+    found: Vec<(Key, u32)>,
+    /// Where a new one can go.
+    free: Key,
+}
+
+impl<I: Items> Draft<'_, I> {
+    /// The user has so many references less.
+    pub(super) fn drop_refs(&mut self, user: User, by: u64) -> Result<()> {
+        let missing = Damage::NoReference { logical: self.logical, user };
+        if let Some((place, count)) = inline::find(&self.item, user) {
+            match u64::from(count).checked_sub(by).ok_or(missing)? {
+                0 => drop(self.item.inline.remove(place)),
+                left => self.item.inline[place] = inline::reference(user, narrow(left, missing)?),
+            }
+            return Ok(());
+        }
+        let mut rest = by;
+        let found = if self.keyed { self.beside(user, Some(by))?.found } else { Vec::new() };
+        for (key, count) in found {
+            let part = rest.min(u64::from(count));
+            rest -= part;
+            match u64::from(count) - part {
+                0 => self.changes.remove(key),
+                left => self.put_beside(key, user, narrow(left, missing)?),
+            }
+        }
+        if rest > 0 { Err(missing.into()) } else { Ok(()) }
+    }
+
+    /// The user has so many references more.
+    pub(super) fn add_refs(&mut self, user: User, by: u64) -> Result<()> {
+        let excess = Damage::TooManyReferences { logical: self.logical, user };
+        let new = sum(user, 0, by, excess)?;
+        if let Some((place, count)) = inline::find(&self.item, user) {
+            self.item.inline[place] = inline::reference(user, sum(user, count, by, excess)?);
+            return Ok(());
+        }
+        let room = inline::has_room(&self.item, &inline::reference(user, new), self.nodesize);
+        if !self.keyed && room {
+            inline::insert(&mut self.item, user, new);
+            return Ok(());
+        }
+        let beside = self.beside(user, None)?;
+        self.keyed = true;
+        match beside.found.first() {
+            Some(&(key, count)) => self.put_beside(key, user, sum(user, count, by, excess)?),
+            None => self.put_beside(beside.free, user, new),
+        }
+        Ok(())
+    }
+
+    /// Whether a reference stands beside the item that is not going.
+    pub(super) fn is_referenced_beside(&self) -> Result<bool> {
+        let first = Key::new(self.logical.0, ItemKind::EXTENT_OWNER_REF, 0);
+        let mut left = false;
+        self.items.visit(&first, &mut |key, _| {
+            left = is_beside(key, self.logical) && !self.changes.has(&key);
+            let goes_on = key < first || (is_beside(key, self.logical) && !left);
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(left)
+    }
+
+    fn put_beside(&mut self, key: Key, user: User, count: u32) {
+        let keyed = match user {
+            User::Tree(_) | User::Parent(_) => KeyedRef::Block,
+            User::File { .. } => KeyedRef::ExtentData(inline::reference(user, count)),
+            User::SharedLeaf(_) => KeyedRef::SharedData(count),
+        };
+        self.changes.put(key, keyed.encode());
+    }
+
+    /// Looks for a user beside the item: for `wanted` of its references, or for the first.
+    fn beside(&self, user: User, wanted: Option<u64>) -> Result<Beside> {
+        let reference = inline::reference(user, 1);
+        let home = Key::new(self.logical.0, reference.kind(), reference.sequence());
+        if home.kind == ItemKind::EXTENT_DATA_REF {
+            return self.probe(user, home, wanted);
+        }
+        let count = self.items.get(&home, |data| count_of(home.kind, data))?;
+        Ok(Beside { found: count.map(|count| (home, count)).into_iter().collect(), free: home })
+    }
+
+    fn probe(&self, user: User, home: Key, wanted: Option<u64>) -> Result<Beside> {
+        let (mut found, mut total, mut free) = (Vec::new(), 0, home);
+        let skip_changed = |free: &mut Key| {
+            while self.changes.has(free) {
+                free.offset += 1;
+            }
+        };
+        self.items.visit(&home, &mut |key, data| {
+            if key < home {
+                return ControlFlow::Continue(());
+            }
+            skip_changed(&mut free);
+            let too_far = wanted.is_none() && key.offset > free.offset + REACH;
+            if key.objectid != home.objectid || key.kind != home.kind || too_far {
+                return ControlFlow::Break(());
+            }
+            if key == free {
+                free.offset += 1;
+            }
+            let count = count_of(key.kind, data);
+            if parse(key.kind, data) == KeyedRef::ExtentData(inline::reference(user, count)) {
+                found.push((key, count));
+                total += u64::from(count);
+            }
+            let enough = !found.is_empty() && wanted.is_none_or(|wanted| total >= wanted);
+            if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        skip_changed(&mut free);
+        Ok(Beside { found, free })
+    }
+}
+
+/// Whether an item is a reference of the extent that stands beside the extent's item.
+pub(super) fn is_beside(key: Key, logical: Logical) -> bool {
+    let kinds = ItemKind::EXTENT_OWNER_REF..=ItemKind::SHARED_DATA_REF;
+    key.objectid == logical.0 && kinds.contains(&key.kind)
+}
+
+fn parse(kind: ItemKind, data: &[u8]) -> KeyedRef {
+    KeyedRef::parse(kind, data).expect("verified with its block")
+}
+
+fn count_of(kind: ItemKind, data: &[u8]) -> u32 {
+    match parse(kind, data) {
+        KeyedRef::Block => 1,
+        KeyedRef::SharedData(count) => count,
+        KeyedRef::ExtentData(inline) => u32::try_from(inline.count()).expect("as stored"),
+    }
+}
+
+/// A tree or a block refers to a block once.
+fn sum(user: User, count: u32, by: u64, excess: Damage) -> Result<u32, Damage> {
+    let sum = narrow(u64::from(count).saturating_add(by), excess)?;
+    let once = matches!(user, User::Tree(_) | User::Parent(_));
+    if once && sum > 1 { Err(excess) } else { Ok(sum) }
+}
+
+fn narrow(count: u64, damage: Damage) -> Result<u32, Damage> {
+    u32::try_from(count).map_err(|_| damage)
+}

@@ -1,0 +1,56 @@
+//! References inside an extent item.
+
+use std::cmp::Reverse;
+
+use userbtrfs_btree::User;
+use userbtrfs_format::{ExtentItem, InlineRef, item_len_max, item_space};
+
+/// The reference of `user`, so many times, in the format's terms.
+pub(super) fn reference(user: User, count: u32) -> InlineRef {
+    match user {
+        User::Tree(tree) => InlineRef::TreeBlock(tree),
+        User::Parent(parent) => InlineRef::SharedBlock(parent),
+        User::File { root, inode, offset } => InlineRef::ExtentData { root, inode, offset, count },
+        User::SharedLeaf(parent) => InlineRef::SharedData { parent, count },
+    }
+}
+
+/// Where in the item the references of `user` stand, and how many they are.
+pub(super) fn find(item: &ExtentItem, user: User) -> Option<(usize, u32)> {
+    let wanted = reference(user, 1);
+    let first = start(item, &wanted);
+    let alike = item.inline[first..].iter().take_while(|at| sequence(at) == sequence(&wanted));
+    let mut counted = alike.map(|at| (at, count(at))).enumerate();
+    counted
+        .find(|(_, (at, count))| **at == reference(user, *count))
+        .map(|(place, (_, count))| (first + place, count))
+}
+
+/// Puts references of a user that has none in the item where the order wants them.
+pub(super) fn insert(item: &mut ExtentItem, user: User, count: u32) {
+    let new = reference(user, count);
+    item.inline.insert(start(item, &new), new);
+}
+
+/// Whether one more reference may stand in an item. Items are kept below a sixteenth of a leaf,
+/// as Linux keeps them: 992 bytes in nodes of 16 KiB.
+pub(super) fn has_room(item: &ExtentItem, new: &InlineRef, nodesize: u32) -> bool {
+    let head = item_space(0);
+    let leaf = item_len_max(nodesize) + head;
+    let mut after = item.encode();
+    new.encode_into(&mut after);
+    after.len() < leaf / 16 - head
+}
+
+/// The first place at which a reference may stand.
+fn start(item: &ExtentItem, new: &InlineRef) -> usize {
+    item.inline.partition_point(|before| sequence(before) < sequence(new))
+}
+
+fn sequence(inline: &InlineRef) -> (u8, Reverse<u64>) {
+    (inline.kind().0, Reverse(inline.sequence()))
+}
+
+fn count(inline: &InlineRef) -> u32 {
+    u32::try_from(inline.count()).expect("counted in 32 bits")
+}

@@ -1,0 +1,193 @@
+//! Bringing changed references into the extent tree.
+
+use std::ops::ControlFlow;
+
+use userbtrfs_btree::{Extent, Sharing};
+use userbtrfs_format::{
+    ExtentFlags, ExtentItem, IncompatFlags, ItemKind, Key, Logical, MetadataLevel, TreeId,
+};
+
+use super::delayed::{Head, logical_of};
+use super::draft::{Draft, is_beside};
+use crate::damage::Damage;
+use crate::editor::{Changes, EditItems, Editor, Items, TreeItems};
+use crate::error::Result;
+use crate::forest::Forest;
+
+/// What became of an extent, and what is left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The extent tree has it now: its space is no longer free in the free space tree, and used.
+    Added,
+    /// It was and is in the extent tree: nothing.
+    Kept,
+    /// The extent tree has it no longer: its space is free in the free space tree, to be reused
+    /// once the transaction is durable; checksums of data go.
+    Freed,
+    /// The extent tree never had it. Its space is free once the transaction is durable, and was
+    /// never taken in the free space tree; checksums of data go.
+    Vanished,
+}
+
+/// What the form of new items depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    pub(super) nodesize: u32,
+    pub(super) skinny: bool,
+    pub(super) generation: u64,
+}
+
+/// Who uses an extent according to the extent tree; nothing where it does not know it.
+pub fn lookup(forest: &Forest, extent: &Extent) -> Result<Option<Sharing>> {
+    let nodesize = forest.store().volume().geometry().nodesize;
+    let found = find(&TreeItems::new(forest, TreeId::EXTENT)?, extent, nodesize)?;
+    Ok(found.map(|Found { item, .. }| Sharing {
+        refs: item.refs,
+        full_backref: item.flags.contains(ExtentFlags::FULL_BACKREF),
+    }))
+}
+
+/// Brings the changes of one extent into the extent tree.
+pub fn run(editor: &Editor<'_>, head: &Head) -> Result<Outcome> {
+    let superblock = editor.forest.store().volume().superblock();
+    let form = Form {
+        nodesize: superblock.nodesize,
+        skinny: superblock.incompat.contains(IncompatFlags::SKINNY_METADATA),
+        generation: editor.generation,
+    };
+    run_in(&mut editor.items(TreeId::EXTENT)?, head, form)
+}
+
+/// What the extent tree says of an extent.
+pub(super) struct Found {
+    pub(super) key: Key,
+    pub(super) item: ExtentItem,
+    /// Whether references stand beside the item.
+    pub(super) keyed: bool,
+}
+
+pub(super) fn run_in(items: &mut impl EditItems, head: &Head, form: Form) -> Result<Outcome> {
+    let logical = head.logical();
+    if head.contradicted {
+        return Err(Damage::TwoExtents(logical).into());
+    }
+    if head.fresh && head.changes.is_empty() {
+        return Ok(Outcome::Vanished);
+    }
+    let found = match find(items, &head.extent, form.nodesize)? {
+        Some(_) if head.fresh => return Err(Damage::ExtentExists(logical).into()),
+        None if head.fresh => new_extent(&head.extent, form),
+        None => return Err(Damage::NoExtent(logical).into()),
+        Some(found) => found,
+    };
+    let (key, changes, left) = change(&*items, found, head, form)?;
+    let changes = finish(key, changes, left.as_ref());
+    items.apply(changes)?;
+    Ok(match (head.fresh, left) {
+        (true, _) => Outcome::Added,
+        (false, Some(_)) => Outcome::Kept,
+        (false, None) => Outcome::Freed,
+    })
+}
+
+/// Applies a head to an extent: the changes beside its item, and the item, if any is left.
+fn change(
+    items: &impl Items,
+    found: Found,
+    head: &Head,
+    form: Form,
+) -> Result<(Key, Changes, Option<ExtentItem>)> {
+    let Found { key, item, keyed } = found;
+    let (logical, nodesize) = (head.logical(), form.nodesize);
+    let mut draft = Draft { items, logical, item, keyed, changes: Changes::default(), nodesize };
+    // What goes makes room for what comes.
+    for (user, by) in head.changes.iter().filter(|(_, by)| **by < 0) {
+        draft.drop_refs(*user, by.unsigned_abs())?;
+    }
+    for (user, by) in head.changes.iter().filter(|(_, by)| **by > 0) {
+        draft.add_refs(*user, by.unsigned_abs())?;
+    }
+    let wrong = Damage::ReferenceCount { logical, refs: draft.item.refs };
+    draft.item.refs = draft.item.refs.checked_add_signed(head.net()).ok_or(wrong)?;
+    if head.set_full_backref {
+        draft.item.flags |= ExtentFlags::FULL_BACKREF;
+    }
+    let inline: u64 = draft.item.inline.iter().map(userbtrfs_format::InlineRef::count).sum();
+    let is_last = draft.item.refs == 0;
+    if inline > draft.item.refs || (is_last && draft.is_referenced_beside()?) {
+        return Err(wrong.into());
+    }
+    Ok((key, draft.changes, (!is_last).then_some(draft.item)))
+}
+
+fn finish(key: Key, mut changes: Changes, left: Option<&ExtentItem>) -> Changes {
+    match left {
+        Some(item) => changes.put(key, item.encode()),
+        None => changes.remove(key),
+    }
+    changes
+}
+
+/// An extent that is not in the extent tree yet.
+fn new_extent(extent: &Extent, form: Form) -> Found {
+    let Logical(logical) = logical_of(extent);
+    let (key, flags, level) = match *extent {
+        Extent::Data { len, .. } => {
+            let key = Key::new(logical, ItemKind::EXTENT_ITEM, len);
+            (key, ExtentFlags::DATA, MetadataLevel::None)
+        }
+        Extent::Block { level, .. } if form.skinny => {
+            let key = Key::new(logical, ItemKind::METADATA_ITEM, u64::from(level));
+            (key, ExtentFlags::TREE_BLOCK, MetadataLevel::InKey(level))
+        }
+        Extent::Block { level, .. } => {
+            let key = Key::new(logical, ItemKind::EXTENT_ITEM, u64::from(form.nodesize));
+            // The first key is a hint, which nobody relies on.
+            (key, ExtentFlags::TREE_BLOCK, MetadataLevel::InItem(Key::MIN, level))
+        }
+    };
+    let generation = form.generation;
+    let item = ExtentItem { refs: 0, generation, flags, level, inline: Vec::new() };
+    Found { key, item, keyed: false }
+}
+
+/// Looks an extent up. Another extent at its address is damage.
+pub(super) fn find(items: &impl Items, extent: &Extent, nodesize: u32) -> Result<Option<Found>> {
+    let logical = logical_of(extent);
+    let first = Key::new(logical.0, ItemKind::EXTENT_ITEM, 0);
+    let mut found: Option<Found> = None;
+    items.visit(&first, &mut |key, data| {
+        if key < first {
+            return ControlFlow::Continue(());
+        }
+        if let Some(found) = &mut found {
+            found.keyed = is_beside(key, logical);
+            return ControlFlow::Break(());
+        }
+        let is_extent = matches!(key.kind, ItemKind::EXTENT_ITEM | ItemKind::METADATA_ITEM);
+        if key.objectid != logical.0 || !is_extent {
+            return ControlFlow::Break(());
+        }
+        let item = ExtentItem::parse(key, data).expect("verified with its block");
+        found = Some(Found { key, item, keyed: false });
+        ControlFlow::Continue(())
+    })?;
+    match found {
+        Some(found) if !is(&found, extent, nodesize) => {
+            Err(Damage::ExtentShape { logical, found: found.key }.into())
+        }
+        found => Ok(found),
+    }
+}
+
+/// Whether an item is that of the extent.
+fn is(found: &Found, extent: &Extent, nodesize: u32) -> bool {
+    match (*extent, found.item.level) {
+        (Extent::Data { len, .. }, MetadataLevel::None) => found.key.offset == len,
+        (Extent::Block { level, .. }, MetadataLevel::InKey(found)) => found == level,
+        (Extent::Block { level, .. }, MetadataLevel::InItem(_, in_item)) => {
+            in_item == level && found.key.offset == u64::from(nodesize)
+        }
+        _ => false,
+    }
+}

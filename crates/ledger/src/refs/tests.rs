@@ -1,0 +1,4 @@
+//! References: delayed ones, and what the extent tree makes of them.
+
+mod delayed;
+mod run;

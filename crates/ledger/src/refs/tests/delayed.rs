@@ -1,0 +1,131 @@
+//! What is kept of changes until the commit.
+
+use userbtrfs_btree::{Extent, RefChange, Sharing, User};
+use userbtrfs_format::{Logical, TreeId};
+
+use super::super::{DelayedRefs, Head};
+
+const BLOCK: Logical = Logical(1 << 20);
+const EXTENT: Extent = Extent::Block { logical: BLOCK, level: 1 };
+
+fn change(refs: &DelayedRefs, add: bool, user: User) {
+    refs.change(&RefChange { add, extent: EXTENT, user });
+}
+
+fn shared(refs: u64) -> Sharing {
+    Sharing { refs, full_backref: false }
+}
+
+#[test]
+fn a_fresh_block_is_known() {
+    let refs = DelayedRefs::default();
+    refs.allocated(BLOCK, 1, TreeId::FS);
+    assert_eq!(refs.sharing(BLOCK), Some(shared(1)));
+    change(&refs, true, User::Parent(Logical(77)));
+    refs.set_full_backref(BLOCK, 1);
+    assert_eq!(refs.sharing(BLOCK), Some(Sharing { refs: 2, full_backref: true }));
+    let head = refs.take_next().expect("it is there");
+    assert!(head.fresh && head.set_full_backref);
+    assert_eq!(head.net(), 2);
+    let known = refs.sharing(BLOCK);
+    assert_eq!(known, Some(Sharing { refs: 2, full_backref: true }), "as it will be");
+}
+
+#[test]
+fn what_cancels_out_leaves_nothing() {
+    let refs = DelayedRefs::default();
+    change(&refs, true, User::Tree(TreeId::FS));
+    change(&refs, true, User::Parent(BLOCK));
+    change(&refs, false, User::Tree(TreeId::FS));
+    assert_eq!(refs.len(), 1);
+    change(&refs, false, User::Parent(BLOCK));
+    assert!(refs.is_empty());
+    assert_eq!(refs.take_next(), None);
+}
+
+#[test]
+fn learning_counts_earlier_and_later_changes() {
+    let refs = DelayedRefs::default();
+    change(&refs, true, User::Parent(BLOCK));
+    assert_eq!(refs.sharing(BLOCK), None);
+    refs.learn(BLOCK, shared(3));
+    assert_eq!(refs.sharing(BLOCK), Some(shared(4)));
+    change(&refs, false, User::Tree(TreeId::FS));
+    change(&refs, false, User::Tree(TreeId(256)));
+    assert_eq!(refs.sharing(BLOCK), Some(shared(2)));
+    refs.take_next().expect("changes");
+    assert_eq!(refs.sharing(BLOCK), Some(shared(2)));
+    refs.learn(BLOCK, shared(3));
+    assert_eq!(refs.sharing(BLOCK), Some(shared(2)), "what was read before does not count");
+}
+
+#[test]
+fn what_has_no_references_left_is_not_known_once_taken() {
+    let refs = DelayedRefs::default();
+    refs.learn(BLOCK, Sharing::ALONE);
+    change(&refs, false, User::Tree(TreeId::FS));
+    assert_eq!(refs.sharing(BLOCK), Some(shared(0)));
+    refs.take_next().expect("a change");
+    assert_eq!(refs.sharing(BLOCK), None);
+}
+
+#[test]
+fn only_a_fresh_head_is_forgotten() {
+    let refs = DelayedRefs::default();
+    assert!(!refs.forget(BLOCK));
+    refs.allocated(BLOCK, 1, TreeId::FS);
+    assert!(refs.forget(BLOCK));
+    assert_eq!((refs.len(), refs.sharing(BLOCK)), (0, None));
+    change(&refs, false, User::Tree(TreeId::FS));
+    assert!(!refs.forget(BLOCK));
+    refs.take_next().expect("still there");
+    refs.allocated(BLOCK, 1, TreeId::FS);
+    refs.take_next().expect("fresh");
+    assert!(!refs.forget(BLOCK), "the extent tree knows of it");
+}
+
+#[test]
+fn heads_are_taken_round_in_the_order_of_addresses() {
+    let refs = DelayedRefs::default();
+    let add = |logicals: &[u64]| {
+        for logical in logicals {
+            refs.allocated(Logical(*logical), 0, TreeId::FS);
+        }
+    };
+    let next = || refs.take_next().as_ref().map(Head::logical);
+    add(&[30, 10, 20]);
+    assert_eq!(next(), Some(Logical(10)));
+    add(&[5, 15]);
+    let order: Vec<_> = std::iter::from_fn(next).collect();
+    assert_eq!(order, [15, 20, 30, 5].map(Logical));
+}
+
+#[test]
+fn data_that_comes_and_goes_is_still_told_of() {
+    let refs = DelayedRefs::default();
+    let user = User::File { root: TreeId::FS, inode: 257, offset: 0 };
+    refs.allocated_data(BLOCK, 8192, user);
+    let extent = Extent::Data { logical: BLOCK, len: 8192 };
+    refs.change(&RefChange { add: false, extent, user });
+    assert_eq!(refs.sharing(BLOCK), Some(shared(0)));
+    let head = refs.take_next().expect("its space must be given back");
+    assert!(head.fresh && head.changes.is_empty());
+}
+
+#[test]
+fn two_lengths_contradict() {
+    let refs = DelayedRefs::default();
+    for len in [4096, 8192] {
+        let extent = Extent::Data { logical: BLOCK, len };
+        refs.change(&RefChange { add: true, extent, user: User::SharedLeaf(Logical(7)) });
+    }
+    assert!(refs.take_next().expect("two changes").contradicted);
+}
+
+#[test]
+fn a_new_transaction_learns_anew() {
+    let refs = DelayedRefs::default();
+    refs.learn(BLOCK, Sharing::ALONE);
+    refs.turn_over();
+    assert_eq!(refs.sharing(BLOCK), None);
+}

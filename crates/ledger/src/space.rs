@@ -1,0 +1,331 @@
+//! The space of a writable filesystem: block groups, reservations, chunks; all in memory.
+//!
+//! | module     | what it is                                                  |
+//! |------------|-------------------------------------------------------------|
+//! | `ranges`   | disjoint ranges, by address and by size                     |
+//! | `group`    | one block group                                             |
+//! | `books`    | all block groups, and what a transaction did to them        |
+//! | `counters` | sums by kind, and who gets a reservation                    |
+//! | `reserve`  | reservations                                                |
+//! | `chunk`    | room on the device, new chunks                              |
+//! | `load`     | what the trees say                                          |
+//! | `damage`   | what they must not say                                      |
+//!
+//! 1. Nothing here edits a tree. What a commit must write it asks for: changed block groups, new
+//!    chunks.
+//! 2. A range is allocated (`allocate_*`), and then either given back, if it was never written
+//!    and no tree names it, or pinned, and free when the superblock that no longer needs it is
+//!    durable ([`Space::take_pinned`], [`Space::unpin`]).
+//! 3. `used` of a block group counts extent items, not allocations: [`Space::account`].
+//! 4. A reservation granted is space found. Where it rests on room of the device, the chunk is
+//!    made by the allocation that needs it, under whatever locks are held: in memory, and it is
+//!    written with the others that [`Space::take_planned`] gives.
+//! 5. Only [`Space::load`] and [`Space::ensure_loaded`] read; they are called with no lock held.
+//! 6. All groups are under one lock, of the class of block groups: what is done under it is a few
+//!    look-ups. Counters have a lock of their own, taken inside it.
+
+mod books;
+mod chunk;
+mod counters;
+mod damage;
+mod group;
+mod load;
+mod ranges;
+mod reserve;
+
+use std::thread;
+
+use userbtrfs_btree::NoSpace;
+use userbtrfs_format::{BlockGroupItem, Chunk, IncompatFlags, Logical, SECTOR_SIZE};
+use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
+use userbtrfs_volume::Volume;
+
+pub use books::Pinned;
+pub use chunk::NewChunk;
+pub use counters::Kind;
+pub use damage::SpaceDamage;
+pub use reserve::{Reservation, Shortage, bytes_for_items};
+
+use self::books::Books;
+use self::chunk::DeviceSpace;
+use self::counters::{Claim, Counters};
+use self::load::Wanted;
+use crate::error::Result;
+use crate::forest::Forest;
+
+/// What chunks and their stripes on devices are aligned to, and what is kept free around a mirror
+/// of the superblock.
+const STRIPE_LEN: u64 = 64 << 10;
+
+/// If fewer blocks are free for the chunk tree, more room is made for it first, if that can be.
+const SYSTEM_BLOCKS: u64 = 16;
+/// If fewer are, no chunk is made: the path to its items might find no blocks.
+const SYSTEM_BLOCKS_MIN: u64 = 6;
+
+/// Space of one kind, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// All that block groups can hold.
+    pub total: u64,
+    /// What is allocated.
+    pub allocated: u64,
+    /// What is freed and not yet free.
+    pub pinned: u64,
+    /// What reservations hold.
+    pub reserved: u64,
+    /// What is kept for removals and commits.
+    pub global: u64,
+}
+
+/// The space of a filesystem.
+pub struct Space {
+    volume: Arc<Volume>,
+    nodesize: u32,
+    books: Mutex<Books>,
+    counters: Arc<Counters>,
+}
+
+impl Space {
+    /// Reads which block groups there are. Their free space is not read yet.
+    pub fn load(forest: &Forest) -> Result<Self> {
+        let volume = Arc::clone(forest.store().volume());
+        let superblock = volume.superblock();
+        let nodesize = superblock.nodesize;
+        let mixed = superblock.incompat.contains(IncompatFlags::MIXED_GROUPS);
+        let (root, expected) = volume.chunk_root();
+        let chunk_tree_uuid = volume.read_block(root, &expected)?.header().chunk_tree_uuid;
+        let device = DeviceSpace::new(&superblock.device, chunk_tree_uuid);
+        let counters = Arc::new(Counters::new(mixed, u64::from(nodesize)));
+        let mut books = Books::new(u64::from(nodesize), mixed, device, Arc::clone(&counters));
+        let chunks = volume.chunks();
+        let used = load::block_groups(forest, &chunks)?;
+        for (chunk, used) in chunks.into_iter().zip(used) {
+            books.enter(chunk, used)?;
+        }
+        for (kind, name) in [(Kind::System, "system"), (Kind::Metadata, "metadata")] {
+            if counters.pool(kind).tally.total == 0 {
+                return Err(SpaceDamage::NoGroupOf(name).into());
+            }
+        }
+        let books = Mutex::new(Class::BlockGroup, books);
+        Ok(Self { volume, nodesize, books, counters })
+    }
+
+    /// Reads the free space of further block groups until so many bytes of a kind are at hand, or
+    /// none is left to read. No lock is held, and no tree of the books is being edited.
+    pub fn ensure_loaded(&self, forest: &Forest, kind: Kind, bytes: u64) -> Result<()> {
+        while self.counters.pool(kind).tally.at_hand < bytes {
+            let next = self.books.lock().to_load(kind).map(|group| {
+                let wanted =
+                    Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
+                (wanted, group.version())
+            });
+            let Some((wanted, version)) = next else { break };
+            let free = load::free_ranges(forest, wanted)?;
+            self.books.lock().load(wanted.start, version, free)?;
+        }
+        Ok(())
+    }
+
+    /// A place for a tree block, after the one allocated last; in the group of `near` where none
+    /// was.
+    pub fn allocate_block(&self, kind: Kind, near: Logical) -> Result<Logical, NoSpace> {
+        let len = u64::from(self.nodesize);
+        let found = self.allocate(kind, len, len, Some(near))?;
+        debug_assert!(found.0.is_aligned(self.nodesize), "so that no block crosses a stripe");
+        Ok(found.0)
+    }
+
+    /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors.
+    pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64), NoSpace> {
+        let sector = u64::from(SECTOR_SIZE);
+        let max = len_max / sector * sector;
+        let min = len_min.max(1).next_multiple_of(sector);
+        if max < min {
+            return Err(NoSpace);
+        }
+        self.allocate(Kind::Data, max, min, None)
+    }
+
+    /// A range that was never written and that no tree names is free at once.
+    pub fn give_back(&self, logical: Logical, len: u64) -> Result<()> {
+        Ok(self.books.lock().give_back(logical, len)?)
+    }
+
+    /// A range that the running transaction freed, and that the last one still names.
+    pub fn pin(&self, logical: Logical, len: u64) -> Result<()> {
+        Ok(self.books.lock().pin(logical, len)?)
+    }
+
+    /// All that is pinned, for the commit that will make it free. What is pinned from now on is
+    /// the next one's.
+    pub fn take_pinned(&self) -> Pinned {
+        self.books.lock().take_pinned()
+    }
+
+    /// The superblock is durable: what was pinned is free, what was made is old, what was removed
+    /// is room on the device.
+    pub fn unpin(&self, pinned: Pinned) {
+        for chunk in pinned.removed() {
+            self.volume.remove_chunk(chunk.logical);
+        }
+        self.books.lock().unpin(pinned);
+    }
+
+    /// An extent item of so many bytes was added to the extent tree, or removed from it.
+    pub fn account(&self, logical: Logical, len: u64, added: bool) -> Result<()> {
+        Ok(self.books.lock().account(logical, len, added)?)
+    }
+
+    /// The block groups whose items changed since the last call: start, length, item.
+    pub fn take_changed_groups(&self) -> Vec<(Logical, u64, BlockGroupItem)> {
+        self.books.lock().take_changed()
+    }
+
+    /// The chunks that allocations made since the last call; they are to be written as those of
+    /// [`Space::plan_chunk`] are.
+    pub fn take_planned(&self) -> Vec<NewChunk> {
+        self.books.lock().take_planned()
+    }
+
+    /// Bytes that have extent items: the superblock's `bytes_used`.
+    pub fn bytes_used(&self) -> u64 {
+        self.books.lock().bytes_used()
+    }
+
+    /// Bytes of the device that chunks hold: DEV_ITEM's `bytes_used`.
+    pub fn device_used(&self) -> u64 {
+        self.books.lock().device_used()
+    }
+
+    /// Whether something stands in block groups that no durable superblock names.
+    pub fn draws_on_new_groups(&self) -> bool {
+        self.books.lock().draws_on_new()
+    }
+
+    /// What there is of a kind. Data and metadata in mixed groups are counted as one.
+    pub fn usage(&self, kind: Kind) -> Usage {
+        let pool = self.counters.pool(kind);
+        let (allocated, global) = (pool.allocated(), pool.global());
+        let (total, pinned) = (pool.tally.total, pool.tally.pinned);
+        Usage { total, allocated, pinned, reserved: pool.reserved, global }
+    }
+
+    /// Reserves metadata.
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation, Shortage> {
+        self.claim(Kind::Metadata, bytes, Claim::Ordinary)
+    }
+
+    /// Reserves metadata for what frees space in the end; may use half of the global reserve.
+    pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, Shortage> {
+        self.claim(Kind::Metadata, bytes, Claim::Removal)
+    }
+
+    /// Reserves room for data.
+    pub fn reserve_data(&self, bytes: u64) -> Result<Reservation, Shortage> {
+        self.claim(Kind::Data, bytes, Claim::Ordinary)
+    }
+
+    /// Makes a chunk in memory: its block group can be used at once. What is returned must be
+    /// written before the superblock of the running transaction.
+    pub fn plan_chunk(&self, kind: Kind) -> Result<NewChunk, NoSpace> {
+        self.make_chunk(&mut self.books.lock(), kind)
+    }
+
+    /// Takes an empty block group out, and gives the chunk whose items are to be removed; nothing
+    /// if it is not empty. Its room is free after the commit.
+    pub fn remove_group(&self, start: Logical) -> Option<Chunk> {
+        self.books.lock().remove(start)
+    }
+
+    /// Block groups that can be removed: empty, old, and not missed by their kind.
+    pub fn empty_groups(&self) -> Vec<Logical> {
+        self.books.lock().empty()
+    }
+
+    /// The filesystem was aborted: reservations and pins mean nothing any more.
+    pub fn abort(&self) {
+        self.counters.abort();
+    }
+
+    fn allocate(
+        &self,
+        kind: Kind,
+        max: u64,
+        min: u64,
+        near: Option<Logical>,
+    ) -> Result<(Logical, u64), NoSpace> {
+        let mut books = self.books.lock();
+        if let Some(found) = books.allocate(kind, max, min, near) {
+            return Ok(found);
+        }
+        let chunk = self.make_chunk(&mut books, kind)?;
+        books.keep_planned(chunk);
+        books.allocate(kind, max, min, near).ok_or(NoSpace)
+    }
+
+    /// Makes a chunk, if the chunk tree will have blocks to list it.
+    fn make_chunk(
+        &self,
+        books: &mut MutexGuard<'_, Books>,
+        kind: Kind,
+    ) -> Result<NewChunk, NoSpace> {
+        books.drop_promises();
+        if kind != Kind::System && self.system_blocks(books) < SYSTEM_BLOCKS_MIN {
+            return Err(NoSpace);
+        }
+        let new = books.make_chunk(kind).ok_or(NoSpace)?;
+        let added = self.volume.add_chunk(new.chunk.clone());
+        added.expect("a chunk made here lies on the device and overlaps no other");
+        Ok(new)
+    }
+
+    /// How many blocks are free for the chunk tree, after making a chunk for more if they are few.
+    fn system_blocks(&self, books: &mut MutexGuard<'_, Books>) -> u64 {
+        if self.free_blocks(Kind::System) < SYSTEM_BLOCKS
+            && let Ok(chunk) = self.make_chunk(books, Kind::System)
+        {
+            books.keep_planned(chunk);
+        }
+        self.free_blocks(Kind::System)
+    }
+
+    fn free_blocks(&self, kind: Kind) -> u64 {
+        self.counters.pool(kind).tally.at_hand / u64::from(self.nodesize)
+    }
+
+    fn claim(&self, kind: Kind, bytes: u64, claim: Claim) -> Result<Reservation, Shortage> {
+        let kind = self.counters.pool_of(kind);
+        let attempt = || Reservation::claim(&self.counters, kind, bytes, claim);
+        let short = match attempt() {
+            Ok(reservation) => return Ok(reservation),
+            Err(short) => short,
+        };
+        if short.tally.unloaded > 0 {
+            return Err(Shortage::Unloaded);
+        }
+        let mut books = self.books.lock();
+        if kind == Kind::Data {
+            let chunk = books.has_room(kind);
+            return attempt().map_err(|pool| pool.shortage(bytes, claim, chunk));
+        }
+        // Room on the device is set aside until it is enough.
+        while self.system_blocks(&mut books) >= SYSTEM_BLOCKS && books.promise() {
+            if let Ok(reservation) = attempt() {
+                return Ok(reservation);
+            }
+        }
+        books.drop_promises();
+        attempt().map_err(|pool| pool.shortage(bytes, claim, false))
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let settled = thread::panicking() || self.counters.is_settled();
+        assert!(settled, "every reservation is used or given back before the filesystem closes");
+    }
+}
+
+#[cfg(test)]
+mod tests;

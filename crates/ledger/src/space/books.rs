@@ -1,0 +1,396 @@
+//! The books of all block groups: what is allocated, pinned, made and removed.
+//!
+//! 1. They are in memory only and know no tree: whatever they say is written by others.
+//! 2. Each change of a group goes through `change`, which keeps the counters.
+//! 3. What the running transaction pinned, made and removed is collected for its commit.
+//! 4. Promised chunks have their place on the device, and no logical address yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Chunk, Logical, SECTOR_SIZE};
+use userbtrfs_sync::Arc;
+
+use super::STRIPE_LEN;
+use super::chunk::{DeviceSpace, NewChunk};
+use super::counters::{Claim, Counters, Kind, Tally};
+use super::damage::SpaceDamage;
+use super::group::{Age, Group};
+use super::ranges::FreeRanges;
+
+/// What a system chunk takes of the superblock's array, but for its stripes: key and structure.
+const SYSTEM_CHUNK_BYTES: usize = 17 + 48;
+const STRIPE_BYTES: usize = 32;
+const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
+
+/// What waits for the superblock of a transaction to be durable.
+#[derive(Debug, Default)]
+#[must_use = "it is never free unless it is unpinned"]
+pub struct Pinned {
+    ranges: Vec<(Logical, u64)>,
+    made: Vec<Logical>,
+    removed: Vec<Chunk>,
+}
+
+impl Pinned {
+    /// The ranges that will be free, start and length.
+    pub fn ranges(&self) -> &[(Logical, u64)] {
+        &self.ranges
+    }
+
+    /// The chunks that were removed.
+    pub fn removed(&self) -> &[Chunk] {
+        &self.removed
+    }
+}
+
+pub(super) struct Books {
+    nodesize: u64,
+    mixed: bool,
+    groups: BTreeMap<Logical, Group>,
+    /// The group that served each kind last.
+    current: [Option<Logical>; 3],
+    device: DeviceSpace,
+    next_logical: u64,
+    /// Of metadata.
+    promised: Vec<Chunk>,
+    planned: Vec<NewChunk>,
+    changed: BTreeSet<Logical>,
+    pinned: Pinned,
+    counters: Arc<Counters>,
+}
+
+impl Books {
+    pub(super) fn new(
+        nodesize: u64,
+        mixed: bool,
+        device: DeviceSpace,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            nodesize,
+            mixed,
+            groups: BTreeMap::new(),
+            current: [None; 3],
+            device,
+            next_logical: 0,
+            promised: Vec::new(),
+            planned: Vec::new(),
+            changed: BTreeSet::new(),
+            pinned: Pinned::default(),
+            counters,
+        }
+    }
+
+    /// Enters a block group that exists.
+    pub(super) fn enter(&mut self, chunk: Chunk, used: u64) -> Result<(), SpaceDamage> {
+        let (start, flags) = (chunk.logical, chunk.flags);
+        let shared = flags.contains(BlockGroupFlags::DATA | BlockGroupFlags::METADATA);
+        if !flags.contains(BlockGroupFlags::SYSTEM) && shared != self.mixed {
+            return Err(SpaceDamage::Mixing { start, flags });
+        }
+        self.device.occupy(&chunk)?;
+        let unit = self.unit(chunk.flags);
+        self.add(Group::existing(chunk, used, unit));
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values()
+    }
+
+    /// The first group of a kind with free ranges that are not known.
+    pub(super) fn to_load(&self, kind: Kind) -> Option<&Group> {
+        let pool = self.counters.pool_of(kind);
+        self.groups.values().find(|group| group.can_load() && pool_of(group) == pool)
+    }
+
+    /// Takes the free ranges of a group; `false` where the group changed meanwhile.
+    pub(super) fn load(
+        &mut self,
+        start: Logical,
+        version: u64,
+        free: FreeRanges,
+    ) -> Result<bool, SpaceDamage> {
+        match self.groups.get(&start) {
+            Some(group) if !group.can_load() => Ok(true),
+            Some(group) if group.version() == version => {
+                self.change(start, |group| group.load(free)).map(|()| true)
+            }
+            Some(_) => Ok(false),
+            None => Ok(true),
+        }
+    }
+
+    /// Allocates at most `max` and at least `min` bytes in a row.
+    pub(super) fn allocate(
+        &mut self,
+        kind: Kind,
+        max: u64,
+        min: u64,
+        near: Option<Logical>,
+    ) -> Option<(Logical, u64)> {
+        let kind = self.counters.pool_of(kind);
+        let start = self.choose(kind, max, near).or_else(|| self.roomiest(kind, min))?;
+        self.current[kind.index()] = Some(start);
+        let (max, min) = (max.max(min), min);
+        Some(self.change(start, |group| group.allocate(max, min)).expect("it has the room"))
+    }
+
+    /// The group that served last, if it has the room; or else the next that has, those first
+    /// that are durable.
+    fn choose(&self, kind: Kind, len: u64, near: Option<Logical>) -> Option<Logical> {
+        let current = self.current[kind.index()].or_else(|| self.covering(near?));
+        let fits = |group: &Group| pool_of(group) == kind && group.largest() >= len;
+        let group = current.and_then(|start| self.groups.get(&start));
+        if let Some(group) = group.filter(|group| fits(group) && group.age == Age::Durable) {
+            return Some(group.start());
+        }
+        let from = current.unwrap_or_default();
+        let order = |group: &&Group| (group.age, group.start() < from, group.start());
+        self.groups.values().filter(|group| fits(group)).min_by_key(order).map(Group::start)
+    }
+
+    /// The group with the most bytes in a row, if those are enough.
+    fn roomiest(&self, kind: Kind, min: u64) -> Option<Logical> {
+        let groups = self.groups.values().filter(|group| pool_of(group) == kind);
+        let group = groups.max_by_key(|group| group.largest())?;
+        (group.largest() >= min).then(|| group.start())
+    }
+
+    pub(super) fn give_back(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
+        let start = self.owner(logical, len)?;
+        self.change(start, |group| group.give_back(logical, len))
+    }
+
+    pub(super) fn pin(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
+        let start = self.owner(logical, len)?;
+        self.change(start, |group| group.pin(logical, len))?;
+        self.pinned.ranges.push((logical, len));
+        Ok(())
+    }
+
+    pub(super) fn account(
+        &mut self,
+        at: Logical,
+        len: u64,
+        added: bool,
+    ) -> Result<(), SpaceDamage> {
+        let start = self.owner(at, len)?;
+        self.change(start, |group| group.account(at, len, added))?;
+        self.changed.insert(start);
+        Ok(())
+    }
+
+    /// What the running transaction leaves to the durability of its superblock.
+    pub(super) fn take_pinned(&mut self) -> Pinned {
+        mem::take(&mut self.pinned)
+    }
+
+    /// What was pinned is free, what was made is old, what was removed is room on the device.
+    pub(super) fn unpin(&mut self, pinned: Pinned) {
+        for (logical, len) in pinned.ranges {
+            let start =
+                self.owner(logical, len).expect("no group is removed while bytes of it are");
+            self.change(start, |group| group.unpin(logical, len));
+        }
+        for start in &pinned.made {
+            self.groups.get_mut(start).expect("a new group is not removed").age = Age::Durable;
+        }
+        pinned.removed.iter().for_each(|chunk| self.device.vacate(chunk));
+    }
+
+    pub(super) fn take_changed(&mut self) -> Vec<(Logical, u64, BlockGroupItem)> {
+        let changed = mem::take(&mut self.changed);
+        let entry = |start: &Logical| {
+            let group = &self.groups[start];
+            (*start, group.chunk.len, group.item())
+        };
+        changed.iter().map(entry).collect()
+    }
+
+    pub(super) fn take_planned(&mut self) -> Vec<NewChunk> {
+        mem::take(&mut self.planned)
+    }
+
+    /// Remembers a chunk that was made on the way, for whoever writes it.
+    pub(super) fn keep_planned(&mut self, chunk: NewChunk) {
+        self.planned.push(chunk);
+    }
+
+    /// Makes a chunk in memory; its group can be used at once.
+    pub(super) fn make_chunk(&mut self, kind: Kind) -> Option<NewChunk> {
+        let kind = self.counters.pool_of(kind);
+        let kept = if kind == Kind::Metadata { self.promised.pop() } else { None };
+        if let Some(chunk) = &kept {
+            self.counters.unpromise(kind, self.worth(chunk));
+        }
+        let chunk = kept.or_else(|| self.place(kind))?;
+        let chunk = Chunk { logical: Logical(self.next_logical), ..chunk };
+        let group = Group::new(chunk.clone(), self.unit(chunk.flags));
+        let new = self.device.describe(chunk, group.item());
+        self.pinned.made.push(group.start());
+        self.add(group);
+        Some(new)
+    }
+
+    /// Whether a chunk of a kind could be made.
+    pub(super) fn has_room(&mut self, kind: Kind) -> bool {
+        let kind = self.counters.pool_of(kind);
+        let placed = self.place(kind);
+        placed.inspect(|chunk| self.device.vacate(chunk)).is_some()
+    }
+
+    /// Sets room aside for a chunk of metadata.
+    pub(super) fn promise(&mut self) -> bool {
+        let placed = self.place(Kind::Metadata);
+        let Some(chunk) = placed else { return false };
+        self.counters.promise(Kind::Metadata, self.worth(&chunk));
+        self.promised.push(chunk);
+        true
+    }
+
+    /// Frees the room that was set aside and that no reservation relies on.
+    pub(super) fn drop_promises(&mut self) {
+        while let Some(chunk) = self.promised.pop() {
+            if !self.counters.try_unpromise(Kind::Metadata, self.worth(&chunk)) {
+                return self.promised.push(chunk);
+            }
+            self.device.vacate(&chunk);
+        }
+    }
+
+    fn place(&mut self, kind: Kind) -> Option<Chunk> {
+        let logical = self.next_logical.checked_add(self.device.free_bytes())?;
+        let flags = self.flags(kind);
+        let array_full = kind == Kind::System && self.system_array_is_full(flags);
+        if array_full || logical > i64::MAX.unsigned_abs() {
+            return None;
+        }
+        self.device.place(kind, flags)
+    }
+
+    fn system_array_is_full(&self, flags: BlockGroupFlags) -> bool {
+        let size = |stripes: usize| SYSTEM_CHUNK_BYTES + stripes * STRIPE_BYTES;
+        let system = self.groups.values().filter(|group| pool_of(group) == Kind::System);
+        let listed: usize = system.map(|group| size(group.chunk.stripes.len())).sum();
+        let next = size(if flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 });
+        listed + next > SYS_CHUNK_ARRAY_SIZE
+    }
+
+    /// The flags of a new group: DUP where a group of its kind is, or where there is none and
+    /// one of the system is; data alone is single then.
+    fn flags(&self, kind: Kind) -> BlockGroupFlags {
+        let types = match kind {
+            Kind::System => BlockGroupFlags::SYSTEM,
+            Kind::Metadata if self.mixed => BlockGroupFlags::DATA | BlockGroupFlags::METADATA,
+            Kind::Metadata => BlockGroupFlags::METADATA,
+            Kind::Data => BlockGroupFlags::DATA,
+        };
+        let of = |kind| self.groups.values().filter(move |group| pool_of(group) == kind);
+        let dup = |group: &Group| group.chunk.flags.contains(BlockGroupFlags::DUP);
+        let alike = match of(kind).next().is_some() || kind == Kind::Data {
+            true => of(kind).any(dup),
+            false => of(Kind::System).any(dup),
+        };
+        if alike { types | BlockGroupFlags::DUP } else { types }
+    }
+
+    /// Takes an empty group out. Its room is free once that is durable.
+    pub(super) fn remove(&mut self, start: Logical) -> Option<Chunk> {
+        let group = self.groups.get(&start)?;
+        if !group.is_empty() || group.age != Age::Durable {
+            return None;
+        }
+        let group = self.groups.remove(&start).expect("just seen");
+        self.counters.replace(pool_of(&group), group.tally(), Tally::default());
+        self.changed.remove(&start);
+        let current = &mut self.current[pool_of(&group).index()];
+        *current = current.filter(|&current| current != start);
+        self.pinned.removed.push(group.chunk.clone());
+        Some(group.chunk)
+    }
+
+    /// Groups that can be removed, all of them, and half of each would still be free elsewhere.
+    pub(super) fn empty(&self) -> Vec<Logical> {
+        let pools = Kind::ALL.map(|kind| self.counters.pool(kind));
+        let mut spare = pools.map(|p| p.tally.at_hand.saturating_sub(p.needed(0, Claim::Ordinary)));
+        let removable = |group: &&Group| {
+            let spare = &mut spare[pool_of(group).index()];
+            let (half, own) = (group.chunk.len / 2, group.tally().at_hand);
+            let enough = spare.checked_sub(own).filter(|&left| left >= half);
+            *spare = enough.unwrap_or(*spare);
+            enough.is_some()
+        };
+        let empty = |group: &&Group| {
+            let kept = group.age == Age::New || pool_of(group) == Kind::System;
+            group.is_empty() && !kept
+        };
+        self.groups.values().filter(empty).filter(removable).map(Group::start).collect()
+    }
+
+    pub(super) fn bytes_used(&self) -> u64 {
+        self.groups.values().map(|group| group.used).sum()
+    }
+
+    /// Bytes of the device that chunks hold.
+    pub(super) fn device_used(&self) -> u64 {
+        let held = |group: &Group| group.chunk.len * group.chunk.stripes.len() as u64;
+        self.groups.values().map(held).sum()
+    }
+
+    /// Whether allocations fell on groups that no durable superblock names.
+    pub(super) fn draws_on_new(&self) -> bool {
+        self.groups.values().any(|group| group.age == Age::New && !group.is_empty())
+    }
+
+    fn add(&mut self, group: Group) {
+        let (start, tally) = (group.start(), group.tally());
+        self.counters.replace(pool_of(&group), Tally::default(), tally);
+        let end = group.chunk.end().0;
+        let end = end.checked_next_multiple_of(STRIPE_LEN).unwrap_or(u64::MAX);
+        self.next_logical = self.next_logical.max(end);
+        assert!(self.groups.insert(start, group).is_none(), "a group for each chunk");
+    }
+
+    fn change<R>(&mut self, start: Logical, change: impl FnOnce(&mut Group) -> R) -> R {
+        let group = self.groups.get_mut(&start).expect("a group that was found");
+        let before = group.tally();
+        let result = change(group);
+        self.counters.replace(pool_of(group), before, group.tally());
+        result
+    }
+
+    fn covering(&self, logical: Logical) -> Option<Logical> {
+        let (&start, group) = self.groups.range(..=logical).next_back()?;
+        group.covers(logical, 1).then_some(start)
+    }
+
+    /// The group that a range lies in.
+    fn owner(&self, logical: Logical, len: u64) -> Result<Logical, SpaceDamage> {
+        let before = self.groups.range(..=logical).next_back();
+        let owner = before.filter(|(_, group)| group.covers(logical, len));
+        owner.map(|(&start, _)| start).ok_or(SpaceDamage::NotInUse { logical, len })
+    }
+
+    /// What a promised chunk counts.
+    fn worth(&self, chunk: &Chunk) -> u64 {
+        Group::new(chunk.clone(), self.unit(chunk.flags)).tally().at_hand
+    }
+
+    /// The unit of allocation in a group.
+    fn unit(&self, flags: BlockGroupFlags) -> u64 {
+        let blocks = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
+        if flags.intersects(blocks) { self.nodesize } else { u64::from(SECTOR_SIZE) }
+    }
+}
+
+/// The kind under which a group is counted.
+fn pool_of(group: &Group) -> Kind {
+    match group.chunk.flags {
+        flags if flags.contains(BlockGroupFlags::SYSTEM) => Kind::System,
+        flags if flags.contains(BlockGroupFlags::METADATA) => Kind::Metadata,
+        _ => Kind::Data,
+    }
+}

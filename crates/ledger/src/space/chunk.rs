@@ -1,0 +1,143 @@
+//! Room on the device, and the chunks that are made of it.
+//!
+//! 1. The first MiB of a device is never given out. What is given out starts on 64 KiB.
+//! 2. A chunk is small beside the device, so that the other kinds find room too.
+
+use userbtrfs_format::{
+    BlockGroupFlags, BlockGroupItem, Chunk, DeviceExtent, DeviceItem, FIRST_FREE_OBJECTID, Logical,
+    Physical, Profile, SECTOR_SIZE, Stripe, TreeId,
+};
+use uuid::Uuid;
+
+use super::STRIPE_LEN;
+use super::counters::Kind;
+use super::damage::SpaceDamage;
+use super::ranges::FreeRanges;
+
+/// Where the room for chunks begins.
+const DEVICE_START: u64 = 1 << 20;
+/// A smaller chunk is not worth its items.
+const CHUNK_LEN_MIN: u64 = 1 << 20;
+/// A chunk takes at most one part in so many of the device.
+const PART_OF_DEVICE: u64 = 10;
+const LARGE_DEVICE: u64 = 50 << 30;
+
+/// A chunk made in memory: what must be written of it before a superblock that needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewChunk {
+    /// For the chunk tree, and the superblock's array if it is of the system.
+    pub chunk: Chunk,
+    /// For the device tree: the items, and where on the device they are.
+    pub device_extents: Vec<(Physical, DeviceExtent)>,
+    /// For the block group tree, or the extent tree. All of it is free.
+    pub group: BlockGroupItem,
+}
+
+/// The device: what of it no chunk holds.
+#[derive(Debug)]
+pub(super) struct DeviceSpace {
+    id: u64,
+    uuid: Uuid,
+    len: u64,
+    chunk_tree_uuid: Uuid,
+    free: FreeRanges,
+}
+
+impl DeviceSpace {
+    /// The device, of which no chunk holds anything yet.
+    pub(super) fn new(device: &DeviceItem, chunk_tree_uuid: Uuid) -> Self {
+        let mut free = FreeRanges::new(STRIPE_LEN);
+        let len = device.total_bytes;
+        free.insert(DEVICE_START, len.saturating_sub(DEVICE_START)).expect("the first range");
+        Self { id: device.id, uuid: device.uuid, len, chunk_tree_uuid, free }
+    }
+
+    /// The bytes that no chunk holds and that a chunk could.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.free.usable()
+    }
+
+    /// Takes the stripes of a chunk that exists.
+    pub(super) fn occupy(&mut self, chunk: &Chunk) -> Result<(), SpaceDamage> {
+        for stripe in &chunk.stripes {
+            let physical = stripe.physical;
+            let outside = DEVICE_START.saturating_sub(physical.0).min(chunk.len);
+            let start = physical.0 + outside;
+            if self.free.subtract(start, chunk.len - outside) != chunk.len - outside {
+                return Err(SpaceDamage::StripeOverlap { chunk: chunk.logical, physical });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes room for a chunk of such flags, as long as the rule and the device allow. Its
+    /// logical address is 0 still.
+    pub(super) fn place(&mut self, kind: Kind, flags: BlockGroupFlags) -> Option<Chunk> {
+        let dup = flags.contains(BlockGroupFlags::DUP);
+        let half = self.free.largest() / 2 / STRIPE_LEN * STRIPE_LEN;
+        let room = match dup {
+            true => half.max(self.free.second_largest()),
+            false => self.free.largest(),
+        };
+        let len = room.min(self.chunk_len(kind));
+        if len < CHUNK_LEN_MIN {
+            return None;
+        }
+        let stripes = (0..if dup { 2 } else { 1 }).map(|_| self.stripe(len)).collect();
+        Some(Chunk {
+            logical: Logical(0),
+            len,
+            owner: TreeId::EXTENT.0,
+            stripe_len: STRIPE_LEN,
+            flags,
+            profile: if dup { Profile::Dup } else { Profile::Single },
+            io_align: 64 << 10,
+            io_width: 64 << 10,
+            sector_size: SECTOR_SIZE,
+            sub_stripes: 1,
+            stripes,
+        })
+    }
+
+    /// Gives back the stripes of a chunk that nothing leads to any more.
+    pub(super) fn vacate(&mut self, chunk: &Chunk) {
+        for stripe in &chunk.stripes {
+            let end = stripe.physical.0 + chunk.len;
+            let start = stripe.physical.0.max(DEVICE_START);
+            let free = self.free.insert(start, end.saturating_sub(start));
+            free.expect("a chunk's stripe is not free");
+        }
+    }
+
+    /// What is written of a chunk.
+    pub(super) fn describe(&self, chunk: Chunk, group: BlockGroupItem) -> NewChunk {
+        let extent = DeviceExtent {
+            chunk_tree: TreeId::CHUNK.0,
+            chunk_objectid: FIRST_FREE_OBJECTID,
+            chunk: chunk.logical,
+            len: chunk.len,
+            chunk_tree_uuid: self.chunk_tree_uuid,
+        };
+        let places = chunk.stripes.iter().map(|stripe| (stripe.physical, extent.clone()));
+        NewChunk { device_extents: places.collect(), chunk, group }
+    }
+
+    fn stripe(&mut self, len: u64) -> Stripe {
+        // From the front, so that what is left of a range stays in one piece.
+        self.free.rewind();
+        let physical = Physical(self.free.take(len).expect("there is room for every stripe"));
+        Stripe { device: self.id, physical, device_uuid: self.uuid }
+    }
+
+    /// How long a chunk should be: a tenth of the device, at most 1 GiB, of metadata 256 MiB on
+    /// devices up to 50 GiB, of the system 32 MiB.
+    fn chunk_len(&self, kind: Kind) -> u64 {
+        let most = match kind {
+            Kind::Metadata if self.len <= LARGE_DEVICE => 256 << 20,
+            Kind::Data | Kind::Metadata => 1 << 30,
+            Kind::System => 32 << 20,
+        };
+        let part = self.len / PART_OF_DEVICE / STRIPE_LEN * STRIPE_LEN;
+        part.clamp(CHUNK_LEN_MIN, most)
+    }
+}

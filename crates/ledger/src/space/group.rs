@@ -1,0 +1,215 @@
+//! A block group: its free space and what it owes.
+//!
+//! 1. A byte is in exactly one state: allocated, free, pinned, or under a superblock mirror.
+//! 2. The free ranges of a group that is not loaded are not known; nothing is allocated in it.
+//! 3. In a group that does not start on a unit nothing is allocated: its tree blocks would cross
+//!    stripes.
+//! 4. `used` counts the bytes that have extent items; it trails what is allocated and freed.
+
+use std::ops::Range;
+
+use userbtrfs_format::{
+    BlockGroupItem, Chunk, FIRST_FREE_OBJECTID, Logical, SUPERBLOCK_OFFSETS, Stripe,
+};
+
+use super::STRIPE_LEN;
+use super::counters::Tally;
+use super::damage::SpaceDamage;
+use super::ranges::FreeRanges;
+
+/// Since when a block group is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Age {
+    /// A superblock that names it is durable.
+    Durable,
+    /// Made since: to be used only where there is no other space.
+    New,
+}
+
+/// A block group.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) chunk: Chunk,
+    pub(super) used: u64,
+    pub(super) age: Age,
+    /// Free ranges, once loaded.
+    free: Option<FreeRanges>,
+    /// Freed ranges that a durable superblock may still lead to.
+    pinned: FreeRanges,
+    /// Ranges under superblock mirrors.
+    mirrors: FreeRanges,
+    /// Nothing is allocated in it.
+    read_only: bool,
+    /// How often `used` changed: whoever reads free space sees by it that it is outdated.
+    version: u64,
+}
+
+impl Group {
+    /// A group that was there before, its free space not known.
+    pub(super) fn existing(chunk: Chunk, used: u64, unit: u64) -> Self {
+        let mirrors = under_mirrors(&chunk);
+        let pinned = FreeRanges::new(unit);
+        let read_only = !chunk.logical.0.is_multiple_of(unit);
+        let age = Age::Durable;
+        Self { chunk, used, age, free: None, pinned, mirrors, read_only, version: 0 }
+    }
+
+    /// A new group, all of it free.
+    pub(super) fn new(chunk: Chunk, unit: u64) -> Self {
+        let mut free = FreeRanges::new(unit);
+        free.insert(chunk.logical.0, chunk.len).expect("it is the first");
+        let mut group = Self { age: Age::New, ..Self::existing(chunk, 0, unit) };
+        group.set_free(free);
+        group
+    }
+
+    /// Where it starts.
+    pub(super) fn start(&self) -> Logical {
+        self.chunk.logical
+    }
+
+    /// Its item as it should stand in the tree.
+    pub(super) fn item(&self) -> BlockGroupItem {
+        let (used, flags) = (self.used, self.chunk.flags);
+        BlockGroupItem { used, chunk_objectid: FIRST_FREE_OBJECTID, flags }
+    }
+
+    /// Whether a range lies in it.
+    pub(super) fn covers(&self, logical: Logical, len: u64) -> bool {
+        let end = logical.checked_add(len);
+        logical >= self.start() && end.is_some_and(|end| end <= self.chunk.end())
+    }
+
+    /// The unit of allocation.
+    pub(super) fn unit(&self) -> u64 {
+        self.pinned.unit()
+    }
+
+    /// How often `used` changed.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether it has free ranges that are not known.
+    pub(super) fn can_load(&self) -> bool {
+        self.free.is_none() && !self.read_only
+    }
+
+    /// What it adds to the counters of its pool.
+    pub(super) fn tally(&self) -> Tally {
+        let total = self.chunk.len - self.mirrors.total();
+        let pinned = self.pinned.total();
+        let (at_hand, unloaded) = match &self.free {
+            Some(free) => (free.usable(), 0),
+            None if self.read_only => (0, 0),
+            None => (0, total.saturating_sub(self.used).saturating_sub(pinned)),
+        };
+        Tally { total, at_hand, unloaded, pinned }
+    }
+
+    /// The most bytes that can be allocated in a row.
+    pub(super) fn largest(&self) -> u64 {
+        self.free.as_ref().map_or(0, FreeRanges::largest)
+    }
+
+    /// Takes free ranges that were read, which are what is free in the tree.
+    pub(super) fn load(&mut self, free: FreeRanges) -> Result<(), SpaceDamage> {
+        let (start, len, used) = (self.start(), self.chunk.len, self.used);
+        if free.total().checked_add(used) != Some(len) {
+            return Err(SpaceDamage::Used { start, len, used, free: free.total() });
+        }
+        self.set_free(free);
+        Ok(())
+    }
+
+    /// Takes all free ranges but what must not be given out.
+    fn set_free(&mut self, mut free: FreeRanges) {
+        for (start, len) in self.mirrors.iter().chain(self.pinned.iter()) {
+            free.subtract(start, len);
+        }
+        self.free = Some(free);
+    }
+
+    /// Allocates at most `max` and at least `min` bytes in a row.
+    pub(super) fn allocate(&mut self, max: u64, min: u64) -> Option<(Logical, u64)> {
+        let (start, len) = self.free.as_mut()?.take_run(max, min)?;
+        Some((Logical(start), len))
+    }
+
+    /// Makes an allocated range free at once.
+    pub(super) fn give_back(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
+        self.check_in_use(logical, len)?;
+        let free = self.free.as_mut().ok_or(SpaceDamage::NotInUse { logical, len })?;
+        free.insert(logical.0, len).map_err(|_| SpaceDamage::NotInUse { logical, len })
+    }
+
+    /// Pins an allocated range: it is free once that is durable.
+    pub(super) fn pin(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
+        self.check_in_use(logical, len)?;
+        self.pinned.insert(logical.0, len).map_err(|_| SpaceDamage::NotInUse { logical, len })
+    }
+
+    /// Makes a pinned range free.
+    pub(super) fn unpin(&mut self, logical: Logical, len: u64) {
+        let was = self.pinned.subtract(logical.0, len);
+        assert_eq!(was, len, "what is unpinned at {logical} was pinned");
+        if let Some(free) = &mut self.free {
+            free.insert(logical.0, len).expect("a pinned range is not free");
+        }
+    }
+
+    fn check_in_use(&self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
+        let free = self.free.as_ref().is_some_and(|free| free.overlaps(logical.0, len));
+        let elsewhere = [&self.pinned, &self.mirrors];
+        let other = elsewhere.into_iter().any(|ranges| ranges.overlaps(logical.0, len));
+        let in_use = self.covers(logical, len) && !free && !other;
+        in_use.then_some(()).ok_or(SpaceDamage::NotInUse { logical, len })
+    }
+
+    /// Counts bytes whose extent item was added or removed.
+    pub(super) fn account(
+        &mut self,
+        logical: Logical,
+        len: u64,
+        added: bool,
+    ) -> Result<(), SpaceDamage> {
+        let used = match added {
+            true => self.used.checked_add(len).filter(|&used| used <= self.chunk.len),
+            false => self.used.checked_sub(len),
+        };
+        self.used = used.ok_or(SpaceDamage::NotInUse { logical, len })?;
+        self.version += 1;
+        Ok(())
+    }
+
+    /// Whether nothing of it is used, allocated or pinned.
+    pub(super) fn is_empty(&self) -> bool {
+        let all = self.chunk.len - self.mirrors.total();
+        let none_allocated = self.free.as_ref().is_none_or(|free| free.total() == all);
+        self.used == 0 && self.pinned.total() == 0 && none_allocated
+    }
+}
+
+/// The logical ranges of a chunk under the mirrors of the superblock, each as long as a stripe.
+fn under_mirrors(chunk: &Chunk) -> FreeRanges {
+    let mut ranges = FreeRanges::new(1);
+    for stripe in &chunk.stripes {
+        for mirror in SUPERBLOCK_OFFSETS {
+            let Range { start, end } = overlap(chunk, stripe, mirror.0);
+            // Both stripes may give the same range, in whole or in part.
+            ranges.subtract(start, end - start);
+            ranges.insert(start, end - start).expect("just taken out");
+        }
+    }
+    ranges
+}
+
+/// The logical range whose bytes in this stripe lie in the 64 KiB from `mirror` on.
+fn overlap(chunk: &Chunk, stripe: &Stripe, mirror: u64) -> Range<u64> {
+    let within = |at: u64| at.saturating_sub(stripe.physical.0).min(chunk.len);
+    let (start, end) = (within(mirror), within(mirror + STRIPE_LEN));
+    chunk.logical.0 + start..chunk.logical.0 + end
+}
+
+#[cfg(test)]
+mod tests;

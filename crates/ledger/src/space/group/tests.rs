@@ -1,0 +1,107 @@
+//! Block groups: what is free, pinned, or under a mirror of the superblock.
+
+use userbtrfs_format::{BlockGroupFlags, Physical, Profile};
+use uuid::Uuid;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const UNIT: u64 = 16 << 10;
+
+fn chunk(logical: u64, len: u64, stripes: &[u64]) -> Chunk {
+    let stripe = |&at: &u64| Stripe { device: 1, physical: Physical(at), device_uuid: Uuid::nil() };
+    Chunk {
+        logical: Logical(logical),
+        len,
+        owner: 2,
+        stripe_len: STRIPE_LEN,
+        flags: BlockGroupFlags::METADATA,
+        profile: Profile::Single,
+        io_align: 0,
+        io_width: 0,
+        sector_size: 4096,
+        sub_stripes: 1,
+        stripes: stripes.iter().map(stripe).collect(),
+    }
+}
+
+fn free(ranges: &[(u64, u64)]) -> FreeRanges {
+    let mut free = FreeRanges::new(UNIT);
+    for &(start, len) in ranges {
+        free.insert(start, len).unwrap();
+    }
+    free
+}
+
+#[test]
+fn superblock_mirrors_are_never_given_out_in_either_stripe() {
+    let stripes = [60 * MIB, 64 * MIB - 32 * 1024];
+    let mut group = Group::new(chunk(100 * MIB, 8 * MIB, &stripes), UNIT);
+    let mirrors: Vec<_> = group.mirrors.iter().collect();
+    assert_eq!(mirrors, [(100 * MIB + 32 * 1024, STRIPE_LEN), (104 * MIB, STRIPE_LEN)]);
+    assert_eq!(group.tally().at_hand, 8 * MIB - 2 * STRIPE_LEN);
+    while let Some((Logical(at), len)) = group.allocate(UNIT, UNIT) {
+        assert!(mirrors.iter().all(|(start, run)| at + len <= *start || at >= start + run));
+    }
+    assert_eq!(group.tally().at_hand, 0);
+    assert!(group.pin(Logical(104 * MIB), UNIT).is_err());
+}
+
+#[test]
+fn stripes_that_begin_or_end_in_a_mirror_count_what_lies_in_it() {
+    let primary = Group::new(chunk(0, 4 * MIB, &[0]), UNIT);
+    assert_eq!(primary.mirrors.iter().collect::<Vec<_>>(), [(STRIPE_LEN, STRIPE_LEN)]);
+    let begins = Group::new(chunk(0, MIB, &[64 * MIB + 16 * 1024]), UNIT);
+    assert_eq!(begins.mirrors.iter().collect::<Vec<_>>(), [(0, 48 * 1024)]);
+    let ends = Group::new(chunk(0, MIB, &[63 * MIB + 4096]), UNIT);
+    assert_eq!(ends.mirrors.iter().collect::<Vec<_>>(), [(MIB - 4096, 4096)]);
+    let neither = Group::new(chunk(0, MIB, &[63 * MIB]), UNIT);
+    assert_eq!(neither.mirrors.total(), 0);
+}
+
+#[test]
+fn free_and_used_bytes_must_be_all_bytes() {
+    let mut group = Group::existing(chunk(MIB, MIB, &[MIB]), 2 * UNIT, UNIT);
+    let wrong = SpaceDamage::Used { start: Logical(MIB), len: MIB, used: 2 * UNIT, free: 3 * UNIT };
+    assert_eq!(group.load(free(&[(MIB, 3 * UNIT)])), Err(wrong));
+    assert!(group.can_load() && group.tally().unloaded == MIB - 2 * UNIT);
+    assert_eq!(group.load(free(&[(MIB + 2 * UNIT, MIB - 2 * UNIT)])), Ok(()));
+    assert_eq!((group.tally().at_hand, group.tally().unloaded), (MIB - 2 * UNIT, 0));
+}
+
+#[test]
+fn what_was_pinned_before_the_group_was_loaded_stays_pinned() {
+    let at = Logical(MIB);
+    let mut group = Group::existing(chunk(MIB, MIB, &[MIB]), UNIT, UNIT);
+    group.pin(at, UNIT).unwrap();
+    group.account(at, UNIT, false).unwrap();
+    group.load(free(&[(MIB, MIB)])).unwrap();
+    assert_eq!(group.tally().at_hand, MIB - UNIT);
+    assert!(!group.is_empty());
+    group.unpin(at, UNIT);
+    assert_eq!(group.tally().at_hand, MIB);
+    assert!(group.is_empty());
+}
+
+#[test]
+fn only_what_is_in_use_is_given_up() {
+    let mut group = Group::new(chunk(MIB, MIB, &[MIB]), UNIT);
+    let (at, len) = group.allocate(UNIT, UNIT).unwrap();
+    let not_in_use = |logical, len| Err(SpaceDamage::NotInUse { logical, len });
+    let next = Logical(at.0 + len);
+    assert_eq!(group.pin(next, UNIT), not_in_use(next, UNIT));
+    assert_eq!(group.give_back(at, 2 * UNIT), not_in_use(at, 2 * UNIT));
+    assert_eq!(group.pin(at, UNIT), Ok(()));
+    assert_eq!(group.pin(at, UNIT), not_in_use(at, UNIT));
+    assert_eq!(group.give_back(at, UNIT), not_in_use(at, UNIT));
+    let outside = Logical(3 * MIB);
+    assert_eq!(group.pin(outside, UNIT), not_in_use(outside, UNIT));
+    assert_eq!(group.account(at, 1, false), not_in_use(at, 1));
+}
+
+#[test]
+fn a_group_that_starts_beside_a_unit_serves_nothing() {
+    let group = Group::existing(chunk(MIB + 4096, MIB, &[MIB]), 0, UNIT);
+    assert!(!group.can_load());
+    assert_eq!((group.tally().at_hand, group.tally().unloaded), (0, 0));
+}

@@ -1,0 +1,230 @@
+//! What the trees say of block groups and their free space.
+//!
+//! 1. Each chunk has its block group, of the same start, length and type, and nothing is
+//!    allocated outside of chunks.
+//! 2. The free ranges of a group come from the free space tree if that is there and valid, or
+//!    else are what the extent tree leaves over.
+//! 3. What is read here is judged: a contradiction is damage, named by its block group.
+
+use userbtrfs_btree::{Cursor, ReadAhead, Tree};
+use userbtrfs_format::{
+    BlockGroupItem, Chunk, CompatRoFlags, FreeSpaceInfo, ItemKind, Key, Logical, SECTOR_SIZE,
+    TreeId,
+};
+
+use super::damage::SpaceDamage;
+use super::ranges::FreeRanges;
+use crate::error::Result;
+use crate::forest::Forest;
+
+/// The block group of each chunk: the bytes that are used in it.
+pub(super) fn block_groups(forest: &Forest, chunks: &[Chunk]) -> Result<Vec<u64>> {
+    let superblock = forest.store().volume().superblock();
+    let apart = superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);
+    let tree = forest.tree(if apart { TreeId::BLOCK_GROUP } else { TreeId::EXTENT })?;
+    let mut end_before = Logical(0);
+    let mut used = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        check_gap(forest, &tree, end_before, Some(chunk.logical))?;
+        used.push(block_group(forest, &tree, chunk)?.used);
+        end_before = chunk.end();
+    }
+    check_gap(forest, &tree, end_before, None)?;
+    Ok(used)
+}
+
+fn block_group(forest: &Forest, tree: &Tree, chunk: &Chunk) -> Result<BlockGroupItem> {
+    let start = chunk.logical;
+    let key = Key::new(start.0, ItemKind::BLOCK_GROUP_ITEM, 0);
+    let cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
+    let found =
+        cursor.item().filter(|item| (item.key.objectid, item.key.kind) == (start.0, key.kind));
+    let item = found.ok_or(SpaceDamage::NoBlockGroup(start))?;
+    let len = item.key.offset;
+    let group = BlockGroupItem::parse(len, item.data).expect("verified with its block");
+    if (len, group.flags) != (chunk.len, chunk.flags) {
+        let (flags, chunk_len, chunk_flags) = (group.flags, chunk.len, chunk.flags);
+        return Err(SpaceDamage::ChunkDiffers { start, len, flags, chunk_len, chunk_flags }.into());
+    }
+    Ok(group)
+}
+
+/// Whether no item stands for a place between two chunks.
+fn check_gap(forest: &Forest, tree: &Tree, from: Logical, to: Option<Logical>) -> Result<()> {
+    let cursor = forest.cursor(tree, &Key::new(from.0, ItemKind(0), 0), ReadAhead::Off)?;
+    match cursor.item().map(|item| Logical(item.key.objectid)) {
+        Some(at) if to.is_none_or(|to| at < to) => Err(SpaceDamage::NoChunk(at).into()),
+        _ => Ok(()),
+    }
+}
+
+/// The group whose free ranges are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) start: Logical,
+    pub(super) len: u64,
+    /// The unit of allocation.
+    pub(super) unit: u64,
+}
+
+impl Wanted {
+    fn end(&self) -> u64 {
+        self.start.0 + self.len
+    }
+
+    /// The length, if the range lies in the group.
+    fn inside(&self, start: u64, len: u64) -> Result<(u64, u64), SpaceDamage> {
+        let end = start.checked_add(len).filter(|&end| end <= self.end());
+        match end.is_some() && start >= self.start.0 && len > 0 {
+            true => Ok((start, len)),
+            false => Err(self.misplaced(start, len)),
+        }
+    }
+
+    fn misplaced(&self, logical: u64, len: u64) -> SpaceDamage {
+        SpaceDamage::Misplaced { start: self.start, logical: Logical(logical), len }
+    }
+
+    fn add(&self, free: &mut FreeRanges, start: u64, len: u64) -> Result<(), SpaceDamage> {
+        free.insert(start, len).map_err(|_| self.misplaced(start, len))
+    }
+}
+
+/// What is free in a group.
+pub(super) fn free_ranges(forest: &Forest, wanted: Wanted) -> Result<FreeRanges> {
+    let superblock = forest.store().volume().superblock();
+    let valid = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
+    match superblock.compat_ro.contains(valid) {
+        true => from_free_space_tree(forest, wanted),
+        false => from_extent_tree(forest, wanted),
+    }
+}
+
+fn from_free_space_tree(forest: &Forest, wanted: Wanted) -> Result<FreeRanges> {
+    let tree = forest.tree(TreeId::FREE_SPACE)?;
+    let Wanted { start, len, unit } = wanted;
+    let key = Key::new(start.0, ItemKind::FREE_SPACE_INFO, len);
+    let mut cursor = forest.cursor(&tree, &key, ReadAhead::Forward)?;
+    let info = cursor.item().filter(|item| item.key == key);
+    let info = info.ok_or(SpaceDamage::NoFreeSpaceInfo(start))?;
+    let FreeSpaceInfo { extent_count: count, flags } =
+        FreeSpaceInfo::parse(info.data).expect("verified with its block");
+    let form = match flags {
+        0 => ItemKind::FREE_SPACE_EXTENT,
+        _ => ItemKind::FREE_SPACE_BITMAP,
+    };
+    cursor.advance()?;
+    let mut free = FreeRanges::new(unit);
+    list(&mut cursor, wanted, form, &mut free)?;
+    let found = free.count();
+    match u64::from(count) == found as u64 {
+        true => Ok(free),
+        false => Err(SpaceDamage::FreeSpaceCount { start, count, found }.into()),
+    }
+}
+
+/// Enters the free ranges of a group, up to the end of the group.
+fn list(
+    cursor: &mut Cursor<'_>,
+    wanted: Wanted,
+    form: ItemKind,
+    free: &mut FreeRanges,
+) -> Result<()> {
+    while let Some(item) = cursor.item().filter(|item| item.key.objectid < wanted.end()) {
+        if item.key.kind != form {
+            return Err(SpaceDamage::FreeSpaceForm(wanted.start).into());
+        }
+        let (start, len) = wanted.inside(item.key.objectid, item.key.offset)?;
+        match form {
+            ItemKind::FREE_SPACE_EXTENT => wanted.add(free, start, len)?,
+            _ => add_bits(wanted, start, len, item.data, free)?,
+        }
+        cursor.advance()?;
+    }
+    Ok(())
+}
+
+/// Enters the runs of ones in a bitmap of `len` bytes of space.
+fn add_bits(
+    wanted: Wanted,
+    start: u64,
+    len: u64,
+    bits: &[u8],
+    free: &mut FreeRanges,
+) -> Result<(), SpaceDamage> {
+    let sector = u64::from(SECTOR_SIZE);
+    let sectors = len / sector;
+    let is_free =
+        |at: u64| usize::try_from(at / 8).is_ok_and(|byte| bits[byte] >> (at % 8) & 1 == 1);
+    let mut at = 0;
+    while at < sectors {
+        let run = (at..sectors).take_while(|&at| is_free(at)).count() as u64;
+        if run > 0 {
+            wanted.add(free, start + at * sector, run * sector)?;
+        }
+        at += run.max(1);
+    }
+    Ok(())
+}
+
+pub(super) fn from_extent_tree(forest: &Forest, wanted: Wanted) -> Result<FreeRanges> {
+    let tree = forest.tree(TreeId::EXTENT)?;
+    let key = Key::new(wanted.start.0, ItemKind(0), 0);
+    let mut cursor = forest.cursor(&tree, &key, ReadAhead::Forward)?;
+    let mut free = FreeRanges::new(wanted.unit);
+    wanted.add(&mut free, wanted.start.0, wanted.len)?;
+    let nodesize = u64::from(forest.store().volume().geometry().nodesize);
+    while let Some(item) = cursor.item().filter(|item| item.key.objectid < wanted.end()) {
+        let len = match item.key.kind {
+            ItemKind::EXTENT_ITEM => Some(item.key.offset),
+            ItemKind::METADATA_ITEM => Some(nodesize),
+            _ => None,
+        };
+        if let Some(len) = len {
+            let (start, len) = wanted.inside(item.key.objectid, len)?;
+            if free.subtract(start, len) != len {
+                return Err(wanted.misplaced(start, len).into());
+            }
+        }
+        cursor.advance()?;
+    }
+    Ok(free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Wanted = Wanted { start: Logical(1 << 20), len: 1 << 20, unit: 4096 };
+
+    fn bits(bits: &[u8]) -> Vec<(u64, u64)> {
+        let mut free = FreeRanges::new(WANTED.unit);
+        let len = bits.len() as u64 * 8 * 4096;
+        add_bits(WANTED, WANTED.start.0, len, bits, &mut free).unwrap();
+        free.iter().map(|(start, len)| ((start - WANTED.start.0) / 4096, len / 4096)).collect()
+    }
+
+    #[test]
+    fn bitmaps_list_runs_from_the_lowest_bit() {
+        assert_eq!(bits(&[0, 0]), []);
+        assert_eq!(bits(&[0xff, 0xff]), [(0, 16)]);
+        assert_eq!(bits(&[0b1000_0001, 0b0110_0001]), [(0, 1), (7, 2), (13, 2)]);
+    }
+
+    #[test]
+    fn what_lies_outside_of_its_group_or_over_others_is_named() {
+        let misplaced = |logical, len| {
+            let (start, logical) = (WANTED.start, Logical(logical));
+            SpaceDamage::Misplaced { start, logical, len }
+        };
+        for (start, len) in [(0, 4096), (2 << 20, 4096), (1 << 20, 2 << 20), (1 << 20, 0)] {
+            assert_eq!(WANTED.inside(start, len), Err(misplaced(start, len)));
+        }
+        assert_eq!(WANTED.inside(1 << 20, 1 << 20), Ok((1 << 20, 1 << 20)));
+        assert!(WANTED.inside(u64::MAX, 2).is_err());
+        let mut free = FreeRanges::new(4096);
+        WANTED.add(&mut free, 1 << 20, 8192).unwrap();
+        let again = WANTED.add(&mut free, 1 << 20, 4096);
+        assert_eq!(again, Err(misplaced(1 << 20, 4096)));
+    }
+}

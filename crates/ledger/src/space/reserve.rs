@@ -1,0 +1,101 @@
+//! Reservations: space promised to an operation before it changes anything.
+//!
+//! 1. A reservation is a value: it is split, merged, shrunk, and given back when dropped.
+//! 2. Making one reads and writes nothing; what may help where space is short, and costs more,
+//!    is named by [`Shortage`] and left to the caller.
+
+use std::mem;
+
+use userbtrfs_sync::Arc;
+
+use super::counters::{Claim, Counters, Kind, Pool};
+
+/// Tree blocks that one item may cost, as declared: its leaf and the half that splits off. What
+/// the blocks above and the books cost comes out of the global reserve.
+const BLOCKS_FOR_ITEM: u64 = 2;
+
+/// The bytes of metadata to reserve for changes of so many items: an estimate, on the safe side.
+pub fn bytes_for_items(items: u64, nodesize: u32) -> u64 {
+    items.saturating_mul(BLOCKS_FOR_ITEM * u64::from(nodesize))
+}
+
+/// What would help where space is short, cheapest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// Free ranges of more block groups can be read: [`super::Space::ensure_loaded`].
+    Unloaded,
+    /// A chunk can be made: [`super::Space::plan_chunk`].
+    Chunk,
+    /// Freed space becomes free by a commit.
+    Pinned,
+    /// Nothing: no space is left.
+    Nothing,
+}
+
+/// Space that will be found when it is needed.
+#[must_use = "dropped, it is given back"]
+pub struct Reservation {
+    counters: Arc<Counters>,
+    kind: Kind,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// Asks the counters for so many bytes.
+    pub(super) fn claim(
+        counters: &Arc<Counters>,
+        kind: Kind,
+        bytes: u64,
+        claim: Claim,
+    ) -> Result<Self, Pool> {
+        counters.reserve(kind, bytes, claim)?;
+        Ok(Self { counters: Arc::clone(counters), kind, bytes })
+    }
+
+    /// How many bytes it holds.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes a part out of it, at most all.
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { counters: Arc::clone(&self.counters), kind: self.kind, bytes }
+    }
+
+    /// Takes another one in, of the same kind and filesystem.
+    pub fn merge(&mut self, mut other: Self) {
+        assert!(Arc::ptr_eq(&self.counters, &other.counters), "of one filesystem");
+        assert_eq!(self.kind, other.kind, "reservations of different kinds");
+        self.bytes += mem::take(&mut other.bytes);
+    }
+
+    /// Gives back a part of it, at most all.
+    pub fn shrink(&mut self, bytes: u64) {
+        drop(self.split(bytes));
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.counters.release(self.kind, self.bytes);
+    }
+}
+
+impl Pool {
+    /// What would help, where a chunk can be made or cannot.
+    pub(super) fn shortage(&self, bytes: u64, claim: Claim, chunk: bool) -> Shortage {
+        let (needed, tally) = (self.needed(bytes, claim), &self.tally);
+        if tally.unloaded > 0 {
+            return Shortage::Unloaded;
+        }
+        if chunk {
+            return Shortage::Chunk;
+        }
+        match self.backed() + tally.pinned >= needed {
+            true => Shortage::Pinned,
+            false => Shortage::Nothing,
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Space of golden images: what loads, and what allocation, pins and reservations come to.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_device::{FileDevice, FileOptions};
+use userbtrfs_format::{BlockGroupFlags, CompatRoFlags, Profile, TreeId};
+
+use super::*;
+use crate::forest::Forest;
+
+const MIB: u64 = 1 << 20;
+const CACHE: usize = 8 << 20;
+
+/// A golden image, unpacked.
+struct Image {
+    folder: TempDir,
+}
+
+impl Image {
+    fn of(golden: &Golden) -> Self {
+        let folder = TempDir::new().unwrap();
+        golden.unpack(&folder.path().join("image")).unwrap();
+        Self { folder }
+    }
+
+    /// The trees, if the image is one that we read.
+    fn forest(&self) -> Option<Forest> {
+        let device = FileDevice::open(self.folder.path().join("image"), FileOptions::default());
+        let volume = Volume::open(vec![Arc::new(device.unwrap())]).ok()?;
+        Some(Forest::new(Arc::new(volume), CACHE))
+    }
+}
+
+/// The space of an image unpacked once, all of it loaded.
+fn loaded(name: &'static str) -> (Forest, Space) {
+    static IMAGES: OnceLock<BTreeMap<&str, Image>> = OnceLock::new();
+    let images = IMAGES.get_or_init(|| {
+        let names = ["dup", "single", "mixed", "fresh"];
+        names.map(|name| (name, Image::of(&Golden::named(name)))).into()
+    });
+    let forest = images[name].forest().unwrap();
+    let space = Space::load(&forest).unwrap();
+    load_all(&space, &forest);
+    (forest, space)
+}
+
+fn load_all(space: &Space, forest: &Forest) {
+    for kind in Kind::ALL {
+        space.ensure_loaded(forest, kind, u64::MAX).unwrap();
+        assert_eq!(space.counters.pool(kind).tally.unloaded, 0);
+    }
+}
+
+fn node(space: &Space) -> u64 {
+    u64::from(space.nodesize)
+}
+
+/// All that can be reserved, in pieces of so many bytes; and why there is no more.
+fn reserve_all(space: &Space, bytes: u64) -> (Vec<Reservation>, Shortage) {
+    let mut held = Vec::new();
+    loop {
+        match space.reserve(bytes) {
+            Ok(reservation) => held.push(reservation),
+            Err(shortage) => return (held, shortage),
+        }
+    }
+}
+
+#[test]
+fn every_image_that_we_read_has_its_books_in_order() {
+    let mut read = 0;
+    for golden in Golden::all().unwrap() {
+        let image = Image::of(&golden);
+        let Some(forest) = image.forest() else { continue };
+        let superblock = forest.store().volume().superblock();
+        let space = Space::load(&forest).unwrap();
+        load_all(&space, &forest);
+        assert_eq!(space.bytes_used(), superblock.bytes_used, "{}", golden.name());
+        assert_eq!(space.device_used(), superblock.device.bytes_used, "{}", golden.name());
+        compare_sources(&space, &forest, golden.name());
+        read += 1;
+    }
+    assert!(read > 30, "only {read} images were read");
+}
+
+/// Both sources of free space say the same.
+fn compare_sources(space: &Space, forest: &Forest, name: &str) {
+    let superblock = forest.store().volume().superblock();
+    let both = superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID);
+    let books = space.books.lock();
+    let wanted = |group: &group::Group| Wanted {
+        start: group.start(),
+        len: group.chunk.len,
+        unit: group.unit(),
+    };
+    let all: Vec<_> = books.groups().map(wanted).collect();
+    drop(books);
+    for wanted in all {
+        let listed = load::free_ranges(forest, wanted).unwrap();
+        let left = load::from_extent_tree(forest, wanted).unwrap();
+        assert!(listed.iter().eq(left.iter()), "{name} at {} (tree: {both})", wanted.start);
+    }
+}
+
+#[test]
+fn blocks_allocated_in_a_row_lie_in_a_row() {
+    let (_forest, space) = loaded("dup");
+    let blocks: Vec<_> =
+        (0..64).map(|_| space.allocate_block(Kind::Metadata, Logical(0)).unwrap().0).collect();
+    let breaks = blocks.windows(2).filter(|pair| pair[0] + node(&space) != pair[1]).count();
+    assert!(breaks <= 8, "{breaks} breaks in {blocks:?}");
+    assert!(blocks.is_sorted());
+}
+
+#[test]
+fn what_was_reserved_is_found_to_the_last_block() {
+    for name in ["dup", "single", "mixed", "fresh"] {
+        let (forest, space) = loaded(name);
+        let (held, shortage) = reserve_all(&space, node(&space));
+        assert_eq!(shortage, Shortage::Nothing, "{name}");
+        let removals = space.reserve_for_removal(node(&space)).unwrap();
+        for block in 0..=held.len() {
+            let found = space.allocate_block(Kind::Metadata, Logical(0));
+            let logical = found.unwrap_or_else(|_| panic!("{name}: {block} of {}", held.len()));
+            assert!(forest.store().volume().map(logical, node(&space)).is_ok());
+        }
+        for new in space.take_planned() {
+            check_new(&forest, &new);
+        }
+        drop((held, removals));
+    }
+}
+
+/// A chunk made by us says the same in each of its items, and keeps off the first MiB.
+fn check_new(forest: &Forest, new: &NewChunk) {
+    let NewChunk { chunk, device_extents, group } = new;
+    assert_eq!((group.flags, group.used), (chunk.flags, 0));
+    assert_eq!(chunk.flags.profile(), Some(chunk.profile));
+    let stripes: Vec<_> = chunk.stripes.iter().map(|stripe| stripe.physical).collect();
+    assert_eq!(device_extents.iter().map(|(at, _)| *at).collect::<Vec<_>>(), stripes);
+    assert!(stripes.iter().all(|at| at.0 >= MIB && at.0.is_multiple_of(STRIPE_LEN)));
+    let whole = |(_, extent): &(_, userbtrfs_format::DeviceExtent)| {
+        extent.len == chunk.len && extent.chunk == chunk.logical
+    };
+    assert!(device_extents.iter().all(whole));
+    let volume = forest.store().volume();
+    assert!(volume.chunks().contains(chunk));
+}
+
+#[test]
+fn a_small_image_has_most_of_its_metadata_for_use() {
+    let (_forest, space) = loaded("fresh");
+    let Usage { total, allocated, global, .. } = space.usage(Kind::Metadata);
+    // The 32 MiB lie over a mirror of the superblock.
+    assert_eq!((total, global), (32 * MIB - STRIPE_LEN, MIB));
+    let reservation = space.reserve(total - allocated - global).unwrap();
+    assert_eq!(space.usage(Kind::Metadata).reserved, reservation.bytes());
+}
+
+#[test]
+fn removals_reach_where_others_do_not() {
+    let (_forest, space) = loaded("fresh");
+    let (held, _) = reserve_all(&space, node(&space));
+    let removal = space.reserve_for_removal(8 * node(&space)).unwrap();
+    let global = space.usage(Kind::Metadata).global;
+    assert!(space.reserve_for_removal(global).is_err(), "half of it is the commit's");
+    drop((held, removal));
+    assert_eq!(space.usage(Kind::Metadata).reserved, 0);
+}
+
+#[test]
+fn freed_space_is_free_after_the_commit_and_not_before() {
+    let (_forest, space) = loaded("dup");
+    let block = space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    let before = space.usage(Kind::Metadata);
+    space.pin(block, node(&space)).unwrap();
+    let (held, shortage) = reserve_all(&space, node(&space));
+    assert_eq!(shortage, Shortage::Pinned);
+    let pinned = space.take_pinned();
+    assert_eq!(pinned.ranges(), [(block, node(&space))]);
+    assert!(space.take_pinned().ranges().is_empty());
+    assert_eq!(space.usage(Kind::Metadata).pinned, node(&space));
+    space.unpin(pinned);
+    let after = space.usage(Kind::Metadata);
+    assert_eq!((after.pinned, after.allocated), (0, before.allocated - node(&space)));
+    assert!(space.reserve(node(&space)).is_ok());
+    drop(held);
+}
+
+#[test]
+fn accounting_shows_in_the_groups_and_the_superblock() {
+    let (_forest, space) = loaded("dup");
+    let (used, len) = (space.bytes_used(), node(&space));
+    let block = space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    assert_eq!(space.take_changed_groups(), []);
+    space.account(block, len, true).unwrap();
+    let [(start, group_len, item)] = space.take_changed_groups()[..] else { panic!("one group") };
+    assert!(start <= block && block.0 < start.0 + group_len);
+    assert!(item.flags.contains(BlockGroupFlags::METADATA));
+    assert_eq!(space.bytes_used(), used + len);
+    space.account(block, len, false).unwrap();
+    assert_eq!(space.take_changed_groups().len(), 1);
+    assert_eq!((space.take_changed_groups().len(), space.bytes_used()), (0, used));
+}
+
+#[test]
+fn chunks_are_made_until_the_device_is_full_and_their_room_comes_back() {
+    let (forest, space) = loaded("single");
+    let device = forest.store().volume().superblock().device.clone();
+    let mut made = Vec::new();
+    while let Ok(new) = space.plan_chunk(Kind::Data) {
+        check_new(&forest, &new);
+        assert!(new.chunk.len <= device.total_bytes / 10);
+        assert_eq!((new.chunk.profile, new.chunk.owner), (Profile::Single, TreeId::EXTENT.0));
+        made.push(new.chunk);
+    }
+    assert!(device.total_bytes - space.device_used() < 2 * MIB);
+    assert_eq!(space.empty_groups(), [], "what is new is kept");
+    space.unpin(space.take_pinned());
+    let empty = space.empty_groups();
+    assert!(!empty.is_empty() && empty.len() <= made.len());
+    let used = space.device_used();
+    let freed: u64 = empty.iter().map(|&start| space.remove_group(start).unwrap().len).sum();
+    assert_eq!(space.device_used(), used - freed);
+    assert!(space.plan_chunk(Kind::Data).is_err(), "the last commit leads there still");
+    space.unpin(space.take_pinned());
+    let again = space.plan_chunk(Kind::Data).unwrap().chunk;
+    assert!(made.iter().all(|chunk| chunk.logical < again.logical), "addresses are not reused");
+}
+
+#[test]
+fn dup_chunks_have_two_places() {
+    let (forest, space) = loaded("fresh");
+    let new = space.plan_chunk(Kind::Metadata).unwrap();
+    check_new(&forest, &new);
+    assert_eq!(new.chunk.profile, Profile::Dup);
+    let [first, second] = [0, 1].map(|copy: usize| new.chunk.stripes[copy].physical.0);
+    assert!(first.abs_diff(second) >= new.chunk.len);
+    assert!(new.chunk.flags.contains(BlockGroupFlags::METADATA | BlockGroupFlags::DUP));
+}
+
+#[test]
+fn groups_that_are_new_serve_only_where_no_other_does() {
+    let (_forest, space) = loaded("fresh");
+    let old = space.counters.pool(Kind::Metadata).tally.at_hand;
+    space.plan_chunk(Kind::Metadata).unwrap();
+    for _ in 0..old / node(&space) {
+        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+        assert!(!space.draws_on_new_groups());
+    }
+    space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    assert!(space.draws_on_new_groups());
+    space.unpin(space.take_pinned());
+    assert!(!space.draws_on_new_groups());
+}
+
+#[test]
+fn data_is_allocated_in_runs_as_long_as_they_are_there() {
+    let (_forest, space) = loaded("dup");
+    let (_, len) = space.allocate_data(10 * MIB + 5, 4096).unwrap();
+    assert_eq!(len, 10 * MIB);
+    assert!(space.allocate_data(4095, 1).is_err());
+    let mut total = 0;
+    while let Ok((_, len)) = space.allocate_data(128 * MIB, 1) {
+        assert!(len >= 4096 && len.is_multiple_of(4096));
+        total += len;
+    }
+    assert!(total > 50 * MIB);
+    assert_eq!(space.reserve_data(4096).err(), Some(Shortage::Nothing));
+}
+
+#[test]
+fn without_free_ranges_read_nothing_is_promised() {
+    let (forest, _) = loaded("single");
+    let space = Space::load(&forest).unwrap();
+    assert_eq!(space.reserve(1).err(), Some(Shortage::Unloaded));
+    space.ensure_loaded(&forest, Kind::Metadata, MIB).unwrap();
+    assert!(space.reserve(1).is_ok());
+}
+
+#[test]
+#[should_panic(expected = "every reservation is used or given back")]
+fn a_reservation_that_outlives_the_space_is_an_error() {
+    let (_forest, space) = loaded("single");
+    let reservation = space.reserve(4096).unwrap();
+    std::mem::forget(reservation);
+}
+
+#[test]
+fn after_an_abort_nobody_asks_for_reservations() {
+    let (_forest, space) = loaded("single");
+    let reservation = space.reserve(4096).unwrap();
+    space.abort();
+    drop(space);
+    drop(reservation);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Block,
+    Data(u64),
+    GiveBack(usize),
+    Pin(usize),
+    Commit,
+    Durable,
+    Reserve(u64),
+    Removal(u64),
+    Split(usize, u64),
+    Merge(usize),
+    Release(usize),
+    Chunk(Kind),
+    Clean,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let kind = prop_oneof![Just(Kind::Data), Just(Kind::Metadata), Just(Kind::System)];
+    prop_oneof![
+        4 => Just(Step::Block),
+        2 => (1..4000_u64).prop_map(|sectors| Step::Data(sectors * 4096)),
+        2 => any::<usize>().prop_map(Step::GiveBack),
+        3 => any::<usize>().prop_map(Step::Pin),
+        1 => Just(Step::Commit),
+        1 => Just(Step::Durable),
+        2 => (1..40 * MIB).prop_map(Step::Reserve),
+        1 => (1..4 * MIB).prop_map(Step::Removal),
+        1 => (any::<usize>(), 1..4 * MIB).prop_map(|(which, bytes)| Step::Split(which, bytes)),
+        1 => any::<usize>().prop_map(Step::Merge),
+        2 => any::<usize>().prop_map(Step::Release),
+        1 => kind.prop_map(Step::Chunk),
+        1 => Just(Step::Clean),
+    ]
+}
+
+/// What a list of ranges knows of allocations.
+struct Model<'a> {
+    space: &'a Space,
+    allocated: BTreeMap<Logical, u64>,
+    committing: Vec<Pinned>,
+    held: Vec<Reservation>,
+    before: u64,
+}
+
+impl Model<'_> {
+    fn run(&mut self, step: &Step) {
+        let space = self.space;
+        match *step {
+            Step::Block => {
+                if let Ok(at) = space.allocate_block(Kind::Metadata, Logical(0)) {
+                    self.allocated(at, node(space));
+                }
+            }
+            Step::Data(max) => {
+                if let Ok((at, len)) = space.allocate_data(max, 4096) {
+                    self.allocated(at, len);
+                }
+            }
+            Step::GiveBack(which) => {
+                if let Some((at, len)) = self.pick(which) {
+                    space.give_back(at, len).unwrap();
+                }
+            }
+            Step::Pin(which) => {
+                if let Some((at, len)) = self.pick(which) {
+                    space.pin(at, len).unwrap();
+                }
+            }
+            Step::Commit => self.committing.push(space.take_pinned()),
+            Step::Durable if self.committing.is_empty() => {}
+            Step::Durable => space.unpin(self.committing.remove(0)),
+            Step::Reserve(bytes) => self.held.extend(space.reserve(bytes)),
+            Step::Removal(bytes) => self.held.extend(space.reserve_for_removal(bytes)),
+            Step::Chunk(kind) => drop(space.plan_chunk(kind)),
+            Step::Clean => {
+                for start in space.empty_groups() {
+                    assert!(space.remove_group(start).is_some());
+                }
+            }
+            Step::Split(..) | Step::Merge(_) | Step::Release(_) => self.run_held(step),
+        }
+    }
+
+    fn run_held(&mut self, step: &Step) {
+        if self.held.is_empty() {
+            return;
+        }
+        let count = self.held.len();
+        match *step {
+            Step::Split(which, bytes) => {
+                let part = self.held[which % count].split(bytes);
+                self.held.push(part);
+            }
+            Step::Merge(which) => {
+                let other = self.held.swap_remove(which % count);
+                match self.held.first_mut() {
+                    Some(first) => first.merge(other),
+                    None => drop(other),
+                }
+            }
+            Step::Release(which) => drop(self.held.swap_remove(which % count)),
+            _ => unreachable!(),
+        }
+    }
+
+    fn allocated(&mut self, at: Logical, len: u64) {
+        let before = self.allocated.range(..Logical(at.0 + len)).next_back();
+        assert!(before.is_none_or(|(start, len)| start.0 + len <= at.0), "given out twice");
+        self.allocated.insert(at, len);
+    }
+
+    fn pick(&mut self, which: usize) -> Option<(Logical, u64)> {
+        let count = self.allocated.len().max(1);
+        let (&at, &len) = self.allocated.iter().nth(which % count)?;
+        self.allocated.remove(&at);
+        Some((at, len))
+    }
+
+    fn check(&self) {
+        let pools = [Kind::Data, Kind::Metadata].map(|kind| self.space.usage(kind));
+        let allocated: u64 = pools.iter().map(|usage| usage.allocated).sum();
+        assert_eq!(allocated - self.before, self.allocated.values().sum::<u64>());
+        let held: u64 = self.held.iter().map(Reservation::bytes).sum();
+        assert_eq!(pools[1].reserved, held);
+        let books = self.space.books.lock();
+        let tallies = books.groups().map(|group| group.tally().total).sum::<u64>();
+        let totals = Kind::ALL.map(|kind| self.space.usage(kind).total).iter().sum::<u64>();
+        assert_eq!(tallies, totals);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn bytes_are_conserved(steps in prop::collection::vec(step(), 1..200)) {
+        let (_forest, space) = loaded("single");
+        let used = [Kind::Data, Kind::Metadata].map(|kind| space.usage(kind).allocated);
+        let (before, allocated) = (used.iter().sum(), BTreeMap::new());
+        let (committing, held) = (Vec::new(), Vec::new());
+        let mut model = Model { space: &space, allocated, committing, held, before };
+        for step in &steps {
+            model.run(step);
+            model.check();
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Transactions: who changes trees, and how what they changed becomes durable.
+//!
+//! | module       | what it is                                                        |
+//! |--------------|-------------------------------------------------------------------|
+//! | `gate`       | the handshake of handles and commits                              |
+//! | `handle`     | a handle: the right to change trees, for a while                  |
+//! | `commit`     | the commit, stage by stage                                        |
+//! | `books`      | what a commit writes about space: references, block groups, chunks |
+//! | `roots`      | what it writes about trees: root items                            |
+//! | `quotas`     | what it says of quota groups                                      |
+//! | `superblock` | the superblock that ends it                                       |
+//! | `worker`     | the thread that merges and commits when nobody asks               |
+
+mod books;
+mod commit;
+mod gate;
+mod handle;
+mod quotas;
+mod roots;
+mod superblock;
+mod worker;
+
+pub(crate) use gate::{Failed, Gate};
+pub use handle::{Handle, HandleKind};
+pub(crate) use roots::ChangedRoots;
+pub(crate) use worker::Worker;
+
+use crate::error::Result;
+
+/// A room above that keeps changes in memory until they are merged into trees.
+///
+/// The calls come from threads that hold no lock but a transaction handle.
+pub trait Participant: Send + Sync {
+    /// Whether nothing waits to be merged.
+    fn is_clean(&self) -> bool;
+
+    /// Puts all that waits into trees. Other threads may add more meanwhile, but not while a
+    /// commit merges.
+    fn merge(&self, handle: &Handle<'_>) -> Result<()>;
+
+    /// The filesystem has turned read-only: what waits will never be merged.
+    fn aborted(&self);
+}

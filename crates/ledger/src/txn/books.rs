@@ -1,0 +1,193 @@
+//! What a commit writes about space: references, block groups, chunks.
+//!
+//! 1. A chunk's items are written before the references of blocks in it: the free space tree
+//!    must know a block group before anything of it is taken.
+//! 2. Each of these changes trees, and so makes new references: they are done again until
+//!    nothing is left. That ends, because a block is copied at most once in a transaction.
+
+use std::ops::Range;
+
+use userbtrfs_btree::{Extent, ItemEdit};
+use userbtrfs_format::{
+    BlockGroupFlags, BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Logical, Physical, TreeId,
+};
+
+use crate::editor::Editor;
+use crate::error::Result;
+use crate::ledger::Ledger;
+use crate::refs::{self, Head, Outcome};
+use crate::space::NewChunk;
+use crate::{checksums, free_tree};
+
+/// The object id of device items.
+const DEVICE_ITEMS: u64 = 1;
+
+/// The books of one commit.
+pub(super) struct Books<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) editor: Editor<'a>,
+}
+
+impl<'a> Books<'a> {
+    pub(super) fn new(ledger: &'a Ledger, generation: u64) -> Self {
+        let editor = Editor { forest: &ledger.forest, source: ledger, generation };
+        Self { ledger, editor }
+    }
+
+    /// Brings delayed references into the extent tree until there are none.
+    pub(super) fn run_references(&self) -> Result<()> {
+        loop {
+            self.write_new_chunks()?;
+            match self.ledger.refs.take_next() {
+                Some(head) => self.run(&head)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn run(&self, head: &Head) -> Result<()> {
+        let (logical, len, is_data) = match head.extent {
+            Extent::Block { logical, .. } => {
+                (logical, u64::from(self.ledger.volume().geometry().nodesize), false)
+            }
+            Extent::Data { logical, len } => (logical, len, true),
+        };
+        let outcome = refs::run(&self.editor, head)?;
+        match outcome {
+            Outcome::Kept => return Ok(()),
+            Outcome::Added => {
+                self.turn(logical, len, free_tree::allocate)?;
+                return self.ledger.space.account(logical, len, true);
+            }
+            Outcome::Freed => {
+                self.turn(logical, len, free_tree::free)?;
+                self.ledger.space.account(logical, len, false)?;
+            }
+            Outcome::Vanished => {}
+        }
+        if is_data {
+            checksums::remove(&self.editor, logical, len)?;
+        }
+        self.ledger.space.pin(logical, len)
+    }
+
+    /// Changes the free space tree, where there is one.
+    fn turn(
+        &self,
+        logical: Logical,
+        len: u64,
+        turn: impl Fn(&Editor<'_>, &Range<u64>, &Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        if !self.has_free_space_tree() {
+            return Ok(());
+        }
+        let chunk = self.ledger.volume().chunk_of(logical)?;
+        turn(&self.editor, &range_of(&chunk), &(logical.0..logical.0 + len))
+    }
+
+    fn has_free_space_tree(&self) -> bool {
+        let superblock = self.ledger.volume().superblock();
+        superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE)
+    }
+
+    /// Writes what block groups hold, where that changed; gives how many did.
+    pub(super) fn write_groups(&self) -> Result<usize> {
+        let changed = self.ledger.space.take_changed_groups();
+        let mut edits: Vec<_> =
+            changed.iter().map(|&(start, len, item)| put_group(start, len, item)).collect();
+        edits.sort_unstable_by_key(userbtrfs_btree::Edit::key);
+        self.editor.apply(self.group_tree(), &mut edits)?;
+        Ok(edits.len())
+    }
+
+    fn group_tree(&self) -> TreeId {
+        let superblock = self.ledger.volume().superblock();
+        match superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE) {
+            true => TreeId::BLOCK_GROUP,
+            false => TreeId::EXTENT,
+        }
+    }
+
+    /// Writes the chunks that were made.
+    fn write_new_chunks(&self) -> Result<()> {
+        loop {
+            let made = self.ledger.space.take_planned();
+            if made.is_empty() {
+                return Ok(());
+            }
+            made.iter().try_for_each(|chunk| self.write_new_chunk(chunk))?;
+        }
+    }
+
+    fn write_new_chunk(&self, new: &NewChunk) -> Result<()> {
+        let NewChunk { chunk, device_extents, group } = new;
+        let put = ItemEdit::Put(chunk.key(), chunk.encode());
+        self.editor.apply(TreeId::CHUNK, &mut [put])?;
+        self.write_device_item()?;
+        for (physical, extent) in device_extents {
+            let put = ItemEdit::Put(self.device_key(*physical), extent.encode().to_vec());
+            self.editor.apply(TreeId::DEV, &mut [put])?;
+        }
+        let put = put_group(chunk.logical, chunk.len, *group);
+        self.editor.apply(self.group_tree(), &mut [put])?;
+        if !self.has_free_space_tree() {
+            return Ok(());
+        }
+        // Places of superblock mirrors are free there too: only nobody gives them out.
+        let all = range_of(chunk);
+        free_tree::add_group(&self.editor, &all, std::slice::from_ref(&all))
+    }
+
+    fn device_key(&self, physical: Physical) -> Key {
+        let id = self.ledger.volume().superblock().device.id;
+        Key::new(id, ItemKind::DEV_EXTENT, physical.0)
+    }
+
+    /// Says how much of the device is given to chunks.
+    fn write_device_item(&self) -> Result<()> {
+        let mut device = self.ledger.volume().superblock().device.clone();
+        device.bytes_used = self.ledger.space.device_used();
+        let key = Key::new(DEVICE_ITEMS, ItemKind::DEV_ITEM, device.id);
+        let put = ItemEdit::Put(key, device.encode().to_vec());
+        self.editor.apply(TreeId::CHUNK, &mut [put])
+    }
+
+    /// Removes block groups that nothing is in.
+    pub(super) fn remove_empty_groups(&self) -> Result<()> {
+        for start in self.ledger.space.empty_groups() {
+            if let Some(chunk) = self.ledger.space.remove_group(start) {
+                self.remove_chunk(&chunk)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_chunk(&self, chunk: &Chunk) -> Result<()> {
+        let group = Key::new(chunk.logical.0, ItemKind::BLOCK_GROUP_ITEM, chunk.len);
+        self.editor.apply(self.group_tree(), &mut [ItemEdit::Remove(group)])?;
+        for stripe in &chunk.stripes {
+            let extent = ItemEdit::Remove(self.device_key(stripe.physical));
+            self.editor.apply(TreeId::DEV, &mut [extent])?;
+        }
+        self.editor.apply(TreeId::CHUNK, &mut [ItemEdit::Remove(chunk.key())])?;
+        self.write_device_item()?;
+        match self.has_free_space_tree() {
+            true => free_tree::remove_group(&self.editor, &range_of(chunk)),
+            false => Ok(()),
+        }
+    }
+}
+
+fn put_group(start: Logical, len: u64, item: BlockGroupItem) -> ItemEdit {
+    let key = Key::new(start.0, ItemKind::BLOCK_GROUP_ITEM, len);
+    ItemEdit::Put(key, item.encode().to_vec())
+}
+
+fn range_of(chunk: &Chunk) -> Range<u64> {
+    chunk.logical.0..chunk.end().0
+}
+
+/// The chunks that the superblock lists.
+pub(super) fn system_chunks(chunks: &[Chunk]) -> impl Iterator<Item = &Chunk> {
+    chunks.iter().filter(|chunk| chunk.flags.contains(BlockGroupFlags::SYSTEM))
+}

@@ -1,0 +1,119 @@
+//! The commit of a transaction, stage by stage.
+//!
+//! 1. The door is closed: no change begins, those begun end.
+//! 2. Everything that waits in memory is merged into the trees.
+//! 3. References, block groups, chunks and root items are written into their trees, again and
+//!    again until nothing is left to write. No block goes to the device meanwhile: it would have
+//!    to be copied for the next round.
+//! 4. The superblock is made; the transaction is handed over, and the next one runs. Nothing of
+//!    this one changes any more: its blocks are of an earlier generation now.
+//! 5. The blocks are written, a flush makes them durable, then the superblock is written: first
+//!    the primary copy, durable at once.
+//! 6. What the superblock before led to alone is free.
+//!
+//! Whatever fails ends all writing. Before the superblock of stage 5 the device shows the
+//! transaction before, from there on this one.
+
+use userbtrfs_sync::Arc;
+
+use super::books::Books;
+use super::gate::{Barred, Commit, CommitRole, Open};
+use super::{Handle, quotas, roots, superblock};
+use crate::editor::Editor;
+use crate::error::Result;
+use crate::ledger::Ledger;
+
+/// Rounds after which a commit that still finds changes to write is taken for one without end.
+const ROUNDS_MAX: usize = 64;
+
+impl Ledger {
+    /// Makes everything durable that was changed before the call. The caller is in no
+    /// transaction. Where nothing changed, nothing is written.
+    #[track_caller]
+    pub fn commit(&self) -> Result<()> {
+        self.commit_running().map(drop)
+    }
+
+    /// As [`Ledger::commit`]; then what the transaction freed is free.
+    #[track_caller]
+    pub(crate) fn commit_for_space(&self) -> Result<()> {
+        let generation = self.commit_running()?;
+        Ok(self.gate.wait_completed(generation)?)
+    }
+
+    /// Gives the transaction that is durable then.
+    #[track_caller]
+    fn commit_running(&self) -> Result<u64> {
+        self.gate.check()?;
+        let generation = self.gate.generation();
+        if self.is_clean() {
+            // What was changed before may still be on its way.
+            self.gate.wait_durable(generation - 1)?;
+            return Ok(generation - 1);
+        }
+        match self.gate.begin_commit(generation)? {
+            CommitRole::Lead(commit) => self.lead(commit)?,
+            CommitRole::Joined => self.gate.wait_durable(generation)?,
+        }
+        Ok(generation)
+    }
+
+    /// Whether the running transaction has changed nothing.
+    fn is_clean(&self) -> bool {
+        self.participants().all(|participant| participant.is_clean())
+            && self.changed.lock().is_empty()
+            && self.refs.is_empty()
+    }
+
+    fn lead(&self, commit: Commit<'_, Open>) -> Result<()> {
+        self.stages(commit).inspect_err(|error| self.fail(&error.to_string()))
+    }
+
+    fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
+        let commit = commit.close_door()?.bar_finish()?;
+        self.merge(&Handle::new(self, commit.ticket()))?;
+        self.write_books(&commit)?;
+        self.write_out(commit)
+    }
+
+    /// Stage 3.
+    fn write_books(&self, commit: &Commit<'_, Barred>) -> Result<()> {
+        let books = Books::new(self, commit.generation());
+        quotas::mark(&books.editor)?;
+        books.run_references()?;
+        books.remove_empty_groups()?;
+        for _ in 0..ROUNDS_MAX {
+            books.run_references()?;
+            let groups = books.write_groups()?;
+            let roots = self.write_roots(books.editor)?;
+            if groups == 0 && roots == 0 && self.refs.is_empty() {
+                return Ok(());
+            }
+        }
+        unreachable!("a block is copied once in a transaction, so the rounds end")
+    }
+
+    fn write_roots(&self, editor: Editor<'_>) -> Result<usize> {
+        roots::write(&editor, &self.changed)
+    }
+
+    /// Stages 4 to 6.
+    fn write_out(&self, commit: Commit<'_, Barred>) -> Result<()> {
+        let (store, volume) = (self.forest.store(), self.volume());
+        let superblock = superblock::next(self, commit.generation())?;
+        let nodes = store.dirty_nodes();
+        let pinned = self.space.take_pinned();
+        self.refs.turn_over();
+        let commit = commit.hand_over()?;
+        let sealed = store.seal(&nodes)?;
+        volume.write_blocks(sealed.iter().map(|(at, bytes)| (*at, Arc::clone(bytes))))?;
+        volume.flush()?;
+        self.gate.check()?;
+        volume.write_superblock(&superblock)?;
+        store.written(nodes);
+        let commit = commit.durable()?;
+        self.space.unpin(pinned);
+        commit.complete();
+        Ok(())
+    }
+}

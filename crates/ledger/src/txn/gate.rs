@@ -1,0 +1,225 @@
+//! The gate: the handshake between those who change a transaction and the one who commits it.
+//!
+//! 1. There are at most two transactions: N + 1, which is *running*, and N, which is being
+//!    written. Who joins, joins the running one.
+//! 2. Every ticket that is counted belongs to the running transaction: N is handed over only
+//!    when nobody is in it, and from then on nothing of it changes.
+//! 3. A transaction has one leader, who takes it through its stages, in order, one call each.
+//! 4. Each event has its own waiters: who waits for the super of N is not woken before it is
+//!    durable, whatever else happens to N.
+//! 5. A failure is for good: the first reason stays, everybody who waits is woken with it, and
+//!    no stage is entered any more. What became durable before it stays durable.
+//! 6. A leader who gives up, and a panic while a ticket is held, are failures: what they left
+//!    half done is never committed.
+//! 7. A thread is in a transaction once: a ticket, and leadership, are entered in the lock order
+//!    as a transaction handle. So neither does a leader wait for its own ticket.
+//!
+//! What this module does not do: it knows nothing of trees, of space or of devices, nor when a
+//! commit is due.
+
+mod commit;
+#[cfg(all(test, loom))]
+mod loom_models;
+#[cfg(all(test, shuttle))]
+mod shuttle_models;
+mod state;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+#[cfg(test)]
+mod world;
+
+use std::fmt;
+use std::thread::panicking;
+
+use thiserror::Error;
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+use userbtrfs_sync::order::{Held, Identity};
+use userbtrfs_sync::{Class, Condvar, Mutex, MutexGuard};
+
+pub(crate) use commit::{Barred, Commit, Open};
+use state::State;
+
+/// Where a filesystem's transactions begin and end.
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    /// The running transaction, for those who only want to know; changed under `state`.
+    running: AtomicU64,
+    events: Events,
+}
+
+/// What is waited for, each by its own waiters. A failure wakes all.
+#[derive(Default)]
+struct Events {
+    /// Nobody of the kind that the leader waits for is left. One waiter: the leader.
+    drained: Condvar,
+    /// The next transaction runs.
+    handed_over: Condvar,
+    /// The super of the transaction that is being written is durable.
+    durable: Condvar,
+    /// What that transaction replaced may be used again.
+    completed: Condvar,
+}
+
+/// Who joins a transaction, and so how long into a commit it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A change on behalf of a caller, and the leader of a log commit.
+    Operation,
+    /// The completion of an ordered extent, for which open operations may wait.
+    Finish,
+    /// The committing thread's own work: see [`Commit::ticket`].
+    Commit,
+}
+
+/// Why nothing is committed any more.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the filesystem has turned read-only: {why}")]
+pub(crate) struct Failed {
+    /// The first failure.
+    pub(crate) why: String,
+}
+
+/// What a thread that asks for a commit becomes.
+#[derive(Debug)]
+pub(crate) enum CommitRole<'g> {
+    /// It commits the transaction.
+    Lead(Commit<'g, Open>),
+    /// Somebody else does, or has: [`Gate::wait_durable`].
+    Joined,
+}
+
+/// Membership in a transaction; it leaves when dropped, on the thread that joined.
+#[derive(Debug)]
+#[must_use = "the transaction is left when the ticket is dropped"]
+pub(crate) struct Ticket<'g> {
+    gate: &'g Gate,
+    kind: Kind,
+    generation: u64,
+    // The thread's list forgets it after the transaction is left: fields drop after `drop`.
+    _held: Held,
+}
+
+impl Gate {
+    /// A gate where the transaction `first` runs; those before it are durable.
+    pub(crate) fn new(first: u64) -> Self {
+        Self {
+            state: Mutex::new(Class::TransactionState, State::new(first)),
+            running: AtomicU64::new(first),
+            events: Events::default(),
+        }
+    }
+
+    /// The number of the running transaction. Without a ticket it may be over at once.
+    pub(crate) fn generation(&self) -> u64 {
+        self.running.load(Ordering::Acquire)
+    }
+
+    /// Joins the running transaction, waiting while it takes no more of this kind.
+    #[track_caller]
+    pub(crate) fn join(&self, kind: Kind) -> Result<Ticket<'_>, Failed> {
+        assert!(kind != Kind::Commit, "only the leader has tickets of this kind");
+        let held = Held::acquire(in_transaction());
+        let mut state = self.state.lock();
+        let barred = |state: &mut State| !state.has_failed() && !state.admits(kind);
+        self.events.handed_over.wait_while(&mut state, barred);
+        state.check()?;
+        let generation = state.join(kind);
+        Ok(Ticket { gate: self, kind, generation, _held: held })
+    }
+
+    /// Asks for the commit of transaction `generation`, which a thread may do that is in none.
+    #[track_caller]
+    pub(crate) fn begin_commit(&self, generation: u64) -> Result<CommitRole<'_>, Failed> {
+        let held = Held::acquire(in_transaction());
+        let mut state = self.state.lock();
+        if state.is_durable(generation) {
+            return Ok(CommitRole::Joined);
+        }
+        state.check()?;
+        let leads = state.lead(generation);
+        drop(state);
+        Ok(if leads {
+            CommitRole::Lead(Commit::new(self, generation, held))
+        } else {
+            CommitRole::Joined
+        })
+    }
+
+    /// Waits until the super of transaction `generation` is durable. Does not begin its commit.
+    ///
+    /// Who is in the running transaction may wait for the one before it.
+    #[track_caller]
+    pub(crate) fn wait_durable(&self, generation: u64) -> Result<(), Failed> {
+        // Who waits for the running transaction while in it waits for itself.
+        let _held = (generation >= self.generation()).then(|| Held::acquire(in_transaction()));
+        let mut state = self.state.lock();
+        while !state.is_durable(generation) {
+            state.check()?;
+            self.events.durable.wait_idle(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Waits until transaction `generation` is completed: what it replaced may be used again.
+    #[track_caller]
+    pub(crate) fn wait_completed(&self, generation: u64) -> Result<(), Failed> {
+        let _held = (generation >= self.generation()).then(|| Held::acquire(in_transaction()));
+        self.completed(self.state.lock(), generation).map(drop)
+    }
+
+    /// Ends all commits, for this reason; of several reasons the first stays.
+    pub(crate) fn fail(&self, why: impl Into<String>) {
+        self.state.lock().fail(why.into());
+        let Events { drained, handed_over, durable, completed } = &self.events;
+        for event in [drained, handed_over, durable, completed] {
+            event.notify_all();
+        }
+    }
+
+    /// Whether there was a failure.
+    pub(crate) fn check(&self) -> Result<(), Failed> {
+        self.state.lock().check()
+    }
+
+    /// Sleeps until transaction `generation` is completed; the state is then still locked.
+    fn completed<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        generation: u64,
+    ) -> Result<MutexGuard<'a, State>, Failed> {
+        while !state.is_completed(generation) {
+            state.check()?;
+            self.events.completed.wait_idle(&mut state);
+        }
+        Ok(state)
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("running", &self.generation()).finish_non_exhaustive()
+    }
+}
+
+impl Ticket<'_> {
+    /// The number of the transaction joined.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if panicking() {
+            self.gate.fail(format!("a panic left transaction {} half changed", self.generation));
+        }
+        if self.gate.state.lock().leave(self.kind) {
+            self.gate.events.drained.notify_one();
+        }
+    }
+}
+
+/// The name under which tickets and leaders stand in the lock order.
+fn in_transaction() -> Identity {
+    Identity::of(Class::TransactionHandle)
+}

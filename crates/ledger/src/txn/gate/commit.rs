@@ -1,0 +1,153 @@
+//! The leader's side of the gate: a commit as a value that changes its type at each stage.
+//!
+//! 1. A step consumes the commit and returns it in the next stage, or fails; then it is gone.
+//! 2. A commit that is dropped before it is completed fails the gate.
+//! 3. There are tickets of the kind `Commit` only before the hand-over, and none outlives it:
+//!    they borrow the commit that the hand-over consumes.
+//! 4. It stays on its thread, and stands in the lock order as a transaction handle all the time.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use userbtrfs_sync::atomic::Ordering;
+use userbtrfs_sync::order::Held;
+
+use super::state::State;
+use super::{Failed, Gate, Kind, Ticket, in_transaction};
+
+/// The commit of one transaction, which has come to the stage `S`.
+#[must_use = "a commit that is dropped fails the filesystem"]
+pub(crate) struct Commit<'g, S> {
+    leader: Leader<'g>,
+    stage: PhantomData<S>,
+}
+
+/// Everybody may still join the transaction.
+pub(crate) enum Open {}
+/// No operation is in the transaction any more.
+pub(crate) enum Closed {}
+/// Nobody but the leader is.
+pub(crate) enum Barred {}
+/// The next transaction runs; this one is as it will be on the device.
+pub(crate) enum HandedOver {}
+/// The super is durable.
+pub(crate) enum Written {}
+
+/// A stage in which the transaction may still be changed by its leader.
+pub(crate) trait Changing {}
+impl Changing for Open {}
+impl Changing for Closed {}
+impl Changing for Barred {}
+
+/// The duty to bring a transaction to its end.
+struct Leader<'g> {
+    gate: &'g Gate,
+    generation: u64,
+    is_done: bool,
+    _held: Held,
+}
+
+impl<'g> Commit<'g, Open> {
+    pub(super) fn new(gate: &'g Gate, generation: u64, held: Held) -> Self {
+        let leader = Leader { gate, generation, is_done: false, _held: held };
+        Self { leader, stage: PhantomData }
+    }
+
+    /// Takes no more operations, and waits until none is open.
+    pub(crate) fn close_door(self) -> Result<Commit<'g, Closed>, Failed> {
+        self.leader.drain(Kind::Operation, State::close_door)?;
+        Ok(self.advanced())
+    }
+}
+
+impl<'g> Commit<'g, Closed> {
+    /// Lets nobody more in, and waits until no completion of an extent is open.
+    pub(crate) fn bar_finish(self) -> Result<Commit<'g, Barred>, Failed> {
+        self.leader.drain(Kind::Finish, State::bar_finish)?;
+        Ok(self.advanced())
+    }
+}
+
+impl<'g> Commit<'g, Barred> {
+    /// Waits until the transaction before this one is completed, and lets the next one run.
+    pub(crate) fn hand_over(self) -> Result<Commit<'g, HandedOver>, Failed> {
+        let Leader { gate, generation, .. } = self.leader;
+        let mut state = gate.completed(gate.state.lock(), generation - 1)?;
+        state.check()?;
+        gate.running.store(state.hand_over(), Ordering::Release);
+        drop(state);
+        gate.events.handed_over.notify_all();
+        Ok(self.advanced())
+    }
+}
+
+impl<'g> Commit<'g, HandedOver> {
+    /// The super is durable: wakes who waited for that.
+    ///
+    /// After a failure it is an error, whatever the device now holds.
+    pub(crate) fn durable(self) -> Result<Commit<'g, Written>, Failed> {
+        let Leader { gate, generation, .. } = self.leader;
+        let mut state = gate.state.lock();
+        state.check()?;
+        state.set_durable(generation);
+        drop(state);
+        gate.events.durable.notify_all();
+        Ok(self.advanced())
+    }
+}
+
+impl Commit<'_, Written> {
+    /// What the transaction replaced is free: the next one may be handed over.
+    pub(crate) fn complete(mut self) {
+        let Leader { gate, generation, .. } = self.leader;
+        gate.state.lock().set_completed(generation);
+        gate.events.completed.notify_all();
+        self.leader.is_done = true;
+    }
+}
+
+impl<'g, S> Commit<'g, S> {
+    /// The number of the transaction.
+    pub(crate) fn generation(&self) -> u64 {
+        self.leader.generation
+    }
+
+    /// A ticket for the leader's own changes; it never waits.
+    pub(crate) fn ticket(&self) -> Ticket<'_>
+    where
+        S: Changing,
+    {
+        let Leader { gate, generation, .. } = self.leader;
+        Ticket { gate, kind: Kind::Commit, generation, _held: Held::tried(in_transaction()) }
+    }
+
+    fn advanced<T>(self) -> Commit<'g, T> {
+        Commit { leader: self.leader, stage: PhantomData }
+    }
+}
+
+impl<S> fmt::Debug for Commit<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Commit").field("generation", &self.generation()).finish_non_exhaustive()
+    }
+}
+
+impl Leader<'_> {
+    /// Shuts one kind out, and waits until none of it is in the transaction.
+    fn drain(&self, kind: Kind, shut_out: impl FnOnce(&mut State)) -> Result<(), Failed> {
+        let mut state = self.gate.state.lock();
+        state.check()?;
+        shut_out(&mut state);
+        let busy = |state: &mut State| !state.has_failed() && state.is_open(kind);
+        self.gate.events.drained.wait_while(&mut state, busy);
+        state.check()
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.gate.fail(format!("the commit of transaction {} was given up", self.generation));
+        }
+    }
+}

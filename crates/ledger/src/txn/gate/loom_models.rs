@@ -1,0 +1,228 @@
+//! The gate under loom: every interleaving of two or three threads, up to three preemptions. A
+//! thread that is never woken fails the model, and so does a change the leader did not see.
+
+use loom::thread;
+use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
+
+use super::commit::HandedOver;
+use super::world::{FIRST, World};
+use super::{Commit, CommitRole, Kind};
+
+/// Why a thread can be joined.
+const JOINED: &str = "loom fails the model itself";
+/// Why a call succeeds.
+const SOUND: &str = "nothing fails in this model";
+/// Why a call fails.
+const FAILED: &str = "the model made it fail";
+
+/// What one thread does; it counts the commits it led.
+type Part = fn(&World) -> u64;
+
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// Runs each of `others` in a thread of its own on one world, and `here` in this one.
+fn play(others: &[Part], here: Part) -> (Arc<World>, u64) {
+    let world = Arc::new(World::new());
+    let start = |other: &Part| {
+        let (world, other) = (Arc::clone(&world), *other);
+        thread::spawn(move || other(&world))
+    };
+    let threads: Vec<_> = others.iter().map(start).collect();
+    let led = here(&world);
+    let led_by_others: u64 = threads.into_iter().map(|thread| thread.join().expect(JOINED)).sum();
+    (world, led + led_by_others)
+}
+
+/// As `play`, where all goes well.
+fn succeed(others: &[Part], here: Part) -> u64 {
+    let (world, led) = play(others, here);
+    world.verify(led);
+    led
+}
+
+fn operate(world: &World) -> u64 {
+    world.change(Kind::Operation).expect(SOUND);
+    0
+}
+
+fn operate_and_sync(world: &World) -> u64 {
+    let generation = world.change(Kind::Operation).expect(SOUND);
+    u64::from(world.sync_up_to(generation).expect(SOUND))
+}
+
+fn finish(world: &World) -> u64 {
+    world.change(Kind::Finish).expect(SOUND);
+    0
+}
+
+fn sync(world: &World) -> u64 {
+    u64::from(world.sync().expect(SOUND))
+}
+
+fn sync_first(world: &World) -> u64 {
+    u64::from(world.sync_up_to(FIRST).expect(SOUND))
+}
+
+/// Leads the first transaction's commit to where it is written.
+fn hand_over_first(world: &World) -> Commit<'_, HandedOver> {
+    let Ok(CommitRole::Lead(commit)) = world.gate.begin_commit(FIRST) else {
+        panic!("nobody else asked, and nothing failed");
+    };
+    world.shut(commit.close_door().expect(SOUND)).expect(SOUND).hand_over().expect(SOUND)
+}
+
+/// Gives the first transaction's commit up behind the closed door.
+fn give_up(world: &World) -> u64 {
+    if let Ok(CommitRole::Lead(commit)) = world.gate.begin_commit(FIRST) {
+        commit.close_door().map(drop).unwrap_or_default();
+    }
+    world.gate.check().expect_err(FAILED);
+    0
+}
+
+/// Fails from inside the transaction.
+fn fail_inside(world: &World) -> u64 {
+    let _ticket = world.gate.join(Kind::Operation);
+    world.gate.fail("the test says so");
+    0
+}
+
+fn try_to_operate(world: &World) -> u64 {
+    drop(world.change(Kind::Operation));
+    0
+}
+
+fn try_to_finish(world: &World) -> u64 {
+    drop(world.change(Kind::Finish));
+    0
+}
+
+fn try_to_sync(world: &World) -> u64 {
+    drop(world.sync_up_to(FIRST));
+    0
+}
+
+fn try_to_wait(world: &World) -> u64 {
+    world.gate.wait_durable(FIRST).expect_err(FAILED);
+    0
+}
+
+#[test]
+fn a_change_is_seen_by_its_commit_or_belongs_to_the_next() {
+    explore(4, || assert_eq!(succeed(&[operate], sync), 1));
+    explore(3, || assert_eq!(succeed(&[operate, operate], sync), 1));
+    explore(3, || assert_eq!(succeed(&[operate, finish], sync), 1));
+}
+
+#[test]
+fn one_of_those_who_ask_leads() {
+    explore(4, || assert_eq!(succeed(&[sync_first], sync_first), 1));
+    explore(3, || assert_eq!(succeed(&[sync_first, sync_first], sync_first), 1));
+    explore(2, || assert_eq!(succeed(&[sync_first, operate], sync_first), 1));
+}
+
+#[test]
+fn commits_follow_each_other() {
+    explore(4, || assert!((1..=2).contains(&succeed(&[sync], sync))));
+    explore(3, || assert!((1..=2).contains(&succeed(&[operate_and_sync], operate_and_sync))));
+    explore(2, || assert!((1..=2).contains(&succeed(&[operate, sync], operate_and_sync))));
+}
+
+#[test]
+fn the_next_commit_drains_while_this_one_is_written() {
+    explore(3, || {
+        let world = Arc::new(World::new());
+        let commit = hand_over_first(&world);
+        let next = Arc::clone(&world);
+        let next = thread::spawn(move || assert!(next.sync_up_to(FIRST + 1).expect(SOUND)));
+        commit.durable().expect(SOUND).complete();
+        next.join().expect(JOINED);
+        world.verify(2);
+    });
+}
+
+#[test]
+fn an_operation_may_wait_for_the_finish_of_an_extent() {
+    explore(3, || {
+        let world = Arc::new(World::new());
+        let extent = Arc::new((Mutex::new(Class::InodeState, false), Condvar::new()));
+        let ticket = world.gate.join(Kind::Operation).expect(SOUND);
+        let (worker, done) = (Arc::clone(&world), Arc::clone(&extent));
+        let worker = thread::spawn(move || {
+            assert_eq!(worker.change(Kind::Finish).expect(SOUND), FIRST);
+            *done.0.lock() = true;
+            done.1.notify_one();
+        });
+        let committer = Arc::clone(&world);
+        let committer = thread::spawn(move || sync_first(&committer));
+        extent.1.wait_while(&mut extent.0.lock(), |done| !*done);
+        drop(ticket);
+        worker.join().expect(JOINED);
+        world.verify(committer.join().expect(JOINED));
+    });
+}
+
+#[test]
+fn who_is_in_the_running_transaction_may_wait_for_the_one_before() {
+    explore(3, || {
+        let world = Arc::new(World::new());
+        let committer = Arc::clone(&world);
+        let committer = thread::spawn(move || sync_first(&committer));
+        let ticket = world.gate.join(Kind::Operation).expect(SOUND);
+        if ticket.generation() > FIRST {
+            world.gate.wait_durable(FIRST).expect(SOUND);
+        }
+        drop(ticket);
+        world.gate.wait_completed(FIRST).expect(SOUND);
+        world.verify(committer.join().expect(JOINED));
+    });
+}
+
+/// As `play`, where the gate fails in the end.
+fn fail(others: &[Part], here: Part) {
+    let (world, _) = play(others, here);
+    world.gate.check().expect_err(FAILED);
+}
+
+#[test]
+fn a_leader_that_gives_up_wakes_all() {
+    explore(3, || fail(&[try_to_operate, try_to_finish], give_up));
+    explore(3, || fail(&[try_to_wait, try_to_wait], give_up));
+}
+
+#[test]
+fn a_failure_from_inside_wakes_all() {
+    explore(3, || fail(&[try_to_sync], fail_inside));
+    explore(3, || fail(&[try_to_sync, try_to_operate], fail_inside));
+    explore(2, || fail(&[try_to_sync, try_to_sync], fail_inside));
+}
+
+#[test]
+fn a_failure_wakes_a_leader_that_waits_for_a_ticket() {
+    explore(4, || {
+        let world = Arc::new(World::new());
+        let ticket = world.gate.join(Kind::Operation).expect(SOUND);
+        let committer = Arc::clone(&world);
+        let committer = thread::spawn(move || committer.sync_up_to(FIRST).expect_err(FAILED));
+        world.gate.fail("the test says so");
+        committer.join().expect(JOINED);
+        drop(ticket);
+    });
+}
+
+#[test]
+fn a_failure_of_one_transaction_fails_the_next() {
+    explore(4, || {
+        let world = Arc::new(World::new());
+        let commit = hand_over_first(&world);
+        let next = Arc::clone(&world);
+        let next = thread::spawn(move || next.sync_up_to(FIRST + 1).expect_err(FAILED));
+        commit.fail("the test says so");
+        next.join().expect(JOINED);
+        assert_eq!(world.gate.generation(), FIRST + 1);
+    });
+}

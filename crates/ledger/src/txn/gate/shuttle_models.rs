@@ -1,0 +1,69 @@
+//! The gate under shuttle: random schedules of more threads than loom can exhaust.
+
+use shuttle::thread;
+use userbtrfs_sync::Arc;
+
+use super::Kind;
+use super::world::World;
+
+/// Why a thread can be joined.
+const JOINED: &str = "shuttle fails the model itself";
+/// Why a call fails.
+const FAILED: &str = "the model made it fail";
+
+/// What the thread of this number does; it counts the commits it led.
+fn part(world: &World, number: usize) -> u64 {
+    let kind = if number.is_multiple_of(3) { Kind::Finish } else { Kind::Operation };
+    let mut led = 0;
+    for round in 0..4 {
+        let Ok(generation) = world.change(kind) else { break };
+        thread::yield_now();
+        if (number + round).is_multiple_of(2) {
+            let Ok(leads) = world.sync_up_to(generation) else { break };
+            led += u64::from(leads);
+        }
+    }
+    led
+}
+
+/// Eight threads on one world, and `here` in this one; how many commits there were.
+fn crowd(here: fn(&World)) -> (Arc<World>, u64) {
+    let world = Arc::new(World::new());
+    let start = |number: usize| {
+        let world = Arc::clone(&world);
+        thread::spawn(move || part(&world, number))
+    };
+    let threads: Vec<_> = (0..8).map(start).collect();
+    here(&world);
+    let led = threads.into_iter().map(|thread| thread.join().expect(JOINED)).sum();
+    (world, led)
+}
+
+fn all_goes_well() {
+    let (world, led) = crowd(|_| ());
+    assert!(led > 0);
+    world.verify(led);
+}
+
+fn it_fails() {
+    let (world, _) = crowd(|world| {
+        thread::yield_now();
+        world.gate.fail("the test says so");
+    });
+    assert_eq!(world.gate.check().expect_err(FAILED).why, "the test says so");
+}
+
+#[test]
+fn a_crowd_by_random_schedules() {
+    shuttle::check_random(all_goes_well, 3_000);
+}
+
+#[test]
+fn a_crowd_by_few_preemptions() {
+    shuttle::check_pct(all_goes_well, 3_000, 3);
+}
+
+#[test]
+fn a_failure_among_a_crowd() {
+    shuttle::check_random(it_fails, 3_000);
+}

@@ -1,0 +1,181 @@
+//! What the gate knows: numbers and a stage, without locks and waits.
+//!
+//! 1. `completed <= durable < running`, and `running` is at most two past `completed`.
+//! 2. Only the running transaction has members; they are counted by kind.
+
+use super::{Failed, Kind};
+
+/// How far the commit of the running transaction has come.
+///
+/// ```text
+///      transaction N                                   transaction N + 1
+///
+///      Running
+///         |  close_door: no more operations, wait
+///         |  until none is open
+///      Closed
+///         |  bar_finish: nobody more, wait
+///         |  until no finish is open
+///      Barred
+///         |  hand_over  -----------------------------> Running
+///      handed over                                        |  close_door
+///         |  durable: the super is on the device       Closed
+///      durable                                            |  bar_finish
+///         |  complete                                  Barred
+///      completed  ------------------------------------->  |  hand_over, not before N is completed
+///                                                      handed over ...
+///
+///      any stage  -- fail, a leader dropped, a panic -->  failed, and N + 1 with it
+/// ```
+///
+/// | stage       | operation        | finish           | commit (N's leader)     |
+/// |-------------|------------------|------------------|-------------------------|
+/// | Running     | joins N          | joins N          | joins N                 |
+/// | Closed      | waits for N + 1  | joins N          | joins N                 |
+/// | Barred      | waits for N + 1  | waits for N + 1  | joins N                 |
+/// | handed over | joins N + 1      | joins N + 1      | has no tickets any more |
+/// | failed      | error            | error            | error at the next stage |
+///
+/// The stages from *handed over* on are those of the transaction before the running one, and
+/// follow from the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// All may join.
+    Running,
+    /// The door is closed to operations.
+    Closed,
+    /// And to the completion of extents.
+    Barred,
+}
+
+/// The gate's state.
+#[derive(Debug)]
+pub(super) struct State {
+    running: u64,
+    stage: Stage,
+    has_leader: bool,
+    operations: u64,
+    finishes: u64,
+    durable: u64,
+    completed: u64,
+    failed: Option<Failed>,
+}
+
+impl State {
+    pub(super) fn new(first: u64) -> Self {
+        let before = first.checked_sub(1).expect("transactions are counted from one");
+        Self {
+            running: first,
+            stage: Stage::Running,
+            has_leader: false,
+            operations: 0,
+            finishes: 0,
+            durable: before,
+            completed: before,
+            failed: None,
+        }
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    pub(super) fn check(&self) -> Result<(), Failed> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn fail(&mut self, why: String) {
+        self.failed.get_or_insert(Failed { why });
+    }
+
+    pub(super) fn is_durable(&self, generation: u64) -> bool {
+        generation <= self.durable
+    }
+
+    pub(super) fn is_completed(&self, generation: u64) -> bool {
+        generation <= self.completed
+    }
+
+    /// Whether the running transaction takes one more of this kind.
+    pub(super) fn admits(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Operation => self.stage == Stage::Running,
+            Kind::Finish => self.stage != Stage::Barred,
+            Kind::Commit => true,
+        }
+    }
+
+    /// Counts one more in; returns the transaction.
+    pub(super) fn join(&mut self, kind: Kind) -> u64 {
+        assert!(self.admits(kind) && !self.has_failed());
+        if let Some(count) = self.count(kind) {
+            *count += 1;
+        }
+        self.running
+    }
+
+    /// Counts one out; true when the leader waits for just that.
+    pub(super) fn leave(&mut self, kind: Kind) -> bool {
+        let Some(count) = self.count(kind) else { return false };
+        *count = count.checked_sub(1).expect("who leaves has joined");
+        *count == 0 && !self.admits(kind)
+    }
+
+    /// Whether one of this kind is in the running transaction.
+    pub(super) fn is_open(&mut self, kind: Kind) -> bool {
+        self.count(kind).is_some_and(|count| *count > 0)
+    }
+
+    /// The members of this kind; the leader's own tickets are borrowed from it and not counted.
+    fn count(&mut self, kind: Kind) -> Option<&mut u64> {
+        match kind {
+            Kind::Operation => Some(&mut self.operations),
+            Kind::Finish => Some(&mut self.finishes),
+            Kind::Commit => None,
+        }
+    }
+
+    /// Whether who asks for the commit of this transaction is to lead it.
+    pub(super) fn lead(&mut self, generation: u64) -> bool {
+        assert!(generation <= self.running, "a transaction that has not begun");
+        generation == self.running && !std::mem::replace(&mut self.has_leader, true)
+    }
+
+    /// The running transaction takes no more operations.
+    pub(super) fn close_door(&mut self) {
+        self.advance(Stage::Running, Stage::Closed);
+    }
+
+    /// The running transaction takes nobody more.
+    pub(super) fn bar_finish(&mut self) {
+        assert!(self.operations == 0, "no operation is open behind a closed door");
+        self.advance(Stage::Closed, Stage::Barred);
+    }
+
+    /// The running transaction is to be written, and the next one runs; returns its number.
+    pub(super) fn hand_over(&mut self) -> u64 {
+        assert!(self.operations == 0 && self.finishes == 0, "nobody is in it");
+        assert!(self.completed + 1 == self.running, "only one transaction is being written");
+        self.advance(Stage::Barred, Stage::Running);
+        self.has_leader = false;
+        self.running += 1;
+        self.running
+    }
+
+    /// The super of this transaction is durable.
+    pub(super) fn set_durable(&mut self, generation: u64) {
+        assert!(self.durable + 1 == generation && generation < self.running);
+        self.durable = generation;
+    }
+
+    /// Nothing more is to be done for this transaction.
+    pub(super) fn set_completed(&mut self, generation: u64) {
+        assert!(self.completed + 1 == generation && generation == self.durable);
+        self.completed = generation;
+    }
+
+    fn advance(&mut self, from: Stage, to: Stage) {
+        assert!(self.has_leader && self.stage == from, "stages come in order, by the leader");
+        self.stage = to;
+    }
+}

@@ -1,0 +1,288 @@
+//! The gate with real threads: its rules one by one, what panics, and a crowd.
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use super::commit::Closed;
+use super::world::{FIRST, World};
+use super::{Commit, CommitRole, Failed, Gate, Kind, Open};
+
+/// How long something that must not happen is waited for.
+const NEVER: Duration = Duration::from_millis(20);
+
+fn lead(gate: &Gate, generation: u64) -> Commit<'_, Open> {
+    match gate.begin_commit(generation).expect("nothing has failed") {
+        CommitRole::Lead(commit) => commit,
+        CommitRole::Joined => panic!("nobody else leads transaction {generation}"),
+    }
+}
+
+fn lead_to_closed(gate: &Gate, generation: u64) -> Commit<'_, Closed> {
+    lead(gate, generation).close_door().expect("nothing has failed")
+}
+
+/// What `action` returns, from a thread of its own.
+fn later<'s, T: Send + 's>(
+    scope: &'s Scope<'s, '_>,
+    action: impl FnOnce() -> T + Send + 's,
+) -> Receiver<T> {
+    let (done, answer) = channel();
+    scope.spawn(move || done.send(action()));
+    answer
+}
+
+/// It waits. That it would wait for ever is for the models to say.
+fn waits<T>(answer: &Receiver<T>) {
+    let answer = answer.recv_timeout(NEVER).map(drop);
+    assert_eq!(answer, Err(RecvTimeoutError::Timeout));
+}
+
+/// The message `action` panics with.
+fn complaint(action: impl FnOnce()) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(action)).expect_err("it must panic");
+    *panic.downcast::<String>().expect("messages are formatted")
+}
+
+fn joined(gate: &Gate, kind: Kind) -> Result<u64, Failed> {
+    gate.join(kind).map(|ticket| ticket.generation())
+}
+
+#[test]
+fn stages_shut_out_operations_and_then_finishes() {
+    let gate = Gate::new(FIRST);
+    thread::scope(|scope| {
+        let commit = lead(&gate, FIRST);
+        let operation = later(scope, || joined(&gate, Kind::Operation));
+        let finish = later(scope, || joined(&gate, Kind::Finish));
+        assert_eq!(operation.recv().unwrap(), Ok(FIRST));
+        assert_eq!(finish.recv().unwrap(), Ok(FIRST));
+
+        let commit = commit.close_door().unwrap();
+        let operation = later(scope, || joined(&gate, Kind::Operation));
+        let finish = later(scope, || joined(&gate, Kind::Finish));
+        assert_eq!(finish.recv().unwrap(), Ok(FIRST));
+        waits(&operation);
+
+        let commit = commit.bar_finish().unwrap();
+        let finish = later(scope, || joined(&gate, Kind::Finish));
+        waits(&finish);
+        waits(&operation);
+        assert_eq!((commit.ticket().generation(), commit.ticket().kind), (FIRST, Kind::Commit));
+
+        let commit = commit.hand_over().unwrap();
+        assert_eq!(operation.recv().unwrap(), Ok(FIRST + 1));
+        assert_eq!(finish.recv().unwrap(), Ok(FIRST + 1));
+        commit.durable().unwrap().complete();
+    });
+}
+
+#[test]
+fn the_door_closes_behind_the_last_operation() {
+    let gate = Gate::new(FIRST);
+    thread::scope(|scope| {
+        let tickets = [gate.join(Kind::Operation).unwrap()];
+        let closed = later(scope, || {
+            let commit = lead_to_closed(&gate, FIRST);
+            commit.bar_finish().unwrap().hand_over().unwrap().durable().unwrap().complete();
+        });
+        waits(&closed);
+        assert_eq!(gate.generation(), FIRST);
+        drop(tickets);
+        closed.recv().unwrap();
+        assert_eq!(gate.generation(), FIRST + 1);
+    });
+}
+
+#[test]
+fn durable_and_completed_are_waited_for_apart() {
+    let gate = Gate::new(FIRST);
+    thread::scope(|scope| {
+        let durable = later(scope, || gate.wait_durable(FIRST));
+        let completed = later(scope, || gate.wait_completed(FIRST));
+        let commit = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
+        waits(&durable);
+        let commit = commit.durable().unwrap();
+        assert_eq!(durable.recv().unwrap(), Ok(()));
+        waits(&completed);
+        commit.complete();
+        assert_eq!(completed.recv().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_second_transaction_drains_but_is_not_handed_over_before_the_first_is_completed() {
+    let gate = &Gate::new(FIRST);
+    thread::scope(|scope| {
+        let first = lead_to_closed(gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
+        let (barred, is_barred) = channel();
+        let second = later(scope, move || {
+            let commit = lead_to_closed(gate, FIRST + 1).bar_finish().unwrap();
+            barred.send(()).unwrap();
+            commit.hand_over().unwrap().durable().unwrap().complete();
+        });
+        is_barred.recv().unwrap();
+        waits(&second);
+        let first = first.durable().unwrap();
+        waits(&second);
+        assert_eq!(gate.generation(), FIRST + 1);
+        first.complete();
+        second.recv().unwrap();
+        assert_eq!(gate.generation(), FIRST + 2);
+    });
+}
+
+#[test]
+fn who_asks_for_a_led_or_durable_transaction_joins() {
+    let gate = Gate::new(FIRST);
+    let ask = |generation| matches!(gate.begin_commit(generation), Ok(CommitRole::Joined));
+    assert!(ask(FIRST - 1));
+    thread::scope(|scope| {
+        let commit = lead_to_closed(&gate, FIRST);
+        assert!(later(scope, || ask(FIRST)).recv().unwrap());
+        let commit = commit.bar_finish().unwrap().hand_over().unwrap();
+        assert!(later(scope, || ask(FIRST)).recv().unwrap());
+        commit.durable().unwrap().complete();
+        assert!(ask(FIRST));
+        assert!(!ask(FIRST + 1));
+    });
+}
+
+#[test]
+fn a_failure_wakes_all_and_the_first_reason_stays() {
+    let gate = Gate::new(FIRST);
+    thread::scope(|scope| {
+        let first = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
+        let second = later(scope, || {
+            let commit = lead_to_closed(&gate, FIRST + 1).bar_finish().unwrap();
+            commit.hand_over().map(drop)
+        });
+        let durable = later(scope, || gate.wait_durable(FIRST));
+        let completed = later(scope, || gate.wait_completed(FIRST));
+        waits(&second);
+        let barred = later(scope, || joined(&gate, Kind::Finish));
+        waits(&barred);
+        gate.fail("the disk is gone");
+        drop(first);
+        let failed = Failed { why: "the disk is gone".into() };
+        for waiter in [second, durable, completed] {
+            assert_eq!(waiter.recv().unwrap(), Err(failed.clone()));
+        }
+        assert_eq!(barred.recv().unwrap(), Err(failed.clone()));
+        assert_eq!(joined(&gate, Kind::Operation), Err(failed.clone()));
+        assert_eq!(gate.begin_commit(FIRST + 1).map(drop), Err(failed.clone()));
+        assert_eq!(gate.check(), Err(failed));
+    });
+}
+
+#[test]
+fn what_was_durable_before_a_failure_stays_durable() {
+    let gate = Gate::new(FIRST);
+    let commit = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
+    commit.durable().unwrap().complete();
+    gate.fail("too late");
+    assert_eq!(gate.wait_durable(FIRST), Ok(()));
+    assert_eq!(gate.wait_completed(FIRST), Ok(()));
+    assert!(gate.wait_durable(FIRST + 1).is_err());
+}
+
+#[test]
+fn no_stage_is_entered_after_a_failure() {
+    let fails = |when: u32| {
+        let gate = Gate::new(FIRST);
+        let fail_at = |stage| (stage == when).then(|| gate.fail("now"));
+        let run = || {
+            let commit = lead(&gate, FIRST);
+            fail_at(0);
+            let commit = commit.close_door()?;
+            fail_at(1);
+            let commit = commit.bar_finish()?;
+            fail_at(2);
+            let commit = commit.hand_over()?;
+            fail_at(3);
+            commit.durable()?.complete();
+            Ok::<_, Failed>(())
+        };
+        (run().is_err(), gate.generation())
+    };
+    assert_eq!([0, 1, 2].map(fails), [(true, FIRST); 3]);
+    assert_eq!(fails(3), (true, FIRST + 1));
+    assert_eq!(fails(4), (false, FIRST + 1));
+}
+
+#[test]
+fn a_commit_that_is_dropped_fails() {
+    let gate = Gate::new(FIRST);
+    drop(lead_to_closed(&gate, FIRST));
+    let why = gate.check().unwrap_err().to_string();
+    assert!(why.contains("the commit of transaction 7 was given up"), "{why}");
+}
+
+#[test]
+fn a_panic_with_a_ticket_fails() {
+    let gate = Gate::new(FIRST);
+    let message = complaint(|| {
+        let ticket = gate.join(Kind::Operation).unwrap();
+        panic!("{:?} dies", ticket.kind);
+    });
+    assert_eq!(message, "Operation dies");
+    assert!(gate.check().unwrap_err().why.contains("transaction 7 half changed"));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn who_holds_a_ticket_neither_joins_nor_commits() {
+    let gate = Gate::new(FIRST);
+    let _ticket = gate.join(Kind::Operation).unwrap();
+    let refused: [&dyn Fn(); 4] = [
+        &|| drop(gate.join(Kind::Operation)),
+        &|| drop(gate.begin_commit(FIRST)),
+        &|| drop(gate.wait_durable(FIRST)),
+        &|| drop(gate.wait_completed(FIRST)),
+    ];
+    for refused in refused {
+        let message = complaint(refused);
+        assert!(message.contains("only one lock of this class"), "{message}");
+    }
+    gate.wait_durable(FIRST - 1).unwrap();
+    gate.check().unwrap();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_leader_has_tickets_of_its_own_alone() {
+    let gate = Gate::new(FIRST);
+    let commit = lead_to_closed(&gate, FIRST);
+    drop((commit.ticket(), commit.ticket()));
+    let message = complaint(|| drop(gate.join(Kind::Finish)));
+    assert!(message.contains("transaction handle"), "{message}");
+    drop(commit);
+}
+
+/// Rounds of a stress test: a few for every run, many where `USERBTRFS_TORTURE` is set.
+fn rounds(few: usize, many: usize) -> usize {
+    if env::var_os("USERBTRFS_TORTURE").is_some() { many } else { few }
+}
+
+#[test]
+fn a_crowd_changes_and_commits() {
+    for _ in 0..rounds(20, 1000) {
+        let world = World::new();
+        let part = |number: usize| {
+            let kind = if number.is_multiple_of(3) { Kind::Finish } else { Kind::Operation };
+            let turn = |round: usize| {
+                let generation = world.change(kind).unwrap();
+                let asks = (number + round).is_multiple_of(8);
+                u64::from(asks && world.sync_up_to(generation).unwrap())
+            };
+            (0..200).map(turn).sum::<u64>()
+        };
+        let led = thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|number| scope.spawn(move || part(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        world.verify(led);
+    }
+}

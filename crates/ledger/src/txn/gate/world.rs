@@ -1,0 +1,105 @@
+//! A small world around a gate, for tests: who changes it, who commits it, and what must hold.
+//!
+//! 1. A change counts for the transaction of its ticket, relaxed: a leader that sees all changes
+//!    of its transaction sees them by the gate alone.
+//! 2. At most one transaction is being written at a time.
+
+use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
+
+use super::commit::Closed;
+use super::{Barred, Commit, CommitRole, Failed, Gate, Kind, Open};
+
+/// The first transaction of a world.
+pub(super) const FIRST: u64 = 7;
+/// How many transactions a world has room for.
+const TRANSACTIONS: usize = if cfg!(loom) { 4 } else { 4096 };
+
+/// A gate, and what is done through it.
+pub(super) struct World {
+    pub(super) gate: Gate,
+    /// Changes made, by transaction.
+    changes: Vec<AtomicUsize>,
+    /// Changes the commit found, by transaction.
+    found: Vec<AtomicUsize>,
+    /// Transactions handed over and not completed.
+    writing: AtomicUsize,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let zeros = |_| AtomicUsize::new(0);
+        Self {
+            gate: Gate::new(FIRST),
+            changes: (0..TRANSACTIONS).map(zeros).collect(),
+            found: (0..TRANSACTIONS).map(zeros).collect(),
+            writing: AtomicUsize::new(0),
+        }
+    }
+
+    /// Makes one change; returns the transaction it is in.
+    pub(super) fn change(&self, kind: Kind) -> Result<u64, Failed> {
+        let ticket = self.gate.join(kind)?;
+        assert_eq!(ticket.generation(), self.gate.generation(), "a ticket holds its transaction");
+        place(&self.changes, ticket.generation()).fetch_add(1, Ordering::Relaxed);
+        assert_eq!(ticket.generation(), self.gate.generation(), "a ticket holds its transaction");
+        Ok(ticket.generation())
+    }
+
+    /// Commits what there is, or waits for who does; true when this thread did it.
+    #[cfg(loom)]
+    pub(super) fn sync(&self) -> Result<bool, Failed> {
+        self.sync_up_to(self.gate.generation())
+    }
+
+    /// Commits this transaction, or waits for who does; true when this thread did it.
+    pub(super) fn sync_up_to(&self, generation: u64) -> Result<bool, Failed> {
+        match self.gate.begin_commit(generation)? {
+            CommitRole::Lead(commit) => self.lead(commit).map(|()| true),
+            CommitRole::Joined => self.gate.wait_durable(generation).map(|()| false),
+        }
+    }
+
+    /// Takes a commit from its beginning to its end.
+    pub(super) fn lead(&self, commit: Commit<'_, Open>) -> Result<(), Failed> {
+        let commit = self.shut(commit.close_door()?)?;
+        self.write(commit)
+    }
+
+    /// Lets nobody in any more; the leader's own change is the last.
+    pub(super) fn shut<'g>(
+        &self,
+        commit: Commit<'g, Closed>,
+    ) -> Result<Commit<'g, Barred>, Failed> {
+        let commit = commit.bar_finish()?;
+        let ticket = commit.ticket();
+        place(&self.changes, ticket.generation()).fetch_add(1, Ordering::Relaxed);
+        drop(ticket);
+        let found = place(&self.changes, commit.generation()).load(Ordering::Relaxed);
+        place(&self.found, commit.generation()).store(found, Ordering::Relaxed);
+        Ok(commit)
+    }
+
+    /// Hands over, writes and completes.
+    pub(super) fn write(&self, commit: Commit<'_, Barred>) -> Result<(), Failed> {
+        let commit = commit.hand_over()?;
+        assert_eq!(self.writing.fetch_add(1, Ordering::Relaxed), 0, "one is written at a time");
+        let commit = commit.durable()?;
+        assert_eq!(self.writing.fetch_sub(1, Ordering::Relaxed), 1);
+        commit.complete();
+        Ok(())
+    }
+
+    /// Nothing was changed in a committed transaction after its leader had looked.
+    pub(super) fn verify(&self, commits: u64) {
+        assert_eq!(self.gate.generation(), FIRST + commits, "each hand-over begins one more");
+        for generation in FIRST..self.gate.generation() {
+            let changes = place(&self.changes, generation).load(Ordering::Relaxed);
+            let found = place(&self.found, generation).load(Ordering::Relaxed);
+            assert_eq!(changes, found, "transaction {generation} was changed behind its leader");
+        }
+    }
+}
+
+fn place(counts: &[AtomicUsize], generation: u64) -> &AtomicUsize {
+    &counts[usize::try_from(generation - FIRST).unwrap()]
+}

@@ -1,0 +1,32 @@
+//! Quota groups: what they count is not kept up.
+//!
+//! The first commit marks them as inconsistent, as Linux does where it loses count; a rescan there
+//! counts anew.
+
+use userbtrfs_btree::{ItemEdit, ReadAhead};
+use userbtrfs_format::{ItemKind, Key, QgroupStatus, TreeId};
+
+use crate::editor::Editor;
+use crate::error::{Error, Result};
+
+const STATUS: Key = Key::new(0, ItemKind::QGROUP_STATUS, 0);
+
+/// The flag of quota groups whose counts are not to be relied on.
+const INCONSISTENT: u64 = 1 << 2;
+
+/// Marks quota groups as inconsistent, where there are any.
+pub(super) fn mark(editor: &Editor<'_>) -> Result<()> {
+    let tree = match editor.forest.tree(TreeId::QUOTA) {
+        Ok(tree) => tree,
+        Err(Error::NoTree(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let cursor = editor.forest.cursor(&tree, &STATUS, ReadAhead::Off)?;
+    let Some(item) = cursor.item().filter(|item| item.key == STATUS) else { return Ok(()) };
+    let mut status = QgroupStatus::parse(item.data).expect("verified with its block");
+    if status.flags & INCONSISTENT != 0 {
+        return Ok(());
+    }
+    status.flags |= INCONSISTENT;
+    editor.apply(TreeId::QUOTA, &mut [ItemEdit::Put(STATUS, status.encode())])
+}

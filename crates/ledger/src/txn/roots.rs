@@ -1,0 +1,82 @@
+//! Root items of trees that a transaction changed.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use userbtrfs_btree::{ItemEdit, Tree};
+use userbtrfs_format::{RootItem, Timestamp, TreeId};
+use userbtrfs_sync::Mutex;
+
+use crate::editor::Editor;
+use crate::error::{Error, Result};
+
+/// Trees that the running transaction changed, and whose root items do not say so yet.
+#[derive(Debug, Default)]
+pub(crate) struct ChangedRoots {
+    roots: BTreeSet<TreeId>,
+    /// Subvolumes in which something changed that people see.
+    touched: BTreeSet<TreeId>,
+}
+
+impl ChangedRoots {
+    /// The root of a tree moved.
+    pub(crate) fn change(&mut self, tree: TreeId) {
+        self.roots.insert(tree);
+    }
+
+    /// The root item of a subvolume is to say when it changed.
+    pub(crate) fn touch(&mut self, subvolume: TreeId) {
+        self.touched.insert(subvolume);
+    }
+
+    /// Whether no root item is to be changed, nor one of the two that the superblock names.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.roots.is_empty() && self.touched.is_empty()
+    }
+
+    /// Takes those that have root items.
+    fn take(&mut self) -> (BTreeSet<TreeId>, BTreeSet<TreeId>) {
+        let of_superblock = [TreeId::ROOT, TreeId::CHUNK];
+        let mut roots = mem::take(&mut self.roots);
+        roots.retain(|tree| !of_superblock.contains(tree));
+        let touched = mem::take(&mut self.touched);
+        roots.extend(&touched);
+        (roots, touched)
+    }
+}
+
+/// The time of now.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let sec = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp { sec, nsec: since.subsec_nanos() }
+}
+
+/// Writes the root items of trees that changed; gives how many.
+pub(super) fn write(editor: &Editor<'_>, changed: &Mutex<ChangedRoots>) -> Result<usize> {
+    let (roots, touched) = changed.lock().take();
+    let count = roots.len();
+    for id in roots {
+        let tree = editor.forest.tree(id)?;
+        let (key, mut item) = editor.forest.root_entry(id)?.ok_or(Error::NoTree(id))?;
+        move_root(&mut item, &tree, editor);
+        if let Some(extended) = item.extended.as_mut().filter(|_| touched.contains(&id)) {
+            (extended.ctransid, extended.ctime) = (editor.generation, now());
+        }
+        editor.apply(TreeId::ROOT, &mut [ItemEdit::Put(key, item.encode())])?;
+    }
+    Ok(count)
+}
+
+/// Makes a root item lead to the root that its tree has now.
+fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) {
+    let nodesize = i64::from(editor.forest.store().volume().geometry().nodesize);
+    let grown = tree.take_growth().saturating_mul(nodesize);
+    let root = tree.root();
+    (item.logical, item.level) = (root.logical, root.level);
+    item.generation = root.generation;
+    // Linux resets the long structure where the two differ.
+    item.generation_v2 = item.extended.is_some().then_some(root.generation);
+    item.bytes_used = item.bytes_used.saturating_add_signed(grown);
+}

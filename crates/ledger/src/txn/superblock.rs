@@ -1,0 +1,78 @@
+//! The superblock that ends a commit.
+//!
+//! 1. It is the one before, but for the roots, the sums and one of the four remembered sets of
+//!    roots: the one after the newest.
+//! 2. A pending log belongs to the commit before: it is gone.
+
+use userbtrfs_btree::Root;
+use userbtrfs_format::{BackupRoot, Logical, Superblock, TreeId, encode_sys_chunk_array};
+
+use super::books::system_chunks;
+use crate::error::{Error, Result};
+use crate::ledger::Ledger;
+
+/// Makes the superblock of transaction `generation`.
+pub(super) fn next(ledger: &Ledger, generation: u64) -> Result<Superblock> {
+    let volume = ledger.volume();
+    let mut superblock = (*volume.superblock()).clone();
+    let before = superblock.generation;
+    superblock.generation = generation;
+    let root = ledger.forest.roots().root();
+    (superblock.root, superblock.root_level) = (root.logical, root.level);
+    let chunks = ledger.forest.tree(TreeId::CHUNK)?.root();
+    (superblock.chunk_root, superblock.chunk_root_level) = (chunks.logical, chunks.level);
+    superblock.chunk_root_generation = chunks.generation;
+    (superblock.log_root, superblock.log_root_level, superblock.log_root_transid) = (None, 0, 0);
+    superblock.bytes_used = ledger.space.bytes_used();
+    superblock.device.bytes_used = ledger.space.device_used();
+    superblock.sys_chunk_array = encode_sys_chunk_array(system_chunks(&volume.chunks()));
+    if superblock.uuid_tree_generation == before {
+        // The UUID tree was good, and no subvolume came or went.
+        superblock.uuid_tree_generation = generation;
+    }
+    if superblock.cache_generation == generation {
+        // The old space cache does not know of this transaction.
+        superblock.cache_generation = 0;
+    }
+    let newest =
+        superblock.backup_roots.iter().position(|backup| backup.tree_root_generation == before);
+    let slot = newest.map_or(0, |newest| (newest + 1) % superblock.backup_roots.len());
+    superblock.backup_roots[slot] = backup(ledger, &superblock, root, chunks)?;
+    Ok(superblock)
+}
+
+fn backup(
+    ledger: &Ledger,
+    superblock: &Superblock,
+    root: Root,
+    chunks: Root,
+) -> Result<BackupRoot> {
+    let [extent, fs, dev, csum] =
+        [TreeId::EXTENT, TreeId::FS, TreeId::DEV, TreeId::CSUM].map(|id| {
+            match ledger.forest.tree(id) {
+                Ok(tree) => Ok(tree.root()),
+                // A tree that is not there is remembered as none.
+                Err(Error::NoTree(_)) => Ok(Root { logical: Logical(0), level: 0, generation: 0 }),
+                Err(error) => Err(error),
+            }
+        });
+    let (extent, fs, dev, csum) = (extent?, fs?, dev?, csum?);
+    Ok(BackupRoot {
+        tree_root: root.logical,
+        tree_root_generation: root.generation,
+        chunk_root: chunks.logical,
+        chunk_root_generation: chunks.generation,
+        extent_root: extent.logical,
+        extent_root_generation: extent.generation,
+        fs_root: fs.logical,
+        fs_root_generation: fs.generation,
+        dev_root: dev.logical,
+        dev_root_generation: dev.generation,
+        csum_root: csum.logical,
+        csum_root_generation: csum.generation,
+        total_bytes: superblock.total_bytes,
+        bytes_used: superblock.bytes_used,
+        num_devices: superblock.num_devices,
+        levels: [root, chunks, extent, fs, dev, csum].map(|root| root.level),
+    })
+}

@@ -1,0 +1,113 @@
+//! The thread that merges and commits when nobody asks: in time, and under pressure.
+//!
+//! 1. It holds the ledger only while it works, so that a ledger that nobody uses goes.
+//! 2. What it fails at, the gate remembers; who changes something next is told.
+
+use std::time::Duration;
+
+use userbtrfs_sync::thread::{self, JoinHandle};
+use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
+
+use crate::ledger::Ledger;
+
+/// See the module's text.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    wishes: Mutex<Wishes>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Wishes {
+    merge: bool,
+    commit: bool,
+    stop: bool,
+}
+
+/// What to do next.
+enum Task {
+    Merge,
+    Commit,
+    Stop,
+}
+
+impl Worker {
+    pub(crate) fn new() -> Self {
+        let wishes = Mutex::new(Class::TransactionState, Wishes::default());
+        let shared = Arc::new(Shared { wishes, wake: Condvar::new() });
+        Self { shared, thread: Mutex::new(Class::TransactionState, None) }
+    }
+
+    pub(crate) fn start(&self, ledger: &Arc<Ledger>) {
+        let (ledger, shared) = (Arc::downgrade(ledger), Arc::clone(&self.shared));
+        let pause = match ledger.upgrade().map_or(0, |ledger| ledger.options.commit_seconds) {
+            0 => Duration::MAX,
+            seconds => Duration::from_secs(seconds),
+        };
+        let work = move || {
+            loop {
+                let task = shared.next(pause);
+                let Some(ledger) = ledger.upgrade() else { return };
+                // What fails here is told to who changes something next.
+                let _failed = match task {
+                    Task::Stop => return,
+                    Task::Merge => ledger.merge_pending(),
+                    Task::Commit => ledger.commit(),
+                };
+            }
+        };
+        *self.thread.lock() = Some(thread::spawn(work));
+    }
+
+    pub(crate) fn request_merge(&self) {
+        self.shared.wish(|wishes| wishes.merge = true);
+    }
+
+    pub(crate) fn request_commit(&self) {
+        self.shared.wish(|wishes| wishes.commit = true);
+    }
+
+    /// Ends the thread, after what it is doing.
+    pub(crate) fn stop(&self) {
+        self.shared.wish(|wishes| wishes.stop = true);
+        let thread = self.thread.lock().take();
+        // It may be the worker itself that lets go of the last handle.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
+        {
+            thread.join().expect("the worker does not panic");
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn wish(&self, wish: impl FnOnce(&mut Wishes)) {
+        wish(&mut self.wishes.lock());
+        self.wake.notify_one();
+    }
+
+    /// Waits for a wish; when the pause is over, a commit is due.
+    fn next(&self, pause: Duration) -> Task {
+        let mut wishes = self.wishes.lock();
+        loop {
+            if wishes.stop {
+                return Task::Stop;
+            }
+            if std::mem::take(&mut wishes.merge) {
+                return Task::Merge;
+            }
+            if std::mem::take(&mut wishes.commit) || !self.wake.wait_for(&mut wishes, pause) {
+                return Task::Commit;
+            }
+        }
+    }
+}
