@@ -5,9 +5,13 @@
 //! [`Dir`] are what it gives for files and directories.
 //!
 //! 1. Nothing here interprets bytes of the disk; it joins what the other modules give.
-//! 2. A path never leaves the root: `..` of the root is the root, and an absolute symbolic link
+//! 2. What is changed is there at once for every call, and durable after a commit.
+//! 3. A path never leaves the root: `..` of the root is the root, and an absolute symbolic link
 //!    starts there.
 
+mod attributes;
+mod by_path;
+mod entries;
 mod file;
 mod filesystem;
 mod inode;
@@ -19,6 +23,8 @@ mod subvolume;
 mod walk;
 
 pub use crate::error::{DataError, Error, InodeId, Result};
+pub use attributes::{Attributes, XattrMode};
+pub use entries::RenameMode;
 pub use file::{Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, Stats};
 pub use inode::{Dir, DirEntries, DirEntry, FileType, Inode, Metadata};

@@ -21,15 +21,18 @@ mod stream;
 pub(crate) use cache::FileCache;
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use pieces::{Piece, Source, pieces};
-pub(crate) use segments::{Segment, SegmentKind, Segments};
+pub(crate) use segments::{InlineData, Segment, SegmentKind, Segments};
 pub(crate) use stream::Stream;
 
 use userbtrfs_btree::Tree;
 use userbtrfs_sync::Arc;
 
-use crate::error::InodeId;
+use userbtrfs_format::{InodeFlags, TreeId};
 
-/// What reading needs to know of a file.
+use crate::error::InodeId;
+use crate::node::{Content, Inode};
+
+/// What reading needs to know of a file, as it is at one moment.
 #[derive(Clone)]
 pub(crate) struct FileSource {
     /// Which file.
@@ -40,4 +43,19 @@ pub(crate) struct FileSource {
     pub(crate) size: u64,
     /// Whether its data has checksums.
     pub(crate) checksummed: bool,
+    /// Its content, where what the tree has is not it.
+    pub(crate) content: Option<Content>,
+    /// Grows whenever the content changes.
+    pub(crate) version: u64,
+}
+
+impl FileSource {
+    /// The file as it is now.
+    pub(crate) fn of(inode: &Inode) -> Self {
+        let (id, tree) = (inode.id(), Arc::clone(inode.tree()));
+        let (item, content) = inode.snapshot();
+        let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
+        let (size, version) = (item.size, item.sequence);
+        Self { id, tree, size, checksummed: !free, content, version }
+    }
 }

@@ -5,6 +5,7 @@ use userbtrfs_codec::checksum::Checksum;
 use userbtrfs_codec::compress::DecompressError;
 use userbtrfs_device::DeviceError;
 use userbtrfs_format::{ItemKind, Logical, TreeId};
+use userbtrfs_ledger::Error as LedgerError;
 use userbtrfs_volume::{OpenError, ReadError};
 
 /// The result of a call of the engine.
@@ -51,6 +52,12 @@ pub enum Error {
     /// A tree that must be there is not.
     #[error("tree {0} has no root")]
     NoTree(TreeId),
+    /// The books do not allow it.
+    #[error(transparent)]
+    Ledger(LedgerError),
+    /// No space is left on the device.
+    #[error("no space left on the device")]
+    NoSpace,
     /// An inode that a name leads to is not there.
     #[error("{0} does not exist, though a name leads to it")]
     NoInode(InodeId),
@@ -90,6 +97,42 @@ pub enum Error {
     /// No subvolume has that path or number.
     #[error("no such subvolume")]
     NoSubvolume,
+    /// Something has that name already.
+    #[error("file exists")]
+    Exists,
+    /// A name of more than 255 bytes, or a target of a symbolic link that fits no tree block.
+    #[error("file name too long")]
+    NameTooLong,
+    /// A directory that has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// An inode that has as many names as it may.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Too many names or attributes that hash alike.
+    #[error("too many names of this hash")]
+    Overflow,
+    /// Two places that are in different subvolumes.
+    #[error("in another subvolume")]
+    CrossDevice,
+    /// A directory that would come to be within itself.
+    #[error("a directory cannot be within itself")]
+    IntoItself,
+    /// What nobody may do.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// What cannot be, in words.
+    #[error("invalid: {0}")]
+    Invalid(&'static str),
+    /// What is not supported, by name.
+    #[error("not supported: {0}")]
+    Unsupported(&'static str),
+    /// The filesystem, or the subvolume, may not be changed.
+    #[error("read-only")]
+    ReadOnly,
+    /// A name of an extended attribute that cannot be: empty, too long, or with NUL.
+    #[error("impossible attribute name \"{}\"", userbtrfs_format::Quoted(.0))]
+    BadAttributeName(Vec<u8>),
     /// Something on the way is no directory.
     #[error("not a directory")]
     NotADirectory,
@@ -163,16 +206,43 @@ impl Error {
     /// The errno that a system call would give, as Linux numbers it.
     pub fn errno(&self) -> i32 {
         match self {
+            Self::NotPermitted => 1,
             Self::NotFound | Self::NoSubvolume | Self::BadName(_) => 2,
             Self::NoMoreData => 6,
             Self::OutOfMemory { .. } => 12,
+            Self::Device(DeviceError::InUse { .. } | DeviceError::Locked { .. }) => 16,
+            Self::Exists => 17,
+            Self::CrossDevice => 18,
             Self::NotADirectory => 20,
             Self::IsADirectory => 21,
-            Self::NotAFile | Self::NotASymlink | Self::MemoryBound(_) => 22,
+            Self::NotAFile
+            | Self::NotASymlink
+            | Self::MemoryBound(_)
+            | Self::IntoItself
+            | Self::Invalid(_) => 22,
+            Self::NoSpace => 28,
+            Self::ReadOnly | Self::Ledger(userbtrfs_ledger::Error::ReadOnly(_)) => 30,
+            Self::TooManyLinks => 31,
+            Self::BadAttributeName(_) => 34,
+            Self::NameTooLong => 36,
+            Self::NotEmpty => 39,
             Self::SymlinkLoop => 40,
             Self::NoAttribute => 61,
-            Self::Open(OpenError::Features(_) | OpenError::Devices { .. }) => 95,
+            Self::Overflow => 75,
+            Self::Unsupported(_)
+            | Self::Open(OpenError::Features(_) | OpenError::Devices { .. }) => 95,
             _ => 5,
+        }
+    }
+}
+
+impl From<LedgerError> for Error {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Read(error) => Self::Read(error),
+            LedgerError::NoTree(id) => Self::NoTree(id),
+            LedgerError::NoSpace => Self::NoSpace,
+            other => Self::Ledger(other),
         }
     }
 }

@@ -1,18 +1,190 @@
-//! Inodes and names, read from their trees.
+//! Inodes and names, in memory and in their trees.
 //!
-//! 1. An inode is named by [`InodeId`]; its tree is found once and kept by who works with it.
-//! 2. Entries of a directory are listed by their index, so that a position stays good while
+//! | file         | what it is                                                             |
+//! |--------------|------------------------------------------------------------------------|
+//! | `entry`      | entries of directories, names of inodes                                |
+//! | `stored`     | what trees say                                                         |
+//! | `inode`      | an inode in memory                                                     |
+//! | `dentries`   | the names of a directory that are known                                |
+//! | `pending`    | changes that wait to be merged                                         |
+//! | `table`      | the inodes in memory, by number                                        |
+//! | `names`      | looking up and listing                                                 |
+//! | `room`       | whether what comes fits into its items                                 |
+//! | `operation`  | the way that every change goes                                         |
+//! | `create`, `link`, `unlink`, `rename`, `attributes`, `content`, `xattr` | changes      |
+//! | `orphan`     | inodes without a name                                                  |
+//! | `subvolume`  | what a writer needs to know of a subvolume                             |
+//! | `waiting`, `edits`, `merge` | how changes come into the trees                         |
+//!
+//! 1. The inode in memory is the truth; the tree is its durable image.
+//! 2. Reads look into what waits, newest first, then into the tree.
+//! 3. Entries of a directory are listed by their index, so that a position stays good while
 //!    entries come and go.
-//! 3. A name is looked up by its hash, and compared in full among those that hash alike.
+//! 4. A name is looked up by its hash, and compared in full among those that hash alike.
+//! 5. What can fail is decided before anything is changed, never when it is merged.
 
-mod dir;
-mod forest;
+mod attributes;
+mod content;
+mod create;
+mod dentries;
+mod edits;
+mod entry;
 mod inode;
+mod link;
+mod merge;
+mod names;
+mod operation;
+mod orphan;
+mod pending;
+mod rename;
+mod room;
+mod stored;
+mod subvolume;
+mod table;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod unlink;
+mod waiting;
 mod xattr;
 
-pub(crate) use dir::{
-    DirPosition, EntryTarget, ListedEntry, check_way_down, list, lookup, subvolume_name,
-};
-pub(crate) use forest::Forest;
-pub(crate) use inode::{EMPTY_DIR, Link, ROOT_DIR, inode_item, names};
-pub(crate) use xattr::{xattr, xattrs};
+pub(crate) use attributes::SetAttributes;
+pub(crate) use create::{NewInode, NewKind};
+pub(crate) use entry::{Entry, EntryTarget, Link, subvolume_name};
+pub(crate) use inode::Inode;
+pub(crate) use merge::Merger;
+pub(crate) use names::DirPosition;
+pub(crate) use orphan::Opened;
+pub(crate) use pending::Content;
+pub(crate) use rename::RenameKind;
+pub(crate) use stored::lookup_in_roots;
+pub(crate) use userbtrfs_ledger::Forest;
+pub(crate) use xattr::XattrKind;
+
+use userbtrfs_format::{FileKind, InodeFlags};
+use userbtrfs_ledger::Ledger;
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use crate::error::{Error, InodeId, Result};
+use subvolume::{Subvolume, Subvolumes};
+use table::Table;
+use waiting::Waiting;
+
+/// The number of a subvolume's root directory.
+pub(crate) const ROOT_DIR: u64 = 256;
+
+/// The number that the place of a subvolume has where only its name was snapshotted.
+pub(crate) const EMPTY_DIR: u64 = 2;
+
+/// How much is kept in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodesOptions {
+    /// About how many inodes that nobody uses.
+    pub(crate) inodes_max: usize,
+    /// Bytes of changes above which a merge is due.
+    pub(crate) pending_max: usize,
+}
+
+/// The inodes of a filesystem.
+pub(crate) struct Nodes {
+    forest: Arc<Forest>,
+    options: NodesOptions,
+    table: Table,
+    subvolumes: Subvolumes,
+    waiting: Waiting,
+    /// Held while a directory changes its parent.
+    renames: Mutex<()>,
+    /// Held while changes are merged.
+    merging: Mutex<()>,
+    /// Nothing where the filesystem is open for reading. What waits holds space that the ledger
+    /// promised, and goes before it: fields are dropped in this order.
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl Nodes {
+    /// The inodes of a filesystem that is open for reading.
+    pub(crate) fn read_only(forest: Arc<Forest>, options: NodesOptions) -> Self {
+        Self::new(forest, None, options)
+    }
+
+    /// The inodes of a filesystem that is open for writing.
+    pub(crate) fn writable(ledger: Arc<Ledger>, options: NodesOptions) -> Self {
+        Self::new(Arc::clone(ledger.forest()), Some(ledger), options)
+    }
+
+    fn new(forest: Arc<Forest>, ledger: Option<Arc<Ledger>>, options: NodesOptions) -> Self {
+        Self {
+            forest,
+            options,
+            table: Table::new(options.inodes_max),
+            subvolumes: Subvolumes::new(),
+            waiting: Waiting::new(),
+            renames: Mutex::new(Class::RenameMutex, ()),
+            merging: Mutex::new(Class::PendingMerge, ()),
+            ledger,
+        }
+    }
+
+    /// The trees.
+    pub(crate) fn forest(&self) -> &Arc<Forest> {
+        &self.forest
+    }
+
+    /// The inode of a number.
+    pub(crate) fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
+        let known = self.table.get(id).map_or_else(|| self.enter(id), Ok)?;
+        known.load(&self.forest)?;
+        Ok(known)
+    }
+
+    /// Puts an inode into the table whose state is not known.
+    fn enter(&self, id: InodeId) -> Result<Arc<Inode>> {
+        let inode = Inode::unknown(id, self.forest.tree(id.subvolume)?);
+        Ok(self.table.insert(Arc::new(inode), self.running()))
+    }
+
+    /// The number of the running transaction; 0 where there is none.
+    fn running(&self) -> u64 {
+        self.ledger.as_ref().map_or(0, |ledger| ledger.generation())
+    }
+
+    /// The subvolume of inodes that are about to change. What an earlier run left in it without
+    /// a name is deleted first. No lock is held.
+    fn subvolume_to_change(&self, id: InodeId) -> Result<Arc<Subvolume>> {
+        self.ledger()?;
+        let subvolume = self.subvolumes.get(&self.forest, id.subvolume)?;
+        self.delete_left(id.subvolume, &subvolume)?;
+        Ok(subvolume)
+    }
+
+    /// The inode of a number, to be changed. No lock is held.
+    fn inode_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+        if id.number == EMPTY_DIR {
+            return Err(Error::NotPermitted);
+        }
+        self.subvolume_to_change(id)?;
+        self.inode(id)
+    }
+
+    /// The directory of a number, to be changed. No lock is held.
+    fn directory_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+        let inode = self.inode_to_change(id)?;
+        let item = inode.item();
+        match item.kind {
+            FileKind::Directory if item.flags.contains(InodeFlags::IMMUTABLE) => {
+                Err(Error::NotPermitted)
+            }
+            FileKind::Directory => Ok(inode),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+}
+
+/// Checks that the flags of an inode let it be changed, named, or lose a name.
+fn check_mutable(inode: &Inode) -> Result<()> {
+    match inode.item().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
+    }
+}

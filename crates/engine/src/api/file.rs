@@ -1,17 +1,19 @@
 //! Regular files.
 
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::{FileKind, InodeFlags, TreeId};
+use userbtrfs_format::FileKind;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
 use super::{FileReader, Inode};
 use crate::data::{FileSource, SegmentKind, Segments, Stream};
 use crate::error::{Error, Result};
+use crate::node::{EMPTY_DIR, Opened};
 
 /// An open regular file. Every call may be made from any thread.
 pub struct File {
+    /// Before the inode, and with it the filesystem, which it needs while it is dropped.
+    opened: Opened,
     inode: Inode,
-    source: FileSource,
     /// Where the last read ended, and how many blocks the next one gets in advance if it
     /// starts there. Only a guess hangs on them: threads may overwrite each other's.
     last_end: AtomicU64,
@@ -59,18 +61,22 @@ const AHEAD_MAX: u64 = 15;
 
 impl File {
     pub(crate) fn open(inode: &Inode) -> Result<Self> {
-        let metadata = inode.metadata()?;
-        match metadata.kind {
+        if inode.id().number == EMPTY_DIR {
+            return Err(Error::IsADirectory);
+        }
+        let opened = inode.inner().nodes.open(inode.id())?;
+        match opened.inode().kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Error::IsADirectory),
             _ => return Err(Error::NotAFile),
         }
-        let id = inode.id();
-        let tree = inode.inner().forest.tree(id.subvolume)?;
-        let free = metadata.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
-        let source = FileSource { id, tree, size: metadata.size, checksummed: !free };
         let (last_end, ahead) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
-        Ok(Self { inode: inode.clone(), source, last_end, ahead })
+        Ok(Self { inode: inode.clone(), opened, last_end, ahead })
+    }
+
+    /// The file as it is now.
+    fn source(&self) -> FileSource {
+        FileSource::of(self.opened.inode())
     }
 
     /// The handle on its inode.
@@ -80,25 +86,26 @@ impl File {
 
     /// Its size in bytes.
     pub fn len(&self) -> u64 {
-        self.source.size
+        self.opened.inode().item().size
     }
 
     /// Whether its size is 0.
     pub fn is_empty(&self) -> bool {
-        self.source.size == 0
+        self.len() == 0
     }
 
     /// Reads bytes from `offset` on into `target`, and gives how many: fewer than asked for
     /// only where the file ends.
     pub fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
-        let left = self.source.size.saturating_sub(offset);
+        let source = self.source();
+        let left = source.size.saturating_sub(offset);
         let len = usize::try_from(left).map_or(target.len(), |left| left.min(target.len()));
         if len == 0 {
             return Ok(0);
         }
         let inner = self.inode.inner();
         let ahead = self.guess_ahead(offset, len as u64);
-        inner.files.read(&inner.forest, &self.source, offset, &mut target[..len], ahead)?;
+        inner.files.read(inner.forest(), &source, offset, &mut target[..len], ahead)?;
         Ok(len)
     }
 
@@ -118,7 +125,7 @@ impl File {
     /// [`Error::OutOfMemory`] where there is not so much.
     pub fn read_all(&self) -> Result<Vec<u8>> {
         let mut content = Vec::new();
-        let bytes = self.source.size;
+        let bytes = self.len();
         let reserved =
             usize::try_from(bytes).is_ok_and(|len| content.try_reserve_exact(len).is_ok());
         if !reserved {
@@ -142,7 +149,7 @@ impl File {
     /// A reader of the bytes between two offsets, as far as the file goes.
     pub fn reader_of(&self, start: u64, end: u64) -> FileReader {
         let inner = self.inode.inner();
-        let (forest, source) = (inner.forest.clone(), self.source.clone());
+        let (forest, source) = (inner.forest().clone(), self.source());
         FileReader::new(Stream::new(forest, source, start, end, inner.window))
     }
 
@@ -166,11 +173,12 @@ impl File {
     /// The first offset from `offset` on that is in a hole (`SEEK_HOLE`); the end of the file
     /// counts as one. [`Error::NoMoreData`] at or past the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        if offset >= self.source.size {
+        let size = self.len();
+        if offset >= size {
             return Err(Error::NoMoreData);
         }
         self.seek(offset, |kind| matches!(kind, ExtentKind::Hole | ExtentKind::Prealloc { .. }))
-            .map(|found| found.unwrap_or(self.source.size))
+            .map(|found| found.unwrap_or(size))
     }
 
     fn seek(&self, offset: u64, wanted: impl Fn(&ExtentKind) -> bool) -> Result<Option<u64>> {
@@ -184,8 +192,8 @@ impl File {
 
     /// Calls `each` for the extents from `start` on, until it says no.
     fn each_segment(&self, start: u64, mut each: impl FnMut(Extent) -> bool) -> Result<()> {
-        let forest = &self.inode.inner().forest;
-        let mut segments = Segments::new(forest, &self.source, start, u64::MAX)?;
+        let (forest, source) = (self.inode.inner().forest(), self.source());
+        let mut segments = Segments::new(forest, &source, start, u64::MAX)?;
         while let Some(segment) = segments.next()? {
             let kind = match segment.kind {
                 SegmentKind::Hole => ExtentKind::Hole,

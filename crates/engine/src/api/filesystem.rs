@@ -5,6 +5,7 @@ use std::path::Path;
 use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
 use userbtrfs_format::{Superblock, TreeId};
+use userbtrfs_ledger::Ledger;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{Notice, Volume};
 
@@ -13,20 +14,50 @@ use super::path::{self, Last};
 use super::{Dir, File, Inode, Metadata, OpenOptions, Walk};
 use crate::data::FileCache;
 use crate::error::{Error, InodeId, Result};
-use crate::node::{Forest, ROOT_DIR};
+use crate::node::{EMPTY_DIR, Forest, Merger, Nodes, Opened, ROOT_DIR};
 use crate::share;
 
 /// An open filesystem. Clones share it; every call may be made from any thread.
+///
+/// One that is open for writing is closed by [`Filesystem::close`], which tells whether all is
+/// durable. When the last handle of it is dropped without that, it is closed all the same, and
+/// nobody is told of an error.
 #[derive(Clone)]
 pub struct Filesystem {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
-    pub(crate) forest: Arc<Forest>,
+    pub(crate) nodes: Arc<Nodes>,
     pub(crate) files: FileCache,
     pub(crate) window: u64,
     root: InodeId,
+    /// Nothing where it is open for reading.
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl Inner {
+    pub(crate) fn forest(&self) -> &Arc<Forest> {
+        self.nodes.forest()
+    }
+
+    /// Keeps an inode from being deleted, if it can be.
+    pub(crate) fn hold(&self, id: InodeId) -> Option<Arc<Opened>> {
+        self.ledger.as_ref().filter(|_| id.number != EMPTY_DIR)?;
+        // Where it is not there, that shows with the first use.
+        self.nodes.open(id).ok().map(Arc::new)
+    }
+
+    fn close(&mut self) -> Result<()> {
+        Ok(self.ledger.take().map_or(Ok(()), |ledger| ledger.close())?)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Who wants to know calls `Filesystem::close`.
+        let _ = self.close();
+    }
 }
 
 /// Counters of an open filesystem.
@@ -44,26 +75,58 @@ impl Filesystem {
     }
 
     pub(crate) fn new(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
-        let volume = Arc::new(Volume::open(devices)?);
-        let forest = Arc::new(Forest::new(volume, options.node_cache_bytes()));
         let top = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
+        let (nodes, ledger) = match options.write {
+            false => (read_only(devices, options)?, None),
+            true => writable(devices, options).map(|(nodes, ledger)| (nodes, Some(ledger)))?,
+        };
         let mut inner = Inner {
-            forest,
+            nodes,
+            ledger,
             files: FileCache::new(options.file_cache_bytes()),
             window: options.window_bytes(),
             root: top,
         };
         let subvolume = match &options.root {
-            RootSubvolume::Default => share::default_subvolume(&inner.forest)?,
+            RootSubvolume::Default => share::default_subvolume(inner.forest())?,
             RootSubvolume::Id(id) => *id,
             RootSubvolume::Path(path) => {
-                let found = path::resolve(&inner.forest, top, path, Last::Follow)?;
+                let found = path::resolve(&inner.nodes, top, path, Last::Follow)?;
                 let is_root = found.number == ROOT_DIR;
                 if is_root { found.subvolume } else { return Err(Error::NoSubvolume) }
             }
         };
-        inner.root.subvolume = share::subvolume(&inner.forest, subvolume)?.id;
+        inner.root.subvolume = share::subvolume(inner.forest(), subvolume)?.id;
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Whether it was opened for writing, and still takes changes.
+    pub fn is_writable(&self) -> bool {
+        self.inner.ledger.as_ref().is_some_and(|ledger| ledger.check().is_ok())
+    }
+
+    /// Makes all that was changed before the call durable, and waits for it. Does nothing where
+    /// the filesystem is open for reading.
+    ///
+    /// After an error nothing is written any more: every later change fails with it.
+    pub fn commit(&self) -> Result<()> {
+        Ok(self.inner.ledger.as_ref().map_or(Ok(()), |ledger| ledger.commit())?)
+    }
+
+    /// Makes all changes durable, and closes. Where clones of it or handles into it are left, it
+    /// stays open for them, and is closed with the last one.
+    pub fn close(self) -> Result<()> {
+        match Arc::try_unwrap(self.inner) {
+            Ok(mut inner) => inner.close(),
+            Err(inner) => Self { inner }.commit(),
+        }
+    }
+
+    /// Drops all changes that are not durable yet, as a crash would; every later change fails.
+    pub fn abandon(self) {
+        if let Some(ledger) = &self.inner.ledger {
+            ledger.fail("it was abandoned");
+        }
     }
 
     /// What the one who opened it must be told: a damaged superblock, a pending log.
@@ -71,14 +134,14 @@ impl Filesystem {
         self.volume().notices()
     }
 
-    /// The superblock it was opened with.
-    pub fn superblock(&self) -> &Superblock {
+    /// The superblock of the last commit.
+    pub fn superblock(&self) -> Arc<Superblock> {
         self.volume().superblock()
     }
 
     /// The volume below, for those who look at the disk itself.
     pub fn volume(&self) -> &Arc<Volume> {
-        self.inner.forest.store().volume()
+        self.inner.forest().store().volume()
     }
 
     /// The directory at which paths start.
@@ -86,7 +149,7 @@ impl Filesystem {
         Dir::new(self.inode(self.inner.root))
     }
 
-    /// The handle on an inode. Nothing is read: that it exists shows with the first use.
+    /// The handle on an inode. That it exists shows with the first use.
     pub fn inode(&self, id: InodeId) -> Inode {
         Inode::new(self.clone(), id)
     }
@@ -102,7 +165,7 @@ impl Filesystem {
     }
 
     fn resolve(&self, path: &[u8], last: Last) -> Result<Inode> {
-        let id = path::resolve(&self.inner.forest, self.inner.root, path, last)?;
+        let id = path::resolve(&self.inner.nodes, self.inner.root, path, last)?;
         Ok(self.inode(id))
     }
 
@@ -144,6 +207,24 @@ impl Filesystem {
 
     /// Counters since it was opened.
     pub fn stats(&self) -> Stats {
-        Stats { nodes: self.inner.forest.store().stats() }
+        Stats { nodes: self.inner.forest().store().stats() }
     }
+}
+
+fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Arc<Nodes>> {
+    let volume = Arc::new(Volume::open(devices)?);
+    let forest = Arc::new(Forest::new(volume, options.node_cache_bytes()));
+    Ok(Arc::new(Nodes::read_only(forest, options.nodes())))
+}
+
+fn writable(
+    devices: Vec<Arc<dyn Device>>,
+    options: &OpenOptions,
+) -> Result<(Arc<Nodes>, Arc<Ledger>)> {
+    let volume = Arc::new(Volume::open_for_writing(devices)?);
+    let forest = Arc::new(Forest::new(volume, options.node_cache_bytes()));
+    let ledger = Ledger::open(forest, options.ledger())?;
+    let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options.nodes()));
+    ledger.register(vec![Arc::new(Merger(Arc::downgrade(&nodes)))]);
+    Ok((nodes, ledger))
 }

@@ -7,17 +7,19 @@ use super::filesystem::Inner;
 use super::path::{read_link, step};
 use super::{File, Filesystem};
 use crate::error::{Error, InodeId, Result};
-use crate::node::{
-    DirPosition, EMPTY_DIR, Forest, Link, ListedEntry, check_way_down, inode_item, list, names,
-    xattr, xattrs,
-};
+use crate::node::{DirPosition, EMPTY_DIR, Entry, Link, Nodes, Opened};
 
 /// What an inode or an entry of a directory is.
 pub type FileType = FileKind;
 
 /// A handle on an inode of any kind.
+///
+/// Where the filesystem is open for writing, it holds the inode: that stays, though its last name
+/// goes, while a handle or an open file lives.
 #[derive(Clone)]
 pub struct Inode {
+    /// Before the filesystem, which it needs while it is dropped.
+    held: Option<Arc<Opened>>,
     fs: Filesystem,
     id: InodeId,
 }
@@ -127,7 +129,13 @@ impl Metadata {
 
 impl Inode {
     pub(crate) fn new(fs: Filesystem, id: InodeId) -> Self {
-        Self { fs, id }
+        let held = fs.inner.hold(id);
+        Self { held, fs, id }
+    }
+
+    pub(crate) fn of_opened(fs: Filesystem, opened: Opened) -> Self {
+        let id = opened.inode().id();
+        Self { held: Some(Arc::new(opened)), fs, id }
     }
 
     /// Which inode it is.
@@ -144,8 +152,8 @@ impl Inode {
         &self.fs.inner
     }
 
-    fn forest(&self) -> &Forest {
-        &self.fs.inner.forest
+    pub(crate) fn nodes(&self) -> &Arc<Nodes> {
+        &self.fs.inner.nodes
     }
 
     /// Its attributes.
@@ -153,28 +161,28 @@ impl Inode {
         if self.id.number == EMPTY_DIR {
             return Ok(Metadata::empty_dir(self.id));
         }
-        let tree = self.forest().tree(self.id.subvolume)?;
-        Ok(Metadata::new(self.id, &inode_item(self.forest(), &tree, self.id.number)?))
+        let item = match &self.held {
+            Some(opened) => opened.inode().item(),
+            None => self.nodes().item(self.id)?,
+        };
+        Ok(Metadata::new(self.id, &item))
     }
 
     /// All its extended attributes: names and values. ACLs are among them, as
     /// `system.posix_acl_access` and `system.posix_acl_default`.
     pub fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let tree = self.forest().tree(self.id.subvolume)?;
-        xattrs(self.forest(), &tree, self.id.number)
+        self.nodes().xattrs(self.id)
     }
 
     /// The value of an extended attribute; [`Error::NoAttribute`] where there is none.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        let tree = self.forest().tree(self.id.subvolume)?;
-        xattr(self.forest(), &tree, self.id.number, name)?.ok_or(Error::NoAttribute)
+        self.nodes().xattr(self.id, name)?.ok_or(Error::NoAttribute)
     }
 
     /// All its names: the directory of each, in the same subvolume, and the name there. The
     /// root directory of a subvolume has one in itself: `..`.
     pub fn names(&self) -> Result<Vec<(Inode, Vec<u8>)>> {
-        let tree = self.forest().tree(self.id.subvolume)?;
-        let names = names(self.forest(), &tree, self.id.number)?;
+        let names = self.nodes().names(self.id)?;
         let handle = |name: Link| {
             let id = InodeId { subvolume: self.id.subvolume, number: name.dir };
             (Self::new(self.fs.clone(), id), name.name)
@@ -184,7 +192,7 @@ impl Inode {
 
     /// The target of a symbolic link.
     pub fn read_link(&self) -> Result<Vec<u8>> {
-        read_link(self.forest(), self.id)
+        read_link(self.nodes(), self.id)
     }
 
     /// Opens a regular file.
@@ -211,7 +219,7 @@ pub struct Dir {
 #[derive(Clone, Debug)]
 pub struct DirEntry {
     dir: InodeId,
-    entry: ListedEntry,
+    entry: Arc<Entry>,
 }
 
 impl Dir {
@@ -229,14 +237,14 @@ impl Dir {
         if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
             return Err(Error::BadName(name.to_vec()));
         }
-        let (id, _) = step(self.inode.forest(), self.inode.id, name)?;
+        let (id, _) = step(self.inode.nodes(), self.inode.id, name)?;
         Ok(Inode::new(self.inode.fs.clone(), id))
     }
 
     /// The handle on what an entry of this directory leads to.
     pub fn follow(&self, entry: &DirEntry) -> Result<Inode> {
         let target = entry.entry.target;
-        let id = target.resolve(self.inode.forest(), entry.dir, &entry.entry.name)?;
+        let id = target.resolve(self.inode.nodes().forest(), entry.dir, &entry.entry.name)?;
         Ok(Inode::new(self.inode.fs.clone(), id))
     }
 
@@ -248,7 +256,7 @@ impl Dir {
     pub fn enter(&self, entry: &DirEntry) -> Result<Dir> {
         let inode = self.follow(entry)?;
         let child = inode.open_dir()?;
-        check_way_down(self.inode.forest(), entry.dir, &entry.entry, inode.id)?;
+        self.inode.nodes().check_way_down(entry.dir, &entry.entry, inode.id)?;
         Ok(child)
     }
 
@@ -299,7 +307,7 @@ impl DirEntry {
 pub struct DirEntries {
     inode: Inode,
     next: Option<DirPosition>,
-    listed: std::vec::IntoIter<ListedEntry>,
+    listed: std::vec::IntoIter<Arc<Entry>>,
 }
 
 impl Iterator for DirEntries {
@@ -320,8 +328,7 @@ impl Iterator for DirEntries {
 }
 
 impl DirEntries {
-    fn more(&self, from: DirPosition) -> Result<(Vec<ListedEntry>, Option<DirPosition>)> {
-        let forest = self.inode.forest();
-        list(forest, &*forest.tree(self.inode.id.subvolume)?, self.inode.id.number, from)
+    fn more(&self, from: DirPosition) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        self.inode.nodes().list(self.inode.id, from)
     }
 }

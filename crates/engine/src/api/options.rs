@@ -4,16 +4,20 @@ use std::path::Path;
 
 use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring};
 use userbtrfs_format::TreeId;
+use userbtrfs_ledger::LedgerOptions;
 use userbtrfs_sync::Arc;
 
 use super::Filesystem;
 use crate::error::{Error, Result};
+use crate::node::NodesOptions;
 
-/// How to open a filesystem, in the manner of `std::fs::OpenOptions`. All calls only read.
+/// How to open a filesystem, in the manner of `std::fs::OpenOptions`.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     pub(crate) memory: u64,
     pub(crate) root: RootSubvolume,
+    pub(crate) write: bool,
+    commit_seconds: u64,
     direct: Direct,
     io_uring: IoUring,
 }
@@ -29,6 +33,9 @@ pub(crate) enum RootSubvolume {
 /// The least bound of memory, in bytes.
 const MEMORY_MIN: u64 = 4 << 20;
 
+/// About what an inode takes in memory.
+const INODE_BYTES: usize = 1 << 10;
+
 impl Default for OpenOptions {
     fn default() -> Self {
         Self::new()
@@ -36,23 +43,40 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The defaults: 256 MiB of memory, the filesystem's default subvolume, the page cache for
-    /// image files and direct I/O for block devices, io_uring where it is allowed.
+    /// The defaults: for reading, 256 MiB of memory, the filesystem's default subvolume, the page
+    /// cache for image files and direct I/O for block devices, io_uring where it is allowed.
     pub fn new() -> Self {
         Self {
             memory: 256 << 20,
             root: RootSubvolume::Default,
+            write: false,
+            commit_seconds: 30,
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
         }
     }
 
+    /// Whether it is opened for writing, too. Then it is locked: a second writer is refused
+    /// while the first has it open.
+    pub fn write(&mut self, write: bool) -> &mut Self {
+        self.write = write;
+        self
+    }
+
+    /// How many seconds may pass between a change and the commit that makes it durable, if
+    /// nobody asks for one before; 0 for no limit. The default is 30.
+    pub fn commit_seconds(&mut self, seconds: u64) -> &mut Self {
+        self.commit_seconds = seconds;
+        self
+    }
+
     /// The bound of memory for all caches together, in bytes; at least 4 MiB.
     ///
-    /// Half of it keeps tree nodes, three eighths keep contents of files. The rest is for reads
-    /// on their way: a [`super::FileReader`] takes up to a sixteenth of the bound, but never
-    /// more than 8 MiB. Beside the bound, each thread that reads keeps up to 2 MiB of buffers to
-    /// use again.
+    /// For reading, half of it keeps tree nodes, three eighths keep contents of files. For writing,
+    /// three eighths keep tree nodes, an eighth those that changed, an eighth contents of files,
+    /// and an eighth inodes and what waits to be merged. The rest is for reads on their way: a
+    /// [`super::FileReader`] takes up to a sixteenth of the bound, but never more than 8 MiB.
+    /// Beside the bound, each thread that reads keeps up to 2 MiB of buffers to use again.
     pub fn memory(&mut self, bytes: u64) -> &mut Self {
         self.memory = bytes;
         self
@@ -82,18 +106,23 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the filesystem in an image file or on a block device, for reading.
+    /// Opens the filesystem in an image file or on a block device.
     ///
     /// Fails where the device cannot be read, is no btrfs, is damaged where everything starts,
-    /// or has features that are not supported; [`Error`] says which.
+    /// or has features that are not supported; and for writing where someone else does, or where
+    /// what is there may only be read. [`Error`] says which.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
-        let options =
-            FileOptions { direct: self.direct, io_uring: self.io_uring, ..FileOptions::default() };
+        let options = FileOptions {
+            writable: self.write,
+            direct: self.direct,
+            io_uring: self.io_uring,
+            ..FileOptions::default()
+        };
         let device = FileDevice::open(path, options)?;
         self.open_devices(vec![Arc::new(device)])
     }
 
-    /// Opens the filesystem on these devices, for reading. Only one is supported so far.
+    /// Opens the filesystem on these devices. Only one is supported so far.
     pub fn open_devices(&self, devices: Vec<Arc<dyn Device>>) -> Result<Filesystem> {
         if self.memory < MEMORY_MIN {
             return Err(Error::MemoryBound(self.memory));
@@ -102,11 +131,21 @@ impl OpenOptions {
     }
 
     pub(crate) fn node_cache_bytes(&self) -> usize {
-        to_usize(self.memory / 2)
+        to_usize(self.memory / 8 * if self.write { 3 } else { 4 })
+    }
+
+    pub(crate) fn ledger(&self) -> LedgerOptions {
+        let dirty_max = to_usize(self.memory / 8);
+        LedgerOptions { commit_seconds: self.commit_seconds, dirty_max }
+    }
+
+    pub(crate) fn nodes(&self) -> NodesOptions {
+        let share = to_usize(self.memory / 16);
+        NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share }
     }
 
     pub(crate) fn file_cache_bytes(&self) -> usize {
-        to_usize(self.memory / 8 * 3)
+        to_usize(self.memory / 8 * if self.write { 1 } else { 3 })
     }
 
     /// Bytes in one window of a reader, of which it holds two.

@@ -8,7 +8,7 @@ use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
 
 use crate::data::{FileSource, fetch, pieces};
 use crate::error::{Error, InodeId, Result};
-use crate::node::{EMPTY_DIR, Forest, inode_item, lookup};
+use crate::node::{EMPTY_DIR, Nodes};
 
 const LINKS_MAX: usize = 40;
 
@@ -25,7 +25,7 @@ pub(crate) enum Last {
 }
 
 /// The inode at `path`, counted from `root`.
-pub(crate) fn resolve(forest: &Forest, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
+pub(crate) fn resolve(nodes: &Nodes, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
     let mut way = vec![root];
     // The parts still to go, the next one last.
     let mut parts = split(path);
@@ -34,13 +34,13 @@ pub(crate) fn resolve(forest: &Forest, root: InodeId, path: &[u8], last: Last) -
     while let Some(part) = parts.pop() {
         let dir = *way.last().expect("the way starts with the root");
         match part.as_slice() {
-            b"." => check_directory(forest, dir)?,
+            b"." => check_directory(nodes, dir)?,
             b".." => {
-                check_directory(forest, dir)?;
+                check_directory(nodes, dir)?;
                 way.truncate(way.len().saturating_sub(1).max(1));
             }
             name => {
-                let (child, kind) = step(forest, dir, name)?;
+                let (child, kind) = step(nodes, dir, name)?;
                 let follow = !parts.is_empty() || last == Last::Follow || directory_wanted;
                 if kind != DirEntryKind::Symlink || !follow {
                     way.push(child);
@@ -50,7 +50,7 @@ pub(crate) fn resolve(forest: &Forest, root: InodeId, path: &[u8], last: Last) -
                 if links > LINKS_MAX {
                     return Err(Error::SymlinkLoop);
                 }
-                let target = read_link(forest, child)?;
+                let target = read_link(nodes, child)?;
                 if target.starts_with(b"/") {
                     way.truncate(1);
                 }
@@ -60,7 +60,7 @@ pub(crate) fn resolve(forest: &Forest, root: InodeId, path: &[u8], last: Last) -
     }
     let found = *way.last().expect("the way starts with the root");
     if directory_wanted {
-        check_directory(forest, found)?;
+        check_directory(nodes, found)?;
     }
     Ok(found)
 }
@@ -72,42 +72,43 @@ fn split(path: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// What `name` in a directory leads to.
-pub(crate) fn step(forest: &Forest, dir: InodeId, name: &[u8]) -> Result<(InodeId, DirEntryKind)> {
-    check_directory(forest, dir)?;
+pub(crate) fn step(nodes: &Nodes, dir: InodeId, name: &[u8]) -> Result<(InodeId, DirEntryKind)> {
+    check_directory(nodes, dir)?;
     if dir.number == EMPTY_DIR {
         return Err(Error::NotFound);
     }
-    if name.len() > NAME_LEN_MAX || name.contains(&0) {
+    if name.len() > NAME_LEN_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if name.contains(&0) {
         return Err(Error::BadName(name.to_vec()));
     }
-    let tree = forest.tree(dir.subvolume)?;
-    let (target, kind) = lookup(forest, &tree, dir.number, name)?.ok_or(Error::NotFound)?;
-    Ok((target.resolve(forest, dir, name)?, kind))
+    let found = nodes.lookup(dir, name)?.ok_or(Error::NotFound)?;
+    Ok((found.target.resolve(nodes.forest(), dir, name)?, found.kind))
 }
 
-fn check_directory(forest: &Forest, id: InodeId) -> Result<()> {
+fn check_directory(nodes: &Nodes, id: InodeId) -> Result<()> {
     if id.number == EMPTY_DIR {
         return Ok(());
     }
-    let inode = inode_item(forest, &*forest.tree(id.subvolume)?, id.number)?;
-    match inode.kind {
+    match nodes.inode(id)?.kind() {
         FileKind::Directory => Ok(()),
         _ => Err(Error::NotADirectory),
     }
 }
 
 /// The target of a symbolic link.
-pub(crate) fn read_link(forest: &Forest, id: InodeId) -> Result<Vec<u8>> {
-    let tree = forest.tree(id.subvolume)?;
-    let inode = inode_item(forest, &tree, id.number)?;
-    if inode.kind != FileKind::Symlink {
+pub(crate) fn read_link(nodes: &Nodes, id: InodeId) -> Result<Vec<u8>> {
+    let inode = nodes.inode(id)?;
+    if inode.kind() != FileKind::Symlink {
         return Err(Error::NotASymlink);
     }
-    let size = inode.size.min(TARGET_MAX);
-    let file = FileSource { id, tree, size, checksummed: true };
-    let pieces = pieces(forest, &file, 0, size, size.max(1), u64::MAX)?;
+    let mut file = FileSource::of(&inode);
+    file.size = file.size.min(TARGET_MAX);
+    let size = file.size;
+    let pieces = pieces(nodes.forest(), &file, 0, size, size.max(1), u64::MAX)?;
     let mut target = Vec::new();
-    for (_, bytes) in fetch(forest, &file, pieces)? {
+    for (_, bytes) in fetch(nodes.forest(), &file, pieces)? {
         target.extend_from_slice(bytes.bytes().unwrap_or_default());
     }
     Ok(target)

@@ -60,7 +60,7 @@ impl Filesystem {
     fn block_group(&self, chunk: &Chunk) -> Result<BlockGroupItem> {
         let own_tree = self.superblock().compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);
         let id = if own_tree { TreeId::BLOCK_GROUP } else { TreeId::EXTENT };
-        let forest = &self.inner.forest;
+        let forest = self.inner.forest();
         let tree = forest.tree(id)?;
         let key = Key::new(chunk.logical.0, ItemKind::BLOCK_GROUP_ITEM, chunk.len);
         let position = tree.search(forest.store(), &key)?;

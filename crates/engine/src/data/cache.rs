@@ -23,7 +23,8 @@ const AHEAD_MAX: u64 = 16;
 /// The most bytes of memory that are in flight for one read.
 const FETCH_MAX: u64 = 2 << 20;
 
-type BlockId = (InodeId, u64);
+/// A file, the version of its content, and the block.
+type BlockId = (InodeId, u64, u64);
 
 /// Contents of files, in blocks.
 pub(crate) struct FileCache {
@@ -55,7 +56,7 @@ impl FileCache {
             let index = at / BLOCK;
             let left = (target.len() - done) as u64 + at % BLOCK;
             let blocks = left.div_ceil(BLOCK) + ahead;
-            let loaded = match self.blocks.get((file.id, index)) {
+            let loaded = match self.blocks.get((file.id, file.version, index)) {
                 Some(block) => Ok(block),
                 None => self.load(forest, file, index, blocks),
             };
@@ -90,9 +91,9 @@ impl FileCache {
         }
         let mut blocks = assemble(&fetched, start, end).into_iter().zip(first..);
         let (wanted, _) = blocks.next().expect("the range is not empty");
-        self.insert((file.id, first), Arc::clone(&wanted));
+        self.insert((file.id, file.version, first), Arc::clone(&wanted));
         for (block, index) in blocks {
-            self.insert((file.id, index), block);
+            self.insert((file.id, file.version, index), block);
         }
         Ok(wanted)
     }

@@ -10,7 +10,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_volume::{PendingReads, Range, ReadError};
 
 use super::checksums::SectorSums;
-use super::{FileSource, Piece, Source};
+use super::{FileSource, InlineData, Piece, Source};
 use crate::error::{DataError, Error, Result};
 use crate::node::Forest;
 
@@ -140,8 +140,16 @@ pub(crate) fn fetch(
 }
 
 fn inline(file: &FileSource, piece: &Piece) -> Result<Fetched> {
-    let Source::Inline { leaf, slot, skip } = &piece.source else {
+    let Source::Inline { data, skip } = &piece.source else {
         unreachable!("called for inline pieces")
+    };
+    let (leaf, slot) = match data {
+        InlineData::Item(leaf, slot) => (leaf, slot),
+        InlineData::Memory(bytes) => {
+            let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(SECTOR));
+            buffer[..bytes.len()].copy_from_slice(bytes);
+            return Ok(part(buffer, *skip, piece.len));
+        }
     };
     let item = leaf.item(*slot);
     let extent = FileExtent::parse(item.key.offset, item.data).expect("verified with its block");

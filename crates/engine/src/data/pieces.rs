@@ -6,12 +6,11 @@
 //! 3. A compressed piece covers all of the window that its extent holds: fetching any of it
 //!    costs the whole extent.
 
-use userbtrfs_btree::NodeRef;
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{Logical, SECTOR_SIZE};
 use userbtrfs_volume::Range;
 
-use super::{FileSource, Segment, SegmentKind, Segments};
+use super::{FileSource, InlineData, Segment, SegmentKind, Segments};
 use crate::error::Result;
 use crate::node::Forest;
 
@@ -31,8 +30,8 @@ pub(crate) struct Piece {
 pub(crate) enum Source {
     /// They are zeros.
     Zeros,
-    /// From the item in this slot of this leaf, `skip` bytes in.
-    Inline { leaf: NodeRef, slot: usize, skip: u64 },
+    /// From inline data, `skip` bytes in.
+    Inline { data: InlineData, skip: u64 },
     /// From the device.
     Disk {
         /// What is read: whole sectors.
@@ -102,9 +101,7 @@ fn split(segment: &Segment, len_max: u64, found: &mut Vec<Piece>) {
     let (start, len) = (*start, end - start);
     let source = match kind {
         SegmentKind::Hole | SegmentKind::Prealloc(_) => Source::Zeros,
-        SegmentKind::Inline(leaf, slot) => {
-            Source::Inline { leaf: NodeRef::clone(leaf), slot: *slot, skip: start }
-        }
+        SegmentKind::Inline(data) => Source::Inline { data: data.clone(), skip: start },
         SegmentKind::Regular { extent, compression: Some(compression), skip } => Source::Disk {
             range: Range { logical: extent.disk, len: to_usize(extent.disk_bytes) },
             compression: Some((*compression, extent.ram_bytes)),

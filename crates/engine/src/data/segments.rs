@@ -9,10 +9,11 @@
 use userbtrfs_btree::{Cursor, NodeRef, ReadAhead};
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, RegularExtent, SECTOR_SIZE};
+use userbtrfs_sync::Arc;
 
 use super::FileSource;
 use crate::error::Result;
-use crate::node::Forest;
+use crate::node::{Content, Forest};
 
 /// A range of a file that one extent item holds, or none.
 #[derive(Clone, Debug)]
@@ -32,15 +33,26 @@ pub(crate) enum SegmentKind {
     Hole,
     /// An extent that was not written yet.
     Prealloc(RegularExtent),
-    /// The item in this slot of this leaf.
-    Inline(NodeRef, usize),
+    /// The tree, or what waits to come into it.
+    Inline(InlineData),
     /// An extent. The segment may start inside what the item covers: `skip` bytes further on.
     Regular { extent: RegularExtent, compression: Option<Compression>, skip: u64 },
+}
+
+/// Where the bytes of inline data are.
+#[derive(Clone, Debug)]
+pub(crate) enum InlineData {
+    /// In the item in this slot of this leaf.
+    Item(NodeRef, usize),
+    /// In memory: all bytes of the file.
+    Memory(Arc<[u8]>),
 }
 
 /// The segments of a file, in order.
 pub(crate) struct Segments<'a> {
     cursor: Cursor<'a>,
+    /// The content that takes the place of what the tree has.
+    content: Option<&'a Content>,
     inode: u64,
     at: u64,
     end: u64,
@@ -57,7 +69,8 @@ impl<'a> Segments<'a> {
         let key = Key::new(file.id.number, ItemKind::EXTENT_DATA, start);
         let cursor = Cursor::seek_back(forest.store(), &file.tree, &key, ReadAhead::Off)?;
         let end = end.min(file.size);
-        Ok(Self { cursor, inode: file.id.number, at: start, end })
+        let (content, inode) = (file.content.as_ref(), file.id.number);
+        Ok(Self { cursor, content, inode, at: start, end })
     }
 
     /// The next segment, or nothing at the end.
@@ -87,6 +100,9 @@ impl<'a> Segments<'a> {
     /// The extent item at the cursor: where it starts and ends in the file, and what it holds.
     /// Items before the file's extents are passed as if they ended at 0.
     fn extent_here(&self) -> Option<(u64, u64, SegmentKind)> {
+        if let Some(content) = self.content {
+            return in_memory(content).filter(|(_, end, _)| self.at < *end);
+        }
         let (leaf, slot) = self.cursor.leaf()?;
         let item = leaf.item(slot);
         let first = Key::new(self.inode, ItemKind::EXTENT_DATA, 0);
@@ -104,7 +120,7 @@ impl<'a> Segments<'a> {
             FileExtentKind::Prealloc(extent) => SegmentKind::Prealloc(extent),
             FileExtentKind::Inline(_) => {
                 end = end.next_multiple_of(u64::from(SECTOR_SIZE));
-                SegmentKind::Inline(NodeRef::clone(leaf), slot)
+                SegmentKind::Inline(InlineData::Item(NodeRef::clone(leaf), slot))
             }
             FileExtentKind::Regular(regular) => {
                 SegmentKind::Regular { extent: regular, compression: extent.compression, skip: 0 }
@@ -112,6 +128,13 @@ impl<'a> Segments<'a> {
         };
         Some((start, end, kind))
     }
+}
+
+/// The extent of a file whose content is in memory.
+fn in_memory(content: &Content) -> Option<(u64, u64, SegmentKind)> {
+    let Content::Inline(bytes) = content else { return None };
+    let end = (bytes.len() as u64).next_multiple_of(u64::from(SECTOR_SIZE));
+    Some((0, end, SegmentKind::Inline(InlineData::Memory(Arc::clone(bytes)))))
 }
 
 fn skip_into(kind: SegmentKind, bytes: u64) -> SegmentKind {

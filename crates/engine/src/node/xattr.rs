@@ -1,43 +1,121 @@
-//! Extended attributes, by name and all of them.
+//! Extended attributes.
 
-use userbtrfs_btree::{ReadAhead, Tree};
-use userbtrfs_codec::hash::name_hash;
-use userbtrfs_format::{ItemKind, Key, dir_entries};
+use std::collections::BTreeMap;
 
-use super::Forest;
-use crate::error::Result;
+use userbtrfs_format::NAME_LEN_MAX;
+use userbtrfs_sync::Arc;
 
-/// The value of an attribute, if it is there.
-pub(crate) fn xattr(
-    forest: &Forest,
-    tree: &Tree,
-    inode: u64,
-    name: &[u8],
-) -> Result<Option<Vec<u8>>> {
-    let key = Key::new(inode, ItemKind::XATTR_ITEM, u64::from(name_hash(name)));
-    let position = tree.search(forest.store(), &key)?;
-    if !position.exact {
-        return Ok(None);
-    }
-    let item = position.leaf.item(position.slot);
-    let mut entries = dir_entries(item.data).map(|e| e.expect("verified with its block"));
-    Ok(entries.find(|entry| entry.name == name).map(|entry| entry.data.to_vec()))
+use super::attributes::ATTRIBUTE_ITEMS;
+use super::operation::lock_operations;
+use super::pending::Said;
+use super::room::ENTRY_HEAD;
+use super::{EMPTY_DIR, Inode, Nodes, check_mutable, stored};
+use crate::error::{Error, InodeId, Result};
+
+/// Whether an attribute that is set may or must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum XattrKind {
+    /// It may.
+    Any,
+    /// It may not.
+    Create,
+    /// It must.
+    Replace,
 }
 
-/// All attributes: names and values, in the order of the tree.
-pub(crate) fn xattrs(forest: &Forest, tree: &Tree, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut found = Vec::new();
-    let key = Key::new(inode, ItemKind::XATTR_ITEM, 0);
-    let mut cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
-    while let Some(item) = cursor.item() {
-        if item.key.objectid != inode || item.key.kind != ItemKind::XATTR_ITEM {
-            break;
+impl Nodes {
+    /// The value of an attribute, if it is there.
+    pub(crate) fn xattr(&self, id: InodeId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match id.number {
+            EMPTY_DIR => Ok(None),
+            _ => Ok(self.find_xattr(&*self.inode(id)?, name)?.0),
         }
-        for entry in dir_entries(item.data) {
-            let entry = entry.expect("verified with its block");
-            found.push((entry.name.to_vec(), entry.data.to_vec()));
-        }
-        cursor.advance()?;
     }
-    Ok(found)
+
+    /// The value of an attribute, and how long others in its item are.
+    fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<(Option<Vec<u8>>, usize)> {
+        let pending = inode.state().pending_xattr(name);
+        let (value, len) = stored::xattr(&self.forest, inode.tree(), inode.number(), name)?;
+        let own = value.as_ref().map_or(0, |value| ENTRY_HEAD + name.len() + value.len());
+        let value = match pending {
+            Said::There(value) => Some(value.to_vec()),
+            Said::Gone => None,
+            Said::Nothing => value,
+        };
+        Ok((value, len - own))
+    }
+
+    /// All attributes: names and values.
+    pub(crate) fn xattrs(&self, id: InodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if id.number == EMPTY_DIR {
+            return Ok(Vec::new());
+        }
+        let inode = self.inode(id)?;
+        let mut changes: BTreeMap<Vec<u8>, Option<Arc<[u8]>>> = BTreeMap::new();
+        {
+            let state = inode.state();
+            for (name, value) in state.sets().flat_map(|set| &set.xattrs) {
+                changes.entry(name.to_vec()).or_insert_with(|| value.clone());
+            }
+        }
+        let mut xattrs = stored::xattrs(&self.forest, inode.tree(), id.number)?;
+        xattrs.retain(|(name, _)| !changes.contains_key(name));
+        let set = changes.into_iter().filter_map(|(name, value)| Some((name, value?.to_vec())));
+        xattrs.extend(set);
+        Ok(xattrs)
+    }
+
+    /// Sets an attribute. [`Error::NoSpace`] where it is too long for its item.
+    pub(crate) fn set_xattr(
+        &self,
+        id: InodeId,
+        name: &[u8],
+        value: &[u8],
+        kind: XattrKind,
+    ) -> Result<()> {
+        if name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(&0) {
+            return Err(Error::BadAttributeName(name.to_vec()));
+        }
+        let inode = self.inode_to_change(id)?;
+        check_mutable(&inode)?;
+        if ENTRY_HEAD + name.len() + value.len() > self.item_max() {
+            return Err(Error::NoSpace);
+        }
+        let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
+        let _locked = lock_operations(&[&inode]);
+        let (found, others) = self.find_xattr(&inode, name)?;
+        match (kind, found) {
+            (XattrKind::Create, Some(_)) => return Err(Error::Exists),
+            (XattrKind::Replace, None) => return Err(Error::NoAttribute),
+            _ => {}
+        }
+        self.check_room_for_xattr(&inode, name, value, others)?;
+        self.put_xattr(&inode, name, Some(value), reservation)
+    }
+
+    /// Removes an attribute. [`Error::NoAttribute`] where there is none.
+    pub(crate) fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
+        let inode = self.inode_to_change(id)?;
+        check_mutable(&inode)?;
+        let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;
+        let _locked = lock_operations(&[&inode]);
+        self.find_xattr(&inode, name)?.0.ok_or(Error::NoAttribute)?;
+        self.put_xattr(&inode, name, None, reservation)
+    }
+
+    fn put_xattr(
+        &self,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        value: Option<&[u8]>,
+        reservation: userbtrfs_ledger::Reservation,
+    ) -> Result<()> {
+        let operation = self.begin()?;
+        operation.change(inode, |state| {
+            state.pending().set_xattr(name, value);
+            state.item.ctime = operation.now;
+        });
+        operation.hold(inode, Some(reservation));
+        Ok(())
+    }
 }

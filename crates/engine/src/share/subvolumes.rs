@@ -6,7 +6,7 @@ use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
 
 use crate::error::{Error, InodeId, Result};
-use crate::node::{Forest, names, subvolume_name};
+use crate::node::{Forest, Nodes, subvolume_name};
 
 /// A subvolume and where it hangs.
 #[derive(Clone, Debug)]
@@ -49,29 +49,27 @@ fn parent(forest: &Forest, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>)>>
 /// The subvolume that is mounted when none is named.
 pub(crate) fn default_subvolume(forest: &Forest) -> Result<TreeId> {
     let dir = forest.store().volume().superblock().root_dir_objectid;
-    let found = crate::node::lookup(forest, forest.roots(), dir, b"default")?;
-    Ok(match found {
-        Some((crate::node::EntryTarget::Subvolume(id), _)) => id,
+    Ok(match crate::node::lookup_in_roots(forest, dir, b"default")? {
+        Some(crate::node::EntryTarget::Subvolume(id)) => id,
         _ => TreeId::FS,
     })
 }
 
 /// The path of a subvolume from the top level, without a leading slash; empty for the top
 /// level itself.
-pub(crate) fn path_of(forest: &Forest, subvolume: &Subvolume) -> Result<Vec<u8>> {
+pub(crate) fn path_of(nodes: &Nodes, subvolume: &Subvolume) -> Result<Vec<u8>> {
     let mut parts: Vec<Vec<u8>> = Vec::new();
     let mut seen = HashSet::from([(subvolume.id, 0)]);
     let mut hangs = subvolume.parent.clone();
     while let Some((tree_id, dir, name)) = hangs {
         parts.push(name);
-        let tree = forest.tree(tree_id)?;
         let mut number = dir;
         while number != crate::node::ROOT_DIR {
             let id = InodeId { subvolume: tree_id, number };
             if !seen.insert((tree_id, number)) {
                 return Err(Error::DirectoryLoop(id));
             }
-            let up = names(forest, &tree, number)?.pop().ok_or(Error::NoInode(id))?;
+            let up = nodes.names(id)?.pop().ok_or(Error::NoInode(id))?;
             parts.push(up.name);
             number = up.dir;
         }
@@ -79,7 +77,7 @@ pub(crate) fn path_of(forest: &Forest, subvolume: &Subvolume) -> Result<Vec<u8>>
             let number = crate::node::ROOT_DIR;
             return Err(Error::DirectoryLoop(InodeId { subvolume: tree_id, number }));
         }
-        hangs = parent(forest, tree_id)?;
+        hangs = parent(nodes.forest(), tree_id)?;
     }
     parts.reverse();
     Ok(parts.join(&b'/'))

@@ -1,0 +1,79 @@
+//! Changes of an inode: its attributes, extended attributes and content.
+
+use userbtrfs_format::{InodeFlags, Timestamp};
+
+use super::Inode;
+use crate::error::Result;
+use crate::node::{SetAttributes, XattrKind};
+
+/// Attributes to be set; what is nothing stays as it is.
+///
+/// A new owner or group takes the set-id bits from what is no directory, unless the mode is set,
+/// too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permissions, 12 bits; a symbolic link has none to be set.
+    pub mode: Option<u32>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// The size of a file in bytes.
+    pub size: Option<u64>,
+    /// When it was last read.
+    pub accessed: Option<Timestamp>,
+    /// When its content last changed.
+    pub modified: Option<Timestamp>,
+    /// When its attributes last changed; now, where this is nothing.
+    pub changed: Option<Timestamp>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+}
+
+/// Whether an extended attribute that is set may or must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// It may.
+    Either,
+    /// It may not: [`Error::Exists`](super::Error::Exists).
+    Create,
+    /// It must: [`Error::NoAttribute`](super::Error::NoAttribute).
+    Replace,
+}
+
+impl Inode {
+    /// Sets attributes, all at once.
+    pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
+        let &Attributes { mode, uid, gid, size, accessed, modified, changed, created } = attributes;
+        let (atime, mtime, ctime, otime) = (accessed, modified, changed, created);
+        let set = SetAttributes { mode, uid, gid, size, atime, mtime, ctime, otime };
+        self.nodes().set_attributes(self.id(), &set)
+    }
+
+    /// Sets the flags that can be set, as `chattr` does.
+    pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
+        self.nodes().set_flags(self.id(), flags)
+    }
+
+    /// Sets an extended attribute of this full name, whatever its namespace.
+    pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let kind = match mode {
+            XattrMode::Either => XattrKind::Any,
+            XattrMode::Create => XattrKind::Create,
+            XattrMode::Replace => XattrKind::Replace,
+        };
+        self.nodes().set_xattr(self.id(), name, value, kind)
+    }
+
+    /// Removes an extended attribute; [`Error::NoAttribute`](super::Error::NoAttribute) where
+    /// there is none.
+    pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        self.nodes().remove_xattr(self.id(), name)
+    }
+
+    /// Replaces all the content of a file. Only what fits into the tree is taken so far: at most
+    /// 2048 bytes.
+    pub fn write_content(&self, content: &[u8]) -> Result<()> {
+        self.nodes().write_inline(self.id(), content)
+    }
+}

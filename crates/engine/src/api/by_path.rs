@@ -1,0 +1,105 @@
+//! Changes by path, under the names that `std::fs` has for them.
+
+use super::{Attributes, Dir, Filesystem, RenameMode, join_path};
+use crate::error::{Error, Result};
+
+/// The permissions of files that are made without a word about them.
+const FILE_MODE: u32 = 0o644;
+
+impl Filesystem {
+    /// The directory that holds the last name of a path, and that name. The path may end with
+    /// slashes. [`Error::BadName`] where the last name is `.` or `..`; [`Error::Exists`] where
+    /// the path is that of the root.
+    pub fn open_parent(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
+        let path = path.as_ref();
+        let path = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
+        let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        match &path[start..] {
+            [] => Err(Error::Exists),
+            name @ (b"." | b"..") => Err(Error::BadName(name.to_vec())),
+            name => Ok((self.open_dir(&path[..start])?, name.to_vec())),
+        }
+    }
+
+    /// Makes an empty directory with these permissions.
+    pub fn create_dir(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<Dir> {
+        let (dir, name) = self.open_parent(path)?;
+        dir.create_dir(&name, mode)
+    }
+
+    /// Makes a directory with these permissions, and those on the way that are missing. What is a
+    /// directory already stays as it is.
+    pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<()> {
+        let parts = path.as_ref().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        let mut way = b"/".to_vec();
+        for part in parts {
+            way = join_path(&way, part);
+            match self.open_dir(&way) {
+                Err(Error::NotFound) => drop(self.create_dir(&way, mode)?),
+                found => drop(found?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file at a path this content, and no other; makes it if it is not there, with the
+    /// permissions 0644. Only what fits into the tree is taken so far: at most 2048 bytes.
+    pub fn write(&self, path: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let inode = match self.lookup(path) {
+            Err(Error::NotFound) => {
+                let (dir, name) = self.open_parent(path)?;
+                dir.create(&name, FILE_MODE)?
+            }
+            found => found?,
+        };
+        inode.write_content(content.as_ref())
+    }
+
+    /// Removes a name of what is no directory. A symbolic link is not followed.
+    pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.open_parent(path)?;
+        dir.remove_file(&name)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.open_parent(path)?;
+        dir.remove_dir(&name)
+    }
+
+    /// Removes a directory with all that is in it. A symbolic link is not followed.
+    pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.open_parent(path)?;
+        dir.lookup(&name)?.open_dir()?.remove_content()?;
+        dir.remove_dir(&name)
+    }
+
+    /// Moves what is at a path to another one; what is there is replaced, as
+    /// [`RenameMode::Replace`] says.
+    pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.open_parent(from)?;
+        let (to, new_name) = self.open_parent(to)?;
+        dir.rename(&name, &to, &new_name, RenameMode::Replace)
+    }
+
+    /// Gives what is at the path `original`, which is no directory, one more name at `link`. A
+    /// symbolic link at the end of `original` is not followed.
+    pub fn hard_link(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
+        let inode = self.lookup_no_follow(original)?;
+        let (dir, name) = self.open_parent(link)?;
+        dir.link(&name, &inode)
+    }
+
+    /// Makes a symbolic link to `original` at `link`.
+    pub fn symlink(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.open_parent(link)?;
+        dir.symlink(&name, original.as_ref()).map(drop)
+    }
+
+    /// Sets the permissions of what is at a path; a symbolic link at its end is followed.
+    pub fn set_permissions(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<()> {
+        let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+        self.lookup(path)?.set_attributes(&attributes)
+    }
+}

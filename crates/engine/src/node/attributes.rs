@@ -1,0 +1,152 @@
+//! Attributes of inodes.
+
+use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
+
+use super::operation::lock_operations;
+use super::{Content, Nodes, check_mutable};
+use crate::error::{Error, InodeId, Result};
+
+/// Attributes to be set; none stays as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SetAttributes {
+    /// Permissions.
+    pub(crate) mode: Option<u32>,
+    /// The owner.
+    pub(crate) uid: Option<u32>,
+    /// The group.
+    pub(crate) gid: Option<u32>,
+    /// The length of a file.
+    pub(crate) size: Option<u64>,
+    /// When it was last read.
+    pub(crate) atime: Option<Timestamp>,
+    /// When its content last changed.
+    pub(crate) mtime: Option<Timestamp>,
+    /// When its attributes last changed; now, where this is nothing.
+    pub(crate) ctime: Option<Timestamp>,
+    /// When it was made.
+    pub(crate) otime: Option<Timestamp>,
+}
+
+/// Items that change: the inode and its content.
+pub(super) const ATTRIBUTE_ITEMS: u64 = 2;
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTES: u32 = 0o0010;
+const PERMISSIONS: u32 = 0o7777;
+
+/// The flags that may be set from outside.
+const SETTABLE: InodeFlags = InodeFlags::NODATASUM
+    .union(InodeFlags::NODATACOW)
+    .union(InodeFlags::NOCOMPRESS)
+    .union(InodeFlags::COMPRESS)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC);
+
+impl Nodes {
+    /// The attributes of an inode.
+    pub(crate) fn item(&self, id: InodeId) -> Result<InodeItem> {
+        Ok(self.inode(id)?.item())
+    }
+
+    /// Sets attributes. A new owner or group takes the set-id bits from what is no directory,
+    /// unless the mode is set, too.
+    pub(crate) fn set_attributes(&self, id: InodeId, set: &SetAttributes) -> Result<()> {
+        let inode = self.inode_to_change(id)?;
+        check_mutable(&inode)?;
+        if set.mode.is_some() && inode.kind() == FileKind::Symlink {
+            return Err(Error::Unsupported("permissions of a symbolic link"));
+        }
+        let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
+        let _locked = lock_operations(&[&inode]);
+        let resized = set.size.map(|size| self.resized(&inode, size)).transpose()?;
+        let operation = self.begin()?;
+        operation.change(&inode, |state| {
+            state.item.ctime = operation.now;
+            if let Some(content) = resized.flatten() {
+                state.replace_content(content, operation.now);
+            }
+            set.put_into(&mut state.item);
+        });
+        operation.hold(&inode, Some(reservation));
+        Ok(())
+    }
+
+    /// Sets the flags of an inode, as far as they are for others to set. What a file has when it
+    /// is not empty decides how it is stored: [`Error::Invalid`] where that would change.
+    pub(crate) fn set_flags(&self, id: InodeId, flags: InodeFlags) -> Result<()> {
+        let inode = self.inode_to_change(id)?;
+        let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
+        let _locked = lock_operations(&[&inode]);
+        let new = new_flags(&inode.item(), flags)?;
+        let operation = self.begin()?;
+        operation.change(&inode, |state| {
+            (state.item.flags, state.item.ctime) = (new, operation.now);
+        });
+        operation.hold(&inode, Some(reservation));
+        Ok(())
+    }
+
+    /// What the content becomes when a file gets this size; nothing where it does not change.
+    fn resized(&self, inode: &super::Inode, size: u64) -> Result<Option<Content>> {
+        match inode.kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::NotAFile),
+        }
+        if size == inode.item().size {
+            return Ok(None);
+        }
+        if size == 0 {
+            self.check_replaceable(inode)?;
+            return Ok(Some(Content::Empty));
+        }
+        let mut bytes = self.inline_content(inode)?;
+        let len = usize::try_from(size).ok().filter(|len| self.is_inline_len(*len));
+        bytes.resize(len.ok_or(Error::Unsupported("files that are not inline"))?, 0);
+        Ok(Some(Content::Inline(bytes.into())))
+    }
+}
+
+impl SetAttributes {
+    fn put_into(&self, item: &mut InodeItem) {
+        let is_owned_anew = self.uid.is_some() || self.gid.is_some();
+        if is_owned_anew && item.kind != FileKind::Directory {
+            let executes = item.mode & GROUP_EXECUTES != 0;
+            item.mode &= !(SET_USER_ID | if executes { SET_GROUP_ID } else { 0 });
+        }
+        if let Some(mode) = self.mode {
+            item.mode = item.mode & !PERMISSIONS | mode & PERMISSIONS;
+        }
+        item.uid = self.uid.unwrap_or(item.uid);
+        item.gid = self.gid.unwrap_or(item.gid);
+        item.atime = self.atime.unwrap_or(item.atime);
+        item.mtime = self.mtime.unwrap_or(item.mtime);
+        item.ctime = self.ctime.unwrap_or(item.ctime);
+        item.otime = self.otime.unwrap_or(item.otime);
+    }
+}
+
+/// The flags that an inode gets.
+fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
+    let mut flags = flags & SETTABLE;
+    if item.kind != FileKind::Directory {
+        flags.remove(InodeFlags::DIRSYNC);
+    }
+    if flags.contains(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
+        return Err(Error::Invalid("both to be compressed and not"));
+    }
+    if item.kind == FileKind::Regular {
+        // Who is overwritten in place has no checksums.
+        flags.set(InodeFlags::NODATASUM, flags.contains(InodeFlags::NODATACOW));
+        let in_place = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
+        if item.size > 0 && flags & in_place != item.flags & in_place {
+            return Err(Error::Invalid("how a file that is not empty is overwritten"));
+        }
+    }
+    Ok((item.flags - SETTABLE) | flags)
+}

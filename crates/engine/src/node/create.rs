@@ -1,0 +1,249 @@
+//! New inodes.
+
+use userbtrfs_btree::Tree;
+use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
+use userbtrfs_sync::Arc;
+
+use super::dentries::Dentries;
+use super::inode::State;
+use super::names::check_new_name;
+use super::operation::Operation;
+use super::pending::{Content, Pending, RefPlace};
+use super::{Entry, EntryTarget, Inode, Nodes, Opened, stored};
+use crate::error::{Error, InodeId, Result};
+
+/// What is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewKind<'a> {
+    /// An empty file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to this target.
+    Symlink(&'a [u8]),
+    /// A device, a pipe or a socket; with the number of the device, or 0.
+    Special(FileKind, u64),
+}
+
+/// What a new inode is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewInode<'a> {
+    pub(crate) kind: NewKind<'a>,
+    /// Permissions.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    /// The group, where the directory does not give its own.
+    pub(crate) gid: u32,
+}
+
+/// Items that change: inode, ref, entry by name and by place, the directory's inode, content.
+pub(super) const CREATE_ITEMS: u64 = 6;
+
+const SET_GROUP_ID: u32 = 0o2000;
+const PERMISSIONS: u32 = 0o7777;
+
+/// Bytes of an inline extent before its data.
+const INLINE_HEAD: usize = 21;
+
+/// What the target of a symbolic link is always shorter than, in bytes.
+const TARGET_END: usize = 4096;
+
+impl Nodes {
+    /// Makes an inode of this name in a directory. Its default ACL is not heeded.
+    pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+        check_new_name(name)?;
+        let dir = self.directory_to_change(dir)?;
+        let reservation = self.reserve(CREATE_ITEMS)?;
+        let _locked = dir.lock_entries();
+        self.check_absent(&dir, name)?;
+        self.check_room_for_entry(&dir, name)?;
+        self.check_target(new.kind)?;
+        let id = self.take_number(&dir)?;
+        let index = self.take_index(&dir)?;
+        let operation = self.begin()?;
+        let inode = operation.make(&dir, id, new, 1);
+        let entry = operation.entry(index, name, &inode);
+        operation.add_name(&inode, &dir, &entry, RefPlace::Ref);
+        operation.add_entry(&dir, &entry);
+        operation.hold(&dir, Some(reservation));
+        Ok(id)
+    }
+
+    /// Makes an open file without a name, which may be given one. It is deleted when it is
+    /// closed without one.
+    pub(crate) fn create_unnamed(
+        self: &Arc<Self>,
+        dir: InodeId,
+        new: &NewInode<'_>,
+    ) -> Result<Opened> {
+        let dir = self.directory_to_change(dir)?;
+        let reservation = self.reserve(CREATE_ITEMS)?;
+        let id = self.take_number(&dir)?;
+        let operation = self.begin()?;
+        let inode = operation.make(&dir, id, new, 0);
+        operation.change(&inode, |state| {
+            (state.linkable, state.opens) = (true, 1);
+            state.set_listed(true);
+        });
+        operation.hold(&inode, Some(reservation));
+        Ok(Opened::new(self, inode))
+    }
+
+    /// Checks that a directory, whose entries are locked, is not removed, and lacks a name.
+    pub(super) fn check_absent(&self, dir: &Inode, name: &[u8]) -> Result<()> {
+        check_alive(dir)?;
+        match self.find(dir, name)? {
+            None => Ok(()),
+            Some(_) => Err(Error::Exists),
+        }
+    }
+
+    fn check_target(&self, kind: NewKind<'_>) -> Result<()> {
+        let NewKind::Symlink(target) = kind else { return Ok(()) };
+        let max = (self.item_max() - INLINE_HEAD).min(TARGET_END - 1);
+        match target.len() {
+            0 => Err(Error::NotFound),
+            len if len > max => Err(Error::NameTooLong),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn take_number(&self, dir: &Inode) -> Result<InodeId> {
+        let subvolume = dir.id().subvolume;
+        let number = self.subvolumes.get(&self.forest, subvolume)?.take_number()?;
+        Ok(InodeId { subvolume, number })
+    }
+
+    /// The place for a new entry of a directory, whose entries are locked.
+    pub(super) fn take_index(&self, dir: &Inode) -> Result<u64> {
+        let known = dir.state().next_index;
+        let index = match known {
+            Some(index) => index,
+            None => stored::next_index(&self.forest, dir.tree(), dir.number())?,
+        };
+        let next = index.checked_add(1).ok_or(Error::NoSpace)?;
+        dir.state().next_index = Some(next);
+        Ok(index)
+    }
+}
+
+/// Checks that a directory, whose entries are locked, was not removed.
+pub(super) fn check_alive(dir: &Inode) -> Result<()> {
+    match dir.state().item.nlink {
+        0 => Err(Error::NotFound),
+        _ => Ok(()),
+    }
+}
+
+impl Operation<'_> {
+    /// Makes an inode with so many names, of which it has none yet.
+    pub(super) fn make(
+        &self,
+        dir: &Inode,
+        id: InodeId,
+        new: &NewInode<'_>,
+        nlink: u32,
+    ) -> Arc<Inode> {
+        let parent = dir.item();
+        let item = InodeItem { nlink, ..new.item(&parent, self.generation(), self.now) };
+        let mut pending = Pending::of_new();
+        if let NewKind::Symlink(target) = new.kind {
+            pending.set_content(Content::Inline(target.into()));
+        }
+        let is_dir = new.kind == NewKind::Directory;
+        let dentries = if is_dir { Dentries::of_new() } else { Dentries::default() };
+        let bytes = pending.bytes;
+        let state = State {
+            running: Some(Box::new(pending)),
+            next_index: is_dir.then_some(stored::FIRST_INDEX),
+            ..State::new(item, dentries)
+        };
+        self.enter_new(Inode::new(id, Arc::<Tree>::clone(dir.tree()), state), bytes)
+    }
+
+    /// The entry of an inode that gets a name.
+    pub(super) fn entry(&self, index: u64, name: &[u8], inode: &Inode) -> Arc<Entry> {
+        let (kind, target) = (DirEntryKind::from(inode.kind()), EntryTarget::Inode(inode.number()));
+        Arc::new(Entry { index, name: name.into(), kind, target, transid: self.generation() })
+    }
+}
+
+impl NewInode<'_> {
+    /// The attributes, as the directory passes some on.
+    fn item(&self, parent: &InodeItem, generation: u64, now: Timestamp) -> InodeItem {
+        let (kind, rdev, size) = match self.kind {
+            NewKind::File => (FileKind::Regular, 0, 0),
+            NewKind::Directory => (FileKind::Directory, 0, 0),
+            NewKind::Symlink(target) => (FileKind::Symlink, 0, target.len() as u64),
+            NewKind::Special(kind, rdev) => (kind, rdev, 0),
+        };
+        let of_group = parent.mode & SET_GROUP_ID != 0;
+        let passed_on = if of_group && kind == FileKind::Directory { SET_GROUP_ID } else { 0 };
+        InodeItem {
+            generation,
+            transid: generation,
+            size,
+            nbytes: size,
+            block_group: 0,
+            nlink: 1,
+            uid: self.uid,
+            gid: if of_group { parent.gid } else { self.gid },
+            mode: kind.to_mode() | self.mode & PERMISSIONS | passed_on,
+            kind,
+            rdev,
+            flags: inherited(parent.flags, kind),
+            sequence: 0,
+            atime: now,
+            ctime: now,
+            mtime: now,
+            otime: now,
+        }
+    }
+}
+
+/// The flags that an inode has from its directory: whether it is compressed, and whether it is
+/// copied on write.
+fn inherited(parent: InodeFlags, kind: FileKind) -> InodeFlags {
+    let compression = match parent.contains(InodeFlags::NOCOMPRESS) {
+        true => InodeFlags::NOCOMPRESS,
+        false => parent & InodeFlags::COMPRESS,
+    };
+    let in_place = match (parent.contains(InodeFlags::NODATACOW), kind) {
+        (false, _) => InodeFlags::empty(),
+        (true, FileKind::Regular) => InodeFlags::NODATACOW | InodeFlags::NODATASUM,
+        (true, _) => InodeFlags::NODATACOW,
+    };
+    compression | in_place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::item;
+    use super::*;
+
+    fn new(kind: NewKind<'_>) -> NewInode<'_> {
+        NewInode { kind, mode: 0o640, uid: 1, gid: 2 }
+    }
+
+    #[test]
+    fn a_set_group_id_directory_passes_its_group_on_and_the_bit_to_directories() {
+        let mut parent = item(FileKind::Directory);
+        let file = new(NewKind::File).item(&parent, 7, Timestamp::default());
+        assert_eq!((file.mode, file.uid, file.gid), (0o100_640, 1, 2));
+        (parent.mode, parent.gid) = (parent.mode | SET_GROUP_ID, 9);
+        let file = new(NewKind::File).item(&parent, 7, Timestamp::default());
+        assert_eq!((file.mode, file.gid), (0o100_640, 9));
+        let dir = new(NewKind::Directory).item(&parent, 7, Timestamp::default());
+        assert_eq!((dir.mode, dir.gid), (0o042_640, 9));
+    }
+
+    #[test]
+    fn flags_that_are_passed_on() {
+        let all = InodeFlags::NODATACOW | InodeFlags::COMPRESS | InodeFlags::NOATIME;
+        let plain = InodeFlags::NODATACOW | InodeFlags::COMPRESS;
+        assert_eq!(inherited(all, FileKind::Directory), plain);
+        assert_eq!(inherited(all, FileKind::Regular), plain | InodeFlags::NODATASUM);
+        let both = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
+        assert_eq!(inherited(both, FileKind::Regular), InodeFlags::NOCOMPRESS);
+    }
+}

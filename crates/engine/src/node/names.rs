@@ -1,0 +1,213 @@
+//! Looking names up, listing them, and finding the names that an inode has.
+
+use std::collections::BTreeMap;
+
+use userbtrfs_codec::hash::name_hash;
+use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
+use userbtrfs_sync::Arc;
+
+use super::dentries::Known;
+use super::pending::Said;
+use super::{EMPTY_DIR, Entry, EntryTarget, Inode, Link, Nodes, stored, subvolume_name};
+use crate::error::{Error, InodeId, Result};
+
+/// A place in a directory: the index of the next entry.
+pub(crate) type DirPosition = u64;
+
+/// Entries that are gathered at a time while a directory is listed.
+const LIST_MAX: usize = 4096;
+
+/// What a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) target: EntryTarget,
+    pub(crate) kind: DirEntryKind,
+    /// The whole entry, where it is in memory.
+    entry: Option<Arc<Entry>>,
+    /// The version of what was known in memory when it was looked up in the tree.
+    version: u64,
+}
+
+impl Found {
+    fn of(entry: Arc<Entry>) -> Self {
+        Self { target: entry.target, kind: entry.kind, entry: Some(entry), version: 0 }
+    }
+}
+
+/// Checks that a new entry may have this name.
+pub(super) fn check_new_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_LEN_MAX {
+        return Err(Error::NameTooLong);
+    }
+    let impossible = name.is_empty() || name.contains(&b'/') || name.contains(&0);
+    match impossible || name == b"." || name == b".." {
+        true => Err(Error::BadName(name.to_vec())),
+        false => Ok(()),
+    }
+}
+
+impl Nodes {
+    /// What `name` leads to in the directory, if it is there.
+    pub(crate) fn lookup(&self, dir: InodeId, name: &[u8]) -> Result<Option<Found>> {
+        if dir.number == EMPTY_DIR {
+            return Ok(None);
+        }
+        let dir = self.inode(dir)?;
+        match dir.kind() {
+            FileKind::Directory => self.find(&dir, name),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+
+    /// What `name` leads to in the directory, if it is there.
+    pub(super) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+        let hash = name_hash(name);
+        let version = {
+            let state = dir.state();
+            match state.dentries.find(hash, name) {
+                Known::There(entry) => return Ok(Some(Found::of(entry))),
+                Known::Absent => return Ok(None),
+                Known::Nothing(version) => match state.pending_entry(hash, name) {
+                    Said::There(entry) => return Ok(Some(Found::of(entry))),
+                    Said::Gone => return Ok(None),
+                    Said::Nothing => version,
+                },
+            }
+        };
+        let (found, _) = stored::lookup(&self.forest, dir.tree(), dir.number(), name)?;
+        if found.is_none() {
+            dir.state().dentries.learn_absent(version, hash, name);
+        }
+        Ok(found.map(|(target, kind)| Found { target, kind, entry: None, version }))
+    }
+
+    /// The whole entry of a name that was found in a directory whose entries are locked.
+    /// Subvolumes have none that could be changed here.
+    pub(super) fn entry(&self, dir: &Inode, name: &[u8], found: Found) -> Result<Arc<Entry>> {
+        let Found { target, kind, entry, version } = found;
+        let inode = self.target(dir, target)?;
+        if let Some(entry) = entry {
+            return Ok(entry);
+        }
+        let Some(index) = self.index_of(&inode, dir.number(), name)? else {
+            return Err(Error::Stray { dir: dir.id(), name: name.to_vec(), child: inode.id() });
+        };
+        let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid: 0 });
+        dir.state().dentries.learn(version, &entry);
+        Ok(entry)
+    }
+
+    /// The inode that an entry leads to, which is no subvolume.
+    pub(super) fn target(&self, dir: &Inode, target: EntryTarget) -> Result<Arc<Inode>> {
+        match target {
+            EntryTarget::Inode(number) => self.inode(InodeId { number, ..dir.id() }),
+            EntryTarget::Subvolume(_) => {
+                Err(Error::Unsupported("changing the entry of a subvolume"))
+            }
+        }
+    }
+
+    /// The place of the name that an inode has in a directory.
+    fn index_of(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<Option<u64>> {
+        let is_it = |(entry, _): &(&Arc<Entry>, _)| *entry.name == *name;
+        let pending = {
+            let state = inode.state();
+            let found = state.sets().find_map(|set| set.refs_added(dir).find(is_it));
+            found.map(|(entry, _)| entry.index)
+        };
+        match pending {
+            Some(index) => Ok(Some(index)),
+            None => stored::index_of(&self.forest, inode.tree(), inode.number(), dir, name),
+        }
+    }
+
+    /// All names of an inode.
+    pub(crate) fn names(&self, id: InodeId) -> Result<Vec<Link>> {
+        if id.number == EMPTY_DIR {
+            return Ok(Vec::new());
+        }
+        let inode = self.inode(id)?;
+        let mut changes: BTreeMap<(u64, u64), Option<Arc<Entry>>> = BTreeMap::new();
+        for (place, change) in inode.state().sets().flat_map(|set| &set.refs) {
+            let there = change.place.map(|_| Arc::clone(&change.entry));
+            changes.entry(*place).or_insert(there);
+        }
+        let mut names = stored::names(&self.forest, inode.tree(), id.number)?;
+        names.retain(|link| !changes.contains_key(&(link.dir, link.index)));
+        let added = changes.into_iter().filter_map(|((dir, index), entry)| {
+            entry.map(|entry| Link { dir, index, name: entry.name.to_vec() })
+        });
+        names.extend(added);
+        Ok(names)
+    }
+
+    /// Entries from `position` on; and the position after them, or nothing where none follow.
+    /// There may be none although some follow. What comes before damage is listed; whoever goes
+    /// on from there meets the error.
+    pub(crate) fn list(
+        &self,
+        dir: InodeId,
+        position: DirPosition,
+    ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        if dir.number == EMPTY_DIR {
+            return Ok((Vec::new(), None));
+        }
+        let dir = self.inode(dir)?;
+        // What waits is looked at first: it leaves only after it is in the tree.
+        let (changes, end) = pending_entries(&dir, position);
+        let (stored, next) =
+            stored::list(&self.forest, dir.tree(), dir.number(), position, LIST_MAX)?;
+        let end = end.into_iter().chain(next).min();
+        let mut listed: BTreeMap<u64, Arc<Entry>> =
+            stored.into_iter().map(|entry| (entry.index, Arc::new(entry))).collect();
+        for (index, change) in changes {
+            match change {
+                Some(entry) => listed.insert(index, entry),
+                None => listed.remove(&index),
+            };
+        }
+        if let Some(end) = end {
+            listed.split_off(&end);
+        }
+        Ok((listed.into_values().collect(), end))
+    }
+
+    /// Checks that a directory knows the entry of `dir` that leads to it as its first name.
+    ///
+    /// Since each directory has one first name, those that pass form a tree.
+    pub(crate) fn check_way_down(&self, dir: InodeId, entry: &Entry, child: InodeId) -> Result<()> {
+        if child.number == EMPTY_DIR {
+            return Ok(());
+        }
+        let known = if child.subvolume == dir.subvolume {
+            self.names(child)?.into_iter().next()
+        } else {
+            let known = subvolume_name(&self.forest, child.subvolume)?;
+            known.filter(|(parent, _)| *parent == dir.subvolume).map(|(_, name)| name)
+        };
+        let name = entry.name.to_vec();
+        let wanted = Link { dir: dir.number, index: entry.index, name: name.clone() };
+        match known == Some(wanted) {
+            true => Ok(()),
+            false => Err(Error::Stray { dir, name, child }),
+        }
+    }
+}
+
+/// What waits of a directory from a place on, the newest of each place; and the place up to which
+/// that is all.
+fn pending_entries(
+    dir: &Inode,
+    position: DirPosition,
+) -> (BTreeMap<u64, Option<Arc<Entry>>>, Option<DirPosition>) {
+    let state = dir.state();
+    let (mut changes, mut end) = (BTreeMap::new(), None);
+    for set in state.sets() {
+        let mut places = set.entries.by_index.range(position..);
+        for (index, entry) in places.by_ref().take(LIST_MAX) {
+            changes.entry(*index).or_insert_with(|| entry.clone());
+        }
+        end = end.into_iter().chain(places.next().map(|(next, _)| *next)).min();
+    }
+    (changes, end)
+}

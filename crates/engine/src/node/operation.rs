@@ -1,0 +1,172 @@
+//! A change of inodes, from its reservation to its end.
+//!
+//! Each goes the same way:
+//!
+//! 1. reserve: the only step that may wait for space;
+//! 2. lock: directories first, sorted, then what is named in them, sorted;
+//! 3. check: all that can fail fails here;
+//! 4. begin: join the transaction;
+//! 5. change one inode after the other, each under its own state lock, which cannot fail.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use userbtrfs_format::Timestamp;
+use userbtrfs_ledger::{Handle, HandleKind, Ledger, Reservation};
+use userbtrfs_sync::{Arc, MutexGuard};
+
+use super::inode::State;
+use super::pending::{Pending, RefPlace, SET_BYTES};
+use super::{Entry, Inode, Nodes};
+use crate::error::{Error, Result};
+
+/// A change that is under way.
+pub(super) struct Operation<'a> {
+    nodes: &'a Nodes,
+    pub(super) handle: Handle<'a>,
+    /// The time that all it changes gets.
+    pub(super) now: Timestamp,
+}
+
+impl Nodes {
+    pub(super) fn ledger(&self) -> Result<&Arc<Ledger>> {
+        self.ledger.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// Space for changing so many items. No lock is held.
+    pub(super) fn reserve(&self, items: u64) -> Result<Reservation> {
+        self.relieve()?;
+        Ok(self.ledger()?.reserve(items)?)
+    }
+
+    /// Space for removing so many items, which is there even when no other is. No lock is held.
+    pub(super) fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
+        self.relieve()?;
+        Ok(self.ledger()?.reserve_for_removal(items)?)
+    }
+
+    /// Joins the transaction, to change things.
+    pub(super) fn begin(&self) -> Result<Operation<'_>> {
+        let handle = self.ledger()?.start(HandleKind::Operation)?;
+        Ok(Operation { nodes: self, handle, now: now() })
+    }
+}
+
+/// The time, as it stands in inodes.
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let sec = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp { sec, nsec: since.subsec_nanos() }
+}
+
+impl Operation<'_> {
+    pub(super) fn generation(&self) -> u64 {
+        self.handle.generation()
+    }
+
+    /// Changes an inode.
+    pub(super) fn change<T>(&self, inode: &Arc<Inode>, change: impl FnOnce(&mut State) -> T) -> T {
+        let waiting = &self.nodes.waiting;
+        let mut state = inode.state();
+        self.begin_set(inode, &mut state);
+        let before = state.pending().bytes;
+        state.item.transid = self.generation();
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        let done = change(&mut state);
+        match &state.running {
+            Some(pending) => waiting.grow(pending.bytes - before),
+            None => waiting.shrink(before),
+        }
+        done
+    }
+
+    /// Makes sure that there is a set to add to.
+    fn begin_set(&self, inode: &Arc<Inode>, state: &mut State) {
+        if state.running.is_none() {
+            state.running = Some(Box::new(Pending::of_old()));
+            self.nodes.waiting.add(inode, SET_BYTES);
+        }
+    }
+
+    /// What was promised for this is held until this inode is merged the next time; what was
+    /// changed is in trees by then.
+    pub(super) fn hold(&self, inode: &Arc<Inode>, reservation: Option<Reservation>) {
+        let mut state = inode.state();
+        if !state.dead {
+            self.begin_set(inode, &mut state);
+        }
+        if let (Some(pending), Some(reservation)) = (state.running.as_mut(), reservation) {
+            pending.hold(reservation);
+        }
+    }
+
+    /// Takes in an inode that was just made, with changes that take so many bytes.
+    pub(super) fn enter_new(&self, inode: Inode, bytes: usize) -> Arc<Inode> {
+        let inode = Arc::new(inode);
+        self.nodes.waiting.add(&inode, bytes);
+        self.nodes.table.insert(inode, self.generation())
+    }
+
+    /// Puts an entry into a directory, which is locked.
+    pub(super) fn add_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
+        self.change(dir, |state| {
+            state.item.size += size_of_entry(entry);
+            state.pending().add_entry(entry);
+            state.dentries.enter(entry);
+            (state.item.mtime, state.item.ctime) = (self.now, self.now);
+        });
+    }
+
+    /// Takes an entry out of a directory, which is locked.
+    pub(super) fn remove_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
+        self.change(dir, |state| {
+            state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
+            state.pending().remove_entry(entry);
+            state.dentries.leave(entry);
+            (state.item.mtime, state.item.ctime) = (self.now, self.now);
+        });
+    }
+
+    /// Gives an inode the name that an entry of `dir` has, beside those it has.
+    pub(super) fn add_name(
+        &self,
+        inode: &Arc<Inode>,
+        dir: &Inode,
+        entry: &Arc<Entry>,
+        place: RefPlace,
+    ) {
+        self.change(inode, |state| {
+            state.pending().add_ref(dir.number(), entry, place);
+            state.item.ctime = self.now;
+        });
+    }
+
+    /// Takes the name from an inode that an entry of `dir` had.
+    pub(super) fn remove_name(&self, inode: &Arc<Inode>, dir: &Inode, entry: &Arc<Entry>) {
+        self.change(inode, |state| {
+            state.pending().remove_ref(dir.number(), entry);
+            state.item.ctime = self.now;
+        });
+    }
+}
+
+/// What an entry adds to the size of its directory: both of its items count.
+fn size_of_entry(entry: &Entry) -> u64 {
+    2 * entry.name.len() as u64
+}
+
+/// Locks the entries of directories, each once, in their order.
+pub(super) fn lock_entries<'a>(dirs: &[&'a Arc<Inode>]) -> Vec<MutexGuard<'a, ()>> {
+    sorted(dirs).into_iter().map(|dir| dir.lock_entries()).collect()
+}
+
+/// Locks what is about to be done to inodes, each once, in their order.
+pub(super) fn lock_operations<'a>(inodes: &[&'a Arc<Inode>]) -> Vec<MutexGuard<'a, ()>> {
+    sorted(inodes).into_iter().map(|inode| inode.lock_operation()).collect()
+}
+
+fn sorted<'a>(inodes: &[&'a Arc<Inode>]) -> Vec<&'a Arc<Inode>> {
+    let mut inodes = inodes.to_vec();
+    inodes.sort_by_key(|inode| inode.id());
+    inodes.dedup_by_key(|inode| inode.id());
+    inodes
+}

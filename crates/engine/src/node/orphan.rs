@@ -1,0 +1,262 @@
+//! Inodes without a name: kept while they are open, then deleted.
+//!
+//! 1. An inode that is open when its last name goes is listed in its tree, so that who opens the
+//!    filesystem after a crash finds it and deletes it.
+//! 2. A large file is listed, too, and deleted in steps, each in a transaction of its own: none
+//!    is longer than it may be.
+//! 3. An inode that no tree knows of yet leaves nothing.
+
+use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
+use userbtrfs_format::{
+    FileExtent, FileExtentKind, ItemKind, Key, RegularExtent, SECTOR_SIZE, TreeId,
+};
+use userbtrfs_sync::Arc;
+
+use super::inode::State;
+use super::operation::Operation;
+use super::stored::ORPHANS;
+use super::subvolume::Subvolume;
+use super::{Inode, Nodes};
+use crate::error::{Error, InodeId, Result};
+
+/// The most extents of a file that go in one step.
+const STEP: usize = 1000;
+
+/// Bytes in extents of a file up to which it is deleted in one step.
+const AT_ONCE: u64 = STEP as u64 * SECTOR_SIZE as u64;
+
+/// Items that change when an inode without a name is deleted.
+const DELETE_ITEMS: u64 = 4;
+
+/// What becomes of an inode that lost a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It has others, or is open.
+    Kept,
+    /// It is deleted when its changes are merged.
+    Gone,
+    /// No tree ever knew of it.
+    Never,
+    /// It is to be deleted in steps.
+    InSteps,
+}
+
+/// An inode that is kept though it may lose its last name.
+pub(crate) struct Opened {
+    nodes: Arc<Nodes>,
+    inode: Arc<Inode>,
+}
+
+impl Opened {
+    pub(super) fn new(nodes: &Arc<Nodes>, inode: Arc<Inode>) -> Self {
+        Self { nodes: Arc::clone(nodes), inode }
+    }
+
+    /// The inode.
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let is_last = {
+            let mut state = self.inode.state();
+            state.opens -= 1;
+            state.opens == 0 && state.item.nlink == 0 && !state.dead
+        };
+        if is_last && self.nodes.ledger.is_some() {
+            // Where this fails, it stays listed: who opens the filesystem next deletes it.
+            drop(self.nodes.delete(&self.inode));
+        }
+    }
+}
+
+impl Nodes {
+    /// Keeps an inode, as an open file does. To be dropped where no lock is held.
+    pub(crate) fn open(self: &Arc<Self>, id: InodeId) -> Result<Opened> {
+        let inode = self.inode(id)?;
+        {
+            let mut state = inode.state();
+            if state.dead {
+                return Err(Error::NoInode(id));
+            }
+            state.opens += 1;
+        }
+        Ok(Opened::new(self, inode))
+    }
+
+    /// Deletes an inode that has no name and is not open.
+    fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+        let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
+        let operation = self.begin()?;
+        let is_wanted = |state: &State| state.opens > 0 || state.item.nlink > 0 || state.dead;
+        let lose = |state: &mut State| if is_wanted(state) { Fate::Kept } else { lose(state) };
+        let fate = operation.change(inode, lose);
+        operation.hold(inode, Some(reservation));
+        drop(operation);
+        self.finish(inode, fate);
+        Ok(())
+    }
+
+    /// What is left to do for an inode that lost a name. No lock is held.
+    pub(super) fn finish(&self, inode: &Arc<Inode>, fate: Fate) {
+        match fate {
+            Fate::Kept | Fate::Gone => {}
+            Fate::Never => self.table.remove(inode.id()),
+            // Where this fails, it stays listed: who opens the filesystem next goes on.
+            Fate::InSteps => drop(self.delete_in_steps(inode)),
+        }
+    }
+
+    fn delete_in_steps(&self, inode: &Arc<Inode>) -> Result<()> {
+        loop {
+            let reservation = self.reserve_for_removal(DELETE_ITEMS + STEP as u64)?;
+            let extents = self.last_extents(inode)?;
+            let operation = self.begin()?;
+            if extents.is_empty() {
+                operation.change(inode, delete_at_once);
+                operation.hold(inode, Some(reservation));
+                return Ok(());
+            }
+            if let Err(error) = operation.remove_extents(inode, &extents) {
+                self.ledger()?.fail(&error.to_string());
+                return Err(error);
+            }
+        }
+    }
+
+    /// The last extents of a file: offsets, and where those are that are on disk; ascending.
+    fn last_extents(&self, inode: &Inode) -> Result<Vec<(u64, Option<RegularExtent>)>> {
+        let key = |offset| Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
+        let (mut found, mut last) = (Vec::new(), Some(u64::MAX));
+        while let Some(offset) = last.filter(|_| found.len() < STEP) {
+            let (store, tree) = (self.forest.store(), inode.tree());
+            let cursor = Cursor::seek_back(store, tree, &key(offset), ReadAhead::Off)?;
+            let item = cursor.item().filter(|item| {
+                let key = item.key;
+                key.objectid == inode.number() && key.kind == ItemKind::EXTENT_DATA
+            });
+            let Some(item) = item.filter(|item| item.key.offset <= offset) else { break };
+            found.push((item.key.offset, on_disk(item.key.offset, item.data)));
+            last = item.key.offset.checked_sub(1);
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Deletes what an earlier run left in a subvolume without a name. What cannot be deleted
+    /// stays for a later run.
+    pub(super) fn delete_left(&self, id: TreeId, subvolume: &Subvolume) -> Result<()> {
+        for number in subvolume.take_left() {
+            match self.inode(InodeId { subvolume: id, number }) {
+                Ok(inode) => self.delete_or_unlist(&inode)?,
+                Err(Error::NoInode(_)) => self.unlist(subvolume, number)?,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_or_unlist(&self, inode: &Arc<Inode>) -> Result<()> {
+        let named = {
+            let mut state = inode.state();
+            state.listed = true;
+            state.item.nlink > 0
+        };
+        if !named {
+            return self.delete(inode);
+        }
+        let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
+        let operation = self.begin()?;
+        operation.change(inode, |state| state.set_listed(false));
+        operation.hold(inode, Some(reservation));
+        Ok(())
+    }
+
+    /// Takes a number off the list that no inode has.
+    fn unlist(&self, subvolume: &Subvolume, number: u64) -> Result<()> {
+        let _reservation = self.reserve_for_removal(1)?;
+        let operation = self.begin()?;
+        let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, number);
+        Ok(operation.handle.apply(&subvolume.tree, &mut [ItemEdit::Remove(key)])?)
+    }
+}
+
+impl Operation<'_> {
+    /// Takes a name from an inode, and the inode with its last one; what is about to be done to
+    /// it is locked.
+    pub(super) fn drop_name(
+        &self,
+        inode: &Arc<Inode>,
+        dir: &Inode,
+        entry: &Arc<super::Entry>,
+    ) -> Fate {
+        self.change(inode, |state| {
+            state.pending().remove_ref(dir.number(), entry);
+            state.item.ctime = self.now;
+            state.item.nlink = state.item.nlink.saturating_sub(1);
+            match state.item.nlink {
+                0 => lose(state),
+                _ => Fate::Kept,
+            }
+        })
+    }
+
+    /// Removes extents of a file that is being deleted.
+    fn remove_extents(
+        &self,
+        inode: &Arc<Inode>,
+        extents: &[(u64, Option<RegularExtent>)],
+    ) -> Result<()> {
+        let InodeId { subvolume, number } = inode.id();
+        let key = |offset| Key::new(number, ItemKind::EXTENT_DATA, offset);
+        let remove = |(offset, _): &(u64, _)| ItemEdit::Remove(key(*offset));
+        let mut edits: Vec<ItemEdit> = extents.iter().map(remove).collect();
+        self.handle.apply(inode.tree(), &mut edits)?;
+        let mut bytes = 0;
+        for (offset, extent) in extents.iter().filter_map(|(at, on_disk)| Some((at, (*on_disk)?))) {
+            let start = offset.wrapping_sub(extent.offset);
+            self.handle.drop_file_extent(subvolume, number, start, extent.disk, extent.disk_bytes);
+            bytes += extent.bytes;
+        }
+        self.change(inode, |state| {
+            state.item.size = extents[0].0;
+            state.item.nbytes = state.item.nbytes.saturating_sub(bytes);
+        });
+        Ok(())
+    }
+}
+
+/// The extent of an EXTENT_DATA, where it is on disk.
+pub(super) fn on_disk(offset: u64, data: &[u8]) -> Option<RegularExtent> {
+    match FileExtent::parse(offset, data).expect("verified with its block").kind {
+        FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => Some(extent),
+        FileExtentKind::Inline(_) | FileExtentKind::Hole(_) => None,
+    }
+}
+
+/// An inode has lost its last name.
+fn lose(state: &mut State) -> Fate {
+    if state.opens > 0 {
+        state.set_listed(true);
+        return Fate::Kept;
+    }
+    if state.item.nbytes > AT_ONCE {
+        state.set_listed(true);
+        state.dead = true;
+        return Fate::InSteps;
+    }
+    delete_at_once(state)
+}
+
+fn delete_at_once(state: &mut State) -> Fate {
+    state.dead = true;
+    if state.pending().created {
+        state.running = None;
+        return Fate::Never;
+    }
+    let listed = state.listed;
+    state.pending().set_gone(listed);
+    Fate::Gone
+}

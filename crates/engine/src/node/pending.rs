@@ -1,0 +1,288 @@
+//! What waits on an inode to be put into its tree, by entry: a name, a ref, an attribute.
+//!
+//! 1. A set belongs to one transaction. An inode has at most two: one that is added to, and a
+//!    frozen one that is being merged.
+//! 2. What was added and removed within one set leaves nothing, where no older set and no tree
+//!    knows of it; otherwise a removal stays as a tombstone.
+//! 3. A name may be there again at another place. A place, (directory, index), never is.
+
+use std::collections::BTreeMap;
+
+use userbtrfs_format::InodeItem;
+use userbtrfs_ledger::Reservation;
+use userbtrfs_sync::Arc;
+
+use super::Entry;
+
+/// About what an entry takes in memory beside its name, in each of its places.
+const ENTRY_BYTES: usize = 200;
+const XATTR_BYTES: usize = 120;
+/// About what an inode with changes takes in memory.
+pub(super) const SET_BYTES: usize = 700;
+
+/// The changes of one inode that wait.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// Neither a tree nor an older set knows of the inode.
+    pub(super) created: bool,
+    /// The inode is gone, with all that its tree has of it.
+    pub(super) gone: bool,
+    /// Whether it is listed among the inodes without a name; nothing where that did not change.
+    pub(super) orphan: Option<bool>,
+    /// The content, where it changed.
+    pub(super) content: Option<Content>,
+    /// Of a directory.
+    pub(super) entries: EntryChanges,
+    /// By directory and place.
+    pub(super) refs: BTreeMap<(u64, u64), RefChange>,
+    /// The values; nothing for those removed.
+    pub(super) xattrs: BTreeMap<Box<[u8]>, Option<Arc<[u8]>>>,
+    /// About what all this takes in memory.
+    pub(super) bytes: usize,
+    reservation: Option<Reservation>,
+}
+
+/// A set to which nothing is added any more, with the attributes of that moment.
+pub(super) struct Frozen {
+    pub(super) item: InodeItem,
+    pub(super) changes: Pending,
+}
+
+/// The content of a file that is in the tree itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// No byte of it is anywhere.
+    Empty,
+    /// All of it.
+    Inline(Arc<[u8]>),
+}
+
+/// In which item a name of an inode stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RefPlace {
+    /// INODE_REF.
+    Ref,
+    /// INODE_EXTREF: the other is full.
+    Extref,
+}
+
+/// A name of an inode that comes or goes.
+pub(super) struct RefChange {
+    pub(super) entry: Arc<Entry>,
+    /// Where it comes to stand; nothing where it goes.
+    pub(super) place: Option<RefPlace>,
+}
+
+/// What waits of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said<T> {
+    /// It comes, or stays in another way.
+    There(T),
+    /// It goes.
+    Gone,
+    /// Nothing: what is older knows.
+    Nothing,
+}
+
+/// Entries of a directory that come and go.
+#[derive(Default)]
+pub(super) struct EntryChanges {
+    /// By hash, then one for each name.
+    pub(super) by_name: BTreeMap<u32, Vec<NameChange>>,
+    /// By place; nothing for those removed.
+    pub(super) by_index: BTreeMap<u64, Option<Arc<Entry>>>,
+}
+
+/// What becomes of one name.
+pub(super) struct NameChange {
+    /// The entry that has it, or had it last.
+    pub(super) entry: Arc<Entry>,
+    pub(super) there: bool,
+    /// Whether an older set or the tree has the name.
+    below: bool,
+}
+
+impl EntryChanges {
+    /// The entry of a name.
+    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Said<&Arc<Entry>> {
+        let mut alike = self.by_name.get(&hash).into_iter().flatten();
+        match alike.find(|change| *change.entry.name == *name) {
+            Some(change) if change.there => Said::There(&change.entry),
+            Some(_) => Said::Gone,
+            None => Said::Nothing,
+        }
+    }
+
+    /// The entries that come whose names hash so.
+    pub(super) fn added(&self, hash: u32) -> impl Iterator<Item = &Arc<Entry>> {
+        let alike = self.by_name.get(&hash).into_iter().flatten();
+        alike.filter(|change| change.there).map(|change| &change.entry)
+    }
+
+    /// An entry comes. Its name was not there.
+    fn add(&mut self, entry: &Arc<Entry>) {
+        let alike = self.by_name.entry(entry.hash()).or_default();
+        match alike.iter_mut().find(|change| change.entry.name == entry.name) {
+            Some(change) => {
+                assert!(!change.there, "a name is given once");
+                (change.entry, change.there) = (Arc::clone(entry), true);
+            }
+            None => alike.push(NameChange { entry: Arc::clone(entry), there: true, below: false }),
+        }
+        let before = self.by_index.insert(entry.index, Some(Arc::clone(entry)));
+        assert!(before.is_none(), "a place is taken once");
+    }
+
+    /// An entry goes that was there.
+    fn remove(&mut self, entry: &Arc<Entry>) {
+        let hash = entry.hash();
+        let alike = self.by_name.entry(hash).or_default();
+        match alike.iter().position(|change| change.entry.name == entry.name) {
+            Some(at) if !alike[at].below => drop(alike.swap_remove(at)),
+            Some(at) => alike[at].there = false,
+            None => alike.push(NameChange { entry: Arc::clone(entry), there: false, below: true }),
+        }
+        if alike.is_empty() {
+            self.by_name.remove(&hash);
+        }
+        match self.by_index.remove(&entry.index) {
+            Some(Some(_)) => {}
+            Some(None) => unreachable!("a place is given up once"),
+            None => drop(self.by_index.insert(entry.index, None)),
+        }
+    }
+}
+
+impl Pending {
+    /// The set of an inode that is being made.
+    pub(super) fn of_new() -> Self {
+        Self { created: true, bytes: SET_BYTES, ..Self::default() }
+    }
+
+    /// The first set of an inode that there was before, or the next one.
+    pub(super) fn of_old() -> Self {
+        Self { bytes: SET_BYTES, ..Self::default() }
+    }
+
+    /// Takes the space in that was promised to an operation.
+    pub(super) fn hold(&mut self, reservation: Reservation) {
+        match &mut self.reservation {
+            Some(held) => held.merge(reservation),
+            None => self.reservation = Some(reservation),
+        }
+    }
+
+    pub(super) fn add_entry(&mut self, entry: &Arc<Entry>) {
+        self.bytes += ENTRY_BYTES + entry.name.len();
+        self.entries.add(entry);
+    }
+
+    pub(super) fn remove_entry(&mut self, entry: &Arc<Entry>) {
+        self.bytes += ENTRY_BYTES;
+        self.entries.remove(entry);
+    }
+
+    /// The inode gets a name in `dir`.
+    pub(super) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefPlace) {
+        self.bytes += ENTRY_BYTES / 2;
+        let change = RefChange { entry: Arc::clone(entry), place: Some(place) };
+        let before = self.refs.insert((dir, entry.index), change);
+        assert!(before.is_none(), "a place is taken once");
+    }
+
+    /// The inode loses a name in `dir`.
+    pub(super) fn remove_ref(&mut self, dir: u64, entry: &Arc<Entry>) {
+        self.bytes += ENTRY_BYTES / 2;
+        match self.refs.remove(&(dir, entry.index)) {
+            Some(RefChange { place: Some(_), .. }) => {}
+            Some(RefChange { place: None, .. }) => unreachable!("a place is given up once"),
+            None => {
+                let change = RefChange { entry: Arc::clone(entry), place: None };
+                self.refs.insert((dir, entry.index), change);
+            }
+        }
+    }
+
+    /// The value of an attribute.
+    pub(super) fn xattr(&self, name: &[u8]) -> Said<&Arc<[u8]>> {
+        match self.xattrs.get(name) {
+            Some(Some(value)) => Said::There(value),
+            Some(None) => Said::Gone,
+            None => Said::Nothing,
+        }
+    }
+
+    pub(super) fn set_xattr(&mut self, name: &[u8], value: Option<&[u8]>) {
+        self.bytes += XATTR_BYTES + name.len() + value.map_or(0, <[u8]>::len);
+        self.xattrs.insert(name.into(), value.map(Arc::from));
+    }
+
+    pub(super) fn set_content(&mut self, content: Content) {
+        if let Content::Inline(bytes) = &content {
+            self.bytes += bytes.len();
+        }
+        self.content = Some(content);
+    }
+
+    /// All there was of the inode goes; what was promised for it stays promised. Where it was
+    /// `listed` among the inodes without a name, it no longer is.
+    pub(super) fn set_gone(&mut self, listed: bool) {
+        let (reservation, bytes) = (self.reservation.take(), self.bytes);
+        let orphan = listed.then_some(false);
+        *self = Self { gone: true, orphan, bytes, reservation, ..Self::default() };
+    }
+
+    /// The names that come to the inode in `dir`.
+    pub(super) fn refs_added(&self, dir: u64) -> impl Iterator<Item = (&Arc<Entry>, RefPlace)> {
+        let changes = self.refs.range((dir, 0)..=(dir, u64::MAX)).map(|(_, change)| change);
+        changes.filter_map(|change| change.place.map(|place| (&change.entry, place)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{alike, entry};
+    use super::*;
+
+    #[test]
+    fn what_came_and_went_in_one_set_leaves_nothing() {
+        let (mut pending, a) = (Pending::default(), entry(2, b"a", 300));
+        pending.add_entry(&a);
+        pending.add_ref(256, &a, RefPlace::Ref);
+        assert_eq!(pending.entries.find(a.hash(), b"a"), Said::There(&a));
+        pending.remove_entry(&a);
+        pending.remove_ref(256, &a);
+        assert_eq!(pending.entries.find(a.hash(), b"a"), Said::Nothing);
+        assert!(pending.entries.by_index.is_empty() && pending.entries.by_name.is_empty());
+        assert!(pending.refs.is_empty());
+    }
+
+    #[test]
+    fn a_name_that_is_below_leaves_a_tombstone_however_often_it_comes_and_goes() {
+        let mut pending = Pending::default();
+        let (old, new) = (entry(2, b"a", 300), entry(9, b"a", 301));
+        pending.remove_entry(&old);
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Said::Gone);
+        pending.add_entry(&new);
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Said::There(&new));
+        pending.remove_entry(&new);
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Said::Gone);
+        let places: Vec<_> = pending.entries.by_index.iter().collect();
+        assert_eq!(places, [(&2, &None)]);
+    }
+
+    #[test]
+    fn names_that_hash_alike_are_told_apart() {
+        let mut pending = Pending::default();
+        let [one, two] = alike();
+        let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
+        assert_eq!(a.hash(), b.hash());
+        pending.add_entry(&a);
+        pending.add_entry(&b);
+        assert_eq!(pending.entries.by_name.len(), 1);
+        pending.remove_entry(&a);
+        assert_eq!(pending.entries.find(a.hash(), &one), Said::Nothing);
+        assert_eq!(pending.entries.find(a.hash(), &two), Said::There(&b));
+        assert_eq!(pending.entries.added(a.hash()).collect::<Vec<_>>(), [&b]);
+    }
+}

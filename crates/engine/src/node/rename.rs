@@ -1,0 +1,298 @@
+//! Names that move.
+
+use userbtrfs_format::{DirEntryKind, FileKind};
+use userbtrfs_ledger::Reservation;
+use userbtrfs_sync::Arc;
+
+use super::create::{CREATE_ITEMS, NewInode, NewKind, check_alive};
+use super::names::{Found, check_new_name};
+use super::operation::{Operation, lock_entries, lock_operations};
+use super::orphan::Fate;
+use super::pending::RefPlace;
+use super::unlink::{UNLINK_ITEMS, check_empty, check_removable};
+use super::{Entry, Inode, Nodes, ROOT_DIR};
+use crate::error::{Error, InodeId, Result};
+
+/// What may be at the new name, and what is left at the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RenameKind {
+    /// What has the new name is replaced.
+    Replace,
+    /// Nothing may have the new name.
+    NoReplace,
+    /// Both names change places.
+    Exchange,
+    /// What has the new name is replaced; a whiteout takes the old one.
+    Whiteout,
+    /// Nothing may have the new name; a whiteout takes the old one.
+    WhiteoutNoReplace,
+}
+
+/// Items that change: what both names cost, and a whiteout.
+const RENAME_ITEMS: u64 = 2 * UNLINK_ITEMS + CREATE_ITEMS;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    dir: &'a Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// What was found under a name: its inode, which is locked together with the other one's.
+struct Occupant {
+    found: Found,
+    inode: Arc<Inode>,
+}
+
+impl Occupant {
+    fn is_dir(&self) -> bool {
+        self.found.kind == DirEntryKind::Directory
+    }
+}
+
+/// A rename whose locks are held.
+struct Rename<'a> {
+    nodes: &'a Nodes,
+    from: Place<'a>,
+    to: Place<'a>,
+    kind: RenameKind,
+    moved: &'a Occupant,
+    there: Option<&'a Occupant>,
+}
+
+impl Nodes {
+    /// Moves what has the name `old` in a directory to the name `new` in another one, or the
+    /// same, of the same subvolume.
+    ///
+    /// What has the names decides which locks are needed, and shows for certain only under them:
+    /// so it is looked up before and after.
+    pub(crate) fn rename(
+        &self,
+        (old_dir, old): (InodeId, &[u8]),
+        (new_dir, new): (InodeId, &[u8]),
+        kind: RenameKind,
+    ) -> Result<()> {
+        check_new_name(old)?;
+        check_new_name(new)?;
+        if old_dir.subvolume != new_dir.subvolume {
+            return Err(Error::CrossDevice);
+        }
+        let (old_dir, new_dir) =
+            (self.directory_to_change(old_dir)?, self.directory_to_change(new_dir)?);
+        let (from, to) = (Place { dir: &old_dir, name: old }, Place { dir: &new_dir, name: new });
+        let mut reservation = Some(self.reserve(RENAME_ITEMS)?);
+        loop {
+            let moved = self.occupant(from)?.ok_or(Error::NotFound)?;
+            let there = self.occupant(to)?;
+            let (moved, there) = (&moved, there.as_ref());
+            let rename = Rename { nodes: self, from, to, kind, moved, there };
+            if let Some(fate) = rename.run(&mut reservation)? {
+                if let Some(there) = there {
+                    self.finish(&there.inode, fate);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    fn occupant(&self, place: Place<'_>) -> Result<Option<Occupant>> {
+        let Some(found) = self.find(place.dir, place.name)? else { return Ok(None) };
+        let inode = self.target(place.dir, found.target)?;
+        Ok(Some(Occupant { found, inode }))
+    }
+
+    /// Whether a directory is `above`, or below it. No directory changes its parent meanwhile.
+    fn is_within(&self, dir: &Inode, above: &Inode) -> Result<bool> {
+        let mut id = dir.id();
+        let mut steps = 0_u32;
+        while id != above.id() {
+            if id.number == ROOT_DIR {
+                return Ok(false);
+            }
+            steps += 1;
+            let up = self.names(id)?.into_iter().next();
+            let up = up.filter(|_| steps < u32::MAX).ok_or(Error::DirectoryLoop(id))?;
+            id.number = up.dir;
+        }
+        Ok(true)
+    }
+}
+
+impl Rename<'_> {
+    /// Does it, if what was found under the names is still there; gives what becomes of what was
+    /// replaced.
+    fn run(&self, reservation: &mut Option<Reservation>) -> Result<Option<Fate>> {
+        let moves_dir = self.crosses() && (self.moved.is_dir() || self.is_exchange_of_dir());
+        let _mutex = moves_dir.then(|| self.nodes.renames.lock());
+        let replaced = self.there.filter(|there| there.is_dir()).map(|there| &there.inode);
+        let mut dirs = vec![self.from.dir, self.to.dir];
+        dirs.extend(replaced);
+        let _entries = lock_entries(&dirs);
+        let mut inodes = vec![&self.moved.inode];
+        inodes.extend(self.there.map(|there| &there.inode));
+        let _operations = lock_operations(&inodes);
+        let (moved, there) = (self.find(self.from)?, self.find(self.to)?);
+        let same = |found: &Option<Found>, was: Option<&Occupant>| {
+            found.as_ref().map(|found| found.target) == was.map(|was| was.found.target)
+        };
+        if !same(&moved, Some(self.moved)) || !same(&there, self.there) {
+            return Ok(None);
+        }
+        self.check()?;
+        if self.there.is_some_and(|there| Arc::ptr_eq(&there.inode, &self.moved.inode)) {
+            return Ok(Some(Fate::Kept));
+        }
+        let old = self.entry(self.from, moved)?.expect("it was found");
+        let there = self.entry(self.to, there)?;
+        match (self.kind, there) {
+            (RenameKind::Exchange, Some(there)) => self.exchange(&old, &there, reservation),
+            (_, there) => self.replace(&old, there.as_ref(), reservation),
+        }
+        .map(Some)
+    }
+
+    fn crosses(&self) -> bool {
+        !Arc::ptr_eq(self.from.dir, self.to.dir)
+    }
+
+    fn is_exchange_of_dir(&self) -> bool {
+        self.kind == RenameKind::Exchange && self.there.is_some_and(Occupant::is_dir)
+    }
+
+    fn find(&self, place: Place<'_>) -> Result<Option<Found>> {
+        self.nodes.find(place.dir, place.name)
+    }
+
+    fn entry(&self, place: Place<'_>, found: Option<Found>) -> Result<Option<Arc<Entry>>> {
+        found.map(|found| self.nodes.entry(place.dir, place.name, found)).transpose()
+    }
+
+    /// Whether it may be done.
+    fn check(&self) -> Result<()> {
+        let no_replace = [RenameKind::NoReplace, RenameKind::WhiteoutNoReplace];
+        match self.there {
+            Some(_) if no_replace.contains(&self.kind) => return Err(Error::Exists),
+            None if self.kind == RenameKind::Exchange => return Err(Error::NotFound),
+            _ => {}
+        }
+        check_removable(self.from.dir, &self.moved.inode)?;
+        if let Some(there) = self.there {
+            check_removable(self.to.dir, &there.inode)?;
+        }
+        check_alive(self.from.dir)?;
+        check_alive(self.to.dir)?;
+        self.check_ancestors()?;
+        let Some(there) = self.there.filter(|_| self.kind != RenameKind::Exchange) else {
+            return Ok(());
+        };
+        if Arc::ptr_eq(&there.inode, &self.moved.inode) {
+            return Ok(());
+        }
+        match (self.moved.is_dir(), there.is_dir()) {
+            (true, false) => Err(Error::NotADirectory),
+            (false, true) => Err(Error::IsADirectory),
+            (true, true) => check_empty(&there.inode),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// No directory comes to be within itself.
+    fn check_ancestors(&self) -> Result<()> {
+        if !self.crosses() {
+            return Ok(());
+        }
+        if self.moved.is_dir() && self.nodes.is_within(self.to.dir, &self.moved.inode)? {
+            return Err(Error::IntoItself);
+        }
+        let Some(there) = self.there.filter(|there| there.is_dir()) else { return Ok(()) };
+        match (self.nodes.is_within(self.from.dir, &there.inode)?, self.kind) {
+            (true, RenameKind::Exchange) => Err(Error::IntoItself),
+            (true, _) => Err(Error::NotEmpty),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// Moves the old name to the new one, whose entry was `there`.
+    fn replace(
+        &self,
+        old: &Arc<Entry>,
+        there: Option<&Arc<Entry>>,
+        reservation: &mut Option<Reservation>,
+    ) -> Result<Fate> {
+        let (nodes, from, to, moved) = (self.nodes, self.from, self.to, &self.moved.inode);
+        if there.is_none() {
+            nodes.check_room_for_entry(to.dir, to.name)?;
+        }
+        let place = nodes.place_of_ref(moved, to.dir.number(), to.name)?;
+        let index = nodes.take_index(to.dir)?;
+        let whiteout = self.prepare_whiteout()?;
+        let operation = nodes.begin()?;
+        operation.remove_entry(from.dir, old);
+        let fate = match (there, self.there) {
+            (Some(entry), Some(there)) => {
+                operation.remove_entry(to.dir, entry);
+                operation.drop_name(&there.inode, to.dir, entry)
+            }
+            _ => Fate::Kept,
+        };
+        operation.remove_name(moved, from.dir, old);
+        operation.give(moved, to, index, place);
+        if let Some((id, index)) = whiteout {
+            operation.leave_whiteout(from, id, index);
+        }
+        operation.hold(to.dir, reservation.take());
+        Ok(fate)
+    }
+
+    /// The number and the place of the whiteout, where one is left.
+    fn prepare_whiteout(&self) -> Result<Option<(InodeId, u64)>> {
+        match self.kind {
+            RenameKind::Whiteout | RenameKind::WhiteoutNoReplace => {
+                let dir = self.from.dir;
+                Ok(Some((self.nodes.take_number(dir)?, self.nodes.take_index(dir)?)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Lets both names change places.
+    fn exchange(
+        &self,
+        old: &Arc<Entry>,
+        new: &Arc<Entry>,
+        reservation: &mut Option<Reservation>,
+    ) -> Result<Fate> {
+        let (nodes, from, to) = (self.nodes, self.from, self.to);
+        let (moved, there) = (&self.moved.inode, &self.there.expect("something is there").inode);
+        let place_of_moved = nodes.place_of_ref(moved, to.dir.number(), to.name)?;
+        let place_of_there = nodes.place_of_ref(there, from.dir.number(), from.name)?;
+        let index_of_moved = nodes.take_index(to.dir)?;
+        let index_of_there = nodes.take_index(from.dir)?;
+        let operation = nodes.begin()?;
+        operation.remove_entry(from.dir, old);
+        operation.remove_entry(to.dir, new);
+        operation.remove_name(moved, from.dir, old);
+        operation.remove_name(there, to.dir, new);
+        operation.give(moved, to, index_of_moved, place_of_moved);
+        operation.give(there, from, index_of_there, place_of_there);
+        operation.hold(to.dir, reservation.take());
+        Ok(Fate::Kept)
+    }
+}
+
+impl Operation<'_> {
+    /// Puts an inode under a name that is free.
+    fn give(&self, inode: &Arc<Inode>, to: Place<'_>, index: u64, place: RefPlace) {
+        let entry = self.entry(index, to.name, inode);
+        self.add_name(inode, to.dir, &entry, place);
+        self.add_entry(to.dir, &entry);
+    }
+
+    /// Puts a whiteout under a name that is free: a character device 0:0.
+    fn leave_whiteout(&self, place: Place<'_>, id: InodeId, index: u64) {
+        let kind = NewKind::Special(FileKind::CharDevice, 0);
+        let new = NewInode { kind, mode: 0, uid: 0, gid: 0 };
+        let inode = self.make(place.dir, id, &new, 1);
+        self.give(&inode, place, index, RefPlace::Ref);
+    }
+}

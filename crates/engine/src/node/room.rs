@@ -1,0 +1,116 @@
+//! Whether what comes fits into its items.
+//!
+//! 1. What is counted is never less than what the item will have: what waits is counted before
+//!    the tree is looked at, so that what is merged in between counts twice, and nothing not at
+//!    all.
+//! 2. Nobody else adds to the same item meanwhile: the directory's entries, or the inode, are
+//!    locked.
+
+use userbtrfs_codec::hash::{extref_hash, name_hash};
+use userbtrfs_format::{IncompatFlags, item_len_max, item_space};
+use userbtrfs_sync::Arc;
+
+use super::pending::RefPlace;
+use super::{Entry, Inode, Nodes, stored};
+use crate::error::{Error, Result};
+
+/// Bytes of an entry of a DIR_ITEM or XATTR_ITEM before its name.
+pub(super) const ENTRY_HEAD: usize = 30;
+/// Bytes of a name in an INODE_REF before it.
+const REF_HEAD: usize = 10;
+/// Bytes of a name in an INODE_EXTREF before it.
+const EXTREF_HEAD: usize = 18;
+
+impl Nodes {
+    /// The most bytes that an item may have.
+    pub(super) fn item_max(&self) -> usize {
+        item_len_max(self.forest.store().volume().geometry().nodesize)
+    }
+
+    /// Checks the length of an item with several entries. Linux, which makes room for one more
+    /// item when it extends one, goes no further.
+    fn check_shared(&self, len: usize) -> Result<()> {
+        match len <= self.item_max() - item_space(0) {
+            true => Ok(()),
+            false => Err(Error::Overflow),
+        }
+    }
+
+    /// Whether a directory has room for an entry of this name. [`Error::Overflow`] where too many
+    /// names hash alike.
+    pub(super) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
+        let hash = name_hash(name);
+        let len = |entry: &Arc<Entry>| ENTRY_HEAD + entry.name.len();
+        let (known, pending) = {
+            let state = dir.state();
+            let known = state.dentries.alike(hash).map(|alike| alike.map(len).sum::<usize>());
+            let pending = state.sets().flat_map(|set| set.entries.added(hash));
+            (known, pending.map(len).sum::<usize>())
+        };
+        let there = match known {
+            Some(known) => known,
+            None => stored::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending,
+        };
+        self.check_shared(there + ENTRY_HEAD + name.len())
+    }
+
+    /// Whether an inode has room for an attribute beside others in its item, of which the tree
+    /// has so many bytes. [`Error::NoSpace`] where it has not.
+    pub(super) fn check_room_for_xattr(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        value: &[u8],
+        stored: usize,
+    ) -> Result<()> {
+        let hash = name_hash(name);
+        let pending: usize = {
+            let state = inode.state();
+            let set = state.sets().flat_map(|set| &set.xattrs);
+            let alike = set.filter(|(other, _)| ***other != *name && name_hash(other) == hash);
+            let len = |value: &[u8]| ENTRY_HEAD + name.len() + value.len();
+            alike.filter_map(|(_, value)| value.as_deref().map(len)).sum()
+        };
+        let own = ENTRY_HEAD + name.len() + value.len();
+        match pending + stored {
+            0 if own <= self.item_max() => Ok(()),
+            0 => Err(Error::NoSpace),
+            others => self.check_shared(others + own).map_err(|_| Error::NoSpace),
+        }
+    }
+
+    /// In which item one more name of an inode in `dir` comes to stand.
+    pub(super) fn place_of_ref(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<RefPlace> {
+        let pending: usize = {
+            let state = inode.state();
+            let added = state.sets().flat_map(|set| set.refs_added(dir));
+            let in_ref = added.filter(|(_, place)| *place == RefPlace::Ref);
+            in_ref.map(|(entry, _)| REF_HEAD + entry.name.len()).sum()
+        };
+        let stored = stored::ref_len(&self.forest, inode.tree(), inode.number(), dir)?;
+        if self.check_shared(pending + stored + REF_HEAD + name.len()).is_ok() {
+            return Ok(RefPlace::Ref);
+        }
+        let superblock = self.forest.store().volume().superblock();
+        if !superblock.incompat.contains(IncompatFlags::EXTENDED_IREF) {
+            return Err(Error::TooManyLinks);
+        }
+        self.check_room_in_extref(inode, dir, name)?;
+        Ok(RefPlace::Extref)
+    }
+
+    fn check_room_in_extref(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<()> {
+        let hash = extref_hash(dir, name);
+        let pending: usize = {
+            let state = inode.state();
+            let refs = state.sets().flat_map(|set| &set.refs);
+            let alike = refs.filter(|((parent, _), change)| {
+                change.place == Some(RefPlace::Extref)
+                    && extref_hash(*parent, &change.entry.name) == hash
+            });
+            alike.map(|(_, change)| EXTREF_HEAD + change.entry.name.len()).sum()
+        };
+        let stored = stored::extref_len(&self.forest, inode.tree(), inode.number(), hash)?;
+        self.check_shared(pending + stored + EXTREF_HEAD + name.len())
+    }
+}

@@ -1,0 +1,269 @@
+//! What trees say of inodes: everything here reads, and knows nothing of what is pending.
+
+use userbtrfs_btree::{Cursor, Position, ReadAhead, Tree};
+use userbtrfs_codec::hash::{extref_hash, name_hash};
+use userbtrfs_format::{
+    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InodeItem, InodeName, ItemKind, Key,
+    LAST_FREE_OBJECTID, RootFlags, TreeId, dir_entries, inode_extrefs, inode_refs,
+};
+use userbtrfs_sync::Arc;
+
+use super::{Entry, EntryTarget, Forest, Link, ROOT_DIR};
+use crate::error::{Error, InodeId, Result};
+
+/// The first place that an entry of a directory has.
+pub(super) const FIRST_INDEX: u64 = 2;
+
+/// The object id under which inodes without a name are listed (-5).
+pub(super) const ORPHANS: u64 = u64::MAX - 4;
+
+const SOUND: &str = "verified with its block";
+
+/// What a tree has of a file's content.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum StoredContent {
+    /// Nothing.
+    Empty,
+    /// The whole of it, uncompressed.
+    Inline(Arc<[u8]>),
+    /// The whole of it, compressed.
+    Compressed,
+    /// Extents on disk.
+    Extents,
+}
+
+/// The attributes of an inode.
+pub(super) fn inode_item(forest: &Forest, tree: &Tree, number: u64) -> Result<InodeItem> {
+    let position = search(forest, tree, number, ItemKind::INODE_ITEM, 0)?;
+    let no_inode = Error::NoInode(InodeId { subvolume: tree.id(), number });
+    Ok(InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND))
+}
+
+/// All names of an inode.
+pub(super) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<Link>> {
+    let mut names = Vec::new();
+    let mut add = |name: InodeName<'_>| {
+        names.push(Link { dir: name.parent, index: name.index, name: name.name.to_vec() });
+    };
+    let mut items = Items::new(forest, tree, number, ItemKind::INODE_REF)?;
+    while let Some((key, data)) = items.item(ItemKind::INODE_EXTREF) {
+        match key.kind {
+            ItemKind::INODE_REF => {
+                inode_refs(key.offset, data).for_each(|name| add(name.expect(SOUND)));
+            }
+            ItemKind::INODE_EXTREF => inode_extrefs(data).for_each(|name| add(name.expect(SOUND))),
+            _ => {}
+        }
+        items.advance()?;
+    }
+    Ok(names)
+}
+
+/// The place of the name that an inode has in a directory.
+pub(super) fn index_of(
+    forest: &Forest,
+    tree: &Tree,
+    number: u64,
+    dir: u64,
+    name: &[u8],
+) -> Result<Option<u64>> {
+    let is_it = |found: &InodeName<'_>| found.parent == dir && found.name == name;
+    let position = search(forest, tree, number, ItemKind::INODE_REF, dir)?;
+    let mut refs = data(&position).into_iter().flat_map(|data| inode_refs(dir, data));
+    if let Some(found) = refs.find_map(|name| Some(name.expect(SOUND)).filter(is_it)) {
+        return Ok(Some(found.index));
+    }
+    let hash = extref_hash(dir, name);
+    let position = search(forest, tree, number, ItemKind::INODE_EXTREF, hash)?;
+    let mut refs = data(&position).into_iter().flat_map(inode_extrefs);
+    let found = refs.find_map(|name| Some(name.expect(SOUND)).filter(is_it));
+    Ok(found.map(|found| found.index))
+}
+
+/// What `name` leads to in the directory, if it is there; and how long the item is that holds all
+/// names that hash alike.
+pub(super) fn lookup(
+    forest: &Forest,
+    tree: &Tree,
+    dir: u64,
+    name: &[u8],
+) -> Result<(Option<(EntryTarget, DirEntryKind)>, usize)> {
+    let position = search(forest, tree, dir, ItemKind::DIR_ITEM, u64::from(name_hash(name)))?;
+    let Some(data) = data(&position) else { return Ok((None, 0)) };
+    let found = entry_of(data, name);
+    Ok((found.map(|entry| (EntryTarget::from_disk(&entry), entry.kind)), data.len()))
+}
+
+/// What a name in a directory of the root tree leads to.
+pub(crate) fn lookup_in_roots(
+    forest: &Forest,
+    dir: u64,
+    name: &[u8],
+) -> Result<Option<EntryTarget>> {
+    let (found, _) = lookup(forest, forest.roots(), dir, name)?;
+    Ok(found.map(|(target, _)| target))
+}
+
+/// At most `max` entries from a position on; and the position after them, or nothing where none
+/// follow. What comes before damage is listed; whoever goes on from there meets the error.
+pub(super) fn list(
+    forest: &Forest,
+    tree: &Tree,
+    dir: u64,
+    position: u64,
+    max: usize,
+) -> Result<(Vec<Entry>, Option<u64>)> {
+    let mut listed = Vec::new();
+    let key = Key::new(dir, ItemKind::DIR_INDEX, position);
+    let mut cursor = forest.cursor(tree, &key, ReadAhead::Forward)?;
+    while let Some(item) = cursor.item() {
+        if item.key.objectid != dir || item.key.kind != ItemKind::DIR_INDEX {
+            break;
+        }
+        let index = item.key.offset;
+        if listed.len() == max {
+            return Ok((listed, Some(index)));
+        }
+        let entry = dir_entries(item.data)
+            .next()
+            .and_then(Result::ok)
+            .expect("verified with its block to be one entry");
+        listed.push(Entry::from_disk(index, &entry));
+        if cursor.advance().is_err() {
+            return Ok((listed, index.checked_add(1)));
+        }
+    }
+    Ok((listed, None))
+}
+
+/// The place for the next entry of a directory.
+pub(super) fn next_index(forest: &Forest, tree: &Tree, dir: u64) -> Result<u64> {
+    let last = Key::new(dir, ItemKind::DIR_INDEX, u64::MAX);
+    let cursor = Cursor::seek_back(forest.store(), tree, &last, ReadAhead::Off)?;
+    let found = cursor.item().map(|item| item.key);
+    let last = found.filter(|key| key.objectid == dir && key.kind == ItemKind::DIR_INDEX);
+    Ok(last.map_or(FIRST_INDEX, |key| key.offset.saturating_add(1).max(FIRST_INDEX)))
+}
+
+/// The number for the next inode of a subvolume.
+pub(super) fn next_number(forest: &Forest, tree: &Tree) -> Result<u64> {
+    let last = Key::new(LAST_FREE_OBJECTID, ItemKind(u8::MAX), u64::MAX);
+    let cursor = Cursor::seek_back(forest.store(), tree, &last, ReadAhead::Off)?;
+    let found = cursor.item().map(|item| item.key.objectid);
+    Ok(found.filter(|number| *number <= LAST_FREE_OBJECTID).unwrap_or(0).max(ROOT_DIR) + 1)
+}
+
+/// The inodes without a name that a tree lists.
+pub(super) fn orphans(forest: &Forest, tree: &Tree) -> Result<Vec<u64>> {
+    let mut found = Vec::new();
+    let mut items = Items::new(forest, tree, ORPHANS, ItemKind::ORPHAN_ITEM)?;
+    while let Some((key, _)) = items.item(ItemKind::ORPHAN_ITEM) {
+        found.push(key.offset);
+        items.advance()?;
+    }
+    Ok(found)
+}
+
+/// The value of an extended attribute, if it is there; and how long the item is that holds all
+/// whose names hash alike.
+pub(super) fn xattr(
+    forest: &Forest,
+    tree: &Tree,
+    number: u64,
+    name: &[u8],
+) -> Result<(Option<Vec<u8>>, usize)> {
+    let position = search(forest, tree, number, ItemKind::XATTR_ITEM, u64::from(name_hash(name)))?;
+    let Some(data) = data(&position) else { return Ok((None, 0)) };
+    Ok((entry_of(data, name).map(|entry| entry.data.to_vec()), data.len()))
+}
+
+/// All extended attributes: names and values, in the order of the tree.
+pub(super) fn xattrs(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut found = Vec::new();
+    let mut items = Items::new(forest, tree, number, ItemKind::XATTR_ITEM)?;
+    while let Some((_, data)) = items.item(ItemKind::XATTR_ITEM) {
+        for entry in dir_entries(data) {
+            let entry = entry.expect(SOUND);
+            found.push((entry.name.to_vec(), entry.data.to_vec()));
+        }
+        items.advance()?;
+    }
+    Ok(found)
+}
+
+/// The content of a file, as far as it is in the tree itself.
+pub(super) fn content(forest: &Forest, tree: &Tree, number: u64) -> Result<StoredContent> {
+    let items = Items::new(forest, tree, number, ItemKind::EXTENT_DATA)?;
+    let Some((key, data)) = items.item(ItemKind::EXTENT_DATA) else {
+        return Ok(StoredContent::Empty);
+    };
+    let extent = FileExtent::parse(key.offset, data).expect(SOUND);
+    Ok(match extent.kind {
+        FileExtentKind::Inline(inline) if extent.compression.is_none() => {
+            StoredContent::Inline(inline.data.into())
+        }
+        FileExtentKind::Inline(_) => StoredContent::Compressed,
+        _ => StoredContent::Extents,
+    })
+}
+
+/// How long the INODE_REF is that holds the names of an inode in a directory.
+pub(super) fn ref_len(forest: &Forest, tree: &Tree, number: u64, dir: u64) -> Result<usize> {
+    let position = search(forest, tree, number, ItemKind::INODE_REF, dir)?;
+    Ok(data(&position).map_or(0, <[u8]>::len))
+}
+
+/// How long the INODE_EXTREF is that holds the names of an inode of this hash.
+pub(super) fn extref_len(forest: &Forest, tree: &Tree, number: u64, hash: u64) -> Result<usize> {
+    let position = search(forest, tree, number, ItemKind::INODE_EXTREF, hash)?;
+    Ok(data(&position).map_or(0, <[u8]>::len))
+}
+
+/// Whether a subvolume may not be changed.
+pub(super) fn is_read_only(forest: &Forest, id: TreeId) -> Result<bool> {
+    let root = forest.root_item(id)?.ok_or(Error::NoSubvolume)?;
+    Ok(root.flags.contains(RootFlags::READ_ONLY))
+}
+
+fn search(
+    forest: &Forest,
+    tree: &Tree,
+    number: u64,
+    kind: ItemKind,
+    offset: u64,
+) -> Result<Position> {
+    Ok(tree.search(forest.store(), &Key::new(number, kind, offset))?)
+}
+
+/// The content of the item that was searched.
+fn data(position: &Position) -> Option<&[u8]> {
+    position.exact.then(|| position.leaf.item(position.slot).data)
+}
+
+fn entry_of<'a>(data: &'a [u8], name: &[u8]) -> Option<DirEntry<'a>> {
+    dir_entries(data).map(|entry| entry.expect(SOUND)).find(|entry| entry.name == name)
+}
+
+/// Items of one object from a kind on.
+struct Items<'a> {
+    cursor: Cursor<'a>,
+    objectid: u64,
+}
+
+impl<'a> Items<'a> {
+    fn new(forest: &'a Forest, tree: &'a Tree, objectid: u64, first: ItemKind) -> Result<Self> {
+        let cursor = forest.cursor(tree, &Key::new(objectid, first, 0), ReadAhead::Off)?;
+        Ok(Self { cursor, objectid })
+    }
+
+    /// The next item, as long as its kind is not past `last`.
+    fn item(&self, last: ItemKind) -> Option<(Key, &[u8])> {
+        let item = self.cursor.item()?;
+        let belongs = item.key.objectid == self.objectid && item.key.kind <= last;
+        belongs.then_some((item.key, item.data))
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        Ok(self.cursor.advance()?)
+    }
+}

@@ -1,0 +1,96 @@
+//! Names that go.
+
+use userbtrfs_format::DirEntryKind;
+use userbtrfs_ledger::Reservation;
+use userbtrfs_sync::Arc;
+
+use super::names::Found;
+use super::operation::{lock_entries, lock_operations};
+use super::orphan::Fate;
+use super::{EntryTarget, Inode, Nodes, check_mutable};
+use crate::error::{Error, InodeId, Result};
+
+/// Items that change: inode, ref in either item, entry by name and by place, the directory's
+/// inode, the list of inodes without a name.
+pub(super) const UNLINK_ITEMS: u64 = 7;
+
+impl Nodes {
+    /// Removes a name that leads to no directory.
+    pub(crate) fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let dir = self.directory_to_change(dir)?;
+        let reservation = self.reserve_for_removal(UNLINK_ITEMS)?;
+        let locked = dir.lock_entries();
+        let found = self.find(&dir, name)?.ok_or(Error::NotFound)?;
+        if found.kind == DirEntryKind::Directory {
+            return Err(Error::IsADirectory);
+        }
+        let entry = self.entry(&dir, name, found)?;
+        let inode = self.target(&dir, entry.target)?;
+        check_removable(&dir, &inode)?;
+        let busy = lock_operations(&[&inode]);
+        let operation = self.begin()?;
+        operation.remove_entry(&dir, &entry);
+        let fate = operation.drop_name(&inode, &dir, &entry);
+        operation.hold(&dir, Some(reservation));
+        drop((operation, busy, locked));
+        self.finish(&inode, fate);
+        Ok(())
+    }
+
+    /// Removes the name of an empty directory, and so the directory.
+    ///
+    /// Two directories are locked in their order, but which the second one is shows only under
+    /// the lock of the first: so the name is looked up before and after.
+    pub(crate) fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let dir = self.directory_to_change(dir)?;
+        let mut reservation = Some(self.reserve_for_removal(UNLINK_ITEMS)?);
+        loop {
+            let found = self.find(&dir, name)?.ok_or(Error::NotFound)?;
+            if found.kind != DirEntryKind::Directory {
+                return Err(Error::NotADirectory);
+            }
+            let child = self.target(&dir, found.target)?;
+            if let Some(fate) = self.rmdir_of(&dir, name, &child, &mut reservation)? {
+                self.finish(&child, fate);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes the directory `child`, if the name leads to it.
+    fn rmdir_of(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        child: &Arc<Inode>,
+        reservation: &mut Option<Reservation>,
+    ) -> Result<Option<Fate>> {
+        let _locked = lock_entries(&[dir, child]);
+        let _busy = lock_operations(&[child]);
+        let found = self.find(dir, name)?;
+        let same = |found: &Found| found.target == EntryTarget::Inode(child.number());
+        let Some(found) = found.filter(same) else { return Ok(None) };
+        let entry = self.entry(dir, name, found)?;
+        check_removable(dir, child)?;
+        check_empty(child)?;
+        let operation = self.begin()?;
+        operation.remove_entry(dir, &entry);
+        let fate = operation.drop_name(child, dir, &entry);
+        operation.hold(dir, reservation.take());
+        Ok(Some(fate))
+    }
+}
+
+/// Checks that a directory, whose entries are locked, has none. Its size counts them.
+pub(super) fn check_empty(dir: &Inode) -> Result<()> {
+    match dir.state().item.size {
+        0 => Ok(()),
+        _ => Err(Error::NotEmpty),
+    }
+}
+
+/// Checks that the flags of a directory and of an inode let the inode lose a name there.
+pub(super) fn check_removable(dir: &Inode, inode: &Inode) -> Result<()> {
+    check_mutable(dir)?;
+    check_mutable(inode)
+}

@@ -1,0 +1,54 @@
+//! The inodes with changes that wait, and what these take in memory.
+
+use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use super::Inode;
+
+const SHARDS: usize = 16;
+
+/// See the module's text.
+pub(super) struct Waiting {
+    shards: Vec<Mutex<Vec<Arc<Inode>>>>,
+    bytes: AtomicUsize,
+}
+
+impl Waiting {
+    pub(super) fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::new(Class::CacheShard, Vec::new())).collect();
+        Self { shards, bytes: AtomicUsize::new(0) }
+    }
+
+    /// An inode begins to wait; nobody else changes it now. It may stand here more than once.
+    pub(super) fn add(&self, inode: &Arc<Inode>, bytes: usize) {
+        let [low, ..] = inode.number().to_le_bytes();
+        self.shards[usize::from(low) % SHARDS].lock().push(Arc::clone(inode));
+        self.grow(bytes);
+    }
+
+    pub(super) fn grow(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn shrink(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// About what the changes take in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+    }
+
+    /// Takes all that wait, in the order of their items: by subvolume, then number.
+    pub(super) fn take(&self) -> Vec<Arc<Inode>> {
+        let taken = self.shards.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()));
+        let mut inodes: Vec<_> = taken.collect();
+        inodes.sort_by_key(|inode| inode.id());
+        inodes.dedup_by_key(|inode| inode.id());
+        inodes
+    }
+}
