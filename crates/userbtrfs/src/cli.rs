@@ -2,25 +2,41 @@
 
 mod args;
 mod cat;
+mod chmod;
+mod chown;
 mod df;
 mod dump;
+mod encoding;
 mod find;
 mod get;
+mod getfattr;
+mod ln;
 mod ls;
+mod mkdir;
+mod mkfs;
+mod mv;
 mod output;
+mod paths;
+mod put;
+mod rm;
+mod setfattr;
+mod shell;
 mod stat;
 mod subvolume;
 mod text;
+mod truncate;
+mod verb;
+mod watch;
+mod words;
 
 use std::cell::Cell;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser as _;
-use userbtrfs::{Direct, Filesystem, OpenOptions, TreeId};
 
-use args::{Args, DirectIo, Global, RootArgs, Verb};
+use args::{Args, Global, Verb};
 
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
@@ -50,12 +66,9 @@ pub(crate) fn run() -> ExitCode {
 fn dispatch(args: &Args) -> Result<ExitCode> {
     let global = &args.global;
     match &args.verb {
-        Verb::Ls(args) => ls::run(global, args),
-        Verb::Stat(args) => stat::run(global, args),
-        Verb::Cat(args) => cat::run(global, args),
-        Verb::Find(args) => find::run(global, args),
-        Verb::Get(args) => get::run(global, args),
-        Verb::Df(args) => df::run(global, args),
+        Verb::Mkfs(args) => mkfs::run(global, args),
+        Verb::Files(verb) => verb::run(global, verb),
+        Verb::Shell(args) => shell::run(global, args),
         Verb::Subvolume(verb) => subvolume::run(global, verb),
         Verb::Dump(verb) => dump::run(global, verb),
     }
@@ -94,27 +107,6 @@ impl Failures {
     fn code(&self) -> ExitCode {
         if self.0.get() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
-}
-
-/// Opens an image, and says what must be said of it.
-fn open(global: &Global, root: &RootArgs) -> Result<Filesystem> {
-    let mut options = OpenOptions::new();
-    options.memory(root.memory).direct(match root.direct {
-        DirectIo::Auto => Direct::Auto,
-        DirectIo::On => Direct::On,
-        DirectIo::Off => Direct::Off,
-    });
-    match (&root.subvol, root.subvolid) {
-        (Some(path), _) => options.subvolume_path(path.as_encoded_bytes()),
-        (None, Some(id)) => options.subvolume_id(TreeId(id)),
-        (None, None) => &mut options,
-    };
-    let image = &root.image;
-    let filesystem = options.open(image).with_context(|| image.display().to_string())?;
-    for notice in filesystem.notices() {
-        remark(global, &format!("{}: {notice}", image.display()));
-    }
-    Ok(filesystem)
 }
 
 /// An error and its causes, each said once: many name what they are about, and their cause.

@@ -22,11 +22,12 @@ mod worker;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use thiserror::Error;
 use userbtrfs_engine::api::{Inode, InodeId};
+
+pub use crate::progress::Progress;
 
 /// What to copy, and how.
 #[derive(Clone, Debug)]
@@ -90,63 +91,6 @@ pub enum ExtractError {
 
 /// Who is told of what fails.
 type Report<'a> = dyn Fn(ExtractError) + Sync + 'a;
-
-/// What was done so far; read it from any thread.
-#[derive(Debug, Default)]
-pub struct Progress {
-    files: AtomicU64,
-    others: AtomicU64,
-    bytes: AtomicU64,
-    not_kept: AtomicU64,
-    errors: AtomicU64,
-    stop: Arc<AtomicBool>,
-}
-
-impl Progress {
-    /// Regular files that are complete.
-    pub fn files(&self) -> u64 {
-        self.files.load(Ordering::Relaxed)
-    }
-
-    /// Directories, links, devices and the like that were made.
-    pub fn others(&self) -> u64 {
-        self.others.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of content that were written.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Owners and attributes that could not be kept for lack of privilege or support.
-    pub fn not_kept(&self) -> u64 {
-        self.not_kept.load(Ordering::Relaxed)
-    }
-
-    /// What failed.
-    pub fn errors(&self) -> u64 {
-        self.errors.load(Ordering::Relaxed)
-    }
-
-    /// Ends the copy soon; what is half-done is removed.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// What [`Self::stop`] sets, for a signal handler to set.
-    pub fn stop_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.stop)
-    }
-
-    /// Whether it was told to end.
-    pub fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn add(counter: &AtomicU64, count: u64) {
-        counter.fetch_add(count, Ordering::Relaxed);
-    }
-}
 
 /// A copy out of a filesystem, of one tree or several: what has names in more than one of them
 /// keeps them, as with one call of `cp -a`.

@@ -1,15 +1,18 @@
 //! btrfs in user space: the library's face.
 //!
 //! A [`Filesystem`] is opened on an image file or a block device, without the kernel's driver
-//! and without privilege. [`extract`] copies trees out of it.
+//! and without privilege. [`extract`] copies trees out of it, [`insert`] copies them in; [`mkfs`]
+//! makes empty ones.
 //!
-//! 1. Nothing here changes an image so far: every call reads.
+//! 1. A filesystem is changed only where it was opened for writing.
 //! 2. Every call may be made from any thread.
 
 #![forbid(unsafe_code)]
 
 pub mod dump;
 pub mod extract;
+pub mod insert;
+mod progress;
 
 pub use userbtrfs_codec::compress::DecompressError;
 pub use userbtrfs_device as device;
@@ -18,6 +21,7 @@ pub use userbtrfs_format::{
     BlockError, BlockGroupFlags, ChunkError, ItemError, ItemKind, Key, Logical, Physical, Profile,
     Quoted, SuperblockError,
 };
+pub use userbtrfs_mkfs as mkfs;
 pub use userbtrfs_volume::{CopyError, OpenError, ReadError, SuperblockCopyError};
 
 #[cfg(doctest)]

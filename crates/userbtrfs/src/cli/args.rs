@@ -5,7 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// btrfs in user space: look at and copy out of images and block devices, without mounting them.
+use super::shell::ShellArgs;
+use super::verb::FileVerb;
+
+/// btrfs in user space: look into images and block devices, copy out of them and into them, and
+/// change them, without mounting them.
 #[derive(Parser)]
 #[command(name = "userbtrfs", version)]
 pub(crate) struct Args {
@@ -16,7 +20,7 @@ pub(crate) struct Args {
 }
 
 /// What every verb takes.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct Global {
     /// How to print data
     #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
@@ -27,6 +31,17 @@ pub(crate) struct Global {
     /// Say what is done
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// Takes what is said for a single line.
+    pub(crate) fn join(&mut self, line: &Self) {
+        if line.format == Format::Json {
+            self.format = Format::Json;
+        }
+        self.quiet |= line.quiet;
+        self.verbose = self.verbose.max(line.verbose);
+    }
 }
 
 /// How to print data.
@@ -71,18 +86,12 @@ pub(crate) enum DirectIo {
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
-    /// List directories
-    Ls(LsArgs),
-    /// Show the attributes of files
-    Stat(PathsArgs),
-    /// Print the content of files
-    Cat(PathsArgs),
-    /// List everything below a path, a path a line
-    Find(FindArgs),
-    /// Copy trees out, as `cp -a` does
-    Get(GetArgs),
-    /// Show how full it is, by kind of space
-    Df(DfArgs),
+    /// Make an empty filesystem
+    Mkfs(MkfsArgs),
+    #[command(flatten)]
+    Files(FileVerb<RootArgs>),
+    /// Do all this to one image: a command a line, from a prompt or a script
+    Shell(ShellArgs),
     /// Show subvolumes and snapshots
     #[command(subcommand)]
     Subvolume(SubvolumeVerb),
@@ -92,9 +101,64 @@ pub(crate) enum Verb {
 }
 
 #[derive(clap::Args)]
+pub(crate) struct MkfsArgs {
+    /// An image file or a block device; a file that is not there is made, with holes
+    pub(crate) image: PathBuf,
+    /// How large to make the file
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) size: Option<u64>,
+    /// The label
+    #[arg(short = 'L', long)]
+    pub(crate) label: Option<OsString>,
+    /// The filesystem's id; a random one by default
+    #[arg(short = 'U', long)]
+    pub(crate) uuid: Option<uuid::Uuid>,
+    /// How everything is checksummed
+    #[arg(long, alias = "checksum", value_enum, default_value_t = Csum::Crc32c)]
+    pub(crate) csum: Csum,
+    /// Bytes in a tree block, 4k to 64k; by default 16k, and 4k with mixed-bg
+    #[arg(short, long, value_name = "SIZE", value_parser = size)]
+    pub(crate) nodesize: Option<u64>,
+    /// How metadata is kept; by default dup, and single with mixed-bg
+    #[arg(short, long, value_enum, value_name = "PROFILE")]
+    pub(crate) metadata: Option<KeptAs>,
+    /// How data is kept; by default single
+    #[arg(short, long, value_enum, value_name = "PROFILE")]
+    pub(crate) data: Option<KeptAs>,
+    /// Features to switch on, or off with ^ before the name: mixed-bg, block-group-tree,
+    /// free-space-tree
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) features: Vec<String>,
+    /// Put the files of a directory in (not supported yet)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) rootdir: Option<PathBuf>,
+    /// Overwrite what is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+/// A kind of checksum.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Csum {
+    Crc32c,
+    #[value(alias = "xxhash64")]
+    Xxhash,
+    Sha256,
+    #[value(alias = "blake2b")]
+    Blake2,
+}
+
+/// In how many copies something is kept.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeptAs {
+    /// One copy
+    Single,
+    /// Two copies
+    Dup,
+}
+
+#[derive(clap::Args)]
 pub(crate) struct LsArgs {
-    #[command(flatten)]
-    pub(crate) root: RootArgs,
     /// What to list
     #[arg(default_value = "/")]
     pub(crate) paths: Vec<OsString>,
@@ -111,8 +175,6 @@ pub(crate) struct LsArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct PathsArgs {
-    #[command(flatten)]
-    pub(crate) root: RootArgs,
     /// Paths inside the image
     #[arg(required = true)]
     pub(crate) paths: Vec<OsString>,
@@ -120,8 +182,6 @@ pub(crate) struct PathsArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct FindArgs {
-    #[command(flatten)]
-    pub(crate) root: RootArgs,
     /// Where to start
     #[arg(default_value = "/")]
     pub(crate) path: OsString,
@@ -132,8 +192,6 @@ pub(crate) struct FindArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct GetArgs {
-    #[command(flatten)]
-    pub(crate) root: RootArgs,
     /// Paths inside the image, then where to copy them: into a directory that is there, or
     /// to a new name
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
@@ -148,8 +206,6 @@ pub(crate) struct GetArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct DfArgs {
-    #[command(flatten)]
-    pub(crate) root: RootArgs,
     /// Print exact bytes
     #[arg(short = 'b', long)]
     pub(crate) raw: bool,
@@ -215,7 +271,7 @@ fn copy_number() -> clap::builder::RangedI64ValueParser<u8> {
 }
 
 /// A size with a suffix: k, M, G, T, P, E, in powers of 1024.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
     let text = text.strip_suffix('i').unwrap_or(text);
     let (digits, shift) = match text.char_indices().last() {

@@ -6,15 +6,16 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::FileReader;
 
-use super::args::{Global, PathsArgs};
+use super::Failures;
+use super::args::PathsArgs;
 use super::ls::shown;
-use super::{Failures, open};
+use super::verb::Session;
 
 /// Zeros for holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-pub(crate) fn run(global: &Global, args: &PathsArgs) -> Result<ExitCode> {
-    let filesystem = open(global, &args.root)?;
+pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
+    let filesystem = &session.filesystem;
     let mut out = std::io::stdout().lock();
     let failures = Failures::default();
     for path in &args.paths {

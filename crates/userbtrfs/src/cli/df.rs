@@ -7,14 +7,14 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use userbtrfs::{BlockGroupFlags, SpaceUse, Usage};
 
-use super::args::{DfArgs, Format, Global};
+use super::args::{DfArgs, Format};
 use super::output::{print_json, stdout};
-use super::{open, text};
+use super::text;
+use super::verb::Session;
 
-pub(crate) fn run(global: &Global, args: &DfArgs) -> Result<ExitCode> {
-    let filesystem = open(global, &args.root)?;
-    let usage = filesystem.usage().with_context(|| args.root.image.display().to_string())?;
-    match global.format {
+pub(crate) fn run(session: &Session, args: &DfArgs) -> Result<ExitCode> {
+    let usage = session.filesystem.usage().with_context(|| session.name.clone())?;
+    match session.global.format {
         Format::Text => print(&usage, args.raw)?,
         Format::Json => print_json("filesystem-df", &document(&usage))?,
     }

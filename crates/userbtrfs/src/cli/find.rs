@@ -7,19 +7,20 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use userbtrfs::{Filesystem, WalkEntry};
 
-use super::args::{FindArgs, Format, Global};
+use super::args::{FindArgs, Format};
 use super::ls::shown;
 use super::output::{JsonList, json_name, stdout};
-use super::{Failures, open, text};
+use super::verb::Session;
+use super::{Failures, text};
 
-pub(crate) fn run(global: &Global, args: &FindArgs) -> Result<ExitCode> {
-    let filesystem = open(global, &args.root)?;
+pub(crate) fn run(session: &Session, args: &FindArgs) -> Result<ExitCode> {
+    let filesystem = &session.filesystem;
     let failures = Failures::default();
-    match global.format {
+    match session.global.format {
         Format::Text => {
             let end: &[u8] = if args.print0 { b"\0" } else { b"\n" };
             let mut out = stdout();
-            each(&filesystem, args, &failures, |entry| {
+            each(filesystem, args, &failures, |entry| {
                 out.write_all(&entry.path)?;
                 out.write_all(end)?;
                 Ok(())
@@ -28,7 +29,7 @@ pub(crate) fn run(global: &Global, args: &FindArgs) -> Result<ExitCode> {
         }
         Format::Json => {
             let mut list = JsonList::start(stdout(), "find")?;
-            each(&filesystem, args, &failures, |entry| {
+            each(filesystem, args, &failures, |entry| {
                 let (path, kind) = (json_name(&entry.path), text::kind(entry.kind));
                 list.add(&json!({ "path": path, "type": kind }))
             })?;

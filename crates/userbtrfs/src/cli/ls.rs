@@ -8,16 +8,17 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use userbtrfs::{FileKind, Filesystem, Inode, Metadata, Quoted, WalkEntry, join_path};
 
-use super::args::{Format, Global, LsArgs};
+use super::args::{Format, LsArgs};
 use super::output::{JsonList, json_name, stdout};
-use super::{Failures, open, text};
+use super::verb::Session;
+use super::{Failures, text};
 
-pub(crate) fn run(global: &Global, args: &LsArgs) -> Result<ExitCode> {
-    let filesystem = open(global, &args.root)?;
+pub(crate) fn run(session: &Session, args: &LsArgs) -> Result<ExitCode> {
+    let filesystem = &session.filesystem;
     let failures = Failures::default();
-    match global.format {
-        Format::Text => list_text(&filesystem, args, &failures)?,
-        Format::Json => list_json(&filesystem, args, &failures)?,
+    match session.global.format {
+        Format::Text => list_text(filesystem, args, &failures)?,
+        Format::Json => list_json(filesystem, args, &failures)?,
     }
     Ok(failures.code())
 }

@@ -8,23 +8,24 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use userbtrfs::{Extent, ExtentKind, FileKind, Filesystem, Inode, Metadata, Quoted};
 
-use super::args::{Format, Global, PathsArgs};
+use super::args::{Format, PathsArgs};
 use super::ls::{describe, shown};
 use super::output::{JsonList, json_name, stdout};
-use super::{Failures, open, text};
+use super::verb::Session;
+use super::{Failures, text};
 
-pub(crate) fn run(global: &Global, args: &PathsArgs) -> Result<ExitCode> {
-    let filesystem = open(global, &args.root)?;
+pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
+    let filesystem = &session.filesystem;
     let failures = Failures::default();
-    match global.format {
+    match session.global.format {
         Format::Text => {
             let mut out = stdout();
-            each(&filesystem, args, &failures, |path, inode| print(&mut out, path, inode))?;
+            each(filesystem, args, &failures, |path, inode| print(&mut out, path, inode))?;
             out.flush()?;
         }
         Format::Json => {
             let mut list = JsonList::start(stdout(), "stat")?;
-            each(&filesystem, args, &failures, |path, inode| list.add(&document(path, inode)?))?;
+            each(filesystem, args, &failures, |path, inode| list.add(&document(path, inode)?))?;
             list.end()?;
         }
     }

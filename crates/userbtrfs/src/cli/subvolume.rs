@@ -10,7 +10,8 @@ use userbtrfs::{Filesystem, Quoted, SubvolumeInfo, Timestamp};
 use super::args::{Format, Global, RootOnlyArgs, SubvolumeShowArgs, SubvolumeVerb};
 use super::ls::shown;
 use super::output::{JsonList, json_name, print_json, stdout};
-use super::{open, text};
+use super::text;
+use super::verb::{Access, Session};
 
 pub(crate) fn run(global: &Global, verb: &SubvolumeVerb) -> Result<ExitCode> {
     match verb {
@@ -20,7 +21,7 @@ pub(crate) fn run(global: &Global, verb: &SubvolumeVerb) -> Result<ExitCode> {
 }
 
 fn list(global: &Global, args: &RootOnlyArgs) -> Result<ExitCode> {
-    let filesystem = open(global, &args.root)?;
+    let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
     let subvolumes =
         filesystem.subvolumes().with_context(|| args.root.image.display().to_string())?;
     match global.format {
@@ -45,7 +46,7 @@ fn list(global: &Global, args: &RootOnlyArgs) -> Result<ExitCode> {
 }
 
 fn show(global: &Global, args: &SubvolumeShowArgs) -> Result<ExitCode> {
-    let filesystem = open(global, &args.root)?;
+    let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
     let subvolume = filesystem
         .lookup(args.path.as_encoded_bytes())
         .and_then(|inode| filesystem.subvolume_at(&inode))

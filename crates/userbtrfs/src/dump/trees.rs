@@ -70,7 +70,7 @@ struct Dump<'a> {
 impl Dump<'_> {
     fn all(&mut self) -> Result<(), DumpError> {
         let superblock = self.volume.superblock();
-        let (root, log) = (root_tree(superblock), log_root_tree(superblock));
+        let (root, log) = (root_tree(&superblock), log_root_tree(&superblock));
         self.headed("root tree", root)?;
         self.headed("chunk tree", self.chunk_root())?;
         if let Some(log) = log {
@@ -85,8 +85,8 @@ impl Dump<'_> {
 
     fn one(&mut self, tree: TreeId) -> Result<(), DumpError> {
         let superblock = self.volume.superblock();
-        let root = root_tree(superblock);
-        match (tree, log_root_tree(superblock)) {
+        let root = root_tree(&superblock);
+        match (tree, log_root_tree(&superblock)) {
             (TreeId::ROOT, _) => self.headed("root tree", root),
             (TreeId::CHUNK, _) => self.headed("chunk tree", self.chunk_root()),
             (TreeId::TREE_LOG, Some(log)) => self.headed("log root tree", log),

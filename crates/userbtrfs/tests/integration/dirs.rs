@@ -329,10 +329,10 @@ fn paths_are_what_they_are_to_linux() {
     for path in ["/nothing", "/empty/nothing", "/nothing/small", "/Small", "/smal"] {
         assert!(matches!(id(path), Err(Error::NotFound)), "{path}");
     }
-    let long = format!("/{}", "n".repeat(256));
-    for path in ["/a\0b", "/small\0", &long] {
+    for path in ["/a\0b", "/small\0"] {
         assert!(matches!(id(path), Err(Error::BadName(_))), "{path}");
     }
+    assert!(matches!(id(&format!("/{}", "n".repeat(256))), Err(Error::NameTooLong)));
     let root = filesystem.root();
     for name in [&b""[..], b".", b"..", b"sub/inner", b"/"] {
         assert!(matches!(root.lookup(name), Err(Error::BadName(_))));

@@ -99,12 +99,12 @@ fn damage(device: &dyn Device, at: u64) {
 fn a_damaged_primary_is_replaced_by_the_mirror_and_that_is_said() {
     let golden = Unpacked::new("basic");
     let options = OpenOptions::new();
-    let sound = options.open_devices(vec![golden.device()]).unwrap();
+    let sound = options.open(golden.path()).unwrap();
     assert_eq!(sound.notices(), []);
     let generation = sound.superblock().generation;
     damage(&*golden.device(), PRIMARY as u64);
 
-    let mirrored = options.open_devices(vec![golden.device()]).unwrap();
+    let mirrored = options.open(golden.path()).unwrap();
 
     let [notice] = mirrored.notices() else { panic!("{:?}", mirrored.notices()) };
     let Notice::Mirror { primary, used, generation: mirror_generation } = notice else {

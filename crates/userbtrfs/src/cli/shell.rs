@@ -1,0 +1,140 @@
+//! `shell`: the verbs on one image that stays open, from a prompt or from a script.
+//!
+//! 1. What fails is said and the next line follows; the exit status tells of it at the end.
+//! 2. What was done is durable after `sync` and at the end of the input. `crash` ends at once, and
+//!    what was not durable is lost.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::{Parser, Subcommand};
+
+use super::args::{Global, RootArgs};
+use super::verb::{Access, FileVerb, Session};
+use super::words::words;
+use super::{complain, is_closed_pipe, message};
+
+#[derive(clap::Args)]
+pub(crate) struct ShellArgs {
+    #[command(flatten)]
+    root: RootArgs,
+    /// Change nothing
+    #[arg(short, long)]
+    read_only: bool,
+}
+
+/// Lines of the shell: a verb and what it needs, without the image.
+#[derive(Parser)]
+#[command(name = "", no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: LineVerb,
+}
+
+#[derive(Subcommand)]
+enum LineVerb {
+    #[command(flatten)]
+    Files(FileVerb<()>),
+    /// Make everything durable
+    Sync,
+    /// Make a file durable (not yet: use sync)
+    Fsync {
+        /// Paths inside the image
+        #[arg(required = true)]
+        paths: Vec<OsString>,
+    },
+    /// End at once, and lose what is not durable
+    Crash,
+    /// End in good order, as the end of the input does
+    #[command(alias = "quit")]
+    Exit,
+}
+
+/// What comes after a line.
+enum Next {
+    Line(ExitCode),
+    Close,
+    Crash,
+}
+
+pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
+    let access = if args.read_only { Access::Read } else { Access::Write };
+    let mut session = Session::open(global, &args.root, access)?;
+    let mut input = io::stdin().lock();
+    let prompt = input.is_terminal() && io::stdout().is_terminal();
+    let mut worst = ExitCode::SUCCESS;
+    loop {
+        if prompt {
+            write!(io::stdout(), "userbtrfs> ")?;
+            io::stdout().flush()?;
+        }
+        let mut line = Vec::new();
+        if input.read_until(b'\n', &mut line).context("standard input")? == 0 {
+            break;
+        }
+        session.global = global.clone();
+        match do_line(&mut session, &line) {
+            Ok(Next::Line(code)) if code == ExitCode::SUCCESS => {}
+            Ok(Next::Line(code)) => worst = code,
+            Ok(Next::Close) => break,
+            Ok(Next::Crash) => {
+                session.filesystem.abandon();
+                return Ok(worst);
+            }
+            Err(error) if is_closed_pipe(&error) => break,
+            Err(error) => {
+                complain(&message(&error));
+                worst = ExitCode::FAILURE;
+            }
+        }
+    }
+    session.close()?;
+    Ok(worst)
+}
+
+fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
+    let words = words(line)?;
+    if words.is_empty() {
+        return Ok(Next::Line(ExitCode::SUCCESS));
+    }
+    let line = match Line::try_parse_from(words.into_iter().map(OsString::from_vec)) {
+        Ok(line) => line,
+        Err(help) if !help.use_stderr() => {
+            help.print()?;
+            return Ok(Next::Line(ExitCode::SUCCESS));
+        }
+        Err(error) => return Err(in_a_line(&error)),
+    };
+    session.global.join(&line.global);
+    match &line.verb {
+        LineVerb::Files(verb) => {
+            let ((), verb) = verb.parts();
+            let code = verb.act(session)?;
+            io::stdout().flush()?;
+            Ok(Next::Line(code))
+        }
+        LineVerb::Sync => {
+            session.filesystem.commit().context("sync")?;
+            Ok(Next::Line(ExitCode::SUCCESS))
+        }
+        LineVerb::Fsync { paths } => {
+            let path = paths.first().map(|path| super::ls::shown(path)).unwrap_or_default();
+            bail!("{path}: fsync is not supported yet: sync makes everything durable")
+        }
+        LineVerb::Crash => Ok(Next::Crash),
+        LineVerb::Exit => Ok(Next::Close),
+    }
+}
+
+/// What is wrong with a line, without the usage.
+fn in_a_line(error: &clap::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = what.split_whitespace().collect();
+    anyhow!("{}", words.join(" ").trim_start_matches("error: "))
+}

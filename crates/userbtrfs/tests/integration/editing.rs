@@ -1,0 +1,184 @@
+//! The verbs that change an image: what they do, what they refuse, and what Linux says of it.
+
+use userbtrfs::{FileKind, Timestamp};
+
+use crate::support::assert_says;
+use crate::support::command::verb;
+use crate::support::golden::Unpacked;
+use crate::support::made::{Made, judge};
+
+#[test]
+fn directories_are_made_and_removed() {
+    let made = Made::new();
+    made.does("mkdir", &["/a", "/a/b/"]);
+    made.does("mkdir -p -m 2700", &["/a/b/c/d", "/a"]);
+    assert_eq!(made.paths(), ["/a", "/a/b", "/a/b/c", "/a/b/c/d"]);
+    let filesystem = made.open();
+    assert_eq!(filesystem.metadata("/a/b").unwrap().mode, 0o40755);
+    assert_eq!(filesystem.metadata("/a/b/c/d").unwrap().mode, 0o42700);
+    drop(filesystem);
+
+    let said = made.verb("mkdir", &["/a", "/x/y", "/z"]).bad();
+    assert_says(&said, &["/a: file exists", "/x/y: no such file or directory"]);
+    assert_says(&made.verb("mkdir", &["/"]).bad(), &["/: file exists"]);
+    assert_says(&made.verb("rm", &["/a"]).bad(), &["/a: is a directory"]);
+    made.judge();
+    made.does("rm -r", &["/a", "/z"]);
+    made.does("rm -rf", &["/a"]);
+    assert_says(&made.verb("rm -r", &["/a"]).bad(), &["/a: no such file"]);
+    assert!(made.paths().is_empty());
+    made.judge();
+}
+
+#[test]
+fn names_move() {
+    let made = Made::new();
+    made.does("mkdir", &["/a", "/b", "/b/c"]);
+    made.does("truncate -s 5", &["/f", "/g"]);
+    made.does("mv", &["/f", "/g", "/a"]);
+    made.does("mv", &["/b/c", "/d"]);
+    made.does("mv", &["/d", "/a"]);
+    assert_eq!(made.paths(), ["/a", "/a/d", "/a/f", "/a/g", "/b"]);
+    made.does("mv --exchange", &["/a", "/b"]);
+    assert!(made.paths().contains(&"/b/d".to_owned()));
+    assert_says(&made.verb("mv", &["/b", "/b/d"]).bad(), &["/b: a directory cannot be"]);
+    assert_says(&made.verb("mv -n", &["/b/f", "/b/g"]).bad(), &["/b/f: file exists"]);
+    assert_says(&made.verb("mv", &["/b/f", "/b/g", "/x"]).bad(), &["/x: not a directory"]);
+    made.does("mv -T", &["/b", "/a"]);
+    made.does("mv", &["/a/f", "/a/g"]);
+    assert_eq!(made.paths().len(), 3);
+    made.judge();
+}
+
+#[test]
+fn files_get_more_names_and_links() {
+    let made = Made::new();
+    made.does("mkdir", &["/a"]);
+    made.does("truncate -s 100", &["/f"]);
+    made.does("ln", &["/f", "/a"]);
+    made.does("ln", &["/f", "/g"]);
+    made.does("ln -s", &["../f", "/a/s"]);
+    made.does("ln -s", &["nowhere", "/s"]);
+    let filesystem = made.open();
+    assert_eq!(filesystem.metadata("/a/s").unwrap().nlink, 3);
+    assert_eq!(filesystem.read_link("/a/s").unwrap(), b"../f");
+    assert_eq!(filesystem.symlink_metadata("/s").unwrap().kind, FileKind::Symlink);
+    drop(filesystem);
+    assert_says(&made.verb("ln", &["/a", "/x"]).bad(), &["/a: operation not permitted"]);
+    assert_says(&made.verb("ln", &["/f", "/g"]).bad(), &["/f: file exists"]);
+    made.judge();
+    made.does("rm", &["/f", "/g", "/s"]);
+    assert_eq!(made.open().metadata("/a/f").unwrap().nlink, 1);
+    made.judge();
+}
+
+#[test]
+fn permissions_and_owners_change() {
+    let made = Made::new();
+    made.does("mkdir -p", &["/a/b"]);
+    made.does("truncate -s 0", &["/a/f"]);
+    made.does("ln -s", &["f", "/a/s"]);
+    made.does("chmod", &["4711", "/a/s"]);
+    assert_eq!(made.open().metadata("/a/f").unwrap().mode, 0o104_711);
+    made.does("chmod -R", &["go-rwx,u=rwX", "/a"]);
+    made.does("chown -R", &["7:8", "/a"]);
+    made.does("chown --no-dereference", &["9", "/a/s"]);
+    let filesystem = made.open();
+    let of = |path: &str| filesystem.symlink_metadata(path).unwrap();
+    assert_eq!((of("/a").mode, of("/a/b").mode), (0o40700, 0o40700));
+    assert_eq!((of("/a/f").mode, of("/a/s").mode), (0o100_700, 0o120_777));
+    assert_eq!((of("/a/f").uid, of("/a/f").gid), (7, 8));
+    assert_eq!((of("/a/s").uid, of("/a/s").gid), (9, 8));
+    drop(filesystem);
+    made.does("chown", &[":3", "/a/s"]);
+    assert_eq!(made.open().metadata("/a/f").unwrap().gid, 3);
+    assert_says(&made.verb("chmod", &["600", "/x"]).bad(), &["/x: no such file"]);
+    for bad in [&["9000", "/a"][..], &["u+q", "/a"]] {
+        assert_eq!(made.verb("chmod", bad).code, Some(1));
+    }
+    assert_eq!(made.verb("chown", &["root", "/a"]).code, Some(1));
+    made.judge();
+}
+
+#[test]
+fn sizes_change_as_far_as_content_is_inline() {
+    let made = Made::new();
+    made.does("truncate -s 2k", &["/f"]);
+    assert_eq!(made.open().read("/f").unwrap(), [0; 2048]);
+    made.does("truncate -s 3 -c", &["/f", "/none"]);
+    assert_eq!(made.open().read("/f").unwrap(), [0; 3]);
+    assert_says(&made.verb("truncate -s 1M", &["/f"]).bad(), &["/f: not supported"]);
+    assert_eq!(made.paths(), ["/f"]);
+    made.judge();
+    made.does("truncate -s 0", &["/f"]);
+    made.judge();
+}
+
+#[test]
+fn attributes_are_set_shown_and_removed() {
+    let made = Made::new();
+    made.does("truncate -s 0", &["/f"]);
+    made.does("setfattr", &["-n", "user.text", "-v", "a \"b\"", "/f"]);
+    made.does("setfattr", &["-n", "user.hex", "-v", "0x00ff", "/f"]);
+    made.does("setfattr", &["-n", "user.base64", "-v", "0sQUI=", "/f"]);
+    made.does("setfattr", &["-n", "trusted.none", "/f"]);
+    let names = "# file: /f\nuser.base64\nuser.hex\nuser.text\n\n";
+    assert_eq!(made.verb("getfattr", &["/f"]).good(), names);
+    let dump = "# file: /f\nuser.base64=\"AB\"\nuser.hex=0sAP8=\nuser.text=\"a \\\"b\\\"\"\n\n";
+    assert_eq!(made.verb("getfattr -d", &["/f"]).good(), dump);
+    let one = made.verb("getfattr -e hex -n user.hex", &["/f"]).good();
+    assert_eq!(one, "# file: /f\nuser.hex=0x00ff\n\n");
+    assert_eq!(made.verb("getfattr --only-values -n user.base64", &["/f"]).good(), "AB");
+    assert_says(&made.verb("getfattr -m -", &["/f"]).good(), &["trusted.none"]);
+    made.judge();
+    made.does("setfattr", &["-x", "user.hex", "/f"]);
+    assert_says(
+        &made.verb("setfattr", &["-x", "user.hex", "/f"]).bad(),
+        &["/f: no such attribute"],
+    );
+    assert_says(&made.verb("getfattr", &["-n", "user.hex", "/f"]).bad(), &["no such attribute"]);
+    made.judge();
+}
+
+/// What is changed has the times of the change; what is not keeps its own.
+#[test]
+fn times_follow_changes() {
+    let made = Made::new();
+    made.does("mkdir", &["/a"]);
+    made.does("truncate -s 1", &["/a/f"]);
+    let before = made.open().metadata("/a").unwrap();
+    made.does("chmod", &["600", "/a/f"]);
+    assert_eq!(made.open().metadata("/a").unwrap().modified, before.modified);
+    made.does("rm", &["/a/f"]);
+    let after = made.open().metadata("/a").unwrap();
+    assert!(after.modified > before.modified && after.created == before.created);
+    assert!(after.modified > Timestamp { sec: 1_600_000_000, nsec: 0 });
+}
+
+/// Images that Linux made are changed as well as ours.
+#[test]
+fn golden_images_are_edited() {
+    for name in ["basic", "block-group-tree", "blake2", "dup", "later-defaults"] {
+        let image = Unpacked::new(name);
+        verb("mkdir -p", &image.path(), &["/made/here"]).good();
+        verb("mv", &image.path(), &["/made", "/moved"]).good();
+        let found = verb("find", &image.path(), &["/moved"]).good();
+        assert_eq!(found, "/moved\n/moved/here\n", "{name}");
+        judge(&image.path());
+    }
+}
+
+/// What cannot be written is refused, and stays as it is.
+#[test]
+fn what_may_only_be_read_is_refused() {
+    let made = Made::new();
+    let before = std::fs::read(made.image()).unwrap();
+    let open = made.open_for_writing();
+    assert_says(&made.verb("mkdir", &["/a"]).bad(), &["image", "open for writing already"]);
+    open.close().unwrap();
+    let only_read = made.open();
+    assert!(!only_read.is_writable());
+    let error = only_read.create_dir("/a", 0o755).err().unwrap();
+    assert_eq!(error.errno(), 30);
+    assert!(std::fs::read(made.image()).unwrap() == before, "nothing was written");
+}

@@ -1,0 +1,185 @@
+//! `put`: what it keeps, what it refuses, and where things go.
+
+use std::fs::{self, File, FileTimes};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
+use userbtrfs::FileKind;
+use userbtrfs_crashlab::manifest::diff;
+use userbtrfs_crashlab::{walk_linux, walk_ours};
+
+use crate::support::assert_says;
+use crate::support::made::Made;
+
+/// What no copy can keep, or what two filesystems count in their own ways.
+const NOT_COPIED: &[&str] =
+    &["inode", "subvolume", "nlink", "size", "ctime", "btime", "atime", "flags", "segments"];
+
+/// A tree of everything that there is, as far as this user may make it.
+fn fill(dir: &Path) {
+    fs::create_dir_all(dir.join("deep/deeper")).unwrap();
+    fs::create_dir(dir.join("empty")).unwrap();
+    fs::write(dir.join("small"), b"hello\n").unwrap();
+    fs::write(dir.join("largest"), vec![7; 2048]).unwrap();
+    fs::write(dir.join("nothing"), b"").unwrap();
+    fs::write(dir.join(std::ffi::OsStr::from_bytes(b"deep/\xff\n")), b"odd name").unwrap();
+    fs::hard_link(dir.join("small"), dir.join("deep/again")).unwrap();
+    symlink("../small", dir.join("deep/link")).unwrap();
+    symlink("nowhere", dir.join("dangling")).unwrap();
+    fs::hard_link(dir.join("dangling"), dir.join("dangling-again")).unwrap();
+    drop(UnixListener::bind(dir.join("socket")).unwrap());
+    mknodat(CWD, dir.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let device = makedev(300, 70_000);
+    // Not everyone may make one.
+    let _ = mknodat(CWD, dir.join("device"), FileType::BlockDevice, Mode::RUSR, device);
+    let _ = setxattr(dir.join("small"), "user.name", b"value\0\xff", XattrFlags::empty());
+    let _ = setxattr(dir.join("deep"), "user.empty", b"", XattrFlags::empty());
+    fs::set_permissions(dir.join("small"), fs::Permissions::from_mode(0o4751)).unwrap();
+    fs::set_permissions(dir.join("deep"), fs::Permissions::from_mode(0o1710)).unwrap();
+    let time = |nanos| UNIX_EPOCH + Duration::new(1_000_000_000, nanos);
+    for (name, nanos) in [("deep/deeper", 1), ("deep", 2), ("small", 999_999_999)] {
+        let times = FileTimes::new().set_accessed(time(nanos)).set_modified(time(nanos));
+        File::open(dir.join(name)).unwrap().set_times(times).unwrap();
+    }
+}
+
+struct Source(PathBuf);
+
+impl Source {
+    fn new(made: &Made) -> Self {
+        let source = Self(made.at("source"));
+        fs::create_dir(&source.0).unwrap();
+        fill(&source.0);
+        source
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    /// Asserts that what is in a directory of the image is what is here.
+    #[track_caller]
+    fn assert_copied(&self, made: &Made, to: &str) {
+        let theirs = walk_linux::walk(&self.0).unwrap();
+        let ours = walk_ours::walk(&made.open()).unwrap().below(to.as_bytes());
+        let differences = diff(&theirs, &ours, NOT_COPIED);
+        assert!(differences.is_empty(), "{differences:#?}");
+        assert!(ours.entries().len() > 10);
+    }
+}
+
+#[test]
+fn a_tree_is_kept_in_all_that_it_has() {
+    let made = Made::new();
+    let source = Source::new(&made);
+    // Reading changes it.
+    let accessed = fs::metadata(source.0.join("small")).unwrap();
+    made.does("put", &[source.text(), "/copy"]);
+    source.assert_copied(&made, "/copy");
+    made.does("put", &[source.text(), "/copy"]);
+    source.assert_copied(&made, "/copy/source");
+    made.judge();
+
+    let filesystem = made.open();
+    let small = filesystem.metadata("/copy/small").unwrap();
+    assert_eq!((small.nlink, small.mode), (2, 0o104_751));
+    assert_eq!(small.accessed.sec, accessed.atime());
+    assert_eq!(i64::from(small.accessed.nsec), accessed.atime_nsec());
+    assert_eq!(filesystem.symlink_metadata("/copy/dangling").unwrap().nlink, 2);
+    assert_eq!(filesystem.metadata("/copy/socket").unwrap().kind, FileKind::Socket);
+}
+
+#[test]
+fn what_is_there_is_filled_and_replaced() {
+    let made = Made::new();
+    let source = Source::new(&made);
+    made.does("mkdir -p", &["/copy/other", "/copy/deep"]);
+    made.does("truncate -s 9", &["/copy/small", "/copy/dangling"]);
+    let content = format!("{}/.", source.text());
+    made.does("put", &[&content, "/copy"]);
+    assert!(made.paths().contains(&"/copy/other".to_owned()));
+    made.does("rm -r", &["/copy/other"]);
+    made.does("put", &[&content, "/copy"]);
+    source.assert_copied(&made, "/copy");
+    made.judge();
+
+    made.does("rm", &["/copy/nothing"]);
+    made.does("mkdir", &["/copy/nothing"]);
+    made.does("rm -r", &["/copy/empty"]);
+    made.does("truncate -s 0", &["/copy/empty"]);
+    let said = made.verb("put", &[&content, "/copy"]).bad();
+    assert_says(&said, &["/nothing: is a directory", "/empty: not a directory"]);
+    made.judge();
+}
+
+#[test]
+fn names_of_several_sources_are_kept_and_owners_given() {
+    let made = Made::new();
+    let source = Source::new(&made);
+    let (small, deep) = (format!("{}/small", source.text()), format!("{}/deep", source.text()));
+    made.does("put --owner 12:34", &[&small, &deep, "/"]);
+    let filesystem = made.open();
+    let small = filesystem.metadata("/small").unwrap();
+    assert_eq!((small.nlink, small.uid, small.gid, small.mode), (2, 12, 34, 0o104_751));
+    assert_eq!(filesystem.metadata("/deep/again").unwrap().id, small.id);
+    assert_eq!(filesystem.metadata("/deep").unwrap().uid, 12);
+    made.judge();
+}
+
+#[test]
+fn what_cannot_be_copied_is_named_and_the_rest_is_there() {
+    let made = Made::new();
+    let source = Source::new(&made);
+    fs::write(source.0.join("large"), vec![1; 1 << 20]).unwrap();
+    fs::write(source.0.join("deep/larger-than-inline"), vec![1; 2049]).unwrap();
+    let said = made.verb("put", &[source.text(), "/copy"]).bad();
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert_says(&said, &["put: ", "source/large: not supported", "larger-than-inline: not supp"]);
+    fs::remove_file(source.0.join("large")).unwrap();
+    fs::remove_file(source.0.join("deep/larger-than-inline")).unwrap();
+    let paths = made.paths();
+    assert!(!paths.iter().any(|path| path.contains("large") && !path.contains("largest")));
+    assert!(paths.contains(&"/copy/largest".to_owned()));
+    made.judge();
+
+    let said = made.verb("put", &["/nowhere/at/all", "/"]).bad();
+    assert_says(&said, &["/nowhere/at/all", "No such file"]);
+    let said = made.verb("put", &[source.text(), "/x/y"]).bad();
+    assert_says(&said, &["/x/y: no such file or directory"]);
+    let said = made.verb("put", &[source.text(), source.text(), "/new"]).bad();
+    assert_says(&said, &["/new: not a directory"]);
+}
+
+#[test]
+fn json_counts_what_was_done() {
+    let made = Made::new();
+    let source = Source::new(&made);
+    let said = made.verb("put --format json", &[source.text(), "/"]).good();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["put"]["files"], 4);
+    assert_eq!(said["put"]["errors"], 0);
+    assert_eq!(said["put"]["bytes"], 6 + 2048 + 8);
+}
+
+/// Many entries in one directory and many directories: several leaves of the tree.
+#[test]
+fn thousands_of_files_are_copied_in() {
+    let made = Made::new();
+    let source = made.at("source");
+    for dir in 0..20 {
+        let dir = source.join(format!("directory {dir}"));
+        fs::create_dir_all(&dir).unwrap();
+        for file in 0..100 {
+            fs::write(dir.join(format!("a file of number {file}")), [b'x'; 150]).unwrap();
+        }
+    }
+    made.does("put", &[source.to_str().unwrap(), "/"]);
+    assert_eq!(made.paths().len(), 1 + 20 + 2000);
+    made.judge();
+    made.does("rm -r", &["/source"]);
+    made.judge();
+}

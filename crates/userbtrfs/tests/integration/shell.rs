@@ -1,0 +1,89 @@
+//! `shell`: verbs one after the other on one filesystem that stays open.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::support::assert_says;
+use crate::support::command::{Ran, command};
+use crate::support::made::Made;
+
+/// Runs the shell on lines.
+fn shell(made: &Made, options: &[&str], lines: &[&str]) -> Ran {
+    let image = made.image();
+    let words = ["shell", image.to_str().unwrap()];
+    let mut command = command(words.iter().chain(options));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for line in lines {
+        // One that has ended does not read the rest.
+        let _ = writeln!(input, "{line}");
+    }
+    drop(input);
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn lines_are_done_one_after_the_other() {
+    let made = Made::new();
+    let source = made.at("source");
+    std::fs::write(&source, b"content\n").unwrap();
+    let put = format!("put {} /a/copied", source.display());
+    let lines = [
+        "mkdir -p '/a/with blanks' \"/a/b\"   # a comment",
+        "",
+        &put,
+        "ln -s copied /a/link",
+        "setfattr -n user.a -v b /a/copied",
+        "getfattr -d /a/copied",
+        "cat /a/link",
+        "mv /a/b /c",
+        "find /",
+    ];
+    let said = shell(&made, &[], &lines).good();
+    let found = "/\n/a\n/c\n/a/with blanks\n/a/copied\n/a/link\n";
+    let mut sorted: Vec<_> = said.lines().skip(4).collect();
+    sorted.sort_unstable();
+    let mut expected: Vec<_> = found.lines().collect();
+    expected.sort_unstable();
+    assert!(said.starts_with("# file: /a/copied\nuser.a=\"b\"\n\ncontent\n"), "{said}");
+    assert_eq!(sorted, expected);
+    assert_eq!(made.paths().len(), 5);
+    made.judge();
+}
+
+#[test]
+fn an_error_is_said_and_the_next_line_follows() {
+    let made = Made::new();
+    let lines =
+        ["rm /none", "no-such-verb", "mkdir", "'open", "fsync /", "ls -Z", "mkdir /after", "exit"];
+    let said = shell(&made, &[], &lines).bad();
+    assert_eq!(said.lines().count(), 6, "{said}");
+    assert_says(&said, &["/none: no such file", "no-such-verb", "not closed", "fsync is not"]);
+    assert_eq!(made.paths(), ["/after"]);
+    made.judge();
+}
+
+#[test]
+fn a_crash_loses_what_was_not_durable_and_nothing_else() {
+    let made = Made::new();
+    let lines =
+        ["mkdir /a", "mkdir /a/b", "sync", "mkdir /c", "mv /a /d", "rm /none", "crash", "x"];
+    let said = shell(&made, &[], &lines).bad();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(made.paths(), ["/a", "/a/b"]);
+    made.judge();
+    shell(&made, &[], &["mkdir /c", "sync", "crash"]).good();
+    shell(&made, &[], &["mkdir /lost", "crash"]).good();
+    assert_eq!(made.paths(), ["/a", "/a/b", "/c"]);
+    made.judge();
+}
+
+#[test]
+fn a_shell_that_reads_changes_nothing() {
+    let made = Made::new();
+    let before = std::fs::read(made.image()).unwrap();
+    let said = shell(&made, &["--read-only"], &["ls -a /", "mkdir /a", "sync"]).bad();
+    assert_says(&said, &["/a: read-only"]);
+    assert!(std::fs::read(made.image()).unwrap() == before);
+}
