@@ -7,18 +7,26 @@
 //! 3. [`linux`] holds the guards under which Linux is asked; whatever is attached or mounted
 //!    through them is gone when they are dropped, also in a panic.
 //! 4. [`dump_compare`] says where two dumps of an image differ.
-//! 5. [`golden`] knows the golden images. [`sample`] and [`churn`] fill others: with real files,
+//! 5. An [`operation::Operation`] is one change of a tree; [`model`] says how it must end and what
+//!    the tree shows afterwards, and a [`target::Target`] is a filesystem that is held to that.
+//! 6. [`devices`] fail on demand, and make the images that a crash may leave.
+//! 7. [`golden`] knows the golden images. [`sample`] and [`churn`] fill others: with real files,
 //!    and with random changes by a seed ([`random`]).
 //!
 //! It does not read images itself: userbtrfs and Linux do.
 #![forbid(unsafe_code)]
 
 pub mod churn;
+pub mod devices;
 pub mod dump_compare;
+pub mod engine_target;
 pub mod golden;
 pub mod linux;
 pub mod manifest;
+pub mod model;
+pub mod operation;
 pub mod random;
 pub mod sample;
+pub mod target;
 pub mod walk_linux;
 pub mod walk_ours;

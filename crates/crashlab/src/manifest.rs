@@ -157,6 +157,21 @@ impl Manifest {
         found.ok().map(|index| &self.entries[index])
     }
 
+    /// What a directory with all below it shows, as if it were the root; hard links are found anew.
+    /// All there must be of one subvolume. Empty if there is nothing at this path (`/a/b`).
+    #[must_use]
+    pub fn below(&self, dir: &[u8]) -> Manifest {
+        let part = self.entries.iter().filter_map(|entry| {
+            let path: Bytes = match entry.path.as_slice().strip_prefix(dir)? {
+                [] => b"/".into(),
+                below @ [b'/', ..] => below.into(),
+                _ => return None,
+            };
+            Some((SubvolumeId(0), Entry { path, link: None, ..entry.clone() }))
+        });
+        Self::new(part.collect())
+    }
+
     /// The text form.
     pub fn to_text(&self) -> String {
         let line = |entry| serde_json::to_string(entry).expect("an entry has only string keys");

@@ -15,6 +15,11 @@ impl Mode {
     pub fn new(mode: u32) -> Self {
         Self(mode & 0o7777)
     }
+
+    /// The twelve bits.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
 }
 
 impl fmt::Display for Mode {

@@ -38,7 +38,7 @@ fn our_trees(filesystem: &Filesystem) -> String {
 
 fn our_superblock(filesystem: &Filesystem, image: &str) -> String {
     let mut text = Vec::new();
-    dump::dump_super(filesystem.superblock(), image, true, Format::Text, &mut text).unwrap();
+    dump::dump_super(&filesystem.superblock(), image, true, Format::Text, &mut text).unwrap();
     String::from_utf8(text).unwrap()
 }
 

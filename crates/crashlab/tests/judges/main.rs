@@ -8,20 +8,30 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod changed;
+mod cuts;
 mod dump;
+mod faults;
+mod fill;
 mod golden;
 mod linux_seek;
 mod linux_tree;
+mod made;
+mod model;
 mod notices;
+mod ours;
 mod parallel;
+mod threads;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use tempfile::TempDir;
+use userbtrfs::device::Device;
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_crashlab::manifest::{Difference, Manifest, diff};
+use userbtrfs_sync::Arc;
 
 /// How many differences are shown.
 const SHOWN: usize = 20;
@@ -44,6 +54,11 @@ impl Unpacked {
 /// Opens the top-level subvolume, of which the manifests are, with a bound of memory in MiB.
 fn open(image: &Path, memory: u64) -> userbtrfs::Result<Filesystem> {
     OpenOptions::new().subvolume_id(TreeId::FS).memory(memory << 20).open(image)
+}
+
+/// Opens the top-level subvolume of what is on a device.
+fn open_device(device: Arc<dyn Device>) -> userbtrfs::Result<Filesystem> {
+    OpenOptions::new().subvolume_id(TreeId::FS).memory(16 << 20).open_devices(vec![device])
 }
 
 /// The golden images that Linux was asked to show, with what it showed.

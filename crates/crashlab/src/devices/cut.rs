@@ -1,0 +1,273 @@
+//! The images that a crash may leave, from a recording.
+//!
+//! 1. A prefix is what is there if the device did everything in order and stopped: one for each
+//!    number of writes and discards done.
+//! 2. A reordered state stops somewhere, too, and then loses any of what was not durable: an event
+//!    is durable if a completed flush covers it, or if it is a completed write with `fua`.
+//! 3. It may stop while the last batch is in flight: of that batch nothing is durable.
+//! 4. A write that is not durable may be there in part, by sectors of 4096 bytes.
+
+use std::ops::Range;
+
+use crate::random::Random;
+
+use super::{Event, Recorded, Recording, SparseImage};
+
+/// What a device writes whole or not at all, in bytes.
+const SECTOR: u64 = 4096;
+
+/// Which states are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// All prefixes, the empty and the whole one included.
+    EveryPrefix,
+    /// So many prefixes by a seed, all different; the empty and the whole one first of all.
+    Sample {
+        /// Decides which.
+        seed: u64,
+        /// How many, at most.
+        count: usize,
+    },
+    /// So many reordered states by a seed.
+    Reordered {
+        /// Decides which.
+        seed: u64,
+        /// How many.
+        count: usize,
+    },
+}
+
+/// What a crash left.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// How many events had completed.
+    pub completed: usize,
+    /// How many of them were lost, in whole or in part.
+    pub lost: usize,
+    /// The bytes.
+    pub image: SparseImage,
+}
+
+/// The states of a choice, prefixes in their order.
+pub fn states(recording: &Recording, choice: Choice) -> Box<dyn Iterator<Item = State> + '_> {
+    match choice {
+        Choice::EveryPrefix => Box::new(prefixes(recording, ends(recording))),
+        Choice::Sample { seed, count } => {
+            Box::new(prefixes(recording, sample(ends(recording), seed, count)))
+        }
+        Choice::Reordered { seed, count } => {
+            let mut random = Random::new(seed);
+            Box::new((0..count).map(move |_| reordered(recording, &mut random)))
+        }
+    }
+}
+
+/// Behind how many events each prefix ends, ascending.
+fn ends(recording: &Recording) -> Vec<usize> {
+    let events = recording.events.iter().enumerate();
+    let changes = events.filter(|(_, recorded)| !matches!(recorded.event, Event::Flush { .. }));
+    [0].into_iter().chain(changes.map(|(index, _)| index + 1)).collect()
+}
+
+fn sample(mut ends: Vec<usize>, seed: u64, count: usize) -> Vec<usize> {
+    let last = ends.len() - 1;
+    if last > 0 {
+        ends.swap(1, last);
+        Random::new(seed).shuffle(&mut ends[2..]);
+    }
+    ends.truncate(count);
+    ends.sort_unstable();
+    ends
+}
+
+fn prefixes(recording: &Recording, ends: Vec<usize>) -> impl Iterator<Item = State> + '_ {
+    let mut image = recording.base.clone();
+    let mut done = 0;
+    ends.into_iter().map(move |end| {
+        recording.events[done..end].iter().for_each(|recorded| recorded.event.apply(&mut image));
+        done = end;
+        State { completed: end, lost: 0, image: image.clone() }
+    })
+}
+
+fn reordered(recording: &Recording, random: &mut Random) -> State {
+    let events = &recording.events;
+    let last = batch_around(events, random.index(events.len() + 1));
+    let completed = if random.one_in(2) { last.start } else { last.end };
+    let flushes = events[..completed].iter().map(|recorded| match recorded.event {
+        Event::Flush { covers } => covers,
+        _ => 0,
+    });
+    let covered = flushes.max().unwrap_or(0);
+    let mut state = State { completed, lost: 0, image: recording.base.clone() };
+    for (index, recorded) in events[..last.end].iter().enumerate() {
+        let written_through = matches!(recorded.event, Event::Write { fua: true, .. });
+        if index < covered || written_through && index < completed {
+            recorded.event.apply(&mut state.image);
+        } else if !maybe(&recorded.event, &mut state.image, random) && index < completed {
+            state.lost += 1;
+        }
+    }
+    state
+}
+
+/// The events of the batch of the event before `end`.
+fn batch_around(events: &[Recorded], end: usize) -> Range<usize> {
+    let Some(last) = end.checked_sub(1).map(|index| events[index].batch) else { return 0..0 };
+    let differs = |recorded: &Recorded| recorded.batch != last;
+    let start = events[..end].iter().rposition(differs).map_or(0, |index| index + 1);
+    let after = events[end..].iter().position(differs).unwrap_or(events.len() - end);
+    start..end + after
+}
+
+/// Does an event that is not durable, or loses it, or does part of it; says whether it is whole.
+fn maybe(event: &Event, image: &mut SparseImage, random: &mut Random) -> bool {
+    match event {
+        Event::Flush { .. } => return true,
+        Event::Write { offset, bytes, .. } if random.one_in(3) => {
+            return tear(*offset, bytes, image, random);
+        }
+        Event::Write { .. } | Event::Discard { .. } => {}
+    }
+    let is_done = random.one_in(2);
+    if is_done {
+        event.apply(image);
+    }
+    is_done
+}
+
+/// Writes some of the sectors; says whether it was all of them.
+fn tear(offset: u64, bytes: &[u8], image: &mut SparseImage, random: &mut Random) -> bool {
+    let (mut at, mut rest) = (offset, bytes);
+    let mut is_whole = true;
+    while !rest.is_empty() {
+        let to_sector_end = usize::try_from(SECTOR - at % SECTOR).expect("at most a sector");
+        let (sector, later) = rest.split_at(rest.len().min(to_sector_end));
+        if random.one_in(2) {
+            image.write(at, sector);
+        } else {
+            is_whole = false;
+        }
+        (at, rest) = (at + sector.len() as u64, later);
+    }
+    is_whole
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use userbtrfs_device::{Device, Request};
+    use userbtrfs_sync::Arc;
+
+    use super::*;
+    use crate::devices::RecordingDevice;
+
+    fn write(offset: u64, bytes: &[u8], fua: bool) -> Request {
+        Request::Write { offset, buffer: Arc::new(bytes.into()), fua }
+    }
+
+    /// The recording of these batches on a device of four dots.
+    fn record(batches: Vec<Vec<Request>>) -> Recording {
+        let device = RecordingDevice::on(&SparseImage::from_bytes(b"...."));
+        for batch in batches {
+            assert!(device.submit(batch).wait().iter().all(|end| end.result.is_ok()));
+        }
+        device.take()
+    }
+
+    /// How many events had completed, and what was left.
+    fn texts(recording: &Recording, choice: Choice) -> Vec<(usize, String)> {
+        let text = |state: State| (state.completed, text(&state.image));
+        states(recording, choice).map(text).collect()
+    }
+
+    fn text(image: &SparseImage) -> String {
+        String::from_utf8(image.to_bytes()).unwrap()
+    }
+
+    fn reordered_set(recording: &Recording) -> BTreeSet<(usize, String)> {
+        texts(recording, Choice::Reordered { seed: 1, count: 1000 }).into_iter().collect()
+    }
+
+    fn set<const N: usize>(list: [(usize, &str); N]) -> BTreeSet<(usize, String)> {
+        list.into_iter().map(|(completed, text)| (completed, text.to_owned())).collect()
+    }
+
+    fn three_writes() -> Recording {
+        let (a, b) = (write(0, b"a", false), write(1, b"b", false));
+        record(vec![vec![a, b], vec![Request::Flush], vec![write(0, b"c", false)]])
+    }
+
+    #[test]
+    fn prefixes_follow_the_order_of_completion() {
+        let recording = three_writes();
+        let all = texts(&recording, Choice::EveryPrefix);
+        let expected = [(0, "...."), (1, "a..."), (2, "ab.."), (4, "cb..")];
+        assert_eq!(all, expected.map(|(completed, text)| (completed, text.to_owned())));
+        let sample = |count| texts(&recording, Choice::Sample { seed: 5, count });
+        assert_eq!(sample(9), all);
+        assert_eq!(sample(2), [all[0].clone(), all[3].clone()]);
+        let three = sample(3);
+        assert!(three.len() == 3 && three.is_sorted() && three.iter().all(|one| all.contains(one)));
+        assert_eq!(texts(&record(vec![]), Choice::Sample { seed: 1, count: 3 }).len(), 1);
+    }
+
+    #[test]
+    fn what_no_flush_covers_may_be_lost_in_any_order() {
+        let recording = record(vec![vec![write(0, b"a", false)], vec![write(1, b"b", false)]]);
+        let expected = set([
+            (0, "...."),
+            (0, "a..."),
+            (1, "...."),
+            (1, "a..."),
+            (1, ".b.."),
+            (1, "ab.."),
+            (2, "...."),
+            (2, "a..."),
+            (2, ".b.."),
+            (2, "ab.."),
+        ]);
+        assert_eq!(reordered_set(&recording), expected);
+        let states = states(&recording, Choice::Reordered { seed: 2, count: 100 });
+        for State { completed, lost, image } in states {
+            let there = text(&image).chars().take(completed).filter(|one| *one != '.').count();
+            assert_eq!(lost, completed - there);
+        }
+    }
+
+    #[test]
+    fn what_a_completed_flush_covers_stays() {
+        let all = reordered_set(&three_writes());
+        let covered = set([(3, "ab.."), (3, "cb.."), (4, "ab.."), (4, "cb..")]);
+        let (late, early): (BTreeSet<_>, BTreeSet<_>) =
+            all.into_iter().partition(|(done, _)| *done >= 3);
+        assert_eq!(late, covered);
+        let in_flight = set([(2, "...."), (2, "a..."), (2, ".b.."), (2, "ab..")]);
+        assert_eq!(early.range((2, String::new())..).cloned().collect::<BTreeSet<_>>(), in_flight);
+    }
+
+    #[test]
+    fn a_completed_fua_write_stays_and_one_in_flight_may_not() {
+        let recording = record(vec![vec![write(0, b"a", true), write(1, b"b", false)]]);
+        let expected =
+            set([(0, "...."), (0, "a..."), (0, ".b.."), (0, "ab.."), (2, "a..."), (2, "ab..")]);
+        assert_eq!(reordered_set(&recording), expected);
+    }
+
+    #[test]
+    fn a_long_write_tears_at_sectors() {
+        let device = RecordingDevice::on(&SparseImage::new(5 * SECTOR));
+        device.run(write(SECTOR / 2, &[1; 3 * 4096], false)).result.unwrap();
+        let recording = device.take();
+        let mut seen = BTreeSet::new();
+        for state in states(&recording, Choice::Reordered { seed: 3, count: 1000 }) {
+            let bytes = state.image.to_bytes();
+            let sectors = bytes.chunks(4096).map(|sector| sector[2047..2049].to_vec());
+            seen.insert(sectors.collect::<Vec<_>>());
+            assert!(bytes.chunks(2048).all(|half| half.iter().all(|byte| *byte == half[0])));
+            assert!(bytes[4096..12288].chunks(4096).all(|whole| whole[0] == whole[4095]));
+        }
+        assert_eq!(seen.len(), 16, "each of four sectors is there or not");
+    }
+}

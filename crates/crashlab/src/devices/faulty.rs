@@ -1,0 +1,261 @@
+//! A device that fails on demand.
+//!
+//! 1. A request that fails with [`How::Eio`] does nothing to the device below.
+//! 2. Requests are counted in their order in a batch, batches in their order of submission, whether
+//!    they fail or not. The others of the batch of one that fails are done.
+
+use std::io;
+
+use rustix::io::Errno;
+use userbtrfs_device::{Access, Buffer, Completion, Device, DeviceError};
+use userbtrfs_device::{Operation, Request, Ticket};
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+/// How a request fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// With EIO.
+    Eio,
+    /// After half of its bytes.
+    Short,
+}
+
+/// Which request fails, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind of request.
+    pub operation: Operation,
+    /// How many of this kind still succeed.
+    pub after: u64,
+    /// How it fails.
+    pub how: How,
+    /// Whether all later ones of this kind fail, too.
+    pub lasting: bool,
+}
+
+#[derive(Default)]
+struct State {
+    fault: Option<Fault>,
+    /// How many requests there were, by their kind ([`index`]).
+    counts: [u64; 4],
+    failed: u64,
+}
+
+impl State {
+    /// Counts a request, and says how it fails if it does.
+    fn verdict(&mut self, operation: Operation) -> Option<How> {
+        self.counts[index(operation)] += 1;
+        let fault = self.fault.as_mut().filter(|fault| fault.operation == operation)?;
+        if fault.after > 0 {
+            fault.after -= 1;
+            return None;
+        }
+        let Fault { how, lasting, .. } = *fault;
+        if !lasting {
+            self.fault = None;
+        }
+        self.failed += 1;
+        Some(how)
+    }
+}
+
+fn index(operation: Operation) -> usize {
+    match operation {
+        Operation::Read => 0,
+        Operation::Write => 1,
+        Operation::Flush => 2,
+        Operation::Discard => 3,
+    }
+}
+
+/// Passes requests on to another device but for those that shall fail.
+pub struct FaultyDevice {
+    inner: Arc<dyn Device>,
+    state: Mutex<State>,
+}
+
+impl FaultyDevice {
+    /// Nothing fails until [`arm`](Self::arm) is called.
+    pub fn new(inner: Arc<dyn Device>) -> Self {
+        Self { inner, state: Mutex::new(Class::DeviceQueue, State::default()) }
+    }
+
+    /// From now on this fault alone is to come.
+    pub fn arm(&self, fault: Fault) {
+        self.state.lock().fault = Some(fault);
+    }
+
+    /// No fault is to come.
+    pub fn disarm(&self) {
+        self.state.lock().fault = None;
+    }
+
+    /// How many requests of this kind there were.
+    pub fn count(&self, operation: Operation) -> u64 {
+        self.state.lock().counts[index(operation)]
+    }
+
+    /// How many requests failed for a fault.
+    pub fn failed(&self) -> u64 {
+        self.state.lock().failed
+    }
+
+    fn fail(&self, mut request: Request, how: How) -> Completion {
+        let (device, access) = (self.name().into(), request.access());
+        let error = match how {
+            How::Eio => eio(device, access),
+            How::Short => match self.half(&mut request) {
+                Ok(done) => DeviceError::Short { device, access, done },
+                Err(error) => error,
+            },
+        };
+        request.complete(Err(error))
+    }
+
+    /// Does half of a request, and says how many bytes that were.
+    fn half(&self, request: &mut Request) -> Result<u64, DeviceError> {
+        match request {
+            Request::Read { offset, buffer } => {
+                let half = buffer.len() / 2;
+                self.inner.read_into(*offset, &mut buffer[..half])?;
+                Ok(half as u64)
+            }
+            Request::Write { offset, buffer, fua } => {
+                let half = &buffer[..buffer.len() / 2];
+                self.inner.write(*offset, Arc::new(Buffer::from(half)), *fua)?;
+                Ok(half.len() as u64)
+            }
+            Request::Flush => Ok(0),
+            Request::Discard { offset, len } => {
+                self.inner.discard(*offset, *len / 2)?;
+                Ok(*len / 2)
+            }
+        }
+    }
+
+    /// A batch of which some fail.
+    fn do_others(&self, batch: Vec<Request>, verdicts: Vec<Option<How>>) -> Vec<Completion> {
+        let (mut failing, mut others) = (Vec::new(), Vec::new());
+        for (index, (request, verdict)) in batch.into_iter().zip(verdicts).enumerate() {
+            match verdict {
+                Some(how) => failing.push((index, request, how)),
+                None => others.push(request),
+            }
+        }
+        let mut completions = self.inner.wait(self.inner.submit(others));
+        for (index, request, how) in failing {
+            completions.insert(index, self.fail(request, how));
+        }
+        completions
+    }
+}
+
+fn eio(device: Box<str>, access: Access) -> DeviceError {
+    let source = io::Error::from_raw_os_error(Errno::IO.raw_os_error());
+    DeviceError::Io { device, access, source }
+}
+
+impl Device for FaultyDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn closing(&self) {
+        self.inner.closing();
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let verdicts: Vec<_> = {
+            let mut state = self.state.lock();
+            batch.iter().map(|request| state.verdict(request.access().operation)).collect()
+        };
+        if verdicts.iter().all(Option::is_none) {
+            return self.inner.submit(batch);
+        }
+        Ticket::completed(self.do_others(batch, verdicts))
+    }
+
+    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+        self.inner.wait(ticket)
+    }
+
+    fn is_ready(&self, ticket: &Ticket) -> bool {
+        self.inner.is_ready(ticket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::SparseDevice;
+
+    fn device() -> FaultyDevice {
+        FaultyDevice::new(Arc::new(SparseDevice::new(100)))
+    }
+
+    fn fault(operation: Operation, after: u64, how: How) -> Fault {
+        Fault { operation, after, how, lasting: false }
+    }
+
+    fn write(device: &FaultyDevice, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        device.write(offset, Arc::new(bytes.into()), false)
+    }
+
+    #[test]
+    fn the_chosen_write_fails_and_does_nothing() {
+        let device = device();
+        device.arm(fault(Operation::Write, 1, How::Eio));
+        write(&device, 0, b"aa").unwrap();
+        device.flush().unwrap();
+        let error = write(&device, 2, b"bb").unwrap_err();
+        let DeviceError::Io { source, access, .. } = error else { panic!("{error}") };
+        assert_eq!(Errno::from_io_error(&source), Some(Errno::IO));
+        assert_eq!((access.operation, access.offset, access.len), (Operation::Write, 2, 2));
+        write(&device, 4, b"cc").unwrap();
+        assert_eq!(&device.read(0, 6).unwrap()[..], b"aa\0\0cc");
+        let counts = [Operation::Read, Operation::Write, Operation::Flush, Operation::Discard];
+        assert_eq!(counts.map(|operation| device.count(operation)), [1, 3, 1, 0]);
+        assert_eq!(device.failed(), 1);
+    }
+
+    #[test]
+    fn a_short_write_does_half() {
+        let device = device();
+        device.arm(fault(Operation::Write, 0, How::Short));
+        assert!(matches!(write(&device, 1, b"abcd"), Err(DeviceError::Short { done: 2, .. })));
+        assert_eq!(&device.read(0, 6).unwrap()[..], b"\0ab\0\0\0");
+        device.arm(fault(Operation::Read, 0, How::Short));
+        assert!(matches!(device.read(0, 6), Err(DeviceError::Short { done: 3, .. })));
+    }
+
+    #[test]
+    fn a_lasting_fault_hits_every_later_flush_until_disarmed() {
+        let device = device();
+        device.arm(Fault { lasting: true, ..fault(Operation::Flush, 1, How::Eio) });
+        let ends: Vec<_> = (0..4).map(|_| device.flush().is_ok()).collect();
+        assert_eq!(ends, [true, false, false, false]);
+        device.disarm();
+        device.flush().unwrap();
+        assert_eq!((device.failed(), device.count(Operation::Flush)), (3, 5));
+    }
+
+    #[test]
+    fn the_others_of_a_batch_are_done() {
+        let device = device();
+        device.arm(fault(Operation::Write, 1, How::Eio));
+        let bytes = [b"a", b"b", b"c"].map(|byte| Arc::new(Buffer::from(&byte[..])));
+        let request = |(offset, buffer)| Request::Write { offset, buffer, fua: false };
+        let ticket = device.submit((0..).zip(bytes).map(request).collect());
+        let ends: Vec<_> = device.wait(ticket).iter().map(|end| end.result.is_ok()).collect();
+        assert_eq!(ends, [true, false, true]);
+        assert_eq!(&device.read(0, 3).unwrap()[..], b"a\0c");
+    }
+}

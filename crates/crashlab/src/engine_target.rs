@@ -1,0 +1,402 @@
+//! userbtrfs as a target: operations done through the face of the library.
+//!
+//! 1. What Linux decides above its filesystems is decided here: which names of xattrs there are,
+//!    and on what; which bits the mode of a new directory has; open files by number.
+//! 2. [`Actor`]s of one filesystem may work side by side; each has handles of its own.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::io::Errno;
+use userbtrfs::device::Device;
+use userbtrfs::{
+    Attributes as NewAttributes, Dir, Error, FileKind, Filesystem, Inode, InodeFlags, OpenOptions,
+    RenameMode, Timestamp, TreeId, XattrMode,
+};
+use userbtrfs_sync::Arc;
+
+use crate::manifest::{Kind, Manifest, Mode, Time};
+use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
+use crate::target::Target;
+use crate::walk_ours;
+
+/// How an operation ends.
+type Outcome<T = ()> = Result<T, Errno>;
+
+/// The bits that mkdir(2) takes.
+const MKDIR_BITS: u32 = 0o1777;
+
+/// Flags of inodes, and as `FS_IOC_SETFLAGS` takes them (`linux/fs.h`).
+const FLAGS: &[(InodeFlags, u32)] = &[
+    (InodeFlags::SYNC, 0x8),
+    (InodeFlags::NODUMP, 0x40),
+    (InodeFlags::NOATIME, 0x80),
+    (InodeFlags::DIRSYNC, 0x1_0000),
+];
+
+/// The prefixes of xattrs.
+const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security."];
+
+/// The longest name of an xattr, in bytes.
+const XATTR_NAME_MAX: usize = 255;
+
+/// The longest value of an xattr, in bytes.
+const XATTR_VALUE_MAX: usize = 65536;
+
+/// What the target of a symbolic link is shorter than, in bytes.
+const PATH_MAX: usize = 4096;
+
+/// What the errno of an error of the library is.
+pub fn errno(error: &Error) -> Errno {
+    Errno::from_raw_os_error(error.errno())
+}
+
+fn outcome<T>(result: Result<T, Error>) -> Outcome<T> {
+    result.map_err(|error| errno(&error))
+}
+
+/// One who does operations to a filesystem.
+pub struct Actor {
+    filesystem: Filesystem,
+    handles: HashMap<u8, Inode>,
+}
+
+impl Actor {
+    /// Works from the root of the filesystem on.
+    pub fn new(filesystem: &Filesystem) -> Self {
+        Self { filesystem: filesystem.clone(), handles: HashMap::new() }
+    }
+
+    /// Does an operation, or says why not. Commits are made; to reopen is to close all handles.
+    pub fn apply(&mut self, operation: &Operation) -> Outcome {
+        match operation {
+            Operation::Create { path, mode } => {
+                let (dir, name) = self.parent(path.as_slice())?;
+                outcome(dir.create(name, mode.bits()).map(drop))
+            }
+            Operation::Mkdir { path, mode } => {
+                let (dir, name) = self.parent(path.as_slice())?;
+                outcome(dir.create_dir(name, mode.bits() & MKDIR_BITS).map(drop))
+            }
+            Operation::Mknod { path, kind, mode, rdev } => {
+                let (dir, name) = self.parent(path.as_slice())?;
+                make_node(&dir, name, *kind, *mode, *rdev)
+            }
+            Operation::Symlink { path, target } => {
+                let (dir, name) = self.parent(path.as_slice())?;
+                check_target(target.as_slice())?;
+                outcome(dir.symlink(name, target.as_slice()).map(drop))
+            }
+            Operation::Link { from, to } => self.link(from, to.as_slice()),
+            Operation::Unlink { path } => {
+                let (dir, name) = self.parent(path.as_slice())?;
+                outcome(dir.remove_file(name))
+            }
+            Operation::Rmdir { path } => {
+                let (dir, name) = self.parent(path.as_slice())?;
+                outcome(dir.remove_dir(name))
+            }
+            Operation::Rename { from, to, kind } => {
+                let (from, name) = self.parent(from.as_slice())?;
+                let (to, new) = self.parent(to.as_slice())?;
+                outcome(from.rename(name, &to, new, rename_mode(*kind)))
+            }
+            Operation::Commit => outcome(self.filesystem.commit()),
+            Operation::Reopen => {
+                self.handles.clear();
+                outcome(self.filesystem.commit())
+            }
+            other => self.apply_to_inode(other),
+        }
+    }
+
+    fn apply_to_inode(&mut self, operation: &Operation) -> Outcome {
+        match operation {
+            Operation::Tmpfile { dir, handle, mode } => {
+                let inode = outcome(self.dir(dir.as_slice())?.create_unnamed(mode.bits()))?;
+                self.handles.insert(*handle, inode);
+                Ok(())
+            }
+            Operation::Open { path, handle } => {
+                let inode = self.inode(&Object::Path(path.clone()))?;
+                check_openable(&inode)?;
+                self.handles.insert(*handle, inode);
+                Ok(())
+            }
+            Operation::Close { handle } => self.handles.remove(handle).map(drop).ok_or(Errno::BADF),
+            Operation::Setattr { object, attributes } => {
+                outcome(self.inode(object)?.set_attributes(&new_attributes(attributes)))
+            }
+            Operation::SetFlags { object, flags } => set_flags(&self.inode(object)?, *flags),
+            Operation::Truncate { object } => {
+                let inode = self.file(object)?;
+                let attributes = NewAttributes { size: Some(0), ..NewAttributes::default() };
+                outcome(inode.set_attributes(&attributes))
+            }
+            Operation::Write { object, content } => {
+                outcome(self.file(object)?.write_content(content.as_slice()))
+            }
+            Operation::SetXattr { object, name, value, kind } => {
+                let inode = self.inode(object)?;
+                check_xattr(&inode, name.as_slice(), value.as_slice().len())?;
+                outcome(inode.set_xattr(name.as_slice(), value.as_slice(), xattr_mode(*kind)))
+            }
+            Operation::RemoveXattr { object, name } => {
+                let inode = self.inode(object)?;
+                check_xattr(&inode, name.as_slice(), 0)?;
+                outcome(inode.remove_xattr(name.as_slice()))
+            }
+            other => unreachable!("{other} is of a name"),
+        }
+    }
+
+    fn link(&self, from: &Object, to: &[u8]) -> Outcome {
+        let Object::Path(path) = from else {
+            let (dir, name) = self.parent(to)?;
+            return outcome(dir.link(name, &self.inode(from)?));
+        };
+        let parent = split(path.as_slice()).map(|(dir, _)| self.dir(dir)).transpose()?;
+        let (dir, name) = self.parent(to)?;
+        let inode = match (parent, split(path.as_slice())) {
+            (Some(parent), Some((_, from))) => outcome(parent.lookup(from))?,
+            _ => self.filesystem.root().inode().clone(),
+        };
+        outcome(dir.link(name, &inode))
+    }
+
+    /// The directory of a path.
+    fn dir(&self, path: &[u8]) -> Outcome<Dir> {
+        let mut dir = self.filesystem.root();
+        for name in names(path) {
+            dir = outcome(dir.lookup(name).and_then(|inode| inode.open_dir()))?;
+        }
+        Ok(dir)
+    }
+
+    /// The directory in which a path ends, and the name there.
+    fn parent<'a>(&self, path: &'a [u8]) -> Outcome<(Dir, &'a [u8])> {
+        let (dir, name) = split(path).ok_or(Errno::INVAL)?;
+        Ok((self.dir(dir)?, name))
+    }
+
+    fn inode(&self, object: &Object) -> Outcome<Inode> {
+        match object {
+            Object::Handle(number) => self.handles.get(number).cloned().ok_or(Errno::BADF),
+            Object::Path(path) => match split(path.as_slice()) {
+                None => Ok(self.filesystem.root().inode().clone()),
+                Some((dir, name)) => outcome(self.dir(dir)?.lookup(name)),
+            },
+        }
+    }
+
+    /// What is written and truncated.
+    fn file(&self, object: &Object) -> Outcome<Inode> {
+        let inode = self.inode(object)?;
+        match kind(&inode)? {
+            FileKind::Regular => Ok(inode),
+            FileKind::Directory => Err(Errno::ISDIR),
+            _ => Err(Errno::INVAL),
+        }
+    }
+}
+
+fn kind(inode: &Inode) -> Outcome<FileKind> {
+    Ok(outcome(inode.metadata())?.kind)
+}
+
+/// What may be opened and given flags.
+fn check_openable(inode: &Inode) -> Outcome {
+    match kind(inode)? {
+        FileKind::Regular | FileKind::Directory => Ok(()),
+        FileKind::Symlink => Err(Errno::LOOP),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn make_node(dir: &Dir, name: &[u8], kind: Kind, mode: Mode, rdev: (u32, u32)) -> Outcome {
+    let (kind, device) = match kind {
+        Kind::File => return outcome(dir.create(name, mode.bits()).map(drop)),
+        Kind::Block => (FileKind::BlockDevice, rdev),
+        Kind::Char => (FileKind::CharDevice, rdev),
+        Kind::Fifo => (FileKind::Fifo, (0, 0)),
+        Kind::Socket => (FileKind::Socket, (0, 0)),
+        Kind::Dir => return Err(Errno::PERM),
+        Kind::Symlink => return Err(Errno::INVAL),
+    };
+    outcome(dir.make_node(name, kind.to_mode() | mode.bits(), device).map(drop))
+}
+
+fn set_flags(inode: &Inode, flags: u32) -> Outcome {
+    check_openable(inode)?;
+    if FLAGS.iter().fold(flags, |rest, (_, bit)| rest & !bit) != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let mut new = outcome(inode.metadata())?.flags;
+    for (flag, bit) in FLAGS {
+        new.set(*flag, flags & bit != 0);
+    }
+    outcome(inode.set_flags(new))
+}
+
+/// What Linux refuses before it asks the filesystem.
+fn check_target(target: &[u8]) -> Outcome {
+    match target.len() {
+        0 => Err(Errno::NOENT),
+        1..PATH_MAX => Ok(()),
+        _ => Err(Errno::NAMETOOLONG),
+    }
+}
+
+/// The same for the name of an xattr, and the length of its value.
+fn check_xattr(inode: &Inode, name: &[u8], length: usize) -> Outcome {
+    if name.is_empty() || name.len() > XATTR_NAME_MAX {
+        return Err(Errno::RANGE);
+    }
+    if length > XATTR_VALUE_MAX {
+        return Err(Errno::TOOBIG);
+    }
+    let kind = kind(inode)?;
+    let takes_user = matches!(kind, FileKind::Regular | FileKind::Directory);
+    if name.starts_with(b"user.") && !takes_user {
+        return Err(Errno::PERM);
+    }
+    match NAMESPACES.iter().find(|namespace| name.starts_with(namespace)) {
+        None => Err(Errno::OPNOTSUPP),
+        Some(namespace) if name.len() == namespace.len() => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+    }
+}
+
+fn new_attributes(attributes: &Attributes) -> NewAttributes {
+    NewAttributes {
+        mode: attributes.mode.map(Mode::bits),
+        uid: attributes.uid,
+        gid: attributes.gid,
+        accessed: attributes.atime.map(timestamp),
+        modified: attributes.mtime.map(timestamp),
+        ..NewAttributes::default()
+    }
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp { sec: time.seconds, nsec: time.nanoseconds }
+}
+
+fn rename_mode(kind: RenameKind) -> RenameMode {
+    match kind {
+        RenameKind::Plain => RenameMode::Replace,
+        RenameKind::NoReplace => RenameMode::NoReplace,
+        RenameKind::Exchange => RenameMode::Exchange,
+        RenameKind::Whiteout => RenameMode::Whiteout,
+        RenameKind::WhiteoutNoReplace => RenameMode::WhiteoutNoReplace,
+    }
+}
+
+fn xattr_mode(kind: XattrKind) -> XattrMode {
+    match kind {
+        XattrKind::Any => XattrMode::Either,
+        XattrKind::Create => XattrMode::Create,
+        XattrKind::Replace => XattrMode::Replace,
+    }
+}
+
+/// Where the filesystem is.
+enum Place {
+    Device(Arc<dyn Device>),
+    Image(PathBuf),
+}
+
+/// A filesystem that userbtrfs has open for writing; closed in order when dropped. It commits when
+/// it is told to, and when it must.
+pub struct EngineTarget {
+    place: Place,
+    subvolume: TreeId,
+    /// None only while it is reopened, and after it was closed.
+    actor: Option<Actor>,
+}
+
+impl EngineTarget {
+    /// Opens the top-level subvolume of what is on a device.
+    pub fn on_device(device: Arc<dyn Device>) -> anyhow::Result<Self> {
+        Self::open(Place::Device(device), TreeId::FS)
+    }
+
+    /// Opens the top-level subvolume of an image file.
+    pub fn on_image(image: &Path) -> anyhow::Result<Self> {
+        Self::on_subvolume(image, TreeId::FS)
+    }
+
+    /// Opens a subvolume of an image file.
+    pub fn on_subvolume(image: &Path, subvolume: TreeId) -> anyhow::Result<Self> {
+        Self::open(Place::Image(image.to_owned()), subvolume)
+    }
+
+    fn open(place: Place, subvolume: TreeId) -> anyhow::Result<Self> {
+        let mut target = Self { place, subvolume, actor: None };
+        target.actor = Some(Actor::new(&target.open_again()?));
+        Ok(target)
+    }
+
+    fn open_again(&self) -> anyhow::Result<Filesystem> {
+        let mut options = OpenOptions::new();
+        options.write(true).subvolume_id(self.subvolume).commit_seconds(0);
+        let opened = match &self.place {
+            Place::Device(device) => options.open_devices(vec![Arc::clone(device)]),
+            Place::Image(image) => options.open(image),
+        };
+        opened.context("opening for writing")
+    }
+
+    /// The filesystem.
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.actor.as_ref().expect("it is open").filesystem
+    }
+
+    /// Closes it in order.
+    pub fn close(mut self) -> anyhow::Result<()> {
+        self.end()
+    }
+
+    /// Loses what is not durable, as in a crash of the process.
+    pub fn abandon(mut self) {
+        if let Some(Actor { filesystem, handles }) = self.actor.take() {
+            filesystem.abandon();
+            drop(handles);
+        }
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        let Some(Actor { filesystem, handles }) = self.actor.take() else { return Ok(()) };
+        drop(handles);
+        filesystem.close().context("closing")
+    }
+}
+
+impl Drop for EngineTarget {
+    fn drop(&mut self) {
+        match self.end() {
+            Err(error) if std::thread::panicking() => eprintln!("while panicking: {error:#}"),
+            ended => ended.expect("it can be closed"),
+        }
+    }
+}
+
+impl Target for EngineTarget {
+    fn apply(&mut self, operation: &Operation) -> Outcome {
+        self.actor.as_mut().expect("it is open").apply(operation)
+    }
+
+    fn manifest(&mut self) -> Manifest {
+        walk_ours::walk(self.filesystem()).expect("it can be walked")
+    }
+
+    fn commit(&mut self) {
+        self.filesystem().commit().expect("it can be committed");
+    }
+
+    fn reopen(&mut self) {
+        self.end().expect("it can be closed");
+        self.actor = Some(Actor::new(&self.open_again().expect("it can be opened again")));
+    }
+}

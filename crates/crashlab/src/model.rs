@@ -1,0 +1,236 @@
+//! A filesystem that is easy to believe: what each operation must answer, and what is there then.
+//!
+//! 1. It answers as Linux does on btrfs to the superuser, with an empty umask: the same error when
+//!    there is more than one reason to refuse. [`crate::operation`] has the rules that come before
+//!    those of Linux.
+//! 2. An operation that is refused changes nothing.
+//! 3. It has one subvolume, never runs out of space, and knows no ACLs and no properties.
+//! 4. Times are known where they were set and nothing has changed them since.
+
+mod attributes;
+mod inode;
+mod naming;
+mod shown;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Index;
+
+use rustix::io::Errno;
+
+use crate::manifest::{Bytes, Kind, Mode};
+use crate::operation::{Object, Operation, names, split};
+
+use inode::{Inode, Node};
+
+/// How an operation ends.
+pub type Outcome<T = ()> = Result<T, Errno>;
+
+/// What a leaf holds beside one item's data: the header of the leaf and of the item, in bytes.
+const LEAF_OVERHEAD: u32 = 101 + 25;
+/// The header of an inline extent, in bytes.
+const INLINE_HEADER: u32 = 21;
+/// The header of an xattr, in bytes.
+const XATTR_HEADER: u32 = 30;
+/// The longest target of a symbolic link wherever it is, in bytes: `PATH_MAX` without its end.
+const TARGET_MAX: usize = 4095;
+
+/// An inode, by a number that is never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Id(u64);
+
+const ROOT: Id = Id(256);
+
+/// The filesystem.
+#[derive(Clone, Debug)]
+pub struct Model {
+    node_size: u32,
+    inodes: HashMap<Id, Inode>,
+    handles: BTreeMap<u8, Id>,
+    next: Id,
+}
+
+impl Model {
+    /// An empty filesystem of this node size in bytes.
+    pub fn new(node_size: u32) -> Self {
+        let mut root = Inode::new(Node::dir(), Mode::new(0o755));
+        (root.nlink, root.parent) = (1, Some(ROOT));
+        let inodes = [(ROOT, root)].into();
+        Self { node_size, inodes, handles: BTreeMap::new(), next: Id(ROOT.0 + 1) }
+    }
+
+    /// The longest target of a symbolic link, in bytes: its inline extent fills a leaf, and is
+    /// shorter than a sector of 4096 bytes.
+    pub fn symlink_max(node_size: u32) -> usize {
+        item_max(node_size, INLINE_HEADER).min(TARGET_MAX)
+    }
+
+    /// The longest name and value of an xattr together, in bytes: its item fills a leaf.
+    pub fn xattr_max(node_size: u32) -> usize {
+        item_max(node_size, XATTR_HEADER)
+    }
+
+    /// Does an operation, or says why not.
+    pub fn apply(&mut self, operation: &Operation) -> Outcome {
+        match operation {
+            Operation::Create { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Mknod { .. }
+            | Operation::Symlink { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rmdir { .. }
+            | Operation::Rename { .. } => self.apply_to_names(operation),
+            Operation::Setattr { object, .. }
+            | Operation::SetFlags { object, .. }
+            | Operation::Truncate { object }
+            | Operation::Write { object, .. }
+            | Operation::SetXattr { object, .. }
+            | Operation::RemoveXattr { object, .. } => self.apply_to_object(object, operation),
+            Operation::Tmpfile { dir, handle, mode } => {
+                self.tmpfile(dir.as_slice(), *handle, *mode)
+            }
+            Operation::Open { path, handle } => self.open(path.as_slice(), *handle),
+            Operation::Close { handle } => self.close(*handle),
+            Operation::Commit => Ok(()),
+            Operation::Reopen => {
+                self.close_all();
+                Ok(())
+            }
+        }
+    }
+
+    /// How many inodes there are, those without a name included.
+    pub fn inodes(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// The names in a directory, sorted by their bytes, and what each is; none if the path leads
+    /// to no directory.
+    pub fn list(&self, dir: &[u8]) -> Option<impl Iterator<Item = (&[u8], Kind)>> {
+        let entries = self[self.resolve_dir(dir).ok()?].node.entries()?;
+        Some(entries.iter().map(|(name, id)| (name.as_slice(), self[*id].node.kind())))
+    }
+
+    /// The content of the file at a path; none if there is no file.
+    pub fn content(&self, path: &[u8]) -> Option<&[u8]> {
+        match &self[self.resolve(path).ok()?].node {
+            Node::File(content) => Some(content),
+            _ => None,
+        }
+    }
+
+    /// The names of an object's xattrs, sorted; none if there is no such object.
+    pub fn xattrs(&self, object: &Object) -> Option<impl Iterator<Item = &Bytes>> {
+        Some(self[self.object(object).ok()?].xattrs.keys())
+    }
+
+    fn tmpfile(&mut self, dir: &[u8], handle: u8, mode: Mode) -> Outcome {
+        let dir = self.resolve_dir(dir)?;
+        let mut inode = Inode::new(Node::File(Vec::new()), mode);
+        inode.is_linkable = true;
+        let id = self.add(dir, inode);
+        self.hold(handle, id);
+        Ok(())
+    }
+
+    fn open(&mut self, path: &[u8], handle: u8) -> Outcome {
+        let id = self.resolve(path)?;
+        self[id].node.check_opening()?;
+        self.hold(handle, id);
+        Ok(())
+    }
+
+    fn hold(&mut self, handle: u8, id: Id) {
+        if let Some(before) = self.handles.insert(handle, id) {
+            self.forget_if_unused(before);
+        }
+    }
+
+    fn close(&mut self, handle: u8) -> Outcome {
+        let id = self.handles.remove(&handle).ok_or(Errno::BADF)?;
+        self.forget_if_unused(id);
+        Ok(())
+    }
+
+    fn close_all(&mut self) {
+        for id in std::mem::take(&mut self.handles).into_values() {
+            self.forget_if_unused(id);
+        }
+    }
+
+    /// Takes in an inode made in a directory; it has no name yet.
+    fn add(&mut self, dir: Id, mut inode: Inode) -> Id {
+        inode.inherit(&self[dir]);
+        let id = self.next;
+        self.next = Id(id.0 + 1);
+        self.inodes.insert(id, inode);
+        id
+    }
+
+    /// It may be gone already: two handles can stand for it.
+    fn forget_if_unused(&mut self, id: Id) {
+        let has_name = self.inodes.get(&id).is_some_and(|inode| inode.nlink > 0);
+        if !has_name && !self.handles.values().any(|held| *held == id) {
+            self.inodes.remove(&id);
+        }
+    }
+
+    fn object(&self, object: &Object) -> Outcome<Id> {
+        match object {
+            Object::Path(path) => self.resolve(path.as_slice()),
+            Object::Handle(handle) => self.handles.get(handle).copied().ok_or(Errno::BADF),
+        }
+    }
+
+    fn resolve(&self, path: &[u8]) -> Outcome<Id> {
+        match split(path) {
+            Some((dir, name)) => self.look_up(self.resolve_dir(dir)?, name),
+            None => Ok(ROOT),
+        }
+    }
+
+    fn resolve_dir(&self, path: &[u8]) -> Outcome<Id> {
+        names(path).try_fold(ROOT, |dir, name| {
+            let child = self.look_up(dir, name)?;
+            self[child].is_dir().then_some(child).ok_or(Errno::NOTDIR)
+        })
+    }
+
+    /// The directory in which an operation makes or removes a name, and the name.
+    fn parent<'a>(&self, path: &'a [u8]) -> Outcome<(Id, &'a [u8])> {
+        let (dir, name) = split(path).ok_or(Errno::INVAL)?;
+        Ok((self.resolve_dir(dir)?, name))
+    }
+
+    fn look_up(&self, dir: Id, name: &[u8]) -> Outcome<Id> {
+        self.find((dir, name))?.ok_or(Errno::NOENT)
+    }
+
+    /// What has a name in a directory, if anything.
+    fn find(&self, (dir, name): (Id, &[u8])) -> Outcome<Option<Id>> {
+        if name.len() > inode::NAME_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
+        Ok(self.entries(dir).get(name).copied())
+    }
+
+    fn get(&mut self, id: Id) -> &mut Inode {
+        self.inodes.get_mut(&id).expect("an inode in use")
+    }
+}
+
+impl Index<Id> for Model {
+    type Output = Inode;
+
+    fn index(&self, id: Id) -> &Inode {
+        &self.inodes[&id]
+    }
+}
+
+/// The most bytes in an item behind a header of its own.
+fn item_max(node_size: u32, header: u32) -> usize {
+    usize::try_from(node_size - LEAF_OVERHEAD - header).expect("the length of a leaf")
+}
+
+#[cfg(test)]
+mod tests;

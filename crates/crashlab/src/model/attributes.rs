@@ -1,0 +1,131 @@
+//! Attributes, contents and xattrs.
+
+use rustix::io::Errno;
+
+use crate::manifest::{Bytes, Kind, Mode};
+use crate::operation::{Attributes, Object, Operation, XattrKind};
+
+use super::inode::{GROUP_EXECUTES, Inode, Node, SET_GROUP_ID, SET_USER_ID};
+use super::{Model, Outcome};
+
+/// Inode flags that can be given (`linux/fs.h`): sync, nodump, noatime, dirsync.
+const FLAGS: u32 = 0x8 | 0x40 | 0x80 | FS_DIRSYNC_FL;
+/// Of directories alone.
+const FS_DIRSYNC_FL: u32 = 0x1_0000;
+
+/// The longest name of an xattr, in bytes.
+const XATTR_NAME_MAX: usize = 255;
+/// The longest value of an xattr wherever it is, in bytes.
+const XATTR_VALUE_MAX: usize = 65536;
+/// What the name of an xattr starts with.
+const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+impl Model {
+    pub(super) fn apply_to_object(&mut self, object: &Object, operation: &Operation) -> Outcome {
+        let id = self.object(object)?;
+        let xattr_max = Self::xattr_max(self.node_size);
+        let inode = self.get(id);
+        match operation {
+            Operation::Setattr { attributes, .. } => set_attributes(inode, attributes),
+            Operation::SetFlags { flags, .. } => set_flags(inode, *flags),
+            Operation::Truncate { .. } => write(inode, b""),
+            Operation::Write { content, .. } => write(inode, content.as_slice()),
+            Operation::SetXattr { name, value, kind, .. } => {
+                set_xattr(inode, name, value, *kind, xattr_max)
+            }
+            Operation::RemoveXattr { name, .. } => remove_xattr(inode, name),
+            _ => unreachable!("an operation on an object"),
+        }
+    }
+}
+
+fn write(inode: &mut Inode, new: &[u8]) -> Outcome {
+    match &mut inode.node {
+        Node::File(content) => *content = new.to_vec(),
+        Node::Dir(_) => return Err(Errno::ISDIR),
+        _ => return Err(Errno::INVAL),
+    }
+    inode.mtime = None;
+    Ok(())
+}
+
+fn set_xattr(
+    inode: &mut Inode,
+    name: &Bytes,
+    value: &Bytes,
+    kind: XattrKind,
+    max: usize,
+) -> Outcome {
+    check_xattr_length(name)?;
+    if value.as_slice().len() > XATTR_VALUE_MAX {
+        return Err(Errno::TOOBIG);
+    }
+    check_xattr_name(inode, name)?;
+    if name.as_slice().len() + value.as_slice().len() > max {
+        return Err(Errno::NOSPC);
+    }
+    match (kind, inode.xattrs.contains_key(name)) {
+        (XattrKind::Create, true) => return Err(Errno::EXIST),
+        (XattrKind::Replace, false) => return Err(Errno::NODATA),
+        _ => {}
+    }
+    inode.xattrs.insert(name.clone(), value.clone());
+    Ok(())
+}
+
+fn remove_xattr(inode: &mut Inode, name: &Bytes) -> Outcome {
+    check_xattr_length(name)?;
+    check_xattr_name(inode, name)?;
+    inode.xattrs.remove(name).map(drop).ok_or(Errno::NODATA)
+}
+
+fn check_xattr_length(name: &Bytes) -> Outcome {
+    let fits = (1..=XATTR_NAME_MAX).contains(&name.as_slice().len());
+    if fits { Ok(()) } else { Err(Errno::RANGE) }
+}
+
+/// Refuses a name that such an inode cannot have.
+fn check_xattr_name(inode: &Inode, name: &Bytes) -> Outcome {
+    let name = name.as_slice();
+    let has_user = matches!(inode.node.kind(), Kind::File | Kind::Dir);
+    if name.starts_with(b"user.") && !has_user {
+        return Err(Errno::PERM);
+    }
+    match NAMESPACES.iter().find_map(|space| name.strip_prefix(*space)) {
+        None => Err(Errno::OPNOTSUPP),
+        Some(b"") => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+    }
+}
+
+fn set_attributes(inode: &mut Inode, attributes: &Attributes) -> Outcome {
+    let Attributes { mode, uid, gid, atime, mtime } = attributes;
+    if mode.is_some() && inode.node.kind() == Kind::Symlink {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if (uid.is_some() || gid.is_some()) && !inode.is_dir() {
+        inode.mode = without_set_id(inode.mode);
+    }
+    inode.uid = uid.unwrap_or(inode.uid);
+    inode.gid = gid.unwrap_or(inode.gid);
+    inode.mode = mode.unwrap_or(inode.mode);
+    inode.atime = atime.or(inode.atime);
+    inode.mtime = mtime.or(inode.mtime);
+    Ok(())
+}
+
+/// What is left of a mode when the owner changes. Set-group-id with a group that may not execute
+/// once meant mandatory locking, and stays.
+fn without_set_id(mode: Mode) -> Mode {
+    let group = if mode.bits() & GROUP_EXECUTES != 0 { SET_GROUP_ID } else { 0 };
+    Mode::new(mode.bits() & !(SET_USER_ID | group))
+}
+
+fn set_flags(inode: &mut Inode, flags: u32) -> Outcome {
+    inode.node.check_opening()?;
+    if flags & !FLAGS != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    inode.flags = if inode.is_dir() { flags } else { flags & !FS_DIRSYNC_FL };
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Inodes of the model.
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+
+use crate::manifest::{Bytes, Kind, Mode, Time};
+
+use super::{Id, Outcome};
+
+/// The longest name, in bytes.
+pub(super) const NAME_MAX: usize = 255;
+
+/// What an inode is, with what only such an inode has.
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    /// A directory: its entries by name.
+    Dir(BTreeMap<Vec<u8>, Id>),
+    /// A regular file: its content.
+    File(Vec<u8>),
+    /// A symbolic link: where it points.
+    Symlink(Bytes),
+    /// Anything else; the numbers count for devices.
+    Special(Kind, (u32, u32)),
+}
+
+impl Node {
+    pub(super) fn dir() -> Self {
+        Self::Dir(BTreeMap::new())
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Dir(_) => Kind::Dir,
+            Self::File(_) => Kind::File,
+            Self::Symlink(_) => Kind::Symlink,
+            Self::Special(kind, _) => *kind,
+        }
+    }
+
+    pub(super) fn entries(&self) -> Option<&BTreeMap<Vec<u8>, Id>> {
+        match self {
+            Self::Dir(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// Refuses what cannot be opened.
+    pub(super) fn check_opening(&self) -> Outcome {
+        match self {
+            Self::Dir(_) | Self::File(_) => Ok(()),
+            Self::Symlink(_) => Err(Errno::LOOP),
+            Self::Special(..) => Err(Errno::INVAL),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Inode {
+    pub(super) node: Node,
+    pub(super) mode: Mode,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) nlink: u32,
+    /// It never had a name and may get one.
+    pub(super) is_linkable: bool,
+    /// The directory that a directory is in; the root is in itself.
+    pub(super) parent: Option<Id>,
+    /// As `FS_*_FL` bits.
+    pub(super) flags: u32,
+    /// When it was last read, if that is known.
+    pub(super) atime: Option<Time>,
+    /// When its content last changed, if that is known.
+    pub(super) mtime: Option<Time>,
+    pub(super) xattrs: BTreeMap<Bytes, Bytes>,
+}
+
+impl Inode {
+    /// One without a name.
+    pub(super) fn new(node: Node, mode: Mode) -> Self {
+        Self {
+            node,
+            mode,
+            uid: 0,
+            gid: 0,
+            nlink: 0,
+            is_linkable: false,
+            parent: None,
+            flags: 0,
+            atime: None,
+            mtime: None,
+            xattrs: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_dir(&self) -> bool {
+        matches!(self.node, Node::Dir(_))
+    }
+
+    /// Takes over the group of a directory that is set-group-id, and its bit.
+    pub(super) fn inherit(&mut self, dir: &Inode) {
+        if dir.mode.bits() & SET_GROUP_ID != 0 {
+            self.gid = dir.gid;
+            if self.is_dir() {
+                self.mode = Mode::new(self.mode.bits() | SET_GROUP_ID);
+            }
+        }
+    }
+}
+
+/// Bits of a mode.
+pub(super) const SET_USER_ID: u32 = 0o4000;
+pub(super) const SET_GROUP_ID: u32 = 0o2000;
+pub(super) const GROUP_EXECUTES: u32 = 0o0010;

@@ -1,0 +1,89 @@
+//! What the model shows.
+
+use crate::manifest::{ContentDigest, Difference, Entry, Kind, Manifest, SubvolumeId, diff};
+
+use super::inode::{Inode, Node};
+use super::{Id, Model, ROOT};
+
+impl Model {
+    /// What is there. Inode numbers are made up; times that are not known are 0.
+    pub fn manifest(&self) -> Manifest {
+        self.manifest_beside(None)
+    }
+
+    /// How a filesystem, by what it shows, differs from this (left), but for what a model cannot
+    /// know: inode numbers, times that were not set, the times of creation and of the last change.
+    /// What is shown may be a directory with all below it ([`Manifest::below`]).
+    pub fn differences(&self, shown: &Manifest) -> Vec<Difference> {
+        diff(&self.manifest_beside(Some(shown)), shown, &["inode", "subvolume", "ctime", "btime"])
+    }
+
+    /// What is there; times that are not known are as `shown` says.
+    fn manifest_beside(&self, shown: Option<&Manifest>) -> Manifest {
+        let mut met = Vec::new();
+        let mut pending = vec![(Vec::new(), ROOT)];
+        while let Some((path, id)) = pending.pop() {
+            let children = self[id].node.entries().into_iter().flatten();
+            pending.extend(children.map(|(name, id)| ([&path, &b"/"[..], name].concat(), *id)));
+            let path = if path.is_empty() { b"/".to_vec() } else { path };
+            let beside = shown.and_then(|shown| shown.get(&path));
+            met.push((SubvolumeId(0), entry(path, id, &self[id], beside)));
+        }
+        Manifest::new(met)
+    }
+}
+
+fn entry(path: Vec<u8>, id: Id, inode: &Inode, beside: Option<&Entry>) -> Entry {
+    let kind = inode.node.kind();
+    let mut entry = Entry {
+        path: path.into(),
+        kind,
+        inode: id.0,
+        subvolume: id == ROOT,
+        mode: inode.mode,
+        uid: inode.uid,
+        gid: inode.gid,
+        nlink: inode.nlink,
+        size: size(&inode.node),
+        rdev: None,
+        mtime: inode.mtime.or(beside.map(|entry| entry.mtime)).unwrap_or_default(),
+        ctime: beside.map(|entry| entry.ctime).unwrap_or_default(),
+        atime: inode.atime.or(beside.map(|entry| entry.atime)).unwrap_or_default(),
+        btime: None,
+        flags: inode.flags,
+        target: None,
+        xattrs: inode.xattrs.clone(),
+        link: None,
+        segments: Vec::new(),
+        content: None,
+    };
+    match &inode.node {
+        Node::Dir(_) => {}
+        Node::File(content) => show_content(content, &mut entry),
+        Node::Symlink(target) => entry.target = Some(target.clone()),
+        Node::Special(_, rdev) => {
+            entry.rdev = matches!(kind, Kind::Block | Kind::Char).then_some(*rdev);
+        }
+    }
+    entry
+}
+
+/// A directory counts each byte of its names twice, once for each order of its entries.
+fn size(node: &Node) -> u64 {
+    let length = match node {
+        Node::Dir(entries) => 2 * entries.keys().map(Vec::len).sum::<usize>(),
+        Node::File(content) => content.len(),
+        Node::Symlink(target) => target.as_slice().len(),
+        Node::Special(..) => 0,
+    };
+    length as u64
+}
+
+fn show_content(content: &[u8], entry: &mut Entry) {
+    let mut digest = ContentDigest::default();
+    if !content.is_empty() {
+        digest.update(0, content);
+        entry.segments = vec![(0, content.len() as u64)];
+    }
+    entry.content = Some(digest.finish());
+}

@@ -1,0 +1,460 @@
+//! Operations at random.
+//!
+//! 1. A stream depends on its seed and node size alone. It knows, by the model, what is there, so
+//!    most operations succeed; the others fail for every reason there is.
+//! 2. Each seed leaves out some kinds of operations, so that others come in long runs, and has its
+//!    own names, how deep its tree grows and how much of it stays.
+//! 3. Large xattrs have names that are never used again: whether Linux can replace one, or put one
+//!    beside another of the same hash, depends on what else its leaf holds.
+
+use crate::manifest::{Bytes, Kind, Mode, Time};
+use crate::model::Model;
+use crate::random::Random;
+
+use super::names::{self, NAME_MAX};
+use super::{Attributes, Object, Operation, RenameKind, XattrKind, join};
+
+/// How an operation of some kind is drawn.
+type Draw = fn(&mut Generator) -> Operation;
+
+/// Without these there is nothing to change.
+const ALWAYS: &[(u64, Draw)] = &[(10, create), (6, mkdir), (8, unlink), (3, rmdir)];
+/// How often each kind is drawn beside the others.
+const SOMETIMES: &[(u64, Draw)] = &[
+    (3, mknod),
+    (4, symlink),
+    (8, link),
+    (8, rename),
+    (8, rename_specially),
+    (3, tmpfile),
+    (4, open),
+    (3, close),
+    (8, setattr),
+    (3, set_flags),
+    (3, truncate),
+    (8, write),
+    (8, set_xattr),
+    (4, remove_xattr),
+];
+
+/// How many handles there are.
+const HANDLES: u64 = 4;
+/// The longest content, in bytes: such as stays inline.
+const CONTENT_MAX: u64 = 2048;
+/// The longest value of an xattr that is not large, in bytes.
+const SMALL_XATTR_MAX: u64 = 200;
+/// How often there is a commit without [`Generator::commit_every`].
+const COMMIT_EVERY: u64 = 100;
+/// How many commits there are for one reopening.
+const COMMITS_PER_REOPEN: u64 = 8;
+
+/// A stream of operations; it does not end.
+pub struct Generator {
+    random: Random,
+    node_size: u32,
+    model: Model,
+    kinds: Vec<(u64, Draw)>,
+    names: Vec<Vec<u8>>,
+    /// Directories are gone down with this chance: all but one in so many times.
+    depth: u64,
+    /// More inodes than these are not let be.
+    inodes_max: usize,
+    commit_every: u64,
+    large_xattrs: u64,
+}
+
+impl Generator {
+    /// The stream of this seed, for an empty filesystem of this node size in bytes.
+    pub fn new(seed: u64, node_size: u32) -> Self {
+        let mut random = Random::new(seed);
+        let sometimes = SOMETIMES.iter().filter(|_| !random.one_in(4));
+        let kinds = ALWAYS.iter().chain(sometimes).copied().collect();
+        let names = names::pool(&mut random);
+        Self {
+            node_size,
+            model: Model::new(node_size),
+            kinds,
+            names,
+            depth: [2, 2, 3, 20][random.index(4)],
+            inodes_max: [20, 100, 1000][random.index(3)],
+            commit_every: COMMIT_EVERY,
+            large_xattrs: 0,
+            random,
+        }
+    }
+
+    /// The same stream with commits once in so many operations on average, and reopenings once in
+    /// eight times that; 0 for none of both. Without this, 100.
+    #[must_use]
+    pub fn commit_every(self, operations: u64) -> Self {
+        Self { commit_every: operations, ..self }
+    }
+
+    /// The tree as it is after all that was drawn.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn draw(&mut self) -> Operation {
+        if self.commit_every > 0 && self.random.one_in(self.commit_every) {
+            let reopens = self.random.one_in(COMMITS_PER_REOPEN);
+            return if reopens { Operation::Reopen } else { Operation::Commit };
+        }
+        if self.model.inodes() > self.inodes_max && self.random.one_in(2) {
+            let removals: [Draw; 3] = [unlink, rmdir, close];
+            return removals[self.random.index(3)](self);
+        }
+        let mut left = self.random.below(self.kinds.iter().map(|(weight, _)| weight).sum());
+        let chosen = self.kinds.iter().find(|(weight, _)| match left.checked_sub(*weight) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        });
+        chosen.expect("a number below the sum of the weights").1(self)
+    }
+
+    /// A directory: the upper ones are hot.
+    fn dir(&mut self) -> Vec<u8> {
+        let mut dir = Vec::new();
+        while !self.random.one_in(self.depth) {
+            let Some(child) = self.child(&dir, is_dir) else { break };
+            dir = join(&dir, &child);
+        }
+        dir
+    }
+
+    /// A name that something of a kind has in a directory, if any has.
+    fn child(&mut self, dir: &[u8], is: fn(Kind) -> bool) -> Option<Vec<u8>> {
+        let all = self.model.list(dir).into_iter().flatten();
+        let fitting: Vec<_> = all.filter(|(_, kind)| is(*kind)).map(|(name, _)| name).collect();
+        self.random.pick(&fitting).map(|name| name.to_vec())
+    }
+
+    fn name(&mut self) -> Vec<u8> {
+        match self.random.below(100) {
+            0 => vec![b'n'; NAME_MAX + 1],
+            1..40 => format!("{}", self.random.below(1000)).into(),
+            _ => self.random.pick(&self.names).expect("there are some").clone(),
+        }
+    }
+
+    /// Where something may be made: in a directory mostly, at a name that is free mostly.
+    fn place(&mut self) -> Vec<u8> {
+        let dir = match self.random.below(40) {
+            0 => return Vec::new(),
+            1 => self.some(|_| true),
+            2 => join(&self.dir(), &self.name()),
+            _ => self.dir(),
+        };
+        join(&dir, &self.name())
+    }
+
+    /// What there is of a kind; any place now and then, or if there is none to be found.
+    fn some(&mut self, is: fn(Kind) -> bool) -> Vec<u8> {
+        if self.random.one_in(20) {
+            return join(&self.dir(), &self.name());
+        }
+        for _ in 0..4 {
+            let dir = self.dir();
+            if let Some(name) = self.child(&dir, is) {
+                return join(&dir, &name);
+            }
+        }
+        self.place()
+    }
+
+    fn handle(&mut self) -> u8 {
+        u8::try_from(self.random.below(HANDLES)).expect("a few")
+    }
+
+    fn object(&mut self, is: fn(Kind) -> bool) -> Object {
+        match self.random.below(10) {
+            0..3 => Object::Handle(self.handle()),
+            3 => Object::Path(self.dir().into()),
+            4 => Object::Path(self.some(|_| true).into()),
+            _ => Object::Path(self.some(is).into()),
+        }
+    }
+
+    fn mode(&mut self) -> Mode {
+        const USUAL: [u32; 5] = [0o644, 0o755, 0o2775, 0o6755, 0o1777];
+        let any = u32::try_from(self.random.below(0o10000)).expect("twelve bits");
+        Mode::new(if self.random.one_in(2) { any } else { USUAL[self.random.index(5)] })
+    }
+
+    /// Mostly of these centuries, now and then any there is.
+    fn time(&mut self) -> Time {
+        let shift = if self.random.one_in(4) { 0 } else { 30 };
+        let seconds = self.random.number().cast_signed() >> shift;
+        let nanoseconds = u32::try_from(self.random.below(1_000_000_000)).expect("below a second");
+        Time { seconds, nanoseconds }
+    }
+
+    /// A user or a group. The highest number stands for none.
+    fn id(&mut self) -> u32 {
+        let highest = u64::from(u32::MAX);
+        let number = match self.random.below(4) {
+            0 => 0,
+            1 => highest - 1,
+            _ => self.random.length(30).min(highest - 1),
+        };
+        u32::try_from(number).expect("32 bits")
+    }
+
+    fn maybe<T>(&mut self, some: fn(&mut Self) -> T) -> Option<T> {
+        self.random.one_in(3).then(|| some(self))
+    }
+}
+
+impl Iterator for Generator {
+    type Item = Operation;
+
+    fn next(&mut self) -> Option<Operation> {
+        let operation = self.draw();
+        // Whether it succeeds or not, the model is then as the filesystem shall be.
+        let _ = self.model.apply(&operation);
+        Some(operation)
+    }
+}
+
+fn is_dir(kind: Kind) -> bool {
+    kind == Kind::Dir
+}
+
+fn is_no_dir(kind: Kind) -> bool {
+    kind != Kind::Dir
+}
+
+fn is_file(kind: Kind) -> bool {
+    kind == Kind::File
+}
+
+fn create(g: &mut Generator) -> Operation {
+    Operation::Create { path: g.place().into(), mode: g.mode() }
+}
+
+fn mkdir(g: &mut Generator) -> Operation {
+    Operation::Mkdir { path: g.place().into(), mode: g.mode() }
+}
+
+fn mknod(g: &mut Generator) -> Operation {
+    const KINDS: [Kind; 5] = [Kind::File, Kind::Block, Kind::Char, Kind::Fifo, Kind::Socket];
+    let [major, minor] = [12, 20].map(|bits| {
+        let highest = (1 << bits) - 1;
+        let number = if g.random.one_in(4) { highest } else { g.random.below(highest) };
+        u32::try_from(number).expect("twenty bits")
+    });
+    let kind = KINDS[g.random.index(KINDS.len())];
+    Operation::Mknod { path: g.place().into(), kind, mode: g.mode(), rdev: (major, minor) }
+}
+
+/// To targets of all lengths, one byte too long and empty ones among them.
+fn symlink(g: &mut Generator) -> Operation {
+    let longest = Model::symlink_max(g.node_size);
+    let length = match g.random.below(20) {
+        0 => 0,
+        1 => longest,
+        2 => longest + 1,
+        3 => 5000,
+        _ => 1 + g.random.index(longest).min(g.random.index(longest)),
+    };
+    let letters = g.random.bytes(length as u64).into_iter().map(|byte| byte.max(1));
+    let target: Vec<u8> = letters.collect();
+    Operation::Symlink { path: g.place().into(), target: target.into() }
+}
+
+fn link(g: &mut Generator) -> Operation {
+    Operation::Link { from: g.object(is_no_dir), to: g.place().into() }
+}
+
+fn unlink(g: &mut Generator) -> Operation {
+    Operation::Unlink { path: g.some(is_no_dir).into() }
+}
+
+fn rmdir(g: &mut Generator) -> Operation {
+    Operation::Rmdir { path: g.some(is_dir).into() }
+}
+
+/// To a place, or over something, of the same kind mostly.
+fn rename(g: &mut Generator) -> Operation {
+    let is: fn(Kind) -> bool = if g.random.one_in(2) { is_dir } else { is_no_dir };
+    let from = g.some(is);
+    let to = match g.random.below(8) {
+        0 => sibling(g, &from),
+        1 => g.some(|_| true),
+        2..4 => g.some(is),
+        _ => g.place(),
+    };
+    Operation::Rename { from: from.into(), to: to.into(), kind: RenameKind::Plain }
+}
+
+/// A place above, at, or below a path.
+fn sibling(g: &mut Generator, path: &[u8]) -> Vec<u8> {
+    let above = super::split(path).unwrap_or_default().0;
+    match g.random.below(4) {
+        0 => above.to_vec(),
+        1 => path.to_vec(),
+        2 => join(path, &g.name()),
+        _ => join(above, &g.name()),
+    }
+}
+
+fn rename_specially(g: &mut Generator) -> Operation {
+    const KINDS: [RenameKind; 4] = [
+        RenameKind::NoReplace,
+        RenameKind::Exchange,
+        RenameKind::Whiteout,
+        RenameKind::WhiteoutNoReplace,
+    ];
+    let kind = KINDS[g.random.index(KINDS.len())];
+    let from = g.some(|_| true);
+    let to = match g.random.below(6) {
+        0 => sibling(g, &from),
+        1..4 if kind == RenameKind::Exchange => g.some(|_| true),
+        _ => g.place(),
+    };
+    Operation::Rename { from: from.into(), to: to.into(), kind }
+}
+
+fn tmpfile(g: &mut Generator) -> Operation {
+    let dir = if g.random.one_in(8) { g.some(|_| true) } else { g.dir() };
+    Operation::Tmpfile { dir: dir.into(), handle: g.handle(), mode: g.mode() }
+}
+
+fn open(g: &mut Generator) -> Operation {
+    let path = if g.random.one_in(4) { g.some(|_| true) } else { g.some(is_file) };
+    Operation::Open { path: path.into(), handle: g.handle() }
+}
+
+fn close(g: &mut Generator) -> Operation {
+    Operation::Close { handle: g.handle() }
+}
+
+fn setattr(g: &mut Generator) -> Operation {
+    let attributes = Attributes {
+        mode: g.maybe(Generator::mode),
+        uid: g.maybe(Generator::id),
+        gid: g.maybe(Generator::id),
+        atime: g.maybe(Generator::time),
+        mtime: g.maybe(Generator::time),
+    };
+    Operation::Setattr { object: g.object(|_| true), attributes }
+}
+
+fn set_flags(g: &mut Generator) -> Operation {
+    let mut flags = 0;
+    for flag in [0x8, 0x40, 0x80, 0x1_0000] {
+        flags |= if g.random.one_in(2) { flag } else { 0 };
+    }
+    Operation::SetFlags { object: g.object(is_file), flags }
+}
+
+fn truncate(g: &mut Generator) -> Operation {
+    Operation::Truncate { object: g.object(is_file) }
+}
+
+fn write(g: &mut Generator) -> Operation {
+    let length = match g.random.below(8) {
+        0 => 0,
+        1 => CONTENT_MAX,
+        _ => g.random.below(CONTENT_MAX),
+    };
+    let content = g.random.bytes(length).into();
+    Operation::Write { object: g.object(is_file), content }
+}
+
+fn set_xattr(g: &mut Generator) -> Operation {
+    let object = g.object(|_| true);
+    let (name, value) = if g.random.one_in(8) { large_xattr(g) } else { small_xattr(g) };
+    let kind = match g.random.below(4) {
+        0 => XattrKind::Create,
+        1 => XattrKind::Replace,
+        _ => XattrKind::Any,
+    };
+    Operation::SetXattr { object, name: name.into(), value: value.into(), kind }
+}
+
+fn small_xattr(g: &mut Generator) -> (Vec<u8>, Vec<u8>) {
+    let length = if g.random.one_in(8) { 0 } else { g.random.below(SMALL_XATTR_MAX) };
+    (names::xattr(&mut g.random), g.random.bytes(length))
+}
+
+/// One as large as can be, or larger.
+fn large_xattr(g: &mut Generator) -> (Vec<u8>, Vec<u8>) {
+    g.large_xattrs += 1;
+    let name = format!("trusted.large{}", g.large_xattrs).into_bytes();
+    let longest = Model::xattr_max(g.node_size) - name.len();
+    let length = match g.random.below(8) {
+        0 => longest,
+        1 => longest + 1,
+        2 => 70_000,
+        _ => g.random.index(longest),
+    };
+    (name, g.random.bytes(length as u64))
+}
+
+/// One that is there, mostly.
+fn remove_xattr(g: &mut Generator) -> Operation {
+    let object = g.object(|_| true);
+    let there: Vec<Bytes> = g.model.xattrs(&object).into_iter().flatten().cloned().collect();
+    let name = match g.random.pick(&there) {
+        Some(name) if !g.random.clone().one_in(8) => name.clone(),
+        _ => names::xattr(&mut g.random).into(),
+    };
+    Operation::RemoveXattr { object, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+    use std::mem::discriminant;
+
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_everything() {
+        let draw = |seed| Generator::new(seed, 4096).take(300).collect::<Vec<_>>();
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[test]
+    fn every_kind_succeeds_and_fails_somewhere() {
+        let mut ends: HashMap<_, HashSet<bool>> = HashMap::new();
+        let mut errors = HashSet::new();
+        for seed in 0..20 {
+            let mut model = Model::new(4096);
+            for operation in Generator::new(seed, 4096).take(2000) {
+                let end = model.apply(&operation);
+                ends.entry(discriminant(&operation)).or_default().insert(end.is_ok());
+                errors.extend(end.err());
+            }
+        }
+        assert_eq!(ends.len(), 19, "all kinds");
+        // A commit and a reopening do not fail.
+        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 17, "{ends:?}");
+        assert!(errors.len() >= 15, "{errors:?}");
+    }
+
+    #[test]
+    fn commits_come_as_asked() {
+        let count = |every| {
+            let operations = Generator::new(3, 4096).commit_every(every).take(4000);
+            let commits = operations.filter(|one| *one == Operation::Commit);
+            commits.count()
+        };
+        assert_eq!(count(0), 0);
+        assert!((250..500).contains(&count(10)), "{}", count(10));
+    }
+
+    #[test]
+    fn a_long_stream_keeps_the_tree_within_bounds() {
+        for seed in 0..8 {
+            let mut generator = Generator::new(seed, 4096);
+            generator.by_ref().take(20_000).for_each(drop);
+            assert!(generator.model().inodes() < 3000, "{}", generator.model().inodes());
+        }
+    }
+}

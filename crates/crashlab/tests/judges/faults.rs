@@ -1,0 +1,249 @@
+//! Each read, write and flush of a workload fails in turn: the caller is told, nothing is written
+//! after a failed commit, and the image reopens at a commit, clean.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use userbtrfs::device::Operation as Request;
+use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice, SparseImage};
+use userbtrfs_crashlab::engine_target::{Actor, errno};
+use userbtrfs_crashlab::manifest::Difference;
+use userbtrfs_crashlab::model::Model;
+use userbtrfs_crashlab::operation::{Generator, Operation};
+use userbtrfs_crashlab::random::Random;
+use userbtrfs_crashlab::{skip_unless_linux, walk_ours};
+use userbtrfs_sync::Arc;
+
+use super::made::{Made, check_image, check_image_by_copy, kinds};
+use super::{assert_none, is_torture, open_device, seed};
+
+/// Operations of the workload that is there before, and of the one in which things fail.
+const LENGTH: usize = 160;
+/// Faults of each kind that are tried in CI.
+const SAMPLE: usize = 12;
+/// How long a workload may take.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What is done, to what.
+struct Workload {
+    base: SparseImage,
+    before: Model,
+    operations: Vec<Operation>,
+}
+
+impl Workload {
+    /// Fills a filesystem, so that there is something to read.
+    fn new(made: &Made, seed: u64) -> Self {
+        let node_size = made.options.nodesize;
+        let device = Arc::new(made.image().to_device());
+        let filesystem = open_for_writing(device.clone()).unwrap();
+        let mut actor = Actor::new(&filesystem);
+        let mut generator = Generator::new(seed, node_size).commit_every(40);
+        let mut before = Model::new(node_size);
+        for operation in generator.by_ref().take(4 * LENGTH).chain([Operation::Reopen]) {
+            let expected = before.apply(&operation);
+            assert_eq!(actor.apply(&operation), expected, "{operation}");
+        }
+        drop(actor);
+        filesystem.close().unwrap();
+        let operations = generator.take(LENGTH).chain([Operation::Reopen]).collect();
+        Self { base: device.image(), before, operations }
+    }
+
+    /// How many requests of a kind there are.
+    fn count(&self, request: Request) -> u64 {
+        let device = self.device();
+        let run = Run::new(self, &device).unwrap().finish();
+        assert_eq!(run.told, 0, "nothing fails");
+        device.count(request)
+    }
+
+    fn device(&self) -> Arc<FaultyDevice> {
+        Arc::new(FaultyDevice::new(Arc::new(self.base.to_device())))
+    }
+}
+
+fn open_for_writing(device: Arc<dyn userbtrfs::device::Device>) -> userbtrfs::Result<Filesystem> {
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(4 << 20);
+    options.open_devices(vec![device])
+}
+
+/// A workload under way.
+struct Run<'a> {
+    workload: &'a Workload,
+    filesystem: Filesystem,
+    actor: Actor,
+    /// What was done.
+    model: Model,
+    /// What may be on the disk: the last commit that ended well, and those that were tried since.
+    durable: Vec<Model>,
+    /// How many calls said that something failed.
+    told: u64,
+    /// Whether the filesystem has turned read-only.
+    stopped: bool,
+}
+
+/// How a workload ended.
+struct Ended {
+    durable: Vec<Model>,
+    told: u64,
+    stopped: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(workload: &'a Workload, device: &Arc<FaultyDevice>) -> userbtrfs::Result<Self> {
+        let filesystem = open_for_writing(device.clone())?;
+        Ok(Self {
+            workload,
+            actor: Actor::new(&filesystem),
+            filesystem,
+            model: workload.before.clone(),
+            durable: vec![workload.before.clone()],
+            told: 0,
+            stopped: false,
+        })
+    }
+
+    fn finish(mut self) -> Ended {
+        for operation in &self.workload.operations {
+            self.step(operation);
+        }
+        let Self { filesystem, actor, durable, mut told, mut stopped, .. } = self;
+        drop(actor);
+        if filesystem.close().is_err() {
+            (told, stopped) = (told + 1, true);
+        }
+        Ended { durable, told, stopped }
+    }
+
+    fn step(&mut self, operation: &Operation) {
+        let is_commit = matches!(operation, Operation::Commit | Operation::Reopen);
+        let mut after = self.model.clone();
+        let expected = after.apply(operation);
+        if is_commit {
+            self.durable.push(after.clone());
+        }
+        let found = self.actor.apply(operation);
+        match found {
+            Ok(()) => {
+                assert!(!self.stopped || !is_change(operation), "{operation} though read-only");
+                if is_commit {
+                    self.durable.drain(..self.durable.len() - 1);
+                }
+                self.model = after;
+            }
+            Err(Errno::IO | Errno::ROFS) if found != expected => {
+                self.told += 1;
+                self.stopped |= is_commit || found == Err(Errno::ROFS);
+                if *operation == Operation::Reopen {
+                    // The handles are gone all the same.
+                    self.model = after;
+                }
+                if self.stopped {
+                    assert!(!self.filesystem.is_writable());
+                }
+            }
+            Err(_) => assert_eq!(found, expected, "{operation}"),
+        }
+    }
+}
+
+/// Whether an operation changes what is in the filesystem.
+fn is_change(operation: &Operation) -> bool {
+    !matches!(operation, Operation::Open { .. } | Operation::Close { .. })
+}
+
+#[test]
+fn every_request_fails_in_turn() {
+    skip_unless_linux!();
+    let seed = seed();
+    let all = kinds();
+    let tried = if is_torture() { all.len() } else { 3 };
+    for made in all.iter().take(tried) {
+        let workload = Arc::new(Workload::new(made, seed));
+        for request in [Request::Read, Request::Write, Request::Flush] {
+            for fault in faults(request, workload.count(request), seed) {
+                judge(made, &workload, fault);
+            }
+        }
+    }
+}
+
+/// The faults that are tried: for every n in torture.
+fn faults(operation: Request, count: u64, seed: u64) -> Vec<Fault> {
+    assert!(count > 0, "there are requests to fail: {operation:?}");
+    let kinds = [(How::Eio, false), (How::Eio, true), (How::Short, false)];
+    let of = |after| kinds.map(|(how, lasting)| Fault { operation, after, how, lasting });
+    let mut faults: Vec<Fault> = (0..count).flat_map(of).collect();
+    if !is_torture() {
+        Random::new(seed).shuffle(&mut faults);
+        faults.truncate(SAMPLE);
+    }
+    faults
+}
+
+fn judge(made: &Made, workload: &Arc<Workload>, fault: Fault) {
+    let what = format!("{}: {fault:?}", made.name);
+    let inner = Arc::new(workload.base.to_device());
+    let device = Arc::new(FaultyDevice::new(inner.clone()));
+    device.arm(fault);
+    let ended = run_in_time(&what, workload, &device);
+    assert!(device.failed() > 0 || fault.operation == Request::Read, "{what}: nothing failed");
+    let durable = match ended {
+        None => vec![workload.before.clone()],
+        Some(ended) => {
+            if fault.operation != Request::Read && device.failed() > 0 {
+                assert!(ended.told > 0, "{what}: nobody was told");
+                assert!(ended.stopped, "{what}: not read-only");
+            }
+            ended.durable
+        }
+    };
+    device.disarm();
+    assert_reopens(&what, &inner, &durable);
+}
+
+/// Runs the workload, but no longer than it may take; nothing where it cannot be opened.
+fn run_in_time(what: &str, workload: &Arc<Workload>, device: &Arc<FaultyDevice>) -> Option<Ended> {
+    let (sender, receiver) = mpsc::channel();
+    let (workload, device) = (Arc::clone(workload), Arc::clone(device));
+    let worker = thread::spawn(move || {
+        let ended = match Run::new(&workload, &device) {
+            Ok(run) => Some(run.finish()),
+            Err(error) => {
+                assert_eq!(errno(&error), Errno::IO, "{error}");
+                None
+            }
+        };
+        drop(sender.send(ended));
+    });
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(ended) => ended,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: it hangs"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match worker.join() {
+            Ok(()) => unreachable!("it sends before it ends"),
+            Err(panic) => panic!("{what}: it panics: {panic:?}"),
+        },
+    }
+}
+
+/// The image is clean, and shows one of these.
+fn assert_reopens(what: &str, device: &SparseDevice, durable: &[Model]) {
+    let image = device.image();
+    let opened = open_device(Arc::new(image.to_device())).unwrap();
+    // What is cut short may be the primary superblock; btrfs-progs read another if asked to.
+    match opened.notices() {
+        [] => check_image(what, &image),
+        _ => check_image_by_copy(what, &image),
+    }
+    let shown = walk_ours::walk(&opened).unwrap_or_else(|error| panic!("{what}: {error:#}"));
+    let differences: Vec<Vec<Difference>> =
+        durable.iter().map(|model| model.differences(&shown)).collect();
+    if !differences.iter().any(Vec::is_empty) {
+        assert_none(&format!("{what}: the last of {}", durable.len()), &differences[0]);
+    }
+}

@@ -1,0 +1,78 @@
+//! The filesystems that the writing judges work on: every kind that mkfs makes.
+
+use std::path::Path;
+use std::process::Command;
+
+use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
+use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
+use userbtrfs_crashlab::linux::{btrfs_check, run};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// A kind of filesystem.
+pub(crate) struct Made {
+    pub(crate) name: &'static str,
+    pub(crate) options: Options,
+    pub(crate) len: u64,
+}
+
+impl Made {
+    pub(crate) fn new(name: &'static str, len: u64, options: Options) -> Self {
+        Self { name, options, len }
+    }
+
+    /// An empty one, in memory.
+    pub(crate) fn image(&self) -> SparseImage {
+        let device = SparseDevice::new(self.len);
+        make(&device, &self.options).unwrap();
+        device.image()
+    }
+}
+
+/// All kinds.
+pub(crate) fn kinds() -> Vec<Made> {
+    let plain = Options::default;
+    let nodes = |nodesize| Options { nodesize, ..plain() };
+    let sums = |checksum| Options { checksum, ..nodes(4096) };
+    let single = |options| Options { metadata: Profile::Single, ..options };
+    let mixed_dup = Options { metadata: Profile::Dup, data: Profile::Dup, ..Options::mixed() };
+    let group_tree = Options { block_group_tree: true, ..plain() };
+    let no_free_space = Options { free_space_tree: false, ..plain() };
+    vec![
+        Made::new("default", 256 * MIB, plain()),
+        Made::new("4k nodes", 256 * MIB, nodes(4096)),
+        Made::new("64k nodes", 256 * MIB, nodes(64 << 10)),
+        Made::new("4k nodes, single", 256 * MIB, single(nodes(4096))),
+        Made::new("xxhash", 256 * MIB, sums(ChecksumKind::Xxhash64)),
+        Made::new("sha256", 256 * MIB, sums(ChecksumKind::Sha256)),
+        Made::new("blake2", 256 * MIB, sums(ChecksumKind::Blake2b)),
+        Made::new("mixed", 128 * MIB, Options::mixed()),
+        Made::new("mixed, dup", 256 * MIB, mixed_dup),
+        Made::new("block group tree", 256 * MIB, group_tree),
+        Made::new("no free space tree", 256 * MIB, no_free_space),
+    ]
+}
+
+/// Has btrfs-progs look at an image: it finds no error and warns of nothing.
+pub(crate) fn check_image(what: &str, image: &SparseImage) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    image.write_to(&file).unwrap();
+    check_file(what, &file);
+}
+
+/// The same, starting from the second superblock.
+pub(crate) fn check_image_by_copy(what: &str, image: &SparseImage) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    image.write_to(&file).unwrap();
+    let mut check = Command::new("btrfs");
+    run(check.args(["check", "--readonly", "--super", "1"]).arg(&file))
+        .unwrap_or_else(|error| panic!("{what}: {error:#}"));
+}
+
+/// The same for an image file.
+pub(crate) fn check_file(what: &str, file: &Path) {
+    let said = btrfs_check(file).unwrap_or_else(|error| panic!("{what}: {error:#}"));
+    assert!(!said.to_lowercase().contains("warning"), "{what}: {said}");
+}

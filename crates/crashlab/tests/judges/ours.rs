@@ -1,0 +1,220 @@
+//! Ours before the model: random operations end as they do there, and leave the same behind; at
+//! commits, in the order of a crash, after reopening, and with Linux taking turns.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
+use userbtrfs_crashlab::engine_target::EngineTarget;
+use userbtrfs_crashlab::linux::Linux;
+use userbtrfs_crashlab::manifest::{Manifest, diff};
+use userbtrfs_crashlab::model::Model;
+use userbtrfs_crashlab::operation::{Generator, Operation, shrink, to_text};
+use userbtrfs_crashlab::random::Random;
+use userbtrfs_crashlab::target::{self, LinuxTarget, Mismatch, Target};
+use userbtrfs_crashlab::{skip_unless_linux, walk_linux, walk_ours};
+use userbtrfs_sync::Arc;
+
+use super::made::{Made, check_file, check_image, kinds};
+use super::{assert_same, is_torture, open, open_device, seed};
+
+/// Once in so many commits and reopenings, the image is judged.
+const JUDGED: u64 = 4;
+
+/// Ours on a device in memory, which is judged now and then.
+struct Judged {
+    name: &'static str,
+    device: Arc<SparseDevice>,
+    inner: EngineTarget,
+    random: Random,
+}
+
+impl Judged {
+    fn new(made: &Made, image: &SparseImage) -> Self {
+        let device = Arc::new(image.to_device());
+        let inner = EngineTarget::on_device(device.clone()).unwrap();
+        Self { name: made.name, device, inner, random: Random::new(7) }
+    }
+
+    /// What a crash now would leave is what is there, and `btrfs check` finds it clean.
+    fn judge(&mut self) {
+        let image = self.device.image();
+        check_image(self.name, &image);
+        let left = walk_ours::walk(&open_device(Arc::new(image.to_device())).unwrap()).unwrap();
+        assert_same(self.name, &self.inner.manifest(), &left);
+    }
+}
+
+impl Target for Judged {
+    fn apply(&mut self, operation: &Operation) -> Result<(), Errno> {
+        self.inner.apply(operation)
+    }
+
+    fn manifest(&mut self) -> Manifest {
+        self.inner.manifest()
+    }
+
+    fn commit(&mut self) {
+        self.inner.commit();
+        if self.random.one_in(JUDGED) {
+            self.judge();
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.inner.reopen();
+        if self.random.one_in(JUDGED) {
+            self.judge();
+        }
+    }
+}
+
+#[test]
+fn ours_answers_as_the_model_does() {
+    skip_unless_linux!();
+    let (seed, rounds, length) = (seed(), if is_torture() { 100 } else { 1 }, length(300, 2000));
+    for made in kinds() {
+        let image = made.image();
+        for seed in seed..seed + rounds {
+            run_on(&made, &image, seed, length);
+        }
+    }
+}
+
+fn length(ci: usize, torture: usize) -> usize {
+    if is_torture() { torture } else { ci }
+}
+
+fn run_on(made: &Made, image: &SparseImage, seed: u64, length: usize) {
+    let node_size = made.options.nodesize;
+    let mut operations: Vec<_> =
+        Generator::new(seed, node_size).commit_every(40).take(length).collect();
+    operations.push(Operation::Reopen);
+    let run = |list: &[Operation]| {
+        let mut target = Judged::new(made, image);
+        target::run(&mut target, &mut Model::new(node_size), list)?;
+        target.inner.reopen();
+        target.judge();
+        target.inner.close().unwrap();
+        Ok(())
+    };
+    assert_holds(&format!("{}, seed {seed}", made.name), &operations, run, to_text);
+}
+
+/// Panics with the shortest part of a list that fails, if the whole one does.
+fn assert_holds<T: Clone>(
+    what: &str,
+    list: &[T],
+    run: impl Fn(&[T]) -> Result<(), Mismatch>,
+    text: impl Fn(&[T]) -> String,
+) {
+    let run = |list: &[T]| panic::catch_unwind(AssertUnwindSafe(|| run(list)));
+    let fails = |list: &[T]| !matches!(run(list), Ok(Ok(())));
+    if fails(list) {
+        println!("{what}: it fails, and is shrunk");
+        let short = shrink(list, fails);
+        let said = match run(&short) {
+            Ok(Err(mismatch)) => mismatch.to_string(),
+            _ => "a panic, above".to_owned(),
+        };
+        panic!("{what}: {said}\n{}", text(&short));
+    }
+}
+
+/// Who does an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Linux,
+}
+
+/// Operations of one turn.
+const TURN: usize = 120;
+
+#[test]
+fn linux_and_ours_take_turns() {
+    skip_unless_linux!();
+    let (seed, rounds) = (seed(), if is_torture() { 100 } else { 1 });
+    let linux = Linux::lock().unwrap();
+    let all = kinds();
+    let kinds = if is_torture() { &all[..] } else { &all[..4] };
+    for seed in seed..seed + rounds {
+        for made in kinds {
+            let node_size = made.options.nodesize;
+            let operations = Generator::new(seed, node_size).take(3 * TURN).enumerate();
+            let side = |n| if n / TURN == 1 { Side::Linux } else { Side::Ours };
+            let steps: Vec<_> = operations.map(|(n, operation)| (side(n), operation)).collect();
+            let image = made.image();
+            let run = |steps: &[_]| take_turns(&linux, made, &image, steps);
+            let text = |steps: &[(Side, Operation)]| {
+                let line = |(side, operation): &_| format!("{side:?} {operation}");
+                steps.iter().map(line).collect::<Vec<_>>().join("\n")
+            };
+            assert_holds(&format!("{}, seed {seed}", made.name), &steps, run, text);
+            linux.assert_no_complaints().unwrap();
+        }
+    }
+}
+
+fn take_turns(
+    linux: &Linux,
+    made: &Made,
+    image: &SparseImage,
+    steps: &[(Side, Operation)],
+) -> Result<(), Mismatch> {
+    let folder = tempfile::tempdir().unwrap();
+    let file: PathBuf = folder.path().join("image");
+    image.write_to(&file).unwrap();
+    let mut model = Model::new(made.options.nodesize);
+    let mut done = 0;
+    for turn in steps.chunk_by(|a, b| a.0 == b.0) {
+        match turn[0].0 {
+            Side::Ours => {
+                let mut target = EngineTarget::on_image(&file).unwrap();
+                take_turn(&mut target, &mut model, turn, &mut done)?;
+                target.close().unwrap();
+            }
+            Side::Linux => {
+                let mut target = LinuxTarget::new(linux, &file).unwrap();
+                take_turn(&mut target, &mut model, turn, &mut done)?;
+            }
+        }
+        model.apply(&Operation::Reopen).unwrap();
+        check_file(made.name, &file);
+        judge_by_linux(linux, made.name, &file);
+    }
+    Ok(())
+}
+
+/// Does the operations of a turn, then compares.
+fn take_turn(
+    target: &mut dyn Target,
+    model: &mut Model,
+    turn: &[(Side, Operation)],
+    done: &mut usize,
+) -> Result<(), Mismatch> {
+    for (_, operation) in turn {
+        if let Err((expected, found)) = target::step(target, model, operation) {
+            let operation = Box::new(operation.clone());
+            return Err(Mismatch::Outcome {
+                index: *done,
+                operation,
+                model: expected,
+                target: found,
+            });
+        }
+        *done += 1;
+    }
+    target::compare(target, model, *done)
+}
+
+/// Linux shows what we show, attribute by attribute.
+pub(crate) fn judge_by_linux(linux: &Linux, what: &str, image: &Path) {
+    let shown = {
+        let mount = linux.mount(image, "ro,noatime,subvolid=5").unwrap();
+        walk_linux::walk(mount.path()).unwrap()
+    };
+    let ours = walk_ours::walk(&open(image, 64).unwrap()).unwrap();
+    super::assert_none(what, &diff(&shown, &ours, &[]));
+}
