@@ -37,6 +37,10 @@ pub enum Verb {
     List(ListArgs),
     /// Reading one large file: from start to end, and 4 KiB here and there
     Read(ReadArgs),
+    /// Creating, renaming and removing empty files, and committing that
+    Meta(MetaArgs),
+    /// Copying a tree of small files into a new filesystem
+    Put(PutArgs),
     /// All of these
     All(Common),
 }
@@ -48,6 +52,8 @@ impl Verb {
             Self::Extract(ExtractArgs { common, .. })
             | Self::List(ListArgs { common, .. })
             | Self::Read(ReadArgs { common, .. })
+            | Self::Meta(MetaArgs { common, .. })
+            | Self::Put(PutArgs { common, .. })
             | Self::All(common) => common,
         }
     }
@@ -190,6 +196,61 @@ impl ReadArgs {
     pub(crate) fn all(common: &Common) -> Self {
         let compression = vec![Compression::None, Compression::Zstd];
         Self { compression, common: common.clone() }
+    }
+}
+
+/// What `meta` takes.
+#[derive(Clone, clap::Args)]
+pub struct MetaArgs {
+    /// How many files there are; the cost of one is compared with that of the least number
+    #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000", value_name = "N")]
+    pub files: Vec<NonZeroU64>,
+    /// How many threads share the files
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_name = "N")]
+    pub threads: Vec<NonZeroU64>,
+    /// How many directories the files are spread over
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub dirs: NonZeroU64,
+    /// The library's bound of memory, in MiB
+    #[arg(long, default_value = "256", value_name = "MIB")]
+    pub memory: NonZeroU64,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+impl MetaArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        let number = |number| NonZeroU64::new(number).expect("not 0");
+        Self {
+            files: [10_000, 100_000, 1_000_000].map(number).to_vec(),
+            threads: [1, 2].map(number).to_vec(),
+            dirs: NonZeroU64::MIN,
+            memory: number(256),
+            common: common.clone(),
+        }
+    }
+}
+
+/// What `put` takes.
+#[derive(Clone, clap::Args)]
+pub struct PutArgs {
+    /// How many files there are
+    #[arg(long, value_name = "N", default_value_t = PUT_FILES)]
+    pub files: NonZeroU64,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// How many files are put.
+const PUT_FILES: NonZeroU64 = NonZeroU64::new(20_000).expect("not 0");
+
+impl PutArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        Self { files: PUT_FILES, common: common.clone() }
     }
 }
 

@@ -1,4 +1,6 @@
 //! A case: what every target does, and how their turns become rows.
+//!
+//! A turn has steps, one after another; the same step of the same target in all runs is a row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,11 +32,16 @@ pub(crate) trait Case {
     fn turn(&self, bench: &Bench, target: Target) -> Result<Sample>;
 }
 
-/// The turns of one target.
-#[derive(Default)]
-struct Turns {
-    samples: Vec<Sample>,
-    amount: Amount,
+/// One step of a turn.
+pub(crate) struct Step {
+    /// What was done, as in the report.
+    pub(crate) case: String,
+    /// What this has in common with other cases that differ only in how much is done.
+    pub(crate) series: Option<String>,
+    /// How much was done.
+    pub(crate) amount: Amount,
+    /// How long it took.
+    pub(crate) sample: Sample,
 }
 
 /// Lets all targets have their turns and adds their rows.
@@ -45,23 +52,37 @@ pub(crate) fn measure(bench: &Bench, case: &dyn Case, report: &mut Report) -> Re
     }
     targets.push(Target::FloorRead);
     targets.extend((case.amount().writes).then_some(Target::FloorWrite));
-    let mut turns = BTreeMap::<Target, Turns>::new();
+    let name = case.name();
+    let rows = take_turns(bench, &name, targets, |target| {
+        let (sample, amount) = turn(bench, case, target)?;
+        Ok([Step { case: name.clone(), series: None, amount, sample }])
+    })?;
+    report.describe(case.image());
+    report.add(rows, bench.compares_durable());
+    Ok(())
+}
+
+/// Lets all targets have their turns, another one first in each run; gives a row for each step of
+/// each target.
+pub(crate) fn take_turns<S: IntoIterator<Item = Step>>(
+    bench: &Bench,
+    title: &str,
+    mut targets: Vec<Target>,
+    turn: impl Fn(Target) -> Result<S>,
+) -> Result<Vec<Row>> {
+    let mut met = BTreeMap::<(String, Target), Vec<Step>>::new();
     for run in 1..=bench.runs() {
         for target in &targets {
-            let (sample, amount) =
-                turn(bench, case, *target).with_context(|| format!("{}: {target}", case.name()))?;
-            let seconds = sample.work.as_secs_f64();
-            say(&format!("{}: run {run}: {target} {seconds:.3} s", case.name()));
-            let turns = turns.entry(*target).or_default();
-            turns.samples.push(sample);
-            turns.amount = amount;
+            let steps = turn(*target).with_context(|| format!("{title}: {target}"))?;
+            for step in steps {
+                let seconds = step.sample.work.as_secs_f64();
+                say(&format!("{}: run {run}: {target} {seconds:.3} s", step.case));
+                met.entry((step.case.clone(), *target)).or_default().push(step);
+            }
         }
         targets.rotate_left(1);
     }
-    report.describe(case.image());
-    let rows = turns.iter().map(|(target, turns)| row(case, *target, turns)).collect();
-    report.add(rows, bench.compares_durable());
-    Ok(())
+    Ok(met.iter().map(|((case, target), steps)| row(case, *target, steps)).collect())
 }
 
 fn turn(bench: &Bench, case: &dyn Case, target: Target) -> Result<(Sample, Amount)> {
@@ -80,20 +101,23 @@ fn turn(bench: &Bench, case: &dyn Case, target: Target) -> Result<(Sample, Amoun
     })
 }
 
-fn row(case: &dyn Case, target: Target, turns: &Turns) -> Row {
-    let samples = &turns.samples;
+fn row(case: &str, target: Target, steps: &[Step]) -> Row {
+    let samples = || steps.iter().map(|step| step.sample);
     let with = |part: fn(&Sample) -> Option<Duration>| {
-        let sums: Option<Vec<_>> =
-            samples.iter().map(|s| part(s).map(|part| s.work + part)).collect();
+        let sums: Option<Vec<_>> = samples().map(|s| part(&s).map(|part| s.work + part)).collect();
         sums.map(Spread::of)
     };
+    let last = steps.last().expect("at least one run");
     Row {
-        case: case.name(),
+        case: case.to_owned(),
         target,
-        amount: turns.amount,
-        work: Spread::of(samples.iter().map(|sample| sample.work)),
+        series: last.series.clone(),
+        amount: last.amount,
+        work: Spread::of(samples().map(|sample| sample.work)),
         with_sync: with(|sample| sample.sync),
         with_mount: with(|sample| sample.mount),
+        peak: samples().filter_map(|sample| sample.peak).max(),
+        growth: None,
         speed: BTreeMap::new(),
     }
 }

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
-use std::{fs, io, thread};
+use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
 use userbtrfs::Filesystem;
@@ -19,9 +17,6 @@ use crate::sample::{Sample, timed};
 use crate::tally::Tally;
 use crate::target::Target;
 use crate::workload::Workload;
-
-/// How often a signal is looked for.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Measures the trees asked for.
 pub(crate) fn run(bench: &Bench, args: &ExtractArgs, report: &mut Report) -> Result<()> {
@@ -109,18 +104,8 @@ impl Extract {
         let extractor = Extractor::new(ExtractOptions::default(), &progress);
         let source = filesystem.lookup_no_follow("/")?;
         let report = |error| say(&format!("{error}"));
-        let (done, is_done) = channel::<()>();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let is_done = is_done;
-                while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                    if bench.interrupt().came() {
-                        progress.stop();
-                    }
-                }
-            });
+        bench.interrupt().stopping(&progress, || {
             extractor.extract(&source, b"/", copy, &report);
-            drop(done);
         });
         bench.interrupt().check()?;
         ensure!(progress.errors() == 0, "{} errors", progress.errors());

@@ -65,5 +65,5 @@ pub(crate) fn write(bench: &Bench, bytes: u64) -> Result<Sample> {
         Ok(file)
     })?;
     let (sync, ()) = timed(|| Ok(file.sync_all()?))?;
-    Ok(Sample { work, sync: Some(sync), mount: None })
+    Ok(Sample { sync: Some(sync), ..Sample::of_work(work) })
 }

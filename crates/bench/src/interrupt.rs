@@ -4,9 +4,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use userbtrfs::extract::Progress;
+
+/// How often a signal is looked for.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Whether a signal came.
 #[derive(Clone)]
@@ -31,6 +38,23 @@ impl Interrupt {
     /// Whether a signal came.
     pub(crate) fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Does something whose progress a signal stops.
+    pub(crate) fn stopping(&self, progress: &Progress, act: impl FnOnce()) {
+        let (done, is_done) = channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let is_done = is_done;
+                while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                    if self.came() {
+                        progress.stop();
+                    }
+                }
+            });
+            act();
+            drop(done);
+        });
     }
 
     /// An error once a signal came.

@@ -2,8 +2,9 @@
 //!
 //! 1. A *case* is something that every *target* does; targets take turns within each run, and
 //!    each run starts with another of them.
-//! 2. Before each turn the caches are dropped and the destination is made anew, outside the
-//!    timing; after it, what was made is counted, so that none wins by doing less.
+//! 2. Before each turn the caches are dropped and the destination, or the image that is written,
+//!    is made anew, outside the timing unless making it is measured; after it, what was made is
+//!    counted, so that none wins by doing less.
 //! 3. A sample has three parts: the work, making its result durable, and the mount around it.
 //!    All three are reported of every target.
 //! 4. The disk itself takes turns as well: a raw write of the same bytes, a raw read of the image.
@@ -19,10 +20,15 @@ mod case;
 mod content;
 mod extract;
 mod floor;
+mod fresh;
 mod image;
 mod interrupt;
 mod list;
 mod machine;
+mod memory;
+mod meta;
+mod names;
+mod put;
 mod random;
 mod read;
 pub mod report;
@@ -33,7 +39,7 @@ mod workload;
 
 use anyhow::Result;
 
-use args::{Args, Common, ExtractArgs, ListArgs, ReadArgs, Verb};
+use args::{Args, Common, ExtractArgs, ListArgs, MetaArgs, PutArgs, ReadArgs, Verb};
 use bench::Bench;
 use report::Report;
 
@@ -46,6 +52,8 @@ pub fn run(args: &Args) -> Result<Report> {
         Verb::Extract(args) => extract::run(&bench, args, &mut report)?,
         Verb::List(args) => list::run(&bench, args, &mut report)?,
         Verb::Read(args) => read::run(&bench, args, &mut report)?,
+        Verb::Meta(args) => meta::run(&bench, args, &mut report)?,
+        Verb::Put(args) => put::run(&bench, args, &mut report)?,
         Verb::All(common) => all(&bench, common, &mut report)?,
     }
     report.sort();
@@ -55,5 +63,7 @@ pub fn run(args: &Args) -> Result<Report> {
 fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
     extract::run(bench, &ExtractArgs::all(common), report)?;
     read::run(bench, &ReadArgs::all(common), report)?;
-    list::run(bench, &ListArgs::all(common), report)
+    list::run(bench, &ListArgs::all(common), report)?;
+    meta::run(bench, &MetaArgs::all(common), report)?;
+    put::run(bench, &PutArgs::all(common), report)
 }

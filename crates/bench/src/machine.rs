@@ -70,7 +70,7 @@ fn filesystem(folder: &Path) -> Result<String> {
 }
 
 /// What stands after a name and a colon, in text as `/proc` has it.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
     fields.find(|(found, _)| found.trim() == name).map(|(_, value)| value.trim())
 }

@@ -36,6 +36,9 @@ pub struct Row {
     pub case: String,
     /// Who did it.
     pub target: Target,
+    /// What cases have in common that differ only in how much is done.
+    #[serde(skip)]
+    pub series: Option<String>,
     /// What was done in one turn.
     pub amount: Amount,
     /// Seconds of the work alone.
@@ -44,11 +47,20 @@ pub struct Row {
     pub with_sync: Option<Spread>,
     /// Seconds with attaching, mounting, unmounting and detaching, but not the sync.
     pub with_mount: Option<Spread>,
+    /// The most memory that the process took, in bytes, where that is measured.
+    pub peak: Option<u64>,
+    /// How many times as much one item costs as where the least of them were done.
+    pub growth: Option<f64>,
     /// How many times as fast as a reference it was, by the medians.
     pub speed: BTreeMap<Target, f64>,
 }
 
 impl Row {
+    /// Seconds that one item costs, by the median of the work.
+    fn cost(&self) -> Option<f64> {
+        (self.amount.items > 0).then(|| self.work.median / float(self.amount.items))
+    }
+
     /// The seconds that are compared.
     fn compared(&self, durable: bool) -> Spread {
         self.with_sync.filter(|_| durable).unwrap_or(self.work)
@@ -71,17 +83,30 @@ impl Report {
         self.images.insert(image.name().to_owned(), image.contents());
     }
 
-    /// Adds the rows of a case.
+    /// Adds all rows of some cases. Of a series, that with the least items is to be added first.
     pub(crate) fn add(&mut self, mut rows: Vec<Row>, durable: bool) {
         let seconds = |row: &Row| row.compared(durable).median;
         let is_reference = |row: &&Row| Target::REFERENCES.contains(&row.target);
-        let references: Vec<_> =
-            rows.iter().filter(is_reference).map(|row| (row.target, seconds(row))).collect();
-        for row in rows.iter_mut().filter(|row| row.target.is_ours()) {
+        let case = |row: &Row| (row.case.clone(), row.target, seconds(row));
+        let references: Vec<_> = rows.iter().filter(is_reference).map(case).collect();
+        for row in &mut rows {
             let own = seconds(row);
-            row.speed = references.iter().map(|(target, theirs)| (*target, theirs / own)).collect();
+            let of_case = references.iter().filter(|(case, ..)| *case == row.case);
+            if row.target.is_ours() {
+                row.speed = of_case.map(|(_, target, theirs)| (*target, theirs / own)).collect();
+            }
+            row.growth = self.growth(row);
         }
         self.rows.extend(rows);
+    }
+
+    /// How much more one item costs than in the first row of the series.
+    fn growth(&self, row: &Row) -> Option<f64> {
+        let series = row.series.as_ref()?;
+        let is_same =
+            |other: &&Row| other.series.as_ref() == Some(series) && other.target == row.target;
+        let first = self.rows.iter().find(is_same)?;
+        Some(row.cost()? / first.cost()?)
     }
 
     /// Puts the losing rows first.
@@ -93,7 +118,8 @@ impl Report {
     }
 }
 
-const COLUMNS: [&str; 10] = [
+/// Columns of the table; those in which no row has anything are left out.
+const COLUMNS: [&str; 14] = [
     "case",
     "target",
     "median s",
@@ -102,8 +128,12 @@ const COLUMNS: [&str; 10] = [
     "with mount",
     "MB/s",
     "items/s",
+    "us each",
+    "growth",
     "vs btrfs",
     "vs restore",
+    "vs rootdir",
+    "peak MiB",
 ];
 
 impl fmt::Display for Report {
@@ -122,14 +152,19 @@ impl fmt::Display for Report {
     }
 }
 
-fn cells(row: &Row) -> [String; 10] {
+/// What stands where there is nothing to say.
+const NOTHING: &str = "-";
+
+fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let seconds = row.work.median;
     let rate = |amount: u64, unit: f64| match amount {
-        0 => "-".to_owned(),
+        0 => NOTHING.to_owned(),
         _ => format!("{:.0}", float(amount) / unit / seconds),
     };
-    let time = |spread: Option<Spread>| spread.map_or("-".into(), |s| format!("{:.3}", s.median));
-    let speed = |target| row.speed.get(&target).map_or("-".into(), |speed| format!("{speed:.2}x"));
+    let or_nothing = |text: Option<String>| text.unwrap_or_else(|| NOTHING.to_owned());
+    let time = |spread: Option<Spread>| or_nothing(spread.map(|s| format!("{:.3}", s.median)));
+    let times = |times: Option<f64>| or_nothing(times.map(|times| format!("{times:.2}x")));
+    let speed = |target| times(row.speed.get(&target).copied());
     [
         row.case.clone(),
         row.target.to_string(),
@@ -139,25 +174,30 @@ fn cells(row: &Row) -> [String; 10] {
         time(row.with_mount),
         rate(row.amount.bytes, 1e6),
         rate(row.amount.items, 1.0),
+        or_nothing(row.cost().map(|cost| format!("{:.2}", cost * 1e6))),
+        times(row.growth),
         speed(Target::Btrfs),
         speed(Target::Restore),
+        speed(Target::Rootdir),
+        or_nothing(row.peak.map(|peak| format!("{}", peak >> 20))),
     ]
 }
 
-fn table(f: &mut fmt::Formatter<'_>, rows: &[[String; 10]]) -> fmt::Result {
+fn table(f: &mut fmt::Formatter<'_>, rows: &[[String; COLUMNS.len()]]) -> fmt::Result {
+    let is_used = |column: &usize| rows.iter().any(|row| row[*column] != NOTHING);
+    let used: Vec<_> = (0..COLUMNS.len()).filter(is_used).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].len());
         cells.chain([COLUMNS[column].len()]).max().unwrap_or(0)
     };
-    let widths: Vec<_> = (0..COLUMNS.len()).map(width).collect();
-    let mut line = |cells: &[String]| {
+    let mut line = |cell: &dyn Fn(usize) -> String| {
         let padded: Vec<_> =
-            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            used.iter().map(|at| format!("{:<width$}", cell(*at), width = width(*at))).collect();
         writeln!(f, "| {} |", padded.join(" | "))
     };
-    line(&COLUMNS.map(str::to_owned))?;
-    line(&widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>())?;
-    rows.iter().try_for_each(|row| line(row))
+    line(&|column| COLUMNS[column].to_owned())?;
+    line(&|column| "-".repeat(width(column)))?;
+    rows.iter().try_for_each(|row| line(&|column| row[column].clone()))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
@@ -174,10 +214,13 @@ mod tests {
         Row {
             case: case.to_owned(),
             target,
+            series: None,
             amount: Amount { bytes: 2_000_000, items: 10, writes: true },
             work: spread(seconds),
             with_sync: Some(spread(synced)),
             with_mount: None,
+            peak: None,
+            growth: None,
             speed: BTreeMap::new(),
         }
     }
@@ -211,6 +254,28 @@ mod tests {
     }
 
     #[test]
+    fn only_rows_of_one_case_are_compared() {
+        let mut report = Report::new(vec![]);
+        let both = [rows("one", 1.0), vec![row("other", Target::Lib, 1.0, 1.0)]].concat();
+        report.add(both, false);
+        assert_eq!(report.rows[0].speed, BTreeMap::from([(Target::Btrfs, 2.0)]));
+        assert_eq!(report.rows[2].speed, BTreeMap::new());
+    }
+
+    #[test]
+    fn the_cost_of_one_item_is_compared_with_the_first_of_a_series() {
+        let mut report = Report::new(vec![]);
+        for (items, seconds) in [(8, 1.0), (64, 12.0), (512, 80.0)] {
+            let mut row = row(&items.to_string(), Target::Lib, seconds, seconds);
+            row.series = Some("series".to_owned());
+            row.amount.items = items;
+            report.add(vec![row], false);
+        }
+        let growths: Vec<_> = report.rows.iter().map(|row| row.growth).collect();
+        assert_eq!(growths, [None, Some(1.5), Some(1.25)]);
+    }
+
+    #[test]
     fn the_text_is_a_markdown_table() {
         let mut report = Report::new(vec!["head".to_owned()]);
         report.add(rows("case", 1.0), false);
@@ -220,7 +285,7 @@ mod tests {
         assert_eq!(lines.len(), 6);
         let cells: Vec<_> = lines[4].split('|').map(str::trim).collect();
         let expected =
-            ["case", "lib", "1.000", "1.000..1.000", "8.000", "-", "2", "10", "2.00x", "-"];
-        assert_eq!(cells[1..11], expected);
+            ["case", "lib", "1.000", "1.000..1.000", "8.000", "2", "10", "100000.00", "2.00x", ""];
+        assert_eq!(cells[1..], expected);
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Sample {
     pub(crate) sync: Option<Duration>,
     /// Attaching and mounting before, unmounting and detaching after, where it is mounted.
     pub(crate) mount: Option<Duration>,
+    /// The most memory that this process took, in bytes, where that is measured.
+    pub(crate) peak: Option<u64>,
 }
 
 impl Sample {

@@ -17,6 +17,8 @@ pub enum Target {
     Btrfs,
     /// `btrfs restore`, which verifies no checksum of data
     Restore,
+    /// `mkfs.btrfs --rootdir`
+    Rootdir,
     /// The disk: reading the image from start to end
     #[value(skip)]
     FloorRead,
@@ -27,7 +29,7 @@ pub enum Target {
 
 impl Target {
     /// Whom ours are compared with.
-    pub const REFERENCES: [Self; 2] = [Self::Btrfs, Self::Restore];
+    pub const REFERENCES: [Self; 3] = [Self::Btrfs, Self::Restore, Self::Rootdir];
 
     /// Whether it is userbtrfs.
     pub fn is_ours(self) -> bool {
@@ -42,6 +44,7 @@ impl fmt::Display for Target {
             Self::Cli => "cli",
             Self::Btrfs => "btrfs",
             Self::Restore => "restore",
+            Self::Rootdir => "rootdir",
             Self::FloorRead => "floor-read",
             Self::FloorWrite => "floor-write",
         })

@@ -20,6 +20,8 @@ const SMALL_PER_DIR: u64 = 12;
 const EMPTY_PER_DIR: u64 = 10_000;
 /// One symbolic link for so many small files.
 const SMALL_PER_LINK: u64 = 50;
+/// Bytes of a file that is kept inline by whoever writes it.
+const INLINE_MAX: usize = 2000;
 /// How deep small files lie at most.
 const DEPTH_MAX: usize = 7;
 /// How much is made and written at once, in bytes.
@@ -34,6 +36,8 @@ pub(crate) enum Workload {
     Large { bytes: u64 },
     /// Empty files, 10,000 in each directory.
     Empty { files: u64 },
+    /// Files in directories as those of `Small`, but so small that they are kept inline.
+    Inline { files: u64 },
 }
 
 impl Workload {
@@ -51,6 +55,7 @@ impl Workload {
             Self::Small { files } => format!("small-{files}"),
             Self::Large { bytes } => format!("large-{}M", bytes >> 20),
             Self::Empty { files } => format!("empty-{files}"),
+            Self::Inline { files } => format!("inline-{files}"),
         }
     }
 
@@ -60,6 +65,7 @@ impl Workload {
             Self::Small { files } => (1 << 30) + files * (64 << 10),
             Self::Large { bytes } => (1 << 30) + bytes / 4 * 5,
             Self::Empty { files } => (1 << 30) + files * (6 << 10),
+            Self::Inline { files } => (1 << 30) + files * (16 << 10),
         }
     }
 
@@ -69,14 +75,20 @@ impl Workload {
     /// Makes it in a directory that is empty.
     pub(crate) fn fill(self, root: &Path, interrupt: &Interrupt) -> Result<()> {
         match self {
-            Self::Small { files } => fill_small(root, files, interrupt),
+            Self::Small { files } => fill_small(root, files, small_size, interrupt),
+            Self::Inline { files } => fill_small(root, files, inline_size, interrupt),
             Self::Large { bytes } => fill_large(root, bytes / LARGE_FILES, interrupt),
             Self::Empty { files } => fill_empty(root, files, interrupt),
         }
     }
 }
 
-fn fill_small(root: &Path, files: u64, interrupt: &Interrupt) -> Result<()> {
+fn fill_small(
+    root: &Path,
+    files: u64,
+    size: fn(&mut Random) -> usize,
+    interrupt: &Interrupt,
+) -> Result<()> {
     let mut random = Random::new(SEED);
     let mut content = Content::new(SEED);
     let dirs = make_dirs(root, files / SMALL_PER_DIR, &mut random)?;
@@ -86,7 +98,7 @@ fn fill_small(root: &Path, files: u64, interrupt: &Interrupt) -> Result<()> {
         let dir = &dirs[random.index(dirs.len())];
         let name =
             format!("{}-{number}.{}", word(&mut random), ["c", "h", "rs", "md"][random.index(4)]);
-        content.fill(&mut bytes, small_size(&mut random));
+        content.fill(&mut bytes, size(&mut random));
         fs::write(dir.join(&name), &bytes)?;
         if number % SMALL_PER_LINK == 0 {
             symlink(&name, dir.join(format!("link-{number}")))?;
@@ -115,6 +127,11 @@ fn small_size(random: &mut Random) -> usize {
     let shift = 4 + (0..5).map(|_| random.below(4)).sum::<u64>();
     let size = (1 << shift) + random.below(1 << shift);
     usize::try_from(size).expect("at most 1 MiB")
+}
+
+/// A size between 1 and 2000 bytes.
+fn inline_size(random: &mut Random) -> usize {
+    1 + random.index(INLINE_MAX)
 }
 
 fn word(random: &mut Random) -> String {
@@ -170,6 +187,14 @@ mod tests {
         assert!((5_000..40_000).contains(&(tally.bytes / 500)), "{tally:?}");
         assert!((40..=51).contains(&tally.others), "{tally:?}");
         assert_eq!(tally, made(Workload::Small { files: 500 }));
+    }
+
+    #[test]
+    fn inline_files_are_smaller_still() {
+        let tally = made(Workload::Inline { files: 500 });
+        assert_eq!(tally.files, 500);
+        assert!((800..1200).contains(&(tally.bytes / 500)), "{tally:?}");
+        assert!((40..=51).contains(&tally.others), "{tally:?}");
     }
 
     #[test]

@@ -88,3 +88,38 @@ fn a_file_is_read_in_both_ways() {
     check(found, &cases);
     assert_eq!(left_in(&dir), 0);
 }
+
+#[test]
+fn names_come_and_go() {
+    skip_unless_linux!();
+    let dir = tempfile::tempdir().unwrap();
+    let meta = ["meta", "--files", "100000,50000", "--threads", "2", "--dirs", "3"];
+    let found = rows(dir.path(), &meta, "lib,btrfs");
+    let (all, both): (&[&str], &[&str]) = (&["lib", "btrfs", "floor-write"], &["lib", "btrfs"]);
+    let cases = [
+        ("create x2 /3 100", all),
+        ("create x2 /3 200", all),
+        ("create+commit x2 /3 100", all),
+        ("create+commit x2 /3 200", all),
+        ("rename x2 /3 100", both),
+        ("rename x2 /3 200", both),
+        ("rename+commit x2 /3 100", both),
+        ("rename+commit x2 /3 200", both),
+        ("remove x2 /3 100", both),
+        ("remove x2 /3 200", both),
+        ("remove+commit x2 /3 100", both),
+        ("remove+commit x2 /3 200", both),
+        ("commit of new files x1 /3 60", all),
+    ];
+    check(found, &cases);
+    assert_eq!(left_in(&dir), 0);
+}
+
+#[test]
+fn a_tree_is_put() {
+    skip_unless_linux!();
+    let dir = tempfile::tempdir().unwrap();
+    let found = rows(dir.path(), &["put"], "lib,btrfs,rootdir");
+    check(found, &[("put inline-40", &["lib", "cli", "btrfs", "rootdir", "floor-write"])]);
+    assert_eq!(left_in(&dir), 0);
+}
