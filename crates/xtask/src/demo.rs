@@ -2,9 +2,11 @@
 //!
 //! 1. Where `mkfs.btrfs` is, it makes an image of part of a real directory, which is listed,
 //!    extracted and compared with that directory. No privilege is needed.
-//! 2. Every golden image is unpacked, extracted and compared with what Linux showed of it.
-//! 3. Images named on the command line are listed and extracted, with nothing to compare them with.
-//! 4. All files it makes are in one temporary folder, gone at the end.
+//! 2. The command makes an image of its own, of small files of that directory, changes it, and
+//!    copies it out again; `btrfs check` judges it where it is.
+//! 3. Every golden image is unpacked, extracted and compared with what Linux showed of it.
+//! 4. Images named on the command line are listed and extracted, with nothing to compare them with.
+//! 5. All files it makes are in one temporary folder, gone at the end.
 //!
 //! It calls the command as a user does, and reads no image itself.
 
@@ -21,8 +23,12 @@ use tempfile::TempDir;
 use userbtrfs_crashlab::manifest::{Difference, Kind, Manifest, diff};
 use userbtrfs_crashlab::walk_linux::walk;
 
+use tree::Bounds;
+
 /// How much the image made here holds.
-const TREE_BYTES_MAX: u64 = 48 << 20;
+const TREE: Bounds = Bounds { tree: 48 << 20, file: u64::MAX };
+/// How much is put into the image that the command makes: files that fit into its tree.
+const SMALL_FILES: Bounds = Bounds { tree: 8 << 20, file: 2048 };
 /// How much of a long listing is shown.
 const LINES_SHOWN: usize = 12;
 /// How many differences are shown before giving up.
@@ -55,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.images.is_empty() {
         let fresh = demo.show_fresh()?;
+        demo.show_written()?;
         let golden = golden::show(&demo)?;
         ensure!(fresh || golden > 0, "neither mkfs.btrfs nor a golden image is here");
     }
@@ -95,7 +102,7 @@ impl Demo {
             return Ok(false);
         };
         let source = self.path("source");
-        let copied = tree::copy_some(&source, TREE_BYTES_MAX)?;
+        let copied = tree::copy_some(&source, TREE)?;
         println!("A fresh image with {copied}");
         let image = self.path("made-here.img");
         make_image(&mkfs, &source, &image)?;
@@ -104,6 +111,27 @@ impl Demo {
         let extracted = self.extract(&image)?;
         verify("the source", &walk(&source)?, &extracted)?;
         Ok(true)
+    }
+
+    /// Makes an image, changes it and reads it, all by the command.
+    fn show_written(&self) -> Result<()> {
+        let source = self.path("small");
+        let copied = tree::copy_some(&source, SMALL_FILES)?;
+        println!("\nAn image of our own with {copied}");
+        let image = self.path("written.img");
+        self.call(&["mkfs", "--size", "256M", "-q"], &[&image])?;
+        self.call(&["put"], &[&image, &source, Path::new("/")])?;
+        self.call(&["mkdir", "-p"], &[&image, Path::new("/a/b")])?;
+        self.call(&["mv"], &[&image, Path::new("/small"), Path::new("/a/b/moved")])?;
+        if let Some(btrfs) = find_program("btrfs") {
+            let output = Command::new(btrfs).args(["check", "--readonly"]).arg(&image).output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "btrfs check: {said}");
+            println!("\n`btrfs check` finds no error in it.");
+        }
+        let mut extracted = self.extract(&image)?;
+        extracted.folder.push("a/b/moved");
+        verify("what was put in", &walk(&source)?, &extracted)
     }
 
     /// Shows what is in the image.
@@ -252,7 +280,7 @@ mod tests {
     fn a_copy_of_some_of_a_tree_is_the_same_as_itself() {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("source");
-        tree::copy_some(&source, 1 << 20).unwrap();
+        tree::copy_some(&source, Bounds { tree: 1 << 20, file: 1 << 16 }).unwrap();
         let manifest = walk(&source).unwrap();
         assert!(manifest.entries().len() > 1);
         verify("itself", &manifest, &extracted(&source)).unwrap();
