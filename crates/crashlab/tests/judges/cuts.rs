@@ -79,7 +79,7 @@ fn a_cut_leaves_one_commit_or_the_next() {
     let seed = seed();
     let linux = Linux::lock().unwrap();
     let count = if is_torture() { usize::MAX } else { 24 };
-    for made in kinds() {
+    for (made, seed) in kinds().into_iter().zip(seed..) {
         let base = made.image();
         let workload = Workload::new(&made, &base, seed);
         let mut judge = Judge { linux: &linux, made: &made, random: Random::new(seed) };

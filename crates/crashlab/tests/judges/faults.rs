@@ -166,9 +166,10 @@ fn every_request_fails_in_turn() {
     for made in all.iter().take(tried) {
         let workload = Arc::new(Workload::new(made, seed));
         for request in [Request::Read, Request::Write, Request::Flush] {
-            for fault in faults(request, workload.count(request), seed) {
-                judge(made, &workload, fault);
-            }
+            // How many requests there are varies from run to run: the last faults may meet none.
+            let faults = faults(request, workload.count(request), seed).into_iter();
+            let met = faults.filter(|fault| judge(made, &workload, *fault)).count();
+            assert!(met > 0, "{}: no {request:?} failed", made.name);
         }
     }
 }
@@ -186,13 +187,13 @@ fn faults(operation: Request, count: u64, seed: u64) -> Vec<Fault> {
     faults
 }
 
-fn judge(made: &Made, workload: &Arc<Workload>, fault: Fault) {
+/// Whether the fault was met.
+fn judge(made: &Made, workload: &Arc<Workload>, fault: Fault) -> bool {
     let what = format!("{}: {fault:?}", made.name);
     let inner = Arc::new(workload.base.to_device());
     let device = Arc::new(FaultyDevice::new(inner.clone()));
     device.arm(fault);
     let ended = run_in_time(&what, workload, &device);
-    assert!(device.failed() > 0 || fault.operation == Request::Read, "{what}: nothing failed");
     let durable = match ended {
         None => vec![workload.before.clone()],
         Some(ended) => {
@@ -205,6 +206,7 @@ fn judge(made: &Made, workload: &Arc<Workload>, fault: Fault) {
     };
     device.disarm();
     assert_reopens(&what, &inner, &durable);
+    device.failed() > 0
 }
 
 /// Runs the workload, but no longer than it may take; nothing where it cannot be opened.

@@ -61,6 +61,9 @@ impl Nodes {
 
     /// What `name` leads to in the directory, if it is there.
     pub(super) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+        if name.len() > NAME_LEN_MAX {
+            return Err(Error::NameTooLong);
+        }
         let hash = name_hash(name);
         let version = {
             let state = dir.state();

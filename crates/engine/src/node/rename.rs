@@ -73,7 +73,6 @@ impl Nodes {
         kind: RenameKind,
     ) -> Result<()> {
         check_new_name(old)?;
-        check_new_name(new)?;
         if old_dir.subvolume != new_dir.subvolume {
             return Err(Error::CrossDevice);
         }
@@ -83,6 +82,7 @@ impl Nodes {
         let mut reservation = Some(self.reserve(RENAME_ITEMS)?);
         loop {
             let moved = self.occupant(from)?.ok_or(Error::NotFound)?;
+            check_new_name(new)?;
             let there = self.occupant(to)?;
             let (moved, there) = (&moved, there.as_ref());
             let rename = Rename { nodes: self, from, to, kind, moved, there };

@@ -95,6 +95,8 @@ pub(crate) struct Ticket<'g> {
     gate: &'g Gate,
     kind: Kind,
     generation: u64,
+    /// Whether the thread was panicking already when it joined.
+    unwinding: bool,
     // The thread's list forgets it after the transaction is left: fields drop after `drop`.
     _held: Held,
 }
@@ -124,7 +126,7 @@ impl Gate {
         self.events.handed_over.wait_while(&mut state, barred);
         state.check()?;
         let generation = state.join(kind);
-        Ok(Ticket { gate: self, kind, generation, _held: held })
+        Ok(Ticket { gate: self, kind, generation, unwinding: panicking(), _held: held })
     }
 
     /// Asks for the commit of transaction `generation`, which a thread may do that is in none.
@@ -210,7 +212,7 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        if panicking() {
+        if panicking() && !self.unwinding {
             self.gate.fail(format!("a panic left transaction {} half changed", self.generation));
         }
         if self.gate.state.lock().leave(self.kind) {

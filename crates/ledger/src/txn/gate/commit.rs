@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::thread::panicking;
 
 use userbtrfs_sync::atomic::Ordering;
 use userbtrfs_sync::order::Held;
@@ -118,7 +119,8 @@ impl<'g, S> Commit<'g, S> {
         S: Changing,
     {
         let Leader { gate, generation, .. } = self.leader;
-        Ticket { gate, kind: Kind::Commit, generation, _held: Held::tried(in_transaction()) }
+        let held = Held::tried(in_transaction());
+        Ticket { gate, kind: Kind::Commit, generation, unwinding: panicking(), _held: held }
     }
 
     fn advanced<T>(self) -> Commit<'g, T> {

@@ -231,6 +231,26 @@ fn a_panic_with_a_ticket_fails() {
     assert!(gate.check().unwrap_err().why.contains("transaction 7 half changed"));
 }
 
+/// A handle on something open is let go while its thread unwinds for reasons of its own: what that
+/// changes is whole.
+#[test]
+fn a_ticket_taken_while_unwinding_is_as_good_as_any() {
+    struct Later<'a>(&'a Gate);
+    impl Drop for Later<'_> {
+        fn drop(&mut self) {
+            drop(self.0.join(Kind::Operation));
+        }
+    }
+    let gate = Gate::new(FIRST);
+    let message = complaint(|| {
+        let _later = Later(&gate);
+        let whose = "other";
+        panic!("for {whose} reasons");
+    });
+    assert_eq!(message, "for other reasons");
+    assert_eq!(gate.check(), Ok(()));
+}
+
 #[test]
 #[cfg(debug_assertions)]
 fn who_holds_a_ticket_neither_joins_nor_commits() {
