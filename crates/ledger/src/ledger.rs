@@ -5,8 +5,12 @@
 //!    that the last superblock leads to is overwritten before the next one is durable.
 //! 3. After a failure nothing is written any more, and every later change is told why.
 
-use userbtrfs_btree::{BlockSource, Extent, NoSpace, RefChange, Sharing, SourceError, Tree, User};
-use userbtrfs_format::{BlockFlags, CompatRoFlags, Header, ItemKind, Key, Logical, TreeId};
+use userbtrfs_btree::{
+    BlockSource, Extent, NoSpace, ReadAhead, RefChange, Sharing, SourceError, Tree, User,
+};
+use userbtrfs_format::{
+    BlockFlags, CompatRoFlags, DevReplaceItem, Header, ItemKind, Key, Logical, TreeId,
+};
 use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
 use userbtrfs_volume::Volume;
 
@@ -19,6 +23,12 @@ use crate::txn::{ChangedRoots, Gate, Handle, HandleKind, Participant, Worker};
 
 /// The object id of the item that remembers a balance (-4).
 const BALANCE: u64 = u64::MAX - 3;
+
+/// The item of a device replacement, in the device tree.
+const REPLACEMENT: Key = Key::new(0, ItemKind::DEV_REPLACE, 0);
+
+/// States of a replacement that nobody goes on with: never started, finished, cancelled.
+const REPLACEMENT_RESTS: [u64; 3] = [0, 2, 3];
 
 /// How often space is made for one who asks, while others take it.
 const ATTEMPTS: u32 = 16;
@@ -57,7 +67,8 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the books of a volume that is open for writing. Nothing is written yet.
     ///
-    /// Refused by name: a running balance, relocation trees, a device replacement.
+    /// Refused by name: a running balance, relocation trees, a device replacement, a free space
+    /// tree that is not valid.
     pub fn open(forest: Arc<Forest>, options: LedgerOptions) -> Result<Arc<Self>> {
         assert!(forest.store().volume().is_writable(), "the volume is open for writing");
         check_writable(&forest)?;
@@ -222,17 +233,15 @@ impl Relief {
 
 /// Refuses filesystems that are in the middle of what only Linux can go on with.
 fn check_writable(forest: &Forest) -> Result<()> {
-    let found = |key: Key| -> Result<bool> {
-        let cursor = forest.cursor(forest.roots(), &key, userbtrfs_btree::ReadAhead::Off)?;
-        Ok(cursor
-            .item()
-            .is_some_and(|item| item.key.objectid == key.objectid && item.key.kind == key.kind))
-    };
-    if found(Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
+    let roots = forest.roots();
+    if has(forest, roots, Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
         return Err(Error::Unwritable("a balance is running"));
     }
-    if found(Key::new(TreeId::TREE_RELOC.0, ItemKind::ROOT_ITEM, 0))? {
+    if has(forest, roots, Key::new(TreeId::TREE_RELOC.0, ItemKind::ROOT_ITEM, 0))? {
         return Err(Error::Unwritable("a relocation is running"));
+    }
+    if replaces_device(forest)? {
+        return Err(Error::Unwritable("a device is being replaced"));
     }
     let superblock = forest.store().volume().superblock();
     let free_space = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
@@ -241,6 +250,23 @@ fn check_writable(forest: &Forest) -> Result<()> {
         true => Err(Error::Unwritable("the free space tree is not valid")),
         false => Ok(()),
     }
+}
+
+/// Whether a tree has an item of this object and kind.
+fn has(forest: &Forest, tree: &Tree, key: Key) -> Result<bool> {
+    let cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
+    let of = |key: Key| (key.objectid, key.kind);
+    Ok(cursor.item().is_some_and(|item| of(item.key) == of(key)))
+}
+
+/// Whether a device replacement is neither ended nor was ever begun.
+fn replaces_device(forest: &Forest) -> Result<bool> {
+    let tree = forest.tree(TreeId::DEV)?;
+    let cursor = forest.cursor(&tree, &REPLACEMENT, ReadAhead::Off)?;
+    let found = cursor.item().filter(|item| item.key == REPLACEMENT);
+    let state =
+        found.map(|item| DevReplaceItem::parse(item.data).expect("verified with its block").state);
+    Ok(state.is_some_and(|state| !REPLACEMENT_RESTS.contains(&state)))
 }
 
 impl BlockSource for Ledger {

@@ -144,10 +144,10 @@ impl DelayedRefs {
 
     /// Forgets a block that this transaction allocated, never wrote, and frees: the extent tree
     /// never hears of it, and its space can be used again at once. Says no, and does nothing,
-    /// where it is not so, or the extent tree knows of it already.
+    /// where it is not so, or the extent tree knows of it already, or of another there.
     pub fn forget(&self, logical: Logical) -> bool {
         let mut state = self.state.lock();
-        if !state.heads.get(&logical).is_some_and(|head| head.fresh) {
+        if !state.heads.get(&logical).is_some_and(|head| head.fresh && !head.contradicted) {
             return false;
         }
         state.heads.remove(&logical);
@@ -184,8 +184,9 @@ impl State {
         let logical = logical_of(&extent);
         let mut head = Head { fresh: true, ..Head::new(extent) };
         head.change(user, 1);
-        let before = self.heads.insert(logical, head);
-        assert!(before.is_none(), "space is free only once its references are settled");
+        // Space is free only once its references are settled, unless it was called free wrongly.
+        head.contradicted = self.heads.contains_key(&logical);
+        self.heads.insert(logical, head);
         self.known.insert(logical, Sharing { refs: 0, full_backref: false });
     }
 

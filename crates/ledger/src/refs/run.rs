@@ -114,7 +114,9 @@ fn change(
     }
     let inline: u64 = draft.item.inline.iter().map(userbtrfs_format::InlineRef::count).sum();
     let is_last = draft.item.refs == 0;
-    if inline > draft.item.refs || (is_last && draft.is_referenced_beside()?) {
+    // Where nothing stands beside the item, the sum is known.
+    let is_sum = if draft.keyed { inline <= draft.item.refs } else { inline == draft.item.refs };
+    if !is_sum || (is_last && draft.is_referenced_beside()?) {
         return Err(wrong.into());
     }
     Ok((key, draft.changes, (!is_last).then_some(draft.item)))

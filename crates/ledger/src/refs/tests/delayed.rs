@@ -129,3 +129,13 @@ fn a_new_transaction_learns_anew() {
     refs.turn_over();
     assert_eq!(refs.sharing(BLOCK), None);
 }
+
+/// A free space tree that calls a block free which is in use makes it be given out once more.
+#[test]
+fn what_is_allocated_while_it_is_in_use_contradicts() {
+    let refs = DelayedRefs::default();
+    change(&refs, false, User::Tree(TreeId::FS));
+    refs.allocated(BLOCK, 0, TreeId::EXTENT);
+    assert!(!refs.forget(BLOCK), "the damage is to be told");
+    assert!(refs.take_next().expect("a change").contradicted);
+}

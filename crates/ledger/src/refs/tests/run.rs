@@ -270,3 +270,16 @@ fn a_block_has_one_reference_of_each_tree() {
     let found = damage(run_in(&mut items, &head(extent, false, &[(user, 1)]), FORM));
     assert_eq!(found, Damage::TooManyReferences { logical: AT, user });
 }
+
+/// A count that is larger than the references would keep an extent that nobody uses.
+#[test]
+fn a_count_that_is_no_sum_is_damage() {
+    let mut items = tree();
+    run_in(&mut items, &head(DATA, true, &[(file(0), 1), (file(1), 1)]), FORM).expect("room");
+    let key = Key::new(AT.0, ItemKind::EXTENT_ITEM, 1 << 16);
+    let mut item = ExtentItem::parse(key, &items.0[&key]).expect("sound");
+    item.refs += 1;
+    items.0.insert(key, item.encode());
+    let found = damage(run_in(&mut items, &head(DATA, false, &[(file(0), -1)]), FORM));
+    assert!(matches!(found, Damage::ReferenceCount { .. }), "{found}");
+}
