@@ -7,6 +7,7 @@
 //! | `inode`      | an inode in memory                                                     |
 //! | `dentries`   | the names of a directory that are known                                |
 //! | `pending`    | changes that wait to be merged                                         |
+//! | `few`        | lists of mostly one element                                            |
 //! | `table`      | the inodes in memory, by number                                        |
 //! | `names`      | looking up and listing                                                 |
 //! | `room`       | whether what comes fits into its items                                 |
@@ -29,6 +30,7 @@ mod create;
 mod dentries;
 mod edits;
 mod entry;
+mod few;
 mod inode;
 mod link;
 mod merge;
@@ -38,6 +40,9 @@ mod orphan;
 mod pending;
 mod rename;
 mod room;
+#[cfg(test)]
+#[cfg(shuttle)]
+mod shuttle_models;
 mod stored;
 mod subvolume;
 mod table;
@@ -67,6 +72,7 @@ use userbtrfs_ledger::Ledger;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::error::{Error, InodeId, Result};
+use dentries::Ration;
 use subvolume::{Subvolume, Subvolumes};
 use table::Table;
 use waiting::Waiting;
@@ -76,6 +82,9 @@ pub(crate) const ROOT_DIR: u64 = 256;
 
 /// The number that the place of a subvolume has where only its name was snapshotted.
 pub(crate) const EMPTY_DIR: u64 = 2;
+
+/// How much more memory the known names of directories may take than what waits.
+const NAMES_SHARE: usize = 4;
 
 /// How much is kept in memory.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +100,8 @@ pub(crate) struct Nodes {
     forest: Arc<Forest>,
     options: NodesOptions,
     table: Table,
+    /// Of memory for names of directories.
+    ration: Arc<Ration>,
     subvolumes: Subvolumes,
     waiting: Waiting,
     /// Held while a directory changes its parent.
@@ -118,6 +129,7 @@ impl Nodes {
             forest,
             options,
             table: Table::new(options.inodes_max),
+            ration: Arc::new(Ration::new(NAMES_SHARE * options.pending_max)),
             subvolumes: Subvolumes::new(),
             waiting: Waiting::new(),
             renames: Mutex::new(Class::RenameMutex, ()),
@@ -134,7 +146,7 @@ impl Nodes {
     /// The inode of a number.
     pub(crate) fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
         let known = self.table.get(id).map_or_else(|| self.enter(id), Ok)?;
-        known.load(&self.forest)?;
+        known.load(&self.forest, &self.ration)?;
         Ok(known)
     }
 

@@ -151,7 +151,8 @@ impl Operation<'_> {
             pending.set_content(Content::Inline(target.into()));
         }
         let is_dir = new.kind == NewKind::Directory;
-        let dentries = if is_dir { Dentries::of_new() } else { Dentries::default() };
+        let ration = self.ration();
+        let dentries = if is_dir { Dentries::of_new(ration) } else { Dentries::unknown(ration) };
         let bytes = pending.bytes;
         let state = State {
             running: Some(Box::new(pending)),

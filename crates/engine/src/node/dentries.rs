@@ -1,28 +1,42 @@
 //! The names of a directory that are known, there or not.
 //!
 //! 1. What is here is true: whoever changes an entry changes it here in the same step.
-//! 2. Memory is bounded: a directory that has too many names here forgets them all.
+//! 2. Memory is bounded, for one directory and by a [`Ration`] for all: one that has too many names
+//!    here, or needs memory when none is left, forgets its own.
 //! 3. A directory that was made in this run is *complete*: what is not here is not there. When it
-//!    forgets its names it keeps their hashes, of which there may be more: they still tell of
-//!    most names that they are not there.
+//!    forgets its names it keeps their hashes, as far as memory allows: they still tell of most
+//!    names that they are not there.
 //! 4. What was read from a tree enters only if nothing changed since before it was read.
 
 use std::collections::{HashMap, HashSet};
 
 use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
 use super::Entry;
+use super::few::Few;
 
 /// The most names that one directory keeps.
 const NAMES_MAX: usize = 16 << 10;
 
-/// The most hashes that one directory keeps, at about ten bytes each.
-const HASHES_MAX: usize = 7 << 20;
+/// About what a name takes in memory beside its bytes, with its entry.
+const NAME_BYTES: usize = 2 * size_of::<(u32, Few<Dentry>)>() + size_of::<Entry>() + 64;
+
+/// About what a hash takes in memory.
+const HASH_BYTES: usize = 10;
+
+/// What the known names of all directories may take in memory.
+pub(super) struct Ration {
+    max: usize,
+    taken: AtomicUsize,
+}
 
 /// See the module's text.
-#[derive(Default)]
 pub(super) struct Dentries {
-    by_hash: HashMap<u32, Vec<Dentry>>,
+    ration: Arc<Ration>,
+    /// What is taken of the ration.
+    taken: usize,
+    by_hash: HashMap<u32, Few<Dentry>>,
     count: usize,
     whole: Whole,
     /// Counts changes.
@@ -55,7 +69,23 @@ pub(super) enum Known {
     Nothing(u64),
 }
 
+impl Ration {
+    /// So many bytes.
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, taken: AtomicUsize::new(0) }
+    }
+
+    fn has(&self, bytes: usize) -> bool {
+        self.taken.load(Ordering::Relaxed).saturating_add(bytes) <= self.max
+    }
+}
+
 impl Dentry {
+    /// About what it takes in memory.
+    fn bytes(&self) -> usize {
+        NAME_BYTES + self.name().len()
+    }
+
     fn name(&self) -> &[u8] {
         match self {
             Self::There(entry) => &entry.name,
@@ -72,13 +102,33 @@ impl Dentry {
 }
 
 impl Dentries {
+    /// Those of a directory of which nothing is known.
+    pub(super) fn unknown(ration: &Arc<Ration>) -> Self {
+        Self::new(ration, Whole::Unknown)
+    }
+
     /// Those of a new directory.
-    pub(super) fn of_new() -> Self {
-        Self { whole: Whole::Names, ..Self::default() }
+    pub(super) fn of_new(ration: &Arc<Ration>) -> Self {
+        Self::new(ration, Whole::Names)
+    }
+
+    fn new(ration: &Arc<Ration>, whole: Whole) -> Self {
+        let (ration, by_hash) = (Arc::clone(ration), HashMap::new());
+        Self { ration, taken: 0, by_hash, count: 0, whole, version: 0 }
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.taken += bytes;
+        self.ration.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.taken -= bytes;
+        self.ration.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn find(&self, hash: u32, name: &[u8]) -> Known {
-        let mut alike = self.by_hash.get(&hash).into_iter().flatten();
+        let mut alike = self.by_hash.get(&hash).into_iter().flat_map(|alike| alike.iter());
         match alike.find(|dentry| dentry.name() == name) {
             Some(Dentry::There(entry)) => Known::There(Arc::clone(entry)),
             Some(Dentry::Absent(_)) => Known::Absent,
@@ -99,7 +149,7 @@ impl Dentries {
     /// All entries whose names hash alike, where they are known.
     pub(super) fn alike(&self, hash: u32) -> Option<impl Iterator<Item = &Arc<Entry>>> {
         let known = matches!(self.whole, Whole::Names) || self.has_none(hash);
-        let alike = self.by_hash.get(&hash).into_iter().flatten();
+        let alike = self.by_hash.get(&hash).into_iter().flat_map(|alike| alike.iter());
         known.then(|| alike.filter_map(Dentry::entry))
     }
 
@@ -108,11 +158,10 @@ impl Dentries {
         self.version += 1;
         let hash = entry.hash();
         self.put(hash, Dentry::There(Arc::clone(entry)));
-        if let Whole::Hashes(hashes) = &mut self.whole {
-            hashes.insert(hash);
-            if hashes.len() > HASHES_MAX {
-                self.whole = Whole::Unknown;
-            }
+        if let Whole::Hashes(hashes) = &mut self.whole
+            && hashes.insert(hash)
+        {
+            self.take(HASH_BYTES);
         }
     }
 
@@ -123,14 +172,15 @@ impl Dentries {
         if !matches!(self.whole, Whole::Names) {
             return self.put(hash, Dentry::Absent(entry.name.clone()));
         }
-        if let Some(alike) = self.by_hash.get_mut(&hash) {
-            let before = alike.len();
-            alike.retain(|dentry| *dentry.name() != *entry.name);
-            self.count -= before - alike.len();
-            if alike.is_empty() {
-                self.by_hash.remove(&hash);
-            }
+        let Some(alike) = self.by_hash.get_mut(&hash) else { return };
+        let place = alike.iter().position(|dentry| *dentry.name() == *entry.name);
+        let Some(place) = place else { return };
+        let bytes = alike.remove(place).bytes();
+        if alike.is_empty() {
+            self.by_hash.remove(&hash);
         }
+        self.count -= 1;
+        self.give_back(bytes);
     }
 
     /// A tree was found to have no such name, and was looked at in this version.
@@ -147,25 +197,47 @@ impl Dentries {
         }
     }
 
+    /// Whether nothing changed since.
+    pub(super) fn is_version(&self, version: u64) -> bool {
+        self.version == version
+    }
+
     fn put(&mut self, hash: u32, dentry: Dentry) {
-        if self.count >= NAMES_MAX {
+        if self.count >= NAMES_MAX || !self.ration.has(dentry.bytes()) {
             self.forget();
         }
         let alike = self.by_hash.entry(hash).or_default();
         if let Some(other) = alike.iter_mut().find(|other| other.name() == dentry.name()) {
             *other = dentry;
         } else {
+            let bytes = dentry.bytes();
             alike.push(dentry);
             self.count += 1;
+            self.take(bytes);
         }
     }
 
     fn forget(&mut self) {
         self.count = 0;
         let by_hash = std::mem::take(&mut self.by_hash);
-        if matches!(self.whole, Whole::Names) {
-            self.whole = Whole::Hashes(by_hash.into_keys().collect());
+        let whole = std::mem::take(&mut self.whole);
+        self.give_back(self.taken);
+        let hashes = match whole {
+            Whole::Unknown => return,
+            Whole::Names => by_hash.into_keys().collect(),
+            Whole::Hashes(hashes) => hashes,
+        };
+        let bytes = hashes.len() * HASH_BYTES;
+        if self.ration.has(bytes) {
+            self.take(bytes);
+            self.whole = Whole::Hashes(hashes);
         }
+    }
+}
+
+impl Drop for Dentries {
+    fn drop(&mut self) {
+        self.give_back(self.taken);
     }
 }
 
@@ -176,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_complete_directory_knows_what_is_absent_and_by_hashes_when_it_is_full() {
-        let mut dentries = Dentries::of_new();
+        let mut dentries = Dentries::of_new(&Arc::new(Ration::new(usize::MAX)));
         let a = entry(2, b"a", 300);
         assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
         dentries.enter(&a);
@@ -200,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_change_does_not_enter() {
-        let mut dentries = Dentries::default();
+        let mut dentries = Dentries::unknown(&Arc::new(Ration::new(usize::MAX)));
         let a = entry(2, b"a", 300);
         let Known::Nothing(version) = dentries.find(a.hash(), b"a") else { panic!("unknown") };
         dentries.enter(&a);
@@ -209,5 +281,27 @@ mod tests {
         dentries.leave(&a);
         dentries.learn(version, &a);
         assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
+    }
+
+    #[test]
+    fn who_finds_the_ration_used_up_forgets_its_own_and_gives_back_what_it_had() {
+        let ration = Arc::new(Ration::new(100 * NAME_BYTES));
+        let (mut one, mut other) = (Dentries::of_new(&ration), Dentries::of_new(&ration));
+        let name = |number: u64| entry(number + 3, &number.to_string().into_bytes(), number);
+        one.enter(&name(0));
+        for number in 0..100 {
+            other.enter(&name(number));
+        }
+        assert!(other.count < 100 && matches!(other.whole, Whole::Hashes(_)));
+        assert_eq!(other.find(name(200).hash(), b"200"), Known::Absent);
+        assert_eq!(one.find(name(0).hash(), b"0"), Known::There(name(0)));
+        other.leave(&name(99));
+        drop(other);
+        one.leave(&name(0));
+        assert_eq!(ration.taken.load(Ordering::Relaxed), 0);
+        let mut none = Dentries::of_new(&Arc::new(Ration::new(NAME_BYTES)));
+        (0..NAME_BYTES as u64).for_each(|number| none.enter(&name(number)));
+        assert_eq!(none.find(name(1).hash(), b"1"), Known::Nothing(none.version));
+        assert!(none.taken <= 2 * NAME_BYTES);
     }
 }

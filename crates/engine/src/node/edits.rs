@@ -4,196 +4,239 @@
 //!    has of others stays as it is.
 //! 2. What an edit makes of an item depends on the item alone, so it may be asked again.
 //! 3. Edits come in the order of their keys.
+//! 4. Drafts refer to the set that they are of. What comes is written once, for many edits into
+//!    one buffer; only an edit that finds what stays has a buffer of its own.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 use userbtrfs_btree::{Change, Edit};
-use userbtrfs_codec::hash::{extref_hash, name_hash};
+use userbtrfs_codec::hash::extref_hash;
 use userbtrfs_format::{
-    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InlineExtent, ItemKind, Key, dir_entries,
-    inode_extrefs, inode_refs,
+    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InlineExtent, InodeItem, ItemKind, Key,
+    dir_entries, inode_extrefs, inode_refs,
 };
-use userbtrfs_sync::Arc;
 
 use super::Entry;
-use super::pending::{Content, Frozen, NameChange, Pending, RefPlace};
+use super::few::Few;
+use super::pending::{Content, Frozen, NameChange, Pending, RefChange, RefPlace, XattrChange};
 
-/// A change of one item.
-pub(super) enum ItemEdit {
-    /// It has this content.
-    Put(Key, Vec<u8>),
-    /// It goes.
-    Remove(Key),
-    /// Entries in it change.
-    Entries(EntriesEdit),
+/// What becomes of one item.
+pub(super) struct Draft<'a> {
+    key: Key,
+    change: ItemChange<'a>,
 }
 
-/// A change of entries in an item that may hold several.
-pub(super) struct EntriesEdit {
-    key: Key,
-    changes: Vec<EntryChange>,
+/// See [`Draft`].
+enum ItemChange<'a> {
+    /// It goes.
+    Remove,
+    /// It is there, without content.
+    Mark,
+    Inode(&'a InodeItem),
+    /// A DIR_INDEX.
+    Place(&'a Entry),
+    /// An inline extent, of a transaction.
+    Inline(&'a [u8], u64),
+    /// Entries of a DIR_ITEM come and go, by name.
+    Names(&'a [NameChange]),
+    /// Entries of an XATTR_ITEM, by name.
+    Xattrs(&'a [XattrChange]),
+    /// Entries of an INODE_REF, by place.
+    Refs(&'a [RefChange]),
+    /// Entries of an INODE_EXTREF, by directory and place.
+    Extrefs(Few<&'a RefChange>),
+}
+
+/// A change of one item.
+pub(super) struct ItemEdit<'a> {
+    draft: &'a Draft<'a>,
+    /// What comes.
+    new: &'a [u8],
+    /// What stays and what comes, where something stays.
     built: Vec<u8>,
 }
 
-/// A change of one entry of an item.
-enum EntryChange {
-    /// Of a DIR_ITEM: by name.
-    Name(Arc<Entry>, bool),
-    /// Of an XATTR_ITEM: by name.
-    Xattr(Box<[u8]>, Option<Arc<[u8]>>),
-    /// Of an INODE_REF or INODE_EXTREF: by directory and place.
-    Ref(u64, Arc<Entry>, bool),
-}
-
-impl Edit for ItemEdit {
-    fn key(&self) -> Key {
-        match self {
-            Self::Put(key, _) | Self::Remove(key) => *key,
-            Self::Entries(edit) => edit.key,
-        }
+impl<'a> Draft<'a> {
+    /// An item goes.
+    pub(super) fn remove(key: Key) -> Self {
+        Self { key, change: ItemChange::Remove }
     }
 
-    fn apply(&mut self, current: Option<&[u8]>) -> Change<'_> {
-        match self {
-            Self::Put(_, content) => Change::Put(content),
-            Self::Remove(_) => Change::Remove,
-            Self::Entries(edit) => edit.apply(current.unwrap_or_default()),
-        }
-    }
-}
-
-impl EntriesEdit {
-    /// What becomes of an item; one that is not there counts as empty.
-    fn apply(&mut self, current: &[u8]) -> Change<'_> {
-        self.built.clear();
-        self.keep(current);
-        for change in &self.changes {
-            change.encode_into(self.key.kind, &mut self.built);
-        }
-        match &*self.built {
-            built if built == current => Change::Keep,
-            [] => Change::Remove,
-            built => Change::Put(built),
-        }
+    /// An item is there, without content.
+    pub(super) fn mark(key: Key) -> Self {
+        Self { key, change: ItemChange::Mark }
     }
 
-    /// Writes what stays of the item.
-    fn keep(&mut self, current: &[u8]) {
-        let Self { key, changes, built } = self;
-        let stays = |dir, index| !changes.iter().any(|change| change.is_at(dir, index));
-        let sound = "verified with its block";
-        match key.kind {
-            ItemKind::INODE_REF => inode_refs(key.offset, current)
-                .map(|name| name.expect(sound))
-                .filter(|name| stays(name.parent, name.index))
-                .for_each(|name| name.encode_ref_into(built)),
-            ItemKind::INODE_EXTREF => inode_extrefs(current)
-                .map(|name| name.expect(sound))
-                .filter(|name| stays(name.parent, name.index))
-                .for_each(|name| name.encode_extref_into(built)),
-            _ => dir_entries(current)
-                .map(|entry| entry.expect(sound))
-                .filter(|entry| !changes.iter().any(|change| *change.name() == *entry.name))
-                .for_each(|entry| entry.encode_into(built)),
-        }
-    }
-}
-
-impl EntryChange {
-    fn name(&self) -> &[u8] {
-        match self {
-            Self::Name(entry, _) | Self::Ref(_, entry, _) => &entry.name,
-            Self::Xattr(name, _) => name,
-        }
-    }
-
-    fn is_at(&self, dir: u64, index: u64) -> bool {
-        matches!(self, Self::Ref(own, entry, _) if (*own, entry.index) == (dir, index))
-    }
-
-    /// Writes the entry, where it comes.
-    fn encode_into(&self, kind: ItemKind, item: &mut Vec<u8>) {
-        match self {
-            Self::Name(entry, true) => entry.on_disk().encode_into(item),
-            Self::Xattr(name, Some(value)) => {
-                let (target, kind) = (Key::MIN, DirEntryKind::Xattr);
-                let entry = DirEntry { target, transid: 0, kind, name, data: value };
-                entry.encode_into(item);
-            }
-            Self::Ref(dir, entry, true) if kind == ItemKind::INODE_REF => {
-                entry.as_name(*dir).encode_ref_into(item);
-            }
-            Self::Ref(dir, entry, true) => entry.as_name(*dir).encode_extref_into(item),
-            Self::Name(_, false) | Self::Xattr(_, None) | Self::Ref(_, _, false) => {}
-        }
-    }
-}
-
-/// Puts the edits that a frozen set makes behind `edits`; but for the list of inodes without a
-/// name, which stands elsewhere.
-pub(super) fn put_edits(number: u64, frozen: &Frozen, generation: u64, edits: &mut Vec<ItemEdit>) {
-    let Frozen { item, changes } = frozen;
-    let key = |kind, offset| Key::new(number, kind, offset);
-    edits.push(ItemEdit::Put(key(ItemKind::INODE_ITEM, 0), item.encode().to_vec()));
-    put_refs(number, changes, edits);
-    put_xattrs(number, changes, edits);
-    for (hash, alike) in &changes.entries.by_name {
-        let name = |change: &NameChange| EntryChange::Name(Arc::clone(&change.entry), change.there);
-        let changes = alike.iter().map(name).collect();
-        edits.push(entries(key(ItemKind::DIR_ITEM, u64::from(*hash)), changes));
-    }
-    for (index, entry) in &changes.entries.by_index {
-        let key = key(ItemKind::DIR_INDEX, *index);
-        edits.push(match entry {
-            Some(entry) => ItemEdit::Put(key, entry.on_disk().encode()),
-            None => ItemEdit::Remove(key),
+    /// What a frozen set makes of items; but for the list of inodes without a name, which stands
+    /// elsewhere.
+    pub(super) fn of(
+        number: u64,
+        frozen: &'a Frozen,
+        generation: u64,
+    ) -> impl Iterator<Item = Self> {
+        let Frozen { item, changes } = frozen;
+        let draft =
+            move |kind, offset, change| Self { key: Key::new(number, kind, offset), change };
+        let inode = draft(ItemKind::INODE_ITEM, 0, ItemChange::Inode(item));
+        let xattrs = changes.xattrs.iter().map(move |(hash, alike)| {
+            draft(ItemKind::XATTR_ITEM, u64::from(*hash), ItemChange::Xattrs(alike))
         });
+        let names = changes.entries.by_name.iter().map(move |(hash, alike)| {
+            draft(ItemKind::DIR_ITEM, u64::from(*hash), ItemChange::Names(alike))
+        });
+        let places = changes.entries.by_index.iter().map(move |(index, entry)| {
+            let change = entry.as_deref().map_or(ItemChange::Remove, ItemChange::Place);
+            draft(ItemKind::DIR_INDEX, *index, change)
+        });
+        let content = changes.content.iter().map(move |content| {
+            let change = match content {
+                Content::Empty => ItemChange::Remove,
+                Content::Inline(data) => ItemChange::Inline(data, generation),
+            };
+            draft(ItemKind::EXTENT_DATA, 0, change)
+        });
+        let (refs, extrefs) = (refs(number, changes), extrefs(number, changes));
+        let of_inode = std::iter::once(inode).chain(refs).chain(extrefs).chain(xattrs);
+        of_inode.chain(names).chain(places).chain(content)
     }
-    if let Some(content) = &changes.content {
-        edits.push(content_edit(key(ItemKind::EXTENT_DATA, 0), content, generation));
-    }
-}
 
-fn entries(key: Key, changes: Vec<EntryChange>) -> ItemEdit {
-    ItemEdit::Entries(EntriesEdit { key, changes, built: Vec::new() })
+    /// The edits of drafts. What comes with them is written to `buffer`.
+    pub(super) fn edits(drafts: &'a [Self], buffer: &'a mut Vec<u8>) -> Vec<ItemEdit<'a>> {
+        buffer.clear();
+        let mut write = |draft: &Self| {
+            let start = buffer.len();
+            draft.change.encode_into(buffer);
+            start..buffer.len()
+        };
+        let ranges: Vec<Range<usize>> = drafts.iter().map(&mut write).collect();
+        let edit = |(draft, range): (&'a Self, Range<usize>)| ItemEdit {
+            draft,
+            new: &buffer[range],
+            built: Vec::new(),
+        };
+        drafts.iter().zip(ranges).map(edit).collect()
+    }
 }
 
 /// A name that goes may stand in either item.
-fn put_refs(number: u64, changes: &Pending, edits: &mut Vec<ItemEdit>) {
-    let mut refs: BTreeMap<Key, Vec<EntryChange>> = BTreeMap::new();
-    for ((dir, _), change) in &changes.refs {
-        let (entry, place) = (&change.entry, change.place);
-        let mut add = |kind, offset| {
-            let change = EntryChange::Ref(*dir, Arc::clone(entry), place.is_some());
-            refs.entry(Key::new(number, kind, offset)).or_default().push(change);
-        };
-        if place != Some(RefPlace::Extref) {
-            add(ItemKind::INODE_REF, *dir);
-        }
-        if place != Some(RefPlace::Ref) {
-            add(ItemKind::INODE_EXTREF, extref_hash(*dir, &entry.name));
-        }
-    }
-    edits.extend(refs.into_iter().map(|(key, changes)| entries(key, changes)));
+fn refs(number: u64, changes: &Pending) -> impl Iterator<Item = Draft<'_>> {
+    let of_dirs = changes.refs.chunk_by(|a, b| a.dir == b.dir);
+    let of_dirs = of_dirs.filter(|refs| refs.iter().any(|one| one.place != EXTREF));
+    of_dirs.map(move |refs| Draft {
+        key: Key::new(number, ItemKind::INODE_REF, refs[0].dir),
+        change: ItemChange::Refs(refs),
+    })
 }
 
-fn put_xattrs(number: u64, changes: &Pending, edits: &mut Vec<ItemEdit>) {
-    let mut xattrs: BTreeMap<u32, Vec<EntryChange>> = BTreeMap::new();
-    for (name, value) in &changes.xattrs {
-        let change = EntryChange::Xattr(name.clone(), value.clone());
-        xattrs.entry(name_hash(name)).or_default().push(change);
+fn extrefs(number: u64, changes: &Pending) -> impl Iterator<Item = Draft<'_>> {
+    let others = changes.refs.iter().filter(|one| one.place != REF);
+    let mut others: Vec<_> =
+        others.map(|one| (extref_hash(one.dir, &one.entry.name), one)).collect();
+    others.sort_by_key(|(hash, _)| *hash);
+    let mut drafts: Vec<Draft<'_>> = Vec::new();
+    for (hash, one) in others {
+        let key = Key::new(number, ItemKind::INODE_EXTREF, hash);
+        match drafts.last_mut() {
+            Some(Draft { key: last, change: ItemChange::Extrefs(alike) }) if *last == key => {
+                alike.push(one);
+            }
+            _ => drafts.push(Draft { key, change: ItemChange::Extrefs(Few::One(one)) }),
+        }
     }
-    let key = |hash| Key::new(number, ItemKind::XATTR_ITEM, u64::from(hash));
-    edits.extend(xattrs.into_iter().map(|(hash, changes)| entries(key(hash), changes)));
+    drafts.into_iter()
 }
 
-fn content_edit(key: Key, content: &Content, generation: u64) -> ItemEdit {
-    match content {
-        Content::Empty => ItemEdit::Remove(key),
-        Content::Inline(data) => {
-            let inline = InlineExtent { ram_bytes: data.len() as u64, data };
-            let kind = FileExtentKind::Inline(inline);
-            ItemEdit::Put(key, FileExtent { generation, compression: None, kind }.encode())
+const REF: Option<RefPlace> = Some(RefPlace::Ref);
+const EXTREF: Option<RefPlace> = Some(RefPlace::Extref);
+
+const SOUND: &str = "verified with its block";
+
+impl ItemChange<'_> {
+    /// Writes what comes.
+    fn encode_into(&self, item: &mut Vec<u8>) {
+        match self {
+            Self::Remove | Self::Mark => {}
+            Self::Inode(inode) => item.extend_from_slice(&inode.encode()),
+            Self::Place(entry) => entry.on_disk().encode_into(item),
+            Self::Inline(data, generation) => {
+                let inline = InlineExtent { ram_bytes: data.len() as u64, data };
+                let (kind, generation) = (FileExtentKind::Inline(inline), *generation);
+                let extent = FileExtent { generation, compression: None, kind };
+                item.extend_from_slice(&extent.encode());
+            }
+            Self::Names(changes) => changes
+                .iter()
+                .filter(|change| change.there)
+                .for_each(|change| change.entry.on_disk().encode_into(item)),
+            Self::Xattrs(changes) => changes.iter().for_each(|change| change.encode_into(item)),
+            Self::Refs(changes) => changes
+                .iter()
+                .filter(|change| change.place == REF)
+                .for_each(|change| change.entry.as_name(change.dir).encode_ref_into(item)),
+            Self::Extrefs(changes) => changes
+                .iter()
+                .filter(|change| change.place == EXTREF)
+                .for_each(|change| change.entry.as_name(change.dir).encode_extref_into(item)),
+        }
+    }
+
+    /// Writes what stays of an item.
+    fn keep_into(&self, current: &[u8], dir: u64, item: &mut Vec<u8>) {
+        let entries = || dir_entries(current).map(|entry| entry.expect(SOUND));
+        match self {
+            Self::Remove | Self::Mark | Self::Inode(_) | Self::Place(_) | Self::Inline(..) => {}
+            Self::Names(changes) => entries()
+                .filter(|old| !changes.iter().any(|change| *change.entry.name == *old.name))
+                .for_each(|old| old.encode_into(item)),
+            Self::Xattrs(changes) => entries()
+                .filter(|old| !changes.iter().any(|change| *change.name == *old.name))
+                .for_each(|old| old.encode_into(item)),
+            Self::Refs(changes) => inode_refs(dir, current)
+                .map(|old| old.expect(SOUND))
+                .filter(|old| !changes.iter().any(|change| change.is_at(dir, old.index)))
+                .for_each(|old| old.encode_ref_into(item)),
+            Self::Extrefs(changes) => inode_extrefs(current)
+                .map(|old| old.expect(SOUND))
+                .filter(|old| !changes.iter().any(|change| change.is_at(old.parent, old.index)))
+                .for_each(|old| old.encode_extref_into(item)),
+        }
+    }
+}
+
+impl XattrChange {
+    fn encode_into(&self, item: &mut Vec<u8>) {
+        if let Some(data) = &self.value {
+            let (target, kind) = (Key::MIN, DirEntryKind::Xattr);
+            DirEntry { target, transid: 0, kind, name: &self.name, data }.encode_into(item);
+        }
+    }
+}
+
+impl RefChange {
+    fn is_at(&self, dir: u64, index: u64) -> bool {
+        (self.dir, self.entry.index) == (dir, index)
+    }
+}
+
+impl Edit for ItemEdit<'_> {
+    fn key(&self) -> Key {
+        self.draft.key
+    }
+
+    fn apply(&mut self, current: Option<&[u8]>) -> Change<'_> {
+        let Draft { key, change } = self.draft;
+        let current = current.unwrap_or_default();
+        self.built.clear();
+        change.keep_into(current, key.offset, &mut self.built);
+        if !self.built.is_empty() {
+            self.built.extend_from_slice(self.new);
+        }
+        let whole = if self.built.is_empty() { self.new } else { &self.built };
+        match (change, whole) {
+            (ItemChange::Mark, _) => Change::Put(whole),
+            (_, []) => Change::Remove,
+            (_, whole) if whole == current => Change::Keep,
+            (_, whole) => Change::Put(whole),
         }
     }
 }

@@ -9,10 +9,11 @@
 
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{FileKind, InodeItem};
+use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
-use super::dentries::Dentries;
+use super::dentries::{Dentries, Ration};
 use super::pending::{Content, Frozen, Pending, Said};
 use super::{Entry, Forest, stored};
 use crate::error::{Error, InodeId, Result};
@@ -63,10 +64,10 @@ impl Inode {
     }
 
     /// Makes sure that the state is known.
-    pub(super) fn load(&self, forest: &Forest) -> Result<()> {
+    pub(super) fn load(&self, forest: &Forest, ration: &Arc<Ration>) -> Result<()> {
         if self.state.get().is_none() {
             let item = stored::inode_item(forest, &self.tree, self.id.number)?;
-            self.set_state(State::new(item, Dentries::default()));
+            self.set_state(State::new(item, Dentries::unknown(ration)));
         }
         match self.state().dead {
             false => Ok(()),
@@ -163,7 +164,7 @@ impl State {
 
     /// The sets, newest first.
     pub(super) fn sets(&self) -> impl Iterator<Item = &Pending> {
-        let merging = self.merging.as_ref().map(|frozen| &frozen.changes);
+        let merging = self.merging.as_ref().map(|frozen| &*frozen.changes);
         self.running.as_deref().into_iter().chain(merging)
     }
 
@@ -181,13 +182,14 @@ impl State {
         self.sets().find_map(|set| set.content.as_ref())
     }
 
-    /// Takes the running set away to be merged.
-    pub(super) fn freeze(&mut self) -> Option<Arc<Frozen>> {
-        let changes = *self.running.take()?;
+    /// Takes the running set away to be merged, and the space that was promised for it.
+    pub(super) fn freeze(&mut self) -> Option<(Arc<Frozen>, Option<Reservation>)> {
+        let mut changes = self.running.take()?;
         assert!(self.merging.is_none(), "an inode never has more than two sets");
+        let reservation = changes.take_reservation();
         let frozen = Arc::new(Frozen { item: self.item.clone(), changes });
         self.merging = Some(Arc::clone(&frozen));
-        Some(frozen)
+        Some((frozen, reservation))
     }
 }
 

@@ -12,20 +12,23 @@ use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{ItemKind, Key, RegularExtent, TreeId};
-use userbtrfs_ledger::{Handle, Participant, Result};
+use userbtrfs_ledger::{Handle, Participant, Reservation, Result};
 use userbtrfs_sync::Arc;
 
-use super::edits::{ItemEdit, put_edits};
+use super::edits::Draft;
 use super::orphan::on_disk;
 use super::pending::Frozen;
 use super::stored::ORPHANS;
 use super::{Inode, Nodes};
 
-/// Edits that are gathered before they are applied.
-const BATCH: usize = 4096;
+/// Inodes whose sets are taken before they are put into the tree.
+const TAKEN_MAX: usize = 1024;
+
+/// Items that are changed at a time: a set may be of any number of them.
+const EDITS_MAX: usize = 4096;
 
 /// The part of the bound at which a worker begins to merge, so that a commit finds little left.
-const EARLY: usize = 8;
+const EARLY: usize = 2;
 
 /// What merges when the ledger asks; it does not keep the filesystem open.
 pub(crate) struct Merger(pub(crate) Weak<Nodes>);
@@ -45,18 +48,28 @@ impl Participant for Merger {
     fn aborted(&self) {}
 }
 
+/// A set that was taken, and is not yet in its tree.
+struct Taken {
+    inode: Arc<Inode>,
+    frozen: Arc<Frozen>,
+    /// What the tree has of an inode that is gone.
+    items: Vec<Key>,
+}
+
 /// What was taken and is not yet in its tree, all of one subvolume.
 struct Batch<'a> {
     nodes: &'a Nodes,
     handle: &'a Handle<'a>,
     subvolume: TreeId,
-    edits: Vec<ItemEdit>,
+    taken: Vec<Taken>,
     /// What comes to the list of inodes without a name, which stands behind all inodes.
-    orphans: Vec<ItemEdit>,
+    orphans: Vec<Draft<'static>>,
     /// Extents of files that go: the inode, and where in it each starts.
     dropped: Vec<(u64, u64, RegularExtent)>,
-    frozen: Vec<(Arc<Inode>, Arc<Frozen>)>,
-    merged: Vec<Arc<Frozen>>,
+    /// What was promised for all that was taken.
+    promised: Option<Reservation>,
+    /// What comes into items.
+    buffer: Vec<u8>,
 }
 
 impl Nodes {
@@ -77,54 +90,61 @@ impl Nodes {
         let _one = self.merging.lock();
         let inodes = self.waiting.take();
         // What was promised to one of them may be for others: all is given back at the end.
-        let mut merged = Vec::new();
+        let mut promised = Vec::new();
         for inodes in inodes.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {
             let mut batch = Batch::new(self, handle, inodes[0].id().subvolume);
             for inode in inodes {
                 batch.add(inode)?;
             }
-            merged.extend(batch.finish(&inodes[0])?);
+            promised.extend(batch.finish(&inodes[0])?);
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
         Ok(())
     }
 }
 
+impl Taken {
+    fn drafts(&self, generation: u64) -> impl Iterator<Item = Draft<'_>> {
+        let is_gone = self.frozen.changes.gone;
+        let drafts = (!is_gone).then(|| Draft::of(self.inode.number(), &self.frozen, generation));
+        let removed = self.items.iter().map(|key| Draft::remove(*key));
+        removed.chain(drafts.into_iter().flatten())
+    }
+}
+
 impl<'a> Batch<'a> {
     fn new(nodes: &'a Nodes, handle: &'a Handle<'a>, subvolume: TreeId) -> Self {
-        let (edits, orphans, dropped, frozen, merged) = Default::default();
-        Self { nodes, handle, subvolume, edits, orphans, dropped, frozen, merged }
+        let (taken, orphans, dropped, promised, buffer) = Default::default();
+        Self { nodes, handle, subvolume, taken, orphans, dropped, promised, buffer }
     }
 
     /// Takes an inode's changes.
     fn add(&mut self, inode: &Arc<Inode>) -> Result<()> {
-        let Some(frozen) = inode.state().freeze() else { return Ok(()) };
-        if frozen.changes.gone {
-            self.remove_all(inode)?;
-        } else {
-            put_edits(inode.number(), &frozen, self.handle.generation(), &mut self.edits);
+        let Some((frozen, promised)) = inode.state().freeze() else { return Ok(()) };
+        match (&mut self.promised, promised) {
+            (Some(all), Some(promised)) => all.merge(promised),
+            (all, promised) => *all = all.take().or(promised),
         }
         if let Some(listed) = frozen.changes.orphan {
             let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, inode.number());
-            self.orphans.push(match listed {
-                true => ItemEdit::Put(key, Vec::new()),
-                false => ItemEdit::Remove(key),
-            });
+            self.orphans.push(if listed { Draft::mark(key) } else { Draft::remove(key) });
         }
-        self.frozen.push((Arc::clone(inode), frozen));
-        match self.edits.len() < BATCH {
+        let items = if frozen.changes.gone { self.items(inode)? } else { Vec::new() };
+        self.taken.push(Taken { inode: Arc::clone(inode), frozen, items });
+        match self.taken.len() < TAKEN_MAX {
             true => Ok(()),
             false => self.apply(inode),
         }
     }
 
-    /// Removes all that the tree has of an inode.
-    fn remove_all(&mut self, inode: &Inode) -> Result<()> {
+    /// All that the tree has of an inode that is gone.
+    fn items(&mut self, inode: &Inode) -> Result<Vec<Key>> {
         let (forest, number) = (&self.nodes.forest, inode.number());
+        let mut items = Vec::new();
         let first = Key::new(number, ItemKind(0), 0);
         let mut cursor = forest.cursor(inode.tree(), &first, ReadAhead::Off)?;
         while let Some(item) = cursor.item().filter(|item| item.key.objectid == number) {
-            self.edits.push(ItemEdit::Remove(item.key));
+            items.push(item.key);
             let is_extent = item.key.kind == ItemKind::EXTENT_DATA;
             let offset = item.key.offset;
             if let Some(extent) = is_extent.then(|| on_disk(offset, item.data)).flatten() {
@@ -132,33 +152,43 @@ impl<'a> Batch<'a> {
             }
             cursor.advance()?;
         }
-        Ok(())
+        Ok(items)
     }
 
     /// Puts what was taken into the tree.
     fn apply(&mut self, any: &Inode) -> Result<()> {
-        self.handle.apply(any.tree(), &mut self.edits)?;
-        self.edits.clear();
+        let taken = std::mem::take(&mut self.taken);
+        self.put(any, taken.iter().flat_map(|taken| taken.drafts(self.handle.generation())))?;
         for (number, start, extent) in self.dropped.drain(..) {
             let (disk, bytes) = (extent.disk, extent.disk_bytes);
             self.handle.drop_file_extent(self.subvolume, number, start, disk, bytes);
         }
-        for (inode, frozen) in self.frozen.drain(..) {
-            self.nodes.waiting.shrink(frozen.changes.bytes);
+        for Taken { inode, frozen, .. } in taken {
             inode.state().merging = None;
             if frozen.changes.gone {
                 self.nodes.table.remove(inode.id());
             }
-            self.merged.push(frozen);
+            self.nodes.waiting.shrink(frozen.changes.bytes);
         }
         Ok(())
     }
 
-    /// Puts the rest into the tree, and gives all sets that were merged.
-    fn finish(mut self, any: &Inode) -> Result<Vec<Arc<Frozen>>> {
-        let orphans = std::mem::take(&mut self.orphans);
-        self.edits.extend(orphans);
+    fn put<'d>(&mut self, any: &Inode, mut drafts: impl Iterator<Item = Draft<'d>>) -> Result<()> {
+        loop {
+            let some: Vec<_> = drafts.by_ref().take(EDITS_MAX).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let mut edits = Draft::edits(&some, &mut self.buffer);
+            self.handle.apply(any.tree(), &mut edits)?;
+        }
+    }
+
+    /// Puts the rest into the tree, and gives what was promised for all.
+    fn finish(mut self, any: &Inode) -> Result<Option<Reservation>> {
         self.apply(any)?;
-        Ok(self.merged)
+        let orphans = std::mem::take(&mut self.orphans);
+        self.put(any, orphans.into_iter())?;
+        Ok(self.promised)
     }
 }

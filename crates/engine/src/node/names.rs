@@ -84,6 +84,22 @@ impl Nodes {
         Ok(found.map(|(target, kind)| Found { target, kind, entry: None, version }))
     }
 
+    /// What `name` leads to in the directory, where it led to `before`.
+    pub(super) fn find_again(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        before: Option<&Found>,
+    ) -> Result<Option<Found>> {
+        let is_same = |found: &&Found| {
+            found.entry.is_none() && dir.state().dentries.is_version(found.version)
+        };
+        match before.filter(is_same) {
+            Some(found) => Ok(Some(found.clone())),
+            None => self.find(dir, name),
+        }
+    }
+
     /// The whole entry of a name that was found in a directory whose entries are locked.
     /// Subvolumes have none that could be changed here.
     pub(super) fn entry(&self, dir: &Inode, name: &[u8], found: Found) -> Result<Arc<Entry>> {
@@ -110,6 +126,24 @@ impl Nodes {
         }
     }
 
+    /// As `target`, where nothing is locked: nothing where the name leads there no more. Who
+    /// takes the last name from an inode does so before it is gone.
+    pub(super) fn target_if_named(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        target: EntryTarget,
+    ) -> Result<Option<Arc<Inode>>> {
+        match self.target(dir, target) {
+            Err(Error::NoInode(_))
+                if self.find(dir, name)?.is_none_or(|found| found.target != target) =>
+            {
+                Ok(None)
+            }
+            found => found.map(Some),
+        }
+    }
+
     /// The place of the name that an inode has in a directory.
     fn index_of(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<Option<u64>> {
         let is_it = |(entry, _): &(&Arc<Entry>, _)| *entry.name == *name;
@@ -131,9 +165,9 @@ impl Nodes {
         }
         let inode = self.inode(id)?;
         let mut changes: BTreeMap<(u64, u64), Option<Arc<Entry>>> = BTreeMap::new();
-        for (place, change) in inode.state().sets().flat_map(|set| &set.refs) {
+        for change in inode.state().sets().flat_map(|set| set.refs.iter()) {
             let there = change.place.map(|_| Arc::clone(&change.entry));
-            changes.entry(*place).or_insert(there);
+            changes.entry((change.dir, change.entry.index)).or_insert(there);
         }
         let mut names = stored::names(&self.forest, inode.tree(), id.number)?;
         names.retain(|link| !changes.contains_key(&(link.dir, link.index)));

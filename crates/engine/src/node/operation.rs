@@ -14,6 +14,7 @@ use userbtrfs_format::Timestamp;
 use userbtrfs_ledger::{Handle, HandleKind, Ledger, Reservation};
 use userbtrfs_sync::{Arc, MutexGuard};
 
+use super::dentries::Ration;
 use super::inode::State;
 use super::pending::{Pending, RefPlace, SET_BYTES};
 use super::{Entry, Inode, Nodes};
@@ -61,6 +62,10 @@ fn now() -> Timestamp {
 impl Operation<'_> {
     pub(super) fn generation(&self) -> u64 {
         self.handle.generation()
+    }
+
+    pub(super) fn ration(&self) -> &Arc<Ration> {
+        &self.nodes.ration
     }
 
     /// Changes an inode.
@@ -136,14 +141,6 @@ impl Operation<'_> {
     ) {
         self.change(inode, |state| {
             state.pending().add_ref(dir.number(), entry, place);
-            state.item.ctime = self.now;
-        });
-    }
-
-    /// Takes the name from an inode that an entry of `dir` had.
-    pub(super) fn remove_name(&self, inode: &Arc<Inode>, dir: &Inode, entry: &Arc<Entry>) {
-        self.change(inode, |state| {
-            state.pending().remove_ref(dir.number(), entry);
             state.item.ctime = self.now;
         });
     }

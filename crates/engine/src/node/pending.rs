@@ -8,17 +8,25 @@
 
 use std::collections::BTreeMap;
 
+use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::InodeItem;
 use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
 use super::Entry;
+use super::few::Few;
 
-/// About what an entry takes in memory beside its name, in each of its places.
-const ENTRY_BYTES: usize = 200;
-const XATTR_BYTES: usize = 120;
-/// About what an inode with changes takes in memory.
-pub(super) const SET_BYTES: usize = 700;
+/// About what the allocator adds to what it gives.
+const ALLOCATED: usize = 16;
+/// About what an entry takes in memory beside its name, with its places in maps that are half
+/// full.
+const ENTRY_BYTES: usize =
+    size_of::<Entry>() + 4 * ALLOCATED + 2 * size_of::<(u32, Few<NameChange>, u64, usize)>();
+/// About what an attribute takes in memory beside its name and its value.
+const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)>();
+/// About what a set takes in memory, also while it is merged.
+pub(super) const SET_BYTES: usize =
+    size_of::<Pending>() + size_of::<Frozen>() + 3 * ALLOCATED + size_of::<usize>();
 
 /// The changes of one inode that wait.
 #[derive(Default)]
@@ -33,10 +41,10 @@ pub(super) struct Pending {
     pub(super) content: Option<Content>,
     /// Of a directory.
     pub(super) entries: EntryChanges,
-    /// By directory and place.
-    pub(super) refs: BTreeMap<(u64, u64), RefChange>,
-    /// The values; nothing for those removed.
-    pub(super) xattrs: BTreeMap<Box<[u8]>, Option<Arc<[u8]>>>,
+    /// In the order of their directories and places.
+    pub(super) refs: Few<RefChange>,
+    /// By hash, then one for each name.
+    pub(super) xattrs: BTreeMap<u32, Few<XattrChange>>,
     /// About what all this takes in memory.
     pub(super) bytes: usize,
     reservation: Option<Reservation>,
@@ -45,7 +53,7 @@ pub(super) struct Pending {
 /// A set to which nothing is added any more, with the attributes of that moment.
 pub(super) struct Frozen {
     pub(super) item: InodeItem,
-    pub(super) changes: Pending,
+    pub(super) changes: Box<Pending>,
 }
 
 /// The content of a file that is in the tree itself.
@@ -68,9 +76,17 @@ pub(super) enum RefPlace {
 
 /// A name of an inode that comes or goes.
 pub(super) struct RefChange {
+    pub(super) dir: u64,
     pub(super) entry: Arc<Entry>,
     /// Where it comes to stand; nothing where it goes.
     pub(super) place: Option<RefPlace>,
+}
+
+/// An attribute that comes or goes.
+pub(super) struct XattrChange {
+    pub(super) name: Box<[u8]>,
+    /// Nothing where it goes.
+    pub(super) value: Option<Arc<[u8]>>,
 }
 
 /// What waits of an entry.
@@ -88,7 +104,7 @@ pub(super) enum Said<T> {
 #[derive(Default)]
 pub(super) struct EntryChanges {
     /// By hash, then one for each name.
-    pub(super) by_name: BTreeMap<u32, Vec<NameChange>>,
+    pub(super) by_name: BTreeMap<u32, Few<NameChange>>,
     /// By place; nothing for those removed.
     pub(super) by_index: BTreeMap<u64, Option<Arc<Entry>>>,
 }
@@ -105,7 +121,7 @@ pub(super) struct NameChange {
 impl EntryChanges {
     /// The entry of a name.
     pub(super) fn find(&self, hash: u32, name: &[u8]) -> Said<&Arc<Entry>> {
-        let mut alike = self.by_name.get(&hash).into_iter().flatten();
+        let mut alike = self.by_name.get(&hash).into_iter().flat_map(|alike| alike.iter());
         match alike.find(|change| *change.entry.name == *name) {
             Some(change) if change.there => Said::There(&change.entry),
             Some(_) => Said::Gone,
@@ -115,7 +131,7 @@ impl EntryChanges {
 
     /// The entries that come whose names hash so.
     pub(super) fn added(&self, hash: u32) -> impl Iterator<Item = &Arc<Entry>> {
-        let alike = self.by_name.get(&hash).into_iter().flatten();
+        let alike = self.by_name.get(&hash).into_iter().flat_map(|alike| alike.iter());
         alike.filter(|change| change.there).map(|change| &change.entry)
     }
 
@@ -138,7 +154,7 @@ impl EntryChanges {
         let hash = entry.hash();
         let alike = self.by_name.entry(hash).or_default();
         match alike.iter().position(|change| change.entry.name == entry.name) {
-            Some(at) if !alike[at].below => drop(alike.swap_remove(at)),
+            Some(at) if !alike[at].below => drop(alike.remove(at)),
             Some(at) => alike[at].there = false,
             None => alike.push(NameChange { entry: Arc::clone(entry), there: false, below: true }),
         }
@@ -164,6 +180,11 @@ impl Pending {
         Self { bytes: SET_BYTES, ..Self::default() }
     }
 
+    /// The space that was promised, which the set no longer holds.
+    pub(super) fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reservation.take()
+    }
+
     /// Takes the space in that was promised to an operation.
     pub(super) fn hold(&mut self, reservation: Reservation) {
         match &mut self.reservation {
@@ -178,43 +199,54 @@ impl Pending {
     }
 
     pub(super) fn remove_entry(&mut self, entry: &Arc<Entry>) {
-        self.bytes += ENTRY_BYTES;
+        self.bytes += ENTRY_BYTES + entry.name.len();
         self.entries.remove(entry);
     }
 
     /// The inode gets a name in `dir`.
     pub(super) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefPlace) {
-        self.bytes += ENTRY_BYTES / 2;
-        let change = RefChange { entry: Arc::clone(entry), place: Some(place) };
-        let before = self.refs.insert((dir, entry.index), change);
-        assert!(before.is_none(), "a place is taken once");
+        self.bytes += size_of::<RefChange>();
+        let at = self.ref_at(dir, entry.index).expect_err("a place is taken once");
+        self.refs.insert(at, RefChange { dir, entry: Arc::clone(entry), place: Some(place) });
     }
 
     /// The inode loses a name in `dir`.
     pub(super) fn remove_ref(&mut self, dir: u64, entry: &Arc<Entry>) {
-        self.bytes += ENTRY_BYTES / 2;
-        match self.refs.remove(&(dir, entry.index)) {
-            Some(RefChange { place: Some(_), .. }) => {}
-            Some(RefChange { place: None, .. }) => unreachable!("a place is given up once"),
-            None => {
-                let change = RefChange { entry: Arc::clone(entry), place: None };
-                self.refs.insert((dir, entry.index), change);
+        self.bytes += size_of::<RefChange>();
+        match self.ref_at(dir, entry.index) {
+            Ok(at) => {
+                let came = self.refs.remove(at).place;
+                assert!(came.is_some(), "a place is given up once");
+            }
+            Err(at) => {
+                self.refs.insert(at, RefChange { dir, entry: Arc::clone(entry), place: None });
             }
         }
     }
 
+    /// Where in the list a name stands, or comes to stand.
+    fn ref_at(&self, dir: u64, index: u64) -> Result<usize, usize> {
+        self.refs.binary_search_by_key(&(dir, index), |change| (change.dir, change.entry.index))
+    }
+
     /// The value of an attribute.
     pub(super) fn xattr(&self, name: &[u8]) -> Said<&Arc<[u8]>> {
-        match self.xattrs.get(name) {
-            Some(Some(value)) => Said::There(value),
-            Some(None) => Said::Gone,
+        let alike = self.xattrs.get(&name_hash(name));
+        let mut alike = alike.into_iter().flat_map(|alike| alike.iter());
+        match alike.find(|change| *change.name == *name) {
+            Some(change) => change.value.as_ref().map_or(Said::Gone, Said::There),
             None => Said::Nothing,
         }
     }
 
     pub(super) fn set_xattr(&mut self, name: &[u8], value: Option<&[u8]>) {
         self.bytes += XATTR_BYTES + name.len() + value.map_or(0, <[u8]>::len);
-        self.xattrs.insert(name.into(), value.map(Arc::from));
+        let value = value.map(Arc::from);
+        let alike = self.xattrs.entry(name_hash(name)).or_default();
+        match alike.iter_mut().find(|change| *change.name == *name) {
+            Some(change) => change.value = value,
+            None => alike.push(XattrChange { name: name.into(), value }),
+        }
     }
 
     pub(super) fn set_content(&mut self, content: Content) {
@@ -234,7 +266,8 @@ impl Pending {
 
     /// The names that come to the inode in `dir`.
     pub(super) fn refs_added(&self, dir: u64) -> impl Iterator<Item = (&Arc<Entry>, RefPlace)> {
-        let changes = self.refs.range((dir, 0)..=(dir, u64::MAX)).map(|(_, change)| change);
+        let first = self.refs.partition_point(|change| change.dir < dir);
+        let changes = self.refs[first..].iter().take_while(move |change| change.dir == dir);
         changes.filter_map(|change| change.place.map(|place| (&change.entry, place)))
     }
 }

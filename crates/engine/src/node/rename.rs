@@ -96,9 +96,13 @@ impl Nodes {
     }
 
     fn occupant(&self, place: Place<'_>) -> Result<Option<Occupant>> {
-        let Some(found) = self.find(place.dir, place.name)? else { return Ok(None) };
-        let inode = self.target(place.dir, found.target)?;
-        Ok(Some(Occupant { found, inode }))
+        loop {
+            let Some(found) = self.find(place.dir, place.name)? else { return Ok(None) };
+            let inode = self.target_if_named(place.dir, place.name, found.target)?;
+            if let Some(inode) = inode {
+                return Ok(Some(Occupant { found, inode }));
+            }
+        }
     }
 
     /// Whether a directory is `above`, or below it. No directory changes its parent meanwhile.
@@ -131,7 +135,8 @@ impl Rename<'_> {
         let mut inodes = vec![&self.moved.inode];
         inodes.extend(self.there.map(|there| &there.inode));
         let _operations = lock_operations(&inodes);
-        let (moved, there) = (self.find(self.from)?, self.find(self.to)?);
+        let moved = self.find(self.from, Some(self.moved))?;
+        let there = self.find(self.to, self.there)?;
         let same = |found: &Option<Found>, was: Option<&Occupant>| {
             found.as_ref().map(|found| found.target) == was.map(|was| was.found.target)
         };
@@ -159,8 +164,8 @@ impl Rename<'_> {
         self.kind == RenameKind::Exchange && self.there.is_some_and(Occupant::is_dir)
     }
 
-    fn find(&self, place: Place<'_>) -> Result<Option<Found>> {
-        self.nodes.find(place.dir, place.name)
+    fn find(&self, place: Place<'_>, before: Option<&Occupant>) -> Result<Option<Found>> {
+        self.nodes.find_again(place.dir, place.name, before.map(|before| &before.found))
     }
 
     fn entry(&self, place: Place<'_>, found: Option<Found>) -> Result<Option<Arc<Entry>>> {
@@ -235,8 +240,7 @@ impl Rename<'_> {
             }
             _ => Fate::Kept,
         };
-        operation.remove_name(moved, from.dir, old);
-        operation.give(moved, to, index, place);
+        operation.relocate((from, old), moved, to, index, place);
         if let Some((id, index)) = whiteout {
             operation.leave_whiteout(from, id, index);
         }
@@ -271,16 +275,34 @@ impl Rename<'_> {
         let operation = nodes.begin()?;
         operation.remove_entry(from.dir, old);
         operation.remove_entry(to.dir, new);
-        operation.remove_name(moved, from.dir, old);
-        operation.remove_name(there, to.dir, new);
-        operation.give(moved, to, index_of_moved, place_of_moved);
-        operation.give(there, from, index_of_there, place_of_there);
+        operation.relocate((from, old), moved, to, index_of_moved, place_of_moved);
+        operation.relocate((to, new), there, from, index_of_there, place_of_there);
         operation.hold(to.dir, reservation.take());
         Ok(Fate::Kept)
     }
 }
 
 impl Operation<'_> {
+    /// Puts an inode under a name that is free, in place of the name that an entry had, which is
+    /// taken out. There is no moment at which it has no name, or both: who climbs from directory
+    /// to directory meets it.
+    fn relocate(
+        &self,
+        (from, old): (Place<'_>, &Arc<Entry>),
+        inode: &Arc<Inode>,
+        to: Place<'_>,
+        index: u64,
+        place: RefPlace,
+    ) {
+        let entry = self.entry(index, to.name, inode);
+        self.change(inode, |state| {
+            state.pending().remove_ref(from.dir.number(), old);
+            state.pending().add_ref(to.dir.number(), &entry, place);
+            state.item.ctime = self.now;
+        });
+        self.add_entry(to.dir, &entry);
+    }
+
     /// Puts an inode under a name that is free.
     fn give(&self, inode: &Arc<Inode>, to: Place<'_>, index: u64, place: RefPlace) {
         let entry = self.entry(index, to.name, inode);

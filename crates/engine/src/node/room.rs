@@ -66,10 +66,10 @@ impl Nodes {
         let hash = name_hash(name);
         let pending: usize = {
             let state = inode.state();
-            let set = state.sets().flat_map(|set| &set.xattrs);
-            let alike = set.filter(|(other, _)| ***other != *name && name_hash(other) == hash);
+            let alike = state.sets().filter_map(|set| set.xattrs.get(&hash));
+            let others = alike.flat_map(|alike| alike.iter()).filter(|other| *other.name != *name);
             let len = |value: &[u8]| ENTRY_HEAD + name.len() + value.len();
-            alike.filter_map(|(_, value)| value.as_deref().map(len)).sum()
+            others.filter_map(|other| other.value.as_deref().map(len)).sum()
         };
         let own = ENTRY_HEAD + name.len() + value.len();
         match pending + stored {
@@ -103,12 +103,12 @@ impl Nodes {
         let hash = extref_hash(dir, name);
         let pending: usize = {
             let state = inode.state();
-            let refs = state.sets().flat_map(|set| &set.refs);
-            let alike = refs.filter(|((parent, _), change)| {
+            let refs = state.sets().flat_map(|set| set.refs.iter());
+            let alike = refs.filter(|change| {
                 change.place == Some(RefPlace::Extref)
-                    && extref_hash(*parent, &change.entry.name) == hash
+                    && extref_hash(change.dir, &change.entry.name) == hash
             });
-            alike.map(|(_, change)| EXTREF_HEAD + change.entry.name.len()).sum()
+            alike.map(|change| EXTREF_HEAD + change.entry.name.len()).sum()
         };
         let stored = stored::extref_len(&self.forest, inode.tree(), inode.number(), hash)?;
         self.check_shared(pending + stored + EXTREF_HEAD + name.len())

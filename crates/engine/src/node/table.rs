@@ -5,8 +5,8 @@
 //!    looked at stays for another round. What waits to be merged is held by the list of it.
 //! 3. A directory that the running transaction changed stays: it knows which places were taken.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
 
 use userbtrfs_format::FileKind;
 use userbtrfs_sync::{Arc, Class, Mutex};
@@ -22,7 +22,6 @@ const LOOKS: usize = 4;
 /// See the module's text.
 pub(super) struct Table {
     shards: Vec<Mutex<Shard>>,
-    hasher: RandomState,
     /// The most that each shard keeps, but for those in use.
     shard_max: usize,
 }
@@ -44,11 +43,11 @@ impl Table {
     pub(super) fn new(inodes_max: usize) -> Self {
         let shard = || Mutex::new(Class::CacheShard, Shard::default());
         let shards = (0..SHARDS).map(|_| shard()).collect();
-        Self { shards, hasher: RandomState::new(), shard_max: inodes_max.div_ceil(SHARDS) }
+        Self { shards, shard_max: inodes_max.div_ceil(SHARDS) }
     }
 
     fn shard(&self, id: InodeId) -> &Mutex<Shard> {
-        let [low, ..] = self.hasher.hash_one(id).to_le_bytes();
+        let [low, ..] = id.number.to_le_bytes();
         &self.shards[usize::from(low) % SHARDS]
     }
 
@@ -64,11 +63,11 @@ impl Table {
     /// `running` is the number of the running transaction.
     pub(super) fn insert(&self, inode: Arc<Inode>, running: u64) -> Arc<Inode> {
         let mut shard = self.shard(inode.id()).lock();
-        if let Some(place) = shard.inodes.get(&inode.id()) {
-            return Arc::clone(&place.inode);
-        }
+        match shard.inodes.entry(inode.id()) {
+            Entry::Occupied(there) => return Arc::clone(&there.get().inode),
+            Entry::Vacant(free) => free.insert(Place { inode: Arc::clone(&inode), used: false }),
+        };
         shard.ages.push_back(inode.id());
-        shard.inodes.insert(inode.id(), Place { inode: Arc::clone(&inode), used: false });
         shard.shrink(self.shard_max, running);
         inode
     }

@@ -49,7 +49,8 @@ impl Nodes {
             if found.kind != DirEntryKind::Directory {
                 return Err(Error::NotADirectory);
             }
-            let child = self.target(&dir, found.target)?;
+            let child = self.target_if_named(&dir, name, found.target)?;
+            let Some(child) = child else { continue };
             if let Some(fate) = self.rmdir_of(&dir, name, &child, &mut reservation)? {
                 self.finish(&child, fate);
                 return Ok(());

@@ -54,8 +54,9 @@ impl Nodes {
         let mut changes: BTreeMap<Vec<u8>, Option<Arc<[u8]>>> = BTreeMap::new();
         {
             let state = inode.state();
-            for (name, value) in state.sets().flat_map(|set| &set.xattrs) {
-                changes.entry(name.to_vec()).or_insert_with(|| value.clone());
+            let sets = state.sets().flat_map(|set| set.xattrs.values());
+            for change in sets.flat_map(|alike| alike.iter()) {
+                changes.entry(change.name.to_vec()).or_insert_with(|| change.value.clone());
             }
         }
         let mut xattrs = stored::xattrs(&self.forest, inode.tree(), id.number)?;

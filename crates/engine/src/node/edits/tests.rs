@@ -6,8 +6,8 @@ use super::super::testing::{alike, entry, item};
 use super::*;
 
 /// What an item becomes by an edit; the edit is asked twice, for other content in between.
-fn applied(edit: &mut ItemEdit, current: Option<&[u8]>) -> Option<Vec<u8>> {
-    let ask = |edit: &mut ItemEdit, current: Option<&[u8]>| match edit.apply(current) {
+fn applied(edit: &mut ItemEdit<'_>, current: Option<&[u8]>) -> Option<Vec<u8>> {
+    let ask = |edit: &mut ItemEdit<'_>, current: Option<&[u8]>| match edit.apply(current) {
         Change::Keep => current.map(<[u8]>::to_vec),
         Change::Put(content) => Some(content.to_vec()),
         Change::Remove => None,
@@ -19,15 +19,16 @@ fn applied(edit: &mut ItemEdit, current: Option<&[u8]>) -> Option<Vec<u8>> {
     first
 }
 
-fn edits_of(changes: Pending) -> Vec<ItemEdit> {
-    let frozen = Frozen { item: item(FileKind::Directory), changes };
-    let mut edits = Vec::new();
-    put_edits(257, &frozen, 8, &mut edits);
+/// What edits refer to is left behind: they are few, and small.
+fn edits_of(changes: Pending) -> Vec<ItemEdit<'static>> {
+    let frozen = Frozen { item: item(FileKind::Directory), changes: Box::new(changes) };
+    let drafts = Draft::of(257, Box::leak(Box::new(frozen)), 8).collect::<Vec<_>>().leak();
+    let edits = Draft::edits(drafts, Box::leak(Box::default()));
     assert!(edits.is_sorted_by(|a, b| a.key() < b.key()), "edits come in key order");
     edits
 }
 
-fn edit_of(edits: &mut [ItemEdit], kind: ItemKind) -> &mut ItemEdit {
+fn edit_of<'a, 'e>(edits: &'a mut [ItemEdit<'e>], kind: ItemKind) -> &'a mut ItemEdit<'e> {
     edits.iter_mut().find(|edit| edit.key().kind == kind).expect("there is such an edit")
 }
 
