@@ -4,6 +4,7 @@
 //! 2. A name has 1 to 255 bytes. It may still hold `/` or NUL: who builds a path refuses those.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -102,6 +103,9 @@ impl InodeFlags {
     const READERS: u64 = 0xffff_ffff;
 }
 
+/// In a second.
+const NANOSECONDS: u32 = 1_000_000_000;
+
 /// A point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
@@ -109,6 +113,25 @@ pub struct Timestamp {
     pub sec: i64,
     /// Nanoseconds after that second, below 1 000 000 000.
     pub nsec: u32,
+}
+
+/// Also of times before 1970.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let (is_before, distance) = match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => (false, since),
+            Err(error) => (true, error.duration()),
+        };
+        let sec = i64::try_from(distance.as_secs()).unwrap_or(i64::MAX);
+        match (is_before, distance.subsec_nanos()) {
+            (false, nsec) => Self { sec, nsec },
+            (true, 0) => Self { sec: sec.saturating_neg(), nsec: 0 },
+            (true, nsec) => Self {
+                sec: sec.saturating_neg().saturating_sub(1),
+                nsec: NANOSECONDS.saturating_sub(nsec),
+            },
+        }
+    }
 }
 
 impl fmt::Display for Timestamp {
@@ -358,4 +381,20 @@ pub(crate) fn split_name(bytes: &[u8], len: u16) -> Result<(&[u8], &[u8]), ItemE
 pub(crate) fn name_len(name: &[u8]) -> U16 {
     assert!((1..=NAME_LEN_MAX).contains(&name.len()), "a name has 1 to 255 bytes");
     u16::try_from(name.len()).expect("a name has at most 255 bytes").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::Timestamp;
+
+    #[test]
+    fn times_before_1970_count_nanoseconds_forwards() {
+        let of = |time| Timestamp::from(time);
+        let half = Duration::from_millis(1500);
+        assert_eq!(of(UNIX_EPOCH + half), Timestamp { sec: 1, nsec: 500_000_000 });
+        assert_eq!(of(UNIX_EPOCH - half), Timestamp { sec: -2, nsec: 500_000_000 });
+        assert_eq!(of(UNIX_EPOCH - Duration::from_secs(3)), Timestamp { sec: -3, nsec: 0 });
+    }
 }

@@ -3,7 +3,7 @@
 //! 1. The chunk tree stands in the system's chunk, every other tree in that of metadata.
 //! 2. Blocks of one tree are listed together, its root last.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use userbtrfs_format::{
     BackupRoot, BlockGroupFlags, Chunk, DeviceItem, Geometry, Logical, Physical, SECTOR_SIZE,
@@ -57,7 +57,8 @@ impl<'a> Draft<'a> {
         let device_bytes = device_len - device_len % u64::from(SECTOR_SIZE);
         let chunks = layout::chunks(options, device_bytes, ids.device)?;
         let places = Vec::new();
-        let mut draft = Self { options, ids, now: now(), device_bytes, chunks, places };
+        let mut draft =
+            Self { options, ids, now: SystemTime::now().into(), device_bytes, chunks, places };
         draft.place();
         Ok(draft)
     }
@@ -254,10 +255,4 @@ impl<'a> Draft<'a> {
             levels: roots.map(|root| root.level),
         }
     }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let sec = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    Timestamp { sec, nsec: since.subsec_nanos() }
 }

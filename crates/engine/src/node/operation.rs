@@ -8,7 +8,7 @@
 //! 4. begin: join the transaction;
 //! 5. change one inode after the other, each under its own state lock, which cannot fail.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use userbtrfs_format::Timestamp;
 use userbtrfs_ledger::{Handle, HandleKind, Ledger, Reservation};
@@ -48,15 +48,8 @@ impl Nodes {
     /// Joins the transaction, to change things.
     pub(super) fn begin(&self) -> Result<Operation<'_>> {
         let handle = self.ledger()?.start(HandleKind::Operation)?;
-        Ok(Operation { nodes: self, handle, now: now() })
+        Ok(Operation { nodes: self, handle, now: SystemTime::now().into() })
     }
-}
-
-/// The time, as it stands in inodes.
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let sec = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    Timestamp { sec, nsec: since.subsec_nanos() }
 }
 
 impl Operation<'_> {

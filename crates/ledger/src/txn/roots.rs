@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::mem;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use userbtrfs_btree::{ItemEdit, Tree};
-use userbtrfs_format::{RootItem, Timestamp, TreeId};
+use userbtrfs_format::{RootItem, TreeId};
 use userbtrfs_sync::Mutex;
 
 use crate::editor::Editor;
@@ -46,13 +46,6 @@ impl ChangedRoots {
     }
 }
 
-/// The time of now.
-pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let sec = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    Timestamp { sec, nsec: since.subsec_nanos() }
-}
-
 /// Writes the root items of trees that changed; gives how many.
 pub(super) fn write(editor: &Editor<'_>, changed: &Mutex<ChangedRoots>) -> Result<usize> {
     let (roots, touched) = changed.lock().take();
@@ -62,7 +55,7 @@ pub(super) fn write(editor: &Editor<'_>, changed: &Mutex<ChangedRoots>) -> Resul
         let (key, mut item) = editor.forest.root_entry(id)?.ok_or(Error::NoTree(id))?;
         move_root(&mut item, &tree, editor);
         if let Some(extended) = item.extended.as_mut().filter(|_| touched.contains(&id)) {
-            (extended.ctransid, extended.ctime) = (editor.generation, now());
+            (extended.ctransid, extended.ctime) = (editor.generation, SystemTime::now().into());
         }
         editor.apply(TreeId::ROOT, &mut [ItemEdit::Put(key, item.encode())])?;
     }

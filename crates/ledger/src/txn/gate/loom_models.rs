@@ -221,7 +221,8 @@ fn a_failure_of_one_transaction_fails_the_next() {
         let commit = hand_over_first(&world);
         let next = Arc::clone(&world);
         let next = thread::spawn(move || next.sync_up_to(FIRST + 1).expect_err(FAILED));
-        commit.fail("the test says so");
+        world.gate.fail("the test says so");
+        drop(commit);
         next.join().expect(JOINED);
         assert_eq!(world.gate.generation(), FIRST + 1);
     });
