@@ -2,7 +2,7 @@
 //! files in another.
 //!
 //! 1. Each shard holds at most its share of the bound, but for one value, and for values in use,
-//!    which stay.
+//!    which stay; where many of these are met in a row, the bound is kept by those that come next.
 //! 2. A value that was asked for since the hand last passed gets another round (CLOCK).
 //! 3. Of two who bring the same value, the first one's stays.
 

@@ -1,17 +1,21 @@
-//! Trees: the node cache, search with lock coupling, and cursors.
+//! Trees: the node cache, search with lock coupling, cursors, and changes by copy-on-write.
 //!
 //! Invariants:
 //!
 //! 1. A node enters the cache verified. It is checked again against what each parent that leads
 //!    to it expects.
-//! 2. Node bytes never change; the tree lock of a node guards the pointer to them. Who reads a
-//!    node holds the bytes, not the lock, for as long as it needs.
+//! 2. Node bytes never change while anyone holds them; the tree lock of a node guards the pointer
+//!    to them. Who reads a node holds the bytes, not the lock, for as long as it needs; who changes
+//!    it meanwhile makes new ones.
 //! 3. A search takes a parent's lock before its child's and gives it back once the child's is
 //!    held. The anchor of a tree, which says where its root is, is the parent of the root.
 //! 4. No I/O is done under a tree lock: a search that misses the cache lets go of everything,
 //!    reads, and starts anew, holding on to what it read.
-//! 5. The cache is bounded in bytes. What is in use is never dropped.
+//! 5. The cache is bounded in bytes. What is in use is never dropped, and what is not written is
+//!    not in it: that is kept apart until it is.
 //! 6. Reads ahead are private to the cursor that asked for them until they are complete.
+//! 7. A transaction changes only nodes that it made, and counts through a [`BlockSource`] which
+//!    blocks it takes and leaves, and who refers to them.
 
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,9 @@
 //!    has none by its NODATASUM flag.
 //! 2. What can be repaired from a second copy is; what cannot is an error that names the file,
 //!    the offset and both checksums.
-//! 3. Every call takes `&self`, is synchronous, and may be made from any thread.
+//! 3. A change is in memory, and seen by everybody, when its call returns; it is durable, together
+//!    with all before it, after the next commit.
+//! 4. Every call takes `&self`, is synchronous, and may be made from any thread.
 
 #![forbid(unsafe_code)]
 

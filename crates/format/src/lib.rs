@@ -1,4 +1,5 @@
-//! The on-disk structures of btrfs: pure bytes in, checked types out. No I/O, no caches.
+//! The on-disk structures of btrfs: pure bytes in, checked types out, and back again. No I/O, no
+//! caches.
 //!
 //! `docs/format.md` gives the offset, the rule and the source of everything here.
 //!
@@ -7,7 +8,8 @@
 //! 1. Raw bytes end here. A raw structure is private; what leaves this crate was validated once
 //!    and cannot hold a value that its type forbids.
 //! 2. A [`TreeBlock`] exists only after its checksum, header, key order, item bounds and the
-//!    content of each item were verified; its accessors cannot fail.
+//!    content of each item were verified, or it was made here and keeps its order and bounds
+//!    through every change; its accessors cannot fail, and it is verified before it is written.
 //! 3. One error variant for each check, naming the block, the slot and the key concerned.
 //! 4. No `as`, no unchecked arithmetic, no host-endian bytes.
 
