@@ -52,7 +52,7 @@ pub trait Device: Send + Sync {
 
     /// Writes all of `buffer` at `offset`, and waits; with `fua`, until it is durable.
     fn write(&self, offset: u64, buffer: Arc<Buffer>, fua: bool) -> Result<(), DeviceError> {
-        self.run(Request::Write { offset, buffer, fua }).result
+        self.run(Request::Write { offset, buffer: buffer.into(), fua }).result
     }
 
     /// Makes every completed write durable, and waits.

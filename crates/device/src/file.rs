@@ -95,7 +95,7 @@ impl FileDevice {
         let read = Request::Read { offset, buffer: Buffer::zeroed(span.len) };
         let mut buffer = self.run_now(read).into_buffer()?;
         buffer[span.within()].copy_from_slice(bytes);
-        self.run_now(Request::Write { offset, buffer: Arc::new(buffer), fua }).result
+        self.run_now(Request::Write { offset, buffer: buffer.into(), fua }).result
     }
 
     fn run_now(&self, request: Request) -> Completion {

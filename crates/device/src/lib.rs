@@ -34,6 +34,7 @@ mod open;
 mod positioned;
 mod request;
 mod ring;
+mod slice;
 mod ticket;
 mod transfer;
 
@@ -44,4 +45,5 @@ pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use open::{Direct, FileOptions, IoUring};
 pub use request::{Completion, Request};
+pub use slice::Slice;
 pub use ticket::Ticket;

@@ -76,15 +76,13 @@ impl Device for MemoryDevice {
 
 #[cfg(test)]
 mod tests {
-    use userbtrfs_sync::Arc;
-
     use super::*;
     use crate::buffer::Buffer;
 
     #[test]
     fn a_batch_is_answered_in_its_order() {
         let device = MemoryDevice::from_bytes((0..100).collect());
-        let buffer = Arc::new(Buffer::from(&[7; 10][..]));
+        let buffer = Buffer::from(&[7; 10][..]).into();
         let ticket = device.submit(vec![
             Request::Read { offset: 90, buffer: Buffer::zeroed(10) },
             Request::Write { offset: 20, buffer, fua: true },

@@ -1,9 +1,8 @@
 //! Requests and their completions.
 
-use userbtrfs_sync::Arc;
-
 use crate::buffer::Buffer;
 use crate::error::{Access, DeviceError, Operation};
+use crate::slice::Slice;
 
 /// One thing to do on a device. Offsets and lengths are in bytes, any values.
 #[derive(Debug)]
@@ -15,12 +14,12 @@ pub enum Request {
         /// Where the bytes go; its length is the length of the read.
         buffer: Buffer,
     },
-    /// Writes all of `buffer` at `offset`.
+    /// Writes all of `buffer`, a part of a shared one, at `offset`.
     Write {
         /// First byte.
         offset: u64,
         /// The bytes.
-        buffer: Arc<Buffer>,
+        buffer: Slice,
         /// Complete only when these bytes are durable (force unit access).
         fua: bool,
     },

@@ -18,6 +18,7 @@ use crate::buffer::Buffer;
 use crate::error::{Access, DeviceError, Operation};
 use crate::open::{OpenFile, Span};
 use crate::request::{Completion, Request};
+use crate::slice::Slice;
 
 /// The mode of `fallocate` that discards.
 pub(crate) const PUNCH_HOLE: FallocateFlags =
@@ -47,7 +48,7 @@ pub(crate) struct Transfer {
 enum Work {
     Read { offset: u64, buffer: Buffer },
     Bounce { span: Span, bounce: Buffer, target: Buffer },
-    Write { offset: u64, buffer: Arc<Buffer>, fua: bool },
+    Write { offset: u64, buffer: Slice, fua: bool },
     Flush,
     Discard(Range<u64>),
 }
@@ -59,7 +60,9 @@ impl Transfer {
         let access = request.access();
         let work = match request {
             Request::Read { offset, buffer } => read(file, offset, buffer),
-            Request::Write { offset, buffer, fua } => Work::Write { offset, buffer, fua },
+            Request::Write { offset, buffer, fua } => {
+                Work::Write { offset, buffer: in_place(file, buffer), fua }
+            }
             Request::Flush => Work::Flush,
             Request::Discard { offset, len } => Work::Discard(file.whole_sectors(offset, len)),
         };
@@ -152,6 +155,14 @@ impl Transfer {
     }
 }
 
+/// The bytes, where in memory the file takes them from.
+fn in_place(file: &OpenFile, bytes: Slice) -> Slice {
+    match file.is_aligned(bytes.misalignment()) {
+        true => bytes,
+        false => Buffer::from(&bytes[..]).into(),
+    }
+}
+
 fn read(file: &OpenFile, offset: u64, buffer: Buffer) -> Work {
     let span = file.span(offset, buffer.len());
     if span.is_exact() {
@@ -195,7 +206,7 @@ mod tests {
     #[test]
     fn a_short_write_continues_where_it_stopped() {
         let bytes: Vec<u8> = (0..100).collect();
-        let buffer = Arc::new(Buffer::from(&bytes[..]));
+        let buffer = Buffer::from(&bytes[..]).into();
         let mut transfer = Transfer::new(&open(), Request::Write { offset: 50, buffer, fua: true });
         assert!(transfer.advance(Ok(99)).is_none());
         let (_, call) = transfer.next();

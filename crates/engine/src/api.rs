@@ -20,9 +20,13 @@ mod path;
 mod reader;
 mod space;
 mod subvolume;
+#[cfg(test)]
+mod tests;
 mod walk;
+mod write;
 
-pub use crate::error::{DataError, Error, InodeId, Result};
+pub use crate::data::Allocate;
+pub use crate::error::{DataError, Error, InodeId, Result, Unwritten};
 pub use attributes::{Attributes, XattrMode};
 pub use entries::RenameMode;
 pub use file::{Extent, ExtentKind, File};
@@ -35,7 +39,8 @@ pub use space::{SpaceUse, Usage};
 pub use subvolume::SubvolumeInfo;
 pub use userbtrfs_btree::CacheStats;
 pub use userbtrfs_codec::compress::Compression;
-pub use userbtrfs_device::{Direct, IoUring};
+pub use userbtrfs_device::{Buffer, Direct, IoUring, Slice};
 pub use userbtrfs_format::{FileKind, InodeFlags, Timestamp, TreeId};
 pub use userbtrfs_volume::Notice;
 pub use walk::{Walk, WalkEntry};
+pub use write::FileWriter;

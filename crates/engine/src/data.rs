@@ -1,61 +1,101 @@
-//! Data of files: which extents hold it, whether it is what was written, and what it says.
+//! Data of files: in memory, in extents on disk, and on its way from one to the other.
 //!
-//! The way of a read: the file's extents become *pieces*, each a part of one extent that can be
-//! fetched at once; all pieces of a window are submitted together; while they are on their way
-//! their checksums are looked up; each piece is then verified, repaired from a second copy where
-//! there is one, and decompressed.
+//! | file                           | what it is                                              |
+//! |--------------------------------|---------------------------------------------------------|
+//! | `segments`, `pieces`           | what holds a file beneath; parts fetched in one go      |
+//! | `fetch`, `checksums`           | from the device, verified, repaired, decompressed       |
+//! | `block`, `blocks`, `dirty`     | a file's sectors in memory, and which are dirty         |
+//! | `range_lock`                   | locks of parts of a file                                |
+//! | `contents`                     | a file in memory: the blocks, with their locks          |
+//! | `load`, `change`               | reading it, and what every change of it in memory does  |
+//! | `file_cache`                   | all files in memory, and the bound of what they take    |
+//! | `stream`                       | a file from start to end, past that bound               |
+//! | `writer`, `reserved`           | who writes, and what is promised to dirty data          |
+//! | `write`, `direct`              | writing into memory, and past it                        |
+//! | `resize`, `allocate`           | sizes, and space ahead of data                          |
+//! | `writeback`, `worker`          | writing back what is dirty; threads that do             |
+//! | `transfer`, `portion`, `in_place` | from memory into extents                             |
+//!
+//! The way of a read: what is in memory is taken from there. For the rest, the file's extents
+//! become *pieces*, each a part of one extent that can be fetched at once; all pieces of a window
+//! are submitted together; while they are on their way their checksums are looked up; each piece
+//! is then verified, repaired from a second copy where there is one, and decompressed.
+//!
+//! The way of a write: space is reserved for what it newly dirties, the bytes are copied into
+//! memory, and the file grows there. Later what is dirty is written back: space is allocated, the
+//! data submitted, its checksums computed meanwhile; when it is on the device, its extents are put
+//! into the file, in one change.
 //!
 //! 1. No byte leaves this module unverified, unless its inode is NODATASUM.
 //! 2. What a read holds in memory is bounded by its window, and by one compressed extent for
 //!    each piece in flight.
 //! 3. Gaps between extents, holes and preallocated extents read as zeros; nothing reads past the
 //!    size of the file.
+//! 4. What is in memory is newer than what is beneath, or the same.
 
-mod cache;
+mod allocate;
+mod block;
+mod blocks;
+mod change;
 mod checksums;
+mod contents;
+mod direct;
+mod dirty;
 mod fetch;
+mod file_cache;
+mod in_place;
+mod load;
 mod pieces;
+mod portion;
+mod range_lock;
+mod reserved;
+mod resize;
 mod segments;
 mod stream;
+mod transfer;
+mod worker;
+mod write;
+mod writeback;
+mod writer;
 
-pub(crate) use cache::FileCache;
+pub use allocate::Allocate;
+pub(crate) use contents::Contents;
+pub(crate) use dirty::{Delta, DirtyRun};
 pub(crate) use fetch::{Fetched, fetch};
+pub(crate) use file_cache::{FileCache, UnfinishedFile};
 pub(crate) use pieces::{Piece, Source, pieces};
 pub(crate) use segments::{InlineData, Segment, SegmentKind, Segments};
 pub(crate) use stream::Stream;
-
-use userbtrfs_btree::Tree;
-use userbtrfs_sync::Arc;
+pub(crate) use writer::{Flusher, Writer, WriterOptions};
 
 use userbtrfs_format::{InodeFlags, TreeId};
+use userbtrfs_ledger::Ledger;
+use userbtrfs_sync::Arc;
 
 use crate::error::InodeId;
-use crate::node::{Content, Inode};
+use crate::node::Inode;
 
-/// What reading needs to know of a file, as it is at one moment.
+/// What reading needs to know of what is beneath a file, at one moment.
 #[derive(Clone)]
 pub(crate) struct FileSource {
     /// Which file.
     pub(crate) id: InodeId,
-    /// Its subvolume.
-    pub(crate) tree: Arc<Tree>,
+    /// Its inode, which knows what waits to come into the tree.
+    pub(crate) inode: Arc<Inode>,
     /// Its size in bytes.
     pub(crate) size: u64,
     /// Whether its data has checksums.
     pub(crate) checksummed: bool,
-    /// Its content, where what the tree has is not it.
-    pub(crate) content: Option<Content>,
-    /// Grows whenever the content changes.
-    pub(crate) version: u64,
+    /// Who knows which checksums wait to come into their tree; nothing where none do.
+    pub(crate) ledger: Option<Arc<Ledger>>,
 }
 
 impl FileSource {
     /// The file as it is now.
-    pub(crate) fn of(inode: &Inode) -> Self {
-        let (id, tree) = (inode.id(), Arc::clone(inode.tree()));
-        let (item, content) = inode.snapshot();
+    pub(crate) fn new(inode: &Arc<Inode>, ledger: Option<&Arc<Ledger>>) -> Self {
+        let (id, item) = (inode.id(), inode.item());
         let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
-        let (size, version) = (item.size, item.sequence);
-        Self { id, tree, size, checksummed: !free, content, version }
+        let (inode, ledger) = (Arc::clone(inode), ledger.cloned());
+        Self { id, inode, size: item.size, checksummed: !free, ledger }
     }
 }

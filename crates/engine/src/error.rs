@@ -6,7 +6,8 @@ use userbtrfs_codec::compress::DecompressError;
 use userbtrfs_device::DeviceError;
 use userbtrfs_format::{ItemKind, Logical, TreeId};
 use userbtrfs_ledger::Error as LedgerError;
-use userbtrfs_volume::{OpenError, ReadError};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::{OpenError, ReadError, WriteError};
 
 /// The result of a call of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -49,12 +50,18 @@ pub enum Error {
         /// What is wrong there.
         error: DataError,
     },
+    /// Data of a file that was taken could not be written.
+    #[error(transparent)]
+    Unwritten(#[from] Unwritten),
     /// A tree that must be there is not.
     #[error("tree {0} has no root")]
     NoTree(TreeId),
     /// The books do not allow it.
     #[error(transparent)]
     Ledger(LedgerError),
+    /// A place in a file beyond 2^63 - 1.
+    #[error("file too large")]
+    FileTooLarge,
     /// No space is left on the device.
     #[error("no space left on the device")]
     NoSpace,
@@ -165,6 +172,18 @@ pub enum Error {
     MemoryBound(u64),
 }
 
+/// Data of a file that could not be written: what is there is what was there before.
+#[derive(Clone, Debug, Error)]
+#[error("{file}: at offset {offset}: what was written is lost: {why}")]
+pub struct Unwritten {
+    /// The file.
+    pub file: InodeId,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Why not.
+    pub why: Arc<Error>,
+}
+
 /// What is wrong with data of a file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -192,6 +211,9 @@ pub enum DataError {
     /// The extent lies in no chunk.
     #[error(transparent)]
     Range(ReadError),
+    /// The device failed to write it.
+    #[error(transparent)]
+    Write(WriteError),
     /// Compressed data is damaged, though its checksum is right.
     #[error("extent at {logical}: {error}")]
     Decompress {
@@ -206,6 +228,7 @@ impl Error {
     /// The errno that a system call would give, as Linux numbers it.
     pub fn errno(&self) -> i32 {
         match self {
+            Self::Unwritten(Unwritten { why, .. }) => why.errno(),
             Self::NotPermitted => 1,
             Self::NotFound | Self::NoSubvolume | Self::BadName(_) => 2,
             Self::NoMoreData => 6,
@@ -220,6 +243,7 @@ impl Error {
             | Self::MemoryBound(_)
             | Self::IntoItself
             | Self::Invalid(_) => 22,
+            Self::FileTooLarge => 27,
             Self::NoSpace => 28,
             Self::ReadOnly | Self::Ledger(userbtrfs_ledger::Error::ReadOnly(_)) => 30,
             Self::TooManyLinks => 31,

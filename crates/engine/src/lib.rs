@@ -3,7 +3,7 @@
 //! | module  | what it is                                            | calls         |
 //! |---------|-------------------------------------------------------|---------------|
 //! | `node`  | inodes, directories, names, extended attributes       | lower crates  |
-//! | `data`  | extents of files, checksums, decompression, the cache | `node`        |
+//! | `data`  | data of files: in memory, in extents, and on its way  | `node`        |
 //! | `share` | subvolumes and snapshots                              | `node` `data` |
 //! | `api`   | the public face, in the manner of `std::fs`           | all of them   |
 //!
@@ -14,7 +14,7 @@
 //! 2. What can be repaired from a second copy is; what cannot is an error that names the file,
 //!    the offset and both checksums.
 //! 3. A change is in memory, and seen by everybody, when its call returns; it is durable, together
-//!    with all before it, after the next commit.
+//!    with all before it, after the next commit that somebody asked for.
 //! 4. Every call takes `&self`, is synchronous, and may be made from any thread.
 
 #![forbid(unsafe_code)]
@@ -25,4 +25,4 @@ mod error;
 mod node;
 mod share;
 
-pub use error::{DataError, Error, InodeId, Result};
+pub use error::{DataError, Error, InodeId, Result, Unwritten};

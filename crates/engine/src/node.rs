@@ -7,37 +7,45 @@
 //! | `inode`      | an inode in memory                                                     |
 //! | `dentries`   | the names of a directory that are known                                |
 //! | `pending`    | changes that wait to be merged                                         |
-//! | `few`        | lists of mostly one element                                            |
+//! | `late`       | names that are merged later than all else                              |
+//! | `extents`    | ranges of a file that wait                                             |
+//! | `few`, `hashes` | lists of mostly one element; sets of hashes                         |
 //! | `table`      | the inodes in memory, by number                                        |
 //! | `names`      | looking up and listing                                                 |
 //! | `room`       | whether what comes fits into its items                                 |
 //! | `operation`  | the way that every change goes                                         |
-//! | `create`, `link`, `unlink`, `rename`, `attributes`, `content`, `xattr` | changes      |
+//! | `create`, `link`, `unlink`, `rename`, `attributes`, `xattr`, `file` | changes         |
 //! | `orphan`     | inodes without a name                                                  |
 //! | `subvolume`  | what a writer needs to know of a subvolume                             |
-//! | `waiting`, `edits`, `merge` | how changes come into the trees                         |
+//! | `waiting`, `promises`, `edits`, `cut`, `merge` | how changes come into the trees      |
 //!
 //! 1. The inode in memory is the truth; the tree is its durable image.
-//! 2. Reads look into what waits, newest first, then into the tree.
+//! 2. Reads look into what waits, newest first, then into the tree. What comes late is the oldest
+//!    of what waits.
 //! 3. Entries of a directory are listed by their index, so that a position stays good while
 //!    entries come and go.
 //! 4. A name is looked up by its hash, and compared in full among those that hash alike.
 //! 5. What can fail is decided before anything is changed, never when it is merged.
 
 mod attributes;
-mod content;
 mod create;
+mod cut;
 mod dentries;
 mod edits;
 mod entry;
+mod extents;
 mod few;
+mod file;
+mod hashes;
 mod inode;
+mod late;
 mod link;
 mod merge;
 mod names;
 mod operation;
 mod orphan;
 mod pending;
+mod promises;
 mod rename;
 mod room;
 #[cfg(test)]
@@ -57,22 +65,26 @@ mod xattr;
 pub(crate) use attributes::SetAttributes;
 pub(crate) use create::{NewInode, NewKind};
 pub(crate) use entry::{Entry, EntryTarget, Link, subvolume_name};
+pub(crate) use extents::{Kind, PendingExtent};
+pub(crate) use file::{FileChange, FileWatch};
 pub(crate) use inode::Inode;
 pub(crate) use merge::Merger;
 pub(crate) use names::DirPosition;
 pub(crate) use orphan::Opened;
-pub(crate) use pending::Content;
 pub(crate) use rename::RenameKind;
 pub(crate) use stored::lookup_in_roots;
 pub(crate) use userbtrfs_ledger::Forest;
 pub(crate) use xattr::XattrKind;
 
+use std::sync::Weak;
+
 use userbtrfs_format::{FileKind, InodeFlags};
 use userbtrfs_ledger::Ledger;
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
 
 use crate::error::{Error, InodeId, Result};
 use dentries::Ration;
+use promises::Promises;
 use subvolume::{Subvolume, Subvolumes};
 use table::Table;
 use waiting::Waiting;
@@ -84,7 +96,7 @@ pub(crate) const ROOT_DIR: u64 = 256;
 pub(crate) const EMPTY_DIR: u64 = 2;
 
 /// How much more memory the known names of directories may take than what waits.
-const NAMES_SHARE: usize = 4;
+const NAMES_SHARE: usize = 2;
 
 /// How much is kept in memory.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +105,8 @@ pub(crate) struct NodesOptions {
     pub(crate) inodes_max: usize,
     /// Bytes of changes above which a merge is due.
     pub(crate) pending_max: usize,
+    /// Bytes of names that come late above which these are merged, too.
+    pub(crate) late_bytes: usize,
 }
 
 /// The inodes of a filesystem.
@@ -104,10 +118,15 @@ pub(crate) struct Nodes {
     ration: Arc<Ration>,
     subvolumes: Subvolumes,
     waiting: Waiting,
+    /// Directories with names that come late.
+    late: Waiting,
+    promises: Promises,
     /// Held while a directory changes its parent.
     renames: Mutex<()>,
     /// Held while changes are merged.
     merging: Mutex<()>,
+    /// Who keeps data of files in memory.
+    watch: OnceLock<Weak<dyn FileWatch>>,
     /// Nothing where the filesystem is open for reading. What waits holds space that the ledger
     /// promised, and goes before it: fields are dropped in this order.
     ledger: Option<Arc<Ledger>>,
@@ -132,8 +151,11 @@ impl Nodes {
             ration: Arc::new(Ration::new(NAMES_SHARE * options.pending_max)),
             subvolumes: Subvolumes::new(),
             waiting: Waiting::new(),
+            late: Waiting::new(),
+            promises: Promises::new(),
             renames: Mutex::new(Class::RenameMutex, ()),
             merging: Mutex::new(Class::PendingMerge, ()),
+            watch: OnceLock::new(),
             ledger,
         }
     }

@@ -1,9 +1,12 @@
-//! Checksums of data in the checksum tree: removing those of freed extents.
+//! Checksums of data in the checksum tree: adding those of what was written, removing those of
+//! freed extents.
 //!
 //! 1. An item holds the checksums of consecutive sectors; items do not overlap.
 //! 2. An item that reaches beyond what is removed is cut; where it reaches beyond both ends, it
 //!    becomes two.
 
+mod insert;
+mod pending;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +16,9 @@ use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE, TreeId};
 
 use crate::editor::{Changes, EditItems, Editor, Items};
 use crate::error::Result;
+
+pub(crate) use insert::insert;
+pub(crate) use pending::PendingSums;
 
 /// The object id of checksum items (-10).
 const CSUM_OBJECTID: u64 = u64::MAX - 9;

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 use userbtrfs_btree::User;
-use userbtrfs_format::{Key, Logical};
+use userbtrfs_format::{Key, Logical, TreeId};
 
 /// A contradiction between trees, or within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -87,6 +87,9 @@ pub enum Damage {
         /// What it counts.
         count: u32,
     },
+    /// Extents of a file overlap.
+    #[error("item {1} of tree {0} overlaps the one before")]
+    FileExtents(TreeId, Key),
     /// Extents overlap, or leave their block group.
     #[error("item {0} of the extent tree overlaps another, or leaves its block group")]
     ExtentItem(Key),

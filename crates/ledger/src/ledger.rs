@@ -14,12 +14,15 @@ use userbtrfs_format::{
 use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
 use userbtrfs_volume::Volume;
 
+use crate::checksums::PendingSums;
 use crate::damage::Damage;
+use crate::discard::Discarded;
+use crate::editor::Editor;
 use crate::error::{Error, Result};
 use crate::forest::Forest;
 use crate::refs::{self, DelayedRefs};
-use crate::space::{Kind, Reservation, Shortage, Space, bytes_for_items};
-use crate::txn::{ChangedRoots, Gate, Handle, HandleKind, Participant, Worker};
+use crate::space::{Kind, Space};
+use crate::txn::{ChangedRoots, Gate, Handle, HandleKind, Merge, Participant, Worker};
 
 /// The object id of the item that remembers a balance (-4).
 const BALANCE: u64 = u64::MAX - 3;
@@ -30,25 +33,23 @@ const REPLACEMENT: Key = Key::new(0, ItemKind::DEV_REPLACE, 0);
 /// States of a replacement that nobody goes on with: never started, finished, cancelled.
 const REPLACEMENT_RESTS: [u64; 3] = [0, 2, 3];
 
-/// How often space is made for one who asks, while others take it.
-const ATTEMPTS: u32 = 16;
-
-/// What a reference may take: an item of the extent tree, and a range of the free space tree, in
-/// leaves that are half empty; in bytes.
-const REFERENCE_BYTES: u64 = 192;
+/// About what a delayed reference takes in memory.
+const HEAD_BYTES: usize = 256;
 
 /// How the ledger works.
 #[derive(Clone, Debug)]
 pub struct LedgerOptions {
     /// The longest time between a change and its commit, in seconds; 0 for no limit.
     pub commit_seconds: u64,
-    /// Bytes of changed tree blocks above which a commit is due.
+    /// Bytes of changed tree blocks above which some are written before their commit.
     pub dirty_max: usize,
+    /// Whether the device is told of freed space, once it is free.
+    pub discard: bool,
 }
 
 impl Default for LedgerOptions {
     fn default() -> Self {
-        Self { commit_seconds: 30, dirty_max: 64 << 20 }
+        Self { commit_seconds: 30, dirty_max: 64 << 20, discard: false }
     }
 }
 
@@ -57,9 +58,11 @@ pub struct Ledger {
     pub(crate) forest: Arc<Forest>,
     pub(crate) space: Space,
     pub(crate) refs: DelayedRefs,
+    pub(crate) sums: PendingSums,
     pub(crate) gate: Gate,
     pub(crate) changed: Mutex<ChangedRoots>,
     pub(crate) participants: OnceLock<Vec<Arc<dyn Participant>>>,
+    pub(crate) discarded: Discarded,
     pub(crate) options: LedgerOptions,
     pub(crate) worker: Worker,
 }
@@ -77,14 +80,17 @@ impl Ledger {
         for kind in [Kind::Metadata, Kind::System] {
             space.ensure_loaded(&forest, kind, u64::MAX)?;
         }
+        let checksum_size = forest.store().volume().geometry().checksum_kind.size();
         let next = forest.store().volume().superblock().generation + 1;
         let ledger = Arc::new(Self {
             forest,
             space,
             refs: DelayedRefs::default(),
+            sums: PendingSums::new(checksum_size),
             gate: Gate::new(next),
             changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
             participants: OnceLock::new(),
+            discarded: Discarded::default(),
             options,
             worker: Worker::new(),
         });
@@ -139,70 +145,41 @@ impl Ledger {
         self.participants.get().into_iter().flatten()
     }
 
-    /// Reserves space for changes of so many items, waiting for space where that helps. The
-    /// caller holds no lock and no handle.
-    pub fn reserve(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(items, |bytes| self.space.reserve(bytes))
-    }
-
-    /// As [`Ledger::reserve`], for what frees space in the end: it may use what is kept for that.
-    pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(items, |bytes| self.space.reserve_for_removal(bytes))
-    }
-
-    fn reserve_by(
-        &self,
-        items: u64,
-        reserve: impl Fn(u64) -> Result<Reservation, Shortage>,
-    ) -> Result<Reservation> {
-        self.gate.check()?;
-        let bytes = bytes_for_items(items, self.volume().geometry().nodesize);
-        for _ in 0..ATTEMPTS {
-            for relief in Relief::ALL {
-                let owed = self.owed();
-                if let Ok(mut reservation) = reserve(bytes.saturating_add(owed)) {
-                    reservation.shrink(owed);
-                    return Ok(reservation);
-                }
-                match relief {
-                    Relief::Merge => self.merge_pending()?,
-                    Relief::Commit => self.commit_for_space()?,
-                    Relief::None => {}
-                }
-            }
-            if self.space.usage(Kind::Metadata).reserved == 0 {
-                break;
-            }
-            // Others were faster; what they hold comes back when it is merged.
-        }
-        Err(Error::NoSpace)
-    }
-
-    /// What the next commit takes for the references that are not in their tree yet, in bytes: a
-    /// long transaction would outgrow the global reserve.
-    fn owed(&self) -> u64 {
-        (self.refs.len() as u64).saturating_mul(REFERENCE_BYTES)
-    }
-
     /// Merges what waits in memory into the trees; gives back what was reserved for it. Where
-    /// too much is unwritten after that, a commit is begun, or even waited for.
+    /// too much is in memory after that which only a commit helps with, it is begun, or even waited
+    /// for.
     pub fn merge_pending(&self) -> Result<()> {
+        self.merge_now(Merge::All)
+    }
+
+    /// As [`Ledger::merge_pending`], but for what is better merged with more of it.
+    pub fn merge_most(&self) -> Result<()> {
+        self.merge_now(Merge::Most)
+    }
+
+    fn merge_now(&self, what: Merge) -> Result<()> {
         let handle = self.start(HandleKind::Operation)?;
-        self.merge(&handle)?;
+        self.merge(&handle, what)?;
         drop(handle);
         let (dirty, max) = (self.forest.store().dirty_bytes(), self.options.dirty_max);
         if dirty > 2 * max {
             return self.commit();
         }
-        if dirty > max {
+        if self.refs.len() * HEAD_BYTES > max / 2 {
             self.worker.request_commit();
         }
         Ok(())
     }
 
     /// A merge that fails half-way cannot be taken back.
-    pub(crate) fn merge(&self, handle: &Handle<'_>) -> Result<()> {
-        let merged = self.participants().try_for_each(|participant| participant.merge(handle));
+    pub(crate) fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
+        let generation = handle.generation();
+        let editor = Editor { forest: &self.forest, source: self, generation };
+        // Before what holds the reservations for them.
+        let merged = self
+            .sums
+            .merge(&editor)
+            .and_then(|()| self.participants().try_for_each(|other| other.merge(handle, what)));
         merged.inspect_err(|error| self.fail(&error.to_string()))
     }
 
@@ -217,18 +194,6 @@ impl Ledger {
         self.worker.stop();
         self.commit()
     }
-}
-
-/// What is done for space, in turn.
-#[derive(Clone, Copy)]
-enum Relief {
-    Merge,
-    Commit,
-    None,
-}
-
-impl Relief {
-    const ALL: [Self; 3] = [Self::Merge, Self::Commit, Self::None];
 }
 
 /// Refuses filesystems that are in the middle of what only Linux can go on with.

@@ -1,14 +1,17 @@
 //! The books: which trees there are, which space is whose, and what a transaction changes.
 //!
-//! | module   | what it is                                                          |
-//! |----------|---------------------------------------------------------------------|
-//! | `forest` | the trees, found by number                                          |
-//! | `refs`   | references of extents: delayed, and in the extent tree              |
+//! | module      | what it is                                                       |
+//! |-------------|------------------------------------------------------------------|
+//! | `forest`    | the trees, found by number                                       |
+//! | `refs`      | references of extents: delayed, and in the extent tree           |
 //! | `free_tree` | the free space tree                                              |
-//! | `checksums` | checksums of data that is freed                                  |
-//! | `space`  | block groups, reservations and chunks, in memory                    |
-//! | `txn`    | handles, and the commit                                             |
-//! | `ledger` | all of it together, as the rooms above see it                       |
+//! | `checksums` | checksums of data: those that wait, and those in their tree      |
+//! | `space`     | block groups, reservations and chunks, in memory                 |
+//! | `txn`       | handles, and the commit                                          |
+//! | `ledger`    | all of it together, as the rooms above see it                    |
+//! | `reserve`   | reservations, and what is done where space is short              |
+//! | `data`      | the space, the checksums and the users of file data              |
+//! | `discard`   | giving freed space back to the device                            |
 
 #![forbid(unsafe_code)]
 
@@ -17,14 +20,18 @@ pub mod free_tree;
 pub mod refs;
 
 mod damage;
+mod data;
+mod discard;
 mod editor;
 mod error;
 mod forest;
 mod ledger;
+mod reserve;
 mod space;
 mod txn;
 
 pub use damage::Damage;
+pub use discard::Discards;
 pub use editor::Editor;
 pub use error::{Error, Result};
 pub use forest::Forest;
@@ -32,4 +39,4 @@ pub use ledger::{Ledger, LedgerOptions};
 pub use space::{
     Kind, NewChunk, Pinned, Reservation, Shortage, Space, SpaceDamage, Usage, bytes_for_items,
 };
-pub use txn::{Handle, HandleKind, Participant};
+pub use txn::{Handle, HandleKind, Merge, Participant};

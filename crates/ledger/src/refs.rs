@@ -12,9 +12,13 @@
 mod delayed;
 mod draft;
 mod inline;
+mod only;
 mod run;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub use delayed::{DelayedRefs, Head};
+pub use only::is_only_user;
 pub use run::{Outcome, lookup, run};
+pub use users::UserChanges;

@@ -42,13 +42,14 @@ use userbtrfs_volume::Volume;
 
 pub use books::Pinned;
 pub use chunk::NewChunk;
+pub(crate) use counters::Claim;
 pub use counters::Kind;
 pub use damage::SpaceDamage;
 pub use reserve::{Reservation, Shortage, bytes_for_items};
 
 use self::books::Books;
 use self::chunk::DeviceSpace;
-use self::counters::{Claim, Counters};
+use self::counters::Counters;
 use self::load::Wanted;
 use crate::error::Result;
 use crate::forest::Forest;
@@ -114,29 +115,34 @@ impl Space {
     /// Reads the free space of further block groups until so many bytes of a kind are at hand, or
     /// none is left to read. No lock is held, and no tree of the books is being edited.
     pub fn ensure_loaded(&self, forest: &Forest, kind: Kind, bytes: u64) -> Result<()> {
-        while self.counters.pool(kind).tally.at_hand < bytes {
-            let next = self.books.lock().to_load(kind).map(|group| {
-                let wanted =
-                    Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
-                (wanted, group.version())
-            });
-            let Some((wanted, version)) = next else { break };
-            let free = load::free_ranges(forest, wanted)?;
-            self.books.lock().load(wanted.start, version, free)?;
-        }
+        while self.counters.pool(kind).tally.at_hand < bytes && self.load_next(forest, kind)? {}
         Ok(())
+    }
+
+    /// Reads the free space of one more block group, as [`Space::ensure_loaded`] does; says
+    /// whether there was one.
+    pub fn load_next(&self, forest: &Forest, kind: Kind) -> Result<bool> {
+        let next = self.books.lock().to_load(kind).map(|group| {
+            let wanted = Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
+            (wanted, group.version())
+        });
+        let Some((wanted, version)) = next else { return Ok(false) };
+        let free = load::free_ranges(forest, wanted)?;
+        self.books.lock().load(wanted.start, version, free)?;
+        Ok(true)
     }
 
     /// A place for a tree block, after the one allocated last; in the group of `near` where none
     /// was.
     pub fn allocate_block(&self, kind: Kind, near: Logical) -> Result<Logical, NoSpace> {
-        let len = u64::from(self.nodesize);
-        let found = self.allocate(kind, len, len, Some(near))?;
+        let found = self.allocate(kind, u64::from(self.nodesize), near)?;
         debug_assert!(found.0.is_aligned(self.nodesize), "so that no block crosses a stripe");
         Ok(found.0)
     }
 
-    /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors.
+    /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors, in
+    /// the block groups that are there and known: see [`Space::load_next`] and
+    /// [`Space::make_data_chunk`].
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64), NoSpace> {
         let sector = u64::from(SECTOR_SIZE);
         let max = len_max / sector * sector;
@@ -144,7 +150,7 @@ impl Space {
         if max < min {
             return Err(NoSpace);
         }
-        self.allocate(Kind::Data, max, min, None)
+        self.books.lock().allocate(Kind::Data, max, min, None).ok_or(NoSpace)
     }
 
     /// A range that was never written and that no tree names is free at once.
@@ -203,6 +209,11 @@ impl Space {
         self.books.lock().draws_on_new()
     }
 
+    /// Whether data and metadata share block groups.
+    pub fn is_mixed(&self) -> bool {
+        self.counters.pool_of(Kind::Data) == Kind::Metadata
+    }
+
     /// What there is of a kind. Data and metadata in mixed groups are counted as one.
     pub fn usage(&self, kind: Kind) -> Usage {
         let pool = self.counters.pool(kind);
@@ -232,6 +243,14 @@ impl Space {
         self.make_chunk(&mut self.books.lock(), kind)
     }
 
+    /// Makes a chunk for data, as allocations make theirs; says whether there was room. The caller
+    /// is in the running transaction, whose commit writes it.
+    pub fn make_data_chunk(&self) -> bool {
+        let mut books = self.books.lock();
+        let made = self.make_chunk(&mut books, Kind::Data);
+        made.map(|chunk| books.keep_planned(chunk)).is_ok()
+    }
+
     /// Takes an empty block group out, and gives the chunk whose items are to be removed; nothing
     /// if it is not empty. Its room is free after the commit.
     pub fn remove_group(&self, start: Logical) -> Option<Chunk> {
@@ -248,20 +267,15 @@ impl Space {
         self.counters.abort();
     }
 
-    fn allocate(
-        &self,
-        kind: Kind,
-        max: u64,
-        min: u64,
-        near: Option<Logical>,
-    ) -> Result<(Logical, u64), NoSpace> {
+    /// Allocates `len` bytes, where need be in a chunk made for that.
+    fn allocate(&self, kind: Kind, len: u64, near: Logical) -> Result<(Logical, u64), NoSpace> {
         let mut books = self.books.lock();
-        if let Some(found) = books.allocate(kind, max, min, near) {
+        if let Some(found) = books.allocate(kind, len, len, Some(near)) {
             return Ok(found);
         }
         let chunk = self.make_chunk(&mut books, kind)?;
         books.keep_planned(chunk);
-        books.allocate(kind, max, min, near).ok_or(NoSpace)
+        books.allocate(kind, len, len, Some(near)).ok_or(NoSpace)
     }
 
     /// Makes a chunk, if the chunk tree will have blocks to list it.
@@ -294,8 +308,28 @@ impl Space {
         self.counters.pool(kind).tally.at_hand / u64::from(self.nodesize)
     }
 
-    fn claim(&self, kind: Kind, bytes: u64, claim: Claim) -> Result<Reservation, Shortage> {
+    /// What is lacking for a claim and so much more, when all that is known to be free or can be
+    /// made is taken.
+    pub(crate) fn lack(&self, kind: Kind, bytes: u64, claim: Claim) -> u64 {
+        let pool = self.counters.pool(kind);
+        let room = match self.counters.pool_of(kind) {
+            Kind::Data => self.books.lock().data_room(),
+            Kind::Metadata | Kind::System => 0,
+        };
+        let within_reach = pool.backed() + pool.tally.unloaded + room;
+        pool.needed(bytes, claim).saturating_sub(within_reach)
+    }
+
+    pub(crate) fn claim(
+        &self,
+        kind: Kind,
+        bytes: u64,
+        claim: Claim,
+    ) -> Result<Reservation, Shortage> {
         let kind = self.counters.pool_of(kind);
+        if kind == Kind::Data {
+            return self.claim_data(bytes);
+        }
         let attempt = || Reservation::claim(&self.counters, kind, bytes, claim);
         let short = match attempt() {
             Ok(reservation) => return Ok(reservation),
@@ -305,10 +339,6 @@ impl Space {
             return Err(Shortage::Unloaded);
         }
         let mut books = self.books.lock();
-        if kind == Kind::Data {
-            let chunk = books.has_room(kind);
-            return attempt().map_err(|pool| pool.shortage(bytes, claim, chunk));
-        }
         // Room on the device is set aside until it is enough.
         while self.system_blocks(&mut books) >= SYSTEM_BLOCKS && books.promise() {
             if let Ok(reservation) = attempt() {
@@ -317,6 +347,25 @@ impl Space {
         }
         books.drop_promises();
         attempt().map_err(|pool| pool.shortage(bytes, claim, false))
+    }
+
+    /// What block groups have that are there: making chunks is the caller's, who may have to read
+    /// first. Neither is asked for where it would not be enough.
+    fn claim_data(&self, bytes: u64) -> Result<Reservation, Shortage> {
+        let (kind, claim) = (Kind::Data, Claim::Ordinary);
+        let attempt = || Reservation::claim(&self.counters, kind, bytes, claim);
+        let short = match attempt() {
+            Ok(reservation) => return Ok(reservation),
+            Err(short) => short,
+        };
+        let mut books = self.books.lock();
+        books.drop_promises();
+        let room = books.data_room();
+        let within_reach = short.backed() + short.tally.unloaded + room;
+        match within_reach >= short.needed(bytes, claim) {
+            true => attempt().map_err(|pool| pool.shortage(bytes, claim, books.has_room(kind))),
+            false => Err(short.shortage_for_good(bytes, claim)),
+        }
     }
 }
 

@@ -15,11 +15,13 @@ pub enum Class {
     ParentDirectory,
     /// The operation lock of an inode that is named, unlinked, or written.
     ChildInode,
+    /// The writing back of one file's dirty data: one at a time, held over its I/O.
+    Writeback,
     /// A range of the bytes of one file.
     FileRange,
     /// Membership in a running transaction.
     TransactionHandle,
-    /// The merging of pending entries into trees: one at a time.
+    /// The merging of pending entries, or of checksums, into trees: one at a time.
     PendingMerge,
     /// One subvolume's log.
     LogRoot,
@@ -35,7 +37,10 @@ pub enum Class {
     ChangedRoots,
     /// What an inode holds in memory: pending entries, extent map. Nothing is awaited under it.
     InodeState,
-    /// Reference changes not yet in the extent tree.
+    /// The blocks of one file in memory, and which of its ranges are locked. Bytes are copied
+    /// under it, nothing is awaited.
+    FileContents,
+    /// Reference changes not yet in the extent tree; checksums not yet in theirs.
     DelayedRefs,
     /// The free space of one block group.
     BlockGroup,
@@ -78,6 +83,7 @@ impl Class {
             Self::RenameMutex => "rename mutex",
             Self::ParentDirectory => "parent directory",
             Self::ChildInode => "child inode",
+            Self::Writeback => "writeback",
             Self::FileRange => "file range",
             Self::TransactionHandle => "transaction handle",
             Self::PendingMerge => "pending merge",
@@ -88,6 +94,7 @@ impl Class {
             Self::TreeBlock => "tree block",
             Self::ChangedRoots => "changed roots",
             Self::InodeState => "inode state",
+            Self::FileContents => "file contents",
             Self::DelayedRefs => "delayed refs",
             Self::BlockGroup => "block group",
             Self::SpaceCounters => "space counters",

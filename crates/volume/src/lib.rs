@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod chunk_map;
+mod data;
 mod error;
 mod read;
 mod superblocks;
@@ -34,10 +35,11 @@ use userbtrfs_format::{Chunk, DeviceItem, Expectation, Geometry, Logical, Superb
 use userbtrfs_sync::{Arc, Class, RwLock};
 
 pub use chunk_map::{ChunkMap, Mapping};
+pub use data::PendingWrites;
 pub use error::{CopyError, OpenError, ReadError, SuperblockCopyError, WriteError};
 pub use read::{PendingReads, Range};
 pub use superblocks::{Notice, read_copy as read_superblock_copy};
-pub use userbtrfs_device::Buffer;
+pub use userbtrfs_device::{Buffer, Slice};
 pub use walker::{BlockReader, Walk, walk};
 
 /// A verified tree block.

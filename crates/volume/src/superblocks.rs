@@ -11,7 +11,6 @@ use std::fmt;
 
 use userbtrfs_device::{Buffer, Device, Request};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
-use userbtrfs_sync::Arc;
 
 use crate::Volume;
 use crate::error::{OpenError, SuperblockCopyError, WriteError};
@@ -130,7 +129,7 @@ impl Volume {
         let requests = places.iter().map(|&at| {
             let bytes = superblock.encode(at);
             last = Some(Superblock::parse(&bytes, at).expect("what is written can be read"));
-            let buffer = Arc::new(Buffer::from(&bytes[..]));
+            let buffer = Buffer::from(&bytes[..]).into();
             Request::Write { offset: at.0, buffer, fua }
         });
         let ticket = self.device().submit(requests.collect());

@@ -50,7 +50,7 @@ impl Volume {
         buffer: &Arc<Buffer>,
     ) -> Result<(), WriteError> {
         for Physical(offset) in self.place(logical, buffer.len() as u64)?.copies() {
-            let buffer = Arc::clone(buffer);
+            let buffer = Arc::clone(buffer).into();
             writes.push(logical, Request::Write { offset, buffer, fua: false });
         }
         Ok(())
@@ -93,7 +93,7 @@ impl Volume {
     }
 
     /// Where a range is to be written: in one chunk, and on no superblock.
-    fn place(&self, logical: Logical, len: u64) -> Result<Mapping, WriteError> {
+    pub(crate) fn place(&self, logical: Logical, len: u64) -> Result<Mapping, WriteError> {
         let mapping = self.map_for_writing(logical, len)?;
         let on_superblock = |copy: &Physical| {
             let range = copy.0..copy.0 + len;

@@ -13,6 +13,7 @@ use tempfile::NamedTempFile;
 use super::*;
 use crate::lock::ImageLock;
 use crate::open::Direct;
+use crate::slice::Slice;
 
 const LEN: usize = 1 << 20;
 
@@ -138,8 +139,13 @@ fn on(
     });
 }
 
+/// A write of a part of a buffer, which starts anywhere in memory.
 fn write(offset: usize, bytes: &[u8], fua: bool) -> Request {
-    Request::Write { offset: offset as u64, buffer: Arc::new(Buffer::from(bytes)), fua }
+    let skip = [0, 1, 512, 4096][offset % 4];
+    let mut buffer = Buffer::zeroed(skip + bytes.len() + 7);
+    buffer[skip..][..bytes.len()].copy_from_slice(bytes);
+    let buffer = Slice::new(Arc::new(buffer), skip..skip + bytes.len());
+    Request::Write { offset: offset as u64, buffer, fua }
 }
 
 fn read(piece: &Range<usize>) -> Request {

@@ -42,11 +42,19 @@ pub enum XattrMode {
 }
 
 impl Inode {
-    /// Sets attributes, all at once.
+    /// Sets attributes: the size first, and then the others, all at once.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         let &Attributes { mode, uid, gid, size, accessed, modified, changed, created } = attributes;
+        if let Some(size) = size {
+            self.nodes().file_to_change(self.id(), false)?;
+            self.open()?.set_len(size)?;
+        }
         let (atime, mtime, ctime, otime) = (accessed, modified, changed, created);
-        let set = SetAttributes { mode, uid, gid, size, atime, mtime, ctime, otime };
+        let others = Attributes { size: None, ..*attributes };
+        if size.is_some() && others == Attributes::default() {
+            return Ok(());
+        }
+        let set = SetAttributes { mode, uid, gid, atime, mtime, ctime, otime };
         self.nodes().set_attributes(self.id(), &set)
     }
 
@@ -71,9 +79,10 @@ impl Inode {
         self.nodes().remove_xattr(self.id(), name)
     }
 
-    /// Replaces all the content of a file. Only what fits into the tree is taken so far: at most
-    /// 2048 bytes.
+    /// Replaces all the content of a file.
     pub fn write_content(&self, content: &[u8]) -> Result<()> {
-        self.nodes().write_inline(self.id(), content)
+        let file = self.open()?;
+        file.set_len(0)?;
+        file.write_all_at(content, 0)
     }
 }

@@ -43,7 +43,7 @@ impl Filesystem {
     }
 
     /// Gives the file at a path this content, and no other; makes it if it is not there, with the
-    /// permissions 0644. Only what fits into the tree is taken so far: at most 2048 bytes.
+    /// permissions 0644.
     pub fn write(&self, path: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let inode = match self.lookup(path) {

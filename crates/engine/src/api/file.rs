@@ -1,16 +1,24 @@
-//! Regular files.
+//! Regular files: reading, and what holds them.
 
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::FileKind;
-use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+use userbtrfs_device::{Buffer, Slice};
+use userbtrfs_format::{FileKind, SECTOR_SIZE};
+use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{FileReader, Inode};
-use crate::data::{FileSource, SegmentKind, Segments, Stream};
+use crate::data::{Contents, FileSource, SegmentKind, Segments, Stream};
 use crate::error::{Error, Result};
 use crate::node::{EMPTY_DIR, Opened};
 
 /// An open regular file. Every call may be made from any thread.
+///
+/// What is written is seen at once by everybody, and waits in memory; it is written to the device
+/// in time, where too much waits, and before a commit. [`File::sync_all`] makes it durable. A
+/// file that is dropped stays dirty, and loses nothing; who wants to know of an error calls
+/// [`File::close`] or syncs.
 pub struct File {
+    pub(super) contents: Arc<Contents>,
     /// Before the inode, and with it the filesystem, which it needs while it is dropped.
     opened: Opened,
     inode: Inode,
@@ -18,6 +26,8 @@ pub struct File {
     /// starts there. Only a guess hangs on them: threads may overwrite each other's.
     last_end: AtomicU64,
     ahead: AtomicU64,
+    /// Whether it was found that the file may be written.
+    pub(super) is_writable: AtomicBool,
 }
 
 /// What holds a range of a file.
@@ -64,19 +74,22 @@ impl File {
         if inode.id().number == EMPTY_DIR {
             return Err(Error::IsADirectory);
         }
-        let opened = inode.inner().nodes.open(inode.id())?;
+        let inner = inode.inner();
+        let opened = inner.nodes.open(inode.id())?;
         match opened.inode().kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Error::IsADirectory),
             _ => return Err(Error::NotAFile),
         }
+        let contents = inner.files.contents(opened.inode());
         let (last_end, ahead) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
-        Ok(Self { inode: inode.clone(), opened, last_end, ahead })
+        let is_writable = AtomicBool::new(false);
+        Ok(Self { contents, inode: inode.clone(), opened, last_end, ahead, is_writable })
     }
 
     /// The file as it is now.
     fn source(&self) -> FileSource {
-        FileSource::of(self.opened.inode())
+        self.contents.source()
     }
 
     /// The handle on its inode.
@@ -97,15 +110,14 @@ impl File {
     /// Reads bytes from `offset` on into `target`, and gives how many: fewer than asked for
     /// only where the file ends.
     pub fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
-        let source = self.source();
-        let left = source.size.saturating_sub(offset);
+        let left = self.len().saturating_sub(offset);
         let len = usize::try_from(left).map_or(target.len(), |left| left.min(target.len()));
         if len == 0 {
             return Ok(0);
         }
-        let inner = self.inode.inner();
         let ahead = self.guess_ahead(offset, len as u64);
-        inner.files.read(inner.forest(), &source, offset, &mut target[..len], ahead)?;
+        let forest = self.inode.inner().forest();
+        self.contents.read(forest, offset, &mut target[..len], ahead)?;
         Ok(len)
     }
 
@@ -119,6 +131,33 @@ impl File {
         };
         self.ahead.store(ahead, Ordering::Relaxed);
         ahead
+    }
+
+    /// Bytes from `offset` on without a copy: some at least, unless the file ends there. They stay
+    /// as they are now, whatever is written after.
+    pub fn slice(&self, offset: u64) -> Result<Option<Slice>> {
+        if offset >= self.len() {
+            return Ok(None);
+        }
+        self.contents.slice(self.inode.inner().forest(), offset).map(Some)
+    }
+
+    /// Reads whole sectors past the memory that is kept for files, but sees what is dirty there:
+    /// as many bytes as asked for, zeros behind the end of the file. [`Error::Invalid`] where the
+    /// range is not of whole sectors.
+    pub fn read_direct(&self, offset: u64, len: usize) -> Result<Buffer> {
+        let sector = SECTOR_SIZE as usize;
+        if !offset.is_multiple_of(sector as u64) || !len.is_multiple_of(sector) {
+            return Err(Error::Invalid("direct I/O that is not of whole sectors"));
+        }
+        let mut buffer = Buffer::zeroed(len);
+        let mut reader = self.reader_of(offset, offset.saturating_add(len as u64));
+        while let Some(chunk) = reader.next_chunk()? {
+            if let Some(bytes) = chunk.bytes() {
+                buffer[to_usize(chunk.offset() - offset)..][..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        Ok(buffer)
     }
 
     /// Its whole content, holes as zeros. Memory for all of it is taken at once;
@@ -149,12 +188,15 @@ impl File {
     /// A reader of the bytes between two offsets, as far as the file goes.
     pub fn reader_of(&self, start: u64, end: u64) -> FileReader {
         let inner = self.inode.inner();
-        let (forest, source) = (inner.forest().clone(), self.source());
-        FileReader::new(Stream::new(forest, source, start, end, inner.window))
+        let forest = inner.forest().clone();
+        FileReader::new(Stream::new(forest, Arc::clone(&self.contents), start, end, inner.window))
     }
 
-    /// What holds its content, from start to end, without gap.
+    /// What holds its content, from start to end, without gap. What is dirty is written first.
     pub fn extents(&self) -> Result<Vec<Extent>> {
+        if let Some(writer) = &self.inode.inner().writer {
+            writer.write_back(&self.contents)?;
+        }
         let mut extents = Vec::new();
         self.each_segment(0, |extent| {
             extents.push(extent);
@@ -166,8 +208,14 @@ impl File {
     /// The first offset from `offset` on that holds data (`SEEK_DATA`);
     /// [`Error::NoMoreData`] where none follows.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.seek(offset, |kind| matches!(kind, ExtentKind::Inline | ExtentKind::Data { .. }))
-            .and_then(|found| found.ok_or(Error::NoMoreData))
+        let size = self.len();
+        if offset >= size {
+            return Err(Error::NoMoreData);
+        }
+        let dirty = self.contents.unfinished(offset, size, 1);
+        let dirty = dirty.first().map(|range| range.start.max(offset));
+        let beneath = self.seek(offset, is_data)?;
+        dirty.into_iter().chain(beneath).min().ok_or(Error::NoMoreData)
     }
 
     /// The first offset from `offset` on that is in a hole (`SEEK_HOLE`); the end of the file
@@ -177,8 +225,15 @@ impl File {
         if offset >= size {
             return Err(Error::NoMoreData);
         }
-        self.seek(offset, |kind| matches!(kind, ExtentKind::Hole | ExtentKind::Prealloc { .. }))
-            .map(|found| found.unwrap_or(size))
+        let mut at = offset;
+        while at < size {
+            let Some(hole) = self.seek(at, |kind| !is_data(kind))? else { return Ok(size) };
+            match self.contents.unfinished(hole, size, 1).first() {
+                Some(dirty) if dirty.start <= hole => at = dirty.end,
+                _ => return Ok(hole),
+            }
+        }
+        Ok(size)
     }
 
     fn seek(&self, offset: u64, wanted: impl Fn(&ExtentKind) -> bool) -> Result<Option<u64>> {
@@ -213,6 +268,10 @@ impl File {
         }
         Ok(())
     }
+}
+
+fn is_data(kind: &ExtentKind) -> bool {
+    matches!(kind, ExtentKind::Inline | ExtentKind::Data { .. })
 }
 
 fn to_usize(len: u64) -> usize {

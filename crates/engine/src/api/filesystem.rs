@@ -12,7 +12,7 @@ use userbtrfs_volume::{Notice, Volume};
 use super::options::RootSubvolume;
 use super::path::{self, Last};
 use super::{Dir, File, Inode, Metadata, OpenOptions, Walk};
-use crate::data::FileCache;
+use crate::data::{FileCache, Flusher, Writer};
 use crate::error::{Error, InodeId, Result};
 use crate::node::{EMPTY_DIR, Forest, Merger, Nodes, Opened, ROOT_DIR};
 use crate::share;
@@ -27,9 +27,12 @@ pub struct Filesystem {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// What is dropped first needs what comes after it.
 pub(crate) struct Inner {
+    /// Nothing where it is open for reading.
+    pub(crate) writer: Option<Arc<Writer>>,
+    pub(crate) files: Arc<FileCache>,
     pub(crate) nodes: Arc<Nodes>,
-    pub(crate) files: FileCache,
     pub(crate) window: u64,
     root: InodeId,
     /// Nothing where it is open for reading.
@@ -48,8 +51,23 @@ impl Inner {
         self.nodes.open(id).ok().map(Arc::new)
     }
 
+    /// Who writes data.
+    pub(crate) fn writer(&self) -> Result<&Arc<Writer>> {
+        self.writer.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// Writes all data, and commits.
+    fn commit(&self) -> Result<()> {
+        let written = self.writer.as_ref().map_or(Ok(()), |writer| writer.settle());
+        self.ledger.as_ref().map_or(Ok(()), |ledger| ledger.commit())?;
+        written
+    }
+
     fn close(&mut self) -> Result<()> {
-        Ok(self.ledger.take().map_or(Ok(()), |ledger| ledger.close())?)
+        let writer = self.writer.take().inspect(|writer| writer.stop());
+        let written = writer.map_or(Ok(()), |writer| writer.settle());
+        self.ledger.take().map_or(Ok(()), |ledger| ledger.close())?;
+        written
     }
 }
 
@@ -75,23 +93,15 @@ impl Filesystem {
     }
 
     pub(crate) fn new(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
-        let top = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
-        let (nodes, ledger) = match options.write {
-            false => (read_only(devices, options)?, None),
-            true => writable(devices, options).map(|(nodes, ledger)| (nodes, Some(ledger)))?,
-        };
-        let mut inner = Inner {
-            nodes,
-            ledger,
-            files: FileCache::new(options.file_cache_bytes()),
-            window: options.window_bytes(),
-            root: top,
+        let mut inner = match options.write {
+            false => read_only(devices, options)?,
+            true => writable(devices, options)?,
         };
         let subvolume = match &options.root {
             RootSubvolume::Default => share::default_subvolume(inner.forest())?,
             RootSubvolume::Id(id) => *id,
             RootSubvolume::Path(path) => {
-                let found = path::resolve(&inner.nodes, top, path, Last::Follow)?;
+                let found = path::resolve(&inner.nodes, TOP, path, Last::Follow)?;
                 let is_root = found.number == ROOT_DIR;
                 if is_root { found.subvolume } else { return Err(Error::NoSubvolume) }
             }
@@ -105,12 +115,14 @@ impl Filesystem {
         self.inner.ledger.as_ref().is_some_and(|ledger| ledger.check().is_ok())
     }
 
-    /// Makes all that was changed before the call durable, and waits for it. Does nothing where
-    /// the filesystem is open for reading.
+    /// Makes all that was changed before the call durable, data too, and waits for it. Does
+    /// nothing where the filesystem is open for reading.
     ///
-    /// After an error nothing is written any more: every later change fails with it.
+    /// [`Error::Unwritten`] where data of a file could not be written, which nobody was told yet:
+    /// all else is durable, and the next sync of the file tells it, too. After any other error
+    /// nothing is written any more: every later change fails with it.
     pub fn commit(&self) -> Result<()> {
-        Ok(self.inner.ledger.as_ref().map_or(Ok(()), |ledger| ledger.commit())?)
+        self.inner.commit()
     }
 
     /// Makes all changes durable, and closes. Where clones of it or handles into it are left, it
@@ -211,20 +223,29 @@ impl Filesystem {
     }
 }
 
-fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Arc<Nodes>> {
+/// The root directory of the top level.
+const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
+
+fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open(devices)?);
     let forest = Arc::new(Forest::new(volume, options.node_cache_bytes()));
-    Ok(Arc::new(Nodes::read_only(forest, options.nodes())))
+    let nodes = Arc::new(Nodes::read_only(forest, options.nodes()));
+    let files = Arc::new(FileCache::new(options.file_cache_bytes(), None));
+    let (window, root) = (options.window_bytes(), TOP);
+    Ok(Inner { writer: None, files, nodes, window, root, ledger: None })
 }
 
-fn writable(
-    devices: Vec<Arc<dyn Device>>,
-    options: &OpenOptions,
-) -> Result<(Arc<Nodes>, Arc<Ledger>)> {
+fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open_for_writing(devices)?);
     let forest = Arc::new(Forest::new(volume, options.node_cache_bytes()));
     let ledger = Ledger::open(forest, options.ledger())?;
     let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options.nodes()));
-    ledger.register(vec![Arc::new(Merger(Arc::downgrade(&nodes)))]);
-    Ok((nodes, ledger))
+    let cache_bytes = options.file_cache_bytes();
+    let files = Arc::new(FileCache::new(cache_bytes, Some(Arc::clone(&ledger))));
+    let (cache, of) = (Arc::clone(&files), Arc::clone(&nodes));
+    let writer = Writer::new(cache, of, Arc::clone(&ledger), options.writer());
+    let flusher = Flusher(Arc::downgrade(&writer));
+    ledger.register(vec![Arc::new(flusher), Arc::new(Merger(Arc::downgrade(&nodes)))]);
+    let (window, root) = (options.window_bytes(), TOP);
+    Ok(Inner { writer: Some(writer), files, nodes, window, root, ledger: Some(ledger) })
 }

@@ -8,6 +8,7 @@ use userbtrfs_ledger::LedgerOptions;
 use userbtrfs_sync::Arc;
 
 use super::Filesystem;
+use crate::data::WriterOptions;
 use crate::error::{Error, Result};
 use crate::node::NodesOptions;
 
@@ -18,6 +19,7 @@ pub struct OpenOptions {
     pub(crate) root: RootSubvolume,
     pub(crate) write: bool,
     commit_seconds: u64,
+    discard: bool,
     direct: Direct,
     io_uring: IoUring,
 }
@@ -51,6 +53,7 @@ impl OpenOptions {
             root: RootSubvolume::Default,
             write: false,
             commit_seconds: 30,
+            discard: false,
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
         }
@@ -64,19 +67,30 @@ impl OpenOptions {
     }
 
     /// How many seconds may pass between a change and the commit that makes it durable, if
-    /// nobody asks for one before; 0 for no limit. The default is 30.
+    /// nobody asks for one before; data may wait for as long before that. 0 for no limit: data
+    /// is then written only where too much waits, or somebody asks. The default is 30.
     pub fn commit_seconds(&mut self, seconds: u64) -> &mut Self {
         self.commit_seconds = seconds;
         self
     }
 
+    /// Whether the device is told of space that is free again: the image file then gets a hole
+    /// there, so that its size follows what it holds. The default is no.
+    pub fn discard(&mut self, discard: bool) -> &mut Self {
+        self.discard = discard;
+        self
+    }
+
     /// The bound of memory for all caches together, in bytes; at least 4 MiB.
     ///
-    /// For reading, half of it keeps tree nodes, three eighths keep contents of files. For writing,
-    /// three eighths keep tree nodes, an eighth those that changed, an eighth contents of files,
-    /// and an eighth inodes and what waits to be merged. The rest is for reads on their way: a
-    /// [`super::FileReader`] takes up to a sixteenth of the bound, but never more than 8 MiB.
-    /// Beside the bound, each thread that reads keeps up to 2 MiB of buffers to use again.
+    /// For reading, half of it keeps tree nodes, three eighths keep contents of files. The rest is
+    /// for reads on their way: a [`super::FileReader`] takes up to a sixteenth of the bound, but
+    /// never more than 8 MiB. Beside the bound, each thread that reads keeps up to 2 MiB of buffers
+    /// to use again.
+    ///
+    /// For writing, of sixteen parts three keep tree nodes, two those that changed, four contents
+    /// of files, of which half may wait to be written, one inodes, one what waits to be merged,
+    /// three the names among that which wait longer, and two the names that are known.
     pub fn memory(&mut self, bytes: u64) -> &mut Self {
         self.memory = bytes;
         self
@@ -131,21 +145,26 @@ impl OpenOptions {
     }
 
     pub(crate) fn node_cache_bytes(&self) -> usize {
-        to_usize(self.memory / 8 * if self.write { 3 } else { 4 })
+        to_usize(self.memory / 16 * if self.write { 3 } else { 8 })
     }
 
     pub(crate) fn ledger(&self) -> LedgerOptions {
         let dirty_max = to_usize(self.memory / 8);
-        LedgerOptions { commit_seconds: self.commit_seconds, dirty_max }
+        LedgerOptions { commit_seconds: self.commit_seconds, dirty_max, ..LedgerOptions::default() }
     }
 
     pub(crate) fn nodes(&self) -> NodesOptions {
         let share = to_usize(self.memory / 16);
-        NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share }
+        let late_bytes = to_usize(self.memory / 16 * 3);
+        NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share, late_bytes }
     }
 
     pub(crate) fn file_cache_bytes(&self) -> usize {
-        to_usize(self.memory / 8 * if self.write { 1 } else { 3 })
+        to_usize(self.memory / 16 * if self.write { 4 } else { 6 })
+    }
+
+    pub(crate) fn writer(&self) -> WriterOptions {
+        WriterOptions { unfinished_max: self.memory / 8, age_seconds: self.commit_seconds }
     }
 
     /// Bytes in one window of a reader, of which it holds two.

@@ -103,7 +103,7 @@ pub(crate) fn read_link(nodes: &Nodes, id: InodeId) -> Result<Vec<u8>> {
     if inode.kind() != FileKind::Symlink {
         return Err(Error::NotASymlink);
     }
-    let mut file = FileSource::of(&inode);
+    let mut file = FileSource::new(&inode, None);
     file.size = file.size.min(TARGET_MAX);
     let size = file.size;
     let pieces = pieces(nodes.forest(), &file, 0, size, size.max(1), u64::MAX)?;

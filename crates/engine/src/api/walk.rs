@@ -93,6 +93,13 @@ impl Walk {
     }
 }
 
+impl Inode {
+    /// Everything at and below it, parents before children; `path` is what its path is called.
+    pub fn walk(&self, path: &[u8]) -> Walk {
+        Walk::new(self.clone(), path)
+    }
+}
+
 impl Iterator for Walk {
     type Item = Result<WalkEntry>;
 

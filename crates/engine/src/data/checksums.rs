@@ -1,10 +1,13 @@
 //! The checksums of data on disk.
 //!
 //! 1. What is found is the checksum of each sector of a range, or that it has none.
+//! 2. Those that wait to come into their tree count before those in it, and are looked up before
+//!    it is.
 
-use userbtrfs_btree::{Cursor, ReadAhead, Tree};
+use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
-use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE};
+use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE, TreeId};
+use userbtrfs_ledger::Ledger;
 use userbtrfs_volume::Range;
 
 use crate::error::Result;
@@ -22,14 +25,39 @@ pub(crate) struct SectorSums {
 }
 
 impl SectorSums {
-    /// Looks up the checksums of `range`.
-    pub(crate) fn find(forest: &Forest, tree: &Tree, range: Range) -> Result<Self> {
+    /// Looks up the checksums of `range`. Without a ledger none wait.
+    pub(crate) fn find(forest: &Forest, ledger: Option<&Ledger>, range: Range) -> Result<Self> {
         let kind = forest.store().volume().geometry().checksum_kind;
+        let pending = ledger.map(|ledger| Self::pending(ledger, kind, range));
+        let Some(pending) = pending else { return Self::in_tree(forest, kind, range) };
+        if !pending.present.contains(&false) {
+            return Ok(pending);
+        }
+        let mut sums = Self::in_tree(forest, kind, range)?;
+        sums.overlay(&pending);
+        Ok(sums)
+    }
+
+    fn none(kind: ChecksumKind, range: Range) -> Self {
         let sectors = range.len / SECTOR_SIZE as usize;
-        let mut sums =
-            Self { kind, stored: vec![0; sectors * kind.size()], present: vec![false; sectors] };
+        Self { kind, stored: vec![0; sectors * kind.size()], present: vec![false; sectors] }
+    }
+
+    /// Those that wait to come into their tree.
+    fn pending(ledger: &Ledger, kind: ChecksumKind, range: Range) -> Self {
+        let mut sums = Self::none(kind, range);
+        let sectors = sums.present.len() as u64;
+        ledger.pending_checksums(range.logical, sectors, |sector, stored| {
+            sums.set(to_index(sector), stored);
+        });
+        sums
+    }
+
+    fn in_tree(forest: &Forest, kind: ChecksumKind, range: Range) -> Result<Self> {
+        let mut sums = Self::none(kind, range);
+        let tree = forest.tree(TreeId::CSUM)?;
         let key = Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, range.logical.0);
-        let mut cursor = Cursor::seek_back(forest.store(), tree, &key, ReadAhead::Off)?;
+        let mut cursor = Cursor::seek_back(forest.store(), &tree, &key, ReadAhead::Off)?;
         let end = range.logical.0 + range.len as u64;
         while let Some(item) = cursor.item() {
             if item.key.kind == ItemKind::EXTENT_CSUM && item.key.offset < end {
@@ -40,6 +68,21 @@ impl SectorSums {
             cursor.advance()?;
         }
         Ok(sums)
+    }
+
+    fn set(&mut self, sector: usize, stored: &[u8]) {
+        let size = self.kind.size();
+        self.stored[sector * size..][..size].copy_from_slice(stored);
+        self.present[sector] = true;
+    }
+
+    fn overlay(&mut self, other: &Self) {
+        let size = self.kind.size();
+        for (sector, stored) in other.stored.chunks_exact(size).enumerate() {
+            if other.present[sector] {
+                self.set(sector, stored);
+            }
+        }
     }
 
     /// Takes those checksums that an item at `at` has for the range at `start`.

@@ -4,8 +4,8 @@
 //! 2. What is left of a compressed extent is no more than twice what the piece needs of it.
 
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_device::Buffer;
-use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE, TreeId};
+use userbtrfs_device::{Buffer, Slice};
+use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{PendingReads, Range, ReadError};
 
@@ -25,7 +25,31 @@ pub(crate) enum Fetched {
     Bytes { buffer: Arc<Buffer>, skip: usize, len: usize },
 }
 
+impl From<Slice> for Fetched {
+    fn from(slice: Slice) -> Self {
+        let (buffer, range) = slice.into_parts();
+        Self::Bytes { buffer, skip: range.start, len: range.len() }
+    }
+}
+
 impl Fetched {
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Zeros(len) => *len,
+            Self::Bytes { len, .. } => *len as u64,
+        }
+    }
+
+    /// At most its first `len` bytes.
+    pub(super) fn first(self, len: u64) -> Self {
+        let len = len.min(self.len());
+        match self {
+            Self::Zeros(_) => Self::Zeros(len),
+            Self::Bytes { buffer, skip, .. } => Self::Bytes { buffer, skip, len: to_usize(len) },
+        }
+    }
+
     /// The bytes; nothing where they are zeros.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
@@ -69,7 +93,7 @@ impl Fetch {
         file: &FileSource,
     ) -> Vec<Result<Option<SectorSums>>> {
         let find = |range| match file.checksummed {
-            true => SectorSums::find(forest, &*forest.tree(TreeId::CSUM)?, range).map(Some),
+            true => SectorSums::find(forest, file.ledger.as_deref(), range).map(Some),
             false => Ok(None),
         };
         reads_of(&self.pieces).map(find).collect()
@@ -88,11 +112,6 @@ struct Read {
 }
 
 impl Arrived {
-    /// None.
-    pub(crate) fn empty() -> Self {
-        Self { pieces: Vec::new().into_iter() }
-    }
-
     /// The next piece and its bytes.
     pub(crate) fn next(
         &mut self,

@@ -49,8 +49,13 @@ impl Piece {
         self.start + self.len
     }
 
+    /// Whether it is compressed on disk.
+    pub(super) fn is_compressed(&self) -> bool {
+        matches!(self.source, Source::Disk { compression: Some(_), .. })
+    }
+
     /// The bytes of memory that fetching it takes.
-    fn cost(&self) -> u64 {
+    pub(super) fn cost(&self) -> u64 {
         match &self.source {
             Source::Zeros => 0,
             Source::Inline { .. } => self.len,

@@ -1,10 +1,15 @@
-//! A file as a gapless sequence of segments, one for each extent item and each hole.
+//! A file as a gapless sequence of segments: one for each extent, pending or in the tree, and for
+//! each hole.
 //!
 //! 1. Segments follow each other without gap or overlap, from the start asked for to the end of
 //!    the file.
 //! 2. A gap between extent items is a hole, whether the filesystem has NO_HOLES or not.
 //! 3. Inline data covers whole sectors, as to Linux: what follows it there reads as zeros, and
 //!    is no hole.
+//! 4. What is pending is looked up before the tree is, a few extents at a time: what is merged
+//!    meanwhile is then seen in one of both.
+
+use std::collections::VecDeque;
 
 use userbtrfs_btree::{Cursor, NodeRef, ReadAhead};
 use userbtrfs_codec::compress::Compression;
@@ -13,9 +18,12 @@ use userbtrfs_sync::Arc;
 
 use super::FileSource;
 use crate::error::Result;
-use crate::node::{Content, Forest};
+use crate::node::{Forest, Kind, PendingExtent};
 
-/// A range of a file that one extent item holds, or none.
+/// How many pending extents are looked up at a time.
+const PENDING_MAX: usize = 64;
+
+/// A range of a file that one extent holds, or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     /// Where it starts in the file, in bytes.
@@ -31,7 +39,7 @@ pub(crate) struct Segment {
 pub(crate) enum SegmentKind {
     /// Nothing.
     Hole,
-    /// An extent that was not written yet.
+    /// An extent that was not written yet: the part of it from the segment's start on.
     Prealloc(RegularExtent),
     /// The tree, or what waits to come into it.
     Inline(InlineData),
@@ -48,12 +56,29 @@ pub(crate) enum InlineData {
     Memory(Arc<[u8]>),
 }
 
+impl InlineData {
+    /// How many bytes of the file it is.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Item(leaf, slot) => {
+                let item = leaf.item(*slot);
+                let extent = FileExtent::parse(item.key.offset, item.data);
+                extent.expect("verified with its block").file_bytes()
+            }
+        }
+    }
+}
+
 /// The segments of a file, in order.
 pub(crate) struct Segments<'a> {
+    forest: &'a Forest,
+    file: &'a FileSource,
     cursor: Cursor<'a>,
-    /// The content that takes the place of what the tree has.
-    content: Option<&'a Content>,
-    inode: u64,
+    /// What takes the place of what the tree has.
+    pending: VecDeque<PendingExtent>,
+    /// How far that is all there is of it.
+    known: u64,
     at: u64,
     end: u64,
 }
@@ -66,11 +91,10 @@ impl<'a> Segments<'a> {
         start: u64,
         end: u64,
     ) -> Result<Self> {
-        let key = Key::new(file.id.number, ItemKind::EXTENT_DATA, start);
-        let cursor = Cursor::seek_back(forest.store(), &file.tree, &key, ReadAhead::Off)?;
         let end = end.min(file.size);
-        let (content, inode) = (file.content.as_ref(), file.id.number);
-        Ok(Self { cursor, content, inode, at: start, end })
+        let (pending, known) = look_up_pending(file, start, end);
+        let cursor = seek(forest, file, start)?;
+        Ok(Self { forest, file, cursor, pending, known, at: start, end })
     }
 
     /// The next segment, or nothing at the end.
@@ -78,38 +102,53 @@ impl<'a> Segments<'a> {
         if self.at >= self.end {
             return Ok(None);
         }
-        let segment = loop {
+        if self.at >= self.known {
+            (self.pending, self.known) = look_up_pending(self.file, self.at, self.end);
+            self.cursor = seek(self.forest, self.file, self.at)?;
+        }
+        let until = match self.pending.front() {
+            Some(extent) if extent.start <= self.at => {
+                let extent = self.pending.pop_front().expect("just looked at");
+                let kind = SegmentKind::of_pending(extent.kind);
+                return Ok(Some(self.pass(extent.end, skip_into(kind, self.at - extent.start))));
+            }
+            Some(extent) => extent.start,
+            None => self.known,
+        };
+        loop {
             let Some((start, end, kind)) = self.extent_here() else {
-                break Segment { start: self.at, end: self.end, kind: SegmentKind::Hole };
+                return Ok(Some(self.pass(until, SegmentKind::Hole)));
             };
             if end <= self.at {
                 self.cursor.advance()?;
                 continue;
             }
             if start > self.at {
-                let end = start.min(self.end);
-                break Segment { start: self.at, end, kind: SegmentKind::Hole };
+                return Ok(Some(self.pass(start.min(until), SegmentKind::Hole)));
             }
             let kind = skip_into(kind, self.at - start);
-            break Segment { start: self.at, end: end.min(self.end), kind };
-        };
-        self.at = segment.end;
-        Ok(Some(segment))
+            return Ok(Some(self.pass(end.min(until), kind)));
+        }
+    }
+
+    /// The segment from here to `end`, but not beyond that of all.
+    fn pass(&mut self, end: u64, kind: SegmentKind) -> Segment {
+        let end = end.min(self.end);
+        let start = std::mem::replace(&mut self.at, end);
+        Segment { start, end, kind }
     }
 
     /// The extent item at the cursor: where it starts and ends in the file, and what it holds.
     /// Items before the file's extents are passed as if they ended at 0.
     fn extent_here(&self) -> Option<(u64, u64, SegmentKind)> {
-        if let Some(content) = self.content {
-            return in_memory(content).filter(|(_, end, _)| self.at < *end);
-        }
         let (leaf, slot) = self.cursor.leaf()?;
         let item = leaf.item(slot);
-        let first = Key::new(self.inode, ItemKind::EXTENT_DATA, 0);
+        let inode = self.file.id.number;
+        let first = Key::new(inode, ItemKind::EXTENT_DATA, 0);
         if item.key < first {
             return Some((0, 0, SegmentKind::Hole));
         }
-        if item.key.objectid != self.inode || item.key.kind != ItemKind::EXTENT_DATA {
+        if item.key.objectid != inode || item.key.kind != ItemKind::EXTENT_DATA {
             return None;
         }
         let start = item.key.offset;
@@ -130,17 +169,36 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// The extent of a file whose content is in memory.
-fn in_memory(content: &Content) -> Option<(u64, u64, SegmentKind)> {
-    let Content::Inline(bytes) = content else { return None };
-    let end = (bytes.len() as u64).next_multiple_of(u64::from(SECTOR_SIZE));
-    Some((0, end, SegmentKind::Inline(InlineData::Memory(Arc::clone(bytes)))))
+/// A few pending extents from an offset on, and the offset up to which they are all.
+fn look_up_pending(file: &FileSource, start: u64, end: u64) -> (VecDeque<PendingExtent>, u64) {
+    let (pending, known) = file.inode.pending_extents(start, end, PENDING_MAX);
+    (pending.into(), known)
+}
+
+fn seek<'a>(forest: &'a Forest, file: &'a FileSource, offset: u64) -> Result<Cursor<'a>> {
+    let key = Key::new(file.id.number, ItemKind::EXTENT_DATA, offset);
+    Ok(Cursor::seek_back(forest.store(), file.inode.tree(), &key, ReadAhead::Off)?)
+}
+
+impl SegmentKind {
+    fn of_pending(kind: Kind) -> Self {
+        match kind {
+            Kind::Hole => Self::Hole,
+            Kind::Inline(bytes) => Self::Inline(InlineData::Memory(bytes)),
+            Kind::Prealloc(extent) => Self::Prealloc(extent),
+            Kind::Regular(extent, compression) => Self::Regular { extent, compression, skip: 0 },
+        }
+    }
 }
 
 fn skip_into(kind: SegmentKind, bytes: u64) -> SegmentKind {
     match kind {
         SegmentKind::Regular { extent, compression, skip } => {
             SegmentKind::Regular { extent, compression, skip: skip + bytes }
+        }
+        SegmentKind::Prealloc(extent) => {
+            let (offset, bytes) = (extent.offset + bytes, extent.bytes - bytes);
+            SegmentKind::Prealloc(RegularExtent { offset, bytes, ..extent })
         }
         other => other,
     }

@@ -3,12 +3,16 @@
 //! 1. At most two windows are in memory.
 //! 2. Holes cost nothing: a window ends where a long one starts.
 //! 3. All that comes before damage is given before the error; after an error the stream ends.
+//! 4. What is given is what the file holds when it is given: what was fetched counts only where
+//!    nothing changed beneath meanwhile, and as far as memory does not know better. What does not
+//!    count is read again, with the range locked.
+//! 5. What is read stays with the reader: a long file does not drive out what others need.
 
-use std::collections::VecDeque;
-
+use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use super::fetch::{Arrived, Fetch, fetch};
+use super::contents::{BLOCK, Contents, Version};
+use super::fetch::{Arrived, Fetch};
 use super::{Fetched, FileSource, Piece, Segment, SegmentKind, Segments, pieces};
 use crate::error::{Error, Result};
 use crate::node::Forest;
@@ -16,52 +20,62 @@ use crate::node::Forest;
 /// The longest uncompressed piece of a stream, in bytes.
 const PIECE_MAX: u64 = 512 << 10;
 
+/// What is in memory is taken from there if it is so many bytes, or newer than what is beneath.
+const HELD_MIN: u64 = 64 << 10;
+
 /// Pieces of a file, in order.
 pub(crate) struct Stream {
     forest: Arc<Forest>,
-    file: FileSource,
+    contents: Arc<Contents>,
     window: u64,
     /// Where what was given ends.
     given: u64,
     /// Where the next window starts.
     at: u64,
     end: u64,
-    in_flight: Option<Fetch>,
-    /// What cannot be read after the window that arrived.
+    /// The window after the one that is worked on.
+    next: Option<Window>,
+    /// Why there is none.
     failed: Option<Error>,
-    arrived: Arrived,
-    /// Pieces before an error, and the error.
-    last: VecDeque<Result<(Piece, Fetched)>>,
+    current: Option<Beneath<Arrived>>,
+    /// How far the range is locked to read what comes next.
+    careful: u64,
+}
+
+/// What is read at once.
+enum Window {
+    /// So many bytes that were in memory.
+    Held(u64),
+    /// What was not, or is better read together with what was not.
+    Beneath(Beneath<Fetch>),
+}
+
+/// Pieces from beneath.
+struct Beneath<T> {
+    pieces: T,
+    file: FileSource,
+    /// Of before the extents were looked at.
+    version: Version,
 }
 
 impl Stream {
     /// A stream over a range of a file, which holds about two windows of so many bytes.
     pub(crate) fn new(
         forest: Arc<Forest>,
-        file: FileSource,
+        contents: Arc<Contents>,
         start: u64,
         end: u64,
         window: u64,
     ) -> Self {
-        let end = end.min(file.size);
-        Self {
-            forest,
-            file,
-            window,
-            given: start,
-            at: start,
-            end,
-            in_flight: None,
-            failed: None,
-            arrived: Arrived::empty(),
-            last: VecDeque::new(),
-        }
+        let (next, failed, current) = (None, None, None);
+        let (given, at, careful) = (start, start, 0);
+        Self { forest, contents, window, given, at, end, next, failed, current, careful }
     }
 
     /// Starts to read the next window, if none is on its way.
     pub(crate) fn prefetch(&mut self) -> Result<()> {
-        if self.in_flight.is_none() {
-            self.in_flight = self.submit()?;
+        if self.next.is_none() {
+            self.next = self.submit()?;
         }
         Ok(())
     }
@@ -69,74 +83,139 @@ impl Stream {
     /// The next piece: where it starts, and its bytes.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, Fetched)>> {
         loop {
-            if let Some(last) = self.last.pop_front() {
-                return last.map(|(piece, bytes)| Some((piece.start, bytes)));
-            }
-            match self.arrived.next(&self.forest, &self.file) {
-                Some(Ok((piece, bytes))) => {
-                    self.given = piece.end();
-                    return Ok(Some((piece.start, bytes)));
+            let more = match self.given < self.careful {
+                true => self.read_carefully(),
+                false => self.advance(),
+            };
+            match more {
+                Ok(More::Bytes(bytes)) => {
+                    let start = self.given;
+                    self.given += bytes.len();
+                    return Ok(Some((start, bytes)));
                 }
-                Some(Err(error)) => self.give_before(error)?,
-                None => match self.receive() {
-                    Ok(true) => {}
-                    Ok(false) => return Ok(None),
-                    Err(error) => self.give_before(error)?,
-                },
+                Ok(More::Later) => {}
+                Ok(More::Nothing) => return Ok(None),
+                Err(error) => {
+                    self.end = self.given;
+                    self.go_back(0);
+                    return Err(error);
+                }
             }
         }
     }
 
-    /// Waits for the window on its way, and starts to read the one after it.
-    fn receive(&mut self) -> Result<bool> {
+    /// Gives a piece that arrived, or sees to it that one arrives.
+    fn advance(&mut self) -> Result<More> {
+        let Some(current) = &mut self.current else { return self.receive() };
+        match current.pieces.next(&self.forest, &current.file) {
+            Some(Ok((piece, bytes))) => {
+                let version = current.version;
+                Ok(self.check(version, &piece, bytes))
+            }
+            // Whether the error counts, and what comes before it, shows with the range locked.
+            Some(Err(Error::Data { offset, .. })) => Ok(self.go_back(offset.saturating_add(1))),
+            Some(Err(_)) => Ok(self.go_back(self.a_block_on())),
+            None => {
+                self.current = None;
+                self.receive()
+            }
+        }
+    }
+
+    /// What of a piece the file holds, if it does of its start.
+    fn check(&mut self, version: Version, piece: &Piece, bytes: Fetched) -> More {
+        let good = self.contents.settled(version, piece.start..piece.end());
+        if piece.start != self.given || good == piece.start {
+            // Where memory knows better it is asked; else what was read may be out of date.
+            let newer = self.contents.unfinished_from(self.given) == Some(self.given);
+            return self.go_back(if newer { 0 } else { self.a_block_on() });
+        }
+        if good < piece.end() {
+            self.go_back(0);
+            self.at = good;
+        }
+        More::Bytes(bytes.first(good - piece.start))
+    }
+
+    /// Forgets what is on its way: what comes next is what comes after what was given, and as far
+    /// as `careful` it is read with its range locked.
+    fn go_back(&mut self, careful: u64) -> More {
+        (self.at, self.careful) = (self.given, careful);
+        (self.next, self.failed, self.current) = (None, None, None);
+        More::Later
+    }
+
+    fn a_block_on(&self) -> u64 {
+        self.given.saturating_add(BLOCK as u64)
+    }
+
+    /// Takes the window on its way, and starts to read the one after it.
+    fn receive(&mut self) -> Result<More> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let current = match self.in_flight.take() {
-            Some(fetch) => fetch,
+        let window = match self.next.take() {
+            Some(window) => window,
             None => match self.submit()? {
-                Some(fetch) => fetch,
-                None => return Ok(false),
+                Some(window) => window,
+                None => return Ok(More::Nothing),
             },
         };
         match self.submit() {
-            Ok(next) => self.in_flight = next,
+            Ok(next) => self.next = next,
             Err(error) => self.failed = Some(error),
         }
-        self.arrived = current.wait(&self.forest, &self.file);
-        Ok(true)
+        match window {
+            Window::Held(len) => Ok(self.take_held(len)),
+            Window::Beneath(Beneath { pieces, file, version }) => {
+                let pieces = pieces.wait(&self.forest, &file);
+                self.current = Some(Beneath { pieces, file, version });
+                Ok(More::Later)
+            }
+        }
     }
 
-    /// Ends the stream with an error, once what comes before it in its piece was given.
-    fn give_before(&mut self, error: Error) -> Result<()> {
-        (self.at, self.in_flight, self.failed) = (self.end, None, None);
-        self.arrived = Arrived::empty();
-        let Error::Data { offset, .. } = error else { return Err(error) };
-        if offset <= self.given {
-            return Err(error);
+    /// Bytes that were in memory, if they still are.
+    fn take_held(&mut self, len: u64) -> More {
+        let left = self.end().saturating_sub(self.given);
+        let held = self.contents.held(self.given).map(Fetched::from);
+        match held.map(|held| held.first(len.min(left))) {
+            Some(bytes) if bytes.len() == len => More::Bytes(bytes),
+            Some(_) | None => self.go_back(0),
         }
-        let good = pieces(&self.forest, &self.file, self.given, offset, PIECE_MAX, u64::MAX)?;
-        self.last.extend(fetch(&self.forest, &self.file, good)?.into_iter().map(Ok));
-        self.last.push_back(Err(error));
-        Ok(())
     }
 
     /// Starts to read the next window.
-    fn submit(&mut self) -> Result<Option<Fetch>> {
-        if self.at >= self.end {
+    fn submit(&mut self) -> Result<Option<Window>> {
+        let end = self.end();
+        if self.at >= end {
             return Ok(None);
         }
-        let until = self.window_end()?;
-        let (forest, file) = (&self.forest, &self.file);
-        let pieces = pieces(forest, file, self.at, until, PIECE_MAX, self.window)?;
+        if let Some(len) = self.held(end) {
+            self.at += len;
+            return Ok(Some(Window::Held(len)));
+        }
+        let (version, file) = (self.contents.version(), self.contents.source());
+        let newer = self.contents.unfinished_from(self.at).filter(|newer| *newer > self.at);
+        let until = self.window_end(&file, end)?.min(newer.unwrap_or(end));
+        let pieces = pieces(&self.forest, &file, self.at, until, PIECE_MAX, self.window)?;
         self.at = pieces.last().map_or(until, Piece::end);
-        Ok(Some(Fetch::submit(&self.forest, pieces)))
+        let pieces = Fetch::submit(&self.forest, pieces);
+        Ok(Some(Window::Beneath(Beneath { pieces, file, version })))
+    }
+
+    /// How many bytes from here on are to be taken from memory.
+    fn held(&self, end: u64) -> Option<u64> {
+        let len = (self.contents.held(self.at)?.len() as u64).min(end - self.at);
+        let worth_it = len >= HELD_MIN || self.at + len == end;
+        let newer = || self.contents.unfinished_from(self.at) == Some(self.at);
+        (worth_it || newer()).then_some(len)
     }
 
     /// A window's worth of bytes that are not holes, or one whole hole.
-    fn window_end(&self) -> Result<u64> {
-        let mut segments = Segments::new(&self.forest, &self.file, self.at, self.end)?;
-        let until = self.at.saturating_add(self.window).min(self.end);
+    fn window_end(&self, file: &FileSource, end: u64) -> Result<u64> {
+        let mut segments = Segments::new(&self.forest, file, self.at, end)?;
+        let until = self.at.saturating_add(self.window).min(end);
         match segments.next()? {
             Some(Segment { end, kind: SegmentKind::Hole | SegmentKind::Prealloc(_), .. }) => {
                 Ok(end)
@@ -144,4 +223,43 @@ impl Stream {
             _ => Ok(until),
         }
     }
+
+    /// Where it ends, as the file is now.
+    fn end(&self) -> u64 {
+        self.end.min(self.contents.inode().item().size)
+    }
+
+    /// Reads with the range locked: what is before damage, if there is some.
+    fn read_carefully(&mut self) -> Result<More> {
+        let left = self.end().saturating_sub(self.given);
+        if left == 0 {
+            return Ok(More::Nothing);
+        }
+        let len = left.min(BLOCK as u64 - self.given % BLOCK as u64);
+        let mut bytes = Buffer::unspecified(to_usize(len));
+        match self.contents.read(&self.forest, self.given, &mut bytes, 0) {
+            Ok(()) => {}
+            Err(Error::Data { offset, .. })
+                if (self.given + 1..self.given + len).contains(&offset) =>
+            {
+                bytes.truncate(to_usize(offset - self.given));
+                self.contents.read(&self.forest, self.given, &mut bytes, 0)?;
+            }
+            Err(error) => return Err(error),
+        }
+        self.at = self.given + bytes.len() as u64;
+        Ok(More::Bytes(Fetched::from(Slice::from(bytes))))
+    }
+}
+
+/// What a step of a stream comes to.
+enum More {
+    Bytes(Fetched),
+    /// The next step tells.
+    Later,
+    Nothing,
+}
+
+fn to_usize(len: u64) -> usize {
+    usize::try_from(len).expect("at most a block")
 }

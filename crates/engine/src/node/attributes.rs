@@ -3,7 +3,7 @@
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
 
 use super::operation::lock_operations;
-use super::{Content, Nodes, check_mutable};
+use super::{Nodes, check_mutable};
 use crate::error::{Error, InodeId, Result};
 
 /// Attributes to be set; none stays as it is.
@@ -15,8 +15,6 @@ pub(crate) struct SetAttributes {
     pub(crate) uid: Option<u32>,
     /// The group.
     pub(crate) gid: Option<u32>,
-    /// The length of a file.
-    pub(crate) size: Option<u64>,
     /// When it was last read.
     pub(crate) atime: Option<Timestamp>,
     /// When its content last changed.
@@ -27,8 +25,8 @@ pub(crate) struct SetAttributes {
     pub(crate) otime: Option<Timestamp>,
 }
 
-/// Items that change: the inode and its content.
-pub(super) const ATTRIBUTE_ITEMS: u64 = 2;
+/// Items that change: the inode.
+pub(super) const ATTRIBUTE_ITEMS: u64 = 1;
 
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
@@ -63,13 +61,9 @@ impl Nodes {
         }
         let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
         let _locked = lock_operations(&[&inode]);
-        let resized = set.size.map(|size| self.resized(&inode, size)).transpose()?;
         let operation = self.begin()?;
         operation.change(&inode, |state| {
             state.item.ctime = operation.now;
-            if let Some(content) = resized.flatten() {
-                state.replace_content(content, operation.now);
-            }
             set.put_into(&mut state.item);
         });
         operation.hold(&inode, Some(reservation));
@@ -89,26 +83,6 @@ impl Nodes {
         });
         operation.hold(&inode, Some(reservation));
         Ok(())
-    }
-
-    /// What the content becomes when a file gets this size; nothing where it does not change.
-    fn resized(&self, inode: &super::Inode, size: u64) -> Result<Option<Content>> {
-        match inode.kind() {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Error::IsADirectory),
-            _ => return Err(Error::NotAFile),
-        }
-        if size == inode.item().size {
-            return Ok(None);
-        }
-        if size == 0 {
-            self.check_replaceable(inode)?;
-            return Ok(Some(Content::Empty));
-        }
-        let mut bytes = self.inline_content(inode)?;
-        let len = usize::try_from(size).ok().filter(|len| self.is_inline_len(*len));
-        bytes.resize(len.ok_or(Error::Unsupported("files that are not inline"))?, 0);
-        Ok(Some(Content::Inline(bytes.into())))
     }
 }
 

@@ -5,10 +5,11 @@ use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp}
 use userbtrfs_sync::Arc;
 
 use super::dentries::Dentries;
+use super::extents::PendingExtent;
 use super::inode::State;
 use super::names::check_new_name;
 use super::operation::Operation;
-use super::pending::{Content, Pending, RefPlace};
+use super::pending::{Pending, RefPlace};
 use super::{Entry, EntryTarget, Inode, Nodes, Opened, stored};
 use crate::error::{Error, InodeId, Result};
 
@@ -53,11 +54,12 @@ impl Nodes {
     pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
         check_new_name(name)?;
         let dir = self.directory_to_change(dir)?;
-        let reservation = self.reserve(CREATE_ITEMS)?;
+        let reservation = self.reserve_for_name(CREATE_ITEMS)?;
         let _locked = dir.lock_entries();
         self.check_absent(&dir, name)?;
         self.check_room_for_entry(&dir, name)?;
         self.check_target(new.kind)?;
+        let reservation = reservation.ok_or(Error::NoSpace)?;
         let id = self.take_number(&dir)?;
         let index = self.take_index(&dir)?;
         let operation = self.begin()?;
@@ -148,7 +150,7 @@ impl Operation<'_> {
         let item = InodeItem { nlink, ..new.item(&parent, self.generation(), self.now) };
         let mut pending = Pending::of_new();
         if let NewKind::Symlink(target) = new.kind {
-            pending.set_content(Content::Inline(target.into()));
+            pending.put_extent(PendingExtent::inline(target.into()));
         }
         let is_dir = new.kind == NewKind::Directory;
         let ration = self.ration();

@@ -8,22 +8,23 @@
 //!    names that they are not there.
 //! 4. What was read from a tree enters only if nothing changed since before it was read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
 use super::Entry;
 use super::few::Few;
+use super::hashes::Hashes;
 
 /// The most names that one directory keeps.
 const NAMES_MAX: usize = 16 << 10;
 
+/// How far apart the places are of names that are asked for one after the other.
+const CLOSE: u64 = 16;
+
 /// About what a name takes in memory beside its bytes, with its entry.
 const NAME_BYTES: usize = 2 * size_of::<(u32, Few<Dentry>)>() + size_of::<Entry>() + 64;
-
-/// About what a hash takes in memory.
-const HASH_BYTES: usize = 10;
 
 /// What the known names of all directories may take in memory.
 pub(super) struct Ration {
@@ -41,6 +42,8 @@ pub(super) struct Dentries {
     whole: Whole,
     /// Counts changes.
     version: u64,
+    /// The last place that was looked at in the tree.
+    last: u64,
 }
 
 /// What is known of all names of a directory.
@@ -52,7 +55,7 @@ enum Whole {
     /// All that are there are here.
     Names,
     /// Their hashes, and maybe some more.
-    Hashes(HashSet<u32>),
+    Hashes(Hashes),
 }
 
 enum Dentry {
@@ -114,7 +117,7 @@ impl Dentries {
 
     fn new(ration: &Arc<Ration>, whole: Whole) -> Self {
         let (ration, by_hash) = (Arc::clone(ration), HashMap::new());
-        Self { ration, taken: 0, by_hash, count: 0, whole, version: 0 }
+        Self { ration, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
     }
 
     fn take(&mut self, bytes: usize) {
@@ -142,7 +145,7 @@ impl Dentries {
         match &self.whole {
             Whole::Unknown => false,
             Whole::Names => !self.by_hash.contains_key(&hash),
-            Whole::Hashes(hashes) => !hashes.contains(&hash),
+            Whole::Hashes(hashes) => !hashes.contains(hash),
         }
     }
 
@@ -158,10 +161,9 @@ impl Dentries {
         self.version += 1;
         let hash = entry.hash();
         self.put(hash, Dentry::There(Arc::clone(entry)));
-        if let Whole::Hashes(hashes) = &mut self.whole
-            && hashes.insert(hash)
-        {
-            self.take(HASH_BYTES);
+        if let Whole::Hashes(hashes) = &mut self.whole {
+            let more = hashes.insert(hash);
+            self.take(more);
         }
     }
 
@@ -197,6 +199,21 @@ impl Dentries {
         }
     }
 
+    /// The version, where an entry that was looked up in the tree stands closely behind the one
+    /// before.
+    pub(super) fn follows(&mut self, index: u64) -> Option<u64> {
+        let before = std::mem::replace(&mut self.last, index);
+        (before < index && index - before <= CLOSE).then_some(self.version)
+    }
+
+    /// These entries follow it, and were looked at in this version.
+    pub(super) fn learn_ahead(&mut self, version: u64, entries: &[Arc<Entry>]) {
+        for entry in entries {
+            self.learn(version, entry);
+        }
+        self.last = entries.last().map_or(self.last, |entry| entry.index);
+    }
+
     /// Whether nothing changed since.
     pub(super) fn is_version(&self, version: u64) -> bool {
         self.version == version
@@ -222,12 +239,12 @@ impl Dentries {
         let by_hash = std::mem::take(&mut self.by_hash);
         let whole = std::mem::take(&mut self.whole);
         self.give_back(self.taken);
-        let hashes = match whole {
+        let hashes: Hashes = match whole {
             Whole::Unknown => return,
             Whole::Names => by_hash.into_keys().collect(),
             Whole::Hashes(hashes) => hashes,
         };
-        let bytes = hashes.len() * HASH_BYTES;
+        let bytes = hashes.bytes();
         if self.ration.has(bytes) {
             self.take(bytes);
             self.whole = Whole::Hashes(hashes);
@@ -281,6 +298,19 @@ mod tests {
         dentries.leave(&a);
         dentries.learn(version, &a);
         assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
+    }
+
+    #[test]
+    fn names_are_learnt_ahead_of_who_asks_for_one_after_the_other() {
+        let mut dentries = Dentries::unknown(&Arc::new(Ration::new(usize::MAX)));
+        let entries = [301, 305].map(|index| entry(index, format!("{index}").as_bytes(), index));
+        assert_eq!(dentries.follows(300), None);
+        assert_eq!(dentries.follows(300), None);
+        let version = dentries.follows(300 + CLOSE).unwrap();
+        dentries.learn_ahead(version, &entries);
+        assert_eq!(dentries.find(entries[1].hash(), b"305"), Known::There(Arc::clone(&entries[1])));
+        assert_eq!(dentries.follows(306), Some(version));
+        assert_eq!(dentries.follows(305), None);
     }
 
     #[test]

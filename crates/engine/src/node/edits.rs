@@ -12,13 +12,14 @@ use std::ops::Range;
 use userbtrfs_btree::{Change, Edit};
 use userbtrfs_codec::hash::extref_hash;
 use userbtrfs_format::{
-    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InlineExtent, InodeItem, ItemKind, Key,
-    dir_entries, inode_extrefs, inode_refs,
+    DirEntry, DirEntryKind, InodeItem, ItemKind, Key, dir_entries, inode_extrefs, inode_refs,
 };
 
 use super::Entry;
+use super::cut::{ExtentData, ExtentEdit};
 use super::few::Few;
-use super::pending::{Content, Frozen, NameChange, Pending, RefChange, RefPlace, XattrChange};
+use super::late::unpacked;
+use super::pending::{Frozen, Pending, RefChange, RefPlace, XattrChange};
 
 /// What becomes of one item.
 pub(super) struct Draft<'a> {
@@ -35,10 +36,10 @@ enum ItemChange<'a> {
     Inode(&'a InodeItem),
     /// A DIR_INDEX.
     Place(&'a Entry),
-    /// An inline extent, of a transaction.
-    Inline(&'a [u8], u64),
-    /// Entries of a DIR_ITEM come and go, by name.
-    Names(&'a [NameChange]),
+    /// An EXTENT_DATA.
+    Extent(&'a ExtentData),
+    /// Entries of a DIR_ITEM come and go, by name; packed.
+    Names(&'a [u8]),
     /// Entries of an XATTR_ITEM, by name.
     Xattrs(&'a [XattrChange]),
     /// Entries of an INODE_REF, by place.
@@ -67,13 +68,22 @@ impl<'a> Draft<'a> {
         Self { key, change: ItemChange::Mark }
     }
 
-    /// What a frozen set makes of items; but for the list of inodes without a name, which stands
+    /// What becomes of an item of a file.
+    pub(super) fn extent(number: u64, (offset, item): &'a ExtentEdit) -> Self {
+        let key = Key::new(number, ItemKind::EXTENT_DATA, *offset);
+        Self { key, change: item.as_ref().map_or(ItemChange::Remove, ItemChange::Extent) }
+    }
+
+    /// What becomes of the names of a directory that hash alike, packed.
+    pub(super) fn names(dir: u64, hash: u32, packed: &'a [u8]) -> Self {
+        let key = Key::new(dir, ItemKind::DIR_ITEM, u64::from(hash));
+        Self { key, change: ItemChange::Names(packed) }
+    }
+
+    /// What a frozen set makes of items; but for extents, which are cut out of those there are,
+    /// for names by hash, which come late, and for the list of inodes without a name, which stands
     /// elsewhere.
-    pub(super) fn of(
-        number: u64,
-        frozen: &'a Frozen,
-        generation: u64,
-    ) -> impl Iterator<Item = Self> {
+    pub(super) fn of(number: u64, frozen: &'a Frozen) -> impl Iterator<Item = Self> {
         let Frozen { item, changes } = frozen;
         let draft =
             move |kind, offset, change| Self { key: Key::new(number, kind, offset), change };
@@ -81,23 +91,13 @@ impl<'a> Draft<'a> {
         let xattrs = changes.xattrs.iter().map(move |(hash, alike)| {
             draft(ItemKind::XATTR_ITEM, u64::from(*hash), ItemChange::Xattrs(alike))
         });
-        let names = changes.entries.by_name.iter().map(move |(hash, alike)| {
-            draft(ItemKind::DIR_ITEM, u64::from(*hash), ItemChange::Names(alike))
-        });
         let places = changes.entries.by_index.iter().map(move |(index, entry)| {
             let change = entry.as_deref().map_or(ItemChange::Remove, ItemChange::Place);
             draft(ItemKind::DIR_INDEX, *index, change)
         });
-        let content = changes.content.iter().map(move |content| {
-            let change = match content {
-                Content::Empty => ItemChange::Remove,
-                Content::Inline(data) => ItemChange::Inline(data, generation),
-            };
-            draft(ItemKind::EXTENT_DATA, 0, change)
-        });
         let (refs, extrefs) = (refs(number, changes), extrefs(number, changes));
         let of_inode = std::iter::once(inode).chain(refs).chain(extrefs).chain(xattrs);
-        of_inode.chain(names).chain(places).chain(content)
+        of_inode.chain(places)
     }
 
     /// The edits of drafts. What comes with them is written to `buffer`.
@@ -158,16 +158,10 @@ impl ItemChange<'_> {
             Self::Remove | Self::Mark => {}
             Self::Inode(inode) => item.extend_from_slice(&inode.encode()),
             Self::Place(entry) => entry.on_disk().encode_into(item),
-            Self::Inline(data, generation) => {
-                let inline = InlineExtent { ram_bytes: data.len() as u64, data };
-                let (kind, generation) = (FileExtentKind::Inline(inline), *generation);
-                let extent = FileExtent { generation, compression: None, kind };
-                item.extend_from_slice(&extent.encode());
-            }
-            Self::Names(changes) => changes
-                .iter()
-                .filter(|change| change.there)
-                .for_each(|change| change.entry.on_disk().encode_into(item)),
+            Self::Extent(extent) => item.extend_from_slice(&extent.encode()),
+            Self::Names(packed) => unpacked(packed)
+                .filter_map(|change| change.entry)
+                .for_each(|entry| item.extend_from_slice(entry)),
             Self::Xattrs(changes) => changes.iter().for_each(|change| change.encode_into(item)),
             Self::Refs(changes) => changes
                 .iter()
@@ -184,9 +178,9 @@ impl ItemChange<'_> {
     fn keep_into(&self, current: &[u8], dir: u64, item: &mut Vec<u8>) {
         let entries = || dir_entries(current).map(|entry| entry.expect(SOUND));
         match self {
-            Self::Remove | Self::Mark | Self::Inode(_) | Self::Place(_) | Self::Inline(..) => {}
-            Self::Names(changes) => entries()
-                .filter(|old| !changes.iter().any(|change| *change.entry.name == *old.name))
+            Self::Remove | Self::Mark | Self::Inode(_) | Self::Place(_) | Self::Extent(_) => {}
+            Self::Names(packed) => entries()
+                .filter(|old| !unpacked(packed).any(|change| change.name == old.name))
                 .for_each(|old| old.encode_into(item)),
             Self::Xattrs(changes) => entries()
                 .filter(|old| !changes.iter().any(|change| *change.name == *old.name))

@@ -2,20 +2,23 @@
 //!
 //! 1. What is here is the truth; the tree is what is left of it when it is not in memory.
 //! 2. Reads look into the running set, the frozen one, then the tree, in this order: an entry
-//!    leaves a set only after it is in the tree.
-//! 3. The entries of a directory change under its lock `entries`, what is asked about an inode
+//!    leaves a set only after it is in the tree; or, by its name, in `late`, which comes between.
+//! 3. What the tree says of a file's size may lag behind, but never tells of bytes that are not
+//!    in extents: data is written after it is taken.
+//! 4. The entries of a directory change under its lock `entries`, what is asked about an inode
 //!    before it is changed stays so under its lock `operation`; all else is short, under the
 //!    state's own, where nothing is awaited.
 
 use userbtrfs_btree::Tree;
-use userbtrfs_format::{FileKind, InodeItem};
-use userbtrfs_ledger::Reservation;
+use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, Timestamp};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
 use super::dentries::{Dentries, Ration};
-use super::pending::{Content, Frozen, Pending, Said};
-use super::{Entry, Forest, stored};
+use super::extents::{PendingExtent, few_until, flattened};
+use super::late::LateNames;
+use super::pending::{Frozen, Pending, Said};
+use super::{Entry, EntryTarget, Forest, stored};
 use crate::error::{Error, InodeId, Result};
 
 /// An inode in memory.
@@ -34,7 +37,12 @@ pub(super) struct State {
     pub(super) item: InodeItem,
     pub(super) running: Option<Box<Pending>>,
     pub(super) merging: Option<Arc<Frozen>>,
+    pub(super) late: Option<Arc<LateNames>>,
     pub(super) dentries: Dentries,
+    /// The size of a file that the tree may know, where that is not its size.
+    pub(super) disk_size: Option<u64>,
+    /// Grows with each change of a file's extents.
+    pub(super) extents_version: u64,
     /// The place for the next entry of a directory, once it was needed.
     pub(super) next_index: Option<u64>,
     /// How many keep it though it may have no name.
@@ -99,7 +107,8 @@ impl Inode {
         self.entries.lock()
     }
 
-    pub(super) fn lock_operation(&self) -> MutexGuard<'_, ()> {
+    /// What is asked about the inode before it is changed stays so.
+    pub(crate) fn lock_operation(&self) -> MutexGuard<'_, ()> {
         self.operation.lock()
     }
 
@@ -123,15 +132,37 @@ impl Inode {
         self.state().item.kind
     }
 
-    /// The attributes; and the content, where what the tree has is not it.
-    pub(crate) fn snapshot(&self) -> (InodeItem, Option<Content>) {
+    /// What waits to come into a file between two offsets, widened to whole sectors: ascending,
+    /// disjoint, and clipped to that; but only a few times `max` ranges. And the offset up to which
+    /// those are all: until there everything else is as the tree says.
+    ///
+    /// To be asked before the tree is, by a new cursor: a merge moves ranges from here to there,
+    /// and while it cuts items the tree shows the same as ever for what does not wait.
+    pub(crate) fn pending_extents(
+        &self,
+        start: u64,
+        end: u64,
+        max: usize,
+    ) -> (Vec<PendingExtent>, u64) {
         let state = self.state();
-        (state.item.clone(), state.content().cloned())
+        let sets = || state.sets().map(|set| &set.extents);
+        let until = few_until(sets(), start, end, max);
+        (flattened(sets(), start, until), until)
     }
 
-    /// The content, where what the tree has is not it.
-    pub(super) fn pending_content(&self) -> Option<Content> {
-        self.state().content().cloned()
+    /// A number that grows with each change of the extents.
+    pub(crate) fn extents_version(&self) -> u64 {
+        self.state().extents_version
+    }
+
+    /// Data was written to memory, as far as `end`. What the tree knows of the size stays, until
+    /// the data is in extents; until then the caller keeps the inode. Set-id bits stay, too:
+    /// whether they go is for those who know who writes.
+    pub(crate) fn written_to(&self, end: u64, now: Timestamp) {
+        let mut state = self.state();
+        let size = state.item.size.max(end);
+        state.set_size(size);
+        state.touch(now);
     }
 }
 
@@ -141,7 +172,10 @@ impl State {
             item,
             running: None,
             merging: None,
+            late: None,
             dentries,
+            disk_size: None,
+            extents_version: 0,
             next_index: None,
             opens: 0,
             listed: false,
@@ -173,23 +207,58 @@ impl State {
         newest(self.sets().map(|set| set.entries.find(hash, name)))
     }
 
+    /// What waits of a name, and is not in a set any more.
+    pub(super) fn late_name(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
+        self.late.as_ref().map_or(Said::Nothing, |late| late.find(hash, name))
+    }
+
     /// What waits of an attribute.
     pub(super) fn pending_xattr(&self, name: &[u8]) -> Said<Arc<[u8]>> {
         newest(self.sets().map(|set| set.xattr(name)))
     }
 
-    fn content(&self) -> Option<&Content> {
-        self.sets().find_map(|set| set.content.as_ref())
+    /// The size that the tree may know.
+    pub(super) fn disk_size(&self) -> u64 {
+        self.disk_size.unwrap_or(self.item.size)
     }
 
-    /// Takes the running set away to be merged, and the space that was promised for it.
-    pub(super) fn freeze(&mut self) -> Option<(Arc<Frozen>, Option<Reservation>)> {
-        let mut changes = self.running.take()?;
+    /// Sets the size, if it is another one; the tree may know no more of it than before.
+    pub(super) fn set_size(&mut self, size: u64) {
+        if size != self.item.size {
+            let known = self.disk_size();
+            self.item.size = size;
+            self.set_disk_size(known.min(size));
+        }
+    }
+
+    /// Sets the size, to less; what the tree may know stays, until the extents behind it are gone.
+    pub(super) fn cut_size(&mut self, size: u64) {
+        let known = self.disk_size();
+        self.item.size = size;
+        self.disk_size = (known != size).then_some(known);
+    }
+
+    /// Sets the size that the tree may know.
+    pub(super) fn set_disk_size(&mut self, size: u64) {
+        let most = self.item.size.max(self.disk_size());
+        assert!(size <= most, "the tree knows of no more than there is");
+        self.disk_size = (size != self.item.size).then_some(size);
+    }
+
+    /// The content changed.
+    pub(super) fn touch(&mut self, now: Timestamp) {
+        (self.item.mtime, self.item.ctime) = (now, now);
+        self.item.sequence = self.item.sequence.wrapping_add(1);
+    }
+
+    /// Takes the running set away to be merged.
+    pub(super) fn freeze(&mut self) -> Option<Arc<Frozen>> {
+        let changes = self.running.take()?;
         assert!(self.merging.is_none(), "an inode never has more than two sets");
-        let reservation = changes.take_reservation();
-        let frozen = Arc::new(Frozen { item: self.item.clone(), changes });
+        let item = InodeItem { size: self.disk_size(), ..self.item.clone() };
+        let frozen = Arc::new(Frozen { item, changes });
         self.merging = Some(Arc::clone(&frozen));
-        Some((frozen, reservation))
+        Some(frozen)
     }
 }
 

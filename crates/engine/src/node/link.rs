@@ -24,13 +24,14 @@ impl Nodes {
         }
         let dir = self.directory_to_change(dir)?;
         let inode = self.inode_to_change(inode)?;
-        let reservation = self.reserve(LINK_ITEMS)?;
+        let reservation = self.reserve_for_name(LINK_ITEMS)?;
         let _entries = dir.lock_entries();
         let _operation = lock_operations(&[&inode]);
         self.check_absent(&dir, name)?;
         check_mutable(&inode)?;
         check_linkable(&inode)?;
         self.check_room_for_entry(&dir, name)?;
+        let reservation = reservation.ok_or(Error::NoSpace)?;
         let place = self.place_of_ref(&inode, dir.number(), name)?;
         let index = self.take_index(&dir)?;
         let operation = self.begin()?;

@@ -5,21 +5,27 @@
 //! 2. An inode's set is frozen, then put into the tree, then dropped: until that is done reads
 //!    find it there.
 //! 3. Operations go on meanwhile, on sets of their own.
-//! 4. A merge that fails has put part of what it took into the trees: nothing of the transaction
+//! 4. Extents of files come in two rounds: see [`super::cut`].
+//! 5. Names by hash come late: a merge passes them on to what waits of its directory for that,
+//!    and puts all of them into the tree only where it is to, or where they are too many.
+//! 6. A merge that fails has put part of what it took into the trees: nothing of the transaction
 //!    may become durable, and no later merge succeeds.
 
 use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
-use userbtrfs_format::{ItemKind, Key, RegularExtent, TreeId};
-use userbtrfs_ledger::{Handle, Participant, Reservation, Result};
+use userbtrfs_format::{FileKind, IncompatFlags, ItemKind, Key, SECTOR_SIZE};
+use userbtrfs_ledger::{Handle, Merge, Participant, Result};
 use userbtrfs_sync::Arc;
 
+use super::cut::{Cuts, Cutter, ExtentEdit};
 use super::edits::Draft;
-use super::orphan::on_disk;
-use super::pending::Frozen;
-use super::stored::ORPHANS;
+use super::extents::Replaced;
+use super::orphan::stored_extent;
+use super::pending::{EntryChanges, Frozen};
+use super::stored::{self, ORPHANS};
 use super::{Inode, Nodes};
+use crate::error::InodeId;
 
 /// Inodes whose sets are taken before they are put into the tree.
 const TAKEN_MAX: usize = 1024;
@@ -27,20 +33,26 @@ const TAKEN_MAX: usize = 1024;
 /// Items that are changed at a time: a set may be of any number of them.
 const EDITS_MAX: usize = 4096;
 
+/// Bytes in a sector.
+const SECTOR: u64 = SECTOR_SIZE as u64;
+
+/// Names that are passed on while their directory's state is locked.
+const PASSED_MAX: usize = 256;
+
 /// The part of the bound at which a worker begins to merge, so that a commit finds little left.
-const EARLY: usize = 2;
+const EARLY: usize = 8;
 
 /// What merges when the ledger asks; it does not keep the filesystem open.
 pub(crate) struct Merger(pub(crate) Weak<Nodes>);
 
 impl Participant for Merger {
     fn is_clean(&self) -> bool {
-        self.0.upgrade().is_none_or(|nodes| nodes.waiting.is_empty())
+        self.0.upgrade().is_none_or(|nodes| nodes.waiting.is_empty() && nodes.late.is_empty())
     }
 
-    fn merge(&self, handle: &Handle<'_>) -> Result<()> {
+    fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
         match self.0.upgrade() {
-            Some(nodes) => nodes.merge(handle),
+            Some(nodes) => nodes.merge(handle, what),
             None => Ok(()),
         }
     }
@@ -54,20 +66,24 @@ struct Taken {
     frozen: Arc<Frozen>,
     /// What the tree has of an inode that is gone.
     items: Vec<Key>,
+    /// What becomes of the items of a file.
+    extents: Vec<ExtentEdit>,
 }
 
 /// What was taken and is not yet in its tree, all of one subvolume.
 struct Batch<'a> {
     nodes: &'a Nodes,
     handle: &'a Handle<'a>,
-    subvolume: TreeId,
+    holes_have_items: bool,
     taken: Vec<Taken>,
+    /// Items of files that come before any other change of those files: inode and item.
+    remnants: Vec<(u64, ExtentEdit)>,
+    /// How many items of files change.
+    extents: usize,
     /// What comes to the list of inodes without a name, which stands behind all inodes.
     orphans: Vec<Draft<'static>>,
-    /// Extents of files that go: the inode, and where in it each starts.
-    dropped: Vec<(u64, u64, RegularExtent)>,
-    /// What was promised for all that was taken.
-    promised: Option<Reservation>,
+    /// Extents that files refer to in another way than before.
+    replaced: Vec<(InodeId, Replaced)>,
     /// What comes into items.
     buffer: Vec<u8>,
 }
@@ -78,63 +94,169 @@ impl Nodes {
         let (waiting, max) = (self.waiting.bytes(), self.options.pending_max);
         let ledger = self.ledger()?;
         if waiting > max {
-            ledger.merge_pending()?;
+            ledger.merge_most()?;
         } else if waiting > max / EARLY {
             ledger.request_merge();
         }
         Ok(())
     }
 
-    /// Puts all that waits into the trees.
-    fn merge(&self, handle: &Handle<'_>) -> Result<()> {
+    /// Puts what waits into the trees.
+    fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
         let _one = self.merging.lock();
+        let promised = self.promises.take();
         let inodes = self.waiting.take();
-        // What was promised to one of them may be for others: all is given back at the end.
-        let mut promised = Vec::new();
         for inodes in inodes.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {
-            let mut batch = Batch::new(self, handle, inodes[0].id().subvolume);
+            let mut batch = Batch::new(self, handle);
             for inode in inodes {
                 batch.add(inode)?;
             }
-            promised.extend(batch.finish(&inodes[0])?);
+            batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
+        if what == Merge::All || self.late.bytes() > self.options.late_bytes {
+            self.merge_late(handle)?;
+        }
+        if !self.late.is_empty() {
+            self.hold(handle, promised);
+        }
         Ok(())
+    }
+
+    /// Puts the names that come late into the trees.
+    fn merge_late(&self, handle: &Handle<'_>) -> Result<()> {
+        for dir in self.late.take() {
+            let Some(late) = dir.state().late.clone() else { continue };
+            let drafts = late.iter().map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
+            Batch::new(self, handle).put(&dir, drafts)?;
+            self.forget_late(&dir);
+        }
+        Ok(())
+    }
+
+    /// The names of a directory that come late are in its tree, or are not to come any more.
+    fn forget_late(&self, dir: &Inode) {
+        if let Some(late) = dir.state().late.take() {
+            self.late.shrink(late.bytes());
+        }
+    }
+
+    /// Passes names that were merged but for their hashes on to those that come late. Until all
+    /// are, they are found in their set.
+    fn pass_on(&self, dir: &Arc<Inode>, changes: &EntryChanges) {
+        let mut names = changes.by_name.iter().peekable();
+        while names.peek().is_some() {
+            let mut state = dir.state();
+            if state.late.is_none() {
+                self.late.add(dir, 0);
+            }
+            let late = Arc::get_mut(state.late.get_or_insert_default());
+            let late = late.expect("only a merge shares them, and there is one");
+            let before = late.bytes();
+            for (hash, alike) in names.by_ref().take(PASSED_MAX) {
+                late.take_in(*hash, alike);
+            }
+            let after = late.bytes();
+            self.late.grow(after.saturating_sub(before));
+            self.late.shrink(before.saturating_sub(after));
+        }
     }
 }
 
 impl Taken {
-    fn drafts(&self, generation: u64) -> impl Iterator<Item = Draft<'_>> {
-        let is_gone = self.frozen.changes.gone;
-        let drafts = (!is_gone).then(|| Draft::of(self.inode.number(), &self.frozen, generation));
+    fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
+        let (number, is_gone) = (self.inode.number(), self.frozen.changes.gone);
+        let drafts = (!is_gone).then(|| Draft::of(number, &self.frozen));
         let removed = self.items.iter().map(|key| Draft::remove(*key));
-        removed.chain(drafts.into_iter().flatten())
+        let extents = self.extents.iter().map(move |edit| Draft::extent(number, edit));
+        removed.chain(drafts.into_iter().flatten()).chain(extents)
     }
 }
 
 impl<'a> Batch<'a> {
-    fn new(nodes: &'a Nodes, handle: &'a Handle<'a>, subvolume: TreeId) -> Self {
-        let (taken, orphans, dropped, promised, buffer) = Default::default();
-        Self { nodes, handle, subvolume, taken, orphans, dropped, promised, buffer }
+    fn new(nodes: &'a Nodes, handle: &'a Handle<'a>) -> Self {
+        let superblock = nodes.forest.store().volume().superblock();
+        Self {
+            nodes,
+            handle,
+            holes_have_items: !superblock.incompat.contains(IncompatFlags::NO_HOLES),
+            taken: Vec::new(),
+            remnants: Vec::new(),
+            extents: 0,
+            orphans: Vec::new(),
+            replaced: Vec::new(),
+            buffer: Vec::new(),
+        }
     }
 
     /// Takes an inode's changes.
     fn add(&mut self, inode: &Arc<Inode>) -> Result<()> {
-        let Some((frozen, promised)) = inode.state().freeze() else { return Ok(()) };
-        match (&mut self.promised, promised) {
-            (Some(all), Some(promised)) => all.merge(promised),
-            (all, promised) => *all = all.take().or(promised),
-        }
+        let Some(frozen) = inode.state().freeze() else { return Ok(()) };
         if let Some(listed) = frozen.changes.orphan {
             let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, inode.number());
             self.orphans.push(if listed { Draft::mark(key) } else { Draft::remove(key) });
         }
-        let items = if frozen.changes.gone { self.items(inode)? } else { Vec::new() };
-        self.taken.push(Taken { inode: Arc::clone(inode), frozen, items });
-        match self.taken.len() < TAKEN_MAX {
+        let (items, extents) = match frozen.changes.gone {
+            true => (self.items(inode)?, Vec::new()),
+            false => (Vec::new(), self.extents(inode, &frozen)?),
+        };
+        self.extents += extents.len();
+        self.taken.push(Taken { inode: Arc::clone(inode), frozen, items, extents });
+        match self.taken.len() < TAKEN_MAX && self.extents < EDITS_MAX {
             true => Ok(()),
             false => self.apply(inode),
         }
+    }
+
+    /// What becomes of the items of a file; where that is much, most of it is done.
+    fn extents(&mut self, inode: &Inode, frozen: &Frozen) -> Result<Vec<ExtentEdit>> {
+        let (extents, holes) = (&frozen.changes.extents, self.holes(inode, frozen)?);
+        if extents.is_empty() && holes.is_none() {
+            return Ok(Vec::new());
+        }
+        let (nodes, handle) = (self.nodes, self.handle);
+        let cutter = Cutter {
+            forest: &nodes.forest,
+            tree: inode.tree(),
+            number: inode.number(),
+            extents,
+            generation: handle.generation(),
+            holes,
+            created: frozen.changes.created,
+        };
+        let mut cuts = cutter.run(EDITS_MAX, |cuts| self.put_cuts(inode, cuts))?;
+        self.take_cuts(inode, &mut cuts);
+        Ok(cuts.changes)
+    }
+
+    /// Between which sizes of a file holes must have items; nothing where they have none.
+    fn holes(&self, inode: &Inode, frozen: &Frozen) -> Result<Option<(u64, u64)>> {
+        if !self.holes_have_items || frozen.item.kind != FileKind::Regular {
+            return Ok(None);
+        }
+        let before = match frozen.changes.created {
+            true => 0,
+            false => stored::size(&self.nodes.forest, inode.tree(), inode.number())?,
+        };
+        let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
+        Ok(Some((up(before), up(frozen.item.size))))
+    }
+
+    /// What comes first, and what changes at references, is left to the whole.
+    fn take_cuts(&mut self, inode: &Inode, cuts: &mut Cuts) {
+        let (id, number) = (inode.id(), inode.number());
+        self.remnants.extend(cuts.remnants.drain(..).map(|edit| (number, edit)));
+        self.replaced.extend(cuts.replaced.drain(..).map(|replaced| (id, replaced)));
+    }
+
+    /// Puts a part of what becomes of a file into the tree.
+    fn put_cuts(&mut self, inode: &Inode, cuts: &mut Cuts) -> Result<()> {
+        self.take_cuts(inode, cuts);
+        self.put_remnants(inode)?;
+        let changes = std::mem::take(&mut cuts.changes);
+        self.put(inode, changes.iter().map(|edit| Draft::extent(inode.number(), edit)))?;
+        self.count_references();
+        Ok(())
     }
 
     /// All that the tree has of an inode that is gone.
@@ -145,10 +267,9 @@ impl<'a> Batch<'a> {
         let mut cursor = forest.cursor(inode.tree(), &first, ReadAhead::Off)?;
         while let Some(item) = cursor.item().filter(|item| item.key.objectid == number) {
             items.push(item.key);
-            let is_extent = item.key.kind == ItemKind::EXTENT_DATA;
-            let offset = item.key.offset;
-            if let Some(extent) = is_extent.then(|| on_disk(offset, item.data)).flatten() {
-                self.dropped.push((number, offset.wrapping_sub(extent.offset), extent));
+            if item.key.kind == ItemKind::EXTENT_DATA {
+                let replaced = stored_extent(item.key.offset, item.data);
+                self.replaced.extend(replaced.map(|replaced| (inode.id(), replaced)));
             }
             cursor.advance()?;
         }
@@ -158,12 +279,15 @@ impl<'a> Batch<'a> {
     /// Puts what was taken into the tree.
     fn apply(&mut self, any: &Inode) -> Result<()> {
         let taken = std::mem::take(&mut self.taken);
-        self.put(any, taken.iter().flat_map(|taken| taken.drafts(self.handle.generation())))?;
-        for (number, start, extent) in self.dropped.drain(..) {
-            let (disk, bytes) = (extent.disk, extent.disk_bytes);
-            self.handle.drop_file_extent(self.subvolume, number, start, disk, bytes);
-        }
+        self.extents = 0;
+        self.put_remnants(any)?;
+        self.put(any, taken.iter().flat_map(Taken::drafts))?;
+        self.count_references();
         for Taken { inode, frozen, .. } in taken {
+            match frozen.changes.gone {
+                true => self.nodes.forget_late(&inode),
+                false => self.nodes.pass_on(&inode, &frozen.changes.entries),
+            }
             inode.state().merging = None;
             if frozen.changes.gone {
                 self.nodes.table.remove(inode.id());
@@ -171,6 +295,17 @@ impl<'a> Batch<'a> {
             self.nodes.waiting.shrink(frozen.changes.bytes);
         }
         Ok(())
+    }
+
+    /// Puts what must come first into the tree.
+    fn put_remnants(&mut self, any: &Inode) -> Result<()> {
+        let remnants = std::mem::take(&mut self.remnants);
+        self.put(any, remnants.iter().map(|(number, edit)| Draft::extent(*number, edit)))
+    }
+
+    fn count_references(&mut self) {
+        let handle = self.handle;
+        self.replaced.drain(..).for_each(|(inode, replaced)| replaced.count(handle, inode));
     }
 
     fn put<'d>(&mut self, any: &Inode, mut drafts: impl Iterator<Item = Draft<'d>>) -> Result<()> {
@@ -181,14 +316,14 @@ impl<'a> Batch<'a> {
             }
             let mut edits = Draft::edits(&some, &mut self.buffer);
             self.handle.apply(any.tree(), &mut edits)?;
+            self.handle.write_early()?;
         }
     }
 
-    /// Puts the rest into the tree, and gives what was promised for all.
-    fn finish(mut self, any: &Inode) -> Result<Option<Reservation>> {
+    /// Puts the rest into the tree.
+    fn finish(mut self, any: &Inode) -> Result<()> {
         self.apply(any)?;
         let orphans = std::mem::take(&mut self.orphans);
-        self.put(any, orphans.into_iter())?;
-        Ok(self.promised)
+        self.put(any, orphans.into_iter())
     }
 }

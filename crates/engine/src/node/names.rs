@@ -17,6 +17,9 @@ pub(crate) type DirPosition = u64;
 /// Entries that are gathered at a time while a directory is listed.
 const LIST_MAX: usize = 4096;
 
+/// Entries that are looked at ahead of who asks for one after the other.
+const AHEAD: usize = 128;
+
 /// What a name leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -73,7 +76,13 @@ impl Nodes {
                 Known::Nothing(version) => match state.pending_entry(hash, name) {
                     Said::There(entry) => return Ok(Some(Found::of(entry))),
                     Said::Gone => return Ok(None),
-                    Said::Nothing => version,
+                    Said::Nothing => match state.late_name(hash, name) {
+                        Said::There((target, kind)) => {
+                            return Ok(Some(Found { target, kind, entry: None, version }));
+                        }
+                        Said::Gone => return Ok(None),
+                        Said::Nothing => version,
+                    },
                 },
             }
         };
@@ -113,7 +122,28 @@ impl Nodes {
         };
         let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid: 0 });
         dir.state().dentries.learn(version, &entry);
+        self.look_ahead(dir, index);
         Ok(entry)
+    }
+
+    /// Who asks for names in the order of their places probably goes on so: those that follow are
+    /// learnt at once. Where that fails, they are looked up when they are asked for.
+    fn look_ahead(&self, dir: &Inode, index: u64) {
+        let Some(version) = dir.state().dentries.follows(index) else { return };
+        let Ok((mut entries, _)) = self.list_some(dir, index.saturating_add(1), AHEAD) else {
+            return;
+        };
+        entries.retain(|entry| self.is_agreed(dir, entry));
+        dir.state().dentries.learn_ahead(version, &entries);
+    }
+
+    /// Whether the inode that an entry leads to has that name there in its tree, too: what is
+    /// learnt of a place alone may be damaged, and must not be acted on.
+    fn is_agreed(&self, dir: &Inode, entry: &Entry) -> bool {
+        let EntryTarget::Inode(number) = entry.target else { return false };
+        let (tree, name) = (dir.tree(), &entry.name);
+        let index = stored::index_of(&self.forest, tree, number, dir.number(), name);
+        index.is_ok_and(|index| index == Some(entry.index))
     }
 
     /// The inode that an entry leads to, which is no subvolume.
@@ -189,11 +219,19 @@ impl Nodes {
         if dir.number == EMPTY_DIR {
             return Ok((Vec::new(), None));
         }
-        let dir = self.inode(dir)?;
+        self.list_some(&*self.inode(dir)?, position, LIST_MAX)
+    }
+
+    /// As [`Nodes::list`], about so many entries.
+    fn list_some(
+        &self,
+        dir: &Inode,
+        position: DirPosition,
+        max: usize,
+    ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
         // What waits is looked at first: it leaves only after it is in the tree.
-        let (changes, end) = pending_entries(&dir, position);
-        let (stored, next) =
-            stored::list(&self.forest, dir.tree(), dir.number(), position, LIST_MAX)?;
+        let (changes, end) = pending_entries(dir, position, max);
+        let (stored, next) = stored::list(&self.forest, dir.tree(), dir.number(), position, max)?;
         let end = end.into_iter().chain(next).min();
         let mut listed: BTreeMap<u64, Arc<Entry>> =
             stored.into_iter().map(|entry| (entry.index, Arc::new(entry))).collect();
@@ -236,12 +274,13 @@ impl Nodes {
 fn pending_entries(
     dir: &Inode,
     position: DirPosition,
+    max: usize,
 ) -> (BTreeMap<u64, Option<Arc<Entry>>>, Option<DirPosition>) {
     let state = dir.state();
     let (mut changes, mut end) = (BTreeMap::new(), None);
     for set in state.sets() {
         let mut places = set.entries.by_index.range(position..);
-        for (index, entry) in places.by_ref().take(LIST_MAX) {
+        for (index, entry) in places.by_ref().take(max) {
             changes.entry(*index).or_insert_with(|| entry.clone());
         }
         end = end.into_iter().chain(places.next().map(|(next, _)| *next)).min();

@@ -29,25 +29,49 @@ pub(super) struct Operation<'a> {
 }
 
 impl Nodes {
-    pub(super) fn ledger(&self) -> Result<&Arc<Ledger>> {
+    /// The ledger; [`Error::ReadOnly`] where there is none.
+    pub(crate) fn ledger(&self) -> Result<&Arc<Ledger>> {
         self.ledger.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// Space for changing so many items. No lock is held.
-    pub(super) fn reserve(&self, items: u64) -> Result<Reservation> {
+    /// Space for changing so many items. No lock is held but what is about to be done to inodes.
+    pub(crate) fn reserve(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
         Ok(self.ledger()?.reserve(items)?)
     }
 
-    /// Space for removing so many items, which is there even when no other is. No lock is held.
-    pub(super) fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
+    /// As [`Nodes::reserve`], for a change that gives a name; nothing where there is no space, of
+    /// which the caller is to be told if nothing else is wrong. No lock is held.
+    pub(super) fn reserve_for_name(&self, items: u64) -> Result<Option<Reservation>> {
+        match self.reserve(items) {
+            Ok(reservation) => Ok(Some(reservation)),
+            Err(Error::NoSpace) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Space for removing so many items, which is there even when no other is. No lock is held but
+    /// what is about to be done to inodes.
+    pub(crate) fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
         Ok(self.ledger()?.reserve_for_removal(items)?)
     }
 
+    /// Keeps what was promised for what waits.
+    pub(super) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
+        let bytes = self.waiting.bytes() + self.late.bytes();
+        if let Some(promised) = promised {
+            self.promises.hold(promised, handle.most_for(bytes as u64));
+        }
+    }
+
     /// Joins the transaction, to change things.
     pub(super) fn begin(&self) -> Result<Operation<'_>> {
-        let handle = self.ledger()?.start(HandleKind::Operation)?;
+        self.begin_as(HandleKind::Operation)
+    }
+
+    pub(super) fn begin_as(&self, kind: HandleKind) -> Result<Operation<'_>> {
+        let handle = self.ledger()?.start(kind)?;
         Ok(Operation { nodes: self, handle, now: SystemTime::now().into() })
     }
 }
@@ -63,13 +87,23 @@ impl Operation<'_> {
 
     /// Changes an inode.
     pub(super) fn change<T>(&self, inode: &Arc<Inode>, change: impl FnOnce(&mut State) -> T) -> T {
-        let waiting = &self.nodes.waiting;
         let mut state = inode.state();
-        self.begin_set(inode, &mut state);
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        self.change_state(inode, &mut state, change)
+    }
+
+    /// Changes an inode whose state is locked.
+    pub(super) fn change_state<T>(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut State,
+        change: impl FnOnce(&mut State) -> T,
+    ) -> T {
+        let waiting = &self.nodes.waiting;
+        self.begin_set(inode, state);
         let before = state.pending().bytes;
         state.item.transid = self.generation();
-        state.item.sequence = state.item.sequence.wrapping_add(1);
-        let done = change(&mut state);
+        let done = change(state);
         match &state.running {
             Some(pending) => waiting.grow(pending.bytes - before),
             None => waiting.shrink(before),
@@ -85,16 +119,16 @@ impl Operation<'_> {
         }
     }
 
-    /// What was promised for this is held until this inode is merged the next time; what was
-    /// changed is in trees by then.
+    /// What was promised for this is held until what was changed is in trees. This inode, one of
+    /// those changed, waits for a merge from now on.
     pub(super) fn hold(&self, inode: &Arc<Inode>, reservation: Option<Reservation>) {
-        let mut state = inode.state();
-        if !state.dead {
-            self.begin_set(inode, &mut state);
+        {
+            let mut state = inode.state();
+            if !state.dead {
+                self.begin_set(inode, &mut state);
+            }
         }
-        if let (Some(pending), Some(reservation)) = (state.running.as_mut(), reservation) {
-            pending.hold(reservation);
-        }
+        self.nodes.hold(&self.handle, reservation);
     }
 
     /// Takes in an inode that was just made, with changes that take so many bytes.

@@ -7,11 +7,10 @@
 //! 3. An inode that no tree knows of yet leaves nothing.
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
-use userbtrfs_format::{
-    FileExtent, FileExtentKind, ItemKind, Key, RegularExtent, SECTOR_SIZE, TreeId,
-};
+use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, TreeId};
 use userbtrfs_sync::Arc;
 
+use super::extents::{Kind, Replaced};
 use super::inode::State;
 use super::operation::Operation;
 use super::stored::ORPHANS;
@@ -21,6 +20,9 @@ use crate::error::{Error, InodeId, Result};
 
 /// The most extents of a file that go in one step.
 const STEP: usize = 1000;
+
+/// What an item of an extent takes of its leaf.
+const EXTENT_ITEM_BYTES: u64 = 25 + 53;
 
 /// Bytes in extents of a file up to which it is deleted in one step.
 const AT_ONCE: u64 = STEP as u64 * SECTOR_SIZE as u64;
@@ -91,8 +93,10 @@ impl Nodes {
         let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
         let operation = self.begin()?;
         let is_wanted = |state: &State| state.opens > 0 || state.item.nlink > 0 || state.dead;
-        let lose = |state: &mut State| if is_wanted(state) { Fate::Kept } else { lose(state) };
-        let fate = operation.change(inode, lose);
+        let fate = operation.change(inode, |state| match is_wanted(state) {
+            true => Fate::Kept,
+            false => operation.lose(inode.id(), state),
+        });
         operation.hold(inode, Some(reservation));
         drop(operation);
         self.finish(inode, fate);
@@ -102,20 +106,30 @@ impl Nodes {
     /// What is left to do for an inode that lost a name. No lock is held.
     pub(super) fn finish(&self, inode: &Arc<Inode>, fate: Fate) {
         match fate {
-            Fate::Kept | Fate::Gone => {}
+            Fate::Kept => return,
+            Fate::Gone | Fate::InSteps => {}
             Fate::Never => self.table.remove(inode.id()),
+        }
+        self.tell_gone(inode);
+        if fate == Fate::InSteps {
             // Where this fails, it stays listed: who opens the filesystem next goes on.
-            Fate::InSteps => drop(self.delete_in_steps(inode)),
+            drop(self.delete_in_steps(inode));
         }
     }
 
+    /// No extent comes to the file any more; those that wait are merged first, so that the tree
+    /// has all.
     fn delete_in_steps(&self, inode: &Arc<Inode>) -> Result<()> {
+        let waits = inode.state().sets().any(|set| !set.extents.is_empty());
+        if waits {
+            self.ledger()?.merge_pending()?;
+        }
         loop {
-            let reservation = self.reserve_for_removal(DELETE_ITEMS + STEP as u64)?;
+            let reservation = self.reserve_for_removal(self.step_items())?;
             let extents = self.last_extents(inode)?;
             let operation = self.begin()?;
             if extents.is_empty() {
-                operation.change(inode, delete_at_once);
+                operation.change(inode, |state| operation.delete_at_once(inode.id(), state));
                 operation.hold(inode, Some(reservation));
                 return Ok(());
             }
@@ -126,8 +140,14 @@ impl Nodes {
         }
     }
 
-    /// The last extents of a file: offsets, and where those are that are on disk; ascending.
-    fn last_extents(&self, inode: &Inode) -> Result<Vec<(u64, Option<RegularExtent>)>> {
+    /// What to reserve for a step: its items stand in a row, so it is their leaves that count.
+    fn step_items(&self) -> u64 {
+        let nodesize = u64::from(self.forest.store().volume().geometry().nodesize);
+        DELETE_ITEMS + (STEP as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize)
+    }
+
+    /// The last extents of a file: offsets, and what they refer to; ascending.
+    fn last_extents(&self, inode: &Inode) -> Result<Vec<(u64, Option<Replaced>)>> {
         let key = |offset| Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
         let (mut found, mut last) = (Vec::new(), Some(u64::MAX));
         while let Some(offset) = last.filter(|_| found.len() < STEP) {
@@ -138,7 +158,7 @@ impl Nodes {
                 key.objectid == inode.number() && key.kind == ItemKind::EXTENT_DATA
             });
             let Some(item) = item.filter(|item| item.key.offset <= offset) else { break };
-            found.push((item.key.offset, on_disk(item.key.offset, item.data)));
+            found.push((item.key.offset, stored_extent(item.key.offset, item.data)));
             last = item.key.offset.checked_sub(1);
         }
         found.reverse();
@@ -197,7 +217,7 @@ impl Operation<'_> {
             state.item.ctime = self.now;
             state.item.nlink = state.item.nlink.saturating_sub(1);
             match state.item.nlink {
-                0 => lose(state),
+                0 => self.lose(inode.id(), state),
                 _ => Fate::Kept,
             }
         })
@@ -207,56 +227,58 @@ impl Operation<'_> {
     fn remove_extents(
         &self,
         inode: &Arc<Inode>,
-        extents: &[(u64, Option<RegularExtent>)],
+        extents: &[(u64, Option<Replaced>)],
     ) -> Result<()> {
-        let InodeId { subvolume, number } = inode.id();
-        let key = |offset| Key::new(number, ItemKind::EXTENT_DATA, offset);
+        let id = inode.id();
+        let key = |offset| Key::new(id.number, ItemKind::EXTENT_DATA, offset);
         let remove = |(offset, _): &(u64, _)| ItemEdit::Remove(key(*offset));
         let mut edits: Vec<ItemEdit> = extents.iter().map(remove).collect();
         self.handle.apply(inode.tree(), &mut edits)?;
-        let mut bytes = 0;
-        for (offset, extent) in extents.iter().filter_map(|(at, on_disk)| Some((at, (*on_disk)?))) {
-            let start = offset.wrapping_sub(extent.offset);
-            self.handle.drop_file_extent(subvolume, number, start, extent.disk, extent.disk_bytes);
-            bytes += extent.bytes;
-        }
+        let on_disk = || extents.iter().filter_map(|(_, replaced)| replaced.as_ref());
+        on_disk().for_each(|replaced| replaced.count(&self.handle, id));
+        let bytes = on_disk().map(Replaced::bytes).sum();
         self.change(inode, |state| {
-            state.item.size = extents[0].0;
+            (state.item.size, state.disk_size) = (extents[0].0, None);
             state.item.nbytes = state.item.nbytes.saturating_sub(bytes);
         });
         Ok(())
     }
+
+    /// An inode has lost its last name.
+    fn lose(&self, inode: InodeId, state: &mut State) -> Fate {
+        if state.opens > 0 {
+            state.set_listed(true);
+            return Fate::Kept;
+        }
+        if state.item.nbytes > AT_ONCE && !state.pending().created {
+            state.set_listed(true);
+            state.dead = true;
+            return Fate::InSteps;
+        }
+        self.delete_at_once(inode, state)
+    }
+
+    /// An inode goes, with all that waits for it; what older sets and the tree have goes when it
+    /// is merged.
+    fn delete_at_once(&self, inode: InodeId, state: &mut State) -> Fate {
+        state.dead = true;
+        self.drop_extents(inode, state);
+        if state.pending().created {
+            state.running = None;
+            return Fate::Never;
+        }
+        let listed = state.listed;
+        state.pending().set_gone(listed);
+        Fate::Gone
+    }
 }
 
-/// The extent of an EXTENT_DATA, where it is on disk.
-pub(super) fn on_disk(offset: u64, data: &[u8]) -> Option<RegularExtent> {
+/// What an EXTENT_DATA that goes refers to.
+pub(super) fn stored_extent(offset: u64, data: &[u8]) -> Option<Replaced> {
     match FileExtent::parse(offset, data).expect("verified with its block").kind {
-        FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => Some(extent),
+        FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => {
+            Replaced::new(offset, &Kind::Prealloc(extent), 0)
+        }
         FileExtentKind::Inline(_) | FileExtentKind::Hole(_) => None,
     }
-}
-
-/// An inode has lost its last name.
-fn lose(state: &mut State) -> Fate {
-    if state.opens > 0 {
-        state.set_listed(true);
-        return Fate::Kept;
-    }
-    if state.item.nbytes > AT_ONCE {
-        state.set_listed(true);
-        state.dead = true;
-        return Fate::InSteps;
-    }
-    delete_at_once(state)
-}
-
-fn delete_at_once(state: &mut State) -> Fate {
-    state.dead = true;
-    if state.pending().created {
-        state.running = None;
-        return Fate::Never;
-    }
-    let listed = state.listed;
-    state.pending().set_gone(listed);
-    Fate::Gone
 }

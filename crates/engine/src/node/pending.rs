@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::InodeItem;
-use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
 use super::Entry;
+use super::extents::{ExtentChanges, Kind, PendingExtent, Replaced};
 use super::few::Few;
 
 /// About what the allocator adds to what it gives.
@@ -24,6 +24,8 @@ const ENTRY_BYTES: usize =
     size_of::<Entry>() + 4 * ALLOCATED + 2 * size_of::<(u32, Few<NameChange>, u64, usize)>();
 /// About what an attribute takes in memory beside its name and its value.
 const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)>();
+/// About what a range of a file takes in memory, also while it is merged.
+const EXTENT_BYTES: usize = 4 * size_of::<PendingExtent>();
 /// About what a set takes in memory, also while it is merged.
 pub(super) const SET_BYTES: usize =
     size_of::<Pending>() + size_of::<Frozen>() + 3 * ALLOCATED + size_of::<usize>();
@@ -37,8 +39,8 @@ pub(super) struct Pending {
     pub(super) gone: bool,
     /// Whether it is listed among the inodes without a name; nothing where that did not change.
     pub(super) orphan: Option<bool>,
-    /// The content, where it changed.
-    pub(super) content: Option<Content>,
+    /// Ranges of a file that changed.
+    pub(super) extents: ExtentChanges,
     /// Of a directory.
     pub(super) entries: EntryChanges,
     /// In the order of their directories and places.
@@ -47,22 +49,12 @@ pub(super) struct Pending {
     pub(super) xattrs: BTreeMap<u32, Few<XattrChange>>,
     /// About what all this takes in memory.
     pub(super) bytes: usize,
-    reservation: Option<Reservation>,
 }
 
 /// A set to which nothing is added any more, with the attributes of that moment.
 pub(super) struct Frozen {
     pub(super) item: InodeItem,
     pub(super) changes: Box<Pending>,
-}
-
-/// The content of a file that is in the tree itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// No byte of it is anywhere.
-    Empty,
-    /// All of it.
-    Inline(Arc<[u8]>),
 }
 
 /// In which item a name of an inode stands.
@@ -115,7 +107,7 @@ pub(super) struct NameChange {
     pub(super) entry: Arc<Entry>,
     pub(super) there: bool,
     /// Whether an older set or the tree has the name.
-    below: bool,
+    pub(super) below: bool,
 }
 
 impl EntryChanges {
@@ -180,19 +172,6 @@ impl Pending {
         Self { bytes: SET_BYTES, ..Self::default() }
     }
 
-    /// The space that was promised, which the set no longer holds.
-    pub(super) fn take_reservation(&mut self) -> Option<Reservation> {
-        self.reservation.take()
-    }
-
-    /// Takes the space in that was promised to an operation.
-    pub(super) fn hold(&mut self, reservation: Reservation) {
-        match &mut self.reservation {
-            Some(held) => held.merge(reservation),
-            None => self.reservation = Some(reservation),
-        }
-    }
-
     pub(super) fn add_entry(&mut self, entry: &Arc<Entry>) {
         self.bytes += ENTRY_BYTES + entry.name.len();
         self.entries.add(entry);
@@ -249,19 +228,23 @@ impl Pending {
         }
     }
 
-    pub(super) fn set_content(&mut self, content: Content) {
-        if let Content::Inline(bytes) = &content {
-            self.bytes += bytes.len();
+    /// Puts a range of a file over what is there. Beneath the set that made the inode there is
+    /// nothing that a hole could take the place of.
+    pub(super) fn put_extent(&mut self, extent: PendingExtent) -> Vec<Replaced> {
+        self.bytes += EXTENT_BYTES;
+        match &extent.kind {
+            Kind::Hole if self.created => return self.extents.clear(extent.start, extent.end),
+            Kind::Inline(data) => self.bytes += data.len(),
+            _ => {}
         }
-        self.content = Some(content);
+        self.extents.insert(extent)
     }
 
-    /// All there was of the inode goes; what was promised for it stays promised. Where it was
-    /// `listed` among the inodes without a name, it no longer is.
+    /// All there was of the inode goes. Where it was `listed` among the inodes without a name, it
+    /// no longer is.
     pub(super) fn set_gone(&mut self, listed: bool) {
-        let (reservation, bytes) = (self.reservation.take(), self.bytes);
-        let orphan = listed.then_some(false);
-        *self = Self { gone: true, orphan, bytes, reservation, ..Self::default() };
+        let (bytes, orphan) = (self.bytes, listed.then_some(false));
+        *self = Self { gone: true, orphan, bytes, ..Self::default() };
     }
 
     /// The names that come to the inode in `dir`.

@@ -79,7 +79,7 @@ impl Nodes {
         let (old_dir, new_dir) =
             (self.directory_to_change(old_dir)?, self.directory_to_change(new_dir)?);
         let (from, to) = (Place { dir: &old_dir, name: old }, Place { dir: &new_dir, name: new });
-        let mut reservation = Some(self.reserve(RENAME_ITEMS)?);
+        let mut reservation = self.reserve_for_name(RENAME_ITEMS)?;
         loop {
             let moved = self.occupant(from)?.ok_or(Error::NotFound)?;
             check_new_name(new)?;
@@ -146,6 +146,9 @@ impl Rename<'_> {
         self.check()?;
         if self.there.is_some_and(|there| Arc::ptr_eq(&there.inode, &self.moved.inode)) {
             return Ok(Some(Fate::Kept));
+        }
+        if reservation.is_none() {
+            return Err(Error::NoSpace);
         }
         let old = self.entry(self.from, moved)?.expect("it was found");
         let there = self.entry(self.to, there)?;

@@ -3,10 +3,9 @@
 use userbtrfs_btree::{Cursor, Position, ReadAhead, Tree};
 use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{
-    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InodeItem, InodeName, ItemKind, Key,
-    LAST_FREE_OBJECTID, RootFlags, TreeId, dir_entries, inode_extrefs, inode_refs,
+    DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, Key, LAST_FREE_OBJECTID, RootFlags,
+    TreeId, dir_entries, inode_extrefs, inode_refs,
 };
-use userbtrfs_sync::Arc;
 
 use super::{Entry, EntryTarget, Forest, Link, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
@@ -19,24 +18,18 @@ pub(super) const ORPHANS: u64 = u64::MAX - 4;
 
 const SOUND: &str = "verified with its block";
 
-/// What a tree has of a file's content.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum StoredContent {
-    /// Nothing.
-    Empty,
-    /// The whole of it, uncompressed.
-    Inline(Arc<[u8]>),
-    /// The whole of it, compressed.
-    Compressed,
-    /// Extents on disk.
-    Extents,
-}
-
 /// The attributes of an inode.
 pub(super) fn inode_item(forest: &Forest, tree: &Tree, number: u64) -> Result<InodeItem> {
     let position = search(forest, tree, number, ItemKind::INODE_ITEM, 0)?;
     let no_inode = Error::NoInode(InodeId { subvolume: tree.id(), number });
     Ok(InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND))
+}
+
+/// The size of an inode.
+pub(super) fn size(forest: &Forest, tree: &Tree, number: u64) -> userbtrfs_ledger::Result<u64> {
+    let key = Key::new(number, ItemKind::INODE_ITEM, 0);
+    let position = tree.search(forest.store(), &key)?;
+    Ok(data(&position).map_or(0, |data| InodeItem::parse(data).expect(SOUND).size))
 }
 
 /// All names of an inode.
@@ -189,22 +182,6 @@ pub(super) fn xattrs(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<(V
         items.advance()?;
     }
     Ok(found)
-}
-
-/// The content of a file, as far as it is in the tree itself.
-pub(super) fn content(forest: &Forest, tree: &Tree, number: u64) -> Result<StoredContent> {
-    let items = Items::new(forest, tree, number, ItemKind::EXTENT_DATA)?;
-    let Some((key, data)) = items.item(ItemKind::EXTENT_DATA) else {
-        return Ok(StoredContent::Empty);
-    };
-    let extent = FileExtent::parse(key.offset, data).expect(SOUND);
-    Ok(match extent.kind {
-        FileExtentKind::Inline(inline) if extent.compression.is_none() => {
-            StoredContent::Inline(inline.data.into())
-        }
-        FileExtentKind::Inline(_) => StoredContent::Compressed,
-        _ => StoredContent::Extents,
-    })
 }
 
 /// How long the INODE_REF is that holds the names of an inode in a directory.

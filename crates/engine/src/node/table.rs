@@ -4,6 +4,7 @@
 //! 2. Only what nobody else holds is dropped, oldest first, but what was used since it was last
 //!    looked at stays for another round. What waits to be merged is held by the list of it.
 //! 3. A directory that the running transaction changed stays: it knows which places were taken.
+//!    So does a file that is larger than its tree knows.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -17,7 +18,7 @@ use crate::error::InodeId;
 const SHARDS: usize = 16;
 
 /// How many of the oldest are looked at for each that comes.
-const LOOKS: usize = 4;
+const LOOKS: usize = 2;
 
 /// See the module's text.
 pub(super) struct Table {
@@ -102,5 +103,6 @@ fn is_idle(inode: &Arc<Inode>, running: u64) -> bool {
     }
     let Some(state) = inode.try_state() else { return true };
     let is_dir = state.item.kind == FileKind::Directory;
-    !is_dir || state.next_index.is_none() || state.item.transid < running
+    let is_known = is_dir && state.next_index.is_some() && state.item.transid >= running;
+    !is_known && state.disk_size.is_none()
 }

@@ -1,12 +1,17 @@
 //! What tests of this module share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use userbtrfs_btree::ReadAhead;
 use userbtrfs_codec::hash::name_hash;
-use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
+use userbtrfs_format::{
+    DirEntryKind, ExtentFlags, ExtentItem, FileKind, InlineRef, InodeFlags, InodeItem, ItemKind,
+    Key, KeyedRef, Timestamp, TreeId,
+};
 use userbtrfs_sync::Arc;
 
-use super::{Entry, EntryTarget};
+use super::{Entry, EntryTarget, Forest};
+use crate::error::InodeId;
 
 /// An entry that leads to a file.
 pub(super) fn entry(index: u64, name: &[u8], number: u64) -> Arc<Entry> {
@@ -48,4 +53,36 @@ pub(super) fn alike() -> [Vec<u8>; 2] {
         }
     }
     unreachable!("there are fewer hashes than numbers")
+}
+
+/// The references that the extent tree has of a file: the address of the extent, and where in the
+/// file it would start. There are no others.
+pub(super) fn references(forest: &Forest, id: InodeId) -> BTreeMap<(u64, u64), u32> {
+    let tree = forest.tree(TreeId::EXTENT).unwrap();
+    let mut cursor = forest.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();
+    let mut found = BTreeMap::new();
+    while let Some(item) = cursor.item() {
+        let inline = match item.key.kind {
+            ItemKind::EXTENT_ITEM => {
+                let extent = ExtentItem::parse(item.key, item.data).unwrap();
+                assert!(extent.flags.contains(ExtentFlags::DATA));
+                extent.inline
+            }
+            ItemKind::EXTENT_DATA_REF => match KeyedRef::parse(item.key.kind, item.data).unwrap() {
+                KeyedRef::ExtentData(inline) => vec![inline],
+                _ => unreachable!("a reference of a file"),
+            },
+            _ => Vec::new(),
+        };
+        for inline in inline {
+            let InlineRef::ExtentData { root, inode, offset, count } = inline else {
+                unreachable!("nothing is shared");
+            };
+            assert_eq!((root, inode), (id.subvolume, id.number));
+            let before = found.insert((item.key.objectid, offset), count);
+            assert_eq!(before, None);
+        }
+        cursor.advance().unwrap();
+    }
+    found
 }

@@ -1,9 +1,10 @@
-//! Removed checksums against a map of sectors.
+//! Checksums that are added, removed and wait, against a map of sectors.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::insert::{Form, insert_in};
 use super::*;
 use crate::editor::map::MapItems;
 
@@ -65,4 +66,110 @@ fn the_middle_of_an_item_leaves_two() {
     remove_in(&mut items, 4 * SECTOR..6 * SECTOR, SIZE).expect("no damage");
     let lens: Vec<_> = items.0.values().map(Vec::len).collect();
     assert_eq!(lens, [1, 3 * SIZE, 4 * SIZE, 1]);
+}
+
+/// Runs of checksums that say which sector they are of, and which turn it was that added them.
+fn runs(sectors: &[(u64, u64)], turn: u32) -> BTreeMap<u64, Vec<u8>> {
+    let stored = |start: u64, len: u64| {
+        (start..start + len).flat_map(|sector| (sum(sector) + turn).to_le_bytes()).collect()
+    };
+    let (mut runs, mut next) = (BTreeMap::new(), 0);
+    for (gap, len) in sectors {
+        let start = next + gap;
+        runs.insert(start * SECTOR, stored(start, *len));
+        next = start + len;
+    }
+    runs
+}
+
+fn sums_of(runs: &BTreeMap<u64, Vec<u8>>) -> BTreeMap<u64, u32> {
+    let of_run = |(start, stored): (&u64, &Vec<u8>)| {
+        let sums = stored.chunks_exact(SIZE).map(|sum| sum.try_into().expect("four"));
+        (start / SECTOR..).zip(sums.map(u32::from_le_bytes)).collect::<Vec<_>>()
+    };
+    runs.iter().flat_map(of_run).collect()
+}
+
+proptest! {
+    #[test]
+    fn what_is_added_is_there_once_and_nothing_else_changes(
+        before in prop::collection::vec((0u64..3, 1u64..12), 0..8),
+        turns in prop::collection::vec(prop::collection::vec((0u64..6, 1u64..30), 1..6), 1..4),
+        most in 2usize..12,
+    ) {
+        let (mut items, mut sums) = items(&before);
+        let form = Form { size: SIZE, len_max: most * SIZE };
+        let longest = before.iter().map(|(_, len)| *len).max().unwrap_or(0);
+        for (turn, sectors) in (1u32..).zip(turns) {
+            let runs = runs(&sectors, turn * 1000);
+            insert_in(&mut items, &runs, form).expect("no damage");
+            sums.extend(sums_of(&runs));
+            prop_assert_eq!(&held(&items), &sums);
+        }
+        let most = form.len_max.max(usize::try_from(longest).expect("small") * SIZE);
+        prop_assert!(items.0.values().all(|data| data.len() <= most));
+        let others = items.0.keys().filter(|at| at.objectid != CSUM_OBJECTID).count();
+        prop_assert_eq!(others, 2);
+    }
+
+    #[test]
+    fn what_waits_is_found(
+        turns in prop::collection::vec(
+            (prop::collection::vec((0u64..6, 1u64..9), 1..4), any::<bool>()),
+            1..6,
+        ),
+        start in 0u64..40,
+        len in 0u64..30,
+    ) {
+        let (pending, mut sums) = (PendingSums::new(SIZE), BTreeMap::new());
+        for (turn, (sectors, forget)) in (1u32..).zip(turns) {
+            let runs = runs(&sectors, turn * 1000);
+            for (at, stored) in &runs {
+                pending.add(Logical(*at), stored);
+            }
+            sums.extend(sums_of(&runs));
+            if forget {
+                pending.forget(&(5 * SECTOR..9 * SECTOR));
+                sums.retain(|sector, _| !(5..9).contains(sector));
+            }
+            prop_assert_eq!(pending.bytes(), sums.len() * SIZE);
+        }
+        let mut found = BTreeMap::new();
+        pending.visit(Logical(start * SECTOR), len, |sector, sum| {
+            let sum = u32::from_le_bytes(sum.try_into().expect("four"));
+            found.insert(start + sector, sum);
+        });
+        sums.retain(|sector, _| (start..start + len).contains(sector));
+        prop_assert_eq!(found, sums);
+    }
+}
+
+#[test]
+fn neighbours_added_in_a_row_share_items() {
+    let (mut items, _) = items(&[]);
+    let form = Form { size: SIZE, len_max: 10 * SIZE };
+    for start in 0..25 {
+        insert_in(&mut items, &runs(&[(start, 1)], 0), form).expect("no damage");
+    }
+    let lens: Vec<_> = items.0.values().map(Vec::len).collect();
+    assert_eq!(lens, [1, 10 * SIZE, 10 * SIZE, 5 * SIZE, 1]);
+}
+
+#[test]
+fn a_gap_that_is_filled_joins_what_is_around_it() {
+    let (mut items, _) = items(&[(0, 3), (2, 3)]);
+    let form = Form { size: SIZE, len_max: 10 * SIZE };
+    insert_in(&mut items, &runs(&[(4, 2)], 0), form).expect("no damage");
+    let lens: Vec<_> = items.0.values().map(Vec::len).collect();
+    assert_eq!(lens, [1, 8 * SIZE, 1]);
+}
+
+#[test]
+fn items_of_every_kind_of_checksum_leave_room_in_their_leaf() {
+    for (size, nodesize) in [(4, 4096), (4, 16384), (8, 16384), (32, 16384), (32, 65536)] {
+        let len_max = Form::new(size, nodesize).len_max;
+        let room = userbtrfs_format::item_len_max(nodesize);
+        assert!(len_max.is_multiple_of(size) && len_max + 25 + size <= room, "{size} {nodesize}");
+        assert!(len_max + 25 + 3 * size > room, "{size} {nodesize}");
+    }
 }

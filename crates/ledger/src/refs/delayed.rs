@@ -8,10 +8,13 @@
 //! 4. Memory only: all of it may be called under tree locks.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use userbtrfs_btree::{Extent, RefChange, Sharing, User};
 use userbtrfs_format::{Logical, TreeId};
 use userbtrfs_sync::{Class, Mutex};
+
+use super::users::UserChanges;
 
 /// What changed at one extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +23,8 @@ pub struct Head {
     pub extent: Extent,
     /// Allocated by this transaction: it has no item in the extent tree yet.
     pub fresh: bool,
-    /// By how much the references of each user change; never 0.
-    pub changes: BTreeMap<User, i64>,
+    /// By how much the references of each user change.
+    pub changes: UserChanges,
     /// From now on its children are referred to by its address.
     pub set_full_backref: bool,
     /// Some of the changes took it for another extent at the same address.
@@ -33,7 +36,7 @@ impl Head {
         Self {
             extent,
             fresh: false,
-            changes: BTreeMap::new(),
+            changes: UserChanges::default(),
             set_full_backref: false,
             contradicted: false,
         }
@@ -46,15 +49,11 @@ impl Head {
 
     /// By how much its references change in all.
     pub fn net(&self) -> i64 {
-        self.changes.values().fold(0, |sum, by| sum.saturating_add(*by))
+        self.changes.net()
     }
 
     fn change(&mut self, user: User, by: i64) {
-        let count = self.changes.entry(user).or_default();
-        *count += by;
-        if *count == 0 {
-            self.changes.remove(&user);
-        }
+        self.changes.add(user, by);
     }
 
     fn is_idle(&self) -> bool {
@@ -153,6 +152,34 @@ impl DelayedRefs {
         state.heads.remove(&logical);
         state.known.remove(&logical);
         true
+    }
+
+    /// What changed at an extent and is not in the extent tree yet.
+    pub fn head(&self, logical: Logical) -> Option<Head> {
+        self.state.lock().heads.get(&logical).cloned()
+    }
+
+    /// Data that this transaction allocated and that nobody refers to any more: ranges.
+    pub fn vanishing_data(&self) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        let vanishing = state.heads.values().filter(|head| head.fresh && head.changes.is_empty());
+        let range = |head: &Head| match head.extent {
+            Extent::Data { logical, len } => Some(logical.0..logical.0 + len),
+            Extent::Block { .. } => None,
+        };
+        vanishing.filter_map(range).collect()
+    }
+
+    /// What the extents take, at most, that nobody refers to once the changes are in the extent
+    /// tree: how many blocks, and how many bytes of data.
+    pub fn freeable(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        let dropped = |head: &&Head| if head.fresh { head.net() == 0 } else { head.net() < 0 };
+        let add = |(blocks, bytes): (u64, u64), head: &Head| match head.extent {
+            Extent::Block { .. } => (blocks + 1, bytes),
+            Extent::Data { len, .. } => (blocks, bytes.saturating_add(len)),
+        };
+        state.heads.values().filter(dropped).fold((0, 0), add)
     }
 
     /// Takes the next head in the order of addresses, which begins anew after the last.

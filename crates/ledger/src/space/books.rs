@@ -23,6 +23,11 @@ const SYSTEM_CHUNK_BYTES: usize = 17 + 48;
 const STRIPE_BYTES: usize = 32;
 const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
 
+/// One byte of metadata for so many of data: a checksum of 32 bytes for each sector.
+const METADATA_PART_OF_DATA: u64 = 128;
+/// The tree blocks at least that metadata is to have free.
+const METADATA_BLOCKS_MIN: u64 = 16;
+
 /// What waits for the superblock of a transaction to be durable.
 #[derive(Debug, Default)]
 #[must_use = "it is never free unless it is unpinned"]
@@ -226,7 +231,7 @@ impl Books {
         if let Some(chunk) = &kept {
             self.counters.unpromise(kind, self.worth(chunk));
         }
-        let chunk = kept.or_else(|| self.place(kind))?;
+        let chunk = kept.or_else(|| self.place_within_rights(kind))?;
         let chunk = Chunk { logical: Logical(self.next_logical), ..chunk };
         let group = Group::new(chunk.clone(), self.unit(chunk.flags));
         let new = self.device.describe(chunk, group.item());
@@ -238,8 +243,14 @@ impl Books {
     /// Whether a chunk of a kind could be made.
     pub(super) fn has_room(&mut self, kind: Kind) -> bool {
         let kind = self.counters.pool_of(kind);
-        let placed = self.place(kind);
+        let placed = self.place_within_rights(kind);
         placed.inspect(|chunk| self.device.vacate(chunk)).is_some()
+    }
+
+    /// The bytes of data at most that further chunks could hold.
+    pub(super) fn data_room(&self) -> u64 {
+        let copies = if self.flags(Kind::Data).contains(BlockGroupFlags::DUP) { 2 } else { 1 };
+        self.device.free_bytes() / copies
     }
 
     /// Sets room aside for a chunk of metadata.
@@ -259,6 +270,24 @@ impl Books {
             }
             self.device.vacate(&chunk);
         }
+    }
+
+    /// Places a chunk; one of data only beside the one that metadata wants soon.
+    fn place_within_rights(&mut self, kind: Kind) -> Option<Chunk> {
+        let wanted = kind == Kind::Data && self.metadata_is_short();
+        let aside = if wanted { self.place(Kind::Metadata) } else { None };
+        let placed = self.place(kind);
+        aside.inspect(|chunk| self.device.vacate(chunk));
+        placed
+    }
+
+    /// Whether metadata has not even what a chunk full of data takes of it: references and
+    /// checksums.
+    fn metadata_is_short(&self) -> bool {
+        let pool = self.counters.pool(Kind::Metadata);
+        let spare = pool.backed().saturating_sub(pool.needed(0, Claim::Ordinary));
+        let data = self.device.chunk_len(Kind::Data) / METADATA_PART_OF_DATA;
+        spare < data.max(METADATA_BLOCKS_MIN * self.nodesize)
     }
 
     fn place(&mut self, kind: Kind) -> Option<Chunk> {

@@ -131,7 +131,7 @@ impl DeviceSpace {
 
     /// How long a chunk should be: a tenth of the device, at most 1 GiB, of metadata 256 MiB on
     /// devices up to 50 GiB, of the system 32 MiB.
-    fn chunk_len(&self, kind: Kind) -> u64 {
+    pub(super) fn chunk_len(&self, kind: Kind) -> u64 {
         let most = match kind {
             Kind::Metadata if self.len <= LARGE_DEVICE => 256 << 20,
             Kind::Data | Kind::Metadata => 1 << 30,

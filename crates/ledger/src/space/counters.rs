@@ -55,7 +55,7 @@ pub(super) struct Tally {
 
 /// Who asks for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(crate) enum Claim {
     /// Leaves the global reserve alone.
     Ordinary,
     /// May use half of the global reserve: the other half is the commit's.

@@ -79,21 +79,26 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.counters.release(self.kind, self.bytes);
+        // One that was merged into another has nothing left, and takes no lock.
+        if self.bytes > 0 {
+            self.counters.release(self.kind, self.bytes);
+        }
     }
 }
 
 impl Pool {
     /// What would help, where a chunk can be made or cannot.
     pub(super) fn shortage(&self, bytes: u64, claim: Claim, chunk: bool) -> Shortage {
-        let (needed, tally) = (self.needed(bytes, claim), &self.tally);
-        if tally.unloaded > 0 {
-            return Shortage::Unloaded;
+        match () {
+            () if self.tally.unloaded > 0 => Shortage::Unloaded,
+            () if chunk => Shortage::Chunk,
+            () => self.shortage_for_good(bytes, claim),
         }
-        if chunk {
-            return Shortage::Chunk;
-        }
-        match self.backed() + tally.pinned >= needed {
+    }
+
+    /// What would help, where neither reading nor a chunk does.
+    pub(super) fn shortage_for_good(&self, bytes: u64, claim: Claim) -> Shortage {
+        match self.backed() + self.tally.pinned >= self.needed(bytes, claim) {
             true => Shortage::Pinned,
             false => Shortage::Nothing,
         }

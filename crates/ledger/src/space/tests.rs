@@ -264,13 +264,96 @@ fn data_is_allocated_in_runs_as_long_as_they_are_there() {
     let (_, len) = space.allocate_data(10 * MIB + 5, 4096).unwrap();
     assert_eq!(len, 10 * MIB);
     assert!(space.allocate_data(4095, 1).is_err());
-    let mut total = 0;
-    while let Ok((_, len)) = space.allocate_data(128 * MIB, 1) {
-        assert!(len >= 4096 && len.is_multiple_of(4096));
-        total += len;
-    }
-    assert!(total > 50 * MIB);
+    assert!(allocate_all_data(&space) > 50 * MIB);
     assert_eq!(space.reserve_data(4096).err(), Some(Shortage::Nothing));
+}
+
+/// Allocates all data that there can be; gives how many bytes.
+fn allocate_all_data(space: &Space) -> u64 {
+    let mut total = 0;
+    loop {
+        while let Ok((_, len)) = space.allocate_data(128 * MIB, 1) {
+            assert!(len >= 4096 && len.is_multiple_of(4096));
+            total += len;
+        }
+        if !space.make_data_chunk() {
+            return total;
+        }
+    }
+}
+
+#[test]
+fn sequential_data_lies_in_a_row_whatever_is_free_before_it() {
+    let (_forest, space) = loaded("single");
+    let next = || space.allocate_data(64 << 10, 64 << 10).unwrap().0;
+    let taken: Vec<_> = (0..8).map(|_| next()).collect();
+    assert!(taken.windows(2).all(|pair| pair[0].0 + (64 << 10) == pair[1].0), "{taken:?}");
+    space.give_back(taken[2], 64 << 10).unwrap();
+    assert_eq!(next().0, taken[7].0 + (64 << 10), "goes on, though there is room before");
+}
+
+#[test]
+fn fragmented_data_is_found_to_the_last_sector() {
+    let (_forest, space) = loaded("single");
+    let mut sectors = Vec::new();
+    while let Ok((at, _)) = space.allocate_data(4096, 4096) {
+        sectors.push(at);
+    }
+    let even: Vec<_> = sectors.iter().filter(|at| at.0 / 4096 % 2 == 0).collect();
+    for at in &even {
+        space.give_back(**at, 4096).unwrap();
+    }
+    let reservation = space.reserve_data(even.len() as u64 * 4096).unwrap();
+    assert!(space.allocate_data(8192, 8192).is_err());
+    let found = (0..even.len()).map(|_| space.allocate_data(8192, 4096).unwrap());
+    assert!(found.into_iter().all(|(_, len)| len == 4096));
+    assert!(space.allocate_data(4096, 4096).is_err());
+    drop(reservation);
+}
+
+#[test]
+fn data_beyond_reach_takes_no_chunks() {
+    let (forest, space) = loaded("single");
+    let device = forest.store().volume().superblock().device.total_bytes;
+    assert_eq!(space.reserve_data(device).err(), Some(Shortage::Nothing));
+    assert_eq!(space.reserve_data(device / 2).err(), Some(Shortage::Chunk));
+    let space = Space::load(&forest).unwrap();
+    assert_eq!(space.reserve_data(device).err(), Some(Shortage::Nothing));
+    assert_eq!(space.reserve_data(MIB).err(), Some(Shortage::Unloaded));
+}
+
+/// Where metadata is nearly out, data leaves it room on the device, and only then.
+#[test]
+fn data_leaves_metadata_that_is_short_a_chunk() {
+    let (_forest, space) = loaded("fresh");
+    while space.counters.pool(Kind::Metadata).tally.at_hand > 20 * node(&space) {
+        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    }
+    allocate_all_data(&space);
+    let (held, _) = reserve_all(&space, node(&space));
+    assert!(held.len() > 100, "{} blocks are left to metadata", held.len());
+}
+
+/// Data of mixed groups leaves what metadata has reserved.
+#[test]
+fn mixed_data_leaves_reservations_alone() {
+    let (_forest, space) = loaded("mixed");
+    let metadata = space.reserve(2 * MIB).unwrap();
+    let mut data = Vec::new();
+    while let Ok(mut reservation) = space.reserve_data(MIB) {
+        while reservation.bytes() > 0 {
+            match space.allocate_data(reservation.bytes(), 4096) {
+                Ok((_, len)) => reservation.shrink(len),
+                Err(NoSpace) => assert!(space.make_data_chunk(), "it is promised"),
+            }
+        }
+        data.push(reservation);
+    }
+    for _ in 0..metadata.bytes() / node(&space) {
+        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    }
+    drop(metadata);
+    drop(space.reserve_for_removal(4 * node(&space)).unwrap());
 }
 
 #[test]

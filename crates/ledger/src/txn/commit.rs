@@ -4,21 +4,24 @@
 //! 2. Everything that waits in memory is merged into the trees.
 //! 3. References, block groups, chunks and root items are written into their trees, again and
 //!    again until nothing is left to write. No block goes to the device meanwhile: it would have
-//!    to be copied for the next round.
+//!    to be copied for the next round. Leaves that were written before, for want of memory, are
+//!    where no superblock leads to yet.
 //! 4. The superblock is made; the transaction is handed over, and the next one runs. Nothing of
 //!    this one changes any more: its blocks are of an earlier generation now.
 //! 5. The blocks are written, a flush makes them durable, then the superblock is written: first
 //!    the primary copy, durable at once.
-//! 6. What the superblock before led to alone is free.
+//! 6. What the superblock before led to alone is given back to the device, where that is wanted,
+//!    and then free.
 //!
 //! Whatever fails ends all writing. Before the superblock of stage 5 the device shows the
 //! transaction before, from there on this one.
 
+use userbtrfs_btree::DirtyList;
 use userbtrfs_sync::Arc;
 
 use super::books::Books;
 use super::gate::{Barred, Commit, CommitRole, Open};
-use super::{Handle, quotas, roots, superblock};
+use super::{Handle, Merge, quotas, roots, superblock};
 use crate::editor::Editor;
 use crate::error::Result;
 use crate::ledger::Ledger;
@@ -34,11 +37,18 @@ impl Ledger {
         self.commit_running().map(drop)
     }
 
-    /// As [`Ledger::commit`]; then what the transaction freed is free.
+    /// As [`Ledger::commit`]; then what the transaction freed is free. Block groups that are empty
+    /// are taken out, too. Says whether there was anything to commit.
     #[track_caller]
-    pub(crate) fn commit_for_space(&self) -> Result<()> {
-        let generation = self.commit_running()?;
-        Ok(self.gate.wait_completed(generation)?)
+    pub(crate) fn commit_for_space(&self) -> Result<bool> {
+        self.gate.check()?;
+        let before = self.gate.generation();
+        let generation = match self.is_clean() && !self.space.empty_groups().is_empty() {
+            true => self.commit_generation(before)?,
+            false => self.commit_running()?,
+        };
+        self.gate.wait_completed(generation)?;
+        Ok(generation == before)
     }
 
     /// Gives the transaction that is durable then.
@@ -51,6 +61,11 @@ impl Ledger {
             self.gate.wait_durable(generation - 1)?;
             return Ok(generation - 1);
         }
+        self.commit_generation(generation)
+    }
+
+    #[track_caller]
+    fn commit_generation(&self, generation: u64) -> Result<u64> {
         match self.gate.begin_commit(generation)? {
             CommitRole::Lead(commit) => self.lead(commit)?,
             CommitRole::Joined => self.gate.wait_durable(generation)?,
@@ -63,6 +78,7 @@ impl Ledger {
         self.participants().all(|participant| participant.is_clean())
             && self.changed.lock().is_empty()
             && self.refs.is_empty()
+            && self.sums.bytes() == 0
     }
 
     fn lead(&self, commit: Commit<'_, Open>) -> Result<()> {
@@ -71,7 +87,9 @@ impl Ledger {
 
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
         let commit = commit.close_door()?.bar_finish()?;
-        self.merge(&Handle::new(self, commit.ticket()))?;
+        // Nobody is in the middle of handing an extent from one file to another.
+        self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
+        self.merge(&Handle::new(self, commit.ticket()), Merge::All)?;
         self.write_books(&commit)?;
         self.write_out(commit)
     }
@@ -97,21 +115,42 @@ impl Ledger {
         roots::write(&editor, &self.changed)
     }
 
+    /// Writes leaves early, where more is unwritten than may be. Only merges do: they go through
+    /// trees in key order, and leave behind what they change no more.
+    pub(crate) fn write_early(&self) -> Result<()> {
+        let (store, max) = (self.forest.store(), self.options.dirty_max);
+        let dirty = store.dirty_bytes();
+        if dirty <= max {
+            return Ok(());
+        }
+        let nodes = store.oldest_leaves(dirty - max / 2);
+        self.write_nodes(&nodes)?;
+        store.written(nodes);
+        Ok(())
+    }
+
+    fn write_nodes(&self, nodes: &DirtyList) -> Result<()> {
+        let sealed = self.forest.store().seal(nodes)?;
+        let blocks = sealed.iter().map(|(at, bytes)| (*at, Arc::clone(bytes)));
+        Ok(self.volume().write_blocks(blocks)?)
+    }
+
     /// Stages 4 to 6.
     fn write_out(&self, commit: Commit<'_, Barred>) -> Result<()> {
         let (store, volume) = (self.forest.store(), self.volume());
         let superblock = superblock::next(self, commit.generation())?;
         let nodes = store.dirty_nodes();
+        assert_eq!(self.sums.bytes(), 0, "checksums are in the tree with their transaction");
         let pinned = self.space.take_pinned();
         self.refs.turn_over();
         let commit = commit.hand_over()?;
-        let sealed = store.seal(&nodes)?;
-        volume.write_blocks(sealed.iter().map(|(at, bytes)| (*at, Arc::clone(bytes))))?;
+        self.write_nodes(&nodes)?;
         volume.flush()?;
         self.gate.check()?;
         volume.write_superblock(&superblock)?;
         store.written(nodes);
         let commit = commit.durable()?;
+        self.discard(&pinned);
         self.space.unpin(pinned);
         commit.complete();
         Ok(())

@@ -6,6 +6,12 @@ use userbtrfs_format::{Logical, TreeId};
 use super::gate::{Kind, Ticket};
 use crate::error::Result;
 use crate::ledger::Ledger;
+use crate::space;
+
+/// See [`Handle::most_for`].
+const COST_OF_BYTE: u64 = 8;
+/// Few changes cost less, as so many items.
+const COST_OF_FEW: u64 = 64;
 
 /// As what a transaction is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +56,44 @@ impl<'a> Handle<'a> {
         Ok(tree.apply(self.ledger.forest().store(), self.ledger, edits)?)
     }
 
-    /// A file no longer refers to an extent of `len` bytes on disk; `offset` is where in the file
-    /// the whole extent would start.
+    /// Writes out leaves that were changed longest ago, where more are unwritten than may be. They
+    /// can be changed again, at the cost of a copy. To be called between the parts of a merge.
+    pub fn write_early(&self) -> Result<()> {
+        self.ledger.write_early()
+    }
+
+    /// A file refers to an extent of `len` bytes on disk that nobody referred to before: what
+    /// [`Ledger::allocate_data`] gave, whole. `offset` is where in the file the whole extent would
+    /// start; it wraps below 0.
+    ///
+    /// From now on the extent is counted: its space comes back when nobody refers to it any more,
+    /// after the commit that says so. Its checksums are added under the same handle.
+    pub fn allocated_data(
+        &self,
+        root: TreeId,
+        inode: u64,
+        offset: u64,
+        logical: Logical,
+        len: u64,
+    ) {
+        self.ledger.refs.allocated_data(logical, len, User::File { root, inode, offset });
+    }
+
+    /// A file refers to a counted extent once more, with `offset` as for
+    /// [`Handle::allocated_data`]: another item of its does.
+    pub fn add_file_extent(
+        &self,
+        root: TreeId,
+        inode: u64,
+        offset: u64,
+        logical: Logical,
+        len: u64,
+    ) {
+        self.change_file_extent(true, User::File { root, inode, offset }, logical, len);
+    }
+
+    /// A file refers to a counted extent once less, with `offset` as for
+    /// [`Handle::allocated_data`].
     pub fn drop_file_extent(
         &self,
         root: TreeId,
@@ -60,8 +102,21 @@ impl<'a> Handle<'a> {
         logical: Logical,
         len: u64,
     ) {
-        let (extent, user) = (Extent::Data { logical, len }, User::File { root, inode, offset });
-        self.ledger.refs.change(&RefChange { add: false, extent, user });
+        self.change_file_extent(false, User::File { root, inode, offset }, logical, len);
+    }
+
+    fn change_file_extent(&self, add: bool, user: User, logical: Logical, len: u64) {
+        let extent = Extent::Data { logical, len };
+        self.ledger.refs.change(&RefChange { add, extent, user });
+    }
+
+    /// The space that all changes together can cost at most that take so many bytes in memory,
+    /// and so about half of that in leaves: each block there is is copied, and each new leaf is at
+    /// least a quarter full; and some blocks, since there is no part of one.
+    pub fn most_for(&self, bytes: u64) -> u64 {
+        let copied = self.ledger.space.usage(space::Kind::Metadata).allocated;
+        let some = space::bytes_for_items(COST_OF_FEW, self.ledger.volume().geometry().nodesize);
+        copied.saturating_add(some).saturating_add(bytes.saturating_mul(COST_OF_BYTE))
     }
 
     /// Something in a subvolume changed: its root item will say when.

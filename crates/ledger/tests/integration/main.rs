@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod data;
+mod full;
+
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -18,15 +21,25 @@ use userbtrfs_volume::{OpenError, Volume};
 
 fn open(image: &Path) -> Result<Arc<Ledger>, OpenError> {
     let options = FileOptions { writable: true, ..FileOptions::default() };
-    let device: Arc<dyn Device> = Arc::new(FileDevice::open(image, options).unwrap());
+    let device = FileDevice::open(image, options).unwrap();
+    open_on(Arc::new(device), LedgerOptions::default())
+}
+
+fn open_on(device: Arc<dyn Device>, options: LedgerOptions) -> Result<Arc<Ledger>, OpenError> {
+    let ledger = open_alone(device, options)?;
+    ledger.register(Vec::new());
+    Ok(ledger)
+}
+
+/// Opens a ledger that nobody takes part in yet.
+fn open_alone(device: Arc<dyn Device>, options: LedgerOptions) -> Result<Arc<Ledger>, OpenError> {
     let volume = Arc::new(Volume::open_for_writing(vec![device])?);
     let forest = Arc::new(Forest::new(volume, 8 << 20));
-    let ledger = match Ledger::open(forest, LedgerOptions::default()) {
+    let ledger = match Ledger::open(forest, options) {
         Ok(ledger) => ledger,
         Err(Error::Unwritable(why)) => return Err(OpenError::Unwritable(vec![why.to_owned()])),
-        Err(error) => panic!("{}: {error}", image.display()),
+        Err(error) => panic!("{error}"),
     };
-    ledger.register(Vec::new());
     Ok(ledger)
 }
 

@@ -24,7 +24,7 @@ fn assert_holds(device: &Recorder, at: u64, fill: u8) {
 }
 
 /// A chunk like that of the data, elsewhere.
-fn chunk(logical: u64, physical: u64, len: u64) -> Chunk {
+pub(crate) fn chunk(logical: u64, physical: u64, len: u64) -> Chunk {
     let spec =
         ChunkSpec { logical: Logical(logical), len, stripes: vec![physical], ..ChunkSpec::data() };
     Chunk::parse(spec.key(), &spec.build()).unwrap()

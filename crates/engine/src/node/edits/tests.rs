@@ -2,6 +2,7 @@
 
 use userbtrfs_format::FileKind;
 
+use super::super::late::LateNames;
 use super::super::testing::{alike, entry, item};
 use super::*;
 
@@ -21,8 +22,13 @@ fn applied(edit: &mut ItemEdit<'_>, current: Option<&[u8]>) -> Option<Vec<u8>> {
 
 /// What edits refer to is left behind: they are few, and small.
 fn edits_of(changes: Pending) -> Vec<ItemEdit<'static>> {
+    let late: &mut LateNames = Box::leak(Box::default());
+    changes.entries.by_name.iter().for_each(|(hash, alike)| late.take_in(*hash, alike));
     let frozen = Frozen { item: item(FileKind::Directory), changes: Box::new(changes) };
-    let drafts = Draft::of(257, Box::leak(Box::new(frozen)), 8).collect::<Vec<_>>().leak();
+    let mut drafts: Vec<_> = Draft::of(257, Box::leak(Box::new(frozen))).collect();
+    drafts.extend(late.iter().map(|(hash, packed)| Draft::names(257, hash, packed)));
+    drafts.sort_by_key(|draft| draft.key);
+    let drafts = drafts.leak();
     let edits = Draft::edits(drafts, Box::leak(Box::default()));
     assert!(edits.is_sorted_by(|a, b| a.key() < b.key()), "edits come in key order");
     edits
@@ -116,20 +122,4 @@ fn attributes_are_set_replaced_and_removed_by_name() {
     let mut edits = edits_of(changes);
     assert_eq!(applied(edit_of(&mut edits, ItemKind::XATTR_ITEM), Some(&set)), None);
     assert_eq!(applied(edit_of(&mut edits, ItemKind::XATTR_ITEM), None), None);
-}
-
-#[test]
-fn inline_content_is_an_extent_at_the_start() {
-    let mut changes = Pending::default();
-    changes.set_content(Content::Inline(b"hello".as_slice().into()));
-    let mut edits = edits_of(changes);
-    let data = applied(edit_of(&mut edits, ItemKind::EXTENT_DATA), None).unwrap();
-    let extent = FileExtent::parse(0, &data).unwrap();
-    assert_eq!((extent.generation, extent.file_bytes()), (8, 5));
-    let FileExtentKind::Inline(inline) = extent.kind else { panic!("not inline") };
-    assert_eq!(inline.data, b"hello");
-    let mut changes = Pending::default();
-    changes.set_content(Content::Empty);
-    let mut edits = edits_of(changes);
-    assert_eq!(applied(edit_of(&mut edits, ItemKind::EXTENT_DATA), Some(&data)), None);
 }

@@ -1,0 +1,88 @@
+//! A part of a shared buffer: what a write takes.
+//!
+//! 1. It lies inside its buffer; the bytes cannot change while it lives.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+
+use userbtrfs_sync::Arc;
+
+use crate::buffer::Buffer;
+
+/// A range of the bytes of a buffer, which it shares.
+#[derive(Clone)]
+pub struct Slice {
+    buffer: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+impl Slice {
+    /// These bytes of `buffer`. Panics where they do not lie in it.
+    pub fn new(buffer: Arc<Buffer>, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= buffer.len(), "a part of the buffer");
+        Self { buffer, range }
+    }
+
+    /// The buffer, and which of its bytes.
+    pub fn into_parts(self) -> (Arc<Buffer>, Range<usize>) {
+        (self.buffer, self.range)
+    }
+
+    /// Where in memory it starts, in bytes from a multiple of 4096.
+    pub(crate) fn misalignment(&self) -> u64 {
+        const PAGE: usize = 4096;
+        (self.range.start % PAGE) as u64
+    }
+}
+
+impl From<Arc<Buffer>> for Slice {
+    fn from(buffer: Arc<Buffer>) -> Self {
+        let range = 0..buffer.len();
+        Self { buffer, range }
+    }
+}
+
+impl From<Buffer> for Slice {
+    fn from(buffer: Buffer) -> Self {
+        Arc::new(buffer).into()
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
+    }
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Slice({:?} of {:?})", self.range, self.buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_its_part_alone() {
+        let slice = Slice::new(Arc::new(Buffer::from(&b"abcdef"[..])), 2..5);
+        assert_eq!(&slice[..], b"cde");
+        assert_eq!((slice.len(), slice.misalignment()), (3, 2));
+        assert_eq!(&Slice::from(Buffer::from(&b"ab"[..]))[..], b"ab");
+    }
+
+    #[test]
+    #[should_panic(expected = "a part of the buffer")]
+    fn does_not_reach_beyond_its_buffer() {
+        drop(Slice::new(Arc::new(Buffer::zeroed(4096)), 4000..4097));
+    }
+}

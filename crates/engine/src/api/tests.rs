@@ -1,0 +1,118 @@
+//! Files through the public face, over a filesystem in memory.
+
+mod coherence;
+mod failing;
+mod full;
+mod model;
+mod shared;
+mod writing;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use userbtrfs_device::{Device, MemoryDevice};
+use userbtrfs_mkfs::Options;
+use userbtrfs_sync::Arc;
+
+use super::*;
+
+/// A filesystem in memory that is open for writing.
+struct Lab {
+    device: Arc<MemoryDevice>,
+    memory: u64,
+    fs: Filesystem,
+}
+
+impl Lab {
+    fn new() -> Self {
+        Self::of(128 << 20, &Options::default(), 32 << 20)
+    }
+
+    /// Of so many bytes, and a bound of memory.
+    fn of(len: usize, options: &Options, memory: u64) -> Self {
+        let device = Arc::new(MemoryDevice::new(len));
+        userbtrfs_mkfs::make(&*device, options).unwrap();
+        Self::open(device, memory)
+    }
+
+    fn open(device: Arc<MemoryDevice>, memory: u64) -> Self {
+        let fs = open(Arc::clone(&device) as Arc<dyn Device>, memory);
+        Self { device, memory, fs }
+    }
+
+    fn create(&self, name: &str) -> File {
+        self.fs.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap()
+    }
+
+    fn file(&self, name: &str) -> File {
+        self.fs.open_file(name).unwrap()
+    }
+
+    /// Closes, lets Linux's checker look at the image where it is there, and opens it again.
+    fn reopened(self) -> Self {
+        let Self { device, memory, fs } = self;
+        fs.close().unwrap();
+        check(&device);
+        Self::open(device, memory)
+    }
+
+    fn close(self) {
+        self.reopened().fs.close().unwrap();
+    }
+
+    /// Bytes of data that are reserved or allocated.
+    fn data_in_use(&self) -> u64 {
+        let usage = self.fs.usage().unwrap();
+        let data = usage
+            .kinds
+            .iter()
+            .filter(|kind| kind.flags.contains(userbtrfs_format::BlockGroupFlags::DATA));
+        data.map(|kind| kind.used).sum()
+    }
+}
+
+fn open(device: Arc<dyn Device>, memory: u64) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).commit_seconds(0).memory(memory);
+    options.open_devices(vec![device]).unwrap()
+}
+
+/// Lets `btrfs check` look at an image, if it is there.
+fn check(device: &MemoryDevice) {
+    let name = format!("userbtrfs-engine-{:?}", std::thread::current().id());
+    let path: PathBuf = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+    std::fs::write(&path, device.snapshot()).unwrap();
+    let checked = Command::new("btrfs").args(["check", "--check-data-csum"]).arg(&path).output();
+    std::fs::remove_file(&path).unwrap();
+    let Ok(output) = checked else { return };
+    let text =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}", text.concat());
+}
+
+/// Bytes that differ from place to place.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random(seed);
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        random.next();
+        bytes.extend_from_slice(&random.0.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Small random numbers.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) {
+        let (factor, step) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(factor).wrapping_add(step);
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next();
+        (self.0 >> 33) % bound
+    }
+}

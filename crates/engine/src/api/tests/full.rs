@@ -1,0 +1,104 @@
+//! Filesystems that are full.
+
+use super::*;
+
+/// Writes a file until nothing fits any more; gives how much did.
+fn fill(lab: &Lab, name: &str) -> u64 {
+    let file = lab.create(name);
+    let bytes = pattern(1, 1 << 20);
+    let mut end = 0;
+    loop {
+        match file.write_at(&bytes, end) {
+            Ok(written) => end += written as u64,
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace), "{error}");
+                return end;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_filesystem_is_filled_to_the_last_sector_deleted_and_filled_again() {
+    let mut lab = Lab::of(128 << 20, &Options::default(), 32 << 20);
+    let mut first = None;
+    for _ in 0..3 {
+        let written = fill(&lab, "large");
+        let small = lab.create("small");
+        assert!(matches!(small.write_at(&[1; 5000], 0), Err(Error::NoSpace)));
+        drop(small);
+        lab = lab.reopened();
+        assert_eq!(lab.file("large").len(), written);
+        let before = *first.get_or_insert(written);
+        assert!(written.abs_diff(before) <= 1 << 20, "{written} and {before} bytes");
+        let expected = pattern(1, 1 << 20);
+        let mut reader = lab.file("large").reader();
+        let mut at = 0_usize;
+        while let Some(chunk) = reader.next_chunk().unwrap() {
+            let bytes = chunk.bytes().unwrap();
+            assert!(bytes.iter().zip(at..).all(|(byte, at)| *byte == expected[at % (1 << 20)]));
+            at += bytes.len();
+        }
+        lab.fs.remove_file("large").unwrap();
+        lab.fs.remove_file("small").unwrap();
+    }
+    lab.close();
+}
+
+#[test]
+fn on_a_full_filesystem_what_is_in_place_may_be_overwritten() {
+    let lab = Lab::of(128 << 20, &Options::default(), 32 << 20);
+    let in_place = lab.fs.root().create(b"in place", 0o644).unwrap();
+    in_place.set_flags(InodeFlags::NODATACOW).unwrap();
+    let in_place = in_place.open().unwrap();
+    in_place.write_at(&vec![1; 100_000], 0).unwrap();
+    let ahead = lab.create("ahead");
+    ahead.allocate(0, 100_000, Allocate::Reserve { keep_size: true }).unwrap();
+    lab.fs.commit().unwrap();
+    fill(&lab, "large");
+    assert_eq!(in_place.write_at(&vec![2; 50_000], 20_000).unwrap(), 50_000);
+    assert_eq!(ahead.write_at(&vec![3; 100_000], 0).unwrap(), 100_000);
+    assert!(matches!(ahead.write_at(&[3; 10], 200_000), Err(Error::NoSpace)));
+    let large = lab.file("large");
+    assert!(matches!(large.write_at(&vec![2; 50_000], 20_000), Err(Error::NoSpace)));
+    large.set_len(1 << 20).unwrap();
+    assert_eq!(large.write_at(&vec![2; 50_000], 20_000).unwrap(), 50_000);
+    drop((in_place, ahead, large));
+    let lab = lab.reopened();
+    let expected = [vec![1; 20_000], vec![2; 50_000], vec![1; 30_000]].concat();
+    assert!(lab.fs.read("in place").unwrap() == expected);
+    assert!(lab.fs.read("ahead").unwrap() == vec![3; 100_000]);
+    lab.close();
+}
+
+#[test]
+fn what_does_not_fit_is_written_in_part_or_appended_not_at_all() {
+    let lab = Lab::of(128 << 20, &Options::default(), 32 << 20);
+    let filled = fill(&lab, "large");
+    let large = lab.file("large");
+    let size = filled - (300 << 10);
+    large.set_len(size).unwrap();
+    let appended = large.append(&pattern(2, 1 << 20));
+    assert!(matches!(appended, Err(Error::NoSpace)), "{appended:?}");
+    assert_eq!(large.len(), size);
+    let written = large.write_at(&pattern(3, 1 << 20), size).unwrap();
+    assert!(written > 0 && written < 1 << 20, "{written} bytes");
+    assert_eq!(large.len(), size + written as u64);
+    let mut read = vec![0; written];
+    large.read_at(&mut read, size).unwrap();
+    assert!(read == pattern(3, 1 << 20)[..written]);
+    drop(large);
+    lab.close();
+}
+
+#[test]
+fn allocating_more_than_there_is_changes_nothing() {
+    let lab = Lab::new();
+    let file = lab.create("file");
+    file.write_at(&vec![1; 10_000], 0).unwrap();
+    let reserve = Allocate::Reserve { keep_size: false };
+    assert!(matches!(file.allocate(0, 1 << 40, reserve), Err(Error::NoSpace)));
+    assert_eq!(file.len(), 10_000);
+    drop(file);
+    lab.close();
+}

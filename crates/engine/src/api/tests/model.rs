@@ -1,0 +1,190 @@
+//! Random operations on a few files, compared with flat memory.
+
+use userbtrfs_mkfs::ChecksumKind;
+
+use super::*;
+
+/// Where files end at most, in bytes.
+const END: u64 = 600 << 10;
+
+const FILES: [&str; 3] = ["a", "b", "c"];
+
+struct Model {
+    lab: Option<Lab>,
+    random: Random,
+    contents: [Vec<u8>; FILES.len()],
+    step: u64,
+}
+
+impl Model {
+    fn new(lab: Lab, seed: u64) -> Self {
+        for name in FILES {
+            drop(lab.create(name));
+        }
+        Self { lab: Some(lab), random: Random(seed), contents: Default::default(), step: 0 }
+    }
+
+    fn lab(&self) -> &Lab {
+        self.lab.as_ref().expect("open")
+    }
+
+    /// A range, often short, often between sectors.
+    fn range(&mut self) -> (u64, u64) {
+        let mut offset = self.random.below(END);
+        let mut len = 1 + match self.random.below(4) {
+            0 => self.random.below(100),
+            1 => self.random.below(9000),
+            2 => self.random.below(60_000),
+            _ => self.random.below(300_000),
+        };
+        if self.random.below(3) == 0 {
+            (offset, len) = (offset / 4096 * 4096, len.next_multiple_of(4096));
+        }
+        (offset, len)
+    }
+
+    fn step(&mut self) {
+        self.step += 1;
+        let which = usize::try_from(self.random.below(FILES.len() as u64)).unwrap();
+        let file = self.lab().file(FILES[which]);
+        match self.random.below(20) {
+            0..=9 => self.write(&file, which),
+            10..=14 => self.allocate(&file, which),
+            15 | 16 => self.resize(&file, which),
+            17 => self.lab().fs.commit().unwrap(),
+            18 => file.sync_all().unwrap(),
+            _ => drop(file.extents().unwrap()),
+        }
+        drop(file);
+        self.compare(which);
+        if self.step.is_multiple_of(150) {
+            self.reopen();
+        }
+    }
+
+    fn write(&mut self, file: &File, which: usize) {
+        let (mut offset, len) = self.range();
+        let mut bytes = pattern(self.step, usize::try_from(len).unwrap());
+        let content = &mut self.contents[which];
+        match self.random.below(10) {
+            0 if content.len() < 1 << 20 => {
+                offset = file.append(&bytes).unwrap();
+                assert_eq!(offset, content.len() as u64);
+            }
+            1 => {
+                let left = (content.len() as u64).saturating_sub(offset);
+                bytes.truncate(usize::try_from(left).unwrap());
+                let mut rest = &bytes[..];
+                let change = |part: &mut [u8]| {
+                    let (now, later) = rest.split_at(part.len());
+                    part.copy_from_slice(now);
+                    rest = later;
+                };
+                let done = file.modify(offset, usize::try_from(len).unwrap(), change).unwrap();
+                assert_eq!(done, bytes.len());
+            }
+            2 => {
+                bytes.truncate(bytes.len() / 4096 * 4096);
+                offset = offset / 4096 * 4096;
+                file.write_direct(&Arc::new(Buffer::from(&bytes[..])), offset).unwrap();
+            }
+            _ => assert_eq!(file.write_at(&bytes, offset).unwrap(), bytes.len()),
+        }
+        let at = usize::try_from(offset).unwrap();
+        if !bytes.is_empty() {
+            content.resize(content.len().max(at + bytes.len()), 0);
+            content[at..][..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+
+    fn resize(&mut self, file: &File, which: usize) {
+        let small = if self.random.below(3) == 0 { 300 } else { 1 };
+        let size = self.range().0 / small;
+        file.set_len(size).unwrap();
+        self.contents[which].resize(usize::try_from(size).unwrap(), 0);
+    }
+
+    fn allocate(&mut self, file: &File, which: usize) {
+        let (offset, len) = self.range();
+        let (at, count) = (usize::try_from(offset).unwrap(), usize::try_from(len).unwrap());
+        let keep_size = self.random.below(2) == 0;
+        let content = &mut self.contents[which];
+        let (start, end) = (at.min(content.len()), (at + count).min(content.len()));
+        let (what, zeros, grows) = match self.random.below(3) {
+            0 => (Allocate::PunchHole, true, false),
+            1 => (Allocate::ZeroRange { keep_size }, true, !keep_size),
+            _ => (Allocate::Reserve { keep_size }, false, !keep_size),
+        };
+        file.allocate(offset, len, what).unwrap();
+        if zeros {
+            content[start..end].fill(0);
+        }
+        if grows {
+            content.resize(content.len().max(at + count), 0);
+        }
+    }
+
+    /// Reads a range, or all.
+    fn compare(&mut self, which: usize) {
+        let file = self.lab().file(FILES[which]);
+        assert_eq!(file.len(), self.contents[which].len() as u64);
+        if self.random.below(8) == 0 {
+            assert!(file.read_all().unwrap() == self.contents[which], "step {}", self.step);
+            return;
+        }
+        let (offset, len) = self.range();
+        let mut found = vec![1; usize::try_from(len).unwrap()];
+        let count = file.read_at(&mut found, offset).unwrap();
+        let content = &self.contents[which];
+        let start = usize::try_from(offset).unwrap().min(content.len());
+        let end = (start + found.len()).min(content.len());
+        assert_eq!(count, end - start);
+        let differs = found.iter().zip(&content[start..end]).position(|(a, b)| a != b);
+        assert_eq!(differs.map(|at| start + at), None, "step {}", self.step);
+    }
+
+    fn reopen(&mut self) {
+        let lab = self.lab.take().expect("open").reopened();
+        for (name, content) in FILES.iter().zip(&self.contents) {
+            assert!(lab.fs.read(name).unwrap() == *content, "{name} at step {}", self.step);
+        }
+        self.lab = Some(lab);
+    }
+
+    fn run(mut self, steps: u64) {
+        while self.step < steps {
+            self.step();
+        }
+        self.reopen();
+    }
+}
+
+fn run(options: &Options, memory: u64, seed: u64) {
+    Model::new(Lab::of(128 << 20, options, memory), seed).run(600);
+}
+
+#[test]
+fn default_options() {
+    run(&Options::default(), 64 << 20, 1);
+}
+
+#[test]
+fn little_memory() {
+    run(&Options::default(), 4 << 20, 2);
+}
+
+#[test]
+fn small_nodes_and_large_checksums() {
+    let (nodesize, checksum) = (4096, ChecksumKind::Sha256);
+    run(&Options { nodesize, checksum, ..Options::default() }, 16 << 20, 3);
+}
+
+#[test]
+fn large_nodes() {
+    run(&Options { nodesize: 65536, ..Options::default() }, 16 << 20, 4);
+}
+
+#[test]
+fn mixed_groups() {
+    run(&Options::mixed(), 16 << 20, 5);
+}

@@ -1,0 +1,133 @@
+//! Regular files: writing.
+
+use std::io;
+
+use userbtrfs_device::Buffer;
+use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::Ordering;
+
+use super::File;
+use crate::data::{Allocate, Writer};
+use crate::error::{Error, Result};
+
+impl File {
+    /// Who writes it, if it may be written.
+    fn writer(&self) -> Result<&Arc<Writer>> {
+        let inner = self.inode().inner();
+        if !self.is_writable.load(Ordering::Relaxed) {
+            inner.nodes.file_to_change(self.inode().id(), false)?;
+            self.is_writable.store(true, Ordering::Relaxed);
+        }
+        inner.writer()
+    }
+
+    /// Writes bytes at `offset`, and gives how many: fewer than there are only where space ends,
+    /// or an error comes behind the first of them.
+    ///
+    /// The file grows as need be; what comes to lie between its old end and `offset` is a hole.
+    /// Set-id bits stay. [`Error::NoSpace`] where there is no room for the first byte,
+    /// [`Error::FileTooLarge`] where it would lie behind 2^63 - 1.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        self.writer()?.write(&self.contents, offset, bytes)
+    }
+
+    /// Writes all bytes at `offset`; where that fails, the first of them may be written.
+    pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<()> {
+        while !bytes.is_empty() {
+            let written = self.write_at(bytes, offset)?;
+            (bytes, offset) = (&bytes[written..], offset + written as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes behind the end of the file, all or none, and gives where they are. What
+    /// others append meanwhile comes before or after them.
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        let inner = self.inode().inner();
+        inner.nodes.file_to_change(self.inode().id(), true)?;
+        inner.writer()?.append(&self.contents, bytes)
+    }
+
+    /// Gives the file this size: bytes go, or zeros come.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.writer()?.set_len(&self.contents, size)
+    }
+
+    /// Allocates space for a range, makes a hole of it, or zeros: as `fallocate` does.
+    pub fn allocate(&self, offset: u64, len: u64, what: Allocate) -> Result<()> {
+        self.writer()?.allocate(&self.contents, offset, len, what)
+    }
+
+    /// Lets `change` change bytes where they are in memory, as a writer to a mapped file does, at
+    /// most a sector at a time; gives how many: fewer than asked for where the file ends.
+    pub fn modify(&self, offset: u64, len: usize, change: impl FnMut(&mut [u8])) -> Result<usize> {
+        self.writer()?.modify(&self.contents, offset, len, change)
+    }
+
+    /// Writes a buffer past memory: it is on the device when the call returns, and durable after
+    /// the next commit. Both ends lie between sectors ([`Error::Invalid`]).
+    pub fn write_direct(&self, buffer: &Arc<Buffer>, offset: u64) -> Result<()> {
+        self.writer()?.write_direct(&self.contents, buffer, offset)
+    }
+
+    /// Makes the file durable: its data and its attributes, and all that was changed before the
+    /// call. What could not be written since the last time somebody was told is an error, once;
+    /// then the file holds there what it held before.
+    pub fn sync_all(&self) -> Result<()> {
+        match &self.inode().inner().writer {
+            Some(writer) => writer.sync(&self.contents),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the data of the file durable, and what is needed to find it.
+    pub fn sync_data(&self) -> Result<()> {
+        self.sync_all()
+    }
+
+    /// Closes the file, and tells of what could not be written, once. What is dirty is written
+    /// later: who wants it durable syncs before.
+    pub fn close(self) -> Result<()> {
+        match &self.inode().inner().writer {
+            Some(writer) => writer.take_failure(&self.contents),
+            None => Ok(()),
+        }
+    }
+
+    /// A writer from `offset` on.
+    pub fn writer_at(&self, offset: u64) -> FileWriter<'_> {
+        FileWriter { file: self, offset }
+    }
+}
+
+/// Writes a file from one place on, in the manner of [`std::io::Write`]. Nothing is kept back: to
+/// flush it does nothing.
+pub struct FileWriter<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl io::Write for FileWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write_at(bytes, self.offset)?;
+        self.offset += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for FileWriter<'_> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let (from, by) = match to {
+            io::SeekFrom::Start(offset) => (offset, 0),
+            io::SeekFrom::Current(by) => (self.offset, by),
+            io::SeekFrom::End(by) => (self.file.len(), by),
+        };
+        let to = from.checked_add_signed(by).ok_or(Error::Invalid("a place before the start"))?;
+        self.offset = to;
+        Ok(to)
+    }
+}

@@ -1,0 +1,220 @@
+//! Space of files that is allocated ahead, and holes that are made: what `fallocate` does.
+//!
+//! 1. All the space is reserved before anything is allocated. It comes in steps, each in a
+//!    transaction of its own.
+//! 2. Space allocated ahead reads as zeros until it is written; what is in memory stays.
+//! 3. Sectors of which a part is to be zeros are written, if they hold something.
+
+use std::ops::Range;
+
+use userbtrfs_format::{RegularExtent, SECTOR_SIZE};
+use userbtrfs_ledger::{HandleKind, Reservation};
+use userbtrfs_sync::Arc;
+
+use super::portion::{difference, whole_extent};
+use super::transfer::EXTENT_MAX;
+use super::write::Growth;
+use super::writer::{SECTOR, Writer, end_of, sector_end, sector_start, size_of};
+use super::{Contents, SegmentKind, Segments};
+use crate::error::{Error, Result};
+use crate::node::{Forest, Kind};
+
+/// The most extents that are allocated in one step.
+const STEP: usize = 64;
+
+/// What is done with the space of a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Space is allocated where there is none; what is there stays. The file grows to the end of
+    /// the range, unless its size is kept.
+    Reserve {
+        /// Whether the size stays, though space comes behind it.
+        keep_size: bool,
+    },
+    /// The range becomes a hole, and reads as zeros. The size stays.
+    PunchHole,
+    /// The range reads as zeros, and has space.
+    ZeroRange {
+        /// Whether the size stays, though space comes behind it.
+        keep_size: bool,
+    },
+}
+
+impl Writer {
+    /// Allocates space for a range of a file, or takes it.
+    pub(crate) fn allocate(
+        &self,
+        contents: &Arc<Contents>,
+        offset: u64,
+        len: u64,
+        what: Allocate,
+    ) -> Result<()> {
+        self.ledger.check()?;
+        if len == 0 {
+            return Err(Error::Invalid("an empty range"));
+        }
+        let range = offset..end_of(offset, len)?;
+        let _operation = contents.inode().lock_operation();
+        match what {
+            Allocate::PunchHole => self.zero(contents, range, |_| true),
+            Allocate::Reserve { keep_size } => self.preallocate(contents, range, keep_size),
+            Allocate::ZeroRange { keep_size } => {
+                let unless_prealloc =
+                    |kind: &SegmentKind| !matches!(kind, SegmentKind::Prealloc(_));
+                self.zero(contents, range.clone(), unless_prealloc)?;
+                self.preallocate(contents, range, keep_size)
+            }
+        }
+    }
+
+    /// Lets a range read as zeros; whole sectors lose what is `unwanted`.
+    fn zero(
+        &self,
+        contents: &Arc<Contents>,
+        range: Range<u64>,
+        unwanted: impl Fn(&SegmentKind) -> bool,
+    ) -> Result<()> {
+        let (first, last) = (sector_end(range.start), sector_start(range.end));
+        self.zero_part(contents, range.start..first.min(range.end))?;
+        if first <= last {
+            self.zero_part(contents, last..range.end)?;
+        }
+        match first < last {
+            true => self.remove(contents, first..last, unwanted),
+            false => self.grow(contents, size_of(contents)),
+        }
+    }
+
+    /// Writes zeros over a part of a sector, where that holds something.
+    fn zero_part(&self, contents: &Arc<Contents>, range: Range<u64>) -> Result<()> {
+        let (start, end) = (range.start, range.end.min(size_of(contents)));
+        if start >= end {
+            return Ok(());
+        }
+        let sector = sector_start(start)..sector_end(end);
+        let dirty = !contents.unfinished(sector.start, sector.end, 1).is_empty();
+        if !dirty && !self.holds_data(contents, sector)? {
+            return Ok(());
+        }
+        let zero = |forest: &Forest| contents.write_zeros(forest, start, end);
+        match self.change(contents, start..end, Growth::Refused, zero) {
+            Err(Error::NoSpace) => {
+                let zeros = [0; SECTOR_SIZE as usize];
+                let len = usize::try_from(end - start).expect("within a sector");
+                match self.write_through(contents, start, &zeros[..len], Growth::Allowed)? {
+                    true => Ok(()),
+                    false => Err(Error::NoSpace),
+                }
+            }
+            done => done.map(drop),
+        }
+    }
+
+    fn preallocate(
+        &self,
+        contents: &Arc<Contents>,
+        range: Range<u64>,
+        keep_size: bool,
+    ) -> Result<()> {
+        let size = size_of(contents);
+        if range.end > size {
+            // Also where the size stays: inline data never has anything behind it.
+            self.settle_end(contents, range.end)?;
+        }
+        let (mut at, end) = (sector_start(range.start), sector_end(range.end));
+        let bytes = self.bytes_of_holes(contents, at..end)?;
+        let mut data = self.reserve_bytes(bytes)?;
+        while at < end {
+            at = self.preallocate_step(contents, at..end, &mut data)?;
+        }
+        let size = if keep_size { size } else { size.max(range.end) };
+        self.grow(contents, size)
+    }
+
+    /// Allocates space for the first holes of a range; gives where it is done.
+    fn preallocate_step(
+        &self,
+        contents: &Arc<Contents>,
+        range: Range<u64>,
+        data: &mut Option<Reservation>,
+    ) -> Result<u64> {
+        let metadata = self.nodes.reserve(2)?;
+        let _one = contents.writeback.lock();
+        let (extents, done) = self.fill_holes(contents, range, data)?;
+        if extents.is_empty() {
+            return Ok(done);
+        }
+        let changed = self.nodes.change_file(
+            contents.inode(),
+            HandleKind::Operation,
+            Some(metadata),
+            |change| {
+                change.set_preallocated();
+                for (start, extent) in &extents {
+                    let end = start + extent.bytes;
+                    change.put(*start, end, Kind::Prealloc(*extent), true);
+                    change.add_bytes(difference(extent.bytes, 0));
+                }
+            },
+        );
+        if changed.is_err() {
+            for (_, extent) in extents {
+                self.ledger.give_back_data(extent.disk, extent.disk_bytes);
+            }
+        }
+        changed.map(|()| done)
+    }
+
+    /// Allocates extents for the first holes of a range: where they come, and up to where there
+    /// are none left.
+    fn fill_holes(
+        &self,
+        contents: &Contents,
+        range: Range<u64>,
+        data: &mut Option<Reservation>,
+    ) -> Result<(Vec<(u64, RegularExtent)>, u64)> {
+        let source = contents.beneath();
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let (mut extents, mut at) = (Vec::new(), range.start);
+        while let Some(segment) = segments.next()? {
+            if !matches!(segment.kind, SegmentKind::Hole) {
+                at = segment.end;
+                continue;
+            }
+            at = segment.start;
+            while at < segment.end {
+                if extents.len() == STEP {
+                    return Ok((extents, at));
+                }
+                let Ok((disk, bytes)) =
+                    self.ledger.allocate_data((segment.end - at).min(EXTENT_MAX), SECTOR)
+                else {
+                    // What was found until now is put into the file; the next step is told.
+                    return if extents.is_empty() {
+                        Err(Error::NoSpace)
+                    } else {
+                        Ok((extents, at))
+                    };
+                };
+                if let Some(data) = data {
+                    data.shrink(bytes);
+                }
+                extents.push((at, whole_extent(disk, bytes)));
+                at += bytes;
+            }
+        }
+        Ok((extents, at.max(range.end)))
+    }
+
+    fn bytes_of_holes(&self, contents: &Contents, range: Range<u64>) -> Result<u64> {
+        let source = contents.beneath();
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let mut bytes = 0;
+        while let Some(segment) = segments.next()? {
+            if matches!(segment.kind, SegmentKind::Hole) {
+                bytes += segment.end - segment.start;
+            }
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,239 @@
+//! All files in memory, and the bound of what they take.
+//!
+//! 1. There is at most one [`Contents`] of a file. It lives while somebody holds it, or while it
+//!    has blocks: those hold it.
+//! 2. Blocks that are not needed go, oldest first, but what was asked for since it was last looked
+//!    at stays for another round. What is unfinished stays; so does what somebody else holds.
+//! 3. The bound may be passed by what stays, and by what one read or write brings.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Weak;
+use std::time::Instant;
+
+use userbtrfs_device::Buffer;
+use userbtrfs_ledger::Ledger;
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use super::block::SECTOR;
+use super::blocks::{Evicted, Usage};
+use super::contents::{BLOCK, Contents};
+use crate::error::InodeId;
+use crate::node::Inode;
+
+const SHARDS: usize = 16;
+
+/// The most blocks that are read at once, so that a read does not drive out what it brought.
+const AHEAD_MAX: u64 = 16;
+
+/// How many blocks are looked at, at most, by one who keeps the bound.
+const LOOKS_MAX: usize = 4096;
+
+/// How many places in the list may be of blocks that are gone, beside as many as there are blocks.
+const GONE_MAX: u64 = 1024;
+
+/// See the module's text.
+pub(crate) struct FileCache {
+    shared: Arc<Shared>,
+}
+
+/// What the files in memory share.
+pub(super) struct Shared {
+    shards: [Mutex<HashMap<InodeId, Weak<Contents>>>; SHARDS],
+    /// Blocks, oldest first, by their first sectors and their tickets; some are gone.
+    ages: Mutex<VecDeque<(Arc<Contents>, u64, u64)>>,
+    /// The files that are unfinished, by the time when they became dirty, and a number.
+    unfinished: Mutex<Unfinished>,
+    usage: Counters,
+    bytes_max: u64,
+    pub(super) ahead_max: u64,
+    /// What blocks of zeros share.
+    pub(super) zeros: Arc<Buffer>,
+    /// Nothing where the filesystem is open for reading.
+    pub(super) ledger: Option<Arc<Ledger>>,
+}
+
+#[derive(Default)]
+struct Unfinished {
+    files: BTreeMap<(Instant, u64), Arc<Contents>>,
+    next: u64,
+}
+
+/// What all blocks take together.
+#[derive(Default)]
+struct Counters {
+    bytes: AtomicU64,
+    blocks: AtomicU64,
+    unfinished: AtomicU64,
+}
+
+/// A file with sectors that are dirty or being written.
+pub(crate) struct UnfinishedFile {
+    /// The file.
+    pub(crate) contents: Arc<Contents>,
+    /// Since when some of it is dirty.
+    pub(crate) since: Instant,
+}
+
+impl FileCache {
+    /// No files, and room for about `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: usize, ledger: Option<Arc<Ledger>>) -> Self {
+        let bytes_max = bytes_max as u64;
+        let shared = Shared {
+            shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, HashMap::new())),
+            ages: Mutex::new(Class::CacheShard, VecDeque::new()),
+            unfinished: Mutex::new(Class::CacheShard, Unfinished::default()),
+            usage: Counters::default(),
+            bytes_max,
+            ahead_max: (bytes_max / BLOCK as u64 / 8).clamp(1, AHEAD_MAX),
+            zeros: Arc::new(Buffer::zeroed(BLOCK)),
+            ledger,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The file of an inode in memory.
+    pub(crate) fn contents(&self, inode: &Arc<Inode>) -> Arc<Contents> {
+        if let Some(there) = self.get(inode.id()) {
+            return there;
+        }
+        let new = Contents::new(inode, &self.shared);
+        let mut shard = self.shared.shard(inode.id()).lock();
+        if let Some(there) = shard.get(&inode.id()).and_then(Weak::upgrade) {
+            // The new one takes the lock when it goes.
+            drop(shard);
+            return there;
+        }
+        shard.insert(inode.id(), Arc::downgrade(&new));
+        new
+    }
+
+    /// The same, if it is here.
+    pub(crate) fn get(&self, id: InodeId) -> Option<Arc<Contents>> {
+        self.shared.shard(id).lock().get(&id).and_then(Weak::upgrade)
+    }
+
+    /// Drops what is not unfinished of a file that is gone.
+    pub(crate) fn forget(&self, id: InodeId) {
+        if let Some(contents) = self.get(id) {
+            contents.drop_clean();
+        }
+    }
+
+    /// The bytes of all sectors that are dirty, or being written.
+    pub(crate) fn unfinished_bytes(&self) -> u64 {
+        self.shared.usage.unfinished.load(Ordering::Relaxed) * SECTOR as u64
+    }
+
+    /// About how much all files may take.
+    #[cfg(test)]
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.shared.bytes_max
+    }
+
+    /// About how much they do.
+    #[cfg(test)]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.shared.usage.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many files are in memory.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.shared.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// The files that are unfinished, those first that are dirty for the longest time.
+    pub(crate) fn unfinished_files(&self) -> Vec<UnfinishedFile> {
+        let unfinished = self.shared.unfinished.lock();
+        unfinished.files.iter().map(UnfinishedFile::new).collect()
+    }
+
+    /// The first of them, at most so many.
+    pub(crate) fn oldest_unfinished(&self, max: usize) -> Vec<UnfinishedFile> {
+        let unfinished = self.shared.unfinished.lock();
+        unfinished.files.iter().take(max).map(UnfinishedFile::new).collect()
+    }
+}
+
+impl Drop for FileCache {
+    fn drop(&mut self) {
+        // What is here holds its files, and they hold this. None of it goes under the lock.
+        let ages = std::mem::take(&mut *self.shared.ages.lock());
+        let files = std::mem::take(&mut self.shared.unfinished.lock().files);
+        drop((ages, files));
+    }
+}
+
+impl UnfinishedFile {
+    fn new(((since, _), contents): (&(Instant, u64), &Arc<Contents>)) -> Self {
+        Self { contents: Arc::clone(contents), since: *since }
+    }
+}
+
+impl Shared {
+    fn shard(&self, id: InodeId) -> &Mutex<HashMap<InodeId, Weak<Contents>>> {
+        let [low, ..] = id.number.to_le_bytes();
+        &self.shards[usize::from(low) % SHARDS]
+    }
+
+    /// Forgets a file that is dropped, unless there is another one of its number.
+    pub(super) fn removed(&self, id: InodeId, contents: &Weak<Contents>) {
+        let mut shard = self.shard(id).lock();
+        if shard.get(&id).is_some_and(|there| Weak::ptr_eq(there, contents)) {
+            shard.remove(&id);
+        }
+    }
+
+    /// What the blocks of a file take changed.
+    pub(super) fn account(&self, before: Usage, after: Usage) {
+        let count = |counter: &AtomicU64, before: u64, after: u64| {
+            if before != after {
+                counter.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+            }
+        };
+        count(&self.usage.bytes, before.bytes, after.bytes);
+        count(&self.usage.blocks, before.blocks, after.blocks);
+        count(&self.usage.unfinished, before.unfinished, after.unfinished);
+    }
+
+    /// Puts blocks of a file at the end of the list: their first sectors and tickets.
+    pub(super) fn enlist(&self, contents: &Arc<Contents>, blocks: Vec<(u64, u64)>) {
+        let place = |(first, ticket)| (Arc::clone(contents), first, ticket);
+        self.ages.lock().extend(blocks.into_iter().map(place));
+    }
+
+    /// Puts a file among those that are unfinished: under what it stands there.
+    pub(super) fn list(&self, contents: Arc<Contents>) -> (Instant, u64) {
+        let mut unfinished = self.unfinished.lock();
+        unfinished.next += 1;
+        let place = (Instant::now(), unfinished.next);
+        unfinished.files.insert(place, contents);
+        place
+    }
+
+    /// Takes a file away from there. The caller holds it.
+    pub(super) fn unlist(&self, place: (Instant, u64)) {
+        // Where the cache is dropped already, it does not stand there any more.
+        let _not_the_last = self.unfinished.lock().files.remove(&place);
+    }
+
+    /// Drops blocks until the bound is kept, or enough were looked at.
+    pub(super) fn shrink(&self) {
+        for _ in 0..LOOKS_MAX {
+            if !self.is_full() {
+                return;
+            }
+            let Some((contents, first, ticket)) = self.ages.lock().pop_front() else { return };
+            if contents.evict(first, ticket) == Evicted::Kept {
+                self.ages.lock().push_back((contents, first, ticket));
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let Counters { bytes, blocks, .. } = &self.usage;
+        bytes.load(Ordering::Relaxed) > self.bytes_max
+            || self.ages.lock().len() as u64 > 2 * blocks.load(Ordering::Relaxed) + GONE_MAX
+    }
+}

@@ -1,0 +1,136 @@
+//! Which data is written where it is, or into the tree, and not into new space.
+//!
+//! 1. Space that was allocated ahead is written in place, and data of a file that is not copied
+//!    on write: each only where nobody else refers to the extent.
+//! 2. A file that is small, and all dirty, goes into the tree.
+//! 3. Everything else is copied on write.
+
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_max};
+use userbtrfs_sync::Arc;
+
+use super::portion::Place;
+use super::writer::{SECTOR, Writer, size_of};
+use super::{Contents, DirtyRun, Segment, SegmentKind, Segments};
+use crate::error::Result;
+
+/// The longest file that is kept in the tree, in bytes, as Linux does it by default.
+const INLINE_MAX: u64 = 2048;
+
+/// Bytes of an EXTENT_DATA before inline data.
+const INLINE_HEAD: u64 = 21;
+
+/// What a file has that is not copied on write: checksums would not fit what is there.
+const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
+
+/// The extent that was asked about last, and whether the file is its only user.
+type Asked = Option<(Logical, bool)>;
+
+impl Writer {
+    /// Whether something of a file may be written in place.
+    pub(super) fn may_be_in_place(item: &InodeItem) -> bool {
+        item.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC)
+    }
+
+    /// Cuts a run of a file by where it goes: the end of each part, and its place, where that is
+    /// not newly allocated. The writeback lock is held.
+    pub(super) fn places(
+        &self,
+        contents: &Contents,
+        item: &InodeItem,
+        run: &DirtyRun,
+    ) -> Result<Vec<(u64, Option<Place>)>> {
+        if Self::may_be_in_place(item) {
+            return self.places_in_extents(contents, item, run.start, run.end);
+        }
+        let inline = self.inline(contents, run)?;
+        Ok(vec![(run.end, inline.map(Place::Inline))])
+    }
+
+    /// The bytes of a file that is kept in the tree from now on.
+    fn inline(&self, contents: &Contents, run: &DirtyRun) -> Result<Option<Arc<[u8]>>> {
+        if run.start > 0 || run.end > SECTOR {
+            return Ok(None);
+        }
+        let nodesize = self.ledger.volume().geometry().nodesize;
+        let max = INLINE_MAX.min(item_len_max(nodesize) as u64 - INLINE_HEAD);
+        let size = size_of(contents);
+        if !(1..=max).contains(&size) {
+            return Ok(None);
+        }
+        let source = contents.beneath();
+        let mut behind = Segments::new(self.nodes.forest(), &source, SECTOR, u64::MAX)?;
+        let alone = behind.next()?.is_none_or(|segment| {
+            matches!(segment.kind, SegmentKind::Hole) && segment.end == u64::MAX
+        });
+        let size = usize::try_from(size).expect("below a sector");
+        Ok(alone.then(|| run.parts[0][..size].into()))
+    }
+
+    /// As `places`, for a file that may have extents to be written in place.
+    pub(super) fn places_in_extents(
+        &self,
+        contents: &Contents,
+        item: &InodeItem,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<(u64, Option<Place>)>> {
+        let source = contents.beneath();
+        let mut segments = Segments::new(self.nodes.forest(), &source, start, end)?;
+        let mut places: Vec<(u64, Option<Place>)> = Vec::new();
+        let mut asked = None;
+        while let Some(segment) = segments.next()? {
+            let place = self.place_in(contents, item, &segment, &mut asked)?;
+            match places.last_mut() {
+                Some((end, None)) if place.is_none() => *end = segment.end,
+                _ => places.push((segment.end, place)),
+            }
+        }
+        Ok(places)
+    }
+
+    /// The place for what is written over a segment.
+    fn place_in(
+        &self,
+        contents: &Contents,
+        item: &InodeItem,
+        segment: &Segment,
+        asked: &mut Asked,
+    ) -> Result<Option<Place>> {
+        let extent = match &segment.kind {
+            SegmentKind::Prealloc(extent) => *extent,
+            SegmentKind::Regular { extent, compression: None::<Compression>, skip }
+                if item.flags.contains(IN_PLACE) =>
+            {
+                RegularExtent { offset: extent.offset + skip, ..*extent }
+            }
+            _ => return Ok(None),
+        };
+        let extent = RegularExtent { bytes: segment.end - segment.start, ..extent };
+        if !self.is_only_user(contents, segment.start, &extent, asked)? {
+            return Ok(None);
+        }
+        Ok(Some(match segment.kind {
+            SegmentKind::Prealloc(_) => Place::Prealloc(extent),
+            _ => Place::Same(Logical(extent.disk.0 + extent.offset)),
+        }))
+    }
+
+    /// Whether nobody but this file, where the part of an extent starts at `start`, refers to it.
+    fn is_only_user(
+        &self,
+        contents: &Contents,
+        start: u64,
+        extent: &RegularExtent,
+        asked: &mut Asked,
+    ) -> Result<bool> {
+        if let Some((_, only)) = asked.filter(|(disk, _)| *disk == extent.disk) {
+            return Ok(only);
+        }
+        let (id, origin) = (contents.id(), start.wrapping_sub(extent.offset));
+        let (disk, bytes) = (extent.disk, extent.disk_bytes);
+        let only = self.ledger.is_only_user(disk, bytes, id.subvolume, id.number, origin)?;
+        *asked = Some((disk, only));
+        Ok(only)
+    }
+}

@@ -1,0 +1,124 @@
+//! A range of a file that is written to one place.
+
+use std::collections::VecDeque;
+
+use userbtrfs_codec::checksum::ChecksumKind;
+use userbtrfs_format::{Logical, RegularExtent, SECTOR_SIZE};
+use userbtrfs_ledger::{Handle, Ledger};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::Slice;
+
+use super::DirtyRun;
+use super::writer::SECTOR;
+use crate::node::{FileChange, Kind};
+
+/// Where a range of a file is written.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// Into the tree: all bytes of the file.
+    Inline(Arc<[u8]>),
+    /// Into space just allocated.
+    New(Logical),
+    /// Into space allocated earlier and not written before: this part of the extent.
+    Prealloc(RegularExtent),
+    /// Over what is there.
+    Same(Logical),
+}
+
+/// See the module's text.
+pub(super) struct Portion {
+    pub(super) run: DirtyRun,
+    pub(super) place: Place,
+    /// The checksums of its sectors, as stored; none where it has none.
+    sums: Vec<u8>,
+}
+
+impl Place {
+    fn logical(&self) -> Option<Logical> {
+        match self {
+            Self::Inline(_) => None,
+            Self::New(logical) | Self::Same(logical) => Some(*logical),
+            Self::Prealloc(extent) => Some(Logical(extent.disk.0 + extent.offset)),
+        }
+    }
+}
+
+impl Portion {
+    pub(super) fn new(run: DirtyRun, place: Place) -> Self {
+        Self { run, place, sums: Vec::new() }
+    }
+
+    /// What is written, and where to.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (Logical, Slice)> + '_ {
+        let mut at = self.place.logical();
+        self.run.parts.iter().map_while(move |part| {
+            let here = at?;
+            at = Some(Logical(here.0 + part.len() as u64));
+            Some((here, part.clone()))
+        })
+    }
+
+    pub(super) fn compute_sums(&mut self, kind: ChecksumKind) {
+        if matches!(self.place, Place::Inline(_) | Place::Same(_)) {
+            return;
+        }
+        let sectors = usize::try_from(self.run.len() / SECTOR).expect("of data in memory");
+        self.sums.reserve(sectors * kind.size());
+        for part in &self.run.parts {
+            kind.compute_blocks(part, SECTOR_SIZE as usize, |sum| {
+                self.sums.extend_from_slice(sum.as_bytes());
+            });
+        }
+    }
+
+    pub(super) fn add_sums(&self, ledger: &Ledger, handle: &Handle<'_>) {
+        if let Some(logical) = self.place.logical().filter(|_| !self.sums.is_empty()) {
+            ledger.add_checksums(handle, logical, &self.sums);
+        }
+    }
+
+    /// Puts it over what is there, for which the file counts so many bytes.
+    pub(super) fn put(&self, change: &mut FileChange<'_>, beneath: u64) {
+        let bytes = self.run.len();
+        let (kind, holds) = match &self.place {
+            Place::Same(_) => return,
+            Place::Inline(data) => (Kind::Inline(Arc::clone(data)), data.len() as u64),
+            Place::Prealloc(extent) => (Kind::Regular(*extent, None), bytes),
+            Place::New(disk) => (Kind::Regular(whole_extent(*disk, bytes), None), bytes),
+        };
+        let is_new = matches!(self.place, Place::New(_));
+        change.put(self.run.start, self.run.end, kind, is_new);
+        change.add_bytes(difference(holds, beneath));
+    }
+}
+
+/// Cuts a run by its places, which are given by where each ends; what has none becomes a run of
+/// its own.
+pub(super) fn cut(
+    mut run: DirtyRun,
+    places: Vec<(u64, Option<Place>)>,
+    placed: &mut Vec<Portion>,
+    homeless: &mut VecDeque<DirtyRun>,
+) {
+    for (end, place) in places {
+        let rest = (end < run.end).then(|| run.split_off(end));
+        match place {
+            Some(place) => placed.push(Portion::new(run, place)),
+            None => homeless.push_back(run),
+        }
+        let Some(rest) = rest else { return };
+        run = rest;
+    }
+    unreachable!("the last place ends where the run does");
+}
+
+/// All of an uncompressed extent.
+pub(super) fn whole_extent(disk: Logical, bytes: u64) -> RegularExtent {
+    RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes }
+}
+
+/// By how much `to` is more than `from`.
+pub(super) fn difference(to: u64, from: u64) -> i64 {
+    let size = |bytes: u64| i64::try_from(bytes).expect("bytes of extents");
+    size(to) - size(from)
+}

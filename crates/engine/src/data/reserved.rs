@@ -1,0 +1,199 @@
+//! What is promised to the dirty data of a file, and how writing it ended.
+//!
+//! 1. Each dirty sector has a sector of data reserved, each run of them metadata for the items
+//!    that it becomes. What is taken to be written takes its share along; what is dropped gives
+//!    it back.
+//! 2. Who makes sectors dirty brings at least what they need, before the range is unlocked: so
+//!    the account of a file of which all is locked is exact.
+//! 3. Of the errors of writing the first is kept until somebody is told: once.
+
+use std::mem;
+
+use userbtrfs_ledger::{Reservation, bytes_for_items};
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+use userbtrfs_sync::{Class, Mutex};
+
+use super::Delta;
+use super::writer::SECTOR;
+use crate::error::Unwritten;
+
+/// Leaves that a run may cost: one of the file's extents, one of checksums.
+const RUN_ITEMS: u64 = 2;
+
+/// What decides what dirty data costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prices {
+    pub(super) nodesize: u32,
+    /// Bytes of a checksum.
+    pub(super) checksum: u64,
+}
+
+/// What dirty data needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    /// Bytes of data.
+    pub(super) data: u64,
+    /// Items of metadata.
+    pub(super) items: u64,
+}
+
+impl Prices {
+    /// What so much dirty data needs. Two parts never need less than the whole.
+    pub(super) fn need(self, dirty: Delta) -> Need {
+        let sectors = u64::try_from(dirty.sectors).unwrap_or(0);
+        let runs = u64::try_from(dirty.runs).unwrap_or(0);
+        // Checksums come to leaves that stay half empty, an item counts for two leaves.
+        let sums = (sectors * self.checksum).div_ceil(u64::from(self.nodesize));
+        Need { data: sectors * SECTOR, items: runs * RUN_ITEMS + sums }
+    }
+
+    fn metadata(self, need: Need) -> u64 {
+        bytes_for_items(need.items, self.nodesize)
+    }
+}
+
+/// Space that is promised.
+#[derive(Default)]
+pub(super) struct Reserved {
+    pub(super) data: Option<Reservation>,
+    pub(super) metadata: Option<Reservation>,
+}
+
+impl Reserved {
+    /// Takes another one in.
+    pub(super) fn merge(&mut self, other: Self) {
+        merge(&mut self.data, other.data);
+        merge(&mut self.metadata, other.metadata);
+    }
+
+    /// Takes out what it has beyond these bytes.
+    fn excess(&mut self, data: u64, metadata: u64) -> Self {
+        Self { data: excess(&mut self.data, data), metadata: excess(&mut self.metadata, metadata) }
+    }
+
+    /// Gives back bytes of data: they are allocated now, or not needed.
+    pub(super) fn spend(&mut self, bytes: u64) {
+        if let Some(data) = &mut self.data {
+            data.shrink(bytes);
+        }
+    }
+
+    /// Takes metadata for so many items out, or what is left of it.
+    pub(super) fn split_metadata(&mut self, items: u64, prices: Prices) -> Option<Reservation> {
+        let bytes = bytes_for_items(items, prices.nodesize);
+        self.metadata.as_mut().map(|metadata| metadata.split(bytes))
+    }
+}
+
+/// Takes in what else is promised.
+pub(super) fn merge(into: &mut Option<Reservation>, other: Option<Reservation>) {
+    match (into.as_mut(), other) {
+        (Some(into), Some(other)) => into.merge(other),
+        (None, other) => *into = other,
+        (Some(_), None) => {}
+    }
+}
+
+fn excess(of: &mut Option<Reservation>, needed: u64) -> Option<Reservation> {
+    let of = of.as_mut()?;
+    let excess = of.bytes().checked_sub(needed).filter(|excess| *excess > 0)?;
+    Some(of.split(excess))
+}
+
+/// See the module's text.
+pub(crate) struct Account {
+    state: Mutex<State>,
+    dead: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    dirty: Delta,
+    held: Reserved,
+    failed: Option<Unwritten>,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        let state = Mutex::new(Class::FileContents, State::default());
+        Self { state, dead: AtomicBool::new(false) }
+    }
+}
+
+impl Account {
+    /// What must be reserved before so much more becomes dirty.
+    pub(super) fn more(&self, delta: Delta, prices: Prices) -> Need {
+        let now = self.state.lock().dirty;
+        let (before, after) = (prices.need(now), prices.need(now.plus(delta)));
+        let items = after.items.saturating_sub(before.items);
+        Need { data: prices.need(delta).data, items }
+    }
+
+    /// Data became dirty, or was dropped: takes in what was reserved for it, and gives back what
+    /// is no longer needed.
+    pub(super) fn settle(&self, reserved: Reserved, delta: Delta, prices: Prices) {
+        drop(self.change(reserved, delta, prices));
+    }
+
+    /// Data was taken to be written: gives what is reserved for it.
+    pub(super) fn withdraw(&self, delta: Delta, prices: Prices) -> Reserved {
+        self.change(Reserved::default(), delta, prices)
+    }
+
+    fn change(&self, reserved: Reserved, delta: Delta, prices: Prices) -> Reserved {
+        let mut state = self.state.lock();
+        state.dirty = state.dirty.plus(delta);
+        state.held.merge(reserved);
+        let need = prices.need(state.dirty);
+        state.held.excess(need.data, prices.metadata(need))
+    }
+
+    /// Writing failed.
+    pub(super) fn fail(&self, error: Unwritten) {
+        self.state.lock().failed.get_or_insert(error);
+    }
+
+    /// What failed since somebody was told last.
+    pub(super) fn take_failure(&self) -> Option<Unwritten> {
+        mem::take(&mut self.state.lock().failed)
+    }
+
+    /// The file is deleted.
+    pub(super) fn die(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the file is deleted.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICES: Prices = Prices { nodesize: 16384, checksum: 4 };
+
+    fn dirty(sectors: i64, runs: i64) -> Delta {
+        Delta { sectors, runs }
+    }
+
+    #[test]
+    fn two_parts_need_no_less_than_the_whole() {
+        assert_eq!(PRICES.need(dirty(1, 1)), Need { data: 4096, items: 3 });
+        assert_eq!(PRICES.need(dirty(4096, 1)), Need { data: 16 << 20, items: 3 });
+        assert_eq!(PRICES.need(dirty(4097, 2)), Need { data: 4097 << 12, items: 6 });
+        assert_eq!(PRICES.need(dirty(-3, -1)), Need { data: 0, items: 0 });
+    }
+
+    #[test]
+    fn a_sector_more_of_a_run_costs_no_metadata_until_a_leaf_is_full() {
+        let account = Account::default();
+        assert_eq!(account.more(dirty(1, 1), PRICES), Need { data: 4096, items: 3 });
+        account.settle(Reserved::default(), dirty(1, 1), PRICES);
+        assert_eq!(account.more(dirty(1, 0), PRICES), Need { data: 4096, items: 0 });
+        assert_eq!(account.more(dirty(4096, 0), PRICES).items, 1);
+        assert_eq!(account.more(dirty(1, -1), PRICES), Need { data: 4096, items: 0 });
+    }
+}

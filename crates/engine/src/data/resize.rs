@@ -1,0 +1,227 @@
+//! Files that become longer or shorter, and extents that go.
+//!
+//! 1. A file is cut in bounded steps, each in a transaction that may be a later one: from its end
+//!    backwards, so that after a crash it is as long as it has data for.
+//! 2. Callers see the new size at once. Until the last step the tree goes on to know of more.
+//! 3. Cutting needs no space for data: what is on the disk behind the end of a file stays there,
+//!    and is hidden by its size. Growing hides it for good ([`Writer::settle_end`]).
+
+use std::ops::Range;
+
+use userbtrfs_btree::{Cursor, ReadAhead};
+use userbtrfs_format::{ItemKind, Key};
+use userbtrfs_ledger::{HandleKind, Reservation};
+use userbtrfs_sync::Arc;
+
+use super::portion::difference;
+use super::reserved::Reserved;
+use super::writer::{SECTOR, SIZE_MAX, Writer, advance_size, sector_end, sector_start, size_of};
+use super::{Contents, SegmentKind, Segments};
+use crate::error::{Error, Result};
+use crate::node::{Inode, Kind};
+
+/// The most extents of a file that go in one step.
+const STEP: usize = 1000;
+
+/// Bytes in a leaf that an extent of a file takes.
+const EXTENT_ITEM: u64 = 53 + 25;
+
+/// What is left of a file that is kept in the tree: its bytes, and how many there were.
+type ShortInline = Option<(Arc<[u8]>, u64)>;
+
+impl Writer {
+    /// Gives a file this size: bytes go, or zeros come.
+    pub(crate) fn set_len(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+        self.ledger.check()?;
+        if size > SIZE_MAX {
+            return Err(Error::FileTooLarge);
+        }
+        let _operation = contents.inode().lock_operation();
+        match size < size_of(contents) {
+            true => self.shrink(contents, size),
+            false => self.grow(contents, size),
+        }
+    }
+
+    /// Makes a file longer, or touches it. The operation lock is held.
+    pub(super) fn grow(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+        self.settle_end(contents, size)?;
+        let reservation = self.nodes.reserve(1)?;
+        self.nodes.change_file(
+            contents.inode(),
+            HandleKind::Operation,
+            Some(reservation),
+            |change| {
+                change.set_size(size.max(change.size()));
+                change.touch();
+                advance_size(change, contents);
+            },
+        )
+    }
+
+    /// Makes a file shorter. The operation lock is held.
+    pub(super) fn shrink(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+        let mut done = self.shrink_step(contents, size, true)?;
+        while !done {
+            done = match self.shrink_step(contents, size, false) {
+                Ok(done) => done,
+                Err(error) => {
+                    // What is left behind the end goes when the file grows, or with it.
+                    let inode = contents.inode();
+                    self.nodes.change_file(inode, HandleKind::Operation, None, |change| {
+                        change.set_disk_size(change.disk_size().min(size));
+                    })?;
+                    return Err(error);
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Takes the last extents of a file, and the first time cuts what is in memory. Says whether
+    /// that was all.
+    fn shrink_step(&self, contents: &Arc<Contents>, size: u64, first: bool) -> Result<bool> {
+        let reservation = self.reserve_step()?;
+        let _one = contents.writeback.lock();
+        let _range = contents.range.lock_exclusive(sector_start(size)..u64::MAX);
+        let mut inline = None;
+        if first {
+            inline = self.short_inline(contents, size)?;
+            let dropped = contents.truncate(size);
+            contents.account.settle(Reserved::default(), dropped, self.prices);
+        }
+        let keep = sector_end(size);
+        let start = self.last_extents(contents.inode(), keep)?;
+        let bytes = self.bytes_of(contents, start..u64::MAX)?;
+        self.nodes.change_file(
+            contents.inode(),
+            HandleKind::Operation,
+            Some(reservation),
+            |change| {
+                if first {
+                    change.cut_size(size);
+                    change.touch();
+                }
+                change.put(start, u64::MAX, Kind::Hole, false);
+                change.add_bytes(difference(0, bytes));
+                if let Some((data, before)) = inline {
+                    change.add_bytes(difference(data.len() as u64, before));
+                    change.put(0, SECTOR, Kind::Inline(data), false);
+                }
+                let known = if start > keep { start } else { size };
+                change.set_disk_size(change.disk_size().min(known));
+                advance_size(change, contents);
+            },
+        )?;
+        Ok(start == keep)
+    }
+
+    /// What is left of a file that is kept in the tree, where a part of it is.
+    fn short_inline(&self, contents: &Arc<Contents>, size: u64) -> Result<ShortInline> {
+        if size == 0 || size >= SECTOR {
+            return Ok(None);
+        }
+        let source = contents.beneath();
+        let forest = self.nodes.forest();
+        let first = Segments::new(forest, &source, 0, SECTOR)?.next()?.map(|first| first.kind);
+        let Some(SegmentKind::Inline(data)) = first else { return Ok(None) };
+        let mut bytes = vec![0; usize::try_from(size).expect("below a sector")];
+        contents.read_locked(forest, 0, &mut bytes)?;
+        Ok(Some((bytes.into(), data.ram_bytes())))
+    }
+
+    /// Where the last extents begin that the tree has of a file, as many as go in one step; not
+    /// before `keep`.
+    fn last_extents(&self, inode: &Inode, keep: u64) -> Result<u64> {
+        let number = inode.id().number;
+        let key = |offset| Key::new(number, ItemKind::EXTENT_DATA, offset);
+        let (store, tree) = (self.nodes.forest().store(), inode.tree());
+        let mut start = u64::MAX;
+        for _ in 0..STEP {
+            let Some(before) = start.checked_sub(1) else { break };
+            let cursor = Cursor::seek_back(store, tree, &key(before), ReadAhead::Off)?;
+            let found = cursor.item().map(|item| item.key);
+            let found = found.filter(|key| {
+                key.objectid == number && key.kind == ItemKind::EXTENT_DATA && key.offset <= before
+            });
+            match found {
+                Some(key) if key.offset > keep => start = key.offset,
+                _ => return Ok(keep),
+            }
+        }
+        Ok(start)
+    }
+
+    /// Space for one step of taking extents away. No lock is held but the operation lock.
+    fn reserve_step(&self) -> Result<Reservation> {
+        let nodesize = u64::from(self.ledger.volume().geometry().nodesize);
+        self.nodes.reserve_for_removal(2 + STEP as u64 * EXTENT_ITEM / nodesize)
+    }
+
+    /// Makes a hole of what is `wanted` in a range of whole sectors, in memory of all of it. The
+    /// operation lock is held.
+    pub(super) fn remove(
+        &self,
+        contents: &Arc<Contents>,
+        range: Range<u64>,
+        wanted: impl Fn(&SegmentKind) -> bool,
+    ) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let reservation = self.reserve_step()?;
+            let _one = contents.writeback.lock();
+            let _range = contents.range.lock_exclusive(at..range.end);
+            let (holes, bytes, end) = self.removable(contents, at..range.end, &wanted)?;
+            let mut dropped = None;
+            self.nodes.change_file(
+                contents.inode(),
+                HandleKind::Operation,
+                Some(reservation),
+                |change| {
+                    for hole in &holes {
+                        change.put(hole.start, hole.end, Kind::Hole, false);
+                    }
+                    change.add_bytes(difference(0, bytes));
+                    change.touch();
+                    dropped = Some(contents.discard(at, end));
+                    advance_size(change, contents);
+                },
+            )?;
+            let dropped = dropped.expect("the change was made");
+            contents.account.settle(Reserved::default(), dropped, self.prices);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// What is wanted of the first segments of a range: where, how many bytes the file counts for
+    /// it, and where the segments end that were looked at.
+    fn removable(
+        &self,
+        contents: &Contents,
+        range: Range<u64>,
+        wanted: impl Fn(&SegmentKind) -> bool,
+    ) -> Result<(Vec<Range<u64>>, u64, u64)> {
+        let source = contents.beneath();
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
+        for _ in 0..STEP {
+            let Some(segment) = segments.next()? else { break };
+            end = segment.end;
+            let len = match &segment.kind {
+                SegmentKind::Hole => continue,
+                SegmentKind::Inline(data) => data.ram_bytes(),
+                _ => segment.end - segment.start,
+            };
+            if !wanted(&segment.kind) {
+                continue;
+            }
+            bytes += len;
+            match holes.last_mut() {
+                Some(last) if last.end == segment.start => last.end = segment.end,
+                _ => holes.push(segment.start..segment.end),
+            }
+        }
+        Ok((holes, bytes, end))
+    }
+}

@@ -1,0 +1,282 @@
+//! Data on its way into extents: allocated, submitted, summed while it travels, and then put into
+//! its files.
+//!
+//! 1. Data of several files goes in groups. Two groups are on their way at a time: one is waited
+//!    for while the next one is allocated, submitted and summed.
+//! 2. An extent is put into its file only when all of it is on the device, so that a commit whose
+//!    flush comes after finds it there. What a group has for a file comes into it at once.
+//! 3. Each extent succeeds or fails alone. What failed leaves the file as it was, and gives its
+//!    space back.
+//! 4. The writeback locks of all the files are held all the time.
+
+use std::collections::VecDeque;
+
+use userbtrfs_codec::checksum::ChecksumKind;
+use userbtrfs_format::{InodeItem, Logical};
+use userbtrfs_ledger::{HandleKind, Ledger, Reservation};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::PendingWrites;
+
+use super::portion::{Place, Portion, cut};
+use super::reserved::{Reserved, merge};
+use super::writer::{SECTOR, Writer, advance_size};
+use super::{Contents, Delta, DirtyRun};
+use crate::error::{DataError, Error, Result, Unwritten};
+
+/// The largest extent, in bytes, as Linux makes them.
+pub(super) const EXTENT_MAX: u64 = 128 << 20;
+
+/// Bytes after which a group is closed.
+const GROUP_BYTES: u64 = 8 << 20;
+/// Runs after which it is, too.
+const GROUP_RUNS: usize = 4096;
+
+/// Groups that are on their way while the next one is made.
+const IN_FLIGHT: usize = 2;
+
+/// Where the data comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// From the file's memory, where it counts as being written.
+    Memory,
+    /// From a caller; the file is as long as this after it, at least.
+    Caller { end: u64 },
+}
+
+/// A file of which data is written.
+pub(super) struct Job<'a> {
+    contents: &'a Arc<Contents>,
+    origin: Origin,
+    item: InodeItem,
+    checksums: Option<ChecksumKind>,
+    reserved: Reserved,
+    failed: Option<Unwritten>,
+}
+
+/// What a group has of one file.
+struct Load {
+    job: usize,
+    portions: Vec<Portion>,
+    metadata: Option<Reservation>,
+}
+
+/// A group on its way.
+struct Flight {
+    loads: Vec<Load>,
+    writes: PendingWrites,
+}
+
+/// See the module's text.
+pub(super) struct Transfer<'a> {
+    writer: &'a Writer,
+    jobs: Vec<Job<'a>>,
+    flying: VecDeque<Flight>,
+}
+
+impl<'a> Job<'a> {
+    /// Data of a file, which uses up what is reserved.
+    pub(super) fn new(contents: &'a Arc<Contents>, origin: Origin, reserved: Reserved) -> Self {
+        let source = contents.source();
+        let kind = |ledger: &Arc<Ledger>| ledger.volume().geometry().checksum_kind;
+        let checksums = source.ledger.as_ref().filter(|_| source.checksummed).map(kind);
+        let item = contents.inode().item();
+        Self { contents, origin, item, checksums, reserved, failed: None }
+    }
+
+    fn fail(&mut self, run: &DirtyRun, why: &Arc<Error>) {
+        if self.origin == Origin::Memory {
+            self.contents.failed(run.start, run.end);
+        }
+        let (file, offset, why) = (self.contents.id(), run.start, Arc::clone(why));
+        self.failed.get_or_insert(Unwritten { file, offset, why });
+    }
+}
+
+impl<'a> Transfer<'a> {
+    pub(super) fn new(writer: &'a Writer) -> Self {
+        Self { writer, jobs: Vec::new(), flying: VecDeque::new() }
+    }
+
+    /// Takes a file on; gives the number by which its runs are told.
+    pub(super) fn add(&mut self, job: Job<'a>) -> usize {
+        self.jobs.push(job);
+        self.jobs.len() - 1
+    }
+
+    /// Writes runs of files, file by file; gives the first failure of each.
+    pub(super) fn run(
+        mut self,
+        runs: impl IntoIterator<Item = (usize, DirtyRun)>,
+    ) -> Vec<Option<Unwritten>> {
+        let mut runs = runs.into_iter().peekable();
+        while runs.peek().is_some() {
+            let (mut group, mut bytes) = (Vec::new(), 0);
+            while bytes < GROUP_BYTES && group.len() < GROUP_RUNS {
+                let Some(run) = runs.next() else { break };
+                bytes += run.1.len();
+                group.push(run);
+            }
+            let unfinished = runs.peek().map(|(job, _)| *job);
+            let loads = self.load(group, unfinished);
+            self.depart(loads);
+            while self.flying.len() >= IN_FLIGHT {
+                self.land();
+            }
+        }
+        while !self.flying.is_empty() {
+            self.land();
+        }
+        self.jobs.into_iter().map(|job| job.failed).collect()
+    }
+
+    /// Finds places for the runs of a group; those that find none have failed. Of the job that is
+    /// `unfinished` more comes in the next group.
+    fn load(&mut self, group: Vec<(usize, DirtyRun)>, unfinished: Option<usize>) -> Vec<Load> {
+        let (mut loads, mut homeless): (Vec<Load>, _) = (Vec::new(), VecDeque::new());
+        for (job, run) in group {
+            if loads.last().is_none_or(|load| load.job != job) {
+                loads.push(Load { job, portions: Vec::new(), metadata: None });
+            }
+            let at = loads.len() - 1;
+            let load = &mut loads[at];
+            self.share(load, &run);
+            let places = self.writer.places(self.jobs[job].contents, &self.jobs[job].item, &run);
+            let mut without = VecDeque::new();
+            match places {
+                Ok(places) => cut(run, places, &mut load.portions, &mut without),
+                Err(error) => self.jobs[job].fail(&run, &Arc::new(error)),
+            }
+            homeless.extend(without.into_iter().map(|run| (at, run)));
+        }
+        for load in loads.iter_mut().filter(|load| Some(load.job) != unfinished) {
+            merge(&mut load.metadata, self.jobs[load.job].reserved.metadata.take());
+        }
+        self.allocate(homeless, &mut loads);
+        loads
+    }
+
+    /// Gives a run's share of what is reserved for its file.
+    fn share(&mut self, load: &mut Load, run: &DirtyRun) {
+        let sectors = i64::try_from(run.len() / SECTOR).expect("of data in memory");
+        let prices = self.writer.prices;
+        let items = prices.need(Delta { sectors, runs: 1 }).items;
+        let share = self.jobs[load.job].reserved.split_metadata(items, prices);
+        merge(&mut load.metadata, share);
+    }
+
+    /// Allocates space for runs, for as many in one go as follow each other on the disk.
+    fn allocate(&mut self, mut runs: VecDeque<(usize, DirtyRun)>, loads: &mut [Load]) {
+        let mut left = runs.iter().map(|(_, run)| run.len()).sum::<u64>();
+        let (mut at, mut room) = (0, 0);
+        while let Some((load, mut run)) = runs.pop_front() {
+            let job = &mut self.jobs[loads[load].job];
+            if room == 0 {
+                match self.writer.ledger.allocate_data(left.min(EXTENT_MAX), SECTOR) {
+                    Ok((logical, len)) => (at, room) = (logical.0, len),
+                    Err(error) => {
+                        job.fail(&run, &Arc::new(error.into()));
+                        left -= run.len();
+                        continue;
+                    }
+                }
+            }
+            if run.len() > room {
+                runs.push_front((load, run.split_off(run.start + room)));
+            }
+            let len = run.len();
+            job.reserved.spend(len);
+            loads[load].portions.push(Portion::new(run, Place::New(Logical(at))));
+            (at, room, left) = (at + len, room - len, left - len);
+        }
+        assert!(room == 0, "no more is allocated than there are runs for");
+    }
+
+    /// Submits a group, and computes its checksums meanwhile.
+    fn depart(&mut self, mut loads: Vec<Load>) {
+        let parts = loads.iter().flat_map(|load| load.portions.iter().flat_map(Portion::parts));
+        let writes = self.writer.ledger.volume().submit_data(parts);
+        for load in &mut loads {
+            if let Some(kind) = self.jobs[load.job].checksums {
+                load.portions.iter_mut().for_each(|portion| portion.compute_sums(kind));
+            }
+        }
+        self.flying.push_back(Flight { loads, writes });
+    }
+
+    /// Waits for the oldest group, and puts into its files what was written.
+    fn land(&mut self) {
+        let Flight { loads, writes } = self.flying.pop_front().expect("one is on its way");
+        let mut results = self.writer.ledger.volume().wait_writes(writes).into_iter();
+        for Load { job, portions, metadata } in loads {
+            let mut good = Vec::new();
+            for portion in portions {
+                let count = portion.parts().count();
+                let ended: Vec<_> = results.by_ref().take(count).collect();
+                let ended = ended.into_iter().collect::<Result<(), _>>();
+                let (file, offset) = (self.jobs[job].contents.id(), portion.run.start);
+                let failed = |error| Error::Data { file, offset, error: DataError::Write(error) };
+                match ended.map_err(failed).and_then(|()| self.bytes_beneath(job, &portion)) {
+                    Ok(bytes) => good.push((portion, bytes)),
+                    Err(error) => self.give_up(job, &portion, &Arc::new(error)),
+                }
+            }
+            if let Err(error) = self.finish(job, &good, metadata) {
+                let why = Arc::new(error);
+                for (portion, _) in &good {
+                    self.give_up(job, portion, &why);
+                }
+            }
+        }
+    }
+
+    /// Puts portions that are written into their file.
+    fn finish(
+        &self,
+        job: usize,
+        good: &[(Portion, u64)],
+        metadata: Option<Reservation>,
+    ) -> Result<()> {
+        let (writer, Job { contents, origin, .. }) = (self.writer, &self.jobs[job]);
+        let mut dropped = Vec::new();
+        writer.nodes.change_file(contents.inode(), HandleKind::Finish, metadata, |change| {
+            for (portion, beneath) in good {
+                portion.put(change, *beneath);
+                portion.add_sums(&writer.ledger, change.handle());
+                let (start, end) = (portion.run.start, portion.run.end);
+                match origin {
+                    Origin::Memory => contents.written(start, end),
+                    Origin::Caller { .. } => dropped.push(contents.discard(start, end)),
+                }
+            }
+            if let Origin::Caller { end } = origin {
+                let written = good.iter().map(|(portion, _)| portion.run.end).max().unwrap_or(0);
+                change.set_size(change.size().max(written.min(*end)));
+                change.touch();
+            }
+            advance_size(change, contents);
+        })?;
+        for delta in dropped {
+            contents.account.settle(Reserved::default(), delta, writer.prices);
+        }
+        Ok(())
+    }
+
+    /// Bytes that the file counts for what a portion takes the place of.
+    fn bytes_beneath(&self, job: usize, portion: &Portion) -> Result<u64> {
+        match portion.place {
+            Place::Prealloc(_) | Place::Same(_) => Ok(portion.run.len()),
+            Place::Inline(_) | Place::New(_) => {
+                let range = portion.run.start..portion.run.end;
+                self.writer.bytes_of(self.jobs[job].contents, range)
+            }
+        }
+    }
+
+    /// A portion is not put into its file.
+    fn give_up(&mut self, job: usize, portion: &Portion, why: &Arc<Error>) {
+        if let Place::New(logical) = portion.place {
+            self.writer.ledger.give_back_data(logical, portion.run.len());
+        }
+        self.jobs[job].fail(&portion.run, why);
+    }
+}

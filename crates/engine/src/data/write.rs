@@ -1,0 +1,232 @@
+//! Writing into memory.
+//!
+//! The way of a write: reserve what it will newly dirty, lock the range, copy, let the file grow
+//! in memory. No transaction takes part.
+//!
+//! 1. A write goes part by part, each whole or not at all; it is short only where space ends, or
+//!    an error comes after the first part.
+//! 2. Who makes a file longer holds its operation lock. What comes to lie between its old end and
+//!    the new bytes reads as zeros, whatever is beneath.
+//! 3. Where no space is left, what may be overwritten in place is, at once.
+
+use std::ops::Range;
+
+use userbtrfs_sync::Arc;
+
+use super::reserved::Reserved;
+use super::writer::{SECTOR, SIZE_MAX, Writer, now, sector_end, sector_start, size_of};
+use super::{Contents, Delta, SegmentKind, Segments};
+use crate::error::{Error, Result};
+use crate::node::Forest;
+
+/// The most bytes that are reserved and copied in one go: a power of two.
+const PART_MAX: u64 = 1 << 20;
+/// But never more than one part in so many of what may be unfinished.
+const PARTS: u64 = 16;
+
+/// Whether a write may make the file longer: the operation lock is held then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    Allowed,
+    Refused,
+}
+
+impl Writer {
+    /// Writes bytes, and gives how many: fewer than there are only where space ends.
+    pub(crate) fn write(
+        &self,
+        contents: &Arc<Contents>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        self.ledger.check()?;
+        let bytes = reachable(offset, bytes)?;
+        let mut done = 0;
+        if offset + bytes.len() as u64 <= size_of(contents) {
+            done = self.write_parts(contents, offset, bytes, Growth::Refused)?;
+        }
+        if done == bytes.len() {
+            return Ok(done);
+        }
+        let _operation = contents.inode().lock_operation();
+        match self.write_parts(contents, offset + done as u64, &bytes[done..], Growth::Allowed) {
+            Ok(more) => Ok(done + more),
+            Err(_) if done > 0 => Ok(done),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes bytes to the end of a file, all of them or none, and gives where they are.
+    pub(crate) fn append(&self, contents: &Arc<Contents>, bytes: &[u8]) -> Result<u64> {
+        self.ledger.check()?;
+        let _operation = contents.inode().lock_operation();
+        let start = size_of(contents);
+        if reachable(start, bytes)?.len() < bytes.len() {
+            return Err(Error::FileTooLarge);
+        }
+        let done = self.write_parts(contents, start, bytes, Growth::Allowed)?;
+        if done < bytes.len() {
+            self.shrink(contents, start)?;
+            return Err(Error::NoSpace);
+        }
+        Ok(start)
+    }
+
+    /// The most bytes that are reserved and copied in one go.
+    fn part_max(&self) -> u64 {
+        let share = (self.unfinished_max() / PARTS).clamp(SECTOR, PART_MAX);
+        1 << share.ilog2()
+    }
+
+    fn write_parts(
+        &self,
+        contents: &Arc<Contents>,
+        offset: u64,
+        bytes: &[u8],
+        growth: Growth,
+    ) -> Result<usize> {
+        let (mut done, mut part_max) = (0, self.part_max());
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let part = first_part(at, &bytes[done..], part_max);
+            match self.write_part(contents, at, part, growth) {
+                Ok(true) => done += part.len(),
+                Ok(false) => break,
+                Err(Error::NoSpace) if part_max > SECTOR => part_max /= 2,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes a part; says no where the file would grow, and may not.
+    fn write_part(
+        &self,
+        contents: &Arc<Contents>,
+        at: u64,
+        part: &[u8],
+        growth: Growth,
+    ) -> Result<bool> {
+        if growth == Growth::Allowed {
+            self.settle_end(contents, at)?;
+        }
+        let range = at..at + part.len() as u64;
+        let write = |forest: &Forest| contents.write(forest, at, part);
+        match self.change(contents, range, growth, write) {
+            Err(Error::NoSpace) if self.write_through(contents, at, part, growth)? => Ok(true),
+            done => done,
+        }
+    }
+
+    /// Changes bytes in memory, with space for what becomes dirty.
+    pub(super) fn change(
+        &self,
+        contents: &Arc<Contents>,
+        range: Range<u64>,
+        growth: Growth,
+        change: impl FnOnce(&Forest) -> Result<Delta>,
+    ) -> Result<bool> {
+        self.throttle()?;
+        let Range { start, end } = range;
+        let mut expected = contents.new_dirty(start, end);
+        let mut reserved = self.reserve(contents, expected)?;
+        loop {
+            let locked = contents.range.lock_exclusive(sector_start(start)..sector_end(end));
+            if growth == Growth::Refused && end > size_of(contents) {
+                return Ok(false);
+            }
+            let delta = contents.new_dirty(start, end);
+            if delta.sectors <= expected.sectors && delta.runs <= expected.runs {
+                let delta = change(self.nodes.forest())?;
+                contents.inode().written_to(end, now());
+                contents.account.settle(reserved, delta, self.prices);
+                return Ok(true);
+            }
+            // What was dirty is being written by now.
+            drop(locked);
+            let sectors = (sector_end(end) - sector_start(start)) / SECTOR;
+            expected = Delta { sectors: i64::try_from(sectors).expect("of one part"), runs: 1 };
+            reserved = Reserved::default();
+            reserved.merge(self.reserve_need(self.prices.need(expected))?);
+        }
+    }
+
+    /// The file is about to get bytes at `to`, and to be as long as that before: what comes to
+    /// lie between reads as zeros. The operation lock is held.
+    pub(super) fn settle_end(&self, contents: &Arc<Contents>, to: u64) -> Result<()> {
+        let size = size_of(contents);
+        if to <= size {
+            return Ok(());
+        }
+        let (last, end) = (sector_start(size), sector_end(size));
+        // What is on the disk behind the end of a file may be anything, and inline data never
+        // has anything behind it.
+        if last < end && self.holds_data(contents, last..end)? {
+            let redirty = |forest: &Forest| contents.redirty(forest, last, end);
+            self.change(contents, last..size, Growth::Refused, redirty)?;
+        }
+        if end < to && self.holds_data(contents, end..sector_end(to))? {
+            self.remove(contents, end..sector_end(to), |kind| {
+                !matches!(kind, SegmentKind::Prealloc(_))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether something was written beneath a range.
+    pub(super) fn holds_data(&self, contents: &Contents, range: Range<u64>) -> Result<bool> {
+        let source = contents.beneath();
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        while let Some(segment) = segments.next()? {
+            if matches!(segment.kind, SegmentKind::Inline(_) | SegmentKind::Regular { .. }) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lets `change` change bytes in place, as a writer to mapped memory does, sector by sector;
+    /// gives how many there were: fewer than asked for only where the file or space ends.
+    pub(crate) fn modify(
+        &self,
+        contents: &Arc<Contents>,
+        offset: u64,
+        len: usize,
+        mut change: impl FnMut(&mut [u8]),
+    ) -> Result<usize> {
+        self.ledger.check()?;
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let left = size_of(contents).saturating_sub(at).min((len - done) as u64);
+            let part = left.min(SECTOR - at % SECTOR);
+            if part == 0 {
+                break;
+            }
+            let part_len = usize::try_from(part).expect("within a sector");
+            let modify = |forest: &Forest| contents.modify(forest, at, part_len, &mut change);
+            match self.change(contents, at..at + part, Growth::Refused, modify) {
+                Ok(true) => done += part_len,
+                Ok(false) => {}
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// The bytes that lie where a file may reach.
+fn reachable(offset: u64, bytes: &[u8]) -> Result<&[u8]> {
+    match SIZE_MAX.saturating_sub(offset) {
+        0 if !bytes.is_empty() => Err(Error::FileTooLarge),
+        left => Ok(&bytes[..usize::try_from(left).map_or(bytes.len(), |l| l.min(bytes.len()))]),
+    }
+}
+
+/// The first part of bytes at an offset: parts end at multiples of `part_max`.
+fn first_part(offset: u64, bytes: &[u8], part_max: u64) -> &[u8] {
+    let len = part_max - offset % part_max;
+    &bytes[..usize::try_from(len).expect("a part in memory").min(bytes.len())]
+}

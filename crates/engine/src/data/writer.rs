@@ -1,0 +1,252 @@
+//! What changes data of files in a filesystem that is open for writing.
+//!
+//! The locks of a file, in their order, and what each keeps:
+//!
+//! 1. its operation lock: its size, for those who change it;
+//! 2. its writeback lock: what is beneath, that is its extents, pending or in the tree. Who puts
+//!    extents or overwrites them in place holds it, over the I/O;
+//! 3. its ranges: what is in memory, and so what readers find.
+//!
+//! Space is reserved before the second is taken: a reservation may write other files back, merge
+//! and commit.
+
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::SystemTime;
+
+use userbtrfs_format::{SECTOR_SIZE, Timestamp};
+use userbtrfs_ledger::{Handle, Ledger, Merge, Participant, Reservation};
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use super::reserved::{Need, Prices, Reserved};
+use super::worker::Worker;
+use super::{Contents, Delta, FileCache, FileSource};
+use crate::error::{Error, InodeId, Result, Unwritten};
+use crate::node::{FileChange, FileWatch, Nodes};
+
+/// Bytes in a sector.
+pub(super) const SECTOR: u64 = SECTOR_SIZE as u64;
+
+/// The largest size of a file: what a signed offset can name.
+pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// The part of the bound of unfinished data at which workers begin to write.
+const EARLY: u64 = 4;
+
+/// The most files that a writer over the bound writes before it looks again.
+const FILES_AT_ONCE: usize = 64;
+
+/// How data is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriterOptions {
+    /// Bytes of data in memory that may wait to be written, or be on their way.
+    pub(crate) unfinished_max: u64,
+    /// Seconds after which it is written though nobody asks; 0 for no limit.
+    pub(crate) age_seconds: u64,
+}
+
+/// See the module's text.
+pub(crate) struct Writer {
+    pub(super) cache: Arc<FileCache>,
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) prices: Prices,
+    options: WriterOptions,
+    worker: Worker,
+    /// Failures of writing that nobody was told of, the first of each file.
+    failed: Mutex<BTreeMap<InodeId, Unwritten>>,
+}
+
+impl Writer {
+    /// The writer of a filesystem; it begins to write in the background.
+    pub(crate) fn new(
+        cache: Arc<FileCache>,
+        nodes: Arc<Nodes>,
+        ledger: Arc<Ledger>,
+        options: WriterOptions,
+    ) -> Arc<Self> {
+        let geometry = ledger.volume().geometry();
+        let prices =
+            Prices { nodesize: geometry.nodesize, checksum: geometry.checksum_kind.size() as u64 };
+        let worker = Worker::new();
+        let failed = Mutex::new(Class::FileContents, BTreeMap::new());
+        let writer = Arc::new(Self { cache, nodes, ledger, prices, options, worker, failed });
+        let watch: Weak<dyn FileWatch> = Arc::downgrade(&writer) as Weak<dyn FileWatch>;
+        writer.nodes.watch(watch);
+        writer.worker.start(&writer, options.age_seconds);
+        writer
+    }
+
+    /// Bytes of data in memory that may be unfinished.
+    pub(super) fn unfinished_max(&self) -> u64 {
+        self.options.unfinished_max
+    }
+
+    /// Data could not be written: its file tells it, or who makes all durable before that.
+    pub(super) fn fail(&self, contents: &Contents, failed: Unwritten) {
+        contents.account.fail(failed.clone());
+        self.failed.lock().entry(contents.id()).or_insert(failed);
+    }
+
+    /// Tells what could not be written of a file, once.
+    pub(crate) fn take_failure(&self, contents: &Contents) -> Result<()> {
+        self.failed.lock().remove(&contents.id());
+        contents.account.take_failure().map_or(Ok(()), |failed| Err(failed.into()))
+    }
+
+    /// Writes all data, to make it durable; gives a failure that nobody was told of.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let written = self.write_back_all();
+        let failed = std::mem::take(&mut *self.failed.lock()).into_values().next();
+        written.and(failed.map_or(Ok(()), |failed| Err(failed.into())))
+    }
+
+    /// Ends the background work, after what it is doing.
+    pub(crate) fn stop(&self) {
+        self.worker.stop();
+    }
+
+    /// Waits until no more data than the bound is unfinished; the caller writes, too.
+    pub(super) fn throttle(&self) -> Result<()> {
+        if self.cache.unfinished_bytes() > self.options.unfinished_max / EARLY {
+            self.worker.hurry();
+        }
+        while self.cache.unfinished_bytes() > self.options.unfinished_max {
+            self.ledger.check()?;
+            let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
+            let files: Vec<_> = files.map(|file| file.contents).collect();
+            // What fails is told to those who use the files.
+            let (busy, _failed) = self.write_idle(&files);
+            // Where all are on their way, the oldest one is soon there.
+            if let Some(oldest) = busy.first() {
+                let _failed = self.write_back(oldest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether so much is unfinished that it is written before it is old.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.cache.unfinished_bytes() > self.options.unfinished_max / EARLY
+    }
+
+    /// Reserves room for so many bytes of data. No lock is held but operation locks.
+    pub(super) fn reserve_bytes(&self, bytes: u64) -> Result<Option<Reservation>> {
+        Ok(self.reserve_need(Need { data: bytes, items: 0 })?.data)
+    }
+
+    /// Reserves what is needed before so much more of a file becomes dirty. No lock is held but
+    /// the file's operation lock.
+    pub(super) fn reserve(&self, contents: &Contents, delta: Delta) -> Result<Reserved> {
+        self.reserve_need(contents.account.more(delta, self.prices))
+    }
+
+    /// Reserves space. No lock is held but operation locks.
+    pub(super) fn reserve_need(&self, need: Need) -> Result<Reserved> {
+        let Need { data, items } = need;
+        let metadata = (items > 0).then(|| self.nodes.reserve(items)).transpose()?;
+        let data = (data > 0).then(|| self.reserve_data(data)).transpose()?;
+        Ok(Reserved { data, metadata })
+    }
+
+    fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
+        match self.ledger.reserve_data(bytes) {
+            // What dirty data takes the place of comes free once it is written.
+            Err(userbtrfs_ledger::Error::NoSpace) if self.cache.unfinished_bytes() > 0 => {
+                let _failed = self.write_back_all();
+                Ok(self.ledger.reserve_data(bytes)?)
+            }
+            reserved => Ok(reserved?),
+        }
+    }
+
+    /// Drops what is in memory of a deleted file, unless it is being written just now: then who
+    /// writes it does that after.
+    pub(super) fn purge(&self, contents: &Contents) {
+        let Some(_idle) = contents.writeback.try_lock() else { return };
+        let dropped = contents.discard(0, u64::MAX);
+        contents.account.settle(Reserved::default(), dropped, self.prices);
+        self.cache.forget(contents.id());
+    }
+}
+
+impl Contents {
+    /// The file as it is beneath, as far as its extents go.
+    pub(super) fn beneath(&self) -> FileSource {
+        FileSource { size: u64::MAX, ..self.source() }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.worker.stop();
+    }
+}
+
+impl FileWatch for Writer {
+    fn gone(&self, id: InodeId) {
+        self.failed.lock().remove(&id);
+        if let Some(contents) = self.cache.get(id) {
+            contents.account.die();
+            self.purge(&contents);
+        }
+    }
+}
+
+/// What writes data back when the ledger is short of space; it does not keep the filesystem open.
+pub(crate) struct Flusher(pub(crate) Weak<Writer>);
+
+impl Participant for Flusher {
+    fn is_clean(&self) -> bool {
+        // What is dirty is in no transaction yet.
+        true
+    }
+
+    fn merge(&self, _handle: &Handle<'_>, _what: Merge) -> userbtrfs_ledger::Result<()> {
+        Ok(())
+    }
+
+    fn write_back(&self) -> userbtrfs_ledger::Result<()> {
+        if let Some(writer) = self.0.upgrade() {
+            // What fails is told to those who use the files.
+            let _failed = writer.write_back_all();
+        }
+        Ok(())
+    }
+
+    fn aborted(&self) {}
+}
+
+/// The size of a file, as callers see it.
+pub(super) fn size_of(contents: &Contents) -> u64 {
+    contents.inode().item().size
+}
+
+pub(super) fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+/// Where the sector begins in which an offset lies.
+pub(super) fn sector_start(offset: u64) -> u64 {
+    offset / SECTOR * SECTOR
+}
+
+/// Where the sectors end that hold what is before an offset.
+pub(super) fn sector_end(offset: u64) -> u64 {
+    offset.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)
+}
+
+/// Checks that a range ends where a file may; gives its end.
+pub(super) fn end_of(offset: u64, len: u64) -> Result<u64> {
+    offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Error::FileTooLarge)
+}
+
+/// Lets the tree know as much of a file's size as it has data for: up to the first byte that is
+/// not yet in an extent.
+pub(super) fn advance_size(change: &mut FileChange<'_>, contents: &Contents) {
+    let (known, size) = (change.disk_size(), change.size());
+    if known < size {
+        let first = contents.unfinished_from(known).unwrap_or(size);
+        change.set_disk_size(first.clamp(known, size));
+    }
+}

@@ -1,0 +1,46 @@
+//! A full filesystem: who asks for what cannot be done is told that first, and not of space.
+
+use userbtrfs_ledger::Reservation;
+
+use super::*;
+
+/// Takes all space that ordinary changes can have.
+fn fill(lab: &Lab) -> Vec<Reservation> {
+    let space = lab.ledger.space();
+    let held = [1 << 20, 1 << 14]
+        .map(|bytes| std::iter::from_fn(|| space.reserve(bytes).ok()).collect::<Vec<_>>());
+    held.into_iter().flatten().collect()
+}
+
+#[test]
+fn what_is_wrong_with_a_name_comes_before_the_lack_of_space() {
+    let lab = Lab::new();
+    let nodes = &lab.nodes;
+    let old = nodes.create(TOP, b"old", &FILE).unwrap();
+    nodes.create(TOP, b"other", &FILE).unwrap();
+    lab.ledger.commit().unwrap();
+    let held = fill(&lab);
+    let rename = |from: &[u8], to: &[u8], kind| nodes.rename((TOP, from), (TOP, to), kind);
+    let exists = [
+        nodes.create(TOP, b"old", &FILE).map(drop),
+        nodes.create(TOP, b"old", &DIR).map(drop),
+        nodes.link(old, TOP, b"other"),
+        rename(b"old", b"other", RenameKind::NoReplace),
+    ];
+    assert!(exists.iter().all(|end| matches!(end, Err(Error::Exists))), "{exists:?}");
+    let missing = rename(b"missing", b"new", RenameKind::Replace);
+    assert!(matches!(missing, Err(Error::NotFound)), "{missing:?}");
+    let full = [
+        nodes.create(TOP, b"new", &FILE).map(drop),
+        nodes.link(old, TOP, b"new"),
+        rename(b"old", b"new", RenameKind::Replace),
+        rename(b"old", b"other", RenameKind::Replace),
+    ];
+    assert!(full.iter().all(|end| matches!(end, Err(Error::NoSpace))), "{full:?}");
+    assert_eq!(lab.names(TOP), [b"old".to_vec(), b"other".to_vec()]);
+    nodes.unlink(TOP, b"other").unwrap();
+    drop(held);
+    nodes.create(TOP, b"new", &FILE).unwrap();
+    let lab = lab.reopened();
+    assert_eq!(lab.names(TOP), [b"old".to_vec(), b"new".to_vec()]);
+}

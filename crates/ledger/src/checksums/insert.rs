@@ -1,0 +1,135 @@
+//! Putting checksums into the checksum tree.
+//!
+//! 1. What the tree has for a sector is replaced.
+//! 2. A run joins the items that it touches, if they have room; so neighbours written one after
+//!    the other share items.
+//! 3. An item leaves room for another one in its leaf, as Linux has it.
+
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+
+use userbtrfs_format::{SECTOR_SIZE, TreeId, item_len_max, item_space};
+
+use super::{CSUM_OBJECTID, key};
+use crate::editor::{Changes, EditItems, Editor, Items};
+use crate::error::Result;
+
+const SECTOR: u64 = SECTOR_SIZE as u64;
+
+/// How many items are changed at a time.
+const BATCH: usize = 256;
+
+/// What items are like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    /// The bytes of one checksum.
+    pub(super) size: usize,
+    /// The most bytes in one item.
+    pub(super) len_max: usize,
+}
+
+impl Form {
+    /// In blocks of `nodesize` bytes.
+    pub(super) fn new(size: usize, nodesize: u32) -> Self {
+        let room = item_len_max(nodesize) - item_space(0);
+        Self { size, len_max: (room / size - 1) * size }
+    }
+
+    /// Where a run of checksums from `start` on ends.
+    fn end(&self, start: u64, len: usize) -> u64 {
+        start + (len / self.size) as u64 * SECTOR
+    }
+
+    /// Where in an item at `start` the checksum of the sector at `at` stands.
+    fn index(&self, start: u64, at: u64) -> usize {
+        usize::try_from((at - start) / SECTOR).expect("within an item") * self.size
+    }
+}
+
+/// Puts runs of checksums, by the address of their first sector, into the tree. Runs do not
+/// overlap.
+pub(crate) fn insert(editor: &Editor<'_>, runs: &BTreeMap<u64, Vec<u8>>) -> Result<()> {
+    let geometry = editor.forest.store().volume().geometry();
+    let form = Form::new(geometry.checksum_kind.size(), geometry.nodesize);
+    insert_in(&mut editor.items(TreeId::CSUM)?, runs, form)
+}
+
+pub(super) fn insert_in(
+    items: &mut impl EditItems,
+    runs: &BTreeMap<u64, Vec<u8>>,
+    form: Form,
+) -> Result<()> {
+    let mut changes = Changes::default();
+    // Where the last item changed ends: what begins behind it sees the tree as it is.
+    let mut changed_to = None;
+    for (&start, stored) in runs {
+        if changes.len() >= BATCH || changed_to.is_some_and(|end| start <= end) {
+            items.apply(std::mem::take(&mut changes))?;
+        }
+        let joined = Joined::gather(items, start, stored, form)?;
+        changed_to = Some(form.end(joined.start, joined.stored.len()));
+        joined.put(form, &mut changes);
+    }
+    if changes.is_empty() { Ok(()) } else { items.apply(changes) }
+}
+
+/// A run with what it joins.
+struct Joined {
+    start: u64,
+    stored: Vec<u8>,
+    /// Where the items were that are in it.
+    taken: Vec<u64>,
+}
+
+impl Joined {
+    fn gather(items: &impl Items, start: u64, stored: &[u8], form: Form) -> Result<Self> {
+        let range = start..form.end(start, stored.len());
+        let mut joined = Self { start, stored: stored.to_vec(), taken: Vec::new() };
+        items.visit(&key(start), &mut |at, data| {
+            let beyond = at.objectid > CSUM_OBJECTID
+                || (at.objectid == CSUM_OBJECTID && at.offset > range.end);
+            if beyond {
+                return ControlFlow::Break(());
+            }
+            if at.objectid == CSUM_OBJECTID {
+                joined.join(at.offset, data, &range, form);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(joined)
+    }
+
+    /// Takes in what an item has before and after the range of the run, which it touches or not.
+    fn join(&mut self, at: u64, data: &[u8], range: &Range<u64>, form: Form) {
+        let end = form.end(at, data.len());
+        let joins = match () {
+            () if end < range.start => false,
+            () if end == range.start => data.len() < form.len_max,
+            () if at == range.end => {
+                let last = self.stored.len() % form.len_max;
+                last > 0 && last + data.len() <= form.len_max
+            }
+            () => true,
+        };
+        if !joins {
+            return;
+        }
+        self.taken.push(at);
+        if at < range.start {
+            self.start = at;
+            self.stored.splice(..0, data[..form.index(at, range.start)].iter().copied());
+        }
+        if end > range.end {
+            self.stored.extend_from_slice(&data[form.index(at, range.end.max(at))..]);
+        }
+    }
+
+    fn put(self, form: Form, changes: &mut Changes) {
+        self.taken.iter().for_each(|&at| changes.remove(key(at)));
+        let mut at = self.start;
+        for piece in self.stored.chunks(form.len_max) {
+            changes.put(key(at), piece.to_vec());
+            at = form.end(at, piece.len());
+        }
+    }
+}

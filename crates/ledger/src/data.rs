@@ -1,0 +1,90 @@
+//! The space, the checksums and the users of file data.
+//!
+//! 1. Data is reserved, then allocated, then written, and then counted: by the first reference to
+//!    it, in a transaction that may be a later one than that of the allocation. What is not
+//!    counted the next superblock does not know, and a crash leaves free.
+//! 2. Space for data is looked for, and made, in a transaction: no commit is writing the trees
+//!    that say what is free, nor the list of chunks. No lock is held while those trees are read.
+//! 3. The checksums of an extent are added in the transaction that counts it, and before a file
+//!    shows it. They are in memory or in the tree, and for a moment in both.
+
+use userbtrfs_btree::{Extent, User};
+use userbtrfs_format::{Logical, TreeId};
+
+use crate::error::{Error, Result};
+use crate::ledger::Ledger;
+use crate::refs;
+use crate::space::Kind;
+use crate::txn::{Handle, HandleKind};
+
+/// An extent that is shorter, though more was asked for, is taken only where neither more of the
+/// free space can be read nor a chunk be made.
+const GOOD_LEN: u64 = 1 << 20;
+
+impl Ledger {
+    /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors: after
+    /// the one allocated last, if there is room. It belongs to the caller, who counts it
+    /// ([`Handle::allocated_data`]) or gives it back ([`Ledger::give_back_data`]).
+    ///
+    /// The caller is in no transaction, and has reserved `len_max` bytes
+    /// ([`Ledger::reserve_data`]), of which it then gives back what it got: until then that counts
+    /// twice. For who has reserved, there is always a place of one sector.
+    pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64)> {
+        self.check()?;
+        let good = len_max.min(GOOD_LEN).max(len_min);
+        loop {
+            if let Ok(found) = self.space.allocate_data(len_max, good) {
+                return Ok(found);
+            }
+            if !self.open_up_data()? {
+                return self.space.allocate_data(len_max, len_min).map_err(|_| Error::NoSpace);
+            }
+        }
+    }
+
+    /// Gives back what was allocated, or a part of it, and never counted. Nothing is being
+    /// written there any more.
+    pub fn give_back_data(&self, logical: Logical, len: u64) {
+        self.space.give_back(logical, len).expect("it was allocated, and nobody refers to it");
+    }
+
+    /// Makes more space known, or makes more; says whether there was any.
+    pub(crate) fn open_up_data(&self) -> Result<bool> {
+        let _no_commit = self.start(HandleKind::Operation)?;
+        Ok(self.space.load_next(&self.forest, Kind::Data)? || self.space.make_data_chunk())
+    }
+
+    /// Takes down the checksums of sectors from `logical` on, one after the other as they are
+    /// stored. They will be in the checksum tree when the transaction is.
+    pub fn add_checksums(&self, _handle: &Handle<'_>, logical: Logical, stored: &[u8]) {
+        if self.sums.add(logical, stored) {
+            self.request_merge();
+        }
+    }
+
+    /// Shows the checksums of `sectors` sectors from `logical` on, as far as they wait to be put
+    /// into their tree: the sector, counted from the first, and the checksum as stored. Who finds
+    /// none looks into the tree after that, not before.
+    pub fn pending_checksums(&self, logical: Logical, sectors: u64, see: impl FnMut(u64, &[u8])) {
+        self.sums.visit(logical, sectors, see);
+    }
+
+    /// Whether nobody but this file refers to a counted extent, so that what is in it may be
+    /// overwritten. `offset` is as for [`Handle::allocated_data`]. The caller is in no
+    /// transaction.
+    pub fn is_only_user(
+        &self,
+        logical: Logical,
+        len: u64,
+        root: TreeId,
+        inode: u64,
+        offset: u64,
+    ) -> Result<bool> {
+        // References do not move from memory to their tree meanwhile.
+        let _no_commit = self.start(HandleKind::Operation)?;
+        let (extent, user) = (Extent::Data { logical, len }, User::File { root, inode, offset });
+        let head = self.refs.head(logical);
+        let last_snapshot = self.forest.tree(root)?.last_snapshot();
+        refs::is_only_user(&self.forest, &extent, user, head.as_ref(), last_snapshot)
+    }
+}

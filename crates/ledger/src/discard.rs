@@ -1,0 +1,64 @@
+//! Giving freed space back to the device.
+//!
+//! 1. What is given back only the superblock before the durable one led to. It is not free yet:
+//!    nobody writes there meanwhile.
+//! 2. A failure is counted and does no harm: what is free may hold anything.
+
+use userbtrfs_format::Logical;
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+
+use crate::ledger::Ledger;
+use crate::space::Pinned;
+
+/// What was given back to the device, since the filesystem was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discards {
+    /// Bytes of logical addresses.
+    pub bytes: u64,
+    /// Ranges that the device did not take.
+    pub failed: u64,
+}
+
+/// The same, while it is counted.
+#[derive(Default)]
+pub(crate) struct Discarded {
+    bytes: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Ledger {
+    /// What was given back to the device: see [`crate::LedgerOptions::discard`].
+    pub fn discards(&self) -> Discards {
+        let Discarded { bytes, failed } = &self.discarded;
+        let [bytes, failed] = [bytes, failed].map(|count| count.load(Ordering::Relaxed));
+        Discards { bytes, failed }
+    }
+
+    /// Gives back what a durable superblock no longer needs.
+    pub(crate) fn discard(&self, pinned: &Pinned) {
+        if !self.options.discard {
+            return;
+        }
+        let ranges = self.joined(pinned.ranges());
+        let chunks = pinned.removed().iter().map(|chunk| (chunk.logical, chunk.len));
+        for (logical, len) in ranges.into_iter().chain(chunks) {
+            match self.volume().discard(logical, len) {
+                Ok(()) => self.discarded.bytes.fetch_add(len, Ordering::Relaxed),
+                Err(_) => self.discarded.failed.fetch_add(1, Ordering::Relaxed),
+            };
+        }
+    }
+
+    /// Ranges in the order of their addresses, neighbours in one chunk made one.
+    fn joined(&self, ranges: &[(Logical, u64)]) -> Vec<(Logical, u64)> {
+        let mut ranges = ranges.to_vec();
+        ranges.sort_unstable();
+        let begins_chunk = |at| self.volume().chunk_of(at).is_ok_and(|chunk| chunk.logical == at);
+        ranges.dedup_by(|next, last| {
+            let joins = last.0.0 + last.1 == next.0.0 && !begins_chunk(next.0);
+            last.1 += if joins { next.1 } else { 0 };
+            joins
+        });
+        ranges
+    }
+}

@@ -1,0 +1,89 @@
+//! Who is an extent's only user.
+
+use userbtrfs_btree::{Extent, RefChange, User};
+use userbtrfs_format::{ExtentFlags, ExtentItem, Logical, MetadataLevel, TreeId};
+
+use super::super::only::is_alone;
+use super::super::{DelayedRefs, Head, inline};
+
+const AT: Logical = Logical(1 << 20);
+const LEN: u64 = 8192;
+const US: User = User::File { root: TreeId::FS, inode: 257, offset: 0 };
+const OTHER: User = User::File { root: TreeId::FS, inode: 258, offset: 0 };
+const ELSEWHERE: User = User::File { root: TreeId::FS, inode: 257, offset: 4096 };
+const SNAPSHOT: User = User::SharedLeaf(Logical(77));
+
+/// An extent of transaction 7.
+fn item(users: &[(User, u32)]) -> ExtentItem {
+    let refs = users.iter().map(|(_, count)| u64::from(*count)).sum();
+    let (flags, level) = (ExtentFlags::DATA, MetadataLevel::None);
+    let mut item = ExtentItem { refs, generation: 7, flags, level, inline: Vec::new() };
+    for (user, count) in users {
+        inline::insert(&mut item, *user, *count);
+    }
+    item
+}
+
+fn changed(changes: &[(bool, User)]) -> Option<Head> {
+    let refs = DelayedRefs::default();
+    for &(add, user) in changes {
+        refs.change(&RefChange { add, extent: Extent::Data { logical: AT, len: LEN }, user });
+    }
+    refs.head(AT)
+}
+
+#[test]
+fn the_only_one_in_the_item_is_alone_however_often() {
+    assert!(is_alone(Some(&item(&[(US, 1)])), None, US, 0));
+    assert!(is_alone(Some(&item(&[(US, 3)])), None, US, 6));
+    for other in [OTHER, ELSEWHERE, SNAPSHOT] {
+        assert!(!is_alone(Some(&item(&[(US, 1), (other, 1)])), None, US, 0));
+        assert!(!is_alone(Some(&item(&[(other, 1)])), None, US, 0));
+    }
+}
+
+#[test]
+fn a_snapshot_since_may_share_the_leaf() {
+    assert!(!is_alone(Some(&item(&[(US, 1)])), None, US, 7));
+    assert!(!is_alone(Some(&item(&[(US, 1)])), None, US, 8));
+}
+
+#[test]
+fn what_changed_since_counts() {
+    let alone = item(&[(US, 1)]);
+    assert!(!is_alone(Some(&alone), changed(&[(true, OTHER)]).as_ref(), US, 0));
+    assert!(!is_alone(Some(&alone), changed(&[(false, US)]).as_ref(), US, 0));
+    assert!(is_alone(Some(&alone), changed(&[(true, US)]).as_ref(), US, 0));
+    let shared = item(&[(US, 1), (OTHER, 1)]);
+    assert!(is_alone(Some(&shared), changed(&[(false, OTHER)]).as_ref(), US, 0));
+}
+
+#[test]
+fn what_stands_beside_the_item_is_not_looked_for() {
+    let beside = ExtentItem { refs: 2, ..item(&[(US, 1)]) };
+    assert!(!is_alone(Some(&beside), None, US, 0));
+}
+
+#[test]
+fn fresh_data_has_the_users_that_are_waiting() {
+    let refs = DelayedRefs::default();
+    refs.allocated_data(AT, LEN, US);
+    assert!(is_alone(None, refs.head(AT).as_ref(), US, 6));
+    let extent = Extent::Data { logical: AT, len: LEN };
+    refs.change(&RefChange { add: true, extent, user: US });
+    assert!(is_alone(None, refs.head(AT).as_ref(), US, 6));
+    refs.change(&RefChange { add: true, extent, user: OTHER });
+    assert!(!is_alone(None, refs.head(AT).as_ref(), US, 6));
+    assert_eq!(refs.vanishing_data(), []);
+}
+
+#[test]
+fn fresh_data_without_users_vanishes() {
+    let refs = DelayedRefs::default();
+    refs.allocated(Logical(4096), 0, TreeId::FS);
+    refs.allocated_data(AT, LEN, US);
+    let extent = Extent::Data { logical: AT, len: LEN };
+    refs.change(&RefChange { add: false, extent, user: US });
+    assert_eq!(refs.vanishing_data(), vec![AT.0..AT.0 + LEN]);
+    assert!(!is_alone(None, refs.head(AT).as_ref(), US, 6));
+}

@@ -1,0 +1,161 @@
+//! Reservations of space, and what is done where it is short.
+//!
+//! 1. What helps is done in turn, the cheapest first, and only where it can help.
+//! 2. A commit is waited for: the caller is in no transaction and holds no lock that a commit, a
+//!    merge or writing back takes; operation locks of inodes it may hold.
+//! 3. A commit is made for metadata only where it frees enough for many who ask, not for one:
+//!    where that is not so, there is no space. So a full filesystem does not commit all the time.
+
+use userbtrfs_sync::thread;
+
+use crate::error::{Error, Result};
+use crate::ledger::Ledger;
+use crate::space::{Claim, Kind, Reservation, Shortage, bytes_for_items};
+
+/// How often space is made for one who asks, while others take it.
+const ATTEMPTS: u32 = 16;
+
+/// What a reference may take: an item of the extent tree, and a range of the free space tree, in
+/// leaves that are half empty; in bytes.
+const REFERENCE_BYTES: u64 = 192;
+
+/// What checksums take that are not in their tree yet: leaves may be half empty.
+const CHECKSUM_FACTOR: u64 = 2;
+
+/// How often data may need a commit: one that frees it, one that takes an empty block group of
+/// another kind out, and one more, since others freed meanwhile.
+const DATA_COMMITS: u32 = 3;
+
+/// What a commit for metadata frees beyond what is asked for: one part in so many of all
+/// metadata, at most so many bytes.
+const SLACK_PART: u64 = 32;
+const SLACK_MAX: u64 = 4 << 20;
+
+/// Freed bytes of another kind that may leave a block group empty, and so room for a chunk.
+const WORTH_A_CHUNK: u64 = 1 << 20;
+
+/// What is done for space, in turn.
+#[derive(Clone, Copy)]
+enum Relief {
+    Merge,
+    WriteBack,
+    Commit,
+}
+
+impl Relief {
+    const ALL: [Self; 3] = [Self::Merge, Self::WriteBack, Self::Commit];
+}
+
+impl Ledger {
+    /// Reserves space for changes of so many items, waiting for space where that helps.
+    pub fn reserve(&self, items: u64) -> Result<Reservation> {
+        self.reserve_metadata(bytes_for_items(items, self.volume().geometry().nodesize))
+    }
+
+    /// As [`Ledger::reserve`], for what frees space in the end: it may use what is kept for that.
+    pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
+        let bytes = bytes_for_items(items, self.volume().geometry().nodesize);
+        self.reserve_by(bytes, Claim::Removal)
+    }
+
+    /// As [`Ledger::reserve`], in bytes of metadata.
+    pub fn reserve_metadata(&self, bytes: u64) -> Result<Reservation> {
+        self.reserve_by(bytes, Claim::Ordinary)
+    }
+
+    fn reserve_by(&self, bytes: u64, claim: Claim) -> Result<Reservation> {
+        self.check()?;
+        for _ in 0..ATTEMPTS {
+            for relief in Relief::ALL {
+                if let Some(reservation) = self.reserve_now(bytes, claim) {
+                    return Ok(reservation);
+                }
+                self.relieve(relief, bytes, claim)?;
+            }
+            // What others hold comes back when it is merged.
+            if self.space.usage(Kind::Metadata).reserved == 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        self.reserve_now(bytes, claim).ok_or(Error::NoSpace)
+    }
+
+    fn reserve_now(&self, bytes: u64, claim: Claim) -> Option<Reservation> {
+        let owed = self.owed();
+        let claimed = self.space.claim(Kind::Metadata, bytes.saturating_add(owed), claim);
+        let mut reservation = claimed.ok()?;
+        reservation.shrink(owed);
+        Some(reservation)
+    }
+
+    fn relieve(&self, relief: Relief, bytes: u64, claim: Claim) -> Result<()> {
+        match relief {
+            Relief::Merge => self.merge_pending(),
+            Relief::WriteBack => {
+                self.participants().try_for_each(|participant| participant.write_back())?;
+                self.merge_pending()
+            }
+            Relief::Commit if claim == Claim::Removal || self.commit_pays(bytes) => {
+                self.commit_for_space().map(drop)
+            }
+            Relief::Commit => Ok(()),
+        }
+    }
+
+    /// Whether a commit frees metadata for a claim, and then for others.
+    fn commit_pays(&self, bytes: u64) -> bool {
+        let slack = (self.space.usage(Kind::Metadata).total / SLACK_PART).min(SLACK_MAX);
+        self.commit_may_free(Kind::Metadata, bytes.saturating_add(slack), Claim::Ordinary)
+    }
+
+    /// What the next commit takes for the references and checksums that are not in their trees
+    /// yet, in bytes: a long transaction would outgrow the global reserve.
+    fn owed(&self) -> u64 {
+        let references = (self.refs.len() as u64).saturating_mul(REFERENCE_BYTES);
+        references.saturating_add(CHECKSUM_FACTOR * self.sums.bytes() as u64)
+    }
+
+    /// Reserves so many bytes for data, whole sectors, reading and committing where that helps;
+    /// writing back what others hold reserved is left to the caller.
+    pub fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
+        self.check()?;
+        for _ in 0..DATA_COMMITS {
+            if let Some(reservation) = self.reserve_data_now(bytes)? {
+                return Ok(reservation);
+            }
+            self.merge_pending()?;
+            if !self.commit_may_free(Kind::Data, bytes, Claim::Ordinary) {
+                break;
+            }
+            self.commit_for_space()?;
+        }
+        self.reserve_data_now(bytes)?.ok_or(Error::NoSpace)
+    }
+
+    /// As [`Ledger::reserve_data`], but for commits.
+    fn reserve_data_now(&self, bytes: u64) -> Result<Option<Reservation>> {
+        loop {
+            match self.space.reserve_data(bytes) {
+                Ok(reservation) => return Ok(Some(reservation)),
+                Err(Shortage::Unloaded | Shortage::Chunk) if self.open_up_data()? => {}
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether a commit may free what is lacking for a claim, or room for a chunk.
+    fn commit_may_free(&self, kind: Kind, bytes: u64, claim: Claim) -> bool {
+        let lack = self.space.lack(kind, bytes, claim);
+        let (blocks, data) = self.refs.freeable();
+        let blocks = blocks * u64::from(self.volume().geometry().nodesize);
+        let pinned = |kind| self.space.usage(kind).pinned;
+        let (metadata, data) = (pinned(Kind::Metadata) + blocks, pinned(Kind::Data) + data);
+        let (own, other) = match kind {
+            _ if self.space.is_mixed() => (pinned(Kind::Data) + blocks + data, 0),
+            Kind::Data => (data, metadata),
+            Kind::Metadata | Kind::System => (metadata, data),
+        };
+        own >= lack || other >= WORTH_A_CHUNK || !self.space.empty_groups().is_empty()
+    }
+}
