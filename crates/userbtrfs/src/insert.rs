@@ -1,29 +1,40 @@
-//! Copies trees of the machine into a filesystem, as `cp -a` does.
+//! Copies trees into a filesystem, as `cp -a` does: trees of the machine, or its own.
 //!
-//! | module   | what it is                                                    |
-//! |----------|---------------------------------------------------------------|
-//! | `source` | reads what is on the machine: a stream of steps through a tree |
-//! | `target` | makes what the steps say in the filesystem                    |
+//! | module    | what it is                                                      |
+//! |-----------|-----------------------------------------------------------------|
+//! | `step`    | steps through a tree                                            |
+//! | `machine` | reads what is on the machine: such steps                        |
+//! | `inside`  | reads what is in the filesystem: such steps                     |
+//! | `ahead`   | reads steps, and the bytes in them, in a thread ahead of the use |
+//! | `target`  | makes what the steps say in the filesystem                      |
 //!
-//! 1. Of the source nothing is followed but the path that is given; a name is read relative to its
-//!    opened parent directory.
+//! 1. Of the source nothing is followed but the path that is given.
 //! 2. A directory gets its attributes after everything in it was made.
 //! 3. What has several names in the sources of one [`Inserter`] has them in the filesystem.
 //! 4. What fails is reported, and the rest goes on; an error of the filesystem after which nothing
 //!    can succeed ends the copy. Extended attributes that cannot be kept are counted apart.
-//! 5. Nothing is committed here: whoever opened the filesystem does that.
+//! 5. A file is copied whole, with its holes, or not at all. One that changes meanwhile is kept as
+//!    it was read, and is reported.
+//! 6. Memory is bounded, whatever the size of the files: a few MiB.
+//! 7. Nothing is committed here, but for [`InsertOptions::fsync`]: whoever opened the filesystem
+//!    does that.
 
-mod source;
+mod ahead;
+mod inside;
+mod machine;
+mod step;
 mod target;
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use thiserror::Error;
-use userbtrfs_engine::api::{Dir, Error};
+use userbtrfs_engine::api::{Dir, Error, Inode};
 
 pub use crate::progress::Progress;
-use source::Walk;
+use ahead::{GivenUp, Source, each_step};
+use inside::Inside;
+use machine::Machine;
 use target::{Links, Target};
 
 /// How to copy.
@@ -33,6 +44,22 @@ pub struct InsertOptions {
     pub uid: Option<u32>,
     /// The group of all that is made; as in the source where this is nothing.
     pub gid: Option<u32>,
+    /// What is kept of the source.
+    pub keep: Keep,
+    /// Whether each file is made durable when it is complete.
+    pub fsync: bool,
+}
+
+/// What is kept of a source beside names and contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Permissions without the set-id bits, as `cp` does; all else is new.
+    Mode,
+    /// Permissions, owners and times, as `cp -p` does.
+    Attributes,
+    /// All that there is, hard links and extended attributes, too, as `cp -a` does.
+    #[default]
+    Everything,
 }
 
 /// Why something was not copied.
@@ -48,6 +75,12 @@ pub enum InsertError {
         doing: &'static str,
         /// What the system says.
         error: std::io::Error,
+    },
+    /// The file changed while it was read. What was read is kept.
+    #[error("{}: it changed while it was read; kept as it was read", path.display())]
+    Changed {
+        /// Where in the source.
+        path: PathBuf,
     },
     /// The filesystem does not take it.
     #[error("{}: {error}", path.display())]
@@ -92,35 +125,54 @@ impl<'a> Inserter<'a> {
     /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it, or
     /// [`Progress::not_kept`] where it is [`InsertError::NotKept`].
     pub fn insert(&self, source: &Path, dir: &Dir, name: &[u8], report: &Report<'_>) {
-        self.run(Walk::of(source, name), dir, report);
+        self.run(Machine::of(source, name), dir, report);
     }
 
     /// Copies what is in the directory `source` into `dir`, which gets its attributes.
     pub fn insert_content(&self, source: &Path, dir: &Dir, report: &Report<'_>) {
-        self.run(Walk::inside(source), dir, report);
+        self.run(Machine::inside(source), dir, report);
     }
 
-    fn run(&self, walk: Result<Walk, InsertError>, dir: &Dir, report: &Report<'_>) {
+    /// Copies what is at `source` of the filesystem itself, whose path is `path`, and everything
+    /// below it, to `name` in `dir`; otherwise as [`Self::insert`]. Without a name, what is in the
+    /// directory `source` goes into `dir`.
+    ///
+    /// [`Error::IntoItself`] where `dir` is the source or below it.
+    pub fn copy(
+        &self,
+        (source, path): (&Inode, &[u8]),
+        dir: &Dir,
+        name: Option<&[u8]>,
+        report: &Report<'_>,
+    ) {
+        self.run(Inside::new(source, path, dir, name), dir, report);
+    }
+
+    fn run<S: Source + Send>(
+        &self,
+        source: Result<S, InsertError>,
+        dir: &Dir,
+        report: &Report<'_>,
+    ) {
         let counted = |error| {
             let kept = !matches!(error, InsertError::NotKept { .. });
             let counter = if kept { &self.progress.errors } else { &self.progress.not_kept };
             Progress::add(counter, 1);
             report(error);
         };
-        let mut walk = match walk {
-            Ok(walk) => walk,
+        let source = match source {
+            Ok(source) => source,
             Err(error) => return counted(error),
         };
-        let mut target = Target::new(self, dir, &counted);
-        while let Some(step) = walk.next().filter(|_| !self.progress.is_stopped()) {
-            if let Err(error) = step.and_then(|step| target.take(step)) {
-                let is_final = is_final(&error);
-                counted(error);
-                if is_final {
-                    return;
-                }
-            }
-        }
+        let given_up = GivenUp::default();
+        let mut target = Target::new(self, dir, &counted, &given_up);
+        each_step(source, &given_up, |step, bytes| {
+            let Err(error) = target.take(step, bytes) else { return !self.progress.is_stopped() };
+            let is_final = is_final(&error);
+            counted(error);
+            !is_final && !self.progress.is_stopped()
+        });
+        target.discard();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! 1. Where `mkfs.btrfs` is, it makes an image of part of a real directory, which is listed,
 //!    extracted and compared with that directory. No privilege is needed.
-//! 2. The command makes an image of its own, of small files of that directory, changes it, and
-//!    copies it out again; `btrfs check` judges it where it is.
+//! 2. The command makes an image of its own of that directory, changes it, and copies it out again;
+//!    `btrfs check` and Linux judge it where they are.
 //! 3. Every golden image is unpacked, extracted and compared with what Linux showed of it.
 //! 4. Images named on the command line are listed and extracted, with nothing to compare them with.
 //! 5. All files it makes are in one temporary folder, gone at the end.
@@ -12,8 +12,10 @@
 
 mod golden;
 mod tree;
+mod written;
 
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -23,12 +25,8 @@ use tempfile::TempDir;
 use userbtrfs_crashlab::manifest::{Difference, Kind, Manifest, diff};
 use userbtrfs_crashlab::walk_linux::walk;
 
-use tree::Bounds;
-
 /// How much the image made here holds.
-const TREE: Bounds = Bounds { tree: 48 << 20, file: u64::MAX };
-/// How much is put into the image that the command makes: files that fit into its tree.
-const SMALL_FILES: Bounds = Bounds { tree: 8 << 20, file: 2048 };
+const TREE_BYTES: u64 = 48 << 20;
 /// How much of a long listing is shown.
 const LINES_SHOWN: usize = 12;
 /// How many differences are shown before giving up.
@@ -60,10 +58,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         demo.extract(image)?;
     }
     if args.images.is_empty() {
-        let fresh = demo.show_fresh()?;
-        demo.show_written()?;
-        let golden = golden::show(&demo)?;
-        ensure!(fresh || golden > 0, "neither mkfs.btrfs nor a golden image is here");
+        let source = demo.path("source");
+        let copied = tree::copy_some(&source, TREE_BYTES)?;
+        println!("A directory with {copied}");
+        demo.show_fresh(&source)?;
+        written::show(&demo, &source)?;
+        golden::show(&demo)?;
     }
     println!("\nAll of it in {:.1} s.", start.elapsed().as_secs_f64());
     Ok(())
@@ -73,6 +73,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 struct Demo {
     program: PathBuf,
     folder: TempDir,
+    /// When it began, in seconds since 1970.
+    begun: i64,
 }
 
 /// What was extracted from an image.
@@ -80,7 +82,8 @@ struct Extracted {
     folder: PathBuf,
     /// Whether the filesystem that it lies on takes all owners and attributes.
     all_kept: bool,
-    time: Duration,
+    /// How long that took; nothing where it was not extracted but mounted.
+    time: Option<Duration>,
 }
 
 impl Demo {
@@ -92,46 +95,24 @@ impl Demo {
         let program = program
             .canonicalize()
             .with_context(|| format!("{}: build it first, by `make run`", program.display()))?;
-        Ok(Self { program, folder: TempDir::with_prefix("userbtrfs-demo-")? })
+        let folder = TempDir::with_prefix("userbtrfs-demo-")?;
+        let begun = folder.path().metadata()?.mtime();
+        Ok(Self { program, folder, begun })
     }
 
-    /// Makes an image with `mkfs.btrfs` and reads it; false if that program is not here.
-    fn show_fresh(&self) -> Result<bool> {
+    /// Makes an image with `mkfs.btrfs` and reads it, if that program is here.
+    fn show_fresh(&self, source: &Path) -> Result<()> {
         let Some(mkfs) = find_program("mkfs.btrfs") else {
-            println!("mkfs.btrfs is not here, so only the golden images are shown.");
-            return Ok(false);
+            println!("mkfs.btrfs is not here.");
+            return Ok(());
         };
-        let source = self.path("source");
-        let copied = tree::copy_some(&source, TREE)?;
-        println!("A fresh image with {copied}");
+        println!("An image of it by mkfs.btrfs");
         let image = self.path("made-here.img");
-        make_image(&mkfs, &source, &image)?;
+        make_image(&mkfs, source, &image)?;
 
         self.list(&image)?;
         let extracted = self.extract(&image)?;
-        verify("the source", &walk(&source)?, &extracted)?;
-        Ok(true)
-    }
-
-    /// Makes an image, changes it and reads it, all by the command.
-    fn show_written(&self) -> Result<()> {
-        let source = self.path("small");
-        let copied = tree::copy_some(&source, SMALL_FILES)?;
-        println!("\nAn image of our own with {copied}");
-        let image = self.path("written.img");
-        self.call(&["mkfs", "--size", "256M", "-q"], &[&image])?;
-        self.call(&["put"], &[&image, &source, Path::new("/")])?;
-        self.call(&["mkdir", "-p"], &[&image, Path::new("/a/b")])?;
-        self.call(&["mv"], &[&image, Path::new("/small"), Path::new("/a/b/moved")])?;
-        if let Some(btrfs) = find_program("btrfs") {
-            let output = Command::new(btrfs).args(["check", "--readonly"]).arg(&image).output()?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "btrfs check: {said}");
-            println!("\n`btrfs check` finds no error in it.");
-        }
-        let mut extracted = self.extract(&image)?;
-        extracted.folder.push("a/b/moved");
-        verify("what was put in", &walk(&source)?, &extracted)
+        verify("the directory", &walk(source)?, &extracted, self.begun)
     }
 
     /// Shows what is in the image.
@@ -149,7 +130,7 @@ impl Demo {
         let start = Instant::now();
         let top = ["get", "--subvolid", "5"];
         let output = self.show_call(&top, &[image, Path::new("/"), &folder])?;
-        let (status, time) = (output.status, start.elapsed());
+        let (status, time) = (output.status, Some(start.elapsed()));
         // Without privilege no device can be made; what else is missing, the comparison finds.
         ensure!(status.success() || !is_superuser(), "userbtrfs get: {status}");
         let all_kept = !String::from_utf8_lossy(&output.stderr).contains("could not be kept");
@@ -183,11 +164,17 @@ impl Demo {
     }
 }
 
-/// Compares what was extracted with what was expected of it, and says how fast it was.
-fn verify(expected_name: &str, expected: &Manifest, extracted: &Extracted) -> Result<()> {
+/// Compares what was extracted with what was expected of it, and says how fast it was. Times since
+/// the demo has `begun` are of the moment in which a change was made, here and there.
+fn verify(
+    expected_name: &str,
+    expected: &Manifest,
+    extracted: &Extracted,
+    begun: i64,
+) -> Result<()> {
     let found = walk(&extracted.folder)?;
     let mut differences = diff(expected, &found, &ignored());
-    differences.retain(|difference| is_of_copy(difference, expected));
+    differences.retain(|difference| is_of_copy(difference, expected, begun));
     if !extracted.all_kept {
         println!("Not all attributes can be kept here, so they are not compared.");
         differences.retain(|difference| difference.attribute != "xattrs");
@@ -209,16 +196,18 @@ fn is_superuser() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether a difference tells against the copy. Four do not: size and link count of a directory
+/// Whether a difference tells against the copy. Five do not: size and link count of a directory
 /// are its filesystem's, the root is made by whoever makes the image, no one but the superuser
-/// can make a device, and few filesystems keep times as far off as btrfs does.
-fn is_of_copy(difference: &Difference, expected: &Manifest) -> bool {
+/// can make a device, few filesystems keep times as far off as btrfs does, and what was changed
+/// since the demo has `begun` was not changed in the same moment.
+fn is_of_copy(difference: &Difference, expected: &Manifest, begun: i64) -> bool {
     let attribute = difference.attribute.as_str();
     let path = difference.path.as_slice();
     let entry = expected.get(path);
-    let far = entry.is_some_and(|entry| !TIMES_KEPT.contains(&entry.mtime.seconds));
+    let time = entry.map_or(0, |entry| entry.mtime.seconds);
+    let other = !TIMES_KEPT.contains(&time) || time >= begun;
     match entry.map(|entry| entry.kind) {
-        _ if far && attribute == "mtime" => false,
+        _ if other && attribute == "mtime" => false,
         Some(Kind::Dir) if path == b"/" => attribute == "path",
         Some(Kind::Dir) => !matches!(attribute, "size" | "nlink"),
         Some(Kind::Block | Kind::Char) => is_superuser() || attribute != "path",
@@ -226,15 +215,16 @@ fn is_of_copy(difference: &Difference, expected: &Manifest) -> bool {
     }
 }
 
-fn summary(manifest: &Manifest, time: Duration) -> String {
+fn summary(manifest: &Manifest, time: Option<Duration>) -> String {
     let files = manifest.entries().iter().filter(|entry| entry.kind == Kind::File);
-    let bytes: u64 = files.clone().filter(|file| file.link.is_none()).map(|file| file.size).sum();
+    let data = files.clone().filter(|file| file.link.is_none()).flat_map(|file| &file.segments);
+    let amount = mebibytes(data.map(|(_, len)| len).sum());
     let (entries, files) = (manifest.entries().len(), files.count());
-    let (amount, time) = (mebibytes(bytes), time.as_secs_f64());
-    format!(
-        "{entries} entries, {files} of them files, {amount:.1} MiB in {time:.2} s ({:.0} MiB/s)",
-        amount / time.max(0.001)
-    )
+    let speed = time.map_or(String::new(), |time| {
+        let seconds = time.as_secs_f64();
+        format!(" in {seconds:.2} s ({:.0} MiB/s)", amount / seconds.max(0.001))
+    });
+    format!("{entries} entries, {files} of them files, {amount:.1} MiB{speed}")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
@@ -273,17 +263,17 @@ mod tests {
     use super::*;
 
     fn extracted(folder: &Path) -> Extracted {
-        Extracted { folder: folder.to_owned(), all_kept: true, time: Duration::from_secs(1) }
+        Extracted { folder: folder.to_owned(), all_kept: true, time: Some(Duration::from_secs(1)) }
     }
 
     #[test]
     fn a_copy_of_some_of_a_tree_is_the_same_as_itself() {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("source");
-        tree::copy_some(&source, Bounds { tree: 1 << 20, file: 1 << 16 }).unwrap();
+        tree::copy_some(&source, 1 << 20).unwrap();
         let manifest = walk(&source).unwrap();
         assert!(manifest.entries().len() > 1);
-        verify("itself", &manifest, &extracted(&source)).unwrap();
+        verify("itself", &manifest, &extracted(&source), i64::MAX).unwrap();
     }
 
     #[test]
@@ -295,7 +285,7 @@ mod tests {
         let changed = file.metadata().unwrap().modified().unwrap();
         std::fs::write(&file, "behind").unwrap();
         std::fs::File::options().write(true).open(&file).unwrap().set_modified(changed).unwrap();
-        let error = verify("before", &manifest, &extracted(folder.path())).unwrap_err();
+        let error = verify("before", &manifest, &extracted(folder.path()), i64::MAX).unwrap_err();
         assert_eq!(error.to_string(), "1 difference(s) from before");
     }
 
@@ -308,7 +298,7 @@ mod tests {
         let counts = |path: &str, attribute: &str| {
             let (left, right) = (String::new(), String::new());
             let (path, attribute) = (path.into(), attribute.into());
-            is_of_copy(&Difference { path, attribute, left, right }, &expected)
+            is_of_copy(&Difference { path, attribute, left, right }, &expected, i64::MAX)
         };
         assert!(!counts("/d", "size") && !counts("/d", "nlink") && !counts("/", "mtime"));
         assert!(counts("/d", "mtime") && counts("/f", "size") && counts("/f", "nlink"));

@@ -19,7 +19,7 @@ enum Verb {
     Tidy(tidy::Args),
     /// Unpack a golden image.
     Unpack(unpack::Args),
-    /// Show reading at work on a real image and verify what was read.
+    /// Show the command at work on real images and verify what it read and wrote.
     Demo(demo::Args),
     /// Fuzz the readers, by libFuzzer where it can be built.
     Fuzz(fuzz::Args),

@@ -86,7 +86,7 @@ pub(crate) enum DirectIo {
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
-    /// Make an empty filesystem
+    /// Make a filesystem
     Mkfs(MkfsArgs),
     #[command(flatten)]
     Files(FileVerb<RootArgs>),
@@ -104,7 +104,8 @@ pub(crate) enum Verb {
 pub(crate) struct MkfsArgs {
     /// An image file or a block device; a file that is not there is made, with holes
     pub(crate) image: PathBuf,
-    /// How large to make the file
+    /// How large to make the file; with --rootdir by default so that all fits, with half as much
+    /// room again
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<u64>,
     /// The label
@@ -129,9 +130,12 @@ pub(crate) struct MkfsArgs {
     /// free-space-tree
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) features: Vec<String>,
-    /// Put the files of a directory in (not supported yet)
-    #[arg(long, value_name = "DIR")]
+    /// Put what is in a directory in, as `put` does; where that fails, nothing is
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) rootdir: Option<PathBuf>,
+    /// (not supported)
+    #[arg(long, hide = true)]
+    pub(crate) shrink: bool,
     /// Overwrite what is there
     #[arg(short, long)]
     pub(crate) force: bool,

@@ -1,4 +1,4 @@
-//! `mkfs`: makes an empty filesystem, and says what it made.
+//! `mkfs`: makes a filesystem, empty or with the content of a directory, and says what it made.
 
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Write};
@@ -14,11 +14,12 @@ use userbtrfs::{Profile, Quoted};
 
 use super::args::{Csum, Format, Global, KeptAs, MkfsArgs};
 use super::output::{print_json, stdout};
-use super::text;
+use super::{rootdir, text};
 
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
     let options = options(args)?;
-    let superblock = on_file(args, &options).with_context(|| args.image.display().to_string())?;
+    let superblock =
+        on_file(global, args, &options).with_context(|| args.image.display().to_string())?;
     match global.format {
         _ if global.quiet => {}
         Format::Text => print(&superblock)?,
@@ -28,7 +29,6 @@ pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
 }
 
 fn options(args: &MkfsArgs) -> Result<Options> {
-    ensure!(args.rootdir.is_none(), "--rootdir is not supported yet");
     let mut features = Features::default();
     args.features.iter().try_for_each(|name| features.switch(name))?;
     let mut options = if features.mixed { Options::mixed() } else { Options::default() };
@@ -100,38 +100,60 @@ fn checksum(csum: Csum) -> ChecksumKind {
 }
 
 /// Makes the filesystem; a file that was made for it goes again where that fails.
-fn on_file(args: &MkfsArgs, options: &Options) -> Result<Superblock> {
+fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
+    ensure!(!args.shrink, "--shrink is not supported; holes take no space in an image file");
     let is_new = match fs::metadata(&args.image) {
-        Ok(there) => extend(&args.image, &there, args.size).map(|()| false)?,
+        Ok(there) => {
+            check(args)?;
+            extend(args, options, &there)?;
+            false
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let size =
-                args.size.context("there is no such file; --size says how large to make it")?;
-            File::create_new(&args.image)?.set_len(size).map(|()| true)?
+            check(args)?;
+            let size = size(args, options)?
+                .context("there is no such file; --size says how large to make it")?;
+            File::create_new(&args.image)?.set_len(size)?;
+            true
         }
         Err(error) => return Err(error.into()),
     };
-    let made = on_device(&args.image, options);
+    let made = make_and_fill(global, args, options);
     if made.is_err() && is_new {
         fs::remove_file(&args.image)?;
     }
     made
 }
 
-/// Gives an empty file its size. That of anything else stays.
-fn extend(image: &Path, there: &Metadata, size: Option<u64>) -> Result<()> {
-    match size {
-        None => Ok(()),
-        Some(size) if there.is_file() && there.len() == 0 => {
-            Ok(File::options().write(true).open(image)?.set_len(size)?)
-        }
-        Some(size) => {
-            ensure!(
-                there.is_file() && there.len() == size,
-                "it is there already; --size is for files to be made"
-            );
-            Ok(())
-        }
+fn check(args: &MkfsArgs) -> Result<()> {
+    args.rootdir.as_ref().map_or(Ok(()), |dir| rootdir::check(dir, &args.image))
+}
+
+/// How large a file is made: as it is said, or so that what is put in fits.
+fn size(args: &MkfsArgs, options: &Options) -> Result<Option<u64>> {
+    match (args.size, &args.rootdir) {
+        (None, Some(dir)) => rootdir::size_for(dir, options).map(Some),
+        (size, _) => Ok(size),
     }
+}
+
+/// Gives an empty file its size. That of anything else stays.
+fn extend(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result<()> {
+    if there.is_file() && there.len() == 0 {
+        let size = size(args, options)?;
+        let file = File::options().write(true).open(&args.image)?;
+        return Ok(size.map_or(Ok(()), |size| file.set_len(size))?);
+    }
+    let fits = args.size.is_none_or(|size| there.is_file() && there.len() == size);
+    ensure!(fits, "it is there already; --size is for files to be made");
+    Ok(())
+}
+
+fn make_and_fill(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
+    let superblock = on_device(&args.image, options)?;
+    if let Some(dir) = &args.rootdir {
+        rootdir::fill(global, &args.image, dir)?;
+    }
+    Ok(superblock)
 }
 
 fn on_device(image: &Path, options: &Options) -> Result<Superblock> {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use userbtrfs::{Filesystem, Inode, Quoted, join_path};
+use userbtrfs::{Error, Filesystem, Inode, Quoted, join_path};
 
 use super::Failures;
 use super::ls::shown;
@@ -19,6 +19,20 @@ pub(crate) fn each(
         failures.note(act(path.as_encoded_bytes()).with_context(|| shown(path)))?;
     }
     Ok(failures.code())
+}
+
+/// The permissions of files that are made without a word about them.
+const FILE_MODE: u32 = 0o644;
+
+/// What is at a path; an empty file, if nothing is.
+pub(crate) fn open_or_create(filesystem: &Filesystem, path: &[u8]) -> Result<Inode, Error> {
+    match filesystem.lookup(path) {
+        Err(Error::NotFound) => {
+            let (dir, name) = filesystem.open_parent(path)?;
+            dir.create(&name, FILE_MODE)
+        }
+        found => found,
+    }
 }
 
 /// How a verb goes about what it is given.

@@ -9,10 +9,12 @@ use std::io::{self, BufRead, IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use clap::{Parser, Subcommand};
+use userbtrfs::Filesystem;
 
-use super::args::{Global, RootArgs};
+use super::args::{Global, PathsArgs, RootArgs};
+use super::paths::each;
 use super::verb::{Access, FileVerb, Session};
 use super::words::words;
 use super::{complain, is_closed_pipe, message};
@@ -42,12 +44,8 @@ enum LineVerb {
     Files(FileVerb<()>),
     /// Make everything durable
     Sync,
-    /// Make a file durable (not yet: use sync)
-    Fsync {
-        /// Paths inside the image
-        #[arg(required = true)]
-        paths: Vec<OsString>,
-    },
+    /// Make files durable
+    Fsync(PathsArgs),
     /// End at once, and lose what is not durable
     Crash,
     /// End in good order, as the end of the input does
@@ -122,13 +120,23 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
             session.filesystem.commit().context("sync")?;
             Ok(Next::Line(ExitCode::SUCCESS))
         }
-        LineVerb::Fsync { paths } => {
-            let path = paths.first().map(|path| super::ls::shown(path)).unwrap_or_default();
-            bail!("{path}: fsync is not supported yet: sync makes everything durable")
+        LineVerb::Fsync(args) => {
+            each(&args.paths, |path| fsync(&session.filesystem, path)).map(Next::Line)
         }
         LineVerb::Crash => Ok(Next::Crash),
         LineVerb::Exit => Ok(Next::Close),
     }
+}
+
+/// Makes what is at a path durable.
+fn fsync(filesystem: &Filesystem, path: &[u8]) -> Result<()> {
+    let inode = filesystem.lookup(path)?;
+    match inode.metadata()?.is_file() {
+        true => inode.open()?.sync_all()?,
+        // Of names and attributes there is nothing less to be made durable than all.
+        false => filesystem.commit()?,
+    }
+    Ok(())
 }
 
 /// What is wrong with a line, without the usage.

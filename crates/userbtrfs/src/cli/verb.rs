@@ -13,6 +13,8 @@ use userbtrfs::{Direct, Filesystem, OpenOptions, TreeId};
 use super::args::{DfArgs, DirectIo, FindArgs, GetArgs, Global, LsArgs, PathsArgs, RootArgs};
 use super::chmod::ChmodArgs;
 use super::chown::ChownArgs;
+use super::cp::CpArgs;
+use super::fallocate::FallocateArgs;
 use super::getfattr::GetfattrArgs;
 use super::ln::LnArgs;
 use super::mkdir::MkdirArgs;
@@ -30,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) filesystem: Filesystem,
     /// The image, for messages.
     pub(crate) name: String,
+    /// The last commit when it was opened.
+    generation: u64,
 }
 
 /// A verb with its arguments.
@@ -69,6 +73,8 @@ pub(crate) enum FileVerb<R: clap::Args> {
     Get(In<R, GetArgs>),
     /// Copy trees in, as `cp -a` does
     Put(In<R, PutArgs>),
+    /// Copy files and trees within the image
+    Cp(In<R, CpArgs>),
     /// Make directories
     Mkdir(In<R, MkdirArgs>),
     /// Remove files, and directories with what is in them
@@ -83,6 +89,8 @@ pub(crate) enum FileVerb<R: clap::Args> {
     Chown(In<R, ChownArgs>),
     /// Make files longer or shorter; those that are not there are made
     Truncate(In<R, TruncateArgs>),
+    /// Set space of files aside, or give it back
+    Fallocate(In<R, FallocateArgs>),
     /// Show extended attributes
     Getfattr(In<R, GetfattrArgs>),
     /// Set or remove extended attributes
@@ -118,6 +126,7 @@ impl<R: clap::Args> FileVerb<R> {
             Self::Df(verb) => verb.parts(),
             Self::Get(verb) => verb.parts(),
             Self::Put(verb) => verb.parts(),
+            Self::Cp(verb) => verb.parts(),
             Self::Mkdir(verb) => verb.parts(),
             Self::Rm(verb) => verb.parts(),
             Self::Mv(verb) => verb.parts(),
@@ -125,6 +134,7 @@ impl<R: clap::Args> FileVerb<R> {
             Self::Chmod(verb) => verb.parts(),
             Self::Chown(verb) => verb.parts(),
             Self::Truncate(verb) => verb.parts(),
+            Self::Fallocate(verb) => verb.parts(),
             Self::Getfattr(verb) => verb.parts(),
             Self::Setfattr(verb) => verb.parts(),
         }
@@ -163,7 +173,9 @@ pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs>) -> Result<ExitCode
     let done = verb.act(&session);
     match &done {
         // Nothing half-done stays.
-        Err(error) if error.is::<Stopped>() => session.filesystem.abandon(),
+        Err(error) if error.is::<Stopped>() && !session.has_committed() => {
+            session.filesystem.abandon();
+        }
         _ => session.close()?,
     }
     done
@@ -193,7 +205,13 @@ impl Session {
         for notice in filesystem.notices() {
             remark(global, &format!("{name}: {notice}"));
         }
-        Ok(Self { global: global.clone(), filesystem, name })
+        let generation = filesystem.superblock().generation;
+        Ok(Self { global: global.clone(), filesystem, name, generation })
+    }
+
+    /// Whether anything was made durable since it was opened.
+    fn has_committed(&self) -> bool {
+        self.filesystem.superblock().generation != self.generation
     }
 
     /// Makes everything durable.

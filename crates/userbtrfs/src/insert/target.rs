@@ -1,28 +1,38 @@
-//! Making in the filesystem what the steps of a walk say.
+//! Making in the filesystem what the steps of a source say.
+//!
+//! 1. What is not complete goes: a file of which a part fails is removed.
+//! 2. Attributes come last, and the times last of all, which everything else would change.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use userbtrfs_engine::api::{Attributes, Dir, Error, Inode, XattrMode};
+use userbtrfs_engine::api::{Attributes, Dir, Error, File, Inode, XattrMode};
 use userbtrfs_format::Quoted;
 
-use super::source::{Content, Node, Step};
-use super::{InsertError, Inserter, Progress, Report};
+use super::ahead::GivenUp;
+use super::step::{Kind, Node, Origin, Step};
+use super::{InsertError, Inserter, Keep, Progress, Report};
 
-/// The bits of a mode that are permissions.
+/// The bits of a mode that are permissions, and those of them that give no one else's rights.
 const PERMISSIONS: u32 = 0o7777;
+const PLAIN_PERMISSIONS: u32 = 0o777;
 
-/// What was made of inodes with several names, by device and number.
-pub(super) type Links = HashMap<(u64, u64), Inode>;
+/// What was made of inodes with several names.
+pub(super) type Links = HashMap<Origin, Inode>;
 
 /// A copy under way.
 pub(super) struct Target<'a> {
     inserter: &'a Inserter<'a>,
     report: &'a Report<'a>,
+    given_up: &'a GivenUp,
     start: Dir,
     levels: Vec<Level>,
     /// How many directories deep it is in one that could not be made.
     lost: usize,
+    /// The file that has begun.
+    file: Option<Begun>,
+    /// Files that have begun so far.
+    begun: u64,
 }
 
 /// A directory that is being filled.
@@ -31,35 +41,60 @@ struct Level {
     node: Node,
 }
 
+/// A file that is being filled.
+struct Begun {
+    file: File,
+    node: Node,
+}
+
 impl<'a> Target<'a> {
-    pub(super) fn new(inserter: &'a Inserter<'a>, dir: &Dir, report: &'a Report<'a>) -> Self {
-        Self { inserter, report, start: dir.clone(), levels: Vec::new(), lost: 0 }
+    pub(super) fn new(
+        inserter: &'a Inserter<'a>,
+        dir: &Dir,
+        report: &'a Report<'a>,
+        given_up: &'a GivenUp,
+    ) -> Self {
+        let (levels, start) = (Vec::new(), dir.clone());
+        Self { inserter, report, given_up, start, levels, lost: 0, file: None, begun: 0 }
     }
 
     /// Does a step.
-    pub(super) fn take(&mut self, step: Step) -> Result<(), InsertError> {
+    pub(super) fn take(&mut self, step: Step, bytes: &[u8]) -> Result<(), InsertError> {
         match step {
             Step::Enter(_) if self.lost > 0 => self.lost += 1,
             Step::Leave if self.lost > 0 => self.lost -= 1,
             Step::Other(_) if self.lost > 0 => {}
-            Step::Enter(node) => match self.make_dir(&node) {
-                Ok(dir) => self.levels.push(Level { dir, node }),
-                Err(error) => {
-                    self.lost = 1;
-                    return Err(failed(&node.path, error));
-                }
-            },
-            Step::Other(node) => {
-                self.make(&node).map_err(|error| failed(&node.path, error))?;
+            Step::Enter(node) => self.enter(node)?,
+            Step::Leave => self.leave()?,
+            Step::Other(node) => self.make(&node).map_err(|error| failed(&node.path, error))?,
+            Step::Begin(node) => self.begin(node)?,
+            Step::Data { offset, bytes: at } => {
+                self.fill(|target, begun| target.write(begun, &bytes[at], offset))?;
             }
-            Step::Leave => {
-                let level = self.levels.pop().expect("what is left was entered");
-                self.complete(level.dir.inode(), &level.node)
-                    .map_err(|error| failed(&level.node.path, error))?;
-                self.count_other();
+            Step::End { size } => {
+                self.fill(|target, begun| target.complete_file(begun, size))?;
+                self.close()?;
+            }
+            Step::Failed(error) => {
+                self.discard();
+                return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// Removes the file that has begun.
+    pub(super) fn discard(&mut self) {
+        let Some(Begun { file, node }) = self.file.take() else { return };
+        drop(file);
+        self.undo(&node);
+        self.given_up.give_up(self.begun);
+    }
+
+    /// Removes what is not complete.
+    fn undo(&self, node: &Node) {
+        // Where that fails, too, the error before it says more.
+        let _ = self.dir().remove_file(name_of(node));
     }
 
     /// The directory that is being filled.
@@ -67,31 +102,143 @@ impl<'a> Target<'a> {
         self.levels.last().map_or(&self.start, |level| &level.dir)
     }
 
+    fn enter(&mut self, node: Node) -> Result<(), InsertError> {
+        match self.make_dir(&node) {
+            Ok(dir) => {
+                self.levels.push(Level { dir, node });
+                Ok(())
+            }
+            Err(error) => {
+                self.lost = 1;
+                Err(failed(&node.path, error))
+            }
+        }
+    }
+
     fn make_dir(&self, node: &Node) -> Result<Dir, Error> {
+        let is_origin = |level: &Level| Origin::Inside(level.dir.inode().id()) == node.origin;
+        if self.levels.iter().any(is_origin) {
+            return Err(Error::IntoItself);
+        }
         let Some(name) = &node.name else { return Ok(self.dir().clone()) };
-        match self.dir().create_dir(name, node.attributes.mode & PERMISSIONS) {
+        match self.dir().create_dir(name, self.mode(node)) {
             Err(Error::Exists) => self.dir().lookup(name)?.open_dir(),
             made => made,
         }
     }
 
+    fn leave(&mut self) -> Result<(), InsertError> {
+        let level = self.levels.pop().expect("what is left was entered");
+        self.complete(level.dir.inode(), &level.node)
+            .map_err(|error| failed(&level.node.path, error))?;
+        Progress::add(&self.inserter.progress.others, 1);
+        Ok(())
+    }
+
+    /// Makes what has no content.
     fn make(&self, node: &Node) -> Result<(), Error> {
-        let name = node.name.as_deref().expect("only directories have none");
-        if self.make_link(node, name)? {
+        if self.make_link(node)? {
             return Ok(());
         }
-        let inode = self.replacing(name, || self.make_new(node, name))?;
-        if let Some(id) = node.several {
-            self.inserter.links.lock().expect("no one panics with it").insert(id, inode);
+        let name = name_of(node);
+        let inode = self.replacing(node, || match &node.kind {
+            Kind::Symlink(target) => self.dir().symlink(name, target),
+            Kind::Special(device) => self.dir().make_node(name, node.attributes.mode, *device),
+            Kind::Directory | Kind::File => unreachable!("they have steps of their own"),
+        })?;
+        if let Err(error) = self.complete(&inode, node) {
+            self.undo(node);
+            return Err(error);
+        }
+        self.remember(node, &inode);
+        Progress::add(&self.inserter.progress.others, 1);
+        Ok(())
+    }
+
+    /// Makes an empty file, to be filled.
+    fn begin(&mut self, node: Node) -> Result<(), InsertError> {
+        self.begun += 1;
+        if self.lost > 0 {
+            self.given_up.give_up(self.begun);
+            return Ok(());
+        }
+        let begun = self.make_link(&node).and_then(|linked| match linked {
+            true => Ok(None),
+            false => self.make_file(&node).map(Some),
+        });
+        match begun {
+            Ok(Some(file)) => self.file = Some(Begun { file, node }),
+            Ok(None) => self.given_up.give_up(self.begun),
+            Err(error) => {
+                self.given_up.give_up(self.begun);
+                return Err(failed(&node.path, error));
+            }
         }
         Ok(())
     }
 
+    fn make_file(&self, node: &Node) -> Result<File, Error> {
+        let inode = self.replacing(node, || self.dir().create(name_of(node), self.mode(node)))?;
+        inode.open()
+    }
+
+    /// Does something to the file that has begun, and has not been given up; what fails is
+    /// discarded.
+    fn fill(
+        &mut self,
+        act: impl FnOnce(&Self, &Begun) -> Result<(), Error>,
+    ) -> Result<(), InsertError> {
+        let Some(begun) = &self.file else { return Ok(()) };
+        act(self, begun).map_err(|error| failed(&begun.node.path, error)).inspect_err(|_| {
+            self.discard();
+        })
+    }
+
+    fn write(&self, begun: &Begun, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        begun.file.write_all_at(bytes, offset)?;
+        Progress::add(&self.inserter.progress.bytes, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Gives a file its size and its attributes.
+    fn complete_file(&self, begun: &Begun, size: u64) -> Result<(), Error> {
+        let Begun { file, node } = begun;
+        if file.len() < size {
+            file.set_len(size)?;
+        }
+        self.complete(file.inode(), node)?;
+        match self.inserter.options.fsync {
+            true => file.sync_all(),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the file that has begun, and is complete.
+    fn close(&mut self) -> Result<(), InsertError> {
+        let Some(Begun { file, node }) = self.file.take() else { return Ok(()) };
+        let inode = file.inode().clone();
+        if let Err(error) = file.close() {
+            self.undo(&node);
+            return Err(failed(&node.path, error));
+        }
+        self.remember(&node, &inode);
+        Progress::add(&self.inserter.progress.files, 1);
+        Ok(())
+    }
+
+    /// Keeps what was made for other names of it.
+    fn remember(&self, node: &Node, inode: &Inode) {
+        if node.several && self.inserter.options.keep == Keep::Everything {
+            let mut links = self.inserter.links.lock().expect("no one panics with it");
+            links.insert(node.origin, inode.clone());
+        }
+    }
+
     /// Gives what was made under another name this one, too.
-    fn make_link(&self, node: &Node, name: &[u8]) -> Result<bool, Error> {
+    fn make_link(&self, node: &Node) -> Result<bool, Error> {
         let links = self.inserter.links.lock().expect("no one panics with it");
-        let Some(first) = node.several.and_then(|id| links.get(&id)) else { return Ok(false) };
-        match self.replacing(name, || self.dir().link(name, first)) {
+        let Some(first) = links.get(&node.origin) else { return Ok(false) };
+        match self.replacing(node, || self.dir().link(name_of(node), first)) {
             Ok(()) => Ok(true),
             // Then it is another file with the same content.
             Err(Error::CrossDevice | Error::TooManyLinks) => Ok(false),
@@ -99,43 +246,45 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn make_new(&self, node: &Node, name: &[u8]) -> Result<Inode, Error> {
-        let mode = node.attributes.mode;
-        let inode = match &node.content {
-            Content::File(_) | Content::LargeFile => self.dir().create(name, mode & PERMISSIONS)?,
-            Content::Symlink(target) => self.dir().symlink(name, target)?,
-            Content::Special(device) => self.dir().make_node(name, mode, *device)?,
-            Content::Directory => unreachable!("directories are entered"),
+    /// The permissions that something is made with.
+    fn mode(&self, node: &Node) -> u32 {
+        let kept = match self.inserter.options.keep {
+            Keep::Mode => PLAIN_PERMISSIONS,
+            Keep::Attributes | Keep::Everything => PERMISSIONS,
         };
-        let filled = self.fill(&inode, &node.content).and_then(|()| self.complete(&inode, node));
-        match filled {
-            Ok(()) => Ok(inode),
-            Err(error) => {
-                // What is not complete goes; where that fails, too, the first error says more.
-                let _ = self.dir().remove_file(name);
-                Err(error)
-            }
-        }
+        node.attributes.mode & kept
     }
 
-    /// Gives a file its content.
-    fn fill(&self, inode: &Inode, content: &Content) -> Result<(), Error> {
-        match content {
-            Content::File(bytes) => {
-                if !bytes.is_empty() {
-                    inode.write_content(bytes)?;
-                }
-                Progress::add(&self.inserter.progress.files, 1);
-                Progress::add(&self.inserter.progress.bytes, bytes.len() as u64);
-            }
-            Content::LargeFile => return Err(Error::Unsupported("files of more than 2048 bytes")),
-            _ => self.count_other(),
-        }
-        Ok(())
-    }
-
-    /// Gives what was made its attributes; the times last, which all else would change.
+    /// Gives what was made its attributes.
     fn complete(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
+        let options = &self.inserter.options;
+        if options.keep == Keep::Everything {
+            self.set_xattrs(inode, node)?;
+        }
+        let (mode, times, owner) = match options.keep {
+            Keep::Mode => (None, None, (options.uid, options.gid)),
+            Keep::Attributes | Keep::Everything => {
+                let of = &node.attributes;
+                let mode = !matches!(node.kind, Kind::Symlink(_));
+                let owner = (options.uid.or(Some(of.uid)), options.gid.or(Some(of.gid)));
+                (mode.then_some(of.mode & PERMISSIONS), Some(of), owner)
+            }
+        };
+        let attributes = Attributes {
+            mode,
+            uid: owner.0,
+            gid: owner.1,
+            accessed: times.map(|of| of.accessed),
+            modified: times.map(|of| of.modified),
+            ..Attributes::default()
+        };
+        match attributes == Attributes::default() {
+            true => Ok(()),
+            false => inode.set_attributes(&attributes),
+        }
+    }
+
+    fn set_xattrs(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
         for (name, value) in &node.xattrs {
             match inode.set_xattr(name, value, XattrMode::Either) {
                 Err(error @ (Error::Unsupported(_) | Error::BadAttributeName(_))) => {
@@ -145,33 +294,27 @@ impl<'a> Target<'a> {
                 set => set?,
             }
         }
-        let options = &self.inserter.options;
-        let attributes = &node.attributes;
-        let has_mode = !matches!(node.content, Content::Symlink(_));
-        inode.set_attributes(&Attributes {
-            mode: has_mode.then_some(attributes.mode & PERMISSIONS),
-            uid: Some(options.uid.unwrap_or(attributes.uid)),
-            gid: Some(options.gid.unwrap_or(attributes.gid)),
-            accessed: Some(attributes.accessed),
-            modified: Some(attributes.modified),
-            ..Attributes::default()
-        })
+        Ok(())
     }
 
     /// Does `make`; if something that is no directory is in the way, removes it first.
-    fn replacing<T>(&self, name: &[u8], make: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    fn replacing<T>(&self, node: &Node, make: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         match make() {
             Err(Error::Exists) => {
-                self.dir().remove_file(name)?;
+                let (dir, name) = (self.dir(), name_of(node));
+                if matches!(node.origin, Origin::Inside(id) if dir.lookup(name)?.id() == id) {
+                    return Err(Error::Invalid("a file cannot be replaced by itself"));
+                }
+                dir.remove_file(name)?;
                 make()
             }
             made => made,
         }
     }
+}
 
-    fn count_other(&self) {
-        Progress::add(&self.inserter.progress.others, 1);
-    }
+fn name_of(node: &Node) -> &[u8] {
+    node.name.as_deref().expect("only directories have none")
 }
 
 fn failed(path: &Path, error: Error) -> InsertError {

@@ -34,7 +34,9 @@ fn json(text: &str) -> Value {
 fn every_verb_has_help() {
     assert_says(&run(["--help"]).good(), &["Usage: userbtrfs", "subvolume", "--format"]);
     assert_says(&run(["--version"]).good(), &["userbtrfs 0."]);
-    for words in VERBS.iter().map(|(words, _)| *words).chain(["get", "subvolume", "dump"]) {
+    let others =
+        ["get", "put", "cp", "truncate", "fallocate", "mkfs", "shell", "subvolume", "dump"];
+    for words in VERBS.iter().map(|(words, _)| *words).chain(others) {
         for flag in ["--help", "-h"] {
             let help = run(words.split(' ').chain([flag])).good();
             assert_says(&help, &[&format!("Usage: userbtrfs {words}")]);

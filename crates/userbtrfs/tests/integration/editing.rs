@@ -101,20 +101,6 @@ fn permissions_and_owners_change() {
 }
 
 #[test]
-fn sizes_change_as_far_as_content_is_inline() {
-    let made = Made::new();
-    made.does("truncate -s 2k", &["/f"]);
-    assert_eq!(made.open().read("/f").unwrap(), [0; 2048]);
-    made.does("truncate -s 3 -c", &["/f", "/none"]);
-    assert_eq!(made.open().read("/f").unwrap(), [0; 3]);
-    assert_says(&made.verb("truncate -s 1M", &["/f"]).bad(), &["/f: not supported"]);
-    assert_eq!(made.paths(), ["/f"]);
-    made.judge();
-    made.does("truncate -s 0", &["/f"]);
-    made.judge();
-}
-
-#[test]
 fn attributes_are_set_shown_and_removed() {
     let made = Made::new();
     made.does("truncate -s 0", &["/f"]);

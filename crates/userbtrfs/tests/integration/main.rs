@@ -8,6 +8,7 @@
 
 mod chunks;
 mod cli;
+mod cp;
 mod data;
 mod devices;
 mod dirs;
@@ -18,8 +19,11 @@ mod get;
 mod memory;
 mod mkfs;
 mod put;
+mod put_data;
 mod refusals;
+mod rootdir;
 mod shell;
+mod sizes;
 mod superblocks;
 mod support;
 mod tree_blocks;

@@ -96,7 +96,8 @@ fn what_fails_leaves_no_file_behind() {
         &["--size", "100M", "--features", "no-such"],
         &["--size", "100M", "--features", "^no-holes"],
         &["--size", "100M", "--features", "block-group-tree,^free-space-tree"],
-        &["--size", "100M", "--rootdir", "/"],
+        &["--size", "100M", "--rootdir", "/nowhere/at/all"],
+        &["--size", "100M", "--shrink"],
     ] {
         place.mkfs(options).bad();
         assert!(!place.image().exists(), "{options:?}");

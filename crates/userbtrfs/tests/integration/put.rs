@@ -12,8 +12,8 @@ use userbtrfs::FileKind;
 use userbtrfs_crashlab::manifest::diff;
 use userbtrfs_crashlab::{walk_linux, walk_ours};
 
-use crate::support::assert_says;
 use crate::support::made::Made;
+use crate::support::{assert_says, pattern};
 
 /// What no copy can keep, or what two filesystems count in their own ways.
 const NOT_COPIED: &[&str] =
@@ -25,6 +25,8 @@ fn fill(dir: &Path) {
     fs::create_dir(dir.join("empty")).unwrap();
     fs::write(dir.join("small"), b"hello\n").unwrap();
     fs::write(dir.join("largest"), vec![7; 2048]).unwrap();
+    fs::write(dir.join("larger"), pattern(2049)).unwrap();
+    fs::write(dir.join("deep/large"), pattern(3_000_001)).unwrap();
     fs::write(dir.join("nothing"), b"").unwrap();
     fs::write(dir.join(std::ffi::OsStr::from_bytes(b"deep/\xff\n")), b"odd name").unwrap();
     fs::hard_link(dir.join("small"), dir.join("deep/again")).unwrap();
@@ -134,20 +136,10 @@ fn names_of_several_sources_are_kept_and_owners_given() {
 fn what_cannot_be_copied_is_named_and_the_rest_is_there() {
     let made = Made::new();
     let source = Source::new(&made);
-    fs::write(source.0.join("large"), vec![1; 1 << 20]).unwrap();
-    fs::write(source.0.join("deep/larger-than-inline"), vec![1; 2049]).unwrap();
-    let said = made.verb("put", &[source.text(), "/copy"]).bad();
-    assert_eq!(said.lines().count(), 2, "{said}");
-    assert_says(&said, &["put: ", "source/large: not supported", "larger-than-inline: not supp"]);
-    fs::remove_file(source.0.join("large")).unwrap();
-    fs::remove_file(source.0.join("deep/larger-than-inline")).unwrap();
-    let paths = made.paths();
-    assert!(!paths.iter().any(|path| path.contains("large") && !path.contains("largest")));
-    assert!(paths.contains(&"/copy/largest".to_owned()));
-    made.judge();
-
-    let said = made.verb("put", &["/nowhere/at/all", "/"]).bad();
-    assert_says(&said, &["/nowhere/at/all", "No such file"]);
+    let said = made.verb("put", &["/nowhere/at/all", source.text(), "/"]).bad();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_says(&said, &["put: /nowhere/at/all: ", "No such file"]);
+    source.assert_copied(&made, "/source");
     let said = made.verb("put", &[source.text(), "/x/y"]).bad();
     assert_says(&said, &["/x/y: no such file or directory"]);
     let said = made.verb("put", &[source.text(), source.text(), "/new"]).bad();
@@ -160,9 +152,9 @@ fn json_counts_what_was_done() {
     let source = Source::new(&made);
     let said = made.verb("put --format json", &[source.text(), "/"]).good();
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(said["put"]["files"], 4);
+    assert_eq!(said["put"]["files"], 6);
     assert_eq!(said["put"]["errors"], 0);
-    assert_eq!(said["put"]["bytes"], 6 + 2048 + 8);
+    assert_eq!(said["put"]["bytes"], 6 + 2048 + 8 + 2049 + 3_000_001);
 }
 
 /// Many entries in one directory and many directories: several leaves of the tree.

@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use crate::support::assert_says;
 use crate::support::command::{Ran, command};
 use crate::support::made::Made;
+use crate::support::{assert_says, pattern};
 
 /// Runs the shell on lines.
 fn shell(made: &Made, options: &[&str], lines: &[&str]) -> Ran {
@@ -55,11 +55,19 @@ fn lines_are_done_one_after_the_other() {
 #[test]
 fn an_error_is_said_and_the_next_line_follows() {
     let made = Made::new();
-    let lines =
-        ["rm /none", "no-such-verb", "mkdir", "'open", "fsync /", "ls -Z", "mkdir /after", "exit"];
+    let lines = [
+        "rm /none",
+        "no-such-verb",
+        "mkdir",
+        "'open",
+        "fsync /no",
+        "ls -Z",
+        "mkdir /after",
+        "exit",
+    ];
     let said = shell(&made, &[], &lines).bad();
     assert_eq!(said.lines().count(), 6, "{said}");
-    assert_says(&said, &["/none: no such file", "no-such-verb", "not closed", "fsync is not"]);
+    assert_says(&said, &["/none: no such file", "no-such-verb", "not closed", "/no: no such file"]);
     assert_eq!(made.paths(), ["/after"]);
     made.judge();
 }
@@ -76,6 +84,23 @@ fn a_crash_loses_what_was_not_durable_and_nothing_else() {
     shell(&made, &[], &["mkdir /c", "sync", "crash"]).good();
     shell(&made, &[], &["mkdir /lost", "crash"]).good();
     assert_eq!(made.paths(), ["/a", "/a/b", "/c"]);
+    made.judge();
+}
+
+#[test]
+fn what_was_fsynced_outlives_a_crash() {
+    let made = Made::new();
+    let source = made.at("source");
+    std::fs::write(&source, pattern(100_000)).unwrap();
+    let source = source.display();
+    let each = format!("put --fsync {source} /each");
+    let later = format!("put {source} /later");
+    shell(&made, &[], &[&each, "crash"]).good();
+    shell(&made, &[], &[&later, "fsync /later /", "truncate -s 0 /each", "crash"]).good();
+    let filesystem = made.open();
+    for path in ["/each", "/later"] {
+        assert!(filesystem.read(path).unwrap() == pattern(100_000), "{path}");
+    }
     made.judge();
 }
 

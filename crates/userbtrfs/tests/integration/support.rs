@@ -32,6 +32,17 @@ pub(crate) fn refusal(opened: Result<Filesystem, Error>) -> Error {
     opened.err().expect("the image must not open")
 }
 
+/// Bytes that look like chance and are always the same.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    let mut state = len as u64 + 1;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    (0..len).map(|_| next()).collect()
+}
+
 /// An inode of the top-level subvolume.
 pub(crate) fn top_level(number: u64) -> InodeId {
     InodeId { subvolume: TreeId::FS, number }

@@ -2,7 +2,7 @@
 //!
 //! 1. What cannot be read is skipped, and so are devices, pipes and sockets.
 //! 2. Copying goes in the order of names; it stops at the bound on files, and leaves out a file
-//!    that would go over the bound on bytes, or is larger than the bound on one file.
+//!    that would go over the bound on bytes.
 //! 3. Modes of files and times of all come along; the copy is what the image is compared with.
 //! 4. Times are whole seconds, for `mkfs.btrfs --rootdir` of some versions copies no more.
 
@@ -28,16 +28,7 @@ pub(super) struct Copied {
     source: PathBuf,
     files: u64,
     bytes: u64,
-    bounds: Bounds,
-}
-
-/// How much is copied at most, in bytes.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Bounds {
-    /// In all.
-    pub(super) tree: u64,
-    /// Of one file.
-    pub(super) file: u64,
+    bytes_max: u64,
 }
 
 impl fmt::Display for Copied {
@@ -47,10 +38,11 @@ impl fmt::Display for Copied {
     }
 }
 
-/// Copies part of the first candidate that holds enough to the new folder `dest`.
-pub(super) fn copy_some(dest: &Path, bounds: Bounds) -> Result<Copied> {
+/// Copies part of the first candidate that holds enough, at most so many bytes, to the new folder
+/// `dest`.
+pub(super) fn copy_some(dest: &Path, bytes_max: u64) -> Result<Copied> {
     let source = choose().context("none of the usual folders is here")?;
-    let mut copied = Copied { source: source.to_owned(), bounds, ..Copied::default() };
+    let mut copied = Copied { source: source.to_owned(), bytes_max, ..Copied::default() };
     copied.copy_folder(source, dest)?;
     Ok(copied)
 }
@@ -71,7 +63,7 @@ fn choose() -> Option<&'static Path> {
 
 impl Copied {
     fn is_full(&self) -> bool {
-        self.bytes >= self.bounds.tree || self.files >= FILES_MAX
+        self.bytes >= self.bytes_max || self.files >= FILES_MAX
     }
 
     /// Counts what a copy would take, only up to what is wanted.
@@ -121,7 +113,7 @@ impl Copied {
     ) -> io::Result<bool> {
         let Ok(mut source) = File::open(entry.path()) else { return Ok(false) };
         let len = metadata.len();
-        if len > self.bounds.file || self.bytes + len > self.bounds.tree {
+        if self.bytes + len > self.bytes_max {
             return Ok(false);
         }
         let mut copy = File::create_new(dest)?;

@@ -18,8 +18,13 @@ pub(crate) struct Made {
 impl Made {
     /// An empty filesystem.
     pub(crate) fn new() -> Self {
+        Self::of_size("256M")
+    }
+
+    /// An empty filesystem of this size.
+    pub(crate) fn of_size(size: &str) -> Self {
         let made = Self { folder: tempfile::tempdir().expect("there is room") };
-        verb("mkfs -q", &made.image(), &["--size", "256M"]).good();
+        verb("mkfs -q", &made.image(), &["--size", size]).good();
         made
     }
 

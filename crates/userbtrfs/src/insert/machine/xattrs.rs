@@ -1,0 +1,80 @@
+//! Extended attributes of what is on the machine.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use rustix::fs::{self, CWD};
+use rustix::io::Errno;
+
+use super::Xattrs;
+
+/// The most bytes that the names or the value of extended attributes have.
+const XATTR_MAX: usize = 64 << 10;
+
+/// Reads them, and keeps the room for that.
+pub(super) struct XattrReader(Vec<u8>);
+
+impl XattrReader {
+    pub(super) fn new() -> Self {
+        Self(vec![0; XATTR_MAX])
+    }
+
+    /// All that a file has, of what may be read.
+    pub(super) fn read(&mut self, file: &dyn HasXattrs) -> Result<Xattrs, Errno> {
+        let names = match file.list(&mut self.0) {
+            // The filesystem has none.
+            Err(Errno::NOTSUP | Errno::NOSYS) | Ok(0) => return Ok(Vec::new()),
+            len => self.0[..len?].to_vec(),
+        };
+        let mut xattrs = Vec::new();
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let text = CString::new(name).expect("split at each NUL");
+            match file.get(&text, &mut self.0) {
+                // Gone meanwhile, or not for us.
+                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+                len => xattrs.push((name.to_vec(), self.0[..len?].to_vec())),
+            }
+        }
+        Ok(xattrs)
+    }
+}
+
+/// Something with extended attributes.
+pub(super) trait HasXattrs {
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno>;
+    fn get(&self, name: &CString, buffer: &mut [u8]) -> Result<usize, Errno>;
+}
+
+/// A file or directory that is open.
+pub(super) struct OpenFile<'a>(pub(super) BorrowedFd<'a>);
+
+impl HasXattrs for OpenFile<'_> {
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        fs::flistxattr(self.0, buffer)
+    }
+
+    fn get(&self, name: &CString, buffer: &mut [u8]) -> Result<usize, Errno> {
+        fs::fgetxattr(self.0, name, buffer)
+    }
+}
+
+/// A link or a special file: there is no call that takes a directory and a name.
+pub(super) struct NamedFile(Vec<u8>);
+
+impl NamedFile {
+    pub(super) fn new(dir: BorrowedFd<'_>, at: &CString) -> Self {
+        let is_of_dir = dir.as_raw_fd() != CWD.as_raw_fd();
+        let prefix = is_of_dir.then(|| format!("/proc/self/fd/{}/", dir.as_raw_fd()));
+        Self([prefix.unwrap_or_default().as_bytes(), at.as_bytes()].concat())
+    }
+}
+
+impl HasXattrs for NamedFile {
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        fs::llistxattr(&*self.0, buffer)
+    }
+
+    fn get(&self, name: &CString, buffer: &mut [u8]) -> Result<usize, Errno> {
+        fs::lgetxattr(&*self.0, name, buffer)
+    }
+}

@@ -1,0 +1,135 @@
+//! `cp`: what it keeps, what it refuses, and where things go.
+
+use userbtrfs::{Attributes, Filesystem, Timestamp, XattrMode};
+use userbtrfs_crashlab::manifest::diff;
+use userbtrfs_crashlab::walk_ours;
+
+use crate::support::made::Made;
+use crate::support::{assert_says, pattern};
+
+const OLD: Timestamp = Timestamp { sec: 1_000_000_000, nsec: 7 };
+
+/// Makes a tree of everything that there is at `/tree`.
+fn fill(made: &Made) {
+    let filesystem = made.open_for_writing();
+    let tree = filesystem.create_dir("/tree", 0o1751).unwrap();
+    let below = tree.create_dir(b"below", 0o700).unwrap();
+    filesystem.write("/tree/small", "small").unwrap();
+    filesystem.write("/tree/large", pattern(300_000)).unwrap();
+    let sparse = tree.create(b"sparse", 0o600).unwrap().open().unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    sparse.write_at(&pattern(10_000), 1 << 30).unwrap();
+    filesystem.hard_link("/tree/small", "/tree/below/again").unwrap();
+    tree.symlink(b"link", b"below/again").unwrap();
+    tree.make_node(b"pipe", 0o010_640, (0, 0)).unwrap();
+    tree.make_node(b"device", 0o060_640, (300, 70_000)).unwrap();
+    let small = filesystem.lookup("/tree/small").unwrap();
+    small.set_xattr(b"user.name", b"value", XattrMode::Either).unwrap();
+    let attributes = Attributes {
+        mode: Some(0o4755),
+        uid: Some(7),
+        gid: Some(8),
+        accessed: Some(OLD),
+        modified: Some(OLD),
+        ..Attributes::default()
+    };
+    for inode in [&small, below.inode(), tree.inode()] {
+        inode.set_attributes(&attributes).unwrap();
+    }
+    drop((small, sparse, below, tree));
+    filesystem.close().unwrap();
+}
+
+/// What is different between two trees of an image, of what a copy can keep.
+fn differences(filesystem: &Filesystem, left: &str, right: &str) -> Vec<String> {
+    const NOT_COPIED: &[&str] = &["inode", "subvolume", "ctime", "btime", "atime", "segments"];
+    let all = walk_ours::walk(filesystem).unwrap();
+    let (left, right) = (all.below(left.as_bytes()), all.below(right.as_bytes()));
+    assert!(left.entries().len() > 8);
+    diff(&left, &right, NOT_COPIED).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_archive_is_kept_in_all_that_it_has() {
+    let made = Made::new();
+    fill(&made);
+    made.does("cp -a", &["/tree", "/copy"]);
+    made.does("cp -a", &["/tree", "/copy"]);
+    made.does("mkdir", &["/inside"]);
+    made.does("cp -a", &["/tree/.", "/inside"]);
+    let filesystem = made.open();
+    let metadata = |path: &str| filesystem.symlink_metadata(path).unwrap();
+    assert_eq!(differences(&filesystem, "/tree", "/inside"), [""; 0]);
+    assert_eq!(differences(&filesystem, "/tree", "/copy/tree"), [""; 0]);
+    assert_eq!(metadata("/copy/small").nlink, 2);
+    assert_eq!(metadata("/copy/small").accessed, OLD);
+    assert_eq!(metadata("/copy/sparse").allocated, metadata("/tree/sparse").allocated);
+    assert_eq!(filesystem.lookup("/copy/small").unwrap().xattrs().unwrap().len(), 1);
+    drop(filesystem);
+    made.judge();
+}
+
+#[test]
+fn a_plain_copy_is_new_but_for_content_and_permissions() {
+    let made = Made::new();
+    fill(&made);
+    made.does("cp", &["/tree/small", "/tree/link", "/tree/large", "/"]);
+    made.does("cp -r", &["/tree", "/plain"]);
+    made.does("cp -rp", &["/tree", "/kept"]);
+    let filesystem = made.open();
+    let metadata = |path: &str| filesystem.symlink_metadata(path).unwrap();
+    assert_eq!(filesystem.read("/link").unwrap(), b"small");
+    assert!(metadata("/link").is_file(), "a link is followed");
+    assert!(metadata("/plain/link").is_symlink(), "but not where trees are copied");
+    assert!(filesystem.read("/large").unwrap() == pattern(300_000));
+    for path in ["/small", "/plain/small", "/plain/below/again"] {
+        let found = metadata(path);
+        assert_eq!((found.mode, found.uid, found.gid, found.nlink), (0o100_755, 0, 0, 1));
+        assert!(found.modified > OLD);
+        assert!(filesystem.lookup(path).unwrap().xattrs().unwrap().is_empty());
+    }
+    for path in ["/kept/small", "/kept/below"] {
+        let found = metadata(path);
+        assert_eq!((found.mode & 0o7777, found.uid, found.gid), (0o4755, 7, 8));
+        assert_eq!(found.modified, OLD);
+    }
+    assert_eq!(metadata("/kept/small").nlink, 1);
+    drop(filesystem);
+    made.judge();
+}
+
+#[test]
+fn what_cannot_be_copied_is_refused_by_name() {
+    let made = Made::new();
+    fill(&made);
+    let before = made.paths();
+    let bad = |words: &str, paths: &[&str], says: &[&str]| {
+        assert_says(&made.verb(words, paths).bad(), says);
+    };
+    bad("cp", &["/tree", "/x"], &["/tree: is a directory"]);
+    bad("cp -a", &["/tree", "/tree"], &["cp: /tree: a directory cannot be within itself"]);
+    bad("cp -a", &["/tree", "/tree/below/x"], &["cp: /tree: a directory cannot be within itself"]);
+    bad("cp", &["/tree/small", "/tree/below/again"], &["/tree/small", "replaced by itself"]);
+    bad("cp -a", &["/tree/small", "/tree"], &["/tree/small", "replaced by itself"]);
+    bad("cp", &["/none", "/x"], &["/none: no such file or directory"]);
+    bad("cp", &["/tree/small", "/tree/large", "/x"], &["/x: not a directory"]);
+    bad("cp", &["/tree/small", "/x/y"], &["/x/y: no such file or directory"]);
+    assert_eq!(made.paths(), before);
+    bad("cp", &["/none", "/tree/small", "/"], &["/none: no such file or directory"]);
+    assert_eq!(made.open().read("/small").unwrap(), b"small", "the rest is done");
+    made.judge();
+}
+
+#[test]
+fn a_copy_replaces_what_is_there() {
+    let made = Made::new();
+    fill(&made);
+    made.does("cp", &["/tree/large", "/file"]);
+    made.does("ln", &["/file", "/other"]);
+    made.does("cp", &["/tree/small", "/file"]);
+    let filesystem = made.open();
+    assert_eq!(filesystem.read("/file").unwrap(), b"small");
+    assert!(filesystem.read("/other").unwrap() == pattern(300_000));
+    drop(filesystem);
+    made.judge();
+}

@@ -1,0 +1,126 @@
+//! `put` of data: files of every size, holes, files that do not fit, and a copy that is stopped.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::thread;
+
+use userbtrfs::insert::{InsertOptions, Inserter, Progress};
+
+use crate::support::made::Made;
+use crate::support::{assert_says, pattern};
+
+/// A directory beside the image.
+fn source(made: &Made) -> PathBuf {
+    let source = made.at("source");
+    fs::create_dir(&source).unwrap();
+    source
+}
+
+#[test]
+fn contents_of_every_size_are_kept() {
+    const KIB: usize = 1 << 10;
+    let made = Made::new();
+    let source = source(&made);
+    let around = [2 * KIB, 4 * KIB, 64 * KIB, 128 * KIB, 1024 * KIB, 5000 * KIB];
+    let sizes: Vec<_> = around.iter().flat_map(|&size| [size - 1, size, size + 1]).collect();
+    for &size in [0, 1].iter().chain(&sizes) {
+        fs::write(source.join(size.to_string()), pattern(size)).unwrap();
+    }
+    made.does("put --fsync", &[source.to_str().unwrap(), "/each"]);
+    made.does("put", &[source.to_str().unwrap(), "/all"]);
+    let filesystem = made.open();
+    for dir in ["each", "all"] {
+        for &size in &sizes {
+            let content = filesystem.read(format!("/{dir}/{size}")).unwrap();
+            assert!(content == pattern(size), "{dir}/{size}");
+        }
+    }
+    drop(filesystem);
+    made.judge();
+}
+
+/// A file of a tebibyte with data at its start, in its middle and at its end, and one without any.
+#[test]
+fn holes_are_kept() {
+    const TIB: u64 = 1 << 40;
+    let made = Made::new();
+    let source = source(&made);
+    let sparse = File::create(source.join("sparse")).unwrap();
+    sparse.set_len(TIB).unwrap();
+    let data = [(0, 5000), (1 << 30, 300_000), (TIB - 100, 100)];
+    for (offset, len) in data {
+        sparse.write_all_at(&pattern(len), offset).unwrap();
+    }
+    File::create(source.join("hole")).unwrap().set_len(TIB + 1).unwrap();
+    let said = made.verb("put --format json", &[source.to_str().unwrap(), "/"]).good();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(said["put"]["bytes"].as_u64().unwrap() < 1 << 20, "{said}");
+
+    let filesystem = made.open();
+    let file = filesystem.open_file("/source/sparse").unwrap();
+    for (offset, len) in data {
+        let mut content = vec![0; len];
+        file.read_at(&mut content, offset).unwrap();
+        assert!(content == pattern(len), "at {offset}");
+    }
+    assert_eq!(file.seek_data(1 << 20).unwrap(), 1 << 30);
+    assert_eq!(file.seek_hole(1 << 30).unwrap(), (1 << 30) + 303_104);
+    assert_eq!(file.len(), TIB);
+    assert!(file.inode().metadata().unwrap().allocated < 1 << 20);
+    let hole = filesystem.metadata("/source/hole").unwrap();
+    assert_eq!((hole.size, hole.allocated), (TIB + 1, 0));
+    drop((file, filesystem));
+    made.judge();
+}
+
+#[test]
+fn what_does_not_fit_is_named_and_the_rest_is_there() {
+    let made = Made::of_size("100M");
+    let source = source(&made);
+    fs::write(source.join("before"), pattern(10_000)).unwrap();
+    fs::write(source.join("large"), vec![1; 100 << 20]).unwrap();
+    fs::hard_link(source.join("large"), source.join("large again")).unwrap();
+    fs::write(source.join("behind"), pattern(20_000)).unwrap();
+    let said = made.verb("put", &[source.to_str().unwrap(), "/"]).bad();
+    assert_says(&said, &["put: ", "source/large", ": no space left on the device"]);
+    assert!(said.lines().all(|line| line.contains("source/large")), "{said}");
+    assert_eq!(made.paths(), ["/source", "/source/before", "/source/behind"]);
+    made.judge();
+
+    fs::remove_file(source.join("large again")).unwrap();
+    fs::write(source.join("large"), vec![2; 20 << 20]).unwrap();
+    let content = format!("{}/.", source.display());
+    made.does("put", &[&content, "/source"]);
+    let filesystem = made.open();
+    assert!(filesystem.read("/source/large").unwrap() == vec![2; 20 << 20]);
+    assert!(filesystem.read("/source/behind").unwrap() == pattern(20_000));
+    drop(filesystem);
+    made.judge();
+}
+
+#[test]
+fn a_copy_that_is_stopped_leaves_no_incomplete_file() {
+    let made = Made::new();
+    let source = source(&made);
+    fs::write(source.join("small"), b"small").unwrap();
+    fs::write(source.join("large"), vec![1; 128 << 20]).unwrap();
+    let filesystem = made.open_for_writing();
+    let progress = Progress::default();
+    let inserter = Inserter::new(InsertOptions::default(), &progress);
+    let root = filesystem.root();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while progress.bytes() < 1 << 20 {
+                thread::yield_now();
+            }
+            progress.stop();
+        });
+        inserter.insert(&source, &root, b"copy", &|error| panic!("{error}"));
+    });
+    assert!(progress.bytes() < 128 << 20, "it was stopped");
+    drop(root);
+    filesystem.close().unwrap();
+    assert!(!made.paths().contains(&"/copy/large".to_owned()));
+    made.judge();
+}

@@ -1,0 +1,132 @@
+//! `mkfs --rootdir`: a filesystem with the content of a directory.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use userbtrfs::Filesystem;
+use userbtrfs_crashlab::manifest::diff;
+use userbtrfs_crashlab::{walk_linux, walk_ours};
+
+use crate::support::command::{Ran, verb};
+use crate::support::made::judge;
+use crate::support::{assert_says, pattern};
+
+/// What no copy can keep, or what two filesystems count in their own ways.
+const NOT_COPIED: &[&str] =
+    &["inode", "subvolume", "nlink", "size", "ctime", "btime", "atime", "flags", "segments"];
+
+/// A folder with a directory in it, and room for an image.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(place.dir()).unwrap();
+        place
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.0.path().join("dir")
+    }
+
+    fn image(&self) -> PathBuf {
+        self.0.path().join("image")
+    }
+
+    fn mkfs(&self, options: &[&str]) -> Ran {
+        let dir = self.dir();
+        verb("mkfs --rootdir", &dir, &[&[self.image().to_str().unwrap()], options].concat())
+    }
+
+    /// Asserts that the image is sound and holds the directory.
+    #[track_caller]
+    fn assert_filled(&self) {
+        let theirs = walk_linux::walk(&self.dir()).unwrap();
+        let ours = walk_ours::walk(&Filesystem::open(self.image()).unwrap()).unwrap();
+        let differences = diff(&theirs, &ours, NOT_COPIED);
+        assert!(differences.is_empty(), "{differences:#?}");
+        judge(&self.image());
+    }
+}
+
+fn fill(dir: &Path) {
+    fs::create_dir(dir.join("deep")).unwrap();
+    fs::write(dir.join("small"), "small").unwrap();
+    fs::write(dir.join("deep/large"), pattern(3_000_000)).unwrap();
+    fs::hard_link(dir.join("small"), dir.join("deep/again")).unwrap();
+    std::os::unix::fs::symlink("deep", dir.join("link")).unwrap();
+    let sparse = File::create(dir.join("sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    sparse.write_all_at(&pattern(10_000), 1 << 35).unwrap();
+}
+
+#[test]
+fn a_file_gets_a_size_that_fits() {
+    let place = Place::new();
+    fill(&place.dir());
+    let said = place.mkfs(&["-L", "filled"]).good();
+    assert_says(&said, &["filled", "Filesystem size:"]);
+    place.assert_filled();
+    let len = fs::metadata(place.image()).unwrap().len();
+    assert!((128 << 20..192 << 20).contains(&len), "{len}");
+    fs::remove_file(place.image()).unwrap();
+    File::create(place.image()).unwrap();
+    place.mkfs(&["-q"]).good();
+    place.assert_filled();
+}
+
+#[test]
+fn every_kind_of_filesystem_is_filled() {
+    let options = [
+        &["--size", "300M"][..],
+        &["-d", "dup", "--csum", "sha256"],
+        &["-m", "single", "-n", "4k", "--features", "block-group-tree"],
+        &["--features", "mixed-bg"],
+    ];
+    for options in options {
+        let place = Place::new();
+        fill(&place.dir());
+        place.mkfs(options).good();
+        place.assert_filled();
+    }
+}
+
+/// Mostly metadata, and mostly data.
+#[test]
+fn much_of_one_kind_fits() {
+    let place = Place::new();
+    for dir in 0..20 {
+        let dir = place.dir().join(format!("{dir}-{}", "d".repeat(200)));
+        fs::create_dir(&dir).unwrap();
+        for file in 0..200 {
+            fs::write(dir.join(format!("{file}-{}", "f".repeat(200))), pattern(1900)).unwrap();
+        }
+    }
+    place.mkfs(&["-q"]).good();
+    place.assert_filled();
+    let place = Place::new();
+    fs::write(place.dir().join("large"), vec![5; 200 << 20]).unwrap();
+    place.mkfs(&["-q"]).good();
+    place.assert_filled();
+}
+
+#[test]
+fn what_fails_leaves_no_file_behind() {
+    let place = Place::new();
+    fs::write(place.dir().join("large"), vec![1; 100 << 20]).unwrap();
+    let said = place.mkfs(&["--size", "100M"]).bad();
+    assert_says(&said, &["mkfs: ", "large: no space left on the device", "image: not all of"]);
+    assert!(!place.image().exists());
+    let said = verb("mkfs --rootdir", &place.dir().join("none"), &["image"]).bad();
+    assert_says(&said, &["none: No such file"]);
+    let inside = place.dir().join("image");
+    let said = verb("mkfs --rootdir", &place.dir(), &[inside.to_str().unwrap()]).bad();
+    assert_says(&said, &["image: it is in", "which would be copied into it"]);
+    assert!(!inside.exists());
+    // What was there before stays, and is empty.
+    verb("mkfs -q", &place.image(), &["--size", "100M"]).good();
+    place.mkfs(&["-f"]).bad();
+    assert_eq!(verb("ls", &place.image(), &[]).good(), "");
+    judge(&place.image());
+}

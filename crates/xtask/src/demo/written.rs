@@ -1,0 +1,148 @@
+//! An image of our own in the demo: made of a real directory, changed, and judged.
+//!
+//! 1. Each change is made twice: by the command in the image, and by the machine's own tool of that
+//!    name in the directory.
+//! 2. The image is compared with the directory as Linux mounts it, where it can be asked, and as
+//!    the command copies it out.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use userbtrfs_crashlab::linux::{self, Linux};
+use userbtrfs_crashlab::manifest::{Kind, Manifest};
+use userbtrfs_crashlab::walk_linux::walk;
+
+use super::{Demo, Extracted, find_program, verify};
+
+/// A change: a verb with its options, and paths from the top of the tree.
+struct Edit {
+    words: &'static str,
+    paths: Vec<OsString>,
+}
+
+/// Makes the image, changes it and compares it.
+pub(super) fn show(demo: &Demo, source: &Path) -> Result<()> {
+    add_sparse_file(source)?;
+    println!("\nAn image of our own, made of that directory and changed as the directory is");
+    let image = demo.path("written.img");
+    let start = Instant::now();
+    demo.call(&["mkfs", "-q", "--rootdir"], &[source, &image])?;
+    println!("Made in {:.2} s.", start.elapsed().as_secs_f64());
+    demo.call(&["put"], &[&image, &demo.program, Path::new("/program")])?;
+    Edit::new("cp -a", &[demo.program.as_os_str(), OsStr::new("program")]).of_directory(source)?;
+    for edit in edits(&walk(source)?) {
+        edit.of_image(demo, &image)?;
+        edit.of_directory(source)?;
+    }
+    demo.call(&["ls", "-l"], &[&image, Path::new("/edited")])?;
+    demo.call(&["df"], &[&image])?;
+    let expected = walk(source)?;
+    judge(demo, &image, &expected)?;
+    let extracted = demo.extract(&image)?;
+    verify("the directory", &expected, &extracted, demo.begun)
+}
+
+/// A file that is mostly one hole.
+fn add_sparse_file(source: &Path) -> Result<()> {
+    let file = File::create_new(source.join("sparse"))?;
+    file.set_len(1 << 30)?;
+    Ok(file.write_all_at(&vec![b'x'; 100_000], 1 << 29)?)
+}
+
+/// What is changed: a large file, and directories at the top, as far as they are there.
+fn edits(tree: &Manifest) -> Vec<Edit> {
+    let text = |path: &[u8]| OsStr::from_bytes(&path[1..]).to_owned();
+    let largest = tree.entries().iter().filter(|entry| entry.kind == Kind::File);
+    let largest = largest.filter(|entry| entry.size < 1 << 30).max_by_key(|entry| entry.size);
+    let is_top = |path: &[u8]| path.len() > 1 && !path[1..].contains(&b'/');
+    let mut dirs = tree
+        .entries()
+        .iter()
+        .filter(|entry| entry.kind == Kind::Dir && is_top(entry.path.as_slice()))
+        .map(|entry| text(entry.path.as_slice()));
+    let mut edits = vec![Edit::new("mkdir -m 755", &["edited"])];
+    if let Some(largest) = largest {
+        let largest = text(largest.path.as_slice());
+        edits.push(Edit::new("cp -a", &[&*largest, OsStr::new("edited/changed")]));
+        edits.push(Edit::new("truncate -s -1000", &["edited/changed"]));
+        edits.push(Edit::new("fallocate -p -o 4KiB -l 9KiB", &["edited/changed"]));
+    }
+    edits.push(Edit::new("cp -a", &["sparse", "edited/sparse"]));
+    edits.extend(dirs.next().map(|dir| Edit::new("cp -a", &[&*dir, OsStr::new("edited/copied")])));
+    edits.extend(dirs.next().map(|dir| Edit::new("mv", &[&*dir, OsStr::new("edited/moved")])));
+    edits.extend(dirs.next().map(|dir| Edit::new("rm -r", &[&*dir])));
+    edits
+}
+
+impl Edit {
+    fn new(words: &'static str, paths: &[impl AsRef<OsStr>]) -> Self {
+        Self { words, paths: paths.iter().map(|path| path.as_ref().to_owned()).collect() }
+    }
+
+    fn of_image(&self, demo: &Demo, image: &Path) -> Result<()> {
+        let words: Vec<_> = self.words.split(' ').collect();
+        let paths: Vec<_> = self.paths.iter().map(|path| Path::new("/").join(path)).collect();
+        let paths: Vec<_> = [image].into_iter().chain(paths.iter().map(PathBuf::as_path)).collect();
+        demo.call(&words, &paths)
+    }
+
+    fn of_directory(&self, source: &Path) -> Result<()> {
+        let mut words = self.words.split(' ');
+        let mut command = Command::new(words.next().context("an edit has a verb")?);
+        linux::run(command.args(words).args(&self.paths).current_dir(source)).map(drop)
+    }
+}
+
+/// Asks `btrfs check`, and Linux, as far as they are here.
+fn judge(demo: &Demo, image: &Path, expected: &Manifest) -> Result<()> {
+    if let Some(btrfs) = find_program("btrfs") {
+        let output = Command::new(btrfs).args(["check", "--readonly"]).arg(image).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "btrfs check: {said}");
+        println!("\n`btrfs check` finds no error in it.");
+    }
+    if let Err(lack) = linux::available() {
+        println!("Linux is not asked: {lack}.");
+        return Ok(());
+    }
+    let linux = Linux::lock()?;
+    let mount = linux.mount(image, "ro,noatime")?;
+    let scrub = ["scrub", "start", "-Bqr"];
+    linux::run(Command::new("btrfs").args(scrub).arg(mount.path()))?;
+    println!("\nLinux mounts it, and its scrub finds no error. It shows");
+    let folder = mount.path().to_owned();
+    let mounted = Extracted { folder, all_kept: true, time: None };
+    verify("the directory", expected, &mounted, demo.begun)?;
+    drop(mount);
+    linux.assert_no_complaints()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_changed_as_far_as_there_is_something_to_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path();
+        add_sparse_file(source).unwrap();
+        for part in 0..4 {
+            std::fs::create_dir(source.join(part.to_string())).unwrap();
+            std::fs::write(source.join(format!("{part}/file")), vec![1; 20_000 + part]).unwrap();
+            let edits = edits(&walk(source).unwrap());
+            assert_eq!(edits.len(), 5 + (part + 1).min(3));
+        }
+        for edit in edits(&walk(source).unwrap()) {
+            edit.of_directory(source).unwrap();
+        }
+        let changed = source.join("edited/changed").metadata().unwrap();
+        assert_eq!(changed.len(), 20_003 - 1000);
+        assert!(source.join("edited/moved/file").is_file() && !source.join("2").exists());
+    }
+}
