@@ -4,6 +4,9 @@
 //!    and on what; which bits the mode of a new directory has; open files by number.
 //! 2. [`Actor`]s of one filesystem may work side by side; each has handles of its own.
 
+mod data;
+
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -11,18 +14,16 @@ use anyhow::Context;
 use rustix::io::Errno;
 use userbtrfs::device::Device;
 use userbtrfs::{
-    Attributes as NewAttributes, Dir, Error, FileKind, Filesystem, Inode, InodeFlags, OpenOptions,
-    RenameMode, Timestamp, TreeId, XattrMode,
+    Attributes as NewAttributes, Dir, Error, File, FileKind, Filesystem, Inode, InodeFlags,
+    OpenOptions, RenameMode, Timestamp, TreeId, XattrMode,
 };
 use userbtrfs_sync::Arc;
 
 use crate::manifest::{Kind, Manifest, Mode, Time};
+use crate::model::{Answer, End, Outcome};
 use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
 use crate::target::Target;
 use crate::walk_ours;
-
-/// How an operation ends.
-type Outcome<T = ()> = Result<T, Errno>;
 
 /// The bits that mkdir(2) takes.
 const MKDIR_BITS: u32 = 0o1777;
@@ -33,6 +34,7 @@ const FLAGS: &[(InodeFlags, u32)] = &[
     (InodeFlags::NODUMP, 0x40),
     (InodeFlags::NOATIME, 0x80),
     (InodeFlags::DIRSYNC, 0x1_0000),
+    (InodeFlags::NODATACOW, 0x80_0000),
 ];
 
 /// The prefixes of xattrs.
@@ -59,17 +61,55 @@ fn outcome<T>(result: Result<T, Error>) -> Outcome<T> {
 /// One who does operations to a filesystem.
 pub struct Actor {
     filesystem: Filesystem,
-    handles: HashMap<u8, Inode>,
+    handles: HashMap<u8, Handle>,
+    late_errors: Cell<u64>,
+}
+
+/// What is open.
+struct Handle {
+    inode: Inode,
+    /// If it is a file.
+    file: Option<File>,
+}
+
+impl Handle {
+    fn new(inode: Inode) -> Outcome<Self> {
+        let file = match kind(&inode)? {
+            FileKind::Regular => Some(outcome(inode.open())?),
+            _ => None,
+        };
+        Ok(Self { inode, file })
+    }
+
+    fn close(self) -> Outcome {
+        self.file.map_or(Ok(()), |file| outcome(file.close()))
+    }
 }
 
 impl Actor {
     /// Works from the root of the filesystem on.
     pub fn new(filesystem: &Filesystem) -> Self {
-        Self { filesystem: filesystem.clone(), handles: HashMap::new() }
+        let (handles, late_errors) = (HashMap::new(), Cell::new(0));
+        Self { filesystem: filesystem.clone(), handles, late_errors }
+    }
+
+    /// How often a file that was opened for one operation, or the handle of which was used for
+    /// another, said when it was closed that something written before was lost.
+    pub fn late_errors(&self) -> u64 {
+        self.late_errors.get()
     }
 
     /// Does an operation, or says why not. Commits are made; to reopen is to close all handles.
-    pub fn apply(&mut self, operation: &Operation) -> Outcome {
+    pub fn apply(&mut self, operation: &Operation) -> End {
+        match operation {
+            Operation::Read { object, offset, length } => {
+                self.on_file(object, |file| data::read(file, *offset, *length)).map(Answer)
+            }
+            change => self.change(change).map(|()| Answer::default()),
+        }
+    }
+
+    fn change(&mut self, operation: &Operation) -> Outcome {
         match operation {
             Operation::Create { path, mode } => {
                 let (dir, name) = self.parent(path.as_slice())?;
@@ -104,7 +144,9 @@ impl Actor {
             }
             Operation::Commit => outcome(self.filesystem.commit()),
             Operation::Reopen => {
-                self.handles.clear();
+                for (_, handle) in std::mem::take(&mut self.handles) {
+                    self.note(handle.close());
+                }
                 outcome(self.filesystem.commit())
             }
             other => self.apply_to_inode(other),
@@ -115,27 +157,27 @@ impl Actor {
         match operation {
             Operation::Tmpfile { dir, handle, mode } => {
                 let inode = outcome(self.dir(dir.as_slice())?.create_unnamed(mode.bits()))?;
-                self.handles.insert(*handle, inode);
+                self.hold(*handle, Handle::new(inode)?);
                 Ok(())
             }
             Operation::Open { path, handle } => {
                 let inode = self.inode(&Object::Path(path.clone()))?;
                 check_openable(&inode)?;
-                self.handles.insert(*handle, inode);
+                self.hold(*handle, Handle::new(inode)?);
                 Ok(())
             }
-            Operation::Close { handle } => self.handles.remove(handle).map(drop).ok_or(Errno::BADF),
+            Operation::Close { handle } => self.handles.remove(handle).ok_or(Errno::BADF)?.close(),
             Operation::Setattr { object, attributes } => {
                 outcome(self.inode(object)?.set_attributes(&new_attributes(attributes)))
             }
             Operation::SetFlags { object, flags } => set_flags(&self.inode(object)?, *flags),
-            Operation::Truncate { object } => {
-                let inode = self.file(object)?;
-                let attributes = NewAttributes { size: Some(0), ..NewAttributes::default() };
-                outcome(inode.set_attributes(&attributes))
-            }
-            Operation::Write { object, content } => {
-                outcome(self.file(object)?.write_content(content.as_slice()))
+            Operation::Truncate { object, .. }
+            | Operation::Write { object, .. }
+            | Operation::Append { object, .. }
+            | Operation::Replace { object, .. }
+            | Operation::Allocate { object, .. }
+            | Operation::Sync { object } => {
+                self.on_file(object, |file| data::change(file, operation))
             }
             Operation::SetXattr { object, name, value, kind } => {
                 let inode = self.inode(object)?;
@@ -182,7 +224,7 @@ impl Actor {
 
     fn inode(&self, object: &Object) -> Outcome<Inode> {
         match object {
-            Object::Handle(number) => self.handles.get(number).cloned().ok_or(Errno::BADF),
+            Object::Handle(number) => Ok(self.handle(*number)?.inode.clone()),
             Object::Path(path) => match split(path.as_slice()) {
                 None => Ok(self.filesystem.root().inode().clone()),
                 Some((dir, name)) => outcome(self.dir(dir)?.lookup(name)),
@@ -190,14 +232,37 @@ impl Actor {
         }
     }
 
-    /// What is written and truncated.
-    fn file(&self, object: &Object) -> Outcome<Inode> {
-        let inode = self.inode(object)?;
-        match kind(&inode)? {
-            FileKind::Regular => Ok(inode),
-            FileKind::Directory => Err(Errno::ISDIR),
-            _ => Err(Errno::INVAL),
+    fn handle(&self, number: u8) -> Outcome<&Handle> {
+        self.handles.get(&number).ok_or(Errno::BADF)
+    }
+
+    /// Another that has this number is closed.
+    fn hold(&mut self, number: u8, handle: Handle) {
+        if let Some(before) = self.handles.insert(number, handle) {
+            self.note(before.close());
         }
+    }
+
+    fn note(&self, closed: Outcome) {
+        self.late_errors.set(self.late_errors.get() + u64::from(closed.is_err()));
+    }
+
+    /// Does something to a file: through its handle, or opened for this and closed again.
+    fn on_file<T>(&self, object: &Object, act: impl FnOnce(&File) -> Outcome<T>) -> Outcome<T> {
+        if let Object::Handle(number) = object
+            && let Some(file) = &self.handle(*number)?.file
+        {
+            return act(file);
+        }
+        let inode = self.inode(object)?;
+        let file = match kind(&inode)? {
+            FileKind::Regular => outcome(inode.open())?,
+            FileKind::Directory => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        };
+        let done = act(&file);
+        self.note(outcome(file.close()));
+        done
     }
 }
 
@@ -232,9 +297,14 @@ fn set_flags(inode: &Inode, flags: u32) -> Outcome {
     if FLAGS.iter().fold(flags, |rest, (_, bit)| rest & !bit) != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    let mut new = outcome(inode.metadata())?.flags;
+    let metadata = outcome(inode.metadata())?;
+    let mut new = metadata.flags;
     for (flag, bit) in FLAGS {
-        new.set(*flag, flags & bit != 0);
+        // What is in a file is there in one way or the other, and stays so.
+        let stays = *flag == InodeFlags::NODATACOW && metadata.size > 0;
+        if metadata.kind == FileKind::Directory || !stays {
+            new.set(*flag, flags & bit != 0);
+        }
     }
     outcome(inode.set_flags(new))
 }
@@ -360,14 +430,14 @@ impl EngineTarget {
 
     /// Loses what is not durable, as in a crash of the process.
     pub fn abandon(mut self) {
-        if let Some(Actor { filesystem, handles }) = self.actor.take() {
+        if let Some(Actor { filesystem, handles, .. }) = self.actor.take() {
             filesystem.abandon();
             drop(handles);
         }
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        let Some(Actor { filesystem, handles }) = self.actor.take() else { return Ok(()) };
+        let Some(Actor { filesystem, handles, .. }) = self.actor.take() else { return Ok(()) };
         drop(handles);
         filesystem.close().context("closing")
     }
@@ -383,8 +453,11 @@ impl Drop for EngineTarget {
 }
 
 impl Target for EngineTarget {
-    fn apply(&mut self, operation: &Operation) -> Outcome {
-        self.actor.as_mut().expect("it is open").apply(operation)
+    fn apply(&mut self, operation: &Operation) -> End {
+        let actor = self.actor.as_mut().expect("it is open");
+        let end = actor.apply(operation);
+        assert_eq!(actor.late_errors(), 0, "data is lost");
+        end
     }
 
     fn manifest(&mut self) -> Manifest {

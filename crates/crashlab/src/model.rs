@@ -8,22 +8,39 @@
 //! 4. Times are known where they were set and nothing has changed them since.
 
 mod attributes;
+mod content;
+mod data;
 mod inode;
 mod naming;
 mod shown;
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::ops::Index;
 
 use rustix::io::Errno;
 
 use crate::manifest::{Bytes, Kind, Mode};
-use crate::operation::{Object, Operation, names, split};
+use crate::operation::{Object, Operation, join, names, split};
 
+pub use content::Content;
 use inode::{Inode, Node};
 
-/// How an operation ends.
+/// What is got, or why it is not.
 pub type Outcome<T = ()> = Result<T, Errno>;
+
+/// How an operation ends.
+pub type End = Outcome<Answer>;
+
+/// What an operation gives: a read its bytes, all others nothing.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Answer(pub Vec<u8>);
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
 
 /// What a leaf holds beside one item's data: the header of the leaf and of the item, in bytes.
 const LEAF_OVERHEAD: u32 = 101 + 25;
@@ -39,6 +56,10 @@ const TARGET_MAX: usize = 4095;
 struct Id(u64);
 
 const ROOT: Id = Id(256);
+
+/// A file of a model, by a number that is never used twice there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId(Id);
 
 /// The filesystem.
 #[derive(Clone, Debug)]
@@ -70,7 +91,16 @@ impl Model {
     }
 
     /// Does an operation, or says why not.
-    pub fn apply(&mut self, operation: &Operation) -> Outcome {
+    pub fn apply(&mut self, operation: &Operation) -> End {
+        match operation {
+            Operation::Read { object, offset, length } => {
+                self.read(object, *offset, *length).map(Answer)
+            }
+            change => self.change(change).map(|()| Answer::default()),
+        }
+    }
+
+    fn change(&mut self, operation: &Operation) -> Outcome {
         match operation {
             Operation::Create { .. }
             | Operation::Mkdir { .. }
@@ -82,10 +112,15 @@ impl Model {
             | Operation::Rename { .. } => self.apply_to_names(operation),
             Operation::Setattr { object, .. }
             | Operation::SetFlags { object, .. }
-            | Operation::Truncate { object }
-            | Operation::Write { object, .. }
             | Operation::SetXattr { object, .. }
             | Operation::RemoveXattr { object, .. } => self.apply_to_object(object, operation),
+            Operation::Truncate { object, .. }
+            | Operation::Write { object, .. }
+            | Operation::Append { object, .. }
+            | Operation::Replace { object, .. }
+            | Operation::Allocate { object, .. }
+            | Operation::Sync { object } => self.apply_to_content(object, operation),
+            Operation::Read { .. } => unreachable!("a read is no change"),
             Operation::Tmpfile { dir, handle, mode } => {
                 self.tmpfile(dir.as_slice(), *handle, *mode)
             }
@@ -111,12 +146,51 @@ impl Model {
         Some(entries.iter().map(|(name, id)| (name.as_slice(), self[*id].node.kind())))
     }
 
-    /// The content of the file at a path; none if there is no file.
-    pub fn content(&self, path: &[u8]) -> Option<&[u8]> {
-        match &self[self.resolve(path).ok()?].node {
+    /// The content of a file; none if there is no file.
+    pub fn content(&self, object: &Object) -> Option<&Content> {
+        match &self[self.object(object).ok()?].node {
             Node::File(content) => Some(content),
             _ => None,
         }
+    }
+
+    /// The file that an object is; none if it is none.
+    pub fn file_id(&self, object: &Object) -> Option<FileId> {
+        let id = self.object(object).ok()?;
+        matches!(self[id].node, Node::File(_)).then_some(FileId(id))
+    }
+
+    /// The content of a file that is there.
+    pub fn content_of(&self, file: FileId) -> &Content {
+        match &self[file.0].node {
+            Node::File(content) => content,
+            _ => unreachable!("a file"),
+        }
+    }
+
+    /// The paths of all files that have a name.
+    pub fn files(&self) -> Vec<(Vec<u8>, FileId)> {
+        let mut files = Vec::new();
+        let mut pending = vec![(Vec::new(), ROOT)];
+        while let Some((path, id)) = pending.pop() {
+            match &self[id].node {
+                Node::Dir(entries) => {
+                    pending.extend(entries.iter().map(|(name, id)| (join(&path, name), *id)));
+                }
+                Node::File(_) => files.push((path, FileId(id))),
+                _ => {}
+            }
+        }
+        files
+    }
+
+    /// How many bytes of all files are other than zero.
+    pub fn filled(&self) -> u64 {
+        let filled = self.inodes.values().map(|inode| match &inode.node {
+            Node::File(content) => content.filled(),
+            _ => 0,
+        });
+        filled.sum()
     }
 
     /// The names of an object's xattrs, sorted; none if there is no such object.
@@ -126,7 +200,7 @@ impl Model {
 
     fn tmpfile(&mut self, dir: &[u8], handle: u8, mode: Mode) -> Outcome {
         let dir = self.resolve_dir(dir)?;
-        let mut inode = Inode::new(Node::File(Vec::new()), mode);
+        let mut inode = Inode::new(Node::file(), mode);
         inode.is_linkable = true;
         let id = self.add(dir, inode);
         self.hold(handle, id);

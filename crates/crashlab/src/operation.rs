@@ -6,12 +6,16 @@
 //! 2. A handle is an open file or directory, by a small number. It keeps what it stands for though
 //!    all names are gone, until it is closed, replaced, or the filesystem reopened. An operation on
 //!    a number that stands for nothing ends with EBADF.
-//! 3. Files and directories alone are opened, written, truncated or given flags. Opening and giving
-//!    flags end with ELOOP on a symbolic link and EINVAL on other things; writing and truncating
-//!    end with EISDIR on a directory and EINVAL on other things.
+//! 3. Files and directories alone are opened and given flags, else with ELOOP on a symbolic link
+//!    and EINVAL on other things. What is done to the content of a file ends with EISDIR on a
+//!    directory and EINVAL on other things.
 //! 4. Naming the root where a name is made or removed ends with EINVAL.
-//! 5. The text of an operation is one line of JSON, and is read back exactly.
+//! 5. What would end behind [`FILE_MAX`] is not done at all: a write ends with EINVAL, an append or
+//!    an allocation with EFBIG. What is written is not in the operation, but made of its seed
+//!    ([`crate::pattern`]).
+//! 6. The text of an operation is one line of JSON, and is read back exactly.
 
+mod data;
 mod generator;
 mod names;
 mod shrink;
@@ -25,7 +29,16 @@ use crate::manifest::{Bytes, Kind, Mode, Time};
 
 pub use generator::Generator;
 pub use names::colliding_names;
-pub use shrink::shrink;
+pub use shrink::{shrink, simplify};
+
+/// Where a file ends at the latest: the largest size there is, in bytes.
+pub const FILE_MAX: u64 = i64::MAX as u64;
+
+/// What is read and written whole, in bytes.
+const SECTOR: u64 = 4096;
+
+/// Larger than anything for which there is space, in bytes.
+const LARGE: u64 = 1 << 20;
 
 /// What attributes and contents belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +76,22 @@ pub enum XattrKind {
     Create,
     /// It must be there.
     Replace,
+}
+
+/// What fallocate(2) does, by its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AllocateKind {
+    /// Takes space; the file grows to the end of the range.
+    Reserve,
+    /// Takes space; the size stays.
+    ReserveKeepSize,
+    /// Makes a hole; the size stays.
+    Punch,
+    /// Makes zeros; the file grows to the end of the range.
+    Zero,
+    /// Makes zeros; the size stays.
+    ZeroKeepSize,
 }
 
 /// Attributes to be set; none stays as it is. An owner or group drops, unless the mode is given,
@@ -116,12 +145,22 @@ pub enum Operation {
     Close { handle: u8 },
     /// chown(2), chmod(2) and utimensat(2), in this order.
     Setattr { object: Object, attributes: Attributes },
-    /// `FS_IOC_SETFLAGS`: `FS_*_FL` bits of sync, dirsync, noatime and nodump.
+    /// `FS_IOC_SETFLAGS`: `FS_*_FL` bits of sync, dirsync, noatime, nodump and nocow.
     SetFlags { object: Object, flags: u32 },
-    /// truncate(2) to 0.
-    Truncate { object: Object },
+    /// ftruncate(2).
+    Truncate { object: Object, size: u64 },
+    /// pwrite(2).
+    Write { object: Object, offset: u64, length: u64, seed: u32 },
+    /// write(2) with `O_APPEND`.
+    Append { object: Object, length: u64, seed: u32 },
     /// Replaces all the content of a file.
-    Write { object: Object, content: Bytes },
+    Replace { object: Object, length: u64, seed: u32 },
+    /// fallocate(2).
+    Allocate { object: Object, offset: u64, length: u64, kind: AllocateKind },
+    /// pread(2), as far as the file goes.
+    Read { object: Object, offset: u64, length: u64 },
+    /// fsync(2).
+    Sync { object: Object },
     /// setxattr(2).
     SetXattr { object: Object, name: Bytes, value: Bytes, kind: XattrKind },
     /// removexattr(2).
@@ -146,6 +185,32 @@ impl Operation {
         self
     }
 
+    /// The same with less of what it puts into a file, or reads, or does there: the least first.
+    pub fn simpler(&self) -> Vec<Self> {
+        let with = |length: u64| {
+            let mut simpler = self.clone();
+            *simpler.length()? = length;
+            Some(simpler)
+        };
+        let length = self.clone().length().map_or(0, |length| *length);
+        let less = [1, SECTOR, length / 2, length / SECTOR * SECTOR, length - length / 8];
+        less.into_iter()
+            .filter(|less| (1..length.min(LARGE)).contains(less))
+            .filter_map(with)
+            .collect()
+    }
+
+    fn length(&mut self) -> Option<&mut u64> {
+        match self {
+            Self::Write { length, .. }
+            | Self::Append { length, .. }
+            | Self::Replace { length, .. }
+            | Self::Allocate { length, .. }
+            | Self::Read { length, .. } => Some(length),
+            _ => None,
+        }
+    }
+
     fn paths(&mut self) -> Vec<&mut Bytes> {
         match self {
             Self::Create { path, .. }
@@ -158,13 +223,30 @@ impl Operation {
             | Self::Open { path, .. } => vec![path],
             Self::Rename { from, to, .. } => vec![from, to],
             Self::Link { from, to } => from.path().into_iter().chain([to]).collect(),
+            Self::Close { .. } | Self::Commit | Self::Reopen => Vec::new(),
+            other => other.object_mut().and_then(Object::path).into_iter().collect(),
+        }
+    }
+
+    /// What it changes, or reads, the attributes or the content of.
+    pub fn object(&self) -> Option<Object> {
+        self.clone().object_mut().cloned()
+    }
+
+    fn object_mut(&mut self) -> Option<&mut Object> {
+        match self {
             Self::Setattr { object, .. }
             | Self::SetFlags { object, .. }
-            | Self::Truncate { object }
+            | Self::Truncate { object, .. }
             | Self::Write { object, .. }
+            | Self::Append { object, .. }
+            | Self::Replace { object, .. }
+            | Self::Allocate { object, .. }
+            | Self::Read { object, .. }
+            | Self::Sync { object }
             | Self::SetXattr { object, .. }
-            | Self::RemoveXattr { object, .. } => object.path().into_iter().collect(),
-            Self::Close { .. } | Self::Commit | Self::Reopen => Vec::new(),
+            | Self::RemoveXattr { object, .. } => Some(object),
+            _ => None,
         }
     }
 
@@ -173,14 +255,8 @@ impl Operation {
             Self::Tmpfile { handle, .. } | Self::Open { handle, .. } | Self::Close { handle } => {
                 Some(handle)
             }
-            Self::Link { from: object, .. }
-            | Self::Setattr { object, .. }
-            | Self::SetFlags { object, .. }
-            | Self::Truncate { object }
-            | Self::Write { object, .. }
-            | Self::SetXattr { object, .. }
-            | Self::RemoveXattr { object, .. } => object.handle(),
-            _ => None,
+            Self::Link { from: object, .. } => object.handle(),
+            other => other.object_mut().and_then(Object::handle),
         }
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! 1. A [`Target`] starts empty, as mkfs leaves it.
 //! 2. [`run`] does the same operations to a target and to a model, and compares how each ends, and
-//!    all that is there at each reopening and at the end.
+//!    all that is there before and after each reopening and at the end.
 
 mod linux;
 
 use std::fmt;
 
 use crate::manifest::{Difference, Manifest};
-use crate::model::{Model, Outcome};
+use crate::model::{Answer, End, Model};
 use crate::operation::Operation;
 
 pub use linux::LinuxTarget;
@@ -21,7 +21,7 @@ const SHOWN: usize = 20;
 pub trait Target {
     /// Does an operation, or says why not. Never asked for [`Operation::Commit`] and
     /// [`Operation::Reopen`].
-    fn apply(&mut self, operation: &Operation) -> Outcome;
+    fn apply(&mut self, operation: &Operation) -> End;
 
     /// All that it shows now.
     fn manifest(&mut self) -> Manifest;
@@ -43,9 +43,9 @@ pub enum Mismatch {
         /// The operation.
         operation: Box<Operation>,
         /// How the model says it must end.
-        model: Outcome,
+        model: End,
         /// How it ended.
-        target: Outcome,
+        target: End,
     },
     /// What is there differs.
     Shown {
@@ -60,7 +60,10 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Outcome { index, operation, model, target } => {
-                write!(f, "operation {index}: model {model:?}, target {target:?}: {operation}")
+                write!(f, "operation {index}: model {model:?}, target {target:?}: {operation}")?;
+                let (Ok(model), Ok(target)) = (model, target) else { return Ok(()) };
+                let differs = model.0.iter().zip(&target.0).position(|(a, b)| a != b);
+                differs.map_or(Ok(()), |at| write!(f, "\nthe first byte that differs: {at}"))
             }
             Self::Shown { after, differences } => {
                 let count = differences.len();
@@ -78,12 +81,10 @@ pub fn run(
     operations: &[Operation],
 ) -> Result<(), Mismatch> {
     for (index, operation) in operations.iter().enumerate() {
-        step(target, model, operation).map_err(|(model, target)| Mismatch::Outcome {
-            index,
-            operation: Box::new(operation.clone()),
-            model,
-            target,
-        })?;
+        if *operation == Operation::Reopen {
+            compare(target, model, index)?;
+        }
+        step(target, model, operation, index)?;
         if *operation == Operation::Reopen {
             compare(target, model, index + 1)?;
         }
@@ -91,25 +92,29 @@ pub fn run(
     compare(target, model, operations.len())
 }
 
-/// Does one operation to both; an error with how each ended if they differ.
+/// Does one operation to both; an error if they do not end alike. The index is its place in the
+/// list.
 pub fn step(
     target: &mut dyn Target,
     model: &mut Model,
     operation: &Operation,
-) -> Result<(), (Outcome, Outcome)> {
-    let expected = model.apply(operation);
-    let found = match operation {
-        Operation::Commit => {
-            target.commit();
-            Ok(())
-        }
-        Operation::Reopen => {
-            target.reopen();
-            Ok(())
-        }
-        other => target.apply(other),
-    };
-    if expected == found { Ok(()) } else { Err((expected, found)) }
+    index: usize,
+) -> Result<(), Mismatch> {
+    let (model, target) = (model.apply(operation), do_to(target, operation));
+    if model == target {
+        return Ok(());
+    }
+    Err(Mismatch::Outcome { index, operation: Box::new(operation.clone()), model, target })
+}
+
+/// Does an operation to a target, whatever it is.
+pub fn do_to(target: &mut dyn Target, operation: &Operation) -> End {
+    match operation {
+        Operation::Commit => target.commit(),
+        Operation::Reopen => target.reopen(),
+        other => return target.apply(other),
+    }
+    Ok(Answer::default())
 }
 
 /// Compares what both show.

@@ -157,14 +157,13 @@ fn tear(offset: u64, bytes: &[u8], image: &mut SparseImage, random: &mut Random)
 mod tests {
     use std::collections::BTreeSet;
 
-    use userbtrfs_device::{Device, Request};
-    use userbtrfs_sync::Arc;
+    use userbtrfs_device::{Buffer, Device, Request};
 
     use super::*;
     use crate::devices::RecordingDevice;
 
     fn write(offset: u64, bytes: &[u8], fua: bool) -> Request {
-        Request::Write { offset, buffer: Arc::new(bytes.into()), fua }
+        Request::Write { offset, buffer: Buffer::from(bytes).into(), fua }
     }
 
     /// The recording of these batches on a device of four dots.

@@ -251,7 +251,7 @@ mod tests {
     fn the_others_of_a_batch_are_done() {
         let device = device();
         device.arm(fault(Operation::Write, 1, How::Eio));
-        let bytes = [b"a", b"b", b"c"].map(|byte| Arc::new(Buffer::from(&byte[..])));
+        let bytes = [b"a", b"b", b"c"].map(|byte| Buffer::from(&byte[..]).into());
         let request = |(offset, buffer)| Request::Write { offset, buffer, fua: false };
         let ticket = device.submit((0..).zip(bytes).map(request).collect());
         let ends: Vec<_> = device.wait(ticket).iter().map(|end| end.result.is_ok()).collect();

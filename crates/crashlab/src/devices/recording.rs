@@ -3,7 +3,7 @@
 //! 1. Requests that failed, and reads, are not remembered.
 //! 2. A batch is complete when `submit` returns, and its requests stand together in the recording.
 
-use userbtrfs_device::{Buffer, Device, DeviceError, Request, Ticket};
+use userbtrfs_device::{Device, DeviceError, Request, Slice, Ticket};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::SparseImage;
@@ -16,7 +16,7 @@ pub enum Event {
         /// First byte.
         offset: u64,
         /// The bytes.
-        bytes: Arc<Buffer>,
+        bytes: Slice,
         /// They were durable, alone, on completion.
         fua: bool,
     },
@@ -80,7 +80,7 @@ impl Event {
         Some(match request {
             Request::Read { .. } => return None,
             Request::Write { offset, buffer, fua } => {
-                Self::Write { offset: *offset, bytes: Arc::clone(buffer), fua: *fua }
+                Self::Write { offset: *offset, bytes: buffer.clone(), fua: *fua }
             }
             Request::Flush => Self::Flush { covers: done },
             Request::Discard { offset, len } => Self::Discard { offset: *offset, len: *len },
@@ -170,10 +170,12 @@ impl Device for RecordingDevice {
 
 #[cfg(test)]
 mod tests {
+    use userbtrfs_device::Buffer;
+
     use super::*;
 
     fn write(offset: u64, bytes: &[u8]) -> Request {
-        Request::Write { offset, buffer: Arc::new(bytes.into()), fua: false }
+        Request::Write { offset, buffer: Buffer::from(bytes).into(), fua: false }
     }
 
     #[test]

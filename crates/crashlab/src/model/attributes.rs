@@ -1,15 +1,15 @@
-//! Attributes, contents and xattrs.
+//! Attributes and xattrs.
 
 use rustix::io::Errno;
 
 use crate::manifest::{Bytes, Kind, Mode};
 use crate::operation::{Attributes, Object, Operation, XattrKind};
 
-use super::inode::{GROUP_EXECUTES, Inode, Node, SET_GROUP_ID, SET_USER_ID};
+use super::inode::{GROUP_EXECUTES, Inode, NOCOW, Node, SET_GROUP_ID, SET_USER_ID};
 use super::{Model, Outcome};
 
-/// Inode flags that can be given (`linux/fs.h`): sync, nodump, noatime, dirsync.
-const FLAGS: u32 = 0x8 | 0x40 | 0x80 | FS_DIRSYNC_FL;
+/// Inode flags that can be given (`linux/fs.h`): sync, nodump, noatime, dirsync, nocow.
+const FLAGS: u32 = 0x8 | 0x40 | 0x80 | FS_DIRSYNC_FL | NOCOW;
 /// Of directories alone.
 const FS_DIRSYNC_FL: u32 = 0x1_0000;
 
@@ -28,8 +28,6 @@ impl Model {
         match operation {
             Operation::Setattr { attributes, .. } => set_attributes(inode, attributes),
             Operation::SetFlags { flags, .. } => set_flags(inode, *flags),
-            Operation::Truncate { .. } => write(inode, b""),
-            Operation::Write { content, .. } => write(inode, content.as_slice()),
             Operation::SetXattr { name, value, kind, .. } => {
                 set_xattr(inode, name, value, *kind, xattr_max)
             }
@@ -37,16 +35,6 @@ impl Model {
             _ => unreachable!("an operation on an object"),
         }
     }
-}
-
-fn write(inode: &mut Inode, new: &[u8]) -> Outcome {
-    match &mut inode.node {
-        Node::File(content) => *content = new.to_vec(),
-        Node::Dir(_) => return Err(Errno::ISDIR),
-        _ => return Err(Errno::INVAL),
-    }
-    inode.mtime = None;
-    Ok(())
 }
 
 fn set_xattr(
@@ -126,6 +114,13 @@ fn set_flags(inode: &mut Inode, flags: u32) -> Outcome {
     if flags & !FLAGS != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    inode.flags = if inode.is_dir() { flags } else { flags & !FS_DIRSYNC_FL };
+    inode.flags = match &inode.node {
+        // What is in it is there in one way or the other, and stays so.
+        Node::File(content) if content.size() > 0 => {
+            flags & !FS_DIRSYNC_FL & !NOCOW | inode.flags & NOCOW
+        }
+        Node::File(_) => flags & !FS_DIRSYNC_FL,
+        _ => flags,
+    };
     Ok(())
 }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::manifest::{Bytes, Kind, Mode, Time};
 
-use super::{Id, Outcome};
+use super::{Content, Id, Outcome};
 
 /// The longest name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
@@ -17,7 +17,7 @@ pub(super) enum Node {
     /// A directory: its entries by name.
     Dir(BTreeMap<Vec<u8>, Id>),
     /// A regular file: its content.
-    File(Vec<u8>),
+    File(Content),
     /// A symbolic link: where it points.
     Symlink(Bytes),
     /// Anything else; the numbers count for devices.
@@ -27,6 +27,10 @@ pub(super) enum Node {
 impl Node {
     pub(super) fn dir() -> Self {
         Self::Dir(BTreeMap::new())
+    }
+
+    pub(super) fn file() -> Self {
+        Self::File(Content::default())
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -97,8 +101,12 @@ impl Inode {
         matches!(self.node, Node::Dir(_))
     }
 
-    /// Takes over the group of a directory that is set-group-id, and its bit.
+    /// Takes over the group of a directory that is set-group-id, and its bit; and how it is
+    /// overwritten.
     pub(super) fn inherit(&mut self, dir: &Inode) {
+        if matches!(self.node, Node::Dir(_) | Node::File(_)) {
+            self.flags |= dir.flags & NOCOW;
+        }
         if dir.mode.bits() & SET_GROUP_ID != 0 {
             self.gid = dir.gid;
             if self.is_dir() {
@@ -107,6 +115,9 @@ impl Inode {
         }
     }
 }
+
+/// Overwritten in place (`FS_NOCOW_FL` of `linux/fs.h`).
+pub(super) const NOCOW: u32 = 0x80_0000;
 
 /// Bits of a mode.
 pub(super) const SET_USER_ID: u32 = 0o4000;

@@ -19,9 +19,7 @@ type Place<'a> = (Id, &'a [u8]);
 impl Model {
     pub(super) fn apply_to_names(&mut self, operation: &Operation) -> Outcome {
         match operation {
-            Operation::Create { path, mode } => {
-                self.make(path, Inode::new(Node::File(Vec::new()), *mode))
-            }
+            Operation::Create { path, mode } => self.make(path, Inode::new(Node::file(), *mode)),
             Operation::Mkdir { path, mode } => self.mkdir(path, *mode),
             Operation::Mknod { path, kind, mode, rdev } => self.mknod(path, *kind, *mode, *rdev),
             Operation::Symlink { path, target } => self.symlink(path, target),
@@ -47,7 +45,7 @@ impl Model {
     fn mknod(&mut self, path: &Bytes, kind: Kind, mode: Mode, rdev: (u32, u32)) -> Outcome {
         self.parent(path.as_slice())?;
         let node = match kind {
-            Kind::File => Node::File(Vec::new()),
+            Kind::File => Node::file(),
             Kind::Dir => return Err(Errno::PERM),
             Kind::Symlink => return Err(Errno::INVAL),
             Kind::Block | Kind::Char => Node::Special(kind, rdev),

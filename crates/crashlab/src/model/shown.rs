@@ -1,9 +1,9 @@
 //! What the model shows.
 
-use crate::manifest::{ContentDigest, Difference, Entry, Kind, Manifest, SubvolumeId, diff};
+use crate::manifest::{Difference, Entry, Kind, Manifest, SubvolumeId, diff};
 
 use super::inode::{Inode, Node};
-use super::{Id, Model, ROOT};
+use super::{Content, Id, Model, ROOT};
 
 impl Model {
     /// What is there. Inode numbers are made up; times that are not known are 0.
@@ -12,13 +12,14 @@ impl Model {
     }
 
     /// How a filesystem, by what it shows, differs from this (left), but for what a model cannot
-    /// know: inode numbers, times that were not set, the times of creation and of the last change.
+    /// know: inode numbers, times that were not set, the times of creation and of the last change,
+    /// where there are holes.
     /// What is shown may be a directory with all below it ([`Manifest::below`]).
     pub fn differences(&self, shown: &Manifest) -> Vec<Difference> {
         diff(&self.manifest_beside(Some(shown)), shown, &["inode", "subvolume", "ctime", "btime"])
     }
 
-    /// What is there; times that are not known are as `shown` says.
+    /// What is there; times that are not known, and holes, are as `shown` says if they may be so.
     fn manifest_beside(&self, shown: Option<&Manifest>) -> Manifest {
         let mut met = Vec::new();
         let mut pending = vec![(Vec::new(), ROOT)];
@@ -59,7 +60,7 @@ fn entry(path: Vec<u8>, id: Id, inode: &Inode, beside: Option<&Entry>) -> Entry 
     };
     match &inode.node {
         Node::Dir(_) => {}
-        Node::File(content) => show_content(content, &mut entry),
+        Node::File(content) => show_content(content, &mut entry, beside),
         Node::Symlink(target) => entry.target = Some(target.clone()),
         Node::Special(_, rdev) => {
             entry.rdev = matches!(kind, Kind::Block | Kind::Char).then_some(*rdev);
@@ -70,20 +71,16 @@ fn entry(path: Vec<u8>, id: Id, inode: &Inode, beside: Option<&Entry>) -> Entry 
 
 /// A directory counts each byte of its names twice, once for each order of its entries.
 fn size(node: &Node) -> u64 {
-    let length = match node {
-        Node::Dir(entries) => 2 * entries.keys().map(Vec::len).sum::<usize>(),
-        Node::File(content) => content.len(),
-        Node::Symlink(target) => target.as_slice().len(),
+    match node {
+        Node::Dir(entries) => 2 * entries.keys().map(|name| name.len() as u64).sum::<u64>(),
+        Node::File(content) => content.size(),
+        Node::Symlink(target) => target.as_slice().len() as u64,
         Node::Special(..) => 0,
-    };
-    length as u64
+    }
 }
 
-fn show_content(content: &[u8], entry: &mut Entry) {
-    let mut digest = ContentDigest::default();
-    if !content.is_empty() {
-        digest.update(0, content);
-        entry.segments = vec![(0, content.len() as u64)];
-    }
-    entry.content = Some(digest.finish());
+fn show_content(content: &Content, entry: &mut Entry, beside: Option<&Entry>) {
+    let may_be = beside.filter(|beside| content.may_be_in(&beside.segments));
+    entry.segments = may_be.map_or_else(|| content.segments(), |beside| beside.segments.clone());
+    entry.content = Some(content.digest());
 }

@@ -12,7 +12,7 @@ use crate::model::Model;
 use crate::random::Random;
 
 use super::names::{self, NAME_MAX};
-use super::{Attributes, Object, Operation, RenameKind, XattrKind, join};
+use super::{Attributes, Object, Operation, RenameKind, XattrKind, data, join};
 
 /// How an operation of some kind is drawn.
 type Draw = fn(&mut Generator) -> Operation;
@@ -31,16 +31,19 @@ const SOMETIMES: &[(u64, Draw)] = &[
     (3, close),
     (8, setattr),
     (3, set_flags),
-    (3, truncate),
-    (8, write),
+    (5, data::truncate),
+    (12, data::write),
+    (4, data::append),
+    (2, data::replace),
+    (6, data::allocate),
+    (6, data::read),
+    (1, data::sync),
     (8, set_xattr),
     (4, remove_xattr),
 ];
 
 /// How many handles there are.
 const HANDLES: u64 = 4;
-/// The longest content, in bytes: such as stays inline.
-const CONTENT_MAX: u64 = 2048;
 /// The longest value of an xattr that is not large, in bytes.
 const SMALL_XATTR_MAX: u64 = 200;
 /// How often there is a commit without [`Generator::commit_every`].
@@ -50,7 +53,7 @@ const COMMITS_PER_REOPEN: u64 = 8;
 
 /// A stream of operations; it does not end.
 pub struct Generator {
-    random: Random,
+    pub(super) random: Random,
     node_size: u32,
     model: Model,
     kinds: Vec<(u64, Draw)>,
@@ -169,7 +172,7 @@ impl Generator {
         u8::try_from(self.random.below(HANDLES)).expect("a few")
     }
 
-    fn object(&mut self, is: fn(Kind) -> bool) -> Object {
+    pub(super) fn object(&mut self, is: fn(Kind) -> bool) -> Object {
         match self.random.below(10) {
             0..3 => Object::Handle(self.handle()),
             3 => Object::Path(self.dir().into()),
@@ -227,7 +230,7 @@ fn is_no_dir(kind: Kind) -> bool {
     kind != Kind::Dir
 }
 
-fn is_file(kind: Kind) -> bool {
+pub(super) fn is_file(kind: Kind) -> bool {
     kind == Kind::File
 }
 
@@ -345,24 +348,10 @@ fn setattr(g: &mut Generator) -> Operation {
 
 fn set_flags(g: &mut Generator) -> Operation {
     let mut flags = 0;
-    for flag in [0x8, 0x40, 0x80, 0x1_0000] {
+    for flag in [0x8, 0x40, 0x80, 0x1_0000, 0x80_0000] {
         flags |= if g.random.one_in(2) { flag } else { 0 };
     }
     Operation::SetFlags { object: g.object(is_file), flags }
-}
-
-fn truncate(g: &mut Generator) -> Operation {
-    Operation::Truncate { object: g.object(is_file) }
-}
-
-fn write(g: &mut Generator) -> Operation {
-    let length = match g.random.below(8) {
-        0 => 0,
-        1 => CONTENT_MAX,
-        _ => g.random.below(CONTENT_MAX),
-    };
-    let content = g.random.bytes(length).into();
-    Operation::Write { object: g.object(is_file), content }
 }
 
 fn set_xattr(g: &mut Generator) -> Operation {
@@ -432,9 +421,9 @@ mod tests {
                 errors.extend(end.err());
             }
         }
-        assert_eq!(ends.len(), 19, "all kinds");
+        assert_eq!(ends.len(), 24, "all kinds");
         // A commit and a reopening do not fail.
-        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 17, "{ends:?}");
+        assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 22, "{ends:?}");
         assert!(errors.len() >= 15, "{errors:?}");
     }
 

@@ -1,4 +1,4 @@
-//! Shorter lists that still fail.
+//! Shorter and simpler lists that still fail.
 
 /// A part of `list`, in its order, that still fails and of which no single element can be left
 /// out. `fails` is asked about lists; it must say yes to the whole one.
@@ -12,6 +12,29 @@ pub fn shrink<T: Clone>(list: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec<
         // Once one can be left out, others can that could not before.
         if size > 1 || !is_shorter {
             size /= 2;
+        }
+    }
+    list
+}
+
+/// The same list with elements that are simpler, of which none can be made simpler still. What a
+/// simpler element is, `simpler` says, the simplest first; it must come to an end.
+pub fn simplify<T: Clone>(
+    list: &[T],
+    simpler: impl Fn(&T) -> Vec<T>,
+    mut fails: impl FnMut(&[T]) -> bool,
+) -> Vec<T> {
+    let mut list = list.to_vec();
+    let mut index = 0;
+    while index < list.len() {
+        let before = list[index].clone();
+        let found = simpler(&before).into_iter().any(|one| {
+            list[index] = one;
+            fails(&list)
+        });
+        if !found {
+            list[index] = before;
+            index += 1;
         }
     }
     list
@@ -52,6 +75,14 @@ mod tests {
         };
         assert_eq!(shrink(&list, fails), needed);
         assert!(asked < 200, "asked {asked} times");
+    }
+
+    #[test]
+    fn elements_become_as_simple_as_can_be() {
+        let less =
+            |n: &u32| [0, *n / 2, n.saturating_sub(1)].into_iter().filter(|m| m < n).collect();
+        let fails = |list: &[u32]| list[1] >= 37 && list[0] + list[2] > 4;
+        assert_eq!(simplify(&[3, 1000, 7], less, fails), [0, 37, 5]);
     }
 
     #[test]

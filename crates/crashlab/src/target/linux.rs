@@ -4,10 +4,10 @@
 //!    [`crate::operation`] says, and may be longer than Linux takes at once.
 //! 2. An object is found first, and then reached through its descriptor alone.
 
+mod data;
+
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, FileType, Mode as OpenMode, OFlags, RenameFlags};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::linux::{Linux, Mount};
 use crate::manifest::{Bytes, Kind, Manifest, Mode, Time};
-use crate::model::Outcome;
+use crate::model::{Answer, End, Outcome};
 use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
 use crate::walk_linux;
 
@@ -56,7 +56,7 @@ impl<'a> LinuxTarget<'a> {
 }
 
 impl Target for LinuxTarget<'_> {
-    fn apply(&mut self, operation: &Operation) -> Outcome {
+    fn apply(&mut self, operation: &Operation) -> End {
         self.mounted.as_mut().expect("mounted but while it is reopened").apply(operation)
     }
 
@@ -82,7 +82,27 @@ impl Mounted {
         Ok(Self { handles: BTreeMap::new(), root, mount })
     }
 
-    fn apply(&mut self, operation: &Operation) -> Outcome {
+    fn apply(&mut self, operation: &Operation) -> End {
+        match operation {
+            Operation::Read { object, offset, length } => {
+                self.on_object(object, |at| data::read(at, *offset, *length)).map(Answer)
+            }
+            change => self.change(change).map(|()| Answer::default()),
+        }
+    }
+
+    fn on_object<T>(
+        &self,
+        object: &Object,
+        act: impl FnOnce(BorrowedFd<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        match object {
+            Object::Path(path) => act(self.at_path(path)?.as_fd()),
+            Object::Handle(handle) => act(self.at_handle(*handle)?),
+        }
+    }
+
+    fn change(&mut self, operation: &Operation) -> Outcome {
         match operation {
             Operation::Create { .. }
             | Operation::Mkdir { .. }
@@ -107,14 +127,21 @@ impl Mounted {
             Operation::Close { handle } => self.handles.remove(handle).map(drop).ok_or(Errno::BADF),
             Operation::Setattr { object, .. }
             | Operation::SetFlags { object, .. }
-            | Operation::Truncate { object }
-            | Operation::Write { object, .. }
             | Operation::SetXattr { object, .. }
-            | Operation::RemoveXattr { object, .. } => match object {
-                Object::Path(path) => change(self.at_path(path)?.as_fd(), operation),
-                Object::Handle(handle) => change(self.at_handle(*handle)?, operation),
-            },
-            Operation::Commit | Operation::Reopen => unreachable!("never asked of a target"),
+            | Operation::RemoveXattr { object, .. } => {
+                self.on_object(object, |at| change(at, operation))
+            }
+            Operation::Truncate { object, .. }
+            | Operation::Write { object, .. }
+            | Operation::Append { object, .. }
+            | Operation::Replace { object, .. }
+            | Operation::Allocate { object, .. }
+            | Operation::Sync { object } => {
+                self.on_object(object, |at| data::change(at, operation))
+            }
+            Operation::Read { .. } | Operation::Commit | Operation::Reopen => {
+                unreachable!("no change that is asked of a target")
+            }
         }
     }
 
@@ -244,28 +271,12 @@ fn reopen_any(object: &OwnedFd) -> Outcome<OwnedFd> {
     fs::open(by_itself(object), access | OFlags::CLOEXEC, OpenMode::empty())
 }
 
-fn reopen_file(object: impl AsFd) -> Outcome<File> {
-    match kind(&object)? {
-        FileType::RegularFile => {}
-        FileType::Directory => return Err(Errno::ISDIR),
-        _ => return Err(Errno::INVAL),
-    }
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    fs::open(by_itself(object), flags, OpenMode::empty()).map(File::from)
-}
-
 fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {
     match operation {
         Operation::Setattr { attributes, .. } => set_attributes(object, attributes),
         Operation::SetFlags { flags, .. } => {
             let opened = reopen_any(&object.try_clone_to_owned().map_err(io_error)?)?;
             fs::ioctl_setflags(opened, IFlags::from_bits_retain(*flags))
-        }
-        Operation::Truncate { .. } => reopen_file(object)?.set_len(0).map_err(io_error),
-        Operation::Write { content, .. } => {
-            let file = reopen_file(object)?;
-            file.set_len(0).map_err(io_error)?;
-            file.write_all_at(content.as_slice(), 0).map_err(io_error)
         }
         Operation::SetXattr { name, value, kind, .. } => {
             let flags = match kind {

@@ -3,13 +3,20 @@
 //! 1. A prefix of the writes shows the commit whose primary superblock is the last in it; with
 //!    writes reordered or lost, that of a commit between the last that was durable and the one
 //!    under way.
-//! 2. What is left is clean for `btrfs check`, Linux shows the same, and it can be written again.
+//! 2. All that was done before a commit that was asked for is in it. Where one file alone was
+//!    synced, that file is in it, all names are, and what other files hold is what they may
+//!    ([`History`]). So is what a file holds that is overwritten in place, at any time.
+//! 3. What is left is clean for `btrfs check`, Linux shows the same, and it can be written again.
 
+use anyhow::{Context, ensure};
+use userbtrfs::Filesystem;
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Event, Recording, RecordingDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::EngineTarget;
+use userbtrfs_crashlab::history::History;
 use userbtrfs_crashlab::linux::Linux;
-use userbtrfs_crashlab::manifest::{Manifest, diff};
+use userbtrfs_crashlab::manifest::{Difference, Entry, Manifest, diff};
+use userbtrfs_crashlab::model::{FileId, Model};
 use userbtrfs_crashlab::operation::{Generator, Operation};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::target::Target;
@@ -28,47 +35,167 @@ const OPERATIONS: usize = 40;
 const COMMITS: usize = 6;
 /// In CI, one state in so many goes before btrfs-progs and Linux.
 const JUDGED: u64 = 10;
+/// Of a file that is overwritten in place (`FS_NOCOW_FL`).
+const NOCOW: u32 = 0x80_0000;
+/// What the sync of another file may leave as it was.
+const LATE: &[&str] = &["size", "segments", "content", "mtime", "ctime"];
+
+/// What was durable at some time.
+struct Commit {
+    /// How many events there were, and how many of them wrote the primary superblock.
+    end: usize,
+    superblocks: usize,
+    /// What there was to be seen.
+    shown: Manifest,
+    model: Model,
+    /// What was done to files since all of them were durable; nothing where all are now.
+    since: Option<Since>,
+}
+
+struct Since {
+    history: History,
+    /// The file that was synced.
+    synced: FileId,
+}
 
 /// What was done, and what was to be seen at each commit.
 struct Workload {
     recording: Recording,
-    /// How many events there were when a commit was durable, and what there was to be seen;
-    /// the first is that of mkfs.
-    commits: Vec<(usize, Manifest)>,
+    /// The first is that of mkfs.
+    commits: Vec<Commit>,
+    /// All that files ever held.
+    ever: History,
 }
 
 impl Workload {
     fn new(made: &Made, base: &SparseImage, seed: u64) -> Self {
-        let device = Arc::new(RecordingDevice::on(base));
-        let mut target = EngineTarget::on_device(device.clone()).unwrap();
-        let mut commits = vec![(0, target.manifest())];
+        let mut writer = Writer::new(made, base);
         let mut operations = Generator::new(seed, made.options.nodesize).commit_every(0);
         for _ in 0..COMMITS {
             for operation in operations.by_ref().take(OPERATIONS) {
                 assert!(!matches!(operation, Operation::Commit | Operation::Reopen));
-                // What it is refused for, others judge.
-                let _ = target.apply(&operation);
+                writer.step(&operation);
             }
-            let before = target.manifest();
-            target.commit();
-            commits.push((device.log().len(), before));
+            writer.commit();
         }
-        target.abandon();
-        Self { recording: device.recording(), commits }
+        writer.target.abandon();
+        let (recording, commits) = (writer.device.recording(), writer.commits);
+        Self { recording, commits, ever: writer.ever }
     }
 
     /// The commits that a state may show: from one to another.
     fn may_show(&self, state: &State, is_prefix: bool) -> (usize, usize) {
-        let durable = self.commits.iter().rposition(|(end, _)| *end <= state.completed);
+        let last = self.commits.len() - 1;
+        let durable = self.commits.iter().rposition(|commit| commit.end <= state.completed);
         let durable = durable.expect("the first is durable from the start");
-        let begun = self.recording.events[..state.completed]
-            .iter()
-            .filter(|recorded| matches!(recorded.event, Event::Write { offset: SUPERBLOCK, .. }));
-        let begun = begun.count();
-        assert!(begun == durable || begun == durable + 1, "{begun} superblocks, {durable} commits");
-        match is_prefix {
-            true => (begun, begun),
-            false => (durable, durable + 1),
+        if !is_prefix {
+            return (durable, last.min(durable + 1));
+        }
+        let begun = superblocks(&self.recording.events[..state.completed]);
+        let shown = self.commits.iter().position(|commit| commit.superblocks >= begun);
+        let shown = shown.unwrap_or(last);
+        assert!((durable..=durable + 1).contains(&shown), "{begun} superblocks, {durable} commits");
+        (shown, shown)
+    }
+
+    /// What is there is what a commit left.
+    fn check(&self, commit: &Commit, shown: &Manifest, opened: &Filesystem) -> anyhow::Result<()> {
+        let ignored = if commit.since.is_some() { LATE } else { &[] };
+        let mut differences = diff(&commit.shown, shown, ignored);
+        differences.retain(|one| {
+            !(is_content(one) && shown.get(one.path.as_slice()).is_some_and(in_place))
+        });
+        let lines: Vec<_> = differences.iter().take(20).map(ToString::to_string).collect();
+        ensure!(lines.is_empty(), "{} differences:\n{}", differences.len(), lines.join("\n"));
+        for (path, id) in commit.model.files() {
+            let path = [b"/", &path[..]].concat();
+            let entry = shown.get(&path).expect("all names are there");
+            let check = |history: &History| {
+                let name = || String::from_utf8_lossy(&path).into_owned();
+                history.check(id, &opened.open_file(&path)?, false).with_context(name)
+            };
+            match &commit.since {
+                _ if in_place(entry) => check(&self.ever)?,
+                Some(Since { synced, .. }) if *synced == id => {
+                    let content = commit.model.content_of(id);
+                    ensure!(entry.size == content.size(), "{}: its size", entry.path);
+                    ensure!(entry.content == Some(content.digest()), "{}: synced", entry.path);
+                }
+                Some(Since { history, .. }) => check(history)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn in_place(entry: &Entry) -> bool {
+    entry.flags & NOCOW != 0
+}
+
+fn is_content(difference: &Difference) -> bool {
+    matches!(difference.attribute.as_str(), "content" | "segments")
+}
+
+/// How many of these wrote the primary superblock.
+fn superblocks(events: &[userbtrfs_crashlab::devices::Recorded]) -> usize {
+    let is_superblock = |event: &Event| matches!(event, Event::Write { offset: SUPERBLOCK, .. });
+    events.iter().filter(|recorded| is_superblock(&recorded.event)).count()
+}
+
+/// Who does a workload.
+struct Writer {
+    device: Arc<RecordingDevice>,
+    target: EngineTarget,
+    model: Model,
+    history: History,
+    ever: History,
+    commits: Vec<Commit>,
+}
+
+impl Writer {
+    fn new(made: &Made, base: &SparseImage) -> Self {
+        let device = Arc::new(RecordingDevice::on(base));
+        let target = EngineTarget::on_device(device.clone()).unwrap();
+        let (history, ever) = (History::default(), History::default());
+        let model = Model::new(made.options.nodesize);
+        let mut writer = Self { device, target, model, history, ever, commits: Vec::new() };
+        let shown = writer.target.manifest();
+        writer.note(shown, None);
+        writer
+    }
+
+    fn step(&mut self, operation: &Operation) {
+        let ended = self.model.apply(operation);
+        let found = self.target.apply(operation);
+        assert_eq!(found, ended, "{operation}");
+        self.history.note(&self.model, operation);
+        self.ever.note(&self.model, operation);
+        let synced = operation.object().and_then(|object| self.model.file_id(&object));
+        match synced {
+            Some(synced) if matches!(operation, Operation::Sync { .. }) => {
+                let history = self.history.clone();
+                let shown = self.target.manifest();
+                self.note(shown, Some(Since { history, synced }));
+            }
+            _ => {}
+        }
+    }
+
+    fn commit(&mut self) {
+        let before = self.target.manifest();
+        self.target.commit();
+        self.note(before, None);
+        self.history = History::from(&self.model);
+    }
+
+    /// Something was made durable, unless it was already.
+    fn note(&mut self, shown: Manifest, since: Option<Since>) {
+        let log = self.device.log();
+        let (end, superblocks) = (log.len(), superblocks(&log));
+        if self.commits.last().is_none_or(|last| last.superblocks < superblocks) {
+            let model = self.model.clone();
+            self.commits.push(Commit { end, superblocks, shown, model, since });
         }
     }
 }
@@ -112,11 +239,10 @@ impl Judge<'_> {
         let opened = open_device(device).unwrap_or_else(|error| panic!("{what}: {error}"));
         let shown = walk_ours::walk(&opened).unwrap_or_else(|error| panic!("{what}: {error:#}"));
         let (first, last) = workload.may_show(state, is_prefix);
-        let last = last.min(workload.commits.len() - 1);
-        let differences: Vec<_> =
-            workload.commits[first..=last].iter().map(|(_, at)| diff(at, &shown, &[])).collect();
-        if !differences.iter().any(Vec::is_empty) {
-            super::assert_none(&format!("{what}: commit {first}"), &differences[0]);
+        let commits = &workload.commits[first..=last];
+        let check = |commit| workload.check(commit, &shown, &opened);
+        if let Some(Err(error)) = commits.iter().map(check).reduce(Result::or) {
+            panic!("{what}: not commit {first} to {last}: {error:#}");
         }
         if is_torture() || self.random.one_in(JUDGED) {
             self.judge_by_others(&what, image);

@@ -1,5 +1,8 @@
 //! Each read, write and flush of a workload fails in turn: the caller is told, nothing is written
 //! after a failed commit, and the image reopens at a commit, clean.
+//!
+//! 1. Data that cannot be written is told to who syncs or closes its file, or commits; all else
+//!    goes on. What the file holds then is, byte by byte, what it held at some time ([`History`]).
 
 use std::sync::mpsc;
 use std::thread;
@@ -10,11 +13,12 @@ use userbtrfs::device::Operation as Request;
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::{Actor, errno};
-use userbtrfs_crashlab::manifest::Difference;
+use userbtrfs_crashlab::history::History;
+use userbtrfs_crashlab::manifest::{Difference, Entry, Kind, Manifest};
 use userbtrfs_crashlab::model::Model;
 use userbtrfs_crashlab::operation::{Generator, Operation};
 use userbtrfs_crashlab::random::Random;
-use userbtrfs_crashlab::{skip_unless_linux, walk_ours};
+use userbtrfs_crashlab::{pattern, skip_unless_linux, walk_ours};
 use userbtrfs_sync::Arc;
 
 use super::made::{Made, check_image, check_image_by_copy, kinds};
@@ -26,6 +30,9 @@ const LENGTH: usize = 160;
 const SAMPLE: usize = 12;
 /// How long a workload may take.
 const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What a failed write of data may leave as it was.
+const LATE: &[&str] = &["size", "segments", "content", "mtime"];
 
 /// What is done, to what.
 struct Workload {
@@ -81,6 +88,9 @@ struct Run<'a> {
     model: Model,
     /// What may be on the disk: the last commit that ended well, and those that were tried since.
     durable: Vec<Model>,
+    /// What was done to files since nothing had failed.
+    history: History,
+    device: Arc<FaultyDevice>,
     /// How many calls said that something failed.
     told: u64,
     /// Whether the filesystem has turned read-only.
@@ -90,6 +100,7 @@ struct Run<'a> {
 /// How a workload ended.
 struct Ended {
     durable: Vec<Model>,
+    history: History,
     told: u64,
     stopped: bool,
 }
@@ -103,6 +114,8 @@ impl<'a> Run<'a> {
             filesystem,
             model: workload.before.clone(),
             durable: vec![workload.before.clone()],
+            history: History::from(&workload.before),
+            device: Arc::clone(device),
             told: 0,
             stopped: false,
         })
@@ -112,39 +125,47 @@ impl<'a> Run<'a> {
         for operation in &self.workload.operations {
             self.step(operation);
         }
-        let Self { filesystem, actor, durable, mut told, mut stopped, .. } = self;
+        let Self { filesystem, actor, durable, history, mut told, mut stopped, .. } = self;
+        told += actor.late_errors();
         drop(actor);
         if filesystem.close().is_err() {
-            (told, stopped) = (told + 1, true);
+            told += 1;
+            stopped = true;
         }
-        Ended { durable, told, stopped }
+        Ended { durable, history, told, stopped }
     }
 
     fn step(&mut self, operation: &Operation) {
-        let is_commit = matches!(operation, Operation::Commit | Operation::Reopen);
+        let is_lossy = self.device.failed() > 0;
+        if is_lossy && matches!(operation, Operation::Append { .. }) {
+            // Where the file ends is not known.
+            return;
+        }
+        let makes_durable =
+            matches!(operation, Operation::Commit | Operation::Reopen | Operation::Sync { .. });
         let mut after = self.model.clone();
         let expected = after.apply(operation);
-        if is_commit {
+        if makes_durable {
             self.durable.push(after.clone());
         }
+        self.history.note(&after, operation);
         let found = self.actor.apply(operation);
         match found {
-            Ok(()) => {
+            Ok(_) => {
                 assert!(!self.stopped || !is_change(operation), "{operation} though read-only");
-                if is_commit {
+                assert!(self.device.failed() > 0 || found == expected, "{operation}");
+                if makes_durable {
                     self.durable.drain(..self.durable.len() - 1);
                 }
                 self.model = after;
             }
             Err(Errno::IO | Errno::ROFS) if found != expected => {
                 self.told += 1;
-                self.stopped |= is_commit || found == Err(Errno::ROFS);
-                if *operation == Operation::Reopen {
+                self.stopped = !self.filesystem.is_writable();
+                assert!(self.stopped || found != Err(Errno::ROFS), "{operation}: no reason");
+                if matches!(operation, Operation::Reopen | Operation::Close { .. }) {
                     // The handles are gone all the same.
                     self.model = after;
-                }
-                if self.stopped {
-                    assert!(!self.filesystem.is_writable());
                 }
             }
             Err(_) => assert_eq!(found, expected, "{operation}"),
@@ -154,7 +175,7 @@ impl<'a> Run<'a> {
 
 /// Whether an operation changes what is in the filesystem.
 fn is_change(operation: &Operation) -> bool {
-    !matches!(operation, Operation::Open { .. } | Operation::Close { .. })
+    !matches!(operation, Operation::Open { .. } | Operation::Close { .. } | Operation::Read { .. })
 }
 
 #[test]
@@ -194,18 +215,20 @@ fn judge(made: &Made, workload: &Arc<Workload>, fault: Fault) -> bool {
     let device = Arc::new(FaultyDevice::new(inner.clone()));
     device.arm(fault);
     let ended = run_in_time(&what, workload, &device);
-    let durable = match ended {
-        None => vec![workload.before.clone()],
+    let (durable, history) = match ended {
+        None => (vec![workload.before.clone()], None),
         Some(ended) => {
             if fault.operation != Request::Read && device.failed() > 0 {
-                assert!(ended.told > 0, "{what}: nobody was told");
-                assert!(ended.stopped, "{what}: not read-only");
+                // Of a write of data nobody need be told if the file is gone.
+                let may_go_on = fault.operation == Request::Write;
+                assert!(ended.told > 0 || may_go_on, "{what}: nobody was told");
+                assert!(ended.stopped || may_go_on, "{what}: not read-only");
             }
-            ended.durable
+            (ended.durable, (ended.told > 0).then_some(ended.history))
         }
     };
     device.disarm();
-    assert_reopens(&what, &inner, &durable);
+    assert_reopens(&what, &inner, &durable, history.as_ref());
     device.failed() > 0
 }
 
@@ -233,8 +256,9 @@ fn run_in_time(what: &str, workload: &Arc<Workload>, device: &Arc<FaultyDevice>)
     }
 }
 
-/// The image is clean, and shows one of these.
-fn assert_reopens(what: &str, device: &SparseDevice, durable: &[Model]) {
+/// The image is clean, and shows one of these: in all if nobody was told of something else, which
+/// the history has.
+fn assert_reopens(what: &str, device: &SparseDevice, durable: &[Model], history: Option<&History>) {
     let image = device.image();
     let opened = open_device(Arc::new(image.to_device())).unwrap();
     // What is cut short may be the primary superblock; btrfs-progs read another if asked to.
@@ -243,9 +267,65 @@ fn assert_reopens(what: &str, device: &SparseDevice, durable: &[Model]) {
         _ => check_image_by_copy(what, &image),
     }
     let shown = walk_ours::walk(&opened).unwrap_or_else(|error| panic!("{what}: {error:#}"));
-    let differences: Vec<Vec<Difference>> =
-        durable.iter().map(|model| model.differences(&shown)).collect();
-    if !differences.iter().any(Vec::is_empty) {
-        assert_none(&format!("{what}: the last of {}", durable.len()), &differences[0]);
+    let differences = |model: &Model| {
+        let mut differences = model.differences(&shown);
+        differences.retain(|one| history.is_none() || !may_be_late(one, &shown));
+        differences
+    };
+    let differences: Vec<Vec<Difference>> = durable.iter().map(differences).collect();
+    let Some(found) = differences.iter().position(Vec::is_empty) else {
+        return assert_none(&format!("{what}: the first of {}", durable.len()), &differences[0]);
+    };
+    let Some(history) = history else { return };
+    for (path, id) in durable[found].files() {
+        let file = opened.open_file(&path).unwrap();
+        let name = String::from_utf8_lossy(&path);
+        history.check(id, &file, true).unwrap_or_else(|error| panic!("{what}: {name}: {error:#}"));
+    }
+}
+
+/// Whether it is of what a failed write of data may leave.
+fn may_be_late(difference: &Difference, shown: &Manifest) -> bool {
+    let is_file = |entry: &Entry| entry.kind == Kind::File;
+    let of_file = shown.get(difference.path.as_slice()).is_some_and(is_file);
+    of_file && LATE.contains(&difference.attribute.as_str())
+}
+
+/// Data that cannot be written is told to who syncs or closes, once, and is gone.
+#[test]
+fn a_failed_write_of_data_is_told_once_and_the_old_data_stays() {
+    let made = &kinds()[0];
+    for told_by_close in [false, true] {
+        let inner = Arc::new(made.image().to_device());
+        let device = Arc::new(FaultyDevice::new(inner.clone()));
+        let filesystem = open_for_writing(device.clone()).unwrap();
+        let inode = filesystem.root().create(b"file", 0o644).unwrap();
+        let file = inode.open().unwrap();
+        file.write_at(&pattern::bytes(1, 0, 50_000), 0).unwrap();
+        file.sync_all().unwrap();
+        file.write_at(&pattern::bytes(2, 4096, 20_000), 4096).unwrap();
+        let (operation, how) = (Request::Write, How::Eio);
+        device.arm(Fault { operation, after: 0, how, lasting: false });
+        let file = if told_by_close {
+            filesystem.commit().unwrap_err();
+            assert_eq!(errno(&file.close().unwrap_err()), Errno::IO);
+            inode.open().unwrap()
+        } else {
+            assert_eq!(errno(&file.sync_all().unwrap_err()), Errno::IO);
+            file
+        };
+        assert_eq!(device.failed(), 1);
+        assert!(filesystem.is_writable(), "nothing else is lost");
+        assert!(file.read_all().unwrap() == pattern::bytes(1, 0, 50_000), "the old data");
+        file.sync_all().unwrap();
+        file.write_at(&pattern::bytes(3, 8192, 4096), 8192).unwrap();
+        file.close().unwrap();
+        filesystem.close().unwrap();
+        let mut expected = pattern::bytes(1, 0, 50_000);
+        pattern::fill(3, 8192, &mut expected[8192..12_288]);
+        let left = open_device(inner).unwrap();
+        assert!(
+            left.root().lookup(b"file").unwrap().open().unwrap().read_all().unwrap() == expected
+        );
     }
 }

@@ -14,18 +14,42 @@ pub(crate) struct Made {
     pub(crate) name: &'static str,
     pub(crate) options: Options,
     pub(crate) len: u64,
+    /// What `mkfs.btrfs` is told, where ours cannot make it.
+    progs: &'static [&'static str],
 }
 
 impl Made {
     pub(crate) fn new(name: &'static str, len: u64, options: Options) -> Self {
-        Self { name, options, len }
+        Self { name, options, len, progs: &[] }
+    }
+
+    /// What `mkfs.btrfs` makes with these options, which `options` must fit.
+    pub(crate) fn by_progs(
+        name: &'static str,
+        len: u64,
+        options: Options,
+        progs: &'static [&'static str],
+    ) -> Self {
+        Self { name, options, len, progs }
     }
 
     /// An empty one, in memory.
     pub(crate) fn image(&self) -> SparseImage {
+        if !self.progs.is_empty() {
+            return self.image_by_progs();
+        }
         let device = SparseDevice::new(self.len);
         make(&device, &self.options).unwrap();
         device.image()
+    }
+
+    fn image_by_progs(&self) -> SparseImage {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(self.len).unwrap();
+        let mut mkfs = Command::new("mkfs.btrfs");
+        mkfs.args(["-q", "-n", &self.options.nodesize.to_string()]).args(self.progs);
+        run(mkfs.arg(file.path())).unwrap();
+        SparseImage::from_file(file.path()).unwrap()
     }
 }
 
@@ -50,6 +74,7 @@ pub(crate) fn kinds() -> Vec<Made> {
         Made::new("mixed, dup", 256 * MIB, mixed_dup),
         Made::new("block group tree", 256 * MIB, group_tree),
         Made::new("no free space tree", 256 * MIB, no_free_space),
+        Made::by_progs("hole items", 256 * MIB, nodes(4096), &["-O", "^no-holes"]),
     ]
 }
 

@@ -9,10 +9,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod changed;
+mod changed_data;
 mod cuts;
+mod data;
 mod dump;
 mod faults;
 mod fill;
+mod fill_data;
+mod fsx;
 mod golden;
 mod linux_seek;
 mod linux_tree;
@@ -22,6 +26,7 @@ mod notices;
 mod ours;
 mod parallel;
 mod threads;
+mod writers;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

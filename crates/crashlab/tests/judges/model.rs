@@ -7,7 +7,7 @@ use std::process::Command;
 use userbtrfs_crashlab::linux::{Linux, btrfs_check, run};
 use userbtrfs_crashlab::manifest::Mode;
 use userbtrfs_crashlab::model::Model;
-use userbtrfs_crashlab::operation::{Generator, Object, Operation, shrink, to_text};
+use userbtrfs_crashlab::operation::{Generator, Object, Operation, shrink, simplify, to_text};
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_crashlab::target::{self, LinuxTarget, Mismatch};
 
@@ -30,8 +30,9 @@ fn the_model_answers_as_linux_does() {
     for (seed, node_size) in (seed..seed + sequences).zip(NODE_SIZES.into_iter().cycle()) {
         let operations: Vec<_> = Generator::new(seed, node_size).take(LENGTH).collect();
         if let Err(mismatch) = compare(&linux, &image, node_size, &operations) {
+            println!("{mismatch}\nit is shrunk");
             let fails = |list: &[_]| compare(&linux, &image, node_size, list).is_err();
-            let short = shrink(&operations, fails);
+            let short = simplify(&shrink(&operations, fails), Operation::simpler, fails);
             let last = compare(&linux, &image, node_size, &short);
             panic!("seed {seed}, nodes of {node_size}: {mismatch}\n{last:?}\n{}", to_text(&short));
         }

@@ -4,13 +4,12 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::{Manifest, diff};
-use userbtrfs_crashlab::model::Model;
-use userbtrfs_crashlab::operation::{Generator, Operation, shrink, to_text};
+use userbtrfs_crashlab::model::{End, Model};
+use userbtrfs_crashlab::operation::{Generator, Operation, shrink, simplify, to_text};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::target::{self, LinuxTarget, Mismatch, Target};
 use userbtrfs_crashlab::{skip_unless_linux, walk_linux, walk_ours};
@@ -47,7 +46,7 @@ impl Judged {
 }
 
 impl Target for Judged {
-    fn apply(&mut self, operation: &Operation) -> Result<(), Errno> {
+    fn apply(&mut self, operation: &Operation) -> End {
         self.inner.apply(operation)
     }
 
@@ -92,7 +91,7 @@ fn run_on(made: &Made, image: &SparseImage, seed: u64, length: usize) {
     let mut operations: Vec<_> =
         Generator::new(seed, node_size).commit_every(40).take(length).collect();
     operations.push(Operation::Reopen);
-    let run = |list: &[Operation]| {
+    let run = |list: &[Operation]| -> Result<(), Mismatch> {
         let mut target = Judged::new(made, image);
         target::run(&mut target, &mut Model::new(node_size), list)?;
         target.inner.reopen();
@@ -100,21 +99,23 @@ fn run_on(made: &Made, image: &SparseImage, seed: u64, length: usize) {
         target.inner.close().unwrap();
         Ok(())
     };
-    assert_holds(&format!("{}, seed {seed}", made.name), &operations, run, to_text);
+    let what = format!("{}, seed {seed}", made.name);
+    assert_holds(&what, &operations, run, Operation::simpler, to_text);
 }
 
-/// Panics with the shortest part of a list that fails, if the whole one does.
-fn assert_holds<T: Clone>(
+/// Panics with the shortest and simplest part of a list that fails, if the whole one does.
+pub(crate) fn assert_holds<T: Clone, E: ToString>(
     what: &str,
     list: &[T],
-    run: impl Fn(&[T]) -> Result<(), Mismatch>,
+    run: impl Fn(&[T]) -> Result<(), E>,
+    simpler: impl Fn(&T) -> Vec<T>,
     text: impl Fn(&[T]) -> String,
 ) {
     let run = |list: &[T]| panic::catch_unwind(AssertUnwindSafe(|| run(list)));
     let fails = |list: &[T]| !matches!(run(list), Ok(Ok(())));
     if fails(list) {
         println!("{what}: it fails, and is shrunk");
-        let short = shrink(list, fails);
+        let short = simplify(&shrink(list, fails), simpler, fails);
         let said = match run(&short) {
             Ok(Err(mismatch)) => mismatch.to_string(),
             _ => "a panic, above".to_owned(),
@@ -152,7 +153,10 @@ fn linux_and_ours_take_turns() {
                 let line = |(side, operation): &_| format!("{side:?} {operation}");
                 steps.iter().map(line).collect::<Vec<_>>().join("\n")
             };
-            assert_holds(&format!("{}, seed {seed}", made.name), &steps, run, text);
+            let simpler = |(side, operation): &(Side, Operation)| {
+                operation.simpler().into_iter().map(|simpler| (*side, simpler)).collect()
+            };
+            assert_holds(&format!("{}, seed {seed}", made.name), &steps, run, simpler, text);
             linux.assert_no_complaints().unwrap();
         }
     }
@@ -196,15 +200,7 @@ fn take_turn(
     done: &mut usize,
 ) -> Result<(), Mismatch> {
     for (_, operation) in turn {
-        if let Err((expected, found)) = target::step(target, model, operation) {
-            let operation = Box::new(operation.clone());
-            return Err(Mismatch::Outcome {
-                index: *done,
-                operation,
-                model: expected,
-                target: found,
-            });
-        }
+        target::step(target, model, operation, *done)?;
         *done += 1;
     }
     target::compare(target, model, *done)

@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
     }
 
     fn shared(&mut self, make: impl FnOnce(u8) -> Operation) -> Result<(), rustix::io::Errno> {
-        self.actor.apply(&make(self.thread))
+        self.actor.apply(&make(self.thread)).map(drop)
     }
 }
 

@@ -1,0 +1,75 @@
+//! What is done to the contents of files.
+
+use rustix::io::Errno;
+use userbtrfs::{Allocate, File};
+
+use crate::model::Outcome;
+use crate::operation::{AllocateKind, FILE_MAX, Operation};
+use crate::pattern;
+
+use super::outcome;
+
+pub(super) fn change(file: &File, operation: &Operation) -> Outcome {
+    match *operation {
+        Operation::Truncate { size, .. } => outcome(file.set_len(size)),
+        Operation::Write { offset, length, seed, .. } => write(file, offset, length, seed),
+        Operation::Append { length, seed, .. } => append(file, length, seed),
+        Operation::Replace { length, seed, .. } => {
+            outcome(file.inode().write_content(&pattern::bytes(seed, 0, in_memory(length))))
+        }
+        Operation::Allocate { offset, length, kind, .. } => {
+            // What Linux refuses before it asks the filesystem.
+            if length == 0 || length > FILE_MAX {
+                return Err(Errno::INVAL);
+            }
+            end(offset, length).ok_or(Errno::FBIG)?;
+            outcome(file.allocate(offset, length, allocate(kind)))
+        }
+        Operation::Sync { .. } => outcome(file.sync_all()),
+        _ => unreachable!("an operation on the content of a file"),
+    }
+}
+
+/// A range of a file, as far as it goes.
+pub(super) fn read(file: &File, offset: u64, length: u64) -> Outcome<Vec<u8>> {
+    let mut bytes = vec![0; in_memory(length)];
+    let done = outcome(file.read_at(&mut bytes, offset))?;
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+fn write(file: &File, offset: u64, length: u64, seed: u32) -> Outcome {
+    end(offset, length).ok_or(Errno::INVAL)?;
+    let bytes = pattern::bytes(seed, offset, in_memory(length));
+    let mut done = 0;
+    while done < bytes.len() {
+        done += outcome(file.write_at(&bytes[done..], offset + done as u64))?;
+    }
+    Ok(())
+}
+
+fn append(file: &File, length: u64, seed: u32) -> Outcome {
+    let end = file.len();
+    let put = outcome(file.append(&pattern::bytes(seed, end, in_memory(length))))?;
+    assert_eq!(put, end, "nobody else writes to it");
+    Ok(())
+}
+
+fn allocate(kind: AllocateKind) -> Allocate {
+    match kind {
+        AllocateKind::Reserve => Allocate::Reserve { keep_size: false },
+        AllocateKind::ReserveKeepSize => Allocate::Reserve { keep_size: true },
+        AllocateKind::Punch => Allocate::PunchHole,
+        AllocateKind::Zero => Allocate::ZeroRange { keep_size: false },
+        AllocateKind::ZeroKeepSize => Allocate::ZeroRange { keep_size: true },
+    }
+}
+
+/// Where a range ends, if files can reach so far.
+fn end(offset: u64, length: u64) -> Option<u64> {
+    offset.checked_add(length).filter(|end| *end <= FILE_MAX)
+}
+
+fn in_memory(length: u64) -> usize {
+    usize::try_from(length).expect("a length in memory")
+}

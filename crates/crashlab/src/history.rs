@@ -1,0 +1,99 @@
+//! What a crash may leave of the files of a model.
+//!
+//! 1. A history keeps the contents that each file had since a moment at which all was durable, that
+//!    of this moment first.
+//! 2. Data is written when it suits, in units of one sector. So a file may then be as long as it
+//!    ever was meanwhile or anything between, and each sector in it is as it was at some time when
+//!    the file reached there, or as much of it as the file is long.
+//! 3. After an error data that was not written is dropped, and what is written over it later mixes
+//!    with what was there before: then that holds for each byte alone.
+
+use std::collections::{BTreeSet, HashMap};
+
+use anyhow::{Context, ensure};
+use userbtrfs::File;
+
+use crate::model::{Content, FileId, Model};
+use crate::operation::Operation;
+
+/// What is written whole, in bytes.
+const SECTOR: u64 = 4096;
+
+/// The contents of files since a moment.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    files: HashMap<FileId, Vec<Content>>,
+}
+
+impl History {
+    /// All that is there is durable now.
+    pub fn from(model: &Model) -> Self {
+        let mut history = Self::default();
+        for (_, id) in model.files() {
+            history.files.insert(id, vec![model.content_of(id).clone()]);
+        }
+        history
+    }
+
+    /// Takes note of what an operation did; `model` is as it is after it.
+    pub fn note(&mut self, model: &Model, operation: &Operation) {
+        let Some(id) = operation.object().and_then(|object| model.file_id(&object)) else { return };
+        // What was never durable was empty at first.
+        let contents = self.files.entry(id).or_insert_with(|| vec![Content::default()]);
+        if matches!(operation, Operation::Replace { .. }) {
+            contents.push(Content::default());
+        }
+        contents.push(model.content_of(id).clone());
+    }
+
+    /// A file holds what a crash may leave of it; by bytes where errors may have dropped data.
+    pub fn check(&self, id: FileId, file: &File, by_bytes: bool) -> anyhow::Result<()> {
+        let empty = [Content::default()];
+        let contents = self.files.get(&id).map_or(&empty[..], Vec::as_slice);
+        let sizes = contents.iter().map(Content::size);
+        let (size, unit) = (file.len(), if by_bytes { 1 } else { SECTOR });
+        let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+        ensure!((least..=most).contains(&size), "its size is {size}, not {least} to {most}");
+        for start in sectors(contents, file)? {
+            let end = size.min(start + SECTOR);
+            let mut found = vec![0; usize::try_from(end - start)?];
+            ensure!(file.read_at(&mut found, start)? == found.len(), "a short read at {start}");
+            check_sector(contents, start, &found, unit)
+                .with_context(|| format!("in {size} bytes, of {contents:?}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where sectors may hold something, then or now.
+fn sectors(contents: &[Content], file: &File) -> anyhow::Result<BTreeSet<u64>> {
+    let mut ranges: Vec<(u64, u64)> = contents.iter().flat_map(Content::runs).collect();
+    let found = crate::walk_ours::segments(file)?;
+    ranges.extend(found.into_iter().map(|(start, length)| (start, start + length)));
+    let size = file.len();
+    let within = |(start, end): (u64, u64)| {
+        (start / SECTOR..end.min(size).div_ceil(SECTOR)).map(|sector| sector * SECTOR)
+    };
+    Ok(ranges.into_iter().flat_map(within).collect())
+}
+
+/// Each unit of what was found in a sector was there at some time.
+fn check_sector(contents: &[Content], start: u64, found: &[u8], unit: u64) -> anyhow::Result<()> {
+    let end = start + found.len() as u64;
+    let candidates: Vec<Vec<u8>> = contents
+        .iter()
+        .filter(|content| unit == 1 || content.size() > start)
+        .map(|content| {
+            let mut bytes = content.read(start, end);
+            bytes.resize(found.len(), 0);
+            bytes
+        })
+        .collect();
+    let unit = usize::try_from(unit)?;
+    for (index, part) in found.chunks(unit).enumerate() {
+        let at = index * unit;
+        let was_there = candidates.iter().any(|bytes| bytes[at..at + part.len()] == *part);
+        ensure!(was_there, "what is at {} never was there", start + at as u64);
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Operations on the contents of files, at random: at, before and behind every edge that the format
+//! and the file have.
+
+use crate::model::Content;
+
+use super::generator::{Generator, is_file};
+use super::{AllocateKind, FILE_MAX, Object, Operation};
+
+const SECTOR: u64 = 4096;
+/// Where something ends: inline data, a sector, what is cached and compressed at once, an extent.
+const EDGES: [u64; 7] = [0, 2048, SECTOR, 2 * SECTOR, 128 << 10, 1 << 20, 128 << 20];
+/// Far from all else. In the last sector there can be, Linux itself loses its way.
+const FAR: [u64; 5] = [1 << 31, 1 << 32, 1 << 40, 1 << 62, FILE_MAX - (64 << 20)];
+/// Lengths that fill something.
+const LENGTHS: [u64; 7] = [1, 2047, 2048, 2049, SECTOR, 2 * SECTOR, 128 << 10];
+/// Random lengths are below two to the power of one more than this.
+const LENGTH_BITS: u64 = 16;
+/// The most bytes of one write.
+const LENGTH_MAX: u64 = 512 << 10;
+/// Files are not filled with more bytes together.
+const FILLED_MAX: u64 = 12 << 20;
+
+impl Generator {
+    fn content(&self, object: &Object) -> Content {
+        self.model().content(object).cloned().unwrap_or_default()
+    }
+
+    /// A start or an end of something in a file.
+    fn edge(&mut self, content: &Content) -> u64 {
+        let edges: Vec<u64> = content.runs().flat_map(|(start, end)| [start, end]).collect();
+        match self.random.pick(&edges) {
+            Some(edge) if !self.random.clone().one_in(4) => *edge,
+            _ => content.size(),
+        }
+    }
+
+    fn near(&mut self, edge: u64) -> u64 {
+        let by = self.random.below(SECTOR);
+        let near = match self.random.below(8) {
+            0 => edge.saturating_sub(1),
+            1 => edge.saturating_add(1),
+            2 => edge / SECTOR * SECTOR,
+            3 => edge.checked_next_multiple_of(SECTOR).unwrap_or(edge),
+            4 => edge.saturating_sub(by),
+            5 => edge.saturating_add(by),
+            _ => edge,
+        };
+        near.min(FILE_MAX)
+    }
+
+    fn offset(&mut self, content: &Content) -> u64 {
+        let edge = match self.random.below(64) {
+            0 => FAR[self.random.index(FAR.len())],
+            1..16 => EDGES[self.random.index(EDGES.len())],
+            16..40 => self.edge(content),
+            _ => return self.random.below(2 * content.size().min(1 << 19) + SECTOR),
+        };
+        self.near(edge)
+    }
+
+    /// A length of a range from `offset` on; it ends where a file ends at the latest.
+    fn length(&mut self, content: &Content, offset: u64) -> u64 {
+        let edge = self.edge(content);
+        let length = match self.random.below(8) {
+            0 if edge > offset => self.near(edge).saturating_sub(offset),
+            0 | 1 => LENGTHS[self.random.index(LENGTHS.len())],
+            2 => self.random.below(2 * SECTOR),
+            _ => self.random.length(LENGTH_BITS),
+        };
+        length.min(LENGTH_MAX).min(FILE_MAX - offset)
+    }
+
+    /// Zeros now and then.
+    fn seed(&mut self) -> u32 {
+        let seed = u32::try_from(self.random.below(1 << 32)).expect("32 bits");
+        if self.random.one_in(16) { 0 } else { seed.max(1) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.model().filled() > FILLED_MAX
+    }
+}
+
+pub(super) fn truncate(g: &mut Generator) -> Operation {
+    let object = g.object(is_file);
+    let content = g.content(&object);
+    let size = match g.random.below(4) {
+        0 => 0,
+        _ if g.is_full() => 0,
+        _ => g.offset(&content),
+    };
+    Operation::Truncate { object, size }
+}
+
+pub(super) fn write(g: &mut Generator) -> Operation {
+    if g.is_full() {
+        return truncate(g);
+    }
+    let object = g.object(is_file);
+    let content = g.content(&object);
+    let offset = g.offset(&content);
+    let (length, seed) = (g.length(&content, offset), g.seed());
+    Operation::Write { object, offset, length, seed }
+}
+
+pub(super) fn append(g: &mut Generator) -> Operation {
+    if g.is_full() {
+        return truncate(g);
+    }
+    let object = g.object(is_file);
+    let content = g.content(&object);
+    let (length, seed) = (g.length(&content, content.size()), g.seed());
+    Operation::Append { object, length, seed }
+}
+
+pub(super) fn replace(g: &mut Generator) -> Operation {
+    let object = g.object(is_file);
+    let (length, seed) = (g.length(&Content::default(), 0), g.seed());
+    Operation::Replace { object, length, seed }
+}
+
+pub(super) fn allocate(g: &mut Generator) -> Operation {
+    const KINDS: [AllocateKind; 6] = [
+        AllocateKind::Reserve,
+        AllocateKind::ReserveKeepSize,
+        AllocateKind::Punch,
+        AllocateKind::Punch,
+        AllocateKind::Zero,
+        AllocateKind::ZeroKeepSize,
+    ];
+    let object = g.object(is_file);
+    let content = g.content(&object);
+    let kind = KINDS[g.random.index(KINDS.len())];
+    let offset = g.offset(&content);
+    let length = match g.random.below(16) {
+        0 => 0,
+        1 if kind == AllocateKind::Punch => FILE_MAX - offset,
+        2 => FILE_MAX - offset + 1,
+        _ => g.length(&content, offset),
+    };
+    Operation::Allocate { object, offset, length, kind }
+}
+
+pub(super) fn read(g: &mut Generator) -> Operation {
+    let object = g.object(is_file);
+    let content = g.content(&object);
+    let offset = g.offset(&content);
+    let length = g.length(&content, offset).min(FILE_MAX - offset);
+    Operation::Read { object, offset, length }
+}
+
+pub(super) fn sync(g: &mut Generator) -> Operation {
+    Operation::Sync { object: g.object(is_file) }
+}

@@ -1,0 +1,74 @@
+//! Bytes of files that a seed and their place in the file decide.
+//!
+//! 1. Seed 0 makes zeros. Of any other seed no byte is zero, so what was written can be told from
+//!    what never was.
+//! 2. What an odd seed makes does not compress; of an even one each 512 bytes are alike.
+
+/// Bytes that are decided at once.
+const WORD: usize = 8;
+/// How many of them in a row are alike for an even seed.
+const ALIKE: u64 = 64;
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+
+/// Fills `target` with what a seed makes of a file from `offset` on.
+pub fn fill(seed: u32, offset: u64, target: &mut [u8]) {
+    if seed == 0 {
+        return target.fill(0);
+    }
+    let within = usize::try_from(offset % WORD as u64).expect("less than a word");
+    let mut number = offset / WORD as u64;
+    let (head, rest) = target.split_at_mut(target.len().min((WORD - within) % WORD));
+    if !head.is_empty() {
+        head.copy_from_slice(&word(seed, number)[within..within + head.len()]);
+        number += 1;
+    }
+    for part in rest.chunks_mut(WORD) {
+        part.copy_from_slice(&word(seed, number)[..part.len()]);
+        number += 1;
+    }
+}
+
+/// The bytes that a seed makes of a range.
+pub fn bytes(seed: u32, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    fill(seed, offset, &mut bytes);
+    bytes
+}
+
+fn word(seed: u32, number: u64) -> [u8; WORD] {
+    let number = if seed.is_multiple_of(2) { number / ALIKE } else { number };
+    let mixed = number.wrapping_add(u64::from(seed) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ mixed >> 32 | LOW_BITS).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_depends_on_its_seed_and_place_alone() {
+        for seed in [1, 2, 3, u32::MAX] {
+            let all = bytes(seed, 0, 5000);
+            for (offset, length) in [(0, 1), (3, 2), (3, 5), (3, 6), (7, 100), (8, 8), (4095, 900)]
+            {
+                let part = bytes(seed, offset as u64, length);
+                assert_eq!(part, all[offset..offset + length], "{length} at {offset}");
+            }
+            assert!(all.iter().all(|byte| *byte != 0));
+            assert_ne!(all[..512], all[512..1024]);
+            assert_ne!(all, bytes(seed - 1, 0, 5000));
+        }
+        assert_eq!(bytes(0, 5, 20), [0; 20]);
+    }
+
+    #[test]
+    fn an_even_seed_repeats_itself() {
+        let words = |seed| {
+            let all = bytes(seed, 1024, 512);
+            let words: std::collections::BTreeSet<_> = all.chunks(8).map(<[u8]>::to_vec).collect();
+            words.len()
+        };
+        assert_eq!((words(2), words(3)), (1, 64));
+    }
+}
