@@ -5,12 +5,17 @@
 //! 2. Its bytes are always initialised: zero until written, or what some earlier buffer held
 //!    where the caller says that it fills all of them ([`Buffer::unspecified`]).
 //! 3. The bytes do not move while the buffer lives, not even when the `Buffer` itself is moved.
+//! 4. Memory of buffers up to 128 KiB is cut from slabs and used again by the next buffer of its
+//!    size, never given back to the system: there is as much as was in use at a time. So nothing
+//!    else comes to lie between them, which would cost as much as they do.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 
+use userbtrfs_sync::Spares;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes in a page: the unit of a buffer's memory.
@@ -24,28 +29,43 @@ const _: () = assert!(size_of::<Page>() == PAGE && align_of::<Page>() == PAGE);
 
 /// An owned run of bytes, aligned to 4096. Shared between readers as `Arc<Buffer>`.
 pub struct Buffer {
-    pages: Box<[Page]>,
+    run: Run,
     len: usize,
+}
+
+/// Memory of a buffer.
+enum Run {
+    /// A piece of a slab, of a power of two of pages.
+    Piece(&'static mut [Page]),
+    /// Larger, or none.
+    Own(Box<[Page]>),
 }
 
 impl Buffer {
     /// A buffer of `len` zero bytes; any length, also 0. Aborts when memory is out, as `Vec` does.
     pub fn zeroed(len: usize) -> Buffer {
-        let pages = <[Page]>::new_box_zeroed_with_elems(len.div_ceil(PAGE))
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()));
-        Buffer { pages, len }
+        let pages = len.div_ceil(PAGE);
+        if class_of(pages).is_none() {
+            return Buffer { run: Run::Own(zeroed(pages)), len };
+        }
+        let mut buffer = Buffer::unspecified(len);
+        buffer.fill(0);
+        buffer
     }
 
     /// A buffer of `len` bytes that hold anything: for who fills all of them. Memory of buffers
-    /// that this thread dropped before is used again, which spares clearing it and, for large
-    /// ones, asking the system for it.
+    /// that were dropped before is used again, which spares clearing it and, for large ones,
+    /// asking the system for it.
     pub fn unspecified(len: usize) -> Buffer {
         let pages = len.div_ceil(PAGE);
-        let spare = SPARE.try_with(|spare| spare.borrow_mut().take(pages)).ok().flatten();
-        match spare {
-            Some(pages) => Buffer { pages, len },
-            None => Buffer::zeroed(len),
-        }
+        let class = class_of(pages);
+        let wanted = class.map_or(pages, |class| 1 << class);
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().take(wanted)).ok().flatten();
+        let run = spare.unwrap_or_else(|| match class {
+            Some(class) => Run::Piece(piece(class)),
+            None => Run::Own(zeroed(pages)),
+        });
+        Buffer { run, len }
     }
 
     /// Shortens the buffer to its first `len` bytes; does nothing if it is not longer. The memory
@@ -55,13 +75,43 @@ impl Buffer {
     }
 }
 
+fn zeroed(pages: usize) -> Box<[Page]> {
+    <[Page]>::new_box_zeroed_with_elems(pages)
+        .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()))
+}
+
+/// Pages of a slab.
+const SLAB: usize = 256;
+
+/// Sizes of pieces: 1, 2, 4 .. 32 pages.
+const CLASSES: usize = 6;
+
+/// Pieces that nobody uses, by the logarithm of their pages.
+static PIECES: [Spares<&'static mut [Page]>; CLASSES] = [const { Spares::new() }; CLASSES];
+
+/// The class of the pieces that so many pages fit into.
+fn class_of(pages: usize) -> Option<usize> {
+    (0..CLASSES).find(|class| (1..=1 << class).contains(&pages))
+}
+
+/// A piece of this class.
+fn piece(class: usize) -> &'static mut [Page] {
+    if let Some(piece) = PIECES[class].take() {
+        return piece;
+    }
+    let slab: &'static mut [Page] = Box::leak(zeroed(SLAB));
+    let (first, rest) = slab.split_at_mut(1 << class);
+    PIECES[class].give_all(rest.chunks_exact_mut(1 << class));
+    first
+}
+
 /// The most bytes of memory that a thread keeps for its next buffers.
 const SPARE_BYTES_MAX: usize = 2 << 20;
 
-/// Memory of dropped buffers.
+/// Memory of buffers that a thread dropped.
 #[derive(Default)]
 struct Spare {
-    runs: Vec<Box<[Page]>>,
+    runs: Vec<Run>,
     bytes: usize,
 }
 
@@ -70,29 +120,73 @@ thread_local! {
 }
 
 impl Spare {
-    /// Memory of so many pages, or at most twice as many.
-    fn take(&mut self, pages: usize) -> Option<Box<[Page]>> {
-        let found = self.runs.iter().rposition(|run| (pages..=2 * pages).contains(&run.len()))?;
+    /// Memory of so many pages, or, where that is no piece, of at most twice as many.
+    fn take(&mut self, pages: usize) -> Option<Run> {
+        let fits = |run: &Run| match run {
+            Run::Piece(piece) => piece.len() == pages,
+            Run::Own(own) => (pages..=2 * pages).contains(&own.len()),
+        };
+        let found = self.runs.iter().rposition(fits)?;
         let run = self.runs.swap_remove(found);
-        self.bytes -= size_of_val(&*run);
+        self.bytes -= run.bytes();
         Some(run)
     }
 
     /// Keeps memory, unless there is enough.
-    fn give(&mut self, run: Box<[Page]>) {
-        let bytes = size_of_val(&*run);
+    fn give(&mut self, run: Run) {
+        let bytes = run.bytes();
         if bytes > 0 && self.bytes + bytes <= SPARE_BYTES_MAX {
             self.bytes += bytes;
             self.runs.push(run);
+        } else {
+            run.release();
+        }
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        self.runs.drain(..).for_each(Run::release);
+    }
+}
+
+impl Run {
+    fn pages(&self) -> &[Page] {
+        match self {
+            Self::Piece(piece) => piece,
+            Self::Own(own) => own,
+        }
+    }
+
+    fn pages_mut(&mut self) -> &mut [Page] {
+        match self {
+            Self::Piece(piece) => piece,
+            Self::Own(own) => own,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(self.pages())
+    }
+
+    /// Lets other threads use it, or the system.
+    fn release(self) {
+        if let Self::Piece(piece) = self
+            && let Some(class) = class_of(piece.len())
+        {
+            PIECES[class].give(piece);
         }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let run = std::mem::take(&mut self.pages);
-        // A thread that ends keeps nothing.
-        let _ = SPARE.try_with(|spare| spare.borrow_mut().give(run));
+        let mut run = Some(mem::replace(&mut self.run, Run::Own(Box::default())));
+        let give = |spare: &RefCell<Spare>| run.take().map(|run| spare.borrow_mut().give(run));
+        if SPARE.try_with(give).is_err() {
+            // A thread that ends keeps nothing.
+            run.into_iter().for_each(Run::release);
+        }
     }
 }
 
@@ -109,13 +203,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.pages.as_bytes()[..self.len]
+        &self.run.pages().as_bytes()[..self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.pages.as_mut_bytes()[..self.len]
+        &mut self.run.pages_mut().as_mut_bytes()[..self.len]
     }
 }
 
@@ -142,6 +236,23 @@ mod tests {
         let many: Vec<_> = (0..100).map(|_| Buffer::zeroed(SPARE_BYTES_MAX / 10)).collect();
         drop(many);
         assert!(SPARE.with(|spare| spare.borrow().bytes <= SPARE_BYTES_MAX));
+    }
+
+    #[test]
+    fn pieces_of_a_slab_are_apart_and_what_a_thread_left_is_used_by_others() {
+        let fill = |count: usize| -> Vec<_> {
+            (0..count)
+                .map(|number| Buffer::from(&number.to_le_bytes().repeat(2 * PAGE)[..]))
+                .collect()
+        };
+        let many = fill(20);
+        for (number, buffer) in many.iter().enumerate() {
+            assert!(buffer.chunks_exact(8).all(|bytes| *bytes == number.to_le_bytes()));
+        }
+        let left = std::thread::spawn(move || drop(many));
+        left.join().unwrap();
+        let class = class_of(16).unwrap();
+        assert!(PIECES[class].take().is_some_and(|piece| piece.len() == 16));
     }
 
     #[test]

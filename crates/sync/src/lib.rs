@@ -32,6 +32,7 @@ mod nesting;
 pub mod order;
 mod primitives;
 mod rwlock;
+mod spares;
 mod tree_lock;
 
 pub use class::Class;
@@ -41,6 +42,7 @@ pub use nesting::{BlockLabel, Nesting};
 pub use order::WAIT_LIMIT;
 pub use primitives::{Arc, atomic, thread};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use spares::Spares;
 /// A cell set once. It is std's in every build: the models do not explore its initialisation.
 pub use std::sync::OnceLock;
 pub use tree_lock::{OwnedReadGuard, OwnedWriteGuard, ReadGuard, TreeLock, WriteGuard};
