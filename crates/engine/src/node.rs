@@ -15,7 +15,7 @@
 //! | `create`, `link`, `unlink`, `rename`, `attributes`, `content`, `xattr` | changes      |
 //! | `orphan`     | inodes without a name                                                  |
 //! | `subvolume`  | what a writer needs to know of a subvolume                             |
-//! | `waiting`, `edits`, `merge` | how changes come into the trees                         |
+//! | `waiting`, `promises`, `edits`, `merge` | how changes come into the trees             |
 //!
 //! 1. The inode in memory is the truth; the tree is its durable image.
 //! 2. Reads look into what waits, newest first, then into the tree.
@@ -38,6 +38,7 @@ mod names;
 mod operation;
 mod orphan;
 mod pending;
+mod promises;
 mod rename;
 mod room;
 #[cfg(test)]
@@ -73,6 +74,7 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::error::{Error, InodeId, Result};
 use dentries::Ration;
+use promises::Promises;
 use subvolume::{Subvolume, Subvolumes};
 use table::Table;
 use waiting::Waiting;
@@ -104,6 +106,7 @@ pub(crate) struct Nodes {
     ration: Arc<Ration>,
     subvolumes: Subvolumes,
     waiting: Waiting,
+    promises: Promises,
     /// Held while a directory changes its parent.
     renames: Mutex<()>,
     /// Held while changes are merged.
@@ -132,6 +135,7 @@ impl Nodes {
             ration: Arc::new(Ration::new(NAMES_SHARE * options.pending_max)),
             subvolumes: Subvolumes::new(),
             waiting: Waiting::new(),
+            promises: Promises::new(),
             renames: Mutex::new(Class::RenameMutex, ()),
             merging: Mutex::new(Class::PendingMerge, ()),
             ledger,

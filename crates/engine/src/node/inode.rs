@@ -9,7 +9,6 @@
 
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{FileKind, InodeItem};
-use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
@@ -182,14 +181,13 @@ impl State {
         self.sets().find_map(|set| set.content.as_ref())
     }
 
-    /// Takes the running set away to be merged, and the space that was promised for it.
-    pub(super) fn freeze(&mut self) -> Option<(Arc<Frozen>, Option<Reservation>)> {
-        let mut changes = self.running.take()?;
+    /// Takes the running set away to be merged.
+    pub(super) fn freeze(&mut self) -> Option<Arc<Frozen>> {
+        let changes = self.running.take()?;
         assert!(self.merging.is_none(), "an inode never has more than two sets");
-        let reservation = changes.take_reservation();
         let frozen = Arc::new(Frozen { item: self.item.clone(), changes });
         self.merging = Some(Arc::clone(&frozen));
-        Some((frozen, reservation))
+        Some(frozen)
     }
 }
 

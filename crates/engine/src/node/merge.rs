@@ -12,7 +12,7 @@ use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{ItemKind, Key, RegularExtent, TreeId};
-use userbtrfs_ledger::{Handle, Participant, Reservation, Result};
+use userbtrfs_ledger::{Handle, Participant, Result};
 use userbtrfs_sync::Arc;
 
 use super::edits::Draft;
@@ -66,8 +66,6 @@ struct Batch<'a> {
     orphans: Vec<Draft<'static>>,
     /// Extents of files that go: the inode, and where in it each starts.
     dropped: Vec<(u64, u64, RegularExtent)>,
-    /// What was promised for all that was taken.
-    promised: Option<Reservation>,
     /// What comes into items.
     buffer: Vec<u8>,
 }
@@ -88,17 +86,17 @@ impl Nodes {
     /// Puts all that waits into the trees.
     fn merge(&self, handle: &Handle<'_>) -> Result<()> {
         let _one = self.merging.lock();
+        let promised = self.promises.take();
         let inodes = self.waiting.take();
-        // What was promised to one of them may be for others: all is given back at the end.
-        let mut promised = Vec::new();
         for inodes in inodes.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {
             let mut batch = Batch::new(self, handle, inodes[0].id().subvolume);
             for inode in inodes {
                 batch.add(inode)?;
             }
-            promised.extend(batch.finish(&inodes[0])?);
+            batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
+        drop(promised);
         Ok(())
     }
 }
@@ -114,17 +112,13 @@ impl Taken {
 
 impl<'a> Batch<'a> {
     fn new(nodes: &'a Nodes, handle: &'a Handle<'a>, subvolume: TreeId) -> Self {
-        let (taken, orphans, dropped, promised, buffer) = Default::default();
-        Self { nodes, handle, subvolume, taken, orphans, dropped, promised, buffer }
+        let (taken, orphans, dropped, buffer) = Default::default();
+        Self { nodes, handle, subvolume, taken, orphans, dropped, buffer }
     }
 
     /// Takes an inode's changes.
     fn add(&mut self, inode: &Arc<Inode>) -> Result<()> {
-        let Some((frozen, promised)) = inode.state().freeze() else { return Ok(()) };
-        match (&mut self.promised, promised) {
-            (Some(all), Some(promised)) => all.merge(promised),
-            (all, promised) => *all = all.take().or(promised),
-        }
+        let Some(frozen) = inode.state().freeze() else { return Ok(()) };
         if let Some(listed) = frozen.changes.orphan {
             let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, inode.number());
             self.orphans.push(if listed { Draft::mark(key) } else { Draft::remove(key) });
@@ -184,11 +178,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Puts the rest into the tree, and gives what was promised for all.
-    fn finish(mut self, any: &Inode) -> Result<Option<Reservation>> {
+    /// Puts the rest into the tree.
+    fn finish(mut self, any: &Inode) -> Result<()> {
         self.apply(any)?;
         let orphans = std::mem::take(&mut self.orphans);
-        self.put(any, orphans.into_iter())?;
-        Ok(self.promised)
+        self.put(any, orphans.into_iter())
     }
 }

@@ -85,16 +85,18 @@ impl Operation<'_> {
         }
     }
 
-    /// What was promised for this is held until this inode is merged the next time; what was
-    /// changed is in trees by then.
+    /// What was promised for this is held until what was changed is in trees. This inode, one of
+    /// those changed, waits for a merge from now on.
     pub(super) fn hold(&self, inode: &Arc<Inode>, reservation: Option<Reservation>) {
-        let mut state = inode.state();
-        if !state.dead {
-            self.begin_set(inode, &mut state);
+        {
+            let mut state = inode.state();
+            if !state.dead {
+                self.begin_set(inode, &mut state);
+            }
         }
-        if let (Some(pending), Some(reservation)) = (state.running.as_mut(), reservation) {
-            pending.hold(reservation);
-        }
+        let Some(reservation) = reservation else { return };
+        let most = self.handle.most_for(self.nodes.waiting.bytes() as u64);
+        self.nodes.promises.hold(reservation, most);
     }
 
     /// Takes in an inode that was just made, with changes that take so many bytes.

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::InodeItem;
-use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
 use super::Entry;
@@ -47,7 +46,6 @@ pub(super) struct Pending {
     pub(super) xattrs: BTreeMap<u32, Few<XattrChange>>,
     /// About what all this takes in memory.
     pub(super) bytes: usize,
-    reservation: Option<Reservation>,
 }
 
 /// A set to which nothing is added any more, with the attributes of that moment.
@@ -180,19 +178,6 @@ impl Pending {
         Self { bytes: SET_BYTES, ..Self::default() }
     }
 
-    /// The space that was promised, which the set no longer holds.
-    pub(super) fn take_reservation(&mut self) -> Option<Reservation> {
-        self.reservation.take()
-    }
-
-    /// Takes the space in that was promised to an operation.
-    pub(super) fn hold(&mut self, reservation: Reservation) {
-        match &mut self.reservation {
-            Some(held) => held.merge(reservation),
-            None => self.reservation = Some(reservation),
-        }
-    }
-
     pub(super) fn add_entry(&mut self, entry: &Arc<Entry>) {
         self.bytes += ENTRY_BYTES + entry.name.len();
         self.entries.add(entry);
@@ -256,12 +241,11 @@ impl Pending {
         self.content = Some(content);
     }
 
-    /// All there was of the inode goes; what was promised for it stays promised. Where it was
-    /// `listed` among the inodes without a name, it no longer is.
+    /// All there was of the inode goes. Where it was `listed` among the inodes without a name, it
+    /// no longer is.
     pub(super) fn set_gone(&mut self, listed: bool) {
-        let (reservation, bytes) = (self.reservation.take(), self.bytes);
-        let orphan = listed.then_some(false);
-        *self = Self { gone: true, orphan, bytes, reservation, ..Self::default() };
+        let (bytes, orphan) = (self.bytes, listed.then_some(false));
+        *self = Self { gone: true, orphan, bytes, ..Self::default() };
     }
 
     /// The names that come to the inode in `dir`.

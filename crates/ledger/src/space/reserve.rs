@@ -79,7 +79,10 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.counters.release(self.kind, self.bytes);
+        // One that was merged into another has nothing left, and takes no lock.
+        if self.bytes > 0 {
+            self.counters.release(self.kind, self.bytes);
+        }
     }
 }
 

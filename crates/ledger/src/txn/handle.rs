@@ -6,6 +6,12 @@ use userbtrfs_format::{Logical, TreeId};
 use super::gate::{Kind, Ticket};
 use crate::error::Result;
 use crate::ledger::Ledger;
+use crate::space;
+
+/// See [`Handle::most_for`].
+const COST_OF_BYTE: u64 = 8;
+/// Few changes cost less, as so many items.
+const COST_OF_FEW: u64 = 64;
 
 /// As what a transaction is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +68,15 @@ impl<'a> Handle<'a> {
     ) {
         let (extent, user) = (Extent::Data { logical, len }, User::File { root, inode, offset });
         self.ledger.refs.change(&RefChange { add: false, extent, user });
+    }
+
+    /// The space that all changes together can cost at most that take so many bytes in memory,
+    /// and so about half of that in leaves: each block there is is copied, and each new leaf is at
+    /// least a quarter full; and some blocks, since there is no part of one.
+    pub fn most_for(&self, bytes: u64) -> u64 {
+        let copied = self.ledger.space.usage(space::Kind::Metadata).allocated;
+        let some = space::bytes_for_items(COST_OF_FEW, self.ledger.volume().geometry().nodesize);
+        copied.saturating_add(some).saturating_add(bytes.saturating_mul(COST_OF_BYTE))
     }
 
     /// Something in a subvolume changed: its root item will say when.
