@@ -19,6 +19,9 @@ use super::few::Few;
 /// The most names that one directory keeps.
 const NAMES_MAX: usize = 16 << 10;
 
+/// How far apart the places are of names that are asked for one after the other.
+const CLOSE: u64 = 16;
+
 /// About what a name takes in memory beside its bytes, with its entry.
 const NAME_BYTES: usize = 2 * size_of::<(u32, Few<Dentry>)>() + size_of::<Entry>() + 64;
 
@@ -41,6 +44,8 @@ pub(super) struct Dentries {
     whole: Whole,
     /// Counts changes.
     version: u64,
+    /// The last place that was looked at in the tree.
+    last: u64,
 }
 
 /// What is known of all names of a directory.
@@ -114,7 +119,7 @@ impl Dentries {
 
     fn new(ration: &Arc<Ration>, whole: Whole) -> Self {
         let (ration, by_hash) = (Arc::clone(ration), HashMap::new());
-        Self { ration, taken: 0, by_hash, count: 0, whole, version: 0 }
+        Self { ration, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
     }
 
     fn take(&mut self, bytes: usize) {
@@ -195,6 +200,19 @@ impl Dentries {
         if version == self.version {
             self.put(entry.hash(), Dentry::There(Arc::clone(entry)));
         }
+    }
+
+    /// The version, where an entry that was looked up in the tree stands closely behind the one
+    /// before.
+    pub(super) fn follows(&mut self, index: u64) -> Option<u64> {
+        let before = std::mem::replace(&mut self.last, index);
+        (before < index && index - before <= CLOSE).then_some(self.version)
+    }
+
+    /// These entries follow it, and were looked at in this version.
+    pub(super) fn learn_ahead(&mut self, version: u64, entries: &[Arc<Entry>]) {
+        entries.iter().for_each(|entry| self.learn(version, entry));
+        self.last = entries.last().map_or(self.last, |entry| entry.index);
     }
 
     /// Whether nothing changed since.
@@ -281,6 +299,19 @@ mod tests {
         dentries.leave(&a);
         dentries.learn(version, &a);
         assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
+    }
+
+    #[test]
+    fn names_are_learnt_ahead_of_who_asks_for_one_after_the_other() {
+        let mut dentries = Dentries::unknown(&Arc::new(Ration::new(usize::MAX)));
+        let entries = [301, 305].map(|index| entry(index, format!("{index}").as_bytes(), index));
+        assert_eq!(dentries.follows(300), None);
+        assert_eq!(dentries.follows(300), None);
+        let version = dentries.follows(300 + CLOSE).unwrap();
+        dentries.learn_ahead(version, &entries);
+        assert_eq!(dentries.find(entries[1].hash(), b"305"), Known::There(Arc::clone(&entries[1])));
+        assert_eq!(dentries.follows(306), Some(version));
+        assert_eq!(dentries.follows(305), None);
     }
 
     #[test]

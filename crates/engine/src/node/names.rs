@@ -17,6 +17,9 @@ pub(crate) type DirPosition = u64;
 /// Entries that are gathered at a time while a directory is listed.
 const LIST_MAX: usize = 4096;
 
+/// Entries that are looked at ahead of who asks for one after the other.
+const AHEAD: usize = 128;
+
 /// What a name leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -113,7 +116,16 @@ impl Nodes {
         };
         let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid: 0 });
         dir.state().dentries.learn(version, &entry);
+        self.look_ahead(dir, index);
         Ok(entry)
+    }
+
+    /// Who asks for names in the order of their places probably goes on so: those that follow are
+    /// learnt at once. Where that fails, they are looked up when they are asked for.
+    fn look_ahead(&self, dir: &Inode, index: u64) {
+        let Some(version) = dir.state().dentries.follows(index) else { return };
+        let Ok((entries, _)) = self.list_some(dir, index.saturating_add(1), AHEAD) else { return };
+        dir.state().dentries.learn_ahead(version, &entries);
     }
 
     /// The inode that an entry leads to, which is no subvolume.
@@ -189,11 +201,19 @@ impl Nodes {
         if dir.number == EMPTY_DIR {
             return Ok((Vec::new(), None));
         }
-        let dir = self.inode(dir)?;
+        self.list_some(&*self.inode(dir)?, position, LIST_MAX)
+    }
+
+    /// As [`Nodes::list`], about so many entries.
+    fn list_some(
+        &self,
+        dir: &Inode,
+        position: DirPosition,
+        max: usize,
+    ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
         // What waits is looked at first: it leaves only after it is in the tree.
-        let (changes, end) = pending_entries(&dir, position);
-        let (stored, next) =
-            stored::list(&self.forest, dir.tree(), dir.number(), position, LIST_MAX)?;
+        let (changes, end) = pending_entries(dir, position, max);
+        let (stored, next) = stored::list(&self.forest, dir.tree(), dir.number(), position, max)?;
         let end = end.into_iter().chain(next).min();
         let mut listed: BTreeMap<u64, Arc<Entry>> =
             stored.into_iter().map(|entry| (entry.index, Arc::new(entry))).collect();
@@ -236,12 +256,13 @@ impl Nodes {
 fn pending_entries(
     dir: &Inode,
     position: DirPosition,
+    max: usize,
 ) -> (BTreeMap<u64, Option<Arc<Entry>>>, Option<DirPosition>) {
     let state = dir.state();
     let (mut changes, mut end) = (BTreeMap::new(), None);
     for set in state.sets() {
         let mut places = set.entries.by_index.range(position..);
-        for (index, entry) in places.by_ref().take(LIST_MAX) {
+        for (index, entry) in places.by_ref().take(max) {
             changes.entry(*index).or_insert_with(|| entry.clone());
         }
         end = end.into_iter().chain(places.next().map(|(next, _)| *next)).min();
