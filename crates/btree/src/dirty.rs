@@ -2,8 +2,11 @@
 //!
 //! 1. A node is here from its making until it is on disk or is no longer part of a tree.
 //! 2. It is found here by who searches, as in the cache; it is never dropped for want of memory.
+//! 3. Leaves stand in the order of their making, so that those which probably change no more can
+//!    be written first: changes come in key order. A leaf that is gone stands there until it is
+//!    come to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use userbtrfs_format::Logical;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +18,7 @@ const SHARDS: usize = 16;
 
 pub(crate) struct DirtyNodes {
     shards: [Mutex<HashMap<Logical, Arc<Node>>>; SHARDS],
+    leaves: Mutex<VecDeque<Logical>>,
     /// Who only reads looks at this alone.
     count: AtomicUsize,
 }
@@ -22,7 +26,8 @@ pub(crate) struct DirtyNodes {
 impl DirtyNodes {
     pub(crate) fn new() -> Self {
         let shard = |_| Mutex::new(Class::CacheShard, HashMap::new());
-        Self { shards: std::array::from_fn(shard), count: AtomicUsize::new(0) }
+        let leaves = Mutex::new(Class::CacheShard, VecDeque::new());
+        Self { shards: std::array::from_fn(shard), leaves, count: AtomicUsize::new(0) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -37,6 +42,9 @@ impl DirtyNodes {
     }
 
     pub(crate) fn insert(&self, logical: Logical, node: Arc<Node>) {
+        if node.label().level == 0 {
+            self.leaves.lock().push_back(logical);
+        }
         let before = self.shard(logical).lock().insert(logical, node);
         assert!(before.is_none(), "block {logical} was given out twice");
         self.count.fetch_add(1, Ordering::AcqRel);
@@ -53,6 +61,18 @@ impl DirtyNodes {
         removed
     }
 
+    /// Takes at most so many leaves out of their order, the oldest first; by address.
+    pub(crate) fn take_oldest(&self, count: usize) -> Vec<(Logical, Arc<Node>)> {
+        let mut oldest = Vec::new();
+        while oldest.len() < count {
+            let Some(logical) = self.leaves.lock().pop_front() else { break };
+            oldest.extend(self.get(logical).map(|node| (logical, node)));
+        }
+        oldest.sort_unstable_by_key(|(at, _)| *at);
+        oldest.dedup_by_key(|(at, _)| *at);
+        oldest
+    }
+
     /// All of them, by address.
     pub(crate) fn all(&self) -> Vec<(Logical, Arc<Node>)> {
         let mut all: Vec<_> = self
@@ -64,6 +84,7 @@ impl DirtyNodes {
             })
             .collect();
         all.sort_unstable_by_key(|(at, _)| *at);
+        self.leaves.lock().clear();
         all
     }
 

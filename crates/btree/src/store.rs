@@ -21,7 +21,12 @@ pub struct NodeStore {
 }
 
 /// Nodes that are to be written.
-pub struct DirtyList(Vec<(Logical, Arc<Node>)>);
+pub struct DirtyList {
+    nodes: Vec<(Logical, Arc<Node>)>,
+    /// Their transaction still runs: it may take them out of their trees, and then nobody wants
+    /// them. Those of one that ended are wanted whatever the next one does.
+    runs: bool,
+}
 
 /// A block of ours that no reader would accept: it is not written.
 #[derive(Debug, thiserror::Error)]
@@ -127,27 +132,39 @@ impl NodeStore {
         self.dirty.len() * self.nodesize
     }
 
-    /// All nodes that are not written, by address.
+    /// All nodes that are not written, by address. No tree changes meanwhile.
     pub fn dirty_nodes(&self) -> DirtyList {
-        DirtyList(self.dirty.all())
+        DirtyList { nodes: self.dirty.all(), runs: false }
     }
 
-    /// Makes nodes ready to be written, and gives their bytes by address. The transaction that
-    /// made them may change them no longer.
+    /// At most so many bytes of leaves that the running transaction made and that are not written,
+    /// those first that were made first.
+    pub fn oldest_leaves(&self, bytes: usize) -> DirtyList {
+        DirtyList { nodes: self.dirty.take_oldest(bytes / self.nodesize), runs: true }
+    }
+
+    /// Makes nodes ready to be written, and gives the bytes of those that are wanted, by address.
+    /// From now on they are copied before they are changed, also by the transaction that made them.
     pub fn seal(&self, nodes: &DirtyList) -> Result<Vec<(Logical, Arc<Buffer>)>, SealError> {
         let geometry = self.geometry();
         let seal = |(logical, node): &(Logical, Arc<Node>)| {
             let mut guard = node.write(Nesting::Root);
+            // Who takes a node out of its tree holds its lock.
+            let there = || self.dirty.get(*logical).is_some_and(|there| Arc::ptr_eq(&there, node));
+            if nodes.runs && !there() {
+                return None;
+            }
             let block = Arc::make_mut(&mut guard);
-            block.seal(geometry).map_err(|error| SealError { logical: *logical, error })?;
-            Ok((*logical, Arc::clone(block.as_bytes().buffer())))
+            let sealed =
+                block.seal(geometry).map_err(|error| SealError { logical: *logical, error });
+            Some(sealed.map(|()| (*logical, Arc::clone(block.as_bytes().buffer()))))
         };
-        nodes.0.iter().map(seal).collect()
+        nodes.nodes.iter().filter_map(seal).collect()
     }
 
     /// These nodes are on disk now.
     pub fn written(&self, nodes: DirtyList) {
-        for (logical, listed) in nodes.0 {
+        for (logical, listed) in nodes.nodes {
             // What is in use is never dropped.
             drop(listed);
             if let Some(node) = self.dirty.remove(logical) {

@@ -7,6 +7,7 @@
 //! | `inode`      | an inode in memory                                                     |
 //! | `dentries`   | the names of a directory that are known                                |
 //! | `pending`    | changes that wait to be merged                                         |
+//! | `late`       | names that are merged later than all else                              |
 //! | `few`        | lists of mostly one element                                            |
 //! | `table`      | the inodes in memory, by number                                        |
 //! | `names`      | looking up and listing                                                 |
@@ -18,7 +19,8 @@
 //! | `waiting`, `promises`, `edits`, `merge` | how changes come into the trees             |
 //!
 //! 1. The inode in memory is the truth; the tree is its durable image.
-//! 2. Reads look into what waits, newest first, then into the tree.
+//! 2. Reads look into what waits, newest first, then into the tree. What comes late is the oldest
+//!    of what waits.
 //! 3. Entries of a directory are listed by their index, so that a position stays good while
 //!    entries come and go.
 //! 4. A name is looked up by its hash, and compared in full among those that hash alike.
@@ -32,6 +34,7 @@ mod edits;
 mod entry;
 mod few;
 mod inode;
+mod late;
 mod link;
 mod merge;
 mod names;
@@ -86,7 +89,7 @@ pub(crate) const ROOT_DIR: u64 = 256;
 pub(crate) const EMPTY_DIR: u64 = 2;
 
 /// How much more memory the known names of directories may take than what waits.
-const NAMES_SHARE: usize = 4;
+const NAMES_SHARE: usize = 2;
 
 /// How much is kept in memory.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +98,8 @@ pub(crate) struct NodesOptions {
     pub(crate) inodes_max: usize,
     /// Bytes of changes above which a merge is due.
     pub(crate) pending_max: usize,
+    /// Bytes of names that come late above which these are merged, too.
+    pub(crate) late_max: usize,
 }
 
 /// The inodes of a filesystem.
@@ -106,6 +111,8 @@ pub(crate) struct Nodes {
     ration: Arc<Ration>,
     subvolumes: Subvolumes,
     waiting: Waiting,
+    /// Directories with names that come late.
+    late: Waiting,
     promises: Promises,
     /// Held while a directory changes its parent.
     renames: Mutex<()>,
@@ -135,6 +142,7 @@ impl Nodes {
             ration: Arc::new(Ration::new(NAMES_SHARE * options.pending_max)),
             subvolumes: Subvolumes::new(),
             waiting: Waiting::new(),
+            late: Waiting::new(),
             promises: Promises::new(),
             renames: Mutex::new(Class::RenameMutex, ()),
             merging: Mutex::new(Class::PendingMerge, ()),

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::forest::Forest;
 use crate::refs::{self, DelayedRefs};
 use crate::space::{Kind, Reservation, Shortage, Space, bytes_for_items};
-use crate::txn::{ChangedRoots, Gate, Handle, HandleKind, Participant, Worker};
+use crate::txn::{ChangedRoots, Gate, Handle, HandleKind, Merge, Participant, Worker};
 
 /// The object id of the item that remembers a balance (-4).
 const BALANCE: u64 = u64::MAX - 3;
@@ -37,12 +37,15 @@ const ATTEMPTS: u32 = 16;
 /// leaves that are half empty; in bytes.
 const REFERENCE_BYTES: u64 = 192;
 
+/// About what a delayed reference takes in memory.
+const HEAD_BYTES: usize = 512;
+
 /// How the ledger works.
 #[derive(Clone, Debug)]
 pub struct LedgerOptions {
     /// The longest time between a change and its commit, in seconds; 0 for no limit.
     pub commit_seconds: u64,
-    /// Bytes of changed tree blocks above which a commit is due.
+    /// Bytes of changed tree blocks above which some are written before their commit.
     pub dirty_max: usize,
 }
 
@@ -185,24 +188,35 @@ impl Ledger {
     }
 
     /// Merges what waits in memory into the trees; gives back what was reserved for it. Where
-    /// too much is unwritten after that, a commit is begun, or even waited for.
+    /// too much is in memory after that which only a commit helps with, it is begun, or even waited
+    /// for.
     pub fn merge_pending(&self) -> Result<()> {
+        self.merge_now(Merge::All)
+    }
+
+    /// As [`Ledger::merge_pending`], but for what is better merged with more of it.
+    pub fn merge_most(&self) -> Result<()> {
+        self.merge_now(Merge::Most)
+    }
+
+    fn merge_now(&self, what: Merge) -> Result<()> {
         let handle = self.start(HandleKind::Operation)?;
-        self.merge(&handle)?;
+        self.merge(&handle, what)?;
         drop(handle);
         let (dirty, max) = (self.forest.store().dirty_bytes(), self.options.dirty_max);
         if dirty > 2 * max {
             return self.commit();
         }
-        if dirty > max {
+        if self.refs.len() * HEAD_BYTES > max {
             self.worker.request_commit();
         }
         Ok(())
     }
 
     /// A merge that fails half-way cannot be taken back.
-    pub(crate) fn merge(&self, handle: &Handle<'_>) -> Result<()> {
-        let merged = self.participants().try_for_each(|participant| participant.merge(handle));
+    pub(crate) fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
+        let merged =
+            self.participants().try_for_each(|participant| participant.merge(handle, what));
         merged.inspect_err(|error| self.fail(&error.to_string()))
     }
 

@@ -32,4 +32,4 @@ pub use ledger::{Ledger, LedgerOptions};
 pub use space::{
     Kind, NewChunk, Pinned, Reservation, Shortage, Space, SpaceDamage, Usage, bytes_for_items,
 };
-pub use txn::{Handle, HandleKind, Participant};
+pub use txn::{Handle, HandleKind, Merge, Participant};

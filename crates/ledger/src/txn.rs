@@ -27,6 +27,15 @@ pub(crate) use worker::Worker;
 
 use crate::error::Result;
 
+/// What of all that waits is merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// What is merged best at once. The rest, within the bounds of memory, waits for more of it.
+    Most,
+    /// All.
+    All,
+}
+
 /// A room above that keeps changes in memory until they are merged into trees.
 ///
 /// The calls come from threads that hold no lock but a transaction handle.
@@ -34,9 +43,9 @@ pub trait Participant: Send + Sync {
     /// Whether nothing waits to be merged.
     fn is_clean(&self) -> bool;
 
-    /// Puts all that waits into trees. Other threads may add more meanwhile, but not while a
+    /// Puts what waits into trees. Other threads may add more meanwhile, but not while a
     /// commit merges.
-    fn merge(&self, handle: &Handle<'_>) -> Result<()>;
+    fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()>;
 
     /// The filesystem has turned read-only: what waits will never be merged.
     fn aborted(&self);

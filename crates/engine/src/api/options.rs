@@ -72,11 +72,14 @@ impl OpenOptions {
 
     /// The bound of memory for all caches together, in bytes; at least 4 MiB.
     ///
-    /// For reading, half of it keeps tree nodes, three eighths keep contents of files. For writing,
-    /// three eighths keep tree nodes, an eighth those that changed, an eighth contents of files,
-    /// and an eighth inodes and what waits to be merged. The rest is for reads on their way: a
-    /// [`super::FileReader`] takes up to a sixteenth of the bound, but never more than 8 MiB.
-    /// Beside the bound, each thread that reads keeps up to 2 MiB of buffers to use again.
+    /// For reading, half of it keeps tree nodes, three eighths keep contents of files. The rest is
+    /// for reads on their way: a [`super::FileReader`] takes up to a sixteenth of the bound, but
+    /// never more than 8 MiB. Beside the bound, each thread that reads keeps up to 2 MiB of buffers
+    /// to use again.
+    ///
+    /// For writing, of sixteen parts five keep tree nodes, two those that changed, two contents of
+    /// files, one inodes, one what waits to be merged, three the names among that which wait
+    /// longer, and two the names that are known.
     pub fn memory(&mut self, bytes: u64) -> &mut Self {
         self.memory = bytes;
         self
@@ -131,7 +134,7 @@ impl OpenOptions {
     }
 
     pub(crate) fn node_cache_bytes(&self) -> usize {
-        to_usize(self.memory / 8 * if self.write { 3 } else { 4 })
+        to_usize(self.memory / 16 * if self.write { 5 } else { 8 })
     }
 
     pub(crate) fn ledger(&self) -> LedgerOptions {
@@ -141,7 +144,8 @@ impl OpenOptions {
 
     pub(crate) fn nodes(&self) -> NodesOptions {
         let share = to_usize(self.memory / 16);
-        NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share }
+        let late_max = to_usize(self.memory / 16 * 3);
+        NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share, late_max }
     }
 
     pub(crate) fn file_cache_bytes(&self) -> usize {

@@ -18,7 +18,8 @@ use userbtrfs_format::{
 
 use super::Entry;
 use super::few::Few;
-use super::pending::{Content, Frozen, NameChange, Pending, RefChange, RefPlace, XattrChange};
+use super::late::unpacked;
+use super::pending::{Content, Frozen, Pending, RefChange, RefPlace, XattrChange};
 
 /// What becomes of one item.
 pub(super) struct Draft<'a> {
@@ -37,8 +38,8 @@ enum ItemChange<'a> {
     Place(&'a Entry),
     /// An inline extent, of a transaction.
     Inline(&'a [u8], u64),
-    /// Entries of a DIR_ITEM come and go, by name.
-    Names(&'a [NameChange]),
+    /// Entries of a DIR_ITEM come and go, by name; packed.
+    Names(&'a [u8]),
     /// Entries of an XATTR_ITEM, by name.
     Xattrs(&'a [XattrChange]),
     /// Entries of an INODE_REF, by place.
@@ -67,8 +68,14 @@ impl<'a> Draft<'a> {
         Self { key, change: ItemChange::Mark }
     }
 
-    /// What a frozen set makes of items; but for the list of inodes without a name, which stands
-    /// elsewhere.
+    /// What becomes of the names of a directory that hash alike, packed.
+    pub(super) fn names(dir: u64, hash: u32, packed: &'a [u8]) -> Self {
+        let key = Key::new(dir, ItemKind::DIR_ITEM, u64::from(hash));
+        Self { key, change: ItemChange::Names(packed) }
+    }
+
+    /// What a frozen set makes of items; but for names by hash, which come late, and for the list
+    /// of inodes without a name, which stands elsewhere.
     pub(super) fn of(
         number: u64,
         frozen: &'a Frozen,
@@ -80,9 +87,6 @@ impl<'a> Draft<'a> {
         let inode = draft(ItemKind::INODE_ITEM, 0, ItemChange::Inode(item));
         let xattrs = changes.xattrs.iter().map(move |(hash, alike)| {
             draft(ItemKind::XATTR_ITEM, u64::from(*hash), ItemChange::Xattrs(alike))
-        });
-        let names = changes.entries.by_name.iter().map(move |(hash, alike)| {
-            draft(ItemKind::DIR_ITEM, u64::from(*hash), ItemChange::Names(alike))
         });
         let places = changes.entries.by_index.iter().map(move |(index, entry)| {
             let change = entry.as_deref().map_or(ItemChange::Remove, ItemChange::Place);
@@ -97,7 +101,7 @@ impl<'a> Draft<'a> {
         });
         let (refs, extrefs) = (refs(number, changes), extrefs(number, changes));
         let of_inode = std::iter::once(inode).chain(refs).chain(extrefs).chain(xattrs);
-        of_inode.chain(names).chain(places).chain(content)
+        of_inode.chain(places).chain(content)
     }
 
     /// The edits of drafts. What comes with them is written to `buffer`.
@@ -164,10 +168,9 @@ impl ItemChange<'_> {
                 let extent = FileExtent { generation, compression: None, kind };
                 item.extend_from_slice(&extent.encode());
             }
-            Self::Names(changes) => changes
-                .iter()
-                .filter(|change| change.there)
-                .for_each(|change| change.entry.on_disk().encode_into(item)),
+            Self::Names(packed) => unpacked(packed)
+                .filter_map(|change| change.entry)
+                .for_each(|entry| item.extend_from_slice(entry)),
             Self::Xattrs(changes) => changes.iter().for_each(|change| change.encode_into(item)),
             Self::Refs(changes) => changes
                 .iter()
@@ -185,8 +188,8 @@ impl ItemChange<'_> {
         let entries = || dir_entries(current).map(|entry| entry.expect(SOUND));
         match self {
             Self::Remove | Self::Mark | Self::Inode(_) | Self::Place(_) | Self::Inline(..) => {}
-            Self::Names(changes) => entries()
-                .filter(|old| !changes.iter().any(|change| *change.entry.name == *old.name))
+            Self::Names(packed) => entries()
+                .filter(|old| !unpacked(packed).any(|change| change.name == old.name))
                 .for_each(|old| old.encode_into(item)),
             Self::Xattrs(changes) => entries()
                 .filter(|old| !changes.iter().any(|change| *change.name == *old.name))

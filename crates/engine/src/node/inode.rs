@@ -2,19 +2,20 @@
 //!
 //! 1. What is here is the truth; the tree is what is left of it when it is not in memory.
 //! 2. Reads look into the running set, the frozen one, then the tree, in this order: an entry
-//!    leaves a set only after it is in the tree.
+//!    leaves a set only after it is in the tree; or, by its name, in `late`, which comes between.
 //! 3. The entries of a directory change under its lock `entries`, what is asked about an inode
 //!    before it is changed stays so under its lock `operation`; all else is short, under the
 //!    state's own, where nothing is awaited.
 
 use userbtrfs_btree::Tree;
-use userbtrfs_format::{FileKind, InodeItem};
+use userbtrfs_format::{DirEntryKind, FileKind, InodeItem};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
 use super::dentries::{Dentries, Ration};
+use super::late::LateNames;
 use super::pending::{Content, Frozen, Pending, Said};
-use super::{Entry, Forest, stored};
+use super::{Entry, EntryTarget, Forest, stored};
 use crate::error::{Error, InodeId, Result};
 
 /// An inode in memory.
@@ -33,6 +34,7 @@ pub(super) struct State {
     pub(super) item: InodeItem,
     pub(super) running: Option<Box<Pending>>,
     pub(super) merging: Option<Arc<Frozen>>,
+    pub(super) late: Option<Arc<LateNames>>,
     pub(super) dentries: Dentries,
     /// The place for the next entry of a directory, once it was needed.
     pub(super) next_index: Option<u64>,
@@ -140,6 +142,7 @@ impl State {
             item,
             running: None,
             merging: None,
+            late: None,
             dentries,
             next_index: None,
             opens: 0,
@@ -170,6 +173,11 @@ impl State {
     /// What waits of the entry of a name.
     pub(super) fn pending_entry(&self, hash: u32, name: &[u8]) -> Said<Arc<Entry>> {
         newest(self.sets().map(|set| set.entries.find(hash, name)))
+    }
+
+    /// What waits of a name, and is not in a set any more.
+    pub(super) fn late_name(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
+        self.late.as_ref().map_or(Said::Nothing, |late| late.find(hash, name))
     }
 
     /// What waits of an attribute.

@@ -5,19 +5,21 @@
 //! 2. An inode's set is frozen, then put into the tree, then dropped: until that is done reads
 //!    find it there.
 //! 3. Operations go on meanwhile, on sets of their own.
-//! 4. A merge that fails has put part of what it took into the trees: nothing of the transaction
+//! 4. Names by hash come late: a merge passes them on to what waits of its directory for that,
+//!    and puts all of them into the tree only where it is to, or where they are too many.
+//! 5. A merge that fails has put part of what it took into the trees: nothing of the transaction
 //!    may become durable, and no later merge succeeds.
 
 use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{ItemKind, Key, RegularExtent, TreeId};
-use userbtrfs_ledger::{Handle, Participant, Result};
+use userbtrfs_ledger::{Handle, Merge, Participant, Result};
 use userbtrfs_sync::Arc;
 
 use super::edits::Draft;
 use super::orphan::on_disk;
-use super::pending::Frozen;
+use super::pending::{EntryChanges, Frozen};
 use super::stored::ORPHANS;
 use super::{Inode, Nodes};
 
@@ -27,6 +29,9 @@ const TAKEN_MAX: usize = 1024;
 /// Items that are changed at a time: a set may be of any number of them.
 const EDITS_MAX: usize = 4096;
 
+/// Names that are passed on while their directory's state is locked.
+const PASSED_MAX: usize = 256;
+
 /// The part of the bound at which a worker begins to merge, so that a commit finds little left.
 const EARLY: usize = 2;
 
@@ -35,12 +40,12 @@ pub(crate) struct Merger(pub(crate) Weak<Nodes>);
 
 impl Participant for Merger {
     fn is_clean(&self) -> bool {
-        self.0.upgrade().is_none_or(|nodes| nodes.waiting.is_empty())
+        self.0.upgrade().is_none_or(|nodes| nodes.waiting.is_empty() && nodes.late.is_empty())
     }
 
-    fn merge(&self, handle: &Handle<'_>) -> Result<()> {
+    fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
         match self.0.upgrade() {
-            Some(nodes) => nodes.merge(handle),
+            Some(nodes) => nodes.merge(handle, what),
             None => Ok(()),
         }
     }
@@ -76,15 +81,15 @@ impl Nodes {
         let (waiting, max) = (self.waiting.bytes(), self.options.pending_max);
         let ledger = self.ledger()?;
         if waiting > max {
-            ledger.merge_pending()?;
+            ledger.merge_most()?;
         } else if waiting > max / EARLY {
             ledger.request_merge();
         }
         Ok(())
     }
 
-    /// Puts all that waits into the trees.
-    fn merge(&self, handle: &Handle<'_>) -> Result<()> {
+    /// Puts what waits into the trees.
+    fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
         let _one = self.merging.lock();
         let promised = self.promises.take();
         let inodes = self.waiting.take();
@@ -96,8 +101,52 @@ impl Nodes {
             batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
-        drop(promised);
+        if what == Merge::All || self.late.bytes() > self.options.late_max {
+            self.merge_late(handle)?;
+        }
+        if !self.late.is_empty() {
+            promised.into_iter().for_each(|promised| self.hold(handle, promised));
+        }
         Ok(())
+    }
+
+    /// Puts the names that come late into the trees.
+    fn merge_late(&self, handle: &Handle<'_>) -> Result<()> {
+        for dir in self.late.take() {
+            let Some(late) = dir.state().late.clone() else { continue };
+            let drafts = late.iter().map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
+            Batch::new(self, handle, dir.id().subvolume).put(&dir, drafts)?;
+            self.forget_late(&dir);
+        }
+        Ok(())
+    }
+
+    /// The names of a directory that come late are in its tree, or are not to come any more.
+    fn forget_late(&self, dir: &Inode) {
+        if let Some(late) = dir.state().late.take() {
+            self.late.shrink(late.bytes());
+        }
+    }
+
+    /// Passes names that were merged but for their hashes on to those that come late. Until all
+    /// are, they are found in their set.
+    fn pass_on(&self, dir: &Arc<Inode>, changes: &EntryChanges) {
+        let mut names = changes.by_name.iter().peekable();
+        while names.peek().is_some() {
+            let mut state = dir.state();
+            if state.late.is_none() {
+                self.late.add(dir, 0);
+            }
+            let late = Arc::get_mut(state.late.get_or_insert_default());
+            let late = late.expect("only a merge shares them, and there is one");
+            let before = late.bytes();
+            for (hash, alike) in names.by_ref().take(PASSED_MAX) {
+                late.take_in(*hash, alike);
+            }
+            let after = late.bytes();
+            self.late.grow(after.saturating_sub(before));
+            self.late.shrink(before.saturating_sub(after));
+        }
     }
 }
 
@@ -158,6 +207,10 @@ impl<'a> Batch<'a> {
             self.handle.drop_file_extent(self.subvolume, number, start, disk, bytes);
         }
         for Taken { inode, frozen, .. } in taken {
+            match frozen.changes.gone {
+                true => self.nodes.forget_late(&inode),
+                false => self.nodes.pass_on(&inode, &frozen.changes.entries),
+            }
             inode.state().merging = None;
             if frozen.changes.gone {
                 self.nodes.table.remove(inode.id());
@@ -175,6 +228,7 @@ impl<'a> Batch<'a> {
             }
             let mut edits = Draft::edits(&some, &mut self.buffer);
             self.handle.apply(any.tree(), &mut edits)?;
+            self.handle.write_early()?;
         }
     }
 

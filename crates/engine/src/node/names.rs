@@ -76,7 +76,13 @@ impl Nodes {
                 Known::Nothing(version) => match state.pending_entry(hash, name) {
                     Said::There(entry) => return Ok(Some(Found::of(entry))),
                     Said::Gone => return Ok(None),
-                    Said::Nothing => version,
+                    Said::Nothing => match state.late_name(hash, name) {
+                        Said::There((target, kind)) => {
+                            return Ok(Some(Found { target, kind, entry: None, version }));
+                        }
+                        Said::Gone => return Ok(None),
+                        Said::Nothing => version,
+                    },
                 },
             }
         };

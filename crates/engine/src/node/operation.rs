@@ -45,6 +45,12 @@ impl Nodes {
         Ok(self.ledger()?.reserve_for_removal(items)?)
     }
 
+    /// Keeps what was promised for what waits.
+    pub(super) fn hold(&self, handle: &Handle<'_>, promised: Reservation) {
+        let bytes = self.waiting.bytes() + self.late.bytes();
+        self.promises.hold(promised, handle.most_for(bytes as u64));
+    }
+
     /// Joins the transaction, to change things.
     pub(super) fn begin(&self) -> Result<Operation<'_>> {
         let handle = self.ledger()?.start(HandleKind::Operation)?;
@@ -94,9 +100,7 @@ impl Operation<'_> {
                 self.begin_set(inode, &mut state);
             }
         }
-        let Some(reservation) = reservation else { return };
-        let most = self.handle.most_for(self.nodes.waiting.bytes() as u64);
-        self.nodes.promises.hold(reservation, most);
+        reservation.into_iter().for_each(|promised| self.nodes.hold(&self.handle, promised));
     }
 
     /// Takes in an inode that was just made, with changes that take so many bytes.

@@ -113,7 +113,7 @@ pub(super) struct NameChange {
     pub(super) entry: Arc<Entry>,
     pub(super) there: bool,
     /// Whether an older set or the tree has the name.
-    below: bool,
+    pub(super) below: bool,
 }
 
 impl EntryChanges {

@@ -45,7 +45,8 @@ impl Nodes {
             let state = dir.state();
             let known = state.dentries.alike(hash).map(|alike| alike.map(len).sum::<usize>());
             let pending = state.sets().flat_map(|set| set.entries.added(hash));
-            (known, pending.map(len).sum::<usize>())
+            let late = state.late.as_ref().map_or(0, |late| late.len_added(hash));
+            (known, pending.map(len).sum::<usize>() + late)
         };
         let there = match known {
             Some(known) => known,

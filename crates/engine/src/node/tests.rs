@@ -9,7 +9,8 @@ use userbtrfs_volume::Volume;
 
 use super::*;
 
-const OPTIONS: NodesOptions = NodesOptions { inodes_max: 1000, pending_max: 64 << 20 };
+const OPTIONS: NodesOptions =
+    NodesOptions { inodes_max: 1000, pending_max: 64 << 20, late_max: 64 << 20 };
 const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 const FILE: NewInode<'static> = NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0 };
 const DIR: NewInode<'static> = NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0 };
@@ -35,7 +36,8 @@ impl Lab {
     fn open(device: Arc<MemoryDevice>) -> Self {
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
         let forest = Arc::new(Forest::new(Arc::new(volume.unwrap()), 16 << 20));
-        let options = LedgerOptions { commit_seconds: 0, ..LedgerOptions::default() };
+        let options =
+            LedgerOptions { commit_seconds: 0, dirty_max: 128 << 10, ..LedgerOptions::default() };
         let ledger = Ledger::open(forest, options).unwrap();
         let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), OPTIONS));
         let merger: Arc<dyn Participant> = Arc::new(Merger(Arc::downgrade(&nodes)));
@@ -71,11 +73,15 @@ impl Lab {
         inode.snapshot().1
     }
 
-    /// Looks at it as it is, with all merged, and opened again.
+    /// Looks at it as it is, with names left to be merged, with all merged, and opened again.
     fn each_way(self, look: impl Fn(&Self)) -> Self {
         look(&self);
+        self.ledger.merge_most().unwrap();
+        look(&self);
         self.ledger.merge_pending().unwrap();
-        assert!(self.nodes.waiting.is_empty() && self.nodes.waiting.bytes() == 0);
+        for waiting in [&self.nodes.waiting, &self.nodes.late] {
+            assert!(waiting.is_empty() && waiting.bytes() == 0);
+        }
         look(&self);
         let lab = self.reopened();
         look(&lab);
@@ -417,6 +423,7 @@ fn many_threads_change_one_directory_while_it_is_merged_and_committed() {
                     }
                     match number % 50 {
                         7 => lab.ledger.merge_pending().unwrap(),
+                        17 => lab.ledger.merge_most().unwrap(),
                         31 => lab.ledger.commit().unwrap(),
                         _ => {}
                     }

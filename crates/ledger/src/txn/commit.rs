@@ -4,7 +4,8 @@
 //! 2. Everything that waits in memory is merged into the trees.
 //! 3. References, block groups, chunks and root items are written into their trees, again and
 //!    again until nothing is left to write. No block goes to the device meanwhile: it would have
-//!    to be copied for the next round.
+//!    to be copied for the next round. Leaves that were written before, for want of memory, are
+//!    where no superblock leads to yet.
 //! 4. The superblock is made; the transaction is handed over, and the next one runs. Nothing of
 //!    this one changes any more: its blocks are of an earlier generation now.
 //! 5. The blocks are written, a flush makes them durable, then the superblock is written: first
@@ -14,11 +15,12 @@
 //! Whatever fails ends all writing. Before the superblock of stage 5 the device shows the
 //! transaction before, from there on this one.
 
+use userbtrfs_btree::DirtyList;
 use userbtrfs_sync::Arc;
 
 use super::books::Books;
 use super::gate::{Barred, Commit, CommitRole, Open};
-use super::{Handle, quotas, roots, superblock};
+use super::{Handle, Merge, quotas, roots, superblock};
 use crate::editor::Editor;
 use crate::error::Result;
 use crate::ledger::Ledger;
@@ -71,7 +73,7 @@ impl Ledger {
 
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
         let commit = commit.close_door()?.bar_finish()?;
-        self.merge(&Handle::new(self, commit.ticket()))?;
+        self.merge(&Handle::new(self, commit.ticket()), Merge::All)?;
         self.write_books(&commit)?;
         self.write_out(commit)
     }
@@ -97,6 +99,26 @@ impl Ledger {
         roots::write(&editor, &self.changed)
     }
 
+    /// Writes leaves early, where more is unwritten than may be. Only merges do: they go through
+    /// trees in key order, and leave behind what they change no more.
+    pub(crate) fn write_early(&self) -> Result<()> {
+        let (store, max) = (self.forest.store(), self.options.dirty_max);
+        let dirty = store.dirty_bytes();
+        if dirty <= max {
+            return Ok(());
+        }
+        let nodes = store.oldest_leaves(dirty - max / 2);
+        self.write_nodes(&nodes)?;
+        store.written(nodes);
+        Ok(())
+    }
+
+    fn write_nodes(&self, nodes: &DirtyList) -> Result<()> {
+        let sealed = self.forest.store().seal(nodes)?;
+        let blocks = sealed.iter().map(|(at, bytes)| (*at, Arc::clone(bytes)));
+        Ok(self.volume().write_blocks(blocks)?)
+    }
+
     /// Stages 4 to 6.
     fn write_out(&self, commit: Commit<'_, Barred>) -> Result<()> {
         let (store, volume) = (self.forest.store(), self.volume());
@@ -105,8 +127,7 @@ impl Ledger {
         let pinned = self.space.take_pinned();
         self.refs.turn_over();
         let commit = commit.hand_over()?;
-        let sealed = store.seal(&nodes)?;
-        volume.write_blocks(sealed.iter().map(|(at, bytes)| (*at, Arc::clone(bytes))))?;
+        self.write_nodes(&nodes)?;
         volume.flush()?;
         self.gate.check()?;
         volume.write_superblock(&superblock)?;

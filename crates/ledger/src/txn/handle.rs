@@ -56,6 +56,12 @@ impl<'a> Handle<'a> {
         Ok(tree.apply(self.ledger.forest().store(), self.ledger, edits)?)
     }
 
+    /// Writes out leaves that were changed longest ago, where more are unwritten than may be. They
+    /// can be changed again, at the cost of a copy. To be called between the parts of a merge.
+    pub fn write_early(&self) -> Result<()> {
+        self.ledger.write_early()
+    }
+
     /// A file no longer refers to an extent of `len` bytes on disk; `offset` is where in the file
     /// the whole extent would start.
     pub fn drop_file_extent(

@@ -3,7 +3,7 @@
 //! 1. It holds the ledger only while it works, so that a ledger that nobody uses goes.
 //! 2. What it fails at, the gate remembers; who changes something next is told.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
@@ -28,6 +28,19 @@ struct Wishes {
     stop: bool,
 }
 
+/// When a commit is due, however much else there is to do; nothing for never.
+struct Due(Option<Instant>);
+
+impl Due {
+    fn after(pause: Option<Duration>) -> Self {
+        Self(pause.and_then(|pause| Instant::now().checked_add(pause)))
+    }
+
+    fn left(&self) -> Duration {
+        self.0.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()))
+    }
+}
+
 /// What to do next.
 enum Task {
     Merge,
@@ -45,18 +58,22 @@ impl Worker {
     pub(crate) fn start(&self, ledger: &Arc<Ledger>) {
         let (ledger, shared) = (Arc::downgrade(ledger), Arc::clone(&self.shared));
         let pause = match ledger.upgrade().map_or(0, |ledger| ledger.options.commit_seconds) {
-            0 => Duration::MAX,
-            seconds => Duration::from_secs(seconds),
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds)),
         };
         let work = move || {
+            let mut due = Due::after(pause);
             loop {
-                let task = shared.next(pause);
+                let task = shared.next(&due);
                 let Some(ledger) = ledger.upgrade() else { return };
                 // What fails here is told to who changes something next.
                 let _failed = match task {
                     Task::Stop => return,
-                    Task::Merge => ledger.merge_pending(),
-                    Task::Commit => ledger.commit(),
+                    Task::Merge => ledger.merge_most(),
+                    Task::Commit => {
+                        due = Due::after(pause);
+                        ledger.commit()
+                    }
                 };
             }
         };
@@ -95,19 +112,22 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Waits for a wish; when the pause is over, a commit is due.
-    fn next(&self, pause: Duration) -> Task {
+    /// Waits for a wish, or until a commit is due.
+    fn next(&self, due: &Due) -> Task {
         let mut wishes = self.wishes.lock();
         loop {
             if wishes.stop {
                 return Task::Stop;
             }
+            let left = due.left();
+            if std::mem::take(&mut wishes.commit) || left.is_zero() {
+                return Task::Commit;
+            }
             if std::mem::take(&mut wishes.merge) {
                 return Task::Merge;
             }
-            if std::mem::take(&mut wishes.commit) || !self.wake.wait_for(&mut wishes, pause) {
-                return Task::Commit;
-            }
+            // Whether the time is over shows above.
+            self.wake.wait_for(&mut wishes, left);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use userbtrfs_format::FileKind;
 
+use super::super::late::LateNames;
 use super::super::testing::{alike, entry, item};
 use super::*;
 
@@ -21,8 +22,13 @@ fn applied(edit: &mut ItemEdit<'_>, current: Option<&[u8]>) -> Option<Vec<u8>> {
 
 /// What edits refer to is left behind: they are few, and small.
 fn edits_of(changes: Pending) -> Vec<ItemEdit<'static>> {
+    let late: &mut LateNames = Box::leak(Box::default());
+    changes.entries.by_name.iter().for_each(|(hash, alike)| late.take_in(*hash, alike));
     let frozen = Frozen { item: item(FileKind::Directory), changes: Box::new(changes) };
-    let drafts = Draft::of(257, Box::leak(Box::new(frozen)), 8).collect::<Vec<_>>().leak();
+    let mut drafts: Vec<_> = Draft::of(257, Box::leak(Box::new(frozen)), 8).collect();
+    drafts.extend(late.iter().map(|(hash, packed)| Draft::names(257, hash, packed)));
+    drafts.sort_by_key(|draft| draft.key);
+    let drafts = drafts.leak();
     let edits = Draft::edits(drafts, Box::leak(Box::default()));
     assert!(edits.is_sorted_by(|a, b| a.key() < b.key()), "edits come in key order");
     edits

@@ -1,0 +1,208 @@
+//! Names of a directory that come into its tree late.
+//!
+//! The names of a large directory stand in its tree by their hashes: a few of them fall into nearly
+//! as many leaves. So they wait here, packed, while all else that changed with them is merged,
+//! until memory or a commit asks for them; then each leaf is come to once for all of them.
+//!
+//! 1. What is here is older than the sets of the directory, and newer than its tree.
+//! 2. It changes only while a merge runs, and is dropped when all of it is in the tree.
+//! 3. For each hash there is what becomes of each name that hashes so and changed. What came and
+//!    went, and the tree does not know, leaves nothing.
+
+use std::collections::BTreeMap;
+
+use userbtrfs_format::{DirEntry, DirEntryKind, dir_entries};
+
+use super::EntryTarget;
+use super::pending::{NameChange, Said};
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct LateNames {
+    /// Where the changes of the names of a hash are packed.
+    by_hash: BTreeMap<u32, usize>,
+    /// What became of the changes of a hash is appended; what was there before stays behind.
+    packed: Vec<u8>,
+}
+
+/// What becomes of a name.
+pub(super) struct LateName<'a> {
+    pub(super) name: &'a [u8],
+    /// What its DIR_ITEM is to hold of it; nothing where it goes.
+    pub(super) entry: Option<&'a [u8]>,
+    /// Whether the tree has the name.
+    below: bool,
+}
+
+/// About what a hash takes in memory, in maps that are two thirds full.
+const HASH_BYTES: usize = 24;
+
+/// Bytes before the changes of a hash: their length.
+const LENGTH: usize = size_of::<u32>();
+
+const THERE: u8 = 1;
+const BELOW: u8 = 2;
+
+const SOUND: &str = "packed here";
+
+impl LateNames {
+    /// About what all this takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.packed.len() + self.by_hash.len() * HASH_BYTES
+    }
+
+    /// Takes in what became of names that hash alike.
+    pub(super) fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
+        let mut packed = vec![0; LENGTH];
+        let is_same = |old: &LateName<'_>, new: &NameChange| *old.name == *new.entry.name;
+        for old in self.alike(hash) {
+            if !alike.iter().any(|new| is_same(&old, new)) {
+                old.pack(&mut packed);
+            }
+        }
+        for new in alike {
+            let old = self.alike(hash).find(|old| is_same(old, new));
+            let below = old.map_or(new.below, |old| old.below);
+            let entry = new.there.then(|| new.entry.on_disk().encode());
+            if new.there || below {
+                LateName { name: &new.entry.name, entry: entry.as_deref(), below }
+                    .pack(&mut packed);
+            }
+        }
+        self.put(hash, packed);
+    }
+
+    fn put(&mut self, hash: u32, mut packed: Vec<u8>) {
+        let len = packed.len() - LENGTH;
+        if len == 0 {
+            self.by_hash.remove(&hash);
+            return;
+        }
+        let len = u32::try_from(len).expect("names of a hash share an item");
+        packed[..LENGTH].copy_from_slice(&len.to_le_bytes());
+        self.by_hash.insert(hash, self.packed.len());
+        self.packed.extend_from_slice(&packed);
+    }
+
+    /// What waits of a name.
+    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
+        let found = self.alike(hash).find(|change| change.name == name);
+        match found.map(|change| change.entry) {
+            Some(Some(entry)) => {
+                let entry = parse(entry);
+                Said::There((EntryTarget::from_disk(&entry), entry.kind))
+            }
+            Some(None) => Said::Gone,
+            None => Said::Nothing,
+        }
+    }
+
+    /// How long the entries are that come to those that hash so.
+    pub(super) fn len_added(&self, hash: u32) -> usize {
+        self.alike(hash).filter_map(|change| change.entry).map(<[u8]>::len).sum()
+    }
+
+    /// What becomes of the names of each hash, in the order of the hashes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.by_hash.iter().map(|(hash, at)| (*hash, self.packed_at(*at)))
+    }
+
+    fn alike(&self, hash: u32) -> impl Iterator<Item = LateName<'_>> {
+        let packed = self.by_hash.get(&hash).map_or(&[][..], |at| self.packed_at(*at));
+        unpacked(packed)
+    }
+
+    fn packed_at(&self, at: usize) -> &[u8] {
+        split_len(&self.packed[at..]).0
+    }
+}
+
+impl LateName<'_> {
+    fn pack(&self, packed: &mut Vec<u8>) {
+        let there = if self.entry.is_some() { THERE } else { 0 };
+        let below = if self.below { BELOW } else { 0 };
+        let body = self.entry.unwrap_or(self.name);
+        packed.push(there | below);
+        packed.extend_from_slice(&u32::try_from(body.len()).expect(SOUND).to_le_bytes());
+        packed.extend_from_slice(body);
+    }
+}
+
+/// What becomes of names that hash alike.
+pub(super) fn unpacked(packed: &[u8]) -> impl Iterator<Item = LateName<'_>> {
+    let mut rest = packed;
+    std::iter::from_fn(move || {
+        let (flags, body) = rest.split_first()?;
+        let (body, after) = split_len(body);
+        rest = after;
+        let entry = (flags & THERE != 0).then_some(body);
+        let name = entry.map_or(body, |entry| parse(entry).name);
+        Some(LateName { name, entry, below: flags & BELOW != 0 })
+    })
+}
+
+/// What follows a length, and what follows that.
+fn split_len(packed: &[u8]) -> (&[u8], &[u8]) {
+    let (len, rest) = packed.split_first_chunk().expect(SOUND);
+    rest.split_at(usize::try_from(u32::from_le_bytes(*len)).expect(SOUND))
+}
+
+fn parse(entry: &[u8]) -> DirEntry<'_> {
+    dir_entries(entry).next().and_then(Result::ok).expect(SOUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::few::Few;
+    use super::super::pending::Pending;
+    use super::super::testing::{alike, entry};
+    use super::*;
+
+    fn take_in(late: &mut LateNames, change: impl FnOnce(&mut Pending)) {
+        let mut pending = Pending::default();
+        change(&mut pending);
+        for (hash, alike) in &pending.entries.by_name {
+            late.take_in(*hash, alike);
+        }
+    }
+
+    #[test]
+    fn what_came_and_went_leaves_nothing_and_what_the_tree_has_a_tombstone() {
+        let mut late = LateNames::default();
+        let (a, again) = (entry(2, b"a", 300), entry(9, b"a", 301));
+        let hash = a.hash();
+        assert_eq!(late.find(hash, b"a"), Said::Nothing);
+        take_in(&mut late, |pending| pending.add_entry(&a));
+        assert_eq!(late.find(hash, b"a"), Said::There((a.target, a.kind)));
+        assert_eq!(late.len_added(hash), a.on_disk().encode().len());
+        take_in(&mut late, |pending| pending.remove_entry(&a));
+        assert_eq!(late.find(hash, b"a"), Said::Nothing);
+        assert_eq!(late.iter().count(), 0);
+
+        take_in(&mut late, |pending| pending.remove_entry(&a));
+        assert_eq!(late.find(hash, b"a"), Said::Gone);
+        take_in(&mut late, |pending| pending.add_entry(&again));
+        assert_eq!(late.find(hash, b"a"), Said::There((again.target, again.kind)));
+        take_in(&mut late, |pending| pending.remove_entry(&again));
+        assert_eq!(late.find(hash, b"a"), Said::Gone);
+        assert_eq!(late.iter().count(), 1);
+    }
+
+    #[test]
+    fn names_that_hash_alike_are_told_apart() {
+        let mut late = LateNames::default();
+        let [one, two] = alike();
+        let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
+        let hash = a.hash();
+        take_in(&mut late, |pending| pending.add_entry(&a));
+        take_in(&mut late, |pending| pending.remove_entry(&b));
+        assert_eq!(late.find(hash, &one), Said::There((a.target, a.kind)));
+        assert_eq!(late.find(hash, &two), Said::Gone);
+        let (found, packed) = late.iter().next().unwrap();
+        let names: Vec<_> = unpacked(packed).map(|change| change.name.to_vec()).collect();
+        assert_eq!((found, names), (hash, vec![one, two]));
+        assert!(late.bytes() > packed.len());
+        late.take_in(hash, &Few::<NameChange>::default());
+        assert_eq!(late.iter().count(), 1);
+    }
+}
