@@ -8,7 +8,7 @@
 //! | `dentries`   | the names of a directory that are known                                |
 //! | `pending`    | changes that wait to be merged                                         |
 //! | `late`       | names that are merged later than all else                              |
-//! | `few`        | lists of mostly one element                                            |
+//! | `few`, `hashes` | lists of mostly one element; sets of hashes                         |
 //! | `table`      | the inodes in memory, by number                                        |
 //! | `names`      | looking up and listing                                                 |
 //! | `room`       | whether what comes fits into its items                                 |
@@ -33,6 +33,7 @@ mod dentries;
 mod edits;
 mod entry;
 mod few;
+mod hashes;
 mod inode;
 mod late;
 mod link;

@@ -8,13 +8,14 @@
 //!    names that they are not there.
 //! 4. What was read from a tree enters only if nothing changed since before it was read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
 use super::Entry;
 use super::few::Few;
+use super::hashes::Hashes;
 
 /// The most names that one directory keeps.
 const NAMES_MAX: usize = 16 << 10;
@@ -24,9 +25,6 @@ const CLOSE: u64 = 16;
 
 /// About what a name takes in memory beside its bytes, with its entry.
 const NAME_BYTES: usize = 2 * size_of::<(u32, Few<Dentry>)>() + size_of::<Entry>() + 64;
-
-/// About what a hash takes in memory.
-const HASH_BYTES: usize = 10;
 
 /// What the known names of all directories may take in memory.
 pub(super) struct Ration {
@@ -57,7 +55,7 @@ enum Whole {
     /// All that are there are here.
     Names,
     /// Their hashes, and maybe some more.
-    Hashes(HashSet<u32>),
+    Hashes(Hashes),
 }
 
 enum Dentry {
@@ -147,7 +145,7 @@ impl Dentries {
         match &self.whole {
             Whole::Unknown => false,
             Whole::Names => !self.by_hash.contains_key(&hash),
-            Whole::Hashes(hashes) => !hashes.contains(&hash),
+            Whole::Hashes(hashes) => !hashes.contains(hash),
         }
     }
 
@@ -163,10 +161,9 @@ impl Dentries {
         self.version += 1;
         let hash = entry.hash();
         self.put(hash, Dentry::There(Arc::clone(entry)));
-        if let Whole::Hashes(hashes) = &mut self.whole
-            && hashes.insert(hash)
-        {
-            self.take(HASH_BYTES);
+        if let Whole::Hashes(hashes) = &mut self.whole {
+            let more = hashes.insert(hash);
+            self.take(more);
         }
     }
 
@@ -240,12 +237,12 @@ impl Dentries {
         let by_hash = std::mem::take(&mut self.by_hash);
         let whole = std::mem::take(&mut self.whole);
         self.give_back(self.taken);
-        let hashes = match whole {
+        let hashes: Hashes = match whole {
             Whole::Unknown => return,
             Whole::Names => by_hash.into_keys().collect(),
             Whole::Hashes(hashes) => hashes,
         };
-        let bytes = hashes.len() * HASH_BYTES;
+        let bytes = hashes.bytes();
         if self.ration.has(bytes) {
             self.take(bytes);
             self.whole = Whole::Hashes(hashes);

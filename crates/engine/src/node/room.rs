@@ -41,16 +41,18 @@ impl Nodes {
     pub(super) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         let hash = name_hash(name);
         let len = |entry: &Arc<Entry>| ENTRY_HEAD + entry.name.len();
-        let (known, pending) = {
-            let state = dir.state();
-            let known = state.dentries.alike(hash).map(|alike| alike.map(len).sum::<usize>());
-            let pending = state.sets().flat_map(|set| set.entries.added(hash));
-            let late = state.late.as_ref().map_or(0, |late| late.len_added(hash));
-            (known, pending.map(len).sum::<usize>() + late)
-        };
+        let known = dir.state().dentries.alike(hash).map(|alike| alike.map(len).sum::<usize>());
         let there = match known {
             Some(known) => known,
-            None => stored::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending,
+            None => {
+                let pending = {
+                    let state = dir.state();
+                    let added = state.sets().flat_map(|set| set.entries.added(hash));
+                    let late = state.late.as_ref().map_or(0, |late| late.len_added(hash));
+                    added.map(len).sum::<usize>() + late
+                };
+                stored::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending
+            }
         };
         self.check_shared(there + ENTRY_HEAD + name.len())
     }

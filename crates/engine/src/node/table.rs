@@ -17,7 +17,7 @@ use crate::error::InodeId;
 const SHARDS: usize = 16;
 
 /// How many of the oldest are looked at for each that comes.
-const LOOKS: usize = 4;
+const LOOKS: usize = 2;
 
 /// See the module's text.
 pub(super) struct Table {
