@@ -100,7 +100,7 @@ pub(crate) struct NodesOptions {
     /// Bytes of changes above which a merge is due.
     pub(crate) pending_max: usize,
     /// Bytes of names that come late above which these are merged, too.
-    pub(crate) late_max: usize,
+    pub(crate) late_bytes: usize,
 }
 
 /// The inodes of a filesystem.

@@ -144,8 +144,8 @@ impl OpenOptions {
 
     pub(crate) fn nodes(&self) -> NodesOptions {
         let share = to_usize(self.memory / 16);
-        let late_max = to_usize(self.memory / 16 * 3);
-        NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share, late_max }
+        let late_bytes = to_usize(self.memory / 16 * 3);
+        NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share, late_bytes }
     }
 
     pub(crate) fn file_cache_bytes(&self) -> usize {

@@ -208,7 +208,9 @@ impl Dentries {
 
     /// These entries follow it, and were looked at in this version.
     pub(super) fn learn_ahead(&mut self, version: u64, entries: &[Arc<Entry>]) {
-        entries.iter().for_each(|entry| self.learn(version, entry));
+        for entry in entries {
+            self.learn(version, entry);
+        }
         self.last = entries.last().map_or(self.last, |entry| entry.index);
     }
 

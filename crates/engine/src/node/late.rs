@@ -37,7 +37,7 @@ pub(super) struct LateName<'a> {
 /// About what a hash takes in memory, in maps that are two thirds full.
 const HASH_BYTES: usize = 24;
 
-/// Bytes before the changes of a hash: their length.
+/// Bytes of a length: before the changes of a hash, and before what a change holds.
 const LENGTH: usize = size_of::<u32>();
 
 const THERE: u8 = 1;
@@ -53,35 +53,31 @@ impl LateNames {
 
     /// Takes in what became of names that hash alike.
     pub(super) fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
-        let mut packed = vec![0; LENGTH];
+        let old = self.by_hash.get(&hash).map_or_else(Vec::new, |at| self.packed_at(*at).to_vec());
+        let start = self.packed.len();
+        self.packed.extend_from_slice(&[0; LENGTH]);
         let is_same = |old: &LateName<'_>, new: &NameChange| *old.name == *new.entry.name;
-        for old in self.alike(hash) {
+        for old in unpacked(&old) {
             if !alike.iter().any(|new| is_same(&old, new)) {
-                old.pack(&mut packed);
+                old.pack(&mut self.packed);
             }
         }
         for new in alike {
-            let old = self.alike(hash).find(|old| is_same(old, new));
-            let below = old.map_or(new.below, |old| old.below);
-            let entry = new.there.then(|| new.entry.on_disk().encode());
-            if new.there || below {
-                LateName { name: &new.entry.name, entry: entry.as_deref(), below }
-                    .pack(&mut packed);
-            }
+            let old = unpacked(&old).find(|old| is_same(old, new));
+            pack_new(&mut self.packed, new, old.map_or(new.below, |old| old.below));
         }
-        self.put(hash, packed);
+        self.put(hash, start);
     }
 
-    fn put(&mut self, hash: u32, mut packed: Vec<u8>) {
-        let len = packed.len() - LENGTH;
-        if len == 0 {
+    /// Makes what was packed from `start` on what becomes of the names of a hash.
+    fn put(&mut self, hash: u32, start: usize) {
+        set_len(&mut self.packed, start);
+        if self.packed.len() == start + LENGTH {
+            self.packed.truncate(start);
             self.by_hash.remove(&hash);
-            return;
+        } else {
+            self.by_hash.insert(hash, start);
         }
-        let len = u32::try_from(len).expect("names of a hash share an item");
-        packed[..LENGTH].copy_from_slice(&len.to_le_bytes());
-        self.by_hash.insert(hash, self.packed.len());
-        self.packed.extend_from_slice(&packed);
     }
 
     /// What waits of a name.
@@ -119,13 +115,33 @@ impl LateNames {
 
 impl LateName<'_> {
     fn pack(&self, packed: &mut Vec<u8>) {
-        let there = if self.entry.is_some() { THERE } else { 0 };
-        let below = if self.below { BELOW } else { 0 };
         let body = self.entry.unwrap_or(self.name);
-        packed.push(there | below);
-        packed.extend_from_slice(&u32::try_from(body.len()).expect(SOUND).to_le_bytes());
-        packed.extend_from_slice(body);
+        pack(packed, self.entry.is_some(), self.below, |packed| packed.extend_from_slice(body));
     }
+}
+
+/// Packs what became of a name, unless that is nothing.
+fn pack_new(packed: &mut Vec<u8>, new: &NameChange, below: bool) {
+    if new.there {
+        pack(packed, true, below, |packed| new.entry.on_disk().encode_into(packed));
+    } else if below {
+        pack(packed, false, true, |packed| packed.extend_from_slice(&new.entry.name));
+    }
+}
+
+fn pack(packed: &mut Vec<u8>, there: bool, below: bool, body: impl FnOnce(&mut Vec<u8>)) {
+    packed.push(if there { THERE } else { 0 } | if below { BELOW } else { 0 });
+    let start = packed.len();
+    packed.extend_from_slice(&[0; LENGTH]);
+    body(packed);
+    set_len(packed, start);
+}
+
+/// Says in the length at `start` how much was packed behind it.
+fn set_len(packed: &mut [u8], start: usize) {
+    let len = packed.len() - start - LENGTH;
+    let len = u32::try_from(len).expect("names of a hash share an item");
+    packed[start..][..LENGTH].copy_from_slice(&len.to_le_bytes());
 }
 
 /// What becomes of names that hash alike.

@@ -101,11 +101,11 @@ impl Nodes {
             batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
-        if what == Merge::All || self.late.bytes() > self.options.late_max {
+        if what == Merge::All || self.late.bytes() > self.options.late_bytes {
             self.merge_late(handle)?;
         }
         if !self.late.is_empty() {
-            promised.into_iter().for_each(|promised| self.hold(handle, promised));
+            self.hold(handle, promised);
         }
         Ok(())
     }

@@ -46,9 +46,11 @@ impl Nodes {
     }
 
     /// Keeps what was promised for what waits.
-    pub(super) fn hold(&self, handle: &Handle<'_>, promised: Reservation) {
+    pub(super) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
         let bytes = self.waiting.bytes() + self.late.bytes();
-        self.promises.hold(promised, handle.most_for(bytes as u64));
+        if let Some(promised) = promised {
+            self.promises.hold(promised, handle.most_for(bytes as u64));
+        }
     }
 
     /// Joins the transaction, to change things.
@@ -100,7 +102,7 @@ impl Operation<'_> {
                 self.begin_set(inode, &mut state);
             }
         }
-        reservation.into_iter().for_each(|promised| self.nodes.hold(&self.handle, promised));
+        self.nodes.hold(&self.handle, reservation);
     }
 
     /// Takes in an inode that was just made, with changes that take so many bytes.

@@ -40,19 +40,12 @@ impl Nodes {
     /// names hash alike.
     pub(super) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         let hash = name_hash(name);
-        let len = |entry: &Arc<Entry>| ENTRY_HEAD + entry.name.len();
-        let known = dir.state().dentries.alike(hash).map(|alike| alike.map(len).sum::<usize>());
-        let there = match known {
-            Some(known) => known,
-            None => {
-                let pending = {
-                    let state = dir.state();
-                    let added = state.sets().flat_map(|set| set.entries.added(hash));
-                    let late = state.late.as_ref().map_or(0, |late| late.len_added(hash));
-                    added.map(len).sum::<usize>() + late
-                };
-                stored::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending
-            }
+        let known = dir.state().dentries.alike(hash).map(|alike| alike.map(entry_len).sum());
+        let there = if let Some(known) = known {
+            known
+        } else {
+            let pending = pending_len(dir, hash);
+            stored::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending
         };
         self.check_shared(there + ENTRY_HEAD + name.len())
     }
@@ -116,4 +109,16 @@ impl Nodes {
         let stored = stored::extref_len(&self.forest, inode.tree(), inode.number(), hash)?;
         self.check_shared(pending + stored + EXTREF_HEAD + name.len())
     }
+}
+
+fn entry_len(entry: &Arc<Entry>) -> usize {
+    ENTRY_HEAD + entry.name.len()
+}
+
+/// How long the entries are that wait to come to those of a directory that hash so.
+fn pending_len(dir: &Inode, hash: u32) -> usize {
+    let state = dir.state();
+    let added = state.sets().flat_map(|set| set.entries.added(hash));
+    let late = state.late.as_ref().map_or(0, |late| late.len_added(hash));
+    added.map(entry_len).sum::<usize>() + late
 }

@@ -10,7 +10,7 @@ use userbtrfs_volume::Volume;
 use super::*;
 
 const OPTIONS: NodesOptions =
-    NodesOptions { inodes_max: 1000, pending_max: 64 << 20, late_max: 64 << 20 };
+    NodesOptions { inodes_max: 1000, pending_max: 64 << 20, late_bytes: 64 << 20 };
 const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 const FILE: NewInode<'static> = NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0 };
 const DIR: NewInode<'static> = NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0 };
@@ -36,8 +36,8 @@ impl Lab {
     fn open(device: Arc<MemoryDevice>) -> Self {
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
         let forest = Arc::new(Forest::new(Arc::new(volume.unwrap()), 16 << 20));
-        let options =
-            LedgerOptions { commit_seconds: 0, dirty_max: 128 << 10, ..LedgerOptions::default() };
+        let mut options = LedgerOptions::default();
+        (options.commit_seconds, options.dirty_max) = (0, 128 << 10);
         let ledger = Ledger::open(forest, options).unwrap();
         let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), OPTIONS));
         let merger: Arc<dyn Participant> = Arc::new(Merger(Arc::downgrade(&nodes)));
