@@ -38,7 +38,7 @@ const ATTEMPTS: u32 = 16;
 const REFERENCE_BYTES: u64 = 192;
 
 /// About what a delayed reference takes in memory.
-const HEAD_BYTES: usize = 512;
+const HEAD_BYTES: usize = 256;
 
 /// How the ledger works.
 #[derive(Clone, Debug)]
@@ -207,7 +207,7 @@ impl Ledger {
         if dirty > 2 * max {
             return self.commit();
         }
-        if self.refs.len() * HEAD_BYTES > max {
+        if self.refs.len() * HEAD_BYTES > max / 2 {
             self.worker.request_commit();
         }
         Ok(())

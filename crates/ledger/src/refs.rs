@@ -15,6 +15,8 @@ mod inline;
 mod run;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub use delayed::{DelayedRefs, Head};
 pub use run::{Outcome, lookup, run};
+pub use users::UserChanges;

@@ -13,6 +13,8 @@ use userbtrfs_btree::{Extent, RefChange, Sharing, User};
 use userbtrfs_format::{Logical, TreeId};
 use userbtrfs_sync::{Class, Mutex};
 
+use super::users::UserChanges;
+
 /// What changed at one extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -20,8 +22,8 @@ pub struct Head {
     pub extent: Extent,
     /// Allocated by this transaction: it has no item in the extent tree yet.
     pub fresh: bool,
-    /// By how much the references of each user change; never 0.
-    pub changes: BTreeMap<User, i64>,
+    /// By how much the references of each user change.
+    pub changes: UserChanges,
     /// From now on its children are referred to by its address.
     pub set_full_backref: bool,
     /// Some of the changes took it for another extent at the same address.
@@ -33,7 +35,7 @@ impl Head {
         Self {
             extent,
             fresh: false,
-            changes: BTreeMap::new(),
+            changes: UserChanges::default(),
             set_full_backref: false,
             contradicted: false,
         }
@@ -46,15 +48,11 @@ impl Head {
 
     /// By how much its references change in all.
     pub fn net(&self) -> i64 {
-        self.changes.values().fold(0, |sum, by| sum.saturating_add(*by))
+        self.changes.net()
     }
 
     fn change(&mut self, user: User, by: i64) {
-        let count = self.changes.entry(user).or_default();
-        *count += by;
-        if *count == 0 {
-            self.changes.remove(&user);
-        }
+        self.changes.add(user, by);
     }
 
     fn is_idle(&self) -> bool {

@@ -1,0 +1,85 @@
+//! By how much the references of each user of an extent change: mostly there is one.
+//!
+//! 1. Users stand in order, each once, and none with a change of 0.
+
+use userbtrfs_btree::User;
+
+/// See the module's text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserChanges(Vec<(User, i64)>);
+
+impl UserChanges {
+    /// References of a user come, or go.
+    pub(super) fn add(&mut self, user: User, by: i64) {
+        match self.at(&user) {
+            Ok(at) => {
+                self.0[at].1 += by;
+                if self.0[at].1 == 0 {
+                    self.0.remove(at);
+                }
+            }
+            Err(_) if by == 0 => {}
+            Err(at) => {
+                // There are very many of these lists, and few grow.
+                self.0.reserve_exact(1);
+                self.0.insert(at, (user, by));
+            }
+        }
+    }
+
+    /// The change of one user, where there is one.
+    pub fn get(&self, user: &User) -> Option<&i64> {
+        self.at(user).ok().map(|at| &self.0[at].1)
+    }
+
+    /// Whether none changes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The users, in order, and their changes.
+    pub fn iter(&self) -> impl Iterator<Item = (&User, &i64)> {
+        self.0.iter().map(|(user, by)| (user, by))
+    }
+
+    /// All changes together.
+    pub fn net(&self) -> i64 {
+        self.0.iter().fold(0, |sum, (_, by)| sum.saturating_add(*by))
+    }
+
+    fn at(&self, user: &User) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| other.cmp(user))
+    }
+}
+
+impl FromIterator<(User, i64)> for UserChanges {
+    fn from_iter<I: IntoIterator<Item = (User, i64)>>(changes: I) -> Self {
+        let mut all = Self::default();
+        for (user, by) in changes {
+            all.add(user, by);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use userbtrfs_format::{Logical, TreeId};
+
+    use super::*;
+
+    #[test]
+    fn what_cancels_out_leaves_nothing_and_users_are_told_apart() {
+        let users = [User::Tree(TreeId::FS), User::Parent(Logical(4096))];
+        let mut changes = UserChanges::default();
+        changes.add(users[1], 2);
+        changes.add(users[0], 1);
+        changes.add(users[1], -1);
+        let found: Vec<_> = changes.iter().map(|(user, by)| (*user, *by)).collect();
+        assert_eq!(found, [(users[0], 1), (users[1], 1)]);
+        assert_eq!((changes.net(), changes.get(&users[1])), (2, Some(&1)));
+        changes.add(users[1], -1);
+        changes.add(users[0], -1);
+        assert!(changes.is_empty() && changes.get(&users[0]).is_none());
+    }
+}
