@@ -77,9 +77,9 @@ impl OpenOptions {
     /// never more than 8 MiB. Beside the bound, each thread that reads keeps up to 2 MiB of buffers
     /// to use again.
     ///
-    /// For writing, of sixteen parts five keep tree nodes, two those that changed, two contents of
+    /// For writing, of sixteen parts four keep tree nodes, two those that changed, two contents of
     /// files, one inodes, one what waits to be merged, three the names among that which wait
-    /// longer, and two the names that are known.
+    /// longer, and two the names that are known. The last is for the books of the transaction.
     pub fn memory(&mut self, bytes: u64) -> &mut Self {
         self.memory = bytes;
         self
@@ -134,7 +134,7 @@ impl OpenOptions {
     }
 
     pub(crate) fn node_cache_bytes(&self) -> usize {
-        to_usize(self.memory / 16 * if self.write { 5 } else { 8 })
+        to_usize(self.memory / 16 * if self.write { 4 } else { 8 })
     }
 
     pub(crate) fn ledger(&self) -> LedgerOptions {
