@@ -31,16 +31,18 @@ impl Waiting {
     }
 
     pub(super) fn shrink(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Release);
     }
 
     /// About what the changes take in memory.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Acquire)
     }
 
+    /// Whether nothing waits. What was taken waits until its bytes are given back, which is when
+    /// it is in its tree: who finds nothing here finds the tree changed.
     pub(super) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.lock().is_empty())
+        self.bytes() == 0 && self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
     /// Takes all that wait, in the order of their items: by subvolume, then number.
@@ -50,5 +52,19 @@ impl Waiting {
         inodes.sort_by_key(|inode| inode.id());
         inodes.dedup_by_key(|inode| inode.id());
         inodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_waits_until_it_is_merged() {
+        let waiting = Waiting::new();
+        waiting.grow(7);
+        assert!(waiting.take().is_empty() && !waiting.is_empty());
+        waiting.shrink(7);
+        assert!(waiting.is_empty());
     }
 }
