@@ -33,7 +33,7 @@ const EDITS_MAX: usize = 4096;
 const PASSED_MAX: usize = 256;
 
 /// The part of the bound at which a worker begins to merge, so that a commit finds little left.
-const EARLY: usize = 2;
+const EARLY: usize = 8;
 
 /// What merges when the ledger asks; it does not keep the filesystem open.
 pub(crate) struct Merger(pub(crate) Weak<Nodes>);
