@@ -1,4 +1,7 @@
 //! The list of locks one thread holds, and the rules a new one is checked by.
+//!
+//! 1. A thread that is ending has no list any more: what its last values take when they are
+//!    dropped is not checked.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
@@ -37,9 +40,12 @@ impl Default for Stack {
     }
 }
 
+/// The serial of a lock that is on no list.
+const UNLISTED: u64 = u64::MAX;
+
 /// Checks a lock and enters it; the serial finds it again.
 pub(super) fn push(name: Name, mode: Mode, check: Check, at: &'static Location<'static>) -> u64 {
-    STACK.with(|stack| {
+    let listed = STACK.try_with(|stack| {
         let mut stack = stack.borrow_mut();
         let entry = Entry { serial: stack.next_serial, name, mode, at };
         if let Err(breach) = entry.check(check, &stack.entries) {
@@ -49,10 +55,11 @@ pub(super) fn push(name: Name, mode: Mode, check: Check, at: &'static Location<'
         stack.next_serial += 1;
         stack.entries.push(entry);
         entry.serial
-    })
+    });
+    listed.unwrap_or(UNLISTED)
 }
 
-/// Takes a lock off the list. A thread that is ending has no list any more.
+/// Takes a lock off the list.
 pub(super) fn pop(serial: u64) {
     let _ended = STACK.try_with(|stack| {
         stack.borrow_mut().entries.retain(|entry| entry.serial != serial);
@@ -61,7 +68,7 @@ pub(super) fn pop(serial: u64) {
 
 /// The lock is from now on held for reading.
 pub(super) fn downgrade(serial: u64) {
-    STACK.with(|stack| {
+    let _ended = STACK.try_with(|stack| {
         for entry in &mut stack.borrow_mut().entries {
             if entry.serial == serial {
                 entry.mode = Mode::Read;
@@ -72,7 +79,7 @@ pub(super) fn downgrade(serial: u64) {
 
 /// The wait limit of this thread.
 pub(super) fn wait_limit() -> Duration {
-    STACK.with(|stack| stack.borrow().wait_limit)
+    STACK.try_with(|stack| stack.borrow().wait_limit).unwrap_or(WAIT_LIMIT)
 }
 
 /// Sets the wait limit of this thread.
@@ -83,7 +90,7 @@ pub(super) fn set_wait_limit(limit: Duration) {
 /// The message of a wait that passed its limit: what is waited for, and what is held meanwhile.
 pub(super) fn late(name: Name, limit: Duration) -> String {
     let mut message = format!("waited {limit:?} for {name}; this thread's list:");
-    STACK.with(|stack| {
+    let _ended = STACK.try_with(|stack| {
         for entry in &stack.borrow().entries {
             write!(message, " {entry};").expect("a String takes all");
         }

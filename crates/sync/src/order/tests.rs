@@ -180,3 +180,23 @@ fn a_condition_wakes_its_waiter() {
         assert_eq!(waiter.join().unwrap(), 2);
     });
 }
+
+/// Takes its lock when it is dropped.
+struct Last(Mutex<()>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+thread_local! {
+    /// Made before the thread's list, and so dropped after it.
+    static LAST: Last = Last(Mutex::new(Class::CacheShard, ()));
+}
+
+#[test]
+fn what_a_thread_drops_last_may_take_locks() {
+    let ended = thread::spawn(|| LAST.with(|last| drop(last.0.lock()))).join();
+    assert!(ended.is_ok());
+}
