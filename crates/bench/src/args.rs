@@ -41,6 +41,10 @@ pub enum Verb {
     Meta(MetaArgs),
     /// Copying a tree of small files into a new filesystem
     Put(PutArgs),
+    /// Making a filesystem of a real tree
+    Build(BuildArgs),
+    /// Writing one large file: from start to end, and 4 KiB here and there
+    Write(WriteArgs),
     /// All of these
     All(Common),
 }
@@ -54,6 +58,8 @@ impl Verb {
             | Self::Read(ReadArgs { common, .. })
             | Self::Meta(MetaArgs { common, .. })
             | Self::Put(PutArgs { common, .. })
+            | Self::Build(BuildArgs { common, .. })
+            | Self::Write(WriteArgs { common, .. })
             | Self::All(common) => common,
         }
     }
@@ -251,6 +257,57 @@ impl PutArgs {
     /// The full set.
     pub(crate) fn all(common: &Common) -> Self {
         Self { files: PUT_FILES, common: common.clone() }
+    }
+}
+
+/// What `build` takes.
+#[derive(Clone, clap::Args)]
+pub struct BuildArgs {
+    /// The tree; it is only read
+    #[arg(long, value_name = "DIR", default_value = BUILD_SOURCE)]
+    pub source: PathBuf,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// The tree of which a filesystem is made.
+const BUILD_SOURCE: &str = "/usr/share";
+
+impl BuildArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        Self { source: BUILD_SOURCE.into(), common: common.clone() }
+    }
+}
+
+/// What `write` takes.
+#[derive(Clone, clap::Args)]
+pub struct WriteArgs {
+    /// How large the file is, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = WRITTEN)]
+    pub mebibytes: NonZeroU64,
+    /// How many blocks of 4 KiB are written at random
+    #[arg(long, value_name = "N", default_value_t = BLOCKS)]
+    pub blocks: NonZeroU64,
+    /// The library's bound of memory, in MiB
+    #[arg(long, default_value_t = MEMORY, value_name = "MIB")]
+    pub memory: NonZeroU64,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What is written, in MiB and in blocks, and the bound of memory, in MiB.
+const WRITTEN: NonZeroU64 = NonZeroU64::new(4096).expect("not 0");
+const BLOCKS: NonZeroU64 = NonZeroU64::new(100_000).expect("not 0");
+const MEMORY: NonZeroU64 = NonZeroU64::new(256).expect("not 0");
+
+impl WriteArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        let (mebibytes, blocks, memory) = (WRITTEN, BLOCKS, MEMORY);
+        Self { mebibytes, blocks, memory, common: common.clone() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Images to write to: made for one turn, sparse, removed with the value.
+//! Images to write to: made for one turn, removed with the value.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::fs::{FallocateFlags, fallocate};
 use userbtrfs::device::{FileDevice, FileOptions};
 use userbtrfs::mkfs::{self, Options};
 use userbtrfs_crashlab::linux;
@@ -23,6 +24,14 @@ impl Fresh {
         let file = File::create(&path).with_context(|| path.display().to_string())?;
         let fresh = Self(path);
         file.set_len(bytes)?;
+        Ok(fresh)
+    }
+
+    /// Makes a file of so many bytes that has all its space, though nothing was written to it.
+    pub(crate) fn preallocated(bench: &Bench, bytes: u64) -> Result<Self> {
+        let fresh = Self::new(bench, bytes)?;
+        let file = File::options().write(true).open(&fresh.0)?;
+        fallocate(file, FallocateFlags::empty(), 0, bytes).context("the space of an image")?;
         Ok(fresh)
     }
 

@@ -36,10 +36,13 @@ mod sample;
 mod tally;
 mod target;
 mod workload;
+mod write;
 
 use anyhow::Result;
 
-use args::{Args, Common, ExtractArgs, ListArgs, MetaArgs, PutArgs, ReadArgs, Verb};
+use args::{
+    Args, BuildArgs, Common, ExtractArgs, ListArgs, MetaArgs, PutArgs, ReadArgs, Verb, WriteArgs,
+};
 use bench::Bench;
 use report::Report;
 
@@ -54,6 +57,8 @@ pub fn run(args: &Args) -> Result<Report> {
         Verb::Read(args) => read::run(&bench, args, &mut report)?,
         Verb::Meta(args) => meta::run(&bench, args, &mut report)?,
         Verb::Put(args) => put::run(&bench, args, &mut report)?,
+        Verb::Build(args) => put::build(&bench, args, &mut report)?,
+        Verb::Write(args) => write::run(&bench, args, &mut report)?,
         Verb::All(common) => all(&bench, common, &mut report)?,
     }
     report.sort();
@@ -65,5 +70,7 @@ fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
     read::run(bench, &ReadArgs::all(common), report)?;
     list::run(bench, &ListArgs::all(common), report)?;
     meta::run(bench, &MetaArgs::all(common), report)?;
-    put::run(bench, &PutArgs::all(common), report)
+    put::run(bench, &PutArgs::all(common), report)?;
+    put::build(bench, &BuildArgs::all(common), report)?;
+    write::run(bench, &WriteArgs::all(common), report)
 }

@@ -1,4 +1,4 @@
-//! Copying a tree of small files into a new filesystem.
+//! Copying a tree into a new filesystem: small files that are made for it, or a real one.
 //!
 //! The tree is read once before each turn, so that all find it in the page cache: what is measured
 //! is writing. Each target's work ends when its result is durable or unmounted.
@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use userbtrfs::OpenOptions;
 use userbtrfs::insert::{InsertOptions, Inserter, Progress};
 
-use crate::args::PutArgs;
+use crate::args::{BuildArgs, PutArgs};
 use crate::bench::{Bench, say};
 use crate::case::{Step, take_turns};
 use crate::floor;
@@ -26,17 +26,30 @@ use crate::workload::Workload;
 /// Where the command, which takes one tree into another, puts it.
 const COPY: &str = "copy";
 
-/// Measures one tree.
+/// Bytes of a filesystem beside those of a real tree, and for each file in it.
+const ROOM: u64 = 1 << 30;
+const ROOM_PER_FILE: u64 = 16 << 10;
+
+/// Measures a tree that is made.
 pub(crate) fn run(bench: &Bench, args: &PutArgs, report: &mut Report) -> Result<()> {
+    let files = (args.files.get() / args.common.scale.get()).max(1);
+    measure(bench, || Put::made(bench, Workload::Inline { files }), report)
+}
+
+/// Measures a real tree.
+pub(crate) fn build(bench: &Bench, args: &BuildArgs, report: &mut Report) -> Result<()> {
+    measure(bench, || Put::real(&args.source), report)
+}
+
+fn measure(bench: &Bench, tree: impl FnOnce() -> Result<Put>, report: &mut Report) -> Result<()> {
     let ours = [Target::Lib, Target::Cli];
     let mut targets = bench.chosen(&[&ours[..], &[Target::Btrfs, Target::Rootdir]].concat())?;
     if targets.is_empty() {
         return Ok(());
     }
     targets.push(Target::FloorWrite);
-    let files = (args.files.get() / args.common.scale.get()).max(1);
-    let put = Put::new(bench, Workload::Inline { files })?;
-    let case = format!("put {}", put.workload.name());
+    let put = tree()?;
+    let case = put.case.clone();
     let rows = take_turns(bench, &case, targets, |target| {
         let (case, amount) = (case.clone(), put.amount());
         Ok([Step { case, series: None, amount, sample: put.turn(bench, target)? }])
@@ -45,21 +58,33 @@ pub(crate) fn run(bench: &Bench, args: &PutArgs, report: &mut Report) -> Result<
     Ok(())
 }
 
-/// A tree on this machine; removed with the value.
+/// A tree on this machine.
 struct Put {
-    workload: Workload,
+    case: String,
     source: PathBuf,
     tally: Tally,
+    /// Bytes of a filesystem that has room for it.
+    room: u64,
+    /// Whether it was made, and is removed with the value.
+    is_made: bool,
 }
 
 impl Put {
-    fn new(bench: &Bench, workload: Workload) -> Result<Self> {
+    fn real(source: &Path) -> Result<Self> {
+        let (source, tally) = (source.canonicalize()?, Tally::of(source)?);
+        let (items, case) = (tally.files + tally.others, format!("build {}", source.display()));
+        let room = ROOM + tally.bytes + items * ROOM_PER_FILE;
+        Ok(Self { case, source, tally, room, is_made: false })
+    }
+
+    fn made(bench: &Bench, workload: Workload) -> Result<Self> {
         let source = bench.folder().join("source");
         if source.exists() {
             fs::remove_dir_all(&source)?;
         }
         fs::create_dir(&source)?;
-        let mut put = Self { workload, source, tally: Tally::default() };
+        let (case, tally) = (format!("put {}", workload.name()), Tally::default());
+        let mut put = Self { case, source, tally, room: workload.room(), is_made: true };
         workload.fill(&put.source, bench.interrupt())?;
         put.tally = Tally::of(&put.source)?;
         Ok(put)
@@ -73,7 +98,7 @@ impl Put {
         if target == Target::FloorWrite {
             return floor::write(bench, self.tally.bytes);
         }
-        let image = Fresh::new(bench, self.workload.room())?;
+        let image = Fresh::new(bench, self.room)?;
         bench.settle()?;
         read_all(&self.source)?;
         let mut mount = None;
@@ -144,8 +169,10 @@ impl Put {
 
 impl Drop for Put {
     fn drop(&mut self) {
-        // The next one is made over what is left, or says why not.
-        let _ = fs::remove_dir_all(&self.source);
+        if self.is_made {
+            // The next one is made over what is left, or says why not.
+            let _ = fs::remove_dir_all(&self.source);
+        }
     }
 }
 

@@ -116,6 +116,37 @@ fn names_come_and_go() {
 }
 
 #[test]
+fn a_file_is_written_in_both_ways() {
+    skip_unless_linux!();
+    let dir = tempfile::tempdir().unwrap();
+    let found = rows(dir.path(), &["write"], "lib,btrfs");
+    let (all, both): (&[&str], &[&str]) = (&["lib", "btrfs", "floor-write"], &["lib", "btrfs"]);
+    let cases = [
+        ("write sequential 8M", all),
+        ("write sequential+sync 8M", all),
+        ("write random 4K 8M", both),
+        ("write random 4K+sync 8M", both),
+    ];
+    check(found, &cases);
+    assert_eq!(left_in(&dir), 0);
+}
+
+#[test]
+fn a_filesystem_is_built_of_a_real_tree() {
+    skip_unless_linux!();
+    let [dir, source] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    std::fs::create_dir(source.path().join("dir")).unwrap();
+    std::fs::write(source.path().join("dir/large"), vec![7; 3 << 20]).unwrap();
+    std::fs::write(source.path().join("small"), "small").unwrap();
+    let path = source.path().to_str().unwrap();
+    let found = rows(dir.path(), &["build", "--source", path], "lib,btrfs,rootdir");
+    let case = format!("build {path}");
+    check(found, &[(case.as_str(), &["lib", "cli", "btrfs", "rootdir", "floor-write"])]);
+    assert_eq!(left_in(&dir), 0);
+    assert!(source.path().join("small").is_file(), "the source is only read");
+}
+
+#[test]
 fn a_tree_is_put() {
     skip_unless_linux!();
     let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
 
 use super::made::check_file;
-use super::ours::judge_by_linux;
+use super::ours::judge_by_linux_but;
 use super::{is_torture, seed};
 
 /// Longer files are let be, in bytes.
@@ -54,7 +54,9 @@ fn take_turns(linux: &Linux, (mkfs, options): &(&[&str], &str), seed: u64) {
         change_by_linux(linux, &image, options, turn == 0, &mut random);
         change_by_us(&what, &image, &mut random);
         check_file(&what, &image);
-        judge_by_linux(linux, &what, &image);
+        // Linux overlooks a hole of preallocated space that was shared with a file which has none
+        // of its own, if all else of the file has space.
+        judge_by_linux_but(linux, &what, &image, &["segments"]);
         scrub(linux, &image);
         linux.assert_no_complaints().unwrap_or_else(|error| panic!("{what}: {error:#}"));
     }

@@ -265,5 +265,7 @@ impl Judge<'_> {
         }
         target.close().unwrap();
         check_file(what, &file);
+        // Often: the kernel's log holds only so much.
+        self.linux.assert_no_complaints().unwrap();
     }
 }

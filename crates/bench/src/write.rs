@@ -1,0 +1,287 @@
+//! Writing one large file: from start to end, and then 4 KiB here and there in it.
+//!
+//! 1. The image is preallocated, so that its holes cost nobody anything; a turn has a filesystem of
+//!    its own, new and empty.
+//! 2. Each step is measured up to the last write, and up to the sync behind it. What may wait in
+//!    memory differs (the library has a bound, the kernel's page cache all there is), so it is the
+//!    latter that compares.
+//! 3. Each block begins with the number of its write. Some are read back by Linux.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+
+use anyhow::{Context, Result, ensure};
+use userbtrfs::{File, Filesystem, OpenOptions};
+use userbtrfs_crashlab::linux::Mount;
+
+use crate::args::WriteArgs;
+use crate::bench::Bench;
+use crate::case::{Step, take_turns};
+use crate::content::Content;
+use crate::floor;
+use crate::fresh::Fresh;
+use crate::memory;
+use crate::random::Random;
+use crate::report::{Amount, Report};
+use crate::sample::{Sample, timed};
+use crate::target::Target;
+
+/// Bytes of one write in sequence, and at random.
+const PART: u64 = 1 << 20;
+const BLOCK: u64 = 4 << 10;
+/// A signal is looked for once for so many blocks.
+const CHECKED: u64 = 1024;
+/// How many places are read back.
+const READ_BACK: usize = 1000;
+/// Bytes of a filesystem beside those of the file.
+const ROOM: u64 = 2 << 30;
+const NAME: &str = "file";
+
+/// Measures both ways to write.
+pub(crate) fn run(bench: &Bench, args: &WriteArgs, report: &mut Report) -> Result<()> {
+    let mut targets = bench.chosen(&[Target::Lib, Target::Btrfs])?;
+    if targets.is_empty() {
+        return Ok(());
+    }
+    targets.push(Target::FloorWrite);
+    let scale = args.common.scale.get();
+    let parts = (args.mebibytes.get() / scale).max(1);
+    let blocks = (args.blocks.get() / scale).max(1);
+    let write = Write { parts, blocks, memory: args.memory.get() << 20 };
+    let rows = take_turns(bench, "write", targets, |target| write.turn(bench, target))?;
+    report.add(rows, bench.compares_durable());
+    Ok(())
+}
+
+struct Write {
+    /// How many writes in sequence there are.
+    parts: u64,
+    /// How many at random.
+    blocks: u64,
+    /// The library's bound of memory, in bytes.
+    memory: u64,
+}
+
+/// A file that is written.
+trait Written {
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()>;
+
+    /// Makes all that was written durable.
+    fn sync(&self) -> Result<()>;
+}
+
+impl Write {
+    fn turn(&self, bench: &Bench, target: Target) -> Result<Vec<Step>> {
+        if target == Target::FloorWrite {
+            let sample = floor::write(bench, self.size())?;
+            return Ok(self.steps(false, sample));
+        }
+        let image = Fresh::preallocated(bench, ROOM + self.size() / 4 * 5)?;
+        let steps = match target {
+            Target::Btrfs => self.write(bench, &OnMount::new(bench, &image)?)?,
+            _ => self.write_in_process(bench, &image)?,
+        };
+        self.check(bench, &image)?;
+        Ok(steps)
+    }
+
+    fn write_in_process(&self, bench: &Bench, image: &Fresh) -> Result<Vec<Step>> {
+        let library = InLibrary::new(image, self.memory)?;
+        memory::reset_peak()?;
+        let mut steps = self.write(bench, &library)?;
+        let peak = memory::peak()?;
+        library.close()?;
+        for step in &mut steps {
+            step.sample.peak = Some(peak);
+        }
+        Ok(steps)
+    }
+
+    fn write(&self, bench: &Bench, file: &dyn Written) -> Result<Vec<Step>> {
+        bench.settle()?;
+        let in_sequence = synced(file, || self.write_in_sequence(bench, file))?;
+        bench.settle()?;
+        let at_random = synced(file, || self.write_at_random(bench, file))?;
+        Ok([self.steps(false, in_sequence), self.steps(true, at_random)]
+            .into_iter()
+            .flatten()
+            .collect())
+    }
+
+    fn write_in_sequence(&self, bench: &Bench, file: &dyn Written) -> Result<()> {
+        let mut bytes = content(PART)?;
+        for number in 0..self.parts {
+            bench.interrupt().check()?;
+            stamp(&mut bytes, number);
+            file.write(&bytes, number * PART)?;
+        }
+        Ok(())
+    }
+
+    fn write_at_random(&self, bench: &Bench, file: &dyn Written) -> Result<()> {
+        let mut bytes = content(BLOCK)?;
+        for (number, offset) in self.places().enumerate() {
+            let number = number as u64;
+            if number.is_multiple_of(CHECKED) {
+                bench.interrupt().check()?;
+            }
+            stamp(&mut bytes, number);
+            file.write(&bytes, offset)?;
+        }
+        Ok(())
+    }
+
+    /// Where is written at random: the same for every target.
+    fn places(&self) -> impl Iterator<Item = u64> {
+        let mut random = Random::new(self.blocks);
+        let blocks = self.size() / BLOCK;
+        (0..self.blocks).map(move |_| random.below(blocks) * BLOCK)
+    }
+
+    /// Bytes of the file.
+    fn size(&self) -> u64 {
+        self.parts * PART
+    }
+
+    /// The rows that one sample belongs to.
+    fn steps(&self, at_random: bool, sample: Sample) -> Vec<Step> {
+        let (name, amount) = match at_random {
+            true => {
+                let (bytes, items) = (self.blocks * BLOCK, self.blocks);
+                ("random 4K", Amount { bytes, items, writes: true })
+            }
+            false => {
+                ("sequential", Amount { bytes: self.size(), writes: true, ..Amount::default() })
+            }
+        };
+        let durable =
+            Sample { work: sample.work + sample.sync.unwrap_or_default(), sync: None, ..sample };
+        let step = |what, sample| {
+            let case = format!("write {name}{what} {}M", self.size() >> 20);
+            Step { case, series: None, amount, sample }
+        };
+        vec![step("", sample), step("+sync", durable)]
+    }
+
+    /// Reads some blocks as Linux has them.
+    fn check(&self, bench: &Bench, image: &Fresh) -> Result<()> {
+        let mount = bench.linux().mount(image.path(), "ro,noatime")?;
+        let file = fs::File::open(mount.path().join(NAME))?;
+        let size = file.metadata()?.len();
+        ensure!(size == self.size(), "{size} bytes in place of {}", self.size());
+        let in_sequence = (0..self.parts).map(|number| (number * PART, number));
+        let at_random = self.places().zip(0..);
+        // What was written last counts.
+        let expected: BTreeMap<u64, u64> = in_sequence.chain(at_random).collect();
+        let every = (expected.len() / READ_BACK).max(1);
+        for (offset, number) in expected.iter().step_by(every) {
+            let mut found = [0; 8];
+            file.read_exact_at(&mut found, *offset)?;
+            let found = u64::from_le_bytes(found);
+            ensure!(found == *number, "write {found} at {offset} in place of {number}");
+        }
+        Ok(())
+    }
+}
+
+/// Does something and syncs.
+fn synced(file: &dyn Written, act: impl FnOnce() -> Result<()>) -> Result<Sample> {
+    let (work, ()) = timed(act)?;
+    let (sync, ()) = timed(|| file.sync())?;
+    Ok(Sample { sync: Some(sync), ..Sample::of_work(work) })
+}
+
+fn content(len: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    Content::new(len).fill(&mut bytes, usize::try_from(len)?);
+    Ok(bytes)
+}
+
+/// Makes the bytes of one write differ from those of all others.
+fn stamp(bytes: &mut [u8], number: u64) {
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+}
+
+/// In the library.
+struct InLibrary {
+    file: File,
+    filesystem: Filesystem,
+}
+
+impl InLibrary {
+    fn new(image: &Fresh, memory: u64) -> Result<Self> {
+        image.format()?;
+        let filesystem = OpenOptions::new().write(true).memory(memory).open(image.path())?;
+        let file = filesystem.root().create(NAME.as_bytes(), 0o644)?.open()?;
+        filesystem.commit()?;
+        Ok(Self { file, filesystem })
+    }
+
+    fn close(self) -> Result<()> {
+        self.file.close()?;
+        Ok(self.filesystem.close()?)
+    }
+}
+
+impl Written for InLibrary {
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let written = self.file.write_at(bytes, offset)?;
+        ensure!(written == bytes.len(), "no space at {offset}");
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.filesystem.commit()?)
+    }
+}
+
+/// On the kernel's mount.
+struct OnMount {
+    file: fs::File,
+    /// Unmounted after the file is closed.
+    _mount: Mount,
+}
+
+impl OnMount {
+    fn new(bench: &Bench, image: &Fresh) -> Result<Self> {
+        image.format_by_progs(&[])?;
+        let mount = bench.linux().mount(image.path(), "noatime")?;
+        let file = fs::File::create(mount.path().join(NAME)).context("the file to be written")?;
+        rustix::fs::syncfs(&file)?;
+        Ok(Self { file, _mount: mount })
+    }
+}
+
+impl Written for OnMount {
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        Ok(self.file.write_all_at(bytes, offset)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(rustix::fs::syncfs(&self.file)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_blocks_of_the_file_and_the_same_for_all() {
+        let write = Write { parts: 3, blocks: 500, memory: 0 };
+        let places: Vec<u64> = write.places().collect();
+        assert_eq!(places, write.places().collect::<Vec<_>>());
+        assert_eq!(places.len(), 500);
+        assert!(places.iter().all(|at| at.is_multiple_of(BLOCK) && *at < write.size()));
+        assert!(places.iter().any(|at| *at != places[0]));
+    }
+
+    #[test]
+    fn blocks_tell_which_write_they_are_of() {
+        let mut bytes = content(BLOCK).unwrap();
+        let before = bytes.clone();
+        stamp(&mut bytes, 7);
+        assert_eq!((&bytes[..8], &bytes[8..]), (&7_u64.to_le_bytes()[..], &before[8..]));
+    }
+}
