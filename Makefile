@@ -26,7 +26,7 @@ lint: ## Clippy and the style test
 fuzz: ## Fuzz the readers for SECONDS (60)
 	cargo xtask fuzz --seconds $(SECONDS)
 
-bench: ## Measure reading, beside the kernel where it can be asked
+bench: ## Measure reading and writing beside the kernel (root)
 	@scripts/bench
 
 golden: ## Make the golden images anew with Linux's own tools (root)

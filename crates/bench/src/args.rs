@@ -36,6 +36,9 @@ pub enum Verb {
     /// Listing every name of a filesystem with very many files
     List(ListArgs),
     /// Reading one large file: from start to end, and 4 KiB here and there
+    ///
+    /// Here and there means, with empty caches, one read at a time and 32 in flight, which are 32
+    /// threads on both sides; and one at a time of what each side has in its own cache (--cached).
     Read(ReadArgs),
     /// Creating, renaming and removing empty files, and committing that
     Meta(MetaArgs),
@@ -43,8 +46,14 @@ pub enum Verb {
     Put(PutArgs),
     /// Making a filesystem of a real tree
     Build(BuildArgs),
-    /// Writing one large file: from start to end, and 4 KiB here and there
+    /// Writing one large file: from start to end, and 4 KiB here and there; and reading it back
+    ///
+    /// It is read between both, with empty page cache, by who wrote it: the library keeps the
+    /// filesystem open, and within its bound of memory, which `peak MiB` shows to be kept or not.
     Write(WriteArgs),
+    /// Making small changes durable: 64 KiB more of a file and fsync, by one job and by many; and
+    /// the fsync of a directory
+    Fsync(FsyncArgs),
     /// All of these
     All(Common),
 }
@@ -60,6 +69,7 @@ impl Verb {
             | Self::Put(PutArgs { common, .. })
             | Self::Build(BuildArgs { common, .. })
             | Self::Write(WriteArgs { common, .. })
+            | Self::Fsync(FsyncArgs { common, .. })
             | Self::All(common) => common,
         }
     }
@@ -192,16 +202,24 @@ pub struct ReadArgs {
         value_name = "HOW"
     )]
     pub compression: Vec<Compression>,
+    /// How much of it is in memory where that is read, in MiB: what a processor's cache holds, and
+    /// more. The library's cache has room for 96
+    #[arg(long, value_delimiter = ',', default_values_t = CACHED, value_name = "MIB")]
+    pub cached: Vec<NonZeroU64>,
     /// What every verb takes
     #[command(flatten)]
     pub common: Common,
 }
 
+/// How much is in memory, in MiB.
+const CACHED: [NonZeroU64; 2] =
+    [NonZeroU64::new(1).expect("not 0"), NonZeroU64::new(64).expect("not 0")];
+
 impl ReadArgs {
     /// The full set.
     pub(crate) fn all(common: &Common) -> Self {
         let compression = vec![Compression::None, Compression::Zstd];
-        Self { compression, common: common.clone() }
+        Self { compression, cached: CACHED.to_vec(), common: common.clone() }
     }
 }
 
@@ -308,6 +326,36 @@ impl WriteArgs {
     pub(crate) fn all(common: &Common) -> Self {
         let (mebibytes, blocks, memory) = (WRITTEN, BLOCKS, MEMORY);
         Self { mebibytes, blocks, memory, common: common.clone() }
+    }
+}
+
+/// What `fsync` takes.
+#[derive(Clone, clap::Args)]
+pub struct FsyncArgs {
+    /// How many jobs there are, each with a file of its own
+    #[arg(long, value_delimiter = ',', default_value = "1,16,128,1024", value_name = "N")]
+    pub jobs: Vec<NonZeroU64>,
+    /// How many fsyncs all jobs make together
+    #[arg(long, default_value = "4096", value_name = "N")]
+    pub syncs: NonZeroU64,
+    /// How many files are made in the directory
+    #[arg(long, default_value = "100000", value_name = "N")]
+    pub files: NonZeroU64,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+impl FsyncArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        let number = |number| NonZeroU64::new(number).expect("not 0");
+        Self {
+            jobs: [1, 16, 128, 1024].map(number).to_vec(),
+            syncs: number(4096),
+            files: number(100_000),
+            common: common.clone(),
+        }
     }
 }
 

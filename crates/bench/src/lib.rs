@@ -21,6 +21,7 @@ mod content;
 mod extract;
 mod floor;
 mod fresh;
+mod fsync;
 mod image;
 mod interrupt;
 mod list;
@@ -41,7 +42,8 @@ mod write;
 use anyhow::Result;
 
 use args::{
-    Args, BuildArgs, Common, ExtractArgs, ListArgs, MetaArgs, PutArgs, ReadArgs, Verb, WriteArgs,
+    Args, BuildArgs, Common, ExtractArgs, FsyncArgs, ListArgs, MetaArgs, PutArgs, ReadArgs, Verb,
+    WriteArgs,
 };
 use bench::Bench;
 use report::Report;
@@ -59,6 +61,7 @@ pub fn run(args: &Args) -> Result<Report> {
         Verb::Put(args) => put::run(&bench, args, &mut report)?,
         Verb::Build(args) => put::build(&bench, args, &mut report)?,
         Verb::Write(args) => write::run(&bench, args, &mut report)?,
+        Verb::Fsync(args) => fsync::run(&bench, args, &mut report)?,
         Verb::All(common) => all(&bench, common, &mut report)?,
     }
     report.sort();
@@ -72,5 +75,6 @@ fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
     meta::run(bench, &MetaArgs::all(common), report)?;
     put::run(bench, &PutArgs::all(common), report)?;
     put::build(bench, &BuildArgs::all(common), report)?;
-    write::run(bench, &WriteArgs::all(common), report)
+    write::run(bench, &WriteArgs::all(common), report)?;
+    fsync::run(bench, &FsyncArgs::all(common), report)
 }

@@ -1,12 +1,19 @@
-//! Reading one large file: from start to end, and 4 KiB here and there.
+//! Reading one large file: from start to end; and 4 KiB here and there, by one thread, by many at
+//! once, and from memory.
+//!
+//! 1. What is read from memory was read just before, whole: by the library into its own cache, by
+//!    the kernel into the page cache. Opening and filling are not timed there; elsewhere opening an
+//!    image is, and caches are empty.
+//! 2. Many reads in flight are as many threads with one read each, on both sides.
 
 use std::fs;
-use std::io::Read as _;
-use std::os::unix::fs::FileExt as _;
+use std::num::NonZeroU64;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use userbtrfs::Filesystem;
+use userbtrfs::{File, Filesystem};
 
 use crate::args::{ReadArgs, Tree};
 use crate::bench::Bench;
@@ -19,19 +26,32 @@ use crate::target::Target;
 use crate::workload::Workload;
 
 /// How much is read at once from start to end, in bytes.
-const STEP: usize = 1 << 20;
+pub(crate) const STEP: u64 = 1 << 20;
 /// How much is read at once here and there, in bytes.
 const BLOCK: u64 = 4096;
-/// How often it is read here and there.
+/// How often it is read here and there: by one, by many, and from memory.
 const READS: u64 = 20_000;
+const READS_AT_DEPTH: u64 = 50_000;
+const READS_CACHED: u64 = 1_000_000;
+/// How many are in flight at once where many are.
+const DEPTH: u64 = 32;
 
-/// Measures both ways to read, for each compression asked for.
+/// Measures all ways to read, for each compression asked for.
 pub(crate) fn run(bench: &Bench, args: &ReadArgs, report: &mut Report) -> Result<()> {
+    let scale = args.common.scale.get();
+    let scaled = |reads: u64| (reads / scale).max(1);
+    let cached = |mebibytes: &NonZeroU64| Order::Cached {
+        reads: scaled(READS_CACHED),
+        mebibytes: mebibytes.get(),
+    };
+    let uncached = [
+        Order::Sequential,
+        Order::Random { reads: scaled(READS), depth: 1 },
+        Order::Random { reads: scaled(READS_AT_DEPTH), depth: DEPTH },
+    ];
     for compression in &args.compression {
-        let scale = args.common.scale.get();
         let image = Image::ensure(bench, Workload::tree(Tree::Large, scale), *compression)?;
-        let reads = (READS / scale).max(1);
-        for order in [Order::Sequential, Order::Random { reads }] {
+        for order in uncached.into_iter().chain(args.cached.iter().map(cached)) {
             measure(bench, &Read { image: &image, order }, report)?;
         }
     }
@@ -41,7 +61,8 @@ pub(crate) fn run(bench: &Bench, args: &ReadArgs, report: &mut Report) -> Result
 #[derive(Clone, Copy)]
 enum Order {
     Sequential,
-    Random { reads: u64 },
+    Random { reads: u64, depth: u64 },
+    Cached { reads: u64, mebibytes: u64 },
 }
 
 struct Read<'a> {
@@ -49,11 +70,58 @@ struct Read<'a> {
     order: Order,
 }
 
+/// A file that is read.
+pub(crate) trait Readable: Sync {
+    /// Reads at an offset; gives how many bytes.
+    fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Reads from start to end; gives how many bytes.
+    fn read_all(&self) -> Result<u64>;
+}
+
+impl Readable for File {
+    fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
+        Ok(Self::read_at(self, target, offset)?)
+    }
+
+    fn read_all(&self) -> Result<u64> {
+        let (mut reader, mut total) = (self.reader(), 0);
+        while let Some(chunk) = reader.next_chunk()? {
+            total += chunk.len();
+        }
+        Ok(total)
+    }
+}
+
+impl Readable for fs::File {
+    fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
+        Ok(std::os::unix::fs::FileExt::read_at(self, target, offset)?)
+    }
+
+    fn read_all(&self) -> Result<u64> {
+        read_up_to(self, u64::MAX)
+    }
+}
+
+/// Reads a file from its start up to an offset; gives how many bytes.
+fn read_up_to(file: &dyn Readable, end: u64) -> Result<u64> {
+    let (mut buffer, mut total) = (vec![0; usize::try_from(STEP)?], 0);
+    while total < end {
+        match file.read_at(&mut buffer, total)? {
+            0 => break,
+            len => total += len as u64,
+        }
+    }
+    Ok(total)
+}
+
 impl Case for Read<'_> {
     fn name(&self) -> String {
         let order = match self.order {
-            Order::Sequential => "sequential",
-            Order::Random { .. } => "random",
+            Order::Sequential => "sequential".to_owned(),
+            Order::Random { depth: 1, .. } => "random".to_owned(),
+            Order::Random { depth, .. } => format!("random x{depth}"),
+            Order::Cached { mebibytes, .. } => format!("random cached {mebibytes}M"),
         };
         format!("read {order} {}", self.image.name())
     }
@@ -65,14 +133,14 @@ impl Case for Read<'_> {
     fn targets(&self) -> &'static [Target] {
         match self.order {
             Order::Sequential => &[Target::Lib, Target::Cli, Target::Btrfs],
-            Order::Random { .. } => &[Target::Lib, Target::Btrfs],
+            Order::Random { .. } | Order::Cached { .. } => &[Target::Lib, Target::Btrfs],
         }
     }
 
     fn amount(&self) -> Amount {
         match self.order {
             Order::Sequential => Amount { bytes: self.size(), ..Amount::default() },
-            Order::Random { reads } => {
+            Order::Random { reads, .. } | Order::Cached { reads, .. } => {
                 Amount { bytes: reads * BLOCK, items: reads, ..Amount::default() }
             }
         }
@@ -80,20 +148,21 @@ impl Case for Read<'_> {
 
     fn turn(&self, bench: &Bench, target: Target) -> Result<Sample> {
         bench.settle()?;
-        if target == Target::Btrfs {
-            let read = |mount: &Path| {
-                let file = mount.join(Workload::LARGE_FILE.trim_start_matches('/'));
-                timed(|| self.read_mounted(&file)).map(|(work, ())| work)
-            };
-            let (mount, work) = bench.mounted(self.image, read)?;
-            return Ok(Sample { mount: Some(mount), ..Sample::of_work(work) });
-        }
-        let (work, ()) = timed(|| match target {
-            Target::Cli => bench.call(
-                bench.cli().arg("cat").args([self.image.path(), Workload::LARGE_FILE.as_ref()]),
-            ),
-            _ => self.read_in_process(),
-        })?;
+        let work = match target {
+            Target::Btrfs => {
+                let read = |mount: &Path| {
+                    let path = mount.join(Workload::LARGE_FILE.trim_start_matches('/'));
+                    self.read(|| Ok(fs::File::open(path)?))
+                };
+                let (mount, work) = bench.mounted(self.image, read)?;
+                return Ok(Sample { mount: Some(mount), ..Sample::of_work(work) });
+            }
+            Target::Cli => self.print(bench)?,
+            _ => self.read(|| {
+                let filesystem = Filesystem::open(self.image.path())?;
+                Ok(filesystem.open_file(Workload::LARGE_FILE)?)
+            })?,
+        };
         bench.interrupt().check()?;
         Ok(Sample::of_work(work))
     }
@@ -106,49 +175,51 @@ impl Read<'_> {
         tally.bytes / tally.files
     }
 
-    fn read_in_process(&self) -> Result<()> {
-        let filesystem = Filesystem::open(self.image.path())?;
-        let file = filesystem.open_file(Workload::LARGE_FILE)?;
-        let Order::Random { reads } = self.order else {
-            let (mut reader, mut total) = (file.reader(), 0);
-            while let Some(chunk) = reader.next_chunk()? {
-                total += chunk.len();
-            }
-            ensure!(total == self.size(), "read {total} bytes");
-            return Ok(());
-        };
-        self.each_place(reads, |block, offset| Ok(file.read_at(block, offset)?))
+    /// Lets the command print the file.
+    fn print(&self, bench: &Bench) -> Result<Duration> {
+        let mut cat = bench.cli();
+        cat.arg("cat").args([self.image.path(), Workload::LARGE_FILE.as_ref()]);
+        timed(|| bench.call(&mut cat)).map(|(work, ())| work)
     }
 
-    fn read_mounted(&self, file: &Path) -> Result<()> {
-        let mut file = fs::File::open(file)?;
-        let Order::Random { reads } = self.order else {
-            let (mut buffer, mut total) = (vec![0; STEP], 0);
-            loop {
-                match file.read(&mut buffer)? {
-                    0 => break,
-                    len => total += len as u64,
-                }
+    /// Opens the file and reads; gives how long what is measured of it took.
+    fn read<F: Readable>(&self, open: impl FnOnce() -> Result<F>) -> Result<Duration> {
+        let (size, blocks) = (self.size(), self.size().div_ceil(BLOCK));
+        let (work, ()) = match self.order {
+            Order::Sequential => timed(|| {
+                let total = open()?.read_all()?;
+                ensure!(total == size, "read {total} bytes");
+                Ok(())
+            })?,
+            Order::Random { reads, depth } => timed(|| at_depth(&open()?, reads, depth, blocks))?,
+            Order::Cached { reads, mebibytes } => {
+                let file = open()?;
+                let total = read_up_to(&file, (mebibytes << 20).min(size))?;
+                timed(|| here_and_there(&file, reads, reads, total.div_ceil(BLOCK)))?
             }
-            ensure!(total == self.size(), "read {total} bytes");
-            return Ok(());
         };
-        self.each_place(reads, |block, offset| Ok(file.read_at(block, offset)?))
+        Ok(work)
     }
+}
 
-    /// Reads blocks at places that are the same for every target.
-    fn each_place(
-        &self,
-        reads: u64,
-        mut read: impl FnMut(&mut [u8], u64) -> Result<usize>,
-    ) -> Result<()> {
-        let mut random = Random::new(reads);
-        let mut block = vec![0; usize::try_from(BLOCK)?];
-        let blocks = (self.size() / BLOCK).max(1);
-        for _ in 0..reads {
-            let read = read(&mut block, random.below(blocks) * BLOCK)?;
-            ensure!(read > 0, "read nothing");
-        }
-        Ok(())
+/// Reads so many blocks among the first ones of a file, so many at a time.
+fn at_depth(file: &dyn Readable, reads: u64, depth: u64, blocks: u64) -> Result<()> {
+    thread::scope(|scope| {
+        let part = |number| reads * (number + 1) / depth - reads * number / depth;
+        let start =
+            |number| scope.spawn(move || here_and_there(file, number, part(number), blocks));
+        let threads: Vec<_> = (0..depth).map(start).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("reading does not panic"))
+    })
+}
+
+/// Reads so many blocks among the first ones of a file, at places that a seed decides.
+fn here_and_there(file: &dyn Readable, seed: u64, reads: u64, blocks: u64) -> Result<()> {
+    let mut random = Random::new(seed);
+    let mut block = vec![0; usize::try_from(BLOCK)?];
+    for _ in 0..reads {
+        let read = file.read_at(&mut block, random.below(blocks) * BLOCK)?;
+        ensure!(read > 0, "read nothing");
     }
+    Ok(())
 }

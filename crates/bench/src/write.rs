@@ -1,4 +1,5 @@
-//! Writing one large file: from start to end, and then 4 KiB here and there in it.
+//! Writing one large file: from start to end, reading it back, and then writing 4 KiB here and
+//! there in it.
 //!
 //! 1. The image is preallocated, so that its holes cost nobody anything; a turn has a filesystem of
 //!    its own, new and empty.
@@ -23,6 +24,7 @@ use crate::floor;
 use crate::fresh::Fresh;
 use crate::memory;
 use crate::random::Random;
+use crate::read::Readable;
 use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};
 use crate::target::Target;
@@ -63,19 +65,30 @@ struct Write {
     memory: u64,
 }
 
-/// A file that is written.
+/// A file that is written, and read.
 trait Written {
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()>;
 
     /// Makes all that was written durable.
     fn sync(&self) -> Result<()>;
+
+    /// The file to read.
+    fn readable(&self) -> &dyn Readable;
+}
+
+/// What is done in a turn.
+#[derive(Clone, Copy)]
+enum Doing {
+    Write,
+    Read,
+    WriteAtRandom,
 }
 
 impl Write {
     fn turn(&self, bench: &Bench, target: Target) -> Result<Vec<Step>> {
         if target == Target::FloorWrite {
             let sample = floor::write(bench, self.size())?;
-            return Ok(self.steps(false, sample));
+            return Ok(self.steps(Doing::Write, sample));
         }
         let image = Fresh::preallocated(bench, ROOM + self.size() / 4 * 5)?;
         let steps = match target {
@@ -100,13 +113,17 @@ impl Write {
 
     fn write(&self, bench: &Bench, file: &dyn Written) -> Result<Vec<Step>> {
         bench.settle()?;
+        let mut steps = Vec::new();
         let in_sequence = synced(file, || self.write_in_sequence(bench, file))?;
+        steps.extend(self.steps(Doing::Write, in_sequence));
+        bench.settle()?;
+        let (read, total) = timed(|| file.readable().read_all())?;
+        ensure!(total == self.size(), "read {total} bytes");
+        steps.extend(self.steps(Doing::Read, Sample::of_work(read)));
         bench.settle()?;
         let at_random = synced(file, || self.write_at_random(bench, file))?;
-        Ok([self.steps(false, in_sequence), self.steps(true, at_random)]
-            .into_iter()
-            .flatten()
-            .collect())
+        steps.extend(self.steps(Doing::WriteAtRandom, at_random));
+        Ok(steps)
     }
 
     fn write_in_sequence(&self, bench: &Bench, file: &dyn Written) -> Result<()> {
@@ -145,23 +162,24 @@ impl Write {
     }
 
     /// The rows that one sample belongs to.
-    fn steps(&self, at_random: bool, sample: Sample) -> Vec<Step> {
-        let (name, amount) = match at_random {
-            true => {
+    fn steps(&self, doing: Doing, sample: Sample) -> Vec<Step> {
+        let whole = Amount { bytes: self.size(), writes: true, ..Amount::default() };
+        let (name, amount) = match doing {
+            Doing::Write => ("write sequential", whole),
+            Doing::Read => ("write, read back", Amount { writes: false, ..whole }),
+            Doing::WriteAtRandom => {
                 let (bytes, items) = (self.blocks * BLOCK, self.blocks);
-                ("random 4K", Amount { bytes, items, writes: true })
-            }
-            false => {
-                ("sequential", Amount { bytes: self.size(), writes: true, ..Amount::default() })
+                ("write random 4K", Amount { bytes, items, writes: true })
             }
         };
-        let durable =
-            Sample { work: sample.work + sample.sync.unwrap_or_default(), sync: None, ..sample };
         let step = |what, sample| {
-            let case = format!("write {name}{what} {}M", self.size() >> 20);
+            let case = format!("{name}{what} {}M", self.size() >> 20);
             Step { case, series: None, amount, sample }
         };
-        vec![step("", sample), step("+sync", durable)]
+        let durable = sample
+            .sync
+            .map(|sync| step("+sync", Sample { work: sample.work + sync, sync: None, ..sample }));
+        [step("", sample)].into_iter().chain(durable).collect()
     }
 
     /// Reads some blocks as Linux has them.
@@ -234,6 +252,10 @@ impl Written for InLibrary {
     fn sync(&self) -> Result<()> {
         Ok(self.filesystem.commit()?)
     }
+
+    fn readable(&self) -> &dyn Readable {
+        &self.file
+    }
 }
 
 /// On the kernel's mount.
@@ -247,7 +269,12 @@ impl OnMount {
     fn new(bench: &Bench, image: &Fresh) -> Result<Self> {
         image.format_by_progs(&[])?;
         let mount = bench.linux().mount(image.path(), "noatime")?;
-        let file = fs::File::create(mount.path().join(NAME)).context("the file to be written")?;
+        let file = fs::File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(mount.path().join(NAME))
+            .context("the file to be written")?;
         rustix::fs::syncfs(&file)?;
         Ok(Self { file, _mount: mount })
     }
@@ -260,6 +287,10 @@ impl Written for OnMount {
 
     fn sync(&self) -> Result<()> {
         Ok(rustix::fs::syncfs(&self.file)?)
+    }
+
+    fn readable(&self) -> &dyn Readable {
+        &self.file
     }
 }
 

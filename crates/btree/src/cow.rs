@@ -128,9 +128,8 @@ impl Path<'_> {
 
     fn copy(&self, old: &TreeBlock) -> Result<OwnedWriteGuard<NodeRef>, Detour> {
         let header = old.header();
-        let made = self.make(header.logical, header.level, Nesting::Cow, |bytes, new, _| {
-            old.copy_to(bytes, new)
-        });
+        let made = self
+            .make(header.logical, header.level, Nesting::Cow, |bytes, new| old.copy_to(bytes, new));
         Ok(made?)
     }
 }

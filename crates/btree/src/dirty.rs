@@ -4,11 +4,11 @@
 //! 2. It is found here by who searches, as in the cache; it is never dropped for want of memory.
 //! 3. Leaves stand in the order of their making, so that those which probably change no more can
 //!    be written first: changes come in key order. A leaf that is gone stands there until it is
-//!    come to.
+//!    come to. Leaves of logs do not stand there: they are written with their log.
 
 use std::collections::{HashMap, VecDeque};
 
-use userbtrfs_format::Logical;
+use userbtrfs_format::{Logical, TreeId};
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
@@ -42,7 +42,8 @@ impl DirtyNodes {
     }
 
     pub(crate) fn insert(&self, logical: Logical, node: Arc<Node>) {
-        if node.label().level == 0 {
+        let label = node.label();
+        if label.level == 0 && label.owner != TreeId::TREE_LOG.0 {
             self.leaves.lock().push_back(logical);
         }
         let before = self.shard(logical).lock().insert(logical, node);

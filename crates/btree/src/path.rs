@@ -6,7 +6,6 @@
 //! 3. What cannot go on without reading ends the way: nothing is read while it is held. What was
 //!    changed until then is sound, and stays.
 
-use userbtrfs_device::Buffer;
 use userbtrfs_format::{ChildPointer, Expectation, Header, Key, Logical, NewBlock};
 use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard, TreeLock, WriteGuard};
 use userbtrfs_volume::{NodeBytes, ReadError, TreeBlock};
@@ -14,7 +13,7 @@ use userbtrfs_volume::{NodeBytes, ReadError, TreeBlock};
 use crate::search::{Arrivals, Missing};
 use crate::source::{BlockSource, NoSpace};
 use crate::tree::Root;
-use crate::{Node, NodeRef, NodeStore, Tree};
+use crate::{NodeRef, NodeStore, Tree};
 
 /// What a way through a tree works with.
 #[derive(Clone, Copy)]
@@ -160,8 +159,9 @@ impl<'a> Path<'a> {
         level: u8,
         token: Nesting,
     ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
-        self.make(near.logical, level, token, |bytes, new, store| {
-            TreeBlock::empty(bytes, new, store.geometry(), near.chunk_tree_uuid)
+        let geometry = self.tools.store.geometry();
+        self.make(near.logical, level, token, |bytes, new| {
+            TreeBlock::empty(bytes, new, geometry, near.chunk_tree_uuid)
         })
     }
 
@@ -171,15 +171,10 @@ impl<'a> Path<'a> {
         near: Logical,
         level: u8,
         token: Nesting,
-        build: impl FnOnce(NodeBytes, &NewBlock, &NodeStore) -> TreeBlock,
+        build: impl FnOnce(NodeBytes, &NewBlock) -> TreeBlock,
     ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
         let Tools { tree, store, source, .. } = self.tools;
-        let logical = source.allocate(tree.id(), level, near)?;
-        let (owner, generation) = (tree.id(), source.generation());
-        let new = NewBlock { logical, owner, level, generation };
-        // Whoever seals the block clears what nothing takes.
-        let bytes = NodeBytes::from(Buffer::unspecified(store.nodesize()));
-        let node: Arc<Node> = store.create(build(bytes, &new, store));
+        let node = store.make(source, tree.id(), level, near, build)?;
         tree.grew(1);
         Ok(TreeLock::write_owned(&node, token))
     }

@@ -1,13 +1,14 @@
 //! Where nodes come from: the cache, or the volume by way of it.
 
 use userbtrfs_device::Buffer;
-use userbtrfs_format::{BlockError, Expectation, Geometry, Logical};
+use userbtrfs_format::{BlockError, Expectation, Geometry, Logical, NewBlock, TreeId};
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, BlockLabel, Nesting, OwnedReadGuard, OwnedWriteGuard, TreeLock};
-use userbtrfs_volume::{CopyError, ReadError, TreeBlock, Volume};
+use userbtrfs_volume::{CopyError, NodeBytes, ReadError, TreeBlock, Volume};
 
 use crate::cache::Cache;
 use crate::dirty::DirtyNodes;
+use crate::source::{BlockSource, NoSpace};
 use crate::{Node, NodeRef};
 
 /// The nodes of a volume. A handle on it can read, and nothing else.
@@ -107,8 +108,24 @@ impl NodeStore {
         self.cache.insert(logical, node_of(block), self.nodesize)
     }
 
+    /// Makes a block of a tree by `build`.
+    pub(crate) fn make(
+        &self,
+        source: &dyn BlockSource,
+        owner: TreeId,
+        level: u8,
+        near: Logical,
+        build: impl FnOnce(NodeBytes, &NewBlock) -> TreeBlock,
+    ) -> Result<Arc<Node>, NoSpace> {
+        let logical = source.allocate(owner, level, near)?;
+        let new = NewBlock { logical, owner, level, generation: source.generation() };
+        // Whoever seals the block clears what nothing takes.
+        let bytes = NodeBytes::from(Buffer::unspecified(self.nodesize));
+        Ok(self.create(build(bytes, &new)))
+    }
+
     /// Takes in a node that was just made.
-    pub(crate) fn create(&self, block: TreeBlock) -> Arc<Node> {
+    fn create(&self, block: TreeBlock) -> Arc<Node> {
         let logical = block.header().logical;
         self.cache.remove(logical);
         let node = node_of(block);
@@ -117,7 +134,7 @@ impl NodeStore {
     }
 
     /// Forgets a node that is no longer part of any tree.
-    pub(crate) fn discard(&self, logical: Logical) {
+    pub fn discard(&self, logical: Logical) {
         self.dirty.remove(logical);
         self.cache.remove(logical);
     }
@@ -141,6 +158,13 @@ impl NodeStore {
     /// those first that were made first.
     pub fn oldest_leaves(&self, bytes: usize) -> DirtyList {
         DirtyList { nodes: self.dirty.take_oldest(bytes / self.nodesize), runs: true }
+    }
+
+    /// Those of the nodes at these addresses that are not written, in the order of the addresses.
+    /// Their trees do not change before they are sealed.
+    pub fn dirty_at(&self, addresses: impl IntoIterator<Item = Logical>) -> DirtyList {
+        let node = |at| self.dirty.get(at).map(|node| (at, node));
+        DirtyList { nodes: addresses.into_iter().filter_map(node).collect(), runs: false }
     }
 
     /// Makes nodes ready to be written, and gives the bytes of those that are wanted, by address.
@@ -175,10 +199,6 @@ impl NodeStore {
 
     pub(crate) fn geometry(&self) -> &Geometry {
         self.volume.geometry()
-    }
-
-    pub(crate) fn nodesize(&self) -> usize {
-        self.nodesize
     }
 
     /// Locks a node for reading, if it is what the parent, whose lock is held, leads to.

@@ -3,6 +3,11 @@
 use userbtrfs_format::{Expectation, Logical, MAX_LEVEL, RootItem, TreeId};
 use userbtrfs_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use userbtrfs_sync::{BlockLabel, Nesting, TreeLock};
+use userbtrfs_volume::TreeBlock;
+use uuid::Uuid;
+
+use crate::NodeStore;
+use crate::source::{BlockSource, NoSpace};
 
 /// The root of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,23 @@ impl Tree {
         let label = BlockLabel { owner: id.0, level: MAX_LEVEL + 1 };
         let (last_snapshot, blocks) = (AtomicU64::new(0), AtomicI64::new(0));
         Self { id, anchor: TreeLock::new(label, root), last_snapshot, blocks }
+    }
+
+    /// A new tree: its root is an empty leaf, which takes a block of `source`.
+    pub fn create(
+        id: TreeId,
+        store: &NodeStore,
+        source: &dyn BlockSource,
+        chunk_tree_uuid: Uuid,
+    ) -> Result<Self, NoSpace> {
+        let root = store.make(source, id, 0, Logical(0), |bytes, new| {
+            TreeBlock::empty(bytes, new, store.geometry(), chunk_tree_uuid)
+        })?;
+        let generation = source.generation();
+        let logical = root.read(Nesting::Root).header().logical;
+        let tree = Self::new(id, Root { logical, level: 0, generation });
+        tree.grew(1);
+        Ok(tree)
     }
 
     /// Where its root is. The caller holds no tree lock.

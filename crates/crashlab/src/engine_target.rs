@@ -193,6 +193,16 @@ impl Actor {
         }
     }
 
+    fn sync(&self, object: &Object, data_only: bool) -> Outcome {
+        let inode = self.inode(object)?;
+        match kind(&inode)? {
+            FileKind::Regular if data_only => {
+                self.on_file(object, |file| outcome(file.sync_data()))
+            }
+            _ => outcome(inode.sync_all()),
+        }
+    }
+
     fn link(&self, from: &Object, to: &[u8]) -> Outcome {
         let Object::Path(path) = from else {
             let (dir, name) = self.parent(to)?;
@@ -421,6 +431,11 @@ impl EngineTarget {
     /// The filesystem.
     pub fn filesystem(&self) -> &Filesystem {
         &self.actor.as_ref().expect("it is open").filesystem
+    }
+
+    /// fsync(2), or fdatasync(2), of a file or directory.
+    pub fn sync(&self, object: &Object, data_only: bool) -> Outcome {
+        self.actor.as_ref().expect("it is open").sync(object, data_only)
     }
 
     /// Closes it in order.

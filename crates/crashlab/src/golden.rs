@@ -74,9 +74,18 @@ impl Golden {
         self.beside("noreplay.manifest").exists()
     }
 
-    /// What Linux showed of it without replaying a log; nothing if Linux was not asked.
+    /// What Linux showed of it, after replaying a log if there was one; nothing if Linux was not
+    /// asked.
     pub fn manifest(&self) -> Result<Option<Manifest>> {
-        let ending = if self.has_log() { "noreplay.manifest" } else { "manifest" };
+        self.manifest_of("manifest")
+    }
+
+    /// What Linux showed of it without replaying its log; nothing if it has none.
+    pub fn manifest_without_log(&self) -> Result<Option<Manifest>> {
+        self.manifest_of("noreplay.manifest")
+    }
+
+    fn manifest_of(&self, ending: &str) -> Result<Option<Manifest>> {
         let path = self.beside(ending);
         if !path.exists() {
             return Ok(None);

@@ -30,6 +30,7 @@ pub mod operation;
 pub mod pattern;
 pub mod random;
 pub mod sample;
+pub mod stories;
 pub mod target;
 pub mod walk_linux;
 pub mod walk_ours;

@@ -5,8 +5,8 @@
 //!    mounts asks for it.
 //! 2. A [`LoopDevice`] is detached and a [`Mount`] unmounted when dropped, also in a panic; a mount
 //!    owns the devices below it. A failure there is a panic, unless one is under way.
-//! 3. What Linux complains about while `Linux` is held is in [`Linux::complaints`]; none may be
-//!    there for an image to count as sound.
+//! 3. What Linux complains about while `Linux` is held, of devices attached here or of none, is in
+//!    [`Linux::complaints`]; nothing may be there for an image to count as sound.
 
 mod kernel_log;
 mod loop_device;
@@ -18,6 +18,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context, ensure};
+use userbtrfs_sync::Arc;
 
 pub use kernel_log::KernelLog;
 pub use loop_device::{Access, LoopDevice};
@@ -26,7 +27,7 @@ pub use mount::Mount;
 /// The right to ask Linux: one holder at a time on this machine.
 #[derive(Debug)]
 pub struct Linux {
-    log: KernelLog,
+    log: Arc<KernelLog>,
     _lock: File,
 }
 
@@ -37,7 +38,7 @@ impl Linux {
         let lock = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
         lock.lock().context("locking")?;
         forget()?;
-        Ok(Self { log: KernelLog::from_now()?, _lock: lock })
+        Ok(Self { log: Arc::new(KernelLog::from_now()?), _lock: lock })
     }
 
     /// Attaches an image and mounts it; `options` as for mount(8): `ro`, `noatime` and those of
@@ -50,7 +51,7 @@ impl Linux {
     }
 
     /// The lines that btrfs wrote to the kernel log since the lock was taken or this was last
-    /// called, of level warning or worse.
+    /// called, of level warning or worse, about devices that were attached here or about none.
     pub fn complaints(&self) -> anyhow::Result<Vec<String>> {
         self.log.complaints()
     }

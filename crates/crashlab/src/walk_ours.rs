@@ -80,7 +80,7 @@ fn look(met: &WalkEntry) -> anyhow::Result<(SubvolumeId, Entry)> {
     Ok((SubvolumeId(metadata.id.subvolume.0), entry))
 }
 
-fn kind(kind: FileKind) -> Kind {
+pub(crate) fn kind(kind: FileKind) -> Kind {
     match kind {
         FileKind::Regular => Kind::File,
         FileKind::Directory => Kind::Dir,
@@ -92,11 +92,11 @@ fn kind(kind: FileKind) -> Kind {
     }
 }
 
-fn time(time: Timestamp) -> Time {
+pub(crate) fn time(time: Timestamp) -> Time {
     Time { seconds: time.sec, nanoseconds: time.nsec }
 }
 
-fn xattrs(inode: &Inode) -> anyhow::Result<BTreeMap<Bytes, Bytes>> {
+pub(crate) fn xattrs(inode: &Inode) -> anyhow::Result<BTreeMap<Bytes, Bytes>> {
     let all = inode.xattrs()?;
     let count = all.len();
     let map: BTreeMap<Bytes, Bytes> =
@@ -109,7 +109,7 @@ fn xattrs(inode: &Inode) -> anyhow::Result<BTreeMap<Bytes, Bytes>> {
     Ok(map)
 }
 
-fn flags(flags: InodeFlags) -> u32 {
+pub(crate) fn flags(flags: InodeFlags) -> u32 {
     let set = FLAGS.iter().filter(|(flag, _)| flags.contains(*flag));
     let compression = if flags.contains(InodeFlags::NOCOMPRESS) {
         FS_NOCOMP_FL

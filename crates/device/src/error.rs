@@ -62,7 +62,9 @@ impl fmt::Display for Access {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The operating system reported an error; EIO is a failing medium.
+    /// The operating system reported an error. EIO is a failing medium; ENOSPC is a full disk
+    /// below a sparse image file, of which the filesystem in the image knows nothing. Part of a
+    /// write may have been done.
     #[error("{device}: {access}: {source}")]
     Io {
         /// The device.
@@ -108,6 +110,16 @@ pub enum DeviceError {
         device: Box<str>,
         /// The request.
         access: Access,
+    },
+    /// Changes that are kept in memory would take more of it than they may.
+    #[error("{device}: {access}: changes in memory would take more than {max} bytes")]
+    OverlayFull {
+        /// The device below.
+        device: Box<str>,
+        /// The request.
+        access: Access,
+        /// The bound, in bytes.
+        max: usize,
     },
     /// The file could not be opened or measured.
     #[error("{device}: {source}")]

@@ -59,6 +59,7 @@ mod writeback;
 mod writer;
 
 pub use allocate::Allocate;
+pub(crate) use checksums::SectorSums;
 pub(crate) use contents::Contents;
 pub(crate) use dirty::{Delta, DirtyRun};
 pub(crate) use fetch::{Fetched, fetch};

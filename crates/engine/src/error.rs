@@ -4,7 +4,7 @@ use thiserror::Error;
 use userbtrfs_codec::checksum::Checksum;
 use userbtrfs_codec::compress::DecompressError;
 use userbtrfs_device::DeviceError;
-use userbtrfs_format::{ItemKind, Logical, TreeId};
+use userbtrfs_format::{FileKind, ItemError, ItemKind, Key, Logical, TreeId};
 use userbtrfs_ledger::Error as LedgerError;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{OpenError, ReadError, WriteError};
@@ -59,6 +59,12 @@ pub enum Error {
     /// The books do not allow it.
     #[error(transparent)]
     Ledger(LedgerError),
+    /// A tree log cannot be replayed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The log could not be written, nor perhaps what was written just before it.
+    #[error("the log cannot be written: {0}")]
+    LogUnwritten(Arc<LedgerError>),
     /// A place in a file beyond 2^63 - 1.
     #[error("file too large")]
     FileTooLarge,
@@ -224,8 +230,90 @@ pub enum DataError {
     },
 }
 
+/// An item of a tree log that cannot be replayed.
+#[derive(Clone, Debug, Error)]
+#[error("the log{}{} cannot be replayed: {why}", of(.subvolume.as_ref()), at(.key.as_ref()))]
+pub struct LogError {
+    /// The subvolume; nothing where it is the list of logs itself.
+    pub subvolume: Option<TreeId>,
+    /// The item.
+    pub key: Option<Key>,
+    /// Why not.
+    pub why: LogDamage,
+}
+
+fn of(subvolume: Option<&TreeId>) -> String {
+    subvolume.map_or_else(String::new, |id| format!(" of subvolume {}", id.0))
+}
+
+fn at(key: Option<&Key>) -> String {
+    key.map_or_else(String::new, |key| format!(" at item {key}"))
+}
+
+/// What is wrong with an item of a tree log.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LogDamage {
+    /// The list of logs has something else.
+    #[error("it is not the log of a subvolume")]
+    NotALog,
+    /// It cannot be read.
+    #[error(transparent)]
+    Item(#[from] ItemError),
+    /// A name that cannot be.
+    #[error("impossible name \"{}\"", userbtrfs_format::Quoted(.0))]
+    Name(Vec<u8>),
+    /// An inode that is neither in the log nor in the subvolume.
+    #[error("there is no inode {0}")]
+    NoInode(u64),
+    /// The inode is there, and is something else.
+    #[error("inode {inode} is a {found:?}, not a {logged:?}")]
+    Kind {
+        /// The inode.
+        inode: u64,
+        /// What the log says it is.
+        logged: FileKind,
+        /// What it is.
+        found: FileKind,
+    },
+    /// Entries or names in something that is no directory.
+    #[error("inode {0} is no directory")]
+    NotADirectory(u64),
+    /// Extents of something that has no contents.
+    #[error("inode {0} has no contents")]
+    NoContents(u64),
+    /// More inline data than a sector.
+    #[error("{0} bytes of inline data")]
+    Inline(usize),
+    /// The name of a subvolume would go, which no log makes go.
+    #[error("\"{}\" in directory {dir} is a subvolume", userbtrfs_format::Quoted(.name))]
+    Subvolume {
+        /// The directory.
+        dir: u64,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// A directory would have several names.
+    #[error("directory {inode} would have {names} names")]
+    DirectoryNames {
+        /// The directory.
+        inode: u64,
+        /// How many.
+        names: usize,
+    },
+    /// An extent lies in space that is in use otherwise.
+    #[error("the extent of {len} bytes at {logical} lies over others")]
+    ExtentInUse {
+        /// Where it starts.
+        logical: Logical,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
 impl Error {
-    /// The errno that a system call would give, as Linux numbers it.
+    /// The errno that a system call would give, as Linux numbers it. Whatever a device says is
+    /// EIO, also that the disk below an image file is full: ENOSPC is of the filesystem alone.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unwritten(Unwritten { why, .. }) => why.errno(),

@@ -4,6 +4,7 @@
 //! |---------|-------------------------------------------------------|---------------|
 //! | `node`  | inodes, directories, names, extended attributes       | lower crates  |
 //! | `data`  | data of files: in memory, in extents, and on its way  | `node`        |
+//! | `log`   | the tree log: what it says, and its replay            | `node` `data` |
 //! | `share` | subvolumes and snapshots                              | `node` `data` |
 //! | `api`   | the public face, in the manner of `std::fs`           | all of them   |
 //!
@@ -22,7 +23,8 @@
 pub mod api;
 mod data;
 mod error;
+mod log;
 mod node;
 mod share;
 
-pub use error::{DataError, Error, InodeId, Result, Unwritten};
+pub use error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};

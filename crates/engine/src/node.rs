@@ -16,6 +16,7 @@
 //! | `operation`  | the way that every change goes                                         |
 //! | `create`, `link`, `unlink`, `rename`, `attributes`, `xattr`, `file` | changes         |
 //! | `orphan`     | inodes without a name                                                  |
+//! | `replay`     | what replaying a log does                                              |
 //! | `subvolume`  | what a writer needs to know of a subvolume                             |
 //! | `waiting`, `promises`, `edits`, `cut`, `merge` | how changes come into the trees      |
 //!
@@ -47,7 +48,9 @@ mod orphan;
 mod pending;
 mod promises;
 mod rename;
+mod replay;
 mod room;
+mod runs;
 #[cfg(test)]
 #[cfg(shuttle)]
 mod shuttle_models;
@@ -58,6 +61,7 @@ mod table;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod unlink;
 mod waiting;
 mod xattr;
@@ -65,14 +69,18 @@ mod xattr;
 pub(crate) use attributes::SetAttributes;
 pub(crate) use create::{NewInode, NewKind};
 pub(crate) use entry::{Entry, EntryTarget, Link, subvolume_name};
-pub(crate) use extents::{Kind, PendingExtent};
+pub(crate) use extents::{Kind, PendingExtent, reference};
 pub(crate) use file::{FileChange, FileWatch};
 pub(crate) use inode::Inode;
 pub(crate) use merge::Merger;
 pub(crate) use names::DirPosition;
-pub(crate) use orphan::Opened;
+pub(crate) use orphan::{EXTENTS_PER_STEP, Opened};
+pub(crate) use pending::{PlacedLink, RefPlace};
 pub(crate) use rename::RenameKind;
+pub(crate) use replay::NamesItem;
+pub(crate) use runs::Runs;
 pub(crate) use stored::lookup_in_roots;
+pub(crate) use traces::{Before, Forgotten, Lost, Mode, Traces};
 pub(crate) use userbtrfs_ledger::Forest;
 pub(crate) use xattr::XattrKind;
 
@@ -121,6 +129,8 @@ pub(crate) struct Nodes {
     /// Directories with names that come late.
     late: Waiting,
     promises: Promises,
+    /// What the log may have to know.
+    traces: Traces,
     /// Held while a directory changes its parent.
     renames: Mutex<()>,
     /// Held while changes are merged.
@@ -153,11 +163,17 @@ impl Nodes {
             waiting: Waiting::new(),
             late: Waiting::new(),
             promises: Promises::new(),
+            traces: Traces::new(),
             renames: Mutex::new(Class::RenameMutex, ()),
             merging: Mutex::new(Class::PendingMerge, ()),
             watch: OnceLock::new(),
             ledger,
         }
+    }
+
+    /// What the log may have to know.
+    pub(crate) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// The trees.

@@ -17,7 +17,7 @@ use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE, TreeId};
 use crate::editor::{Changes, EditItems, Editor, Items};
 use crate::error::Result;
 
-pub(crate) use insert::insert;
+pub(crate) use insert::{Form, insert};
 pub(crate) use pending::PendingSums;
 
 /// The object id of checksum items (-10).
@@ -69,6 +69,7 @@ fn cut(changes: &mut Changes, start: u64, data: &[u8], range: &Range<u64>, size:
     }
 }
 
-fn key(logical: u64) -> Key {
+/// The key of the checksums from the sector at `logical` on.
+pub(crate) fn key(logical: u64) -> Key {
     Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, logical)
 }

@@ -21,6 +21,31 @@ use crate::txn::{Handle, HandleKind};
 /// free space can be read nor a chunk be made.
 const GOOD_LEN: u64 = 1 << 20;
 
+/// A reference of a file to an extent on disk.
+#[derive(Clone, Copy, Debug)]
+pub struct FileExtentRef {
+    /// The subvolume of the file.
+    pub root: TreeId,
+    /// The number of the file.
+    pub inode: u64,
+    /// Where in the file the whole extent would start, in bytes: it wraps below 0.
+    pub offset: u64,
+    /// Where the extent is.
+    pub logical: Logical,
+    /// Its length on disk, in bytes.
+    pub len: u64,
+}
+
+impl FileExtentRef {
+    pub(crate) fn extent(&self) -> Extent {
+        Extent::Data { logical: self.logical, len: self.len }
+    }
+
+    pub(crate) fn user(&self) -> User {
+        User::File { root: self.root, inode: self.inode, offset: self.offset }
+    }
+}
+
 impl Ledger {
     /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors: after
     /// the one allocated last, if there is room. It belongs to the caller, who counts it
@@ -45,6 +70,7 @@ impl Ledger {
     /// Gives back what was allocated, or a part of it, and never counted. Nothing is being
     /// written there any more.
     pub fn give_back_data(&self, logical: Logical, len: u64) {
+        self.discard_uncounted(logical, len);
         self.space.give_back(logical, len).expect("it was allocated, and nobody refers to it");
     }
 
@@ -70,21 +96,13 @@ impl Ledger {
     }
 
     /// Whether nobody but this file refers to a counted extent, so that what is in it may be
-    /// overwritten. `offset` is as for [`Handle::allocated_data`]. The caller is in no
-    /// transaction.
-    pub fn is_only_user(
-        &self,
-        logical: Logical,
-        len: u64,
-        root: TreeId,
-        inode: u64,
-        offset: u64,
-    ) -> Result<bool> {
+    /// overwritten. The caller is in no transaction.
+    pub fn is_only_user(&self, reference: &FileExtentRef) -> Result<bool> {
         // References do not move from memory to their tree meanwhile.
         let _no_commit = self.start(HandleKind::Operation)?;
-        let (extent, user) = (Extent::Data { logical, len }, User::File { root, inode, offset });
-        let head = self.refs.head(logical);
-        let last_snapshot = self.forest.tree(root)?.last_snapshot();
+        let (extent, user) = (reference.extent(), reference.user());
+        let head = self.refs.head(reference.logical);
+        let last_snapshot = self.forest.tree(reference.root)?.last_snapshot();
         refs::is_only_user(&self.forest, &extent, user, head.as_ref(), last_snapshot)
     }
 }

@@ -1,7 +1,7 @@
 //! Giving freed space back to the device.
 //!
-//! 1. What is given back only the superblock before the durable one led to. It is not free yet:
-//!    nobody writes there meanwhile.
+//! 1. What is given back only the superblock before the durable one led to, or none ever did. It is
+//!    not free yet: nobody writes there meanwhile.
 //! 2. A failure is counted and does no harm: what is free may hold anything.
 
 use userbtrfs_format::Logical;
@@ -41,12 +41,24 @@ impl Ledger {
         }
         let ranges = self.joined(pinned.ranges());
         let chunks = pinned.removed().iter().map(|chunk| (chunk.logical, chunk.len));
-        for (logical, len) in ranges.into_iter().chain(chunks) {
-            match self.volume().discard(logical, len) {
-                Ok(()) => self.discarded.bytes.fetch_add(len, Ordering::Relaxed),
-                Err(_) => self.discarded.failed.fetch_add(1, Ordering::Relaxed),
-            };
+        ranges
+            .into_iter()
+            .chain(chunks)
+            .for_each(|(logical, len)| self.discard_range(logical, len));
+    }
+
+    /// Gives back what was allocated, perhaps written, and never counted.
+    pub(crate) fn discard_uncounted(&self, logical: Logical, len: u64) {
+        if self.options.discard && self.check().is_ok() {
+            self.discard_range(logical, len);
         }
+    }
+
+    fn discard_range(&self, logical: Logical, len: u64) {
+        match self.volume().discard(logical, len) {
+            Ok(()) => self.discarded.bytes.fetch_add(len, Ordering::Relaxed),
+            Err(_) => self.discarded.failed.fetch_add(1, Ordering::Relaxed),
+        };
     }
 
     /// Ranges in the order of their addresses, neighbours in one chunk made one.

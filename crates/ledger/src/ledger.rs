@@ -20,6 +20,7 @@ use crate::discard::Discarded;
 use crate::editor::Editor;
 use crate::error::{Error, Result};
 use crate::forest::Forest;
+use crate::log::Logs;
 use crate::refs::{self, DelayedRefs};
 use crate::space::{Kind, Space};
 use crate::txn::{ChangedRoots, Gate, Handle, HandleKind, Merge, Participant, Worker};
@@ -45,11 +46,22 @@ pub struct LedgerOptions {
     pub dirty_max: usize,
     /// Whether the device is told of freed space, once it is free.
     pub discard: bool,
+    /// Whether it commits only where [`Ledger::commit`] is called: not in time, nor for memory or
+    /// space; nor does it merge on its own.
+    pub only_asked: bool,
+    /// Whether there are tree logs; else everything that is to be durable is committed.
+    pub log: bool,
 }
 
 impl Default for LedgerOptions {
     fn default() -> Self {
-        Self { commit_seconds: 30, dirty_max: 64 << 20, discard: false }
+        Self {
+            commit_seconds: 30,
+            dirty_max: 64 << 20,
+            discard: false,
+            only_asked: false,
+            log: true,
+        }
     }
 }
 
@@ -60,6 +72,7 @@ pub struct Ledger {
     pub(crate) refs: DelayedRefs,
     pub(crate) sums: PendingSums,
     pub(crate) gate: Gate,
+    pub(crate) logs: Logs,
     pub(crate) changed: Mutex<ChangedRoots>,
     pub(crate) participants: OnceLock<Vec<Arc<dyn Participant>>>,
     pub(crate) discarded: Discarded,
@@ -82,12 +95,14 @@ impl Ledger {
         }
         let checksum_size = forest.store().volume().geometry().checksum_kind.size();
         let next = forest.store().volume().superblock().generation + 1;
+        let logs = Logs::new(&forest)?;
         let ledger = Arc::new(Self {
             forest,
             space,
             refs: DelayedRefs::default(),
             sums: PendingSums::new(checksum_size),
             gate: Gate::new(next),
+            logs,
             changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
             participants: OnceLock::new(),
             discarded: Discarded::default(),
@@ -100,7 +115,9 @@ impl Ledger {
     /// Names the rooms above, once, and starts to commit on its own.
     pub fn register(self: &Arc<Self>, participants: Vec<Arc<dyn Participant>>) {
         assert!(self.participants.set(participants).is_ok(), "participants are named once");
-        self.worker.start(self);
+        if !self.options.only_asked {
+            self.worker.start(self);
+        }
     }
 
     /// The trees.
@@ -161,6 +178,9 @@ impl Ledger {
         let handle = self.start(HandleKind::Operation)?;
         self.merge(&handle, what)?;
         drop(handle);
+        if self.options.only_asked {
+            return Ok(());
+        }
         let (dirty, max) = (self.forest.store().dirty_bytes(), self.options.dirty_max);
         if dirty > 2 * max {
             return self.commit();

@@ -8,6 +8,7 @@
 //! | `checksums` | checksums of data: those that wait, and those in their tree      |
 //! | `space`     | block groups, reservations and chunks, in memory                 |
 //! | `txn`       | handles, and the commit                                          |
+//! | `log`       | tree logs: their trees, and how groups of changes become durable |
 //! | `ledger`    | all of it together, as the rooms above see it                    |
 //! | `reserve`   | reservations, and what is done where space is short              |
 //! | `data`      | the space, the checksums and the users of file data              |
@@ -26,16 +27,19 @@ mod editor;
 mod error;
 mod forest;
 mod ledger;
+mod log;
 mod reserve;
 mod space;
 mod txn;
 
 pub use damage::Damage;
+pub use data::FileExtentRef;
 pub use discard::Discards;
 pub use editor::Editor;
 pub use error::{Error, Result};
 pub use forest::Forest;
 pub use ledger::{Ledger, LedgerOptions};
+pub use log::{CommitReason, LogFailure, LogGroup, LogStats, LogWriter};
 pub use space::{
     Kind, NewChunk, Pinned, Reservation, Shortage, Space, SpaceDamage, Usage, bytes_for_items,
 };

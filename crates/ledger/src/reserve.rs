@@ -49,18 +49,13 @@ impl Relief {
 impl Ledger {
     /// Reserves space for changes of so many items, waiting for space where that helps.
     pub fn reserve(&self, items: u64) -> Result<Reservation> {
-        self.reserve_metadata(bytes_for_items(items, self.volume().geometry().nodesize))
+        self.reserve_by(bytes_for_items(items, self.volume().geometry().nodesize), Claim::Ordinary)
     }
 
     /// As [`Ledger::reserve`], for what frees space in the end: it may use what is kept for that.
     pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
         let bytes = bytes_for_items(items, self.volume().geometry().nodesize);
         self.reserve_by(bytes, Claim::Removal)
-    }
-
-    /// As [`Ledger::reserve`], in bytes of metadata.
-    pub fn reserve_metadata(&self, bytes: u64) -> Result<Reservation> {
-        self.reserve_by(bytes, Claim::Ordinary)
     }
 
     fn reserve_by(&self, bytes: u64, claim: Claim) -> Result<Reservation> {
@@ -81,7 +76,8 @@ impl Ledger {
         self.reserve_now(bytes, claim).ok_or(Error::NoSpace)
     }
 
-    fn reserve_now(&self, bytes: u64, claim: Claim) -> Option<Reservation> {
+    /// Reserves metadata, where there is room at once; what the next commit takes is left to it.
+    pub(crate) fn reserve_now(&self, bytes: u64, claim: Claim) -> Option<Reservation> {
         let owed = self.owed();
         let claimed = self.space.claim(Kind::Metadata, bytes.saturating_add(owed), claim);
         let mut reservation = claimed.ok()?;

@@ -9,6 +9,7 @@
 //! | `reserve`  | reservations                                                |
 //! | `chunk`    | room on the device, new chunks                              |
 //! | `load`     | what the trees say                                          |
+//! | `exact`    | what a tree log names, taken where it is                    |
 //! | `damage`   | what they must not say                                      |
 //!
 //! 1. Nothing here edits a tree. What a commit must write it asks for: changed block groups, new
@@ -20,7 +21,8 @@
 //! 4. A reservation granted is space found. Where it rests on room of the device, the chunk is
 //!    made by the allocation that needs it, under whatever locks are held: in memory, and it is
 //!    written with the others that [`Space::take_planned`] gives.
-//! 5. Only [`Space::load`] and [`Space::ensure_loaded`] read; they are called with no lock held.
+//! 5. Only [`Space::load`], [`Space::ensure_loaded`] and what takes space for a log read; they are
+//!    called with no lock held.
 //! 6. All groups are under one lock, of the class of block groups: what is done under it is a few
 //!    look-ups. Counters have a lock of their own, taken inside it.
 
@@ -28,6 +30,7 @@ mod books;
 mod chunk;
 mod counters;
 mod damage;
+mod exact;
 mod group;
 mod load;
 mod ranges;

@@ -8,8 +8,7 @@
 //!    1 MiB on, each tree in as few blocks as it needs.
 //! 4. No tree block lies in the 64 KiB that belong to a copy of the superblock.
 //!
-//! What it does not do: more than one device, putting files in, giving the device's old content
-//! back (discard).
+//! What it does not do: more than one device, putting files in.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +35,9 @@ pub fn make(device: &dyn Device, options: &Options) -> Result<Superblock, MkfsEr
     let draft = draft::Draft::new(options, device.len())?;
     if !options.force {
         probe::refuse_content(device)?;
+    }
+    if options.discard {
+        write::discard(device)?;
     }
     write::write(device, &draft)
 }

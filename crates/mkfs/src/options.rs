@@ -30,6 +30,8 @@ pub struct Options {
     pub free_space_tree: bool,
     /// Whether what is on the device may be overwritten.
     pub force: bool,
+    /// Whether all that is on the device is given back to it first: an image file gets one hole.
+    pub discard: bool,
 }
 
 impl Default for Options {
@@ -45,6 +47,7 @@ impl Default for Options {
             block_group_tree: false,
             free_space_tree: true,
             force: false,
+            discard: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! 1. Old superblocks are gone, durably, before anything new is written.
 //! 2. A superblock is written when all it leads to is durable; the primary one last of all.
 
-use userbtrfs_device::{Buffer, Device};
+use userbtrfs_device::{Buffer, Device, DeviceError};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
 use userbtrfs_sync::Arc;
 
@@ -30,6 +30,14 @@ pub(crate) fn write(device: &dyn Device, draft: &Draft<'_>) -> Result<Superblock
     device.write(primary.0, sealed(&superblock, primary), true)?;
     let written = superblock.encode(primary);
     Ok(Superblock::parse(&written, primary).expect("what is written passes every check"))
+}
+
+/// Gives everything back to the device, if it takes that.
+pub(crate) fn discard(device: &dyn Device) -> Result<(), MkfsError> {
+    match device.discard(0, device.len()) {
+        Err(DeviceError::Unsupported { .. }) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn sealed(superblock: &Superblock, at: Physical) -> Arc<Buffer> {

@@ -18,3 +18,10 @@ mod txn {
     #[allow(dead_code, unused_imports, reason = "its users are not built here")]
     mod gate;
 }
+
+#[cfg(loom)]
+#[path = "../../ledger/src/log"]
+mod log {
+    #[allow(dead_code, unused_imports, reason = "its users are not built here")]
+    mod group;
+}

@@ -23,12 +23,8 @@ pub enum Class {
     TransactionHandle,
     /// The merging of pending entries, or of checksums, into trees: one at a time.
     PendingMerge,
-    /// One subvolume's log.
+    /// The logs of the running transaction.
     LogRoot,
-    /// The tree of the log roots.
-    LogRootTree,
-    /// The right to write the superblock.
-    SuperSlot,
     /// The making of new chunks.
     ChunkAllocation,
     /// A node or leaf of any tree: a `TreeLock`.
@@ -88,8 +84,6 @@ impl Class {
             Self::TransactionHandle => "transaction handle",
             Self::PendingMerge => "pending merge",
             Self::LogRoot => "log root",
-            Self::LogRootTree => "log root tree",
-            Self::SuperSlot => "super slot",
             Self::ChunkAllocation => "chunk allocation",
             Self::TreeBlock => "tree block",
             Self::ChangedRoots => "changed roots",

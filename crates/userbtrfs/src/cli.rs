@@ -14,6 +14,7 @@ mod find;
 mod get;
 mod getfattr;
 mod ln;
+mod log;
 mod ls;
 mod mkdir;
 mod mkfs;
@@ -75,6 +76,7 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
         Verb::Shell(args) => shell::run(global, args),
         Verb::Subvolume(verb) => subvolume::run(global, verb),
         Verb::Dump(verb) => dump::run(global, verb),
+        Verb::Log(verb) => log::run(global, verb),
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod block;
 mod item;
+mod log;
 mod names;
 mod output;
 mod record;
@@ -23,6 +24,7 @@ use std::io;
 use thiserror::Error;
 use userbtrfs_format::TreeId;
 
+pub use log::dump_log;
 pub use superblock::dump_super;
 pub use trees::dump_tree;
 

@@ -47,19 +47,6 @@ impl Volume {
         pending.outcomes.into_iter().map(finish).collect()
     }
 
-    /// Whether waiting would return at once.
-    pub fn writes_are_ready(&self, pending: &PendingWrites) -> bool {
-        self.device().is_ready(&pending.ticket)
-    }
-
-    /// Writes each part, and waits: the first error, in the order of the parts.
-    pub fn write_data(
-        &self,
-        parts: impl IntoIterator<Item = (Logical, Slice)>,
-    ) -> Result<(), WriteError> {
-        self.wait_writes(self.submit_data(parts)).into_iter().collect()
-    }
-
     fn request_copies(
         &self,
         logical: Logical,

@@ -93,7 +93,7 @@ impl Volume {
     ///
     /// Reads the superblock and the whole chunk tree; writes nothing.
     pub fn open(devices: Vec<Arc<dyn Device>>) -> Result<Self, OpenError> {
-        Self::open_checked(devices, false)
+        Self::open_checked(devices, Purpose::Read)
     }
 
     /// Opens the filesystem on these devices, for writing; writes nothing yet.
@@ -102,15 +102,22 @@ impl Volume {
     /// that only a reader may pass over, a damaged primary superblock, a pending log. What only
     /// the trees tell (a balance that was cut off) is left to who reads them.
     pub fn open_for_writing(devices: Vec<Arc<dyn Device>>) -> Result<Self, OpenError> {
-        Self::open_checked(devices, true)
+        Self::open_checked(devices, Purpose::Write)
     }
 
-    fn open_checked(devices: Vec<Arc<dyn Device>>, writable: bool) -> Result<Self, OpenError> {
+    /// As [`Volume::open_for_writing`], where a log may be pending: the caller replays it, and
+    /// allocates nothing before it knows what the log names.
+    pub fn open_for_replay(devices: Vec<Arc<dyn Device>>) -> Result<Self, OpenError> {
+        Self::open_checked(devices, Purpose::Replay)
+    }
+
+    fn open_checked(devices: Vec<Arc<dyn Device>>, purpose: Purpose) -> Result<Self, OpenError> {
         let device = only_device(devices)?;
         let (superblock, notices) = superblocks::choose(&*device)?;
         check_supported(&*device, &superblock)?;
+        let writable = purpose != Purpose::Read;
         if writable {
-            check_writable(&*device, &superblock, &notices)?;
+            check_writable(&*device, &superblock, &notices, purpose)?;
         }
         let geometry = Geometry::from(&superblock);
         let system = ChunkMap::of_superblock(&superblock, device.len())?;
@@ -211,6 +218,15 @@ impl Volume {
     }
 }
 
+/// What a volume is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Read,
+    Write,
+    /// Writing, whether or not a log is pending.
+    Replay,
+}
+
 fn only_device(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Device>, OpenError> {
     let count = devices.len() as u64;
     let mut devices = devices.into_iter();
@@ -239,6 +255,7 @@ fn check_writable(
     device: &dyn Device,
     superblock: &Superblock,
     notices: &[Notice],
+    purpose: Purpose,
 ) -> Result<(), OpenError> {
     if device.is_read_only() {
         return Err(OpenError::DeviceReadOnly { device: device.name().into() });
@@ -248,10 +265,10 @@ fn check_writable(
             let (primary, used) = (primary.clone(), *used);
             return Err(OpenError::UnwritableFromMirror { primary, used });
         }
-        Some(&Notice::PendingLog { generation }) => {
+        Some(&Notice::PendingLog { generation }) if purpose == Purpose::Write => {
             return Err(OpenError::UnwritableBeforeReplay { generation });
         }
-        None => {}
+        Some(Notice::PendingLog { .. }) | None => {}
     }
     let features = superblock.unwritable_features();
     if features.is_empty() { Ok(()) } else { Err(OpenError::Unwritable(features)) }

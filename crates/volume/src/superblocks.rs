@@ -5,12 +5,12 @@
 //! 2. Otherwise the good mirror of the highest generation is, and the volume is read-only.
 //! 3. No mirror is newer than a primary that could still be lost: a mirror is written once the
 //!    primary is durable. It is durable itself with the next flush.
-//! 4. No mirror names a log: a superblock with one replaces the primary alone.
+//! 4. No mirror names a log: with one the primary alone is written.
 
 use std::fmt;
 
 use userbtrfs_device::{Buffer, Device, Request};
-use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
+use userbtrfs_format::{Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
 
 use crate::Volume;
 use crate::error::{OpenError, SuperblockCopyError, WriteError};
@@ -99,20 +99,31 @@ fn pending_log(superblock: &Superblock) -> Option<Notice> {
 }
 
 impl Volume {
-    /// Replaces the superblock, durably; what it points to must be durable before. The caller
-    /// sees to it that one is written at a time.
+    /// Replaces the superblock by one without a log, durably; what it points to must be durable
+    /// before. The caller sees to it that one is written at a time.
     ///
     /// It is the [current](Volume::superblock) one from the moment the primary copy is durable,
     /// also where a mirror then fails: an error that names a mirror says no more than that.
     pub fn write_superblock(&self, superblock: &Superblock) -> Result<(), WriteError> {
+        assert!(superblock.log_root.is_none(), "a log comes by a call of its own");
         self.check_writable()?;
         let [primary, mirrors @ ..] = SUPERBLOCK_OFFSETS;
         let current = self.write_copies(superblock, &[primary], true)?;
         self.set_superblock(current.expect("the primary lies on every device"));
-        if superblock.log_root.is_none() {
-            self.write_copies(superblock, &mirrors, false)?;
-        }
-        Ok(())
+        self.write_copies(superblock, &mirrors, false).map(drop)
+    }
+
+    /// Writes the primary copy of the superblock anew, durably, with a log of the transaction after
+    /// it, and nothing else changed; what the log consists of must be durable before. The caller
+    /// sees to it that one superblock is written at a time.
+    ///
+    /// The [current](Volume::superblock) one names no log: what is written next replaces it.
+    pub fn write_log_superblock(&self, root: Logical, level: u8) -> Result<(), WriteError> {
+        self.check_writable()?;
+        let mut superblock = (*self.superblock()).clone();
+        (superblock.log_root, superblock.log_root_level) = (Some(root), level);
+        let [primary, ..] = SUPERBLOCK_OFFSETS;
+        self.write_copies(&superblock, &[primary], true).map(drop)
     }
 
     /// Writes the copies that lie on the device; the last of them as it can be read there.

@@ -8,6 +8,8 @@
 //!    them;
 //! 4. and one `README.md` for all, which says what each image covers.
 //!
+//! With `--stories` it makes the images of docs/log-stories.md instead, as the lab acts them.
+//!
 //! Contents, names and filesystem ids are fixed; times and the other UUIDs are those of the making.
 
 mod content;
@@ -21,7 +23,7 @@ mod tree;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
-use userbtrfs_crashlab::linux;
+use userbtrfs_crashlab::{linux, stories};
 
 use recipe::Recipe;
 
@@ -39,11 +41,18 @@ pub(crate) struct Args {
     /// Only write README.md.
     #[arg(long)]
     readme: bool,
+    /// Only make the images of the stories of the log.
+    #[arg(long)]
+    stories: bool,
 }
 
 /// Follows the recipes one by one and writes README.md.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.out)?;
+    if args.stories {
+        linux::available().map_err(anyhow::Error::msg)?;
+        return stories::golden::make(&args.out.join("stories"));
+    }
     if !args.readme {
         linux::available().map_err(anyhow::Error::msg)?;
         for recipe in chosen(&args.names)? {

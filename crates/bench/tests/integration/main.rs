@@ -77,14 +77,19 @@ fn names_are_listed_and_the_image_is_kept_if_told_so() {
 }
 
 #[test]
-fn a_file_is_read_in_both_ways() {
+fn a_file_is_read_in_all_ways() {
     skip_unless_linux!();
     let dir = tempfile::tempdir().unwrap();
     let found = rows(dir.path(), &["read", "--compression", "lzo"], "lib,btrfs");
     let sequential: &[&str] = &["lib", "cli", "btrfs", "floor-read"];
     let random: &[&str] = &["lib", "btrfs", "floor-read"];
-    let cases =
-        [("read sequential large-8M-lzo", sequential), ("read random large-8M-lzo", random)];
+    let cases = [
+        ("read sequential large-8M-lzo", sequential),
+        ("read random large-8M-lzo", random),
+        ("read random x32 large-8M-lzo", random),
+        ("read random cached 1M large-8M-lzo", random),
+        ("read random cached 64M large-8M-lzo", random),
+    ];
     check(found, &cases);
     assert_eq!(left_in(&dir), 0);
 }
@@ -124,6 +129,7 @@ fn a_file_is_written_in_both_ways() {
     let cases = [
         ("write sequential 8M", all),
         ("write sequential+sync 8M", all),
+        ("write, read back 8M", both),
         ("write random 4K 8M", both),
         ("write random 4K+sync 8M", both),
     ];

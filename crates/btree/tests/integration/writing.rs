@@ -418,6 +418,28 @@ fn ascending_items_fill_their_leaves() {
     assert!(used / leaves > 3995 / 10 * 9, "{used} bytes in {leaves} leaves");
 }
 
+#[test]
+fn a_log_is_made_and_is_not_written_with_old_leaves() {
+    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let (store, books) = (&grove.store, &grove.books);
+    let log = Tree::create(TreeId::TREE_LOG, store, books, uuid::Uuid::nil()).unwrap();
+    assert_eq!((log.root().level, log.root().generation), (0, books.generation()));
+    assert!(log.search(store, &Key::MIN).unwrap().leaf.is_empty());
+    let mut items: Vec<_> =
+        (0..200).map(|n| ItemEdit::Put(Key::new(n, ANY, 0), vec![1; 75])).collect();
+    log.apply(store, books, &mut items).unwrap();
+    grove.trees[0].0.apply(store, books, &mut items[..5]).unwrap();
+    let oldest = store.seal(&store.oldest_leaves(usize::MAX)).unwrap();
+    assert_eq!(oldest.len(), 1, "the leaf of the tree that is no log");
+    let root = log.root().logical;
+    let of_log = store.seal(&store.dirty_at([root, oldest[0].0, Logical(1 << 50)])).unwrap();
+    let places: Vec<_> = of_log.iter().map(|(at, _)| *at).collect();
+    assert_eq!(places, [root, oldest[0].0], "those that are not written");
+    store.seal(&store.dirty_nodes()).unwrap();
+    log.apply(store, books, &mut items[..1]).unwrap();
+    assert_ne!(log.root().logical, root, "what is sealed is copied");
+}
+
 /// A checksum item of a whole leaf that is cut at its front: what is left of it is put before the
 /// item that follows, which is alone in the only leaf.
 #[test]

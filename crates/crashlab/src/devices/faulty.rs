@@ -18,6 +18,8 @@ pub enum How {
     Eio,
     /// After half of its bytes.
     Short,
+    /// After half of its bytes, with ENOSPC: as a sparse image file does whose disk is full.
+    NoSpace,
 }
 
 /// Which request fails, and how.
@@ -103,9 +105,13 @@ impl FaultyDevice {
     fn fail(&self, mut request: Request, how: How) -> Completion {
         let (device, access) = (self.name().into(), request.access());
         let error = match how {
-            How::Eio => eio(device, access),
+            How::Eio => io_error(device, access, Errno::IO),
             How::Short => match self.half(&mut request) {
                 Ok(done) => DeviceError::Short { device, access, done },
+                Err(error) => error,
+            },
+            How::NoSpace => match self.half(&mut request) {
+                Ok(_) => io_error(device, access, Errno::NOSPC),
                 Err(error) => error,
             },
         };
@@ -150,8 +156,8 @@ impl FaultyDevice {
     }
 }
 
-fn eio(device: Box<str>, access: Access) -> DeviceError {
-    let source = io::Error::from_raw_os_error(Errno::IO.raw_os_error());
+fn io_error(device: Box<str>, access: Access, errno: Errno) -> DeviceError {
+    let source = io::Error::from_raw_os_error(errno.raw_os_error());
     DeviceError::Io { device, access, source }
 }
 
@@ -234,6 +240,16 @@ mod tests {
         assert_eq!(&device.read(0, 6).unwrap()[..], b"\0ab\0\0\0");
         device.arm(fault(Operation::Read, 0, How::Short));
         assert!(matches!(device.read(0, 6), Err(DeviceError::Short { done: 3, .. })));
+    }
+
+    #[test]
+    fn a_write_without_space_does_half() {
+        let device = device();
+        device.arm(fault(Operation::Write, 0, How::NoSpace));
+        let error = write(&device, 1, b"abcd").unwrap_err();
+        let DeviceError::Io { source, .. } = error else { panic!("{error}") };
+        assert_eq!(Errno::from_io_error(&source), Some(Errno::NOSPC));
+        assert_eq!(&device.read(0, 6).unwrap()[..], b"\0ab\0\0\0");
     }
 
     #[test]

@@ -122,6 +122,11 @@ impl RecordingDevice {
         self.state.lock().recording.events.clone()
     }
 
+    /// How many events there were so far.
+    pub fn count(&self) -> usize {
+        self.state.lock().recording.events.len()
+    }
+
     /// What was done so far, and what was there before.
     pub fn recording(&self) -> Recording {
         self.state.lock().recording.clone()

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Linux, run, undone};
+use userbtrfs_sync::Arc;
+
+use super::{KernelLog, Linux, run, undone};
 
 /// What may be done with a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,18 +20,21 @@ pub enum Access {
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
+    log: Arc<KernelLog>,
 }
 
 impl LoopDevice {
     /// Attaches `image` to a loop device that is free.
-    pub fn attach(_: &Linux, image: &Path, access: Access) -> anyhow::Result<Self> {
+    pub fn attach(linux: &Linux, image: &Path, access: Access) -> anyhow::Result<Self> {
         let mut losetup = Command::new("losetup");
         losetup.args(["--find", "--show"]);
         if access == Access::ReadOnly {
             losetup.arg("--read-only");
         }
         let name = String::from_utf8(run(losetup.arg(image))?.stdout)?;
-        Ok(Self { path: PathBuf::from(name.trim_end()) })
+        let device = Self { path: name.trim_end().into(), log: Arc::clone(&linux.log) };
+        device.log.hold(&device.path)?;
+        Ok(device)
     }
 
     /// The block device, `/dev/loopN`.
@@ -40,6 +45,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        undone(self.log.let_go(&self.path));
         undone(run(Command::new("losetup").arg("--detach").arg(&self.path)).map(drop));
     }
 }

@@ -68,3 +68,23 @@ fn a_damaged_image_is_complained_about() {
     assert!(!linux.complaints().unwrap().is_empty());
     assert_eq!(linux.complaints().unwrap(), [""; 0], "told once");
 }
+
+#[test]
+fn what_happens_on_the_devices_of_others_is_not_complained_about() {
+    crate::skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    let (_folder, image) = image();
+    let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
+    // The super's generation, with a checksum that no longer fits.
+    std::os::unix::fs::FileExt::write_all_at(&file, b"damage", (64 << 10) + 0x48).unwrap();
+    let attached = run(Command::new("losetup").args(["--find", "--show"]).arg(&image)).unwrap();
+    let device = String::from_utf8(attached.stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mount =
+        Command::new("mount").args(["-t", "btrfs"]).arg(device.trim()).arg(folder.path()).output();
+    run(Command::new("losetup").arg("--detach").arg(device.trim())).unwrap();
+    assert!(!mount.unwrap().status.success());
+    assert_eq!(linux.complaints().unwrap(), [""; 0]);
+    assert!(linux.mount(&image, "ro").is_err());
+    assert!(!linux.complaints().unwrap().is_empty(), "the same of our own device");
+}

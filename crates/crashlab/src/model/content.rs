@@ -14,14 +14,14 @@ use crate::pattern;
 const PART: u64 = 64 << 10;
 
 /// The bytes of a file.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Content {
     size: u64,
     /// By their starts.
     runs: BTreeMap<u64, Run>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Run {
     end: u64,
     seed: u32,

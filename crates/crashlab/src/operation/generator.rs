@@ -64,6 +64,8 @@ pub struct Generator {
     inodes_max: usize,
     commit_every: u64,
     large_xattrs: u64,
+    /// All names are of those, and none is refused for its length.
+    is_crowded: bool,
 }
 
 impl Generator {
@@ -82,6 +84,7 @@ impl Generator {
             inodes_max: [20, 100, 1000][random.index(3)],
             commit_every: COMMIT_EVERY,
             large_xattrs: 0,
+            is_crowded: false,
             random,
         }
     }
@@ -91,6 +94,16 @@ impl Generator {
     #[must_use]
     pub fn commit_every(self, operations: u64) -> Self {
         Self { commit_every: operations, ..self }
+    }
+
+    /// The same stream, but with few inodes and few names, which are taken again and again.
+    #[must_use]
+    pub fn crowded(mut self) -> Self {
+        let count = 3 + self.random.index(4);
+        self.names.truncate(count);
+        // They come again with another weight.
+        self.kinds.extend([(8, rename as Draw), (4, rename_specially), (6, link), (4, unlink)]);
+        Self { inodes_max: 14, depth: 2, is_crowded: true, ..self }
     }
 
     /// The tree as it is after all that was drawn.
@@ -137,6 +150,7 @@ impl Generator {
 
     fn name(&mut self) -> Vec<u8> {
         match self.random.below(100) {
+            _ if self.is_crowded => self.random.pick(&self.names).expect("there are some").clone(),
             0 => vec![b'n'; NAME_MAX + 1],
             1..40 => format!("{}", self.random.below(1000)).into(),
             _ => self.random.pick(&self.names).expect("there are some").clone(),

@@ -26,6 +26,7 @@ use super::Target;
 pub struct LinuxTarget<'a> {
     linux: &'a Linux,
     image: PathBuf,
+    options: String,
     /// None only while it is reopened.
     mounted: Option<Mounted>,
 }
@@ -40,9 +41,22 @@ struct Mounted {
 impl<'a> LinuxTarget<'a> {
     /// Mounts an image that holds nothing.
     pub fn new(linux: &'a Linux, image: &Path) -> anyhow::Result<Self> {
+        Self::with_options(linux, image, "noatime")
+    }
+
+    /// Mounts it with these options, as for [`Linux::mount`].
+    pub fn with_options(linux: &'a Linux, image: &Path, options: &str) -> anyhow::Result<Self> {
         rustix::process::umask(OpenMode::empty());
-        let mounted = Some(Mounted::new(linux, image)?);
-        Ok(Self { linux, image: image.to_owned(), mounted })
+        let mounted = Some(Mounted::new(linux, image, options)?);
+        Ok(Self { linux, image: image.to_owned(), options: options.to_owned(), mounted })
+    }
+
+    /// fsync(2), or fdatasync(2), of a file or directory.
+    pub fn sync(&self, object: &Object, data_only: bool) -> Outcome {
+        self.mounted().on_object(object, |at| {
+            let opened = reopen_any(&at.try_clone_to_owned().map_err(io_error)?)?;
+            if data_only { fs::fdatasync(opened) } else { fs::fsync(opened) }
+        })
     }
 
     /// Where it is mounted.
@@ -70,13 +84,14 @@ impl Target for LinuxTarget<'_> {
 
     fn reopen(&mut self) {
         self.mounted = None;
-        self.mounted = Some(Mounted::new(self.linux, &self.image).expect("Linux mounts it again"));
+        let mounted = Mounted::new(self.linux, &self.image, &self.options);
+        self.mounted = Some(mounted.expect("Linux mounts it again"));
     }
 }
 
 impl Mounted {
-    fn new(linux: &Linux, image: &Path) -> anyhow::Result<Self> {
-        let mount = linux.mount(image, "noatime")?;
+    fn new(linux: &Linux, image: &Path, options: &str) -> anyhow::Result<Self> {
+        let mount = linux.mount(image, options)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(mount.path(), flags, OpenMode::empty())?;
         Ok(Self { handles: BTreeMap::new(), root, mount })

@@ -9,7 +9,7 @@
 //! 3. What is left is clean for `btrfs check`, Linux shows the same, and it can be written again.
 
 use anyhow::{Context, ensure};
-use userbtrfs::Filesystem;
+use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Event, Recording, RecordingDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::EngineTarget;
@@ -33,6 +33,9 @@ const SUPERBLOCK: u64 = 64 << 10;
 const OPERATIONS: usize = 40;
 /// Commits of a workload.
 const COMMITS: usize = 6;
+/// Commits with little memory, and files before each.
+const HURRIED_COMMITS: usize = 3;
+const HURRIED_FILES: usize = 1000;
 /// In CI, one state in so many goes before btrfs-progs and Linux.
 const JUDGED: u64 = 10;
 /// Of a file that is overwritten in place (`FS_NOCOW_FL`).
@@ -222,6 +225,76 @@ fn a_cut_leaves_one_commit_or_the_next() {
             judge.judge(&workload, &state, false);
         }
         linux.assert_no_complaints().unwrap();
+    }
+}
+
+/// Little memory, so that leaves are written before their commit, and discards of what is free.
+fn hurried(made: &Made, seed: u64) -> Workload {
+    let device = Arc::new(RecordingDevice::on(&made.image()));
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(4 << 20).discard(true);
+    let filesystem = options.open_devices(vec![device.clone()]).unwrap();
+    let fsid = *filesystem.superblock().fsid.as_bytes();
+    let mut random = Random::new(seed);
+    let (mut commits, mut early): (Vec<Commit>, _) = (Vec::new(), 0);
+    for round in 0..=HURRIED_COMMITS {
+        if let Some(last) = commits.last() {
+            change_much(&filesystem, round, &mut random);
+            let since = &device.log()[last.end..];
+            early += since.iter().filter(|done| is_tree_block(&done.event, fsid)).count();
+        }
+        let shown = walk_ours::walk(&filesystem).unwrap();
+        filesystem.commit().unwrap();
+        let log = device.log();
+        let model = Model::new(made.options.nodesize);
+        let superblocks = superblocks(&log);
+        commits.push(Commit { end: log.len(), superblocks, shown, model, since: None });
+    }
+    let given_back = filesystem.stats().discards;
+    filesystem.abandon();
+    let recording = device.recording();
+    assert!(early > 0, "nothing was written before its commit");
+    assert!(given_back.bytes > 0 && given_back.failed == 0, "{given_back:?}");
+    let is_discard = |event: &Event| matches!(event, Event::Discard { .. });
+    assert!(recording.events.iter().any(|recorded| is_discard(&recorded.event)));
+    Workload { recording, commits, ever: History::default() }
+}
+
+/// Whether a block of a tree was written: its header names the filesystem.
+fn is_tree_block(event: &Event, fsid: [u8; 16]) -> bool {
+    matches!(event, Event::Write { bytes, .. } if bytes.get(32..48) == Some(&fsid[..]))
+}
+
+/// Makes a directory with many files, some with data of their own, and removes the one before.
+fn change_much(filesystem: &Filesystem, round: usize, random: &mut Random) {
+    let root = filesystem.root();
+    let dir = root.create_dir(round.to_string().as_bytes(), 0o755).unwrap();
+    for number in 0..HURRIED_FILES {
+        let file = dir.create(number.to_string().as_bytes(), 0o644).unwrap();
+        let len = if random.one_in(8) { 20_000 } else { 300 };
+        file.write_content(&random.bytes(len)).unwrap();
+    }
+    if round > 1 {
+        let name = (round - 1).to_string();
+        root.lookup(name.as_bytes()).unwrap().open_dir().unwrap().remove_content().unwrap();
+        root.remove_dir(name.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_before_its_commit_and_discarded_after_is_not_missed() {
+    skip_unless_linux!();
+    let seed = seed();
+    let linux = Linux::lock().unwrap();
+    let made = &kinds()[1];
+    let workload = hurried(made, seed);
+    let mut judge = Judge { linux: &linux, made, random: Random::new(seed) };
+    let count = if is_torture() { 1000 } else { 20 };
+    for state in states(&workload.recording, Choice::Sample { seed, count }) {
+        judge.judge(&workload, &state, true);
+    }
+    for state in states(&workload.recording, Choice::Reordered { seed, count }) {
+        judge.judge(&workload, &state, false);
     }
 }
 

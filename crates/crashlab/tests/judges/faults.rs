@@ -1,5 +1,6 @@
-//! Each read, write and flush of a workload fails in turn: the caller is told, nothing is written
-//! after a failed commit, and the image reopens at a commit, clean.
+//! Each read, write and flush of a workload fails in turn, also for want of space below: the caller
+//! is told of an I/O error, nothing is written after a failed commit, and the image reopens at a
+//! commit, clean.
 //!
 //! 1. Data that cannot be written is told to who syncs or closes its file, or commits; all else
 //!    goes on. What the file holds then is, byte by byte, what it held at some time ([`History`]).
@@ -175,7 +176,11 @@ impl<'a> Run<'a> {
 
 /// Whether an operation changes what is in the filesystem.
 fn is_change(operation: &Operation) -> bool {
-    !matches!(operation, Operation::Open { .. } | Operation::Close { .. } | Operation::Read { .. })
+    match operation {
+        Operation::Open { .. } | Operation::Close { .. } | Operation::Read { .. } => false,
+        Operation::Write { length, .. } => *length > 0,
+        _ => true,
+    }
 }
 
 #[test]
@@ -198,8 +203,13 @@ fn every_request_fails_in_turn() {
 /// The faults that are tried: for every n in torture.
 fn faults(operation: Request, count: u64, seed: u64) -> Vec<Fault> {
     assert!(count > 0, "there are requests to fail: {operation:?}");
-    let kinds = [(How::Eio, false), (How::Eio, true), (How::Short, false)];
-    let of = |after| kinds.map(|(how, lasting)| Fault { operation, after, how, lasting });
+    let mut kinds = vec![(How::Eio, false), (How::Eio, true), (How::Short, false)];
+    if operation != Request::Read {
+        // A disk that is full may stay so.
+        kinds.extend([(How::NoSpace, false), (How::NoSpace, true)]);
+    }
+    let of =
+        |after| kinds.iter().map(move |&(how, lasting)| Fault { operation, after, how, lasting });
     let mut faults: Vec<Fault> = (0..count).flat_map(of).collect();
     if !is_torture() {
         Random::new(seed).shuffle(&mut faults);
@@ -328,4 +338,27 @@ fn a_failed_write_of_data_is_told_once_and_the_old_data_stays() {
             left.root().lookup(b"file").unwrap().open().unwrap().read_all().unwrap() == expected
         );
     }
+}
+
+/// What could not be written whole takes no space, where discards are wanted.
+#[test]
+fn a_failed_write_of_data_gives_its_space_back() {
+    let inner = Arc::new(kinds()[0].image().to_device());
+    let device = Arc::new(FaultyDevice::new(inner.clone()));
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).discard(true);
+    let filesystem = options.open_devices(vec![device.clone()]).unwrap();
+    let file = filesystem.root().create(b"file", 0o644).unwrap().open().unwrap();
+    let before = inner.image();
+    file.write_at(&pattern::bytes(1, 0, 50_000), 0).unwrap();
+    let (operation, how) = (Request::Write, How::NoSpace);
+    device.arm(Fault { operation, after: 0, how, lasting: false });
+    assert_eq!(errno(&file.sync_all().unwrap_err()), Errno::IO);
+    let discards = filesystem.stats().discards;
+    assert_eq!((discards.bytes, discards.failed), (53_248, 0), "whole sectors");
+    assert!(inner.image() == before, "nothing is left of it");
+    assert!(filesystem.is_writable());
+    file.close().unwrap();
+    filesystem.close().unwrap();
+    check_image("given back", &inner.image());
 }

@@ -14,7 +14,8 @@ const REFUSED: &[(&str, &str)] = &[
 
 #[test]
 fn ours_is_what_linux_showed() {
-    for (golden, linux) in shown() {
+    // What a replay gives is judged where replays are.
+    for (golden, linux) in shown().into_iter().filter(|(golden, _)| !golden.has_log()) {
         let unpacked = Unpacked::new(&golden);
         let filesystem = open(&unpacked.image, 256).unwrap();
         let ours = walk(&filesystem).unwrap_or_else(|e| panic!("{}: {e:#}", golden.name()));

@@ -18,13 +18,16 @@ mod fill;
 mod fill_data;
 mod fsx;
 mod golden;
+mod host_full;
 mod linux_seek;
 mod linux_tree;
+mod log_stories;
 mod made;
 mod model;
 mod notices;
 mod ours;
 mod parallel;
+mod replay;
 mod threads;
 mod writers;
 

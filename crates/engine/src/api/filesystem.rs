@@ -5,15 +5,16 @@ use std::path::Path;
 use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
 use userbtrfs_format::{Superblock, TreeId};
-use userbtrfs_ledger::Ledger;
+use userbtrfs_ledger::{Discards, Ledger, LogStats};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{Notice, Volume};
 
 use super::options::RootSubvolume;
 use super::path::{self, Last};
-use super::{Dir, File, Inode, Metadata, OpenOptions, Walk};
+use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
 use crate::data::{FileCache, Flusher, Writer};
 use crate::error::{Error, InodeId, Result};
+use crate::log::{self, Log, Replayed};
 use crate::node::{EMPTY_DIR, Forest, Merger, Nodes, Opened, ROOT_DIR};
 use crate::share;
 
@@ -30,6 +31,8 @@ pub struct Filesystem {
 /// What is dropped first needs what comes after it.
 pub(crate) struct Inner {
     /// Nothing where it is open for reading.
+    pub(crate) log: Option<Log>,
+    /// Nothing where it is open for reading.
     pub(crate) writer: Option<Arc<Writer>>,
     pub(crate) files: Arc<FileCache>,
     pub(crate) nodes: Arc<Nodes>,
@@ -37,6 +40,7 @@ pub(crate) struct Inner {
     root: InodeId,
     /// Nothing where it is open for reading.
     ledger: Option<Arc<Ledger>>,
+    replayed: Option<Replayed>,
 }
 
 impl Inner {
@@ -64,6 +68,7 @@ impl Inner {
     }
 
     fn close(&mut self) -> Result<()> {
+        self.log = None;
         let writer = self.writer.take().inspect(|writer| writer.stop());
         let written = writer.map_or(Ok(()), |writer| writer.settle());
         self.ledger.take().map_or(Ok(()), |ledger| ledger.close())?;
@@ -84,6 +89,10 @@ impl Drop for Inner {
 pub struct Stats {
     /// The cache of tree nodes.
     pub nodes: CacheStats,
+    /// What was given back to the device: see [`OpenOptions::discard`].
+    pub discards: Discards,
+    /// What was done with logs, and why transactions were committed in their place.
+    pub log: LogStats,
 }
 
 impl Filesystem {
@@ -93,6 +102,7 @@ impl Filesystem {
     }
 
     pub(crate) fn new(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Self> {
+        let (devices, replayed) = settle_log(devices, options)?;
         let mut inner = match options.write {
             false => read_only(devices, options)?,
             true => writable(devices, options)?,
@@ -106,6 +116,7 @@ impl Filesystem {
                 if is_root { found.subvolume } else { return Err(Error::NoSubvolume) }
             }
         };
+        inner.replayed = replayed;
         inner.root.subvolume = share::subvolume(inner.forest(), subvolume)?.id;
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -144,6 +155,17 @@ impl Filesystem {
     /// What the one who opened it must be told: a damaged superblock, a pending log.
     pub fn notices(&self) -> &[Notice] {
         self.volume().notices()
+    }
+
+    /// What was done with the log that waited when it was opened; nothing where none did, or where
+    /// it stayed.
+    pub fn replayed(&self) -> Option<&Replayed> {
+        self.inner.replayed.as_ref()
+    }
+
+    /// Takes what [`Filesystem::replayed`] tells; nothing where clones or handles of it are left.
+    pub fn take_replayed(&mut self) -> Option<Replayed> {
+        Arc::get_mut(&mut self.inner)?.replayed.take()
     }
 
     /// The superblock of the last commit.
@@ -217,14 +239,62 @@ impl Filesystem {
         Ok(Walk::new(self.lookup_no_follow(path)?, path))
     }
 
+    /// From now on tells `listener` of each sync, when it is over and before its call returns; no
+    /// other is told any more. What is told may come from several threads at once.
+    pub fn trace_syncs(&self, listener: impl Fn(&SyncRecord) + Send + Sync + 'static) {
+        if let Some(log) = &self.inner.log {
+            log.listen(Some(Arc::new(listener)));
+        }
+    }
+
+    /// Tells of syncs no more.
+    pub fn stop_trace(&self) {
+        if let Some(log) = &self.inner.log {
+            log.listen(None);
+        }
+    }
+
     /// Counters since it was opened.
     pub fn stats(&self) -> Stats {
-        Stats { nodes: self.inner.forest().store().stats() }
+        let nodes = self.inner.forest().store().stats();
+        let (discards, log) = match &self.inner.ledger {
+            Some(ledger) => (ledger.discards(), ledger.log_stats()),
+            None => (Discards::default(), LogStats::default()),
+        };
+        Stats { nodes, discards, log }
     }
 }
 
 /// The root directory of the top level.
 const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
+
+type Devices = Vec<Arc<dyn Device>>;
+
+/// Replays a log that is pending, or lets go of it: on the devices that it gives, which are those
+/// that there are or, for reading, others over them.
+fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Option<Replayed>)> {
+    let wanted = options.pending().filter(|_| {
+        let [device] = &devices[..] else { return false };
+        log::is_pending(&**device)
+    });
+    let Some(what) = wanted else { return Ok((devices, None)) };
+    let targets: Vec<_> = match options.write {
+        true => devices.clone(),
+        false => devices.iter().map(|device| options.overlay(Arc::clone(device))).collect(),
+    };
+    let settle = if what == PendingLog::Discard { log::discard } else { log::replay };
+    match settle(targets.clone(), &options.replaying()) {
+        Ok(replayed) => Ok((targets, Some(replayed))),
+        Err(error) if !options.write && is_unwritable(&error) => Ok((devices, None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether it is the filesystem that cannot be written, whatever is in its log.
+fn is_unwritable(error: &Error) -> bool {
+    let in_general = matches!(error, Error::Open(_));
+    in_general || matches!(error, Error::Ledger(userbtrfs_ledger::Error::Unwritable(_)))
+}
 
 fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open(devices)?);
@@ -232,7 +302,7 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
     let nodes = Arc::new(Nodes::read_only(forest, options.nodes()));
     let files = Arc::new(FileCache::new(options.file_cache_bytes(), None));
     let (window, root) = (options.window_bytes(), TOP);
-    Ok(Inner { writer: None, files, nodes, window, root, ledger: None })
+    Ok(Inner { log: None, writer: None, files, nodes, window, root, ledger: None, replayed: None })
 }
 
 fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
@@ -246,6 +316,16 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
     let writer = Writer::new(cache, of, Arc::clone(&ledger), options.writer());
     let flusher = Flusher(Arc::downgrade(&writer));
     ledger.register(vec![Arc::new(flusher), Arc::new(Merger(Arc::downgrade(&nodes)))]);
+    let log = Log::new(&nodes, &writer, &ledger);
     let (window, root) = (options.window_bytes(), TOP);
-    Ok(Inner { writer: Some(writer), files, nodes, window, root, ledger: Some(ledger) })
+    Ok(Inner {
+        log: Some(log),
+        writer: Some(writer),
+        files,
+        nodes,
+        window,
+        root,
+        ledger: Some(ledger),
+        replayed: None,
+    })
 }

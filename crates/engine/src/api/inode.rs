@@ -200,6 +200,19 @@ impl Inode {
         File::open(self)
     }
 
+    /// Makes it durable: its attributes, its names, and what it holds, as [`File::sync_all`] and
+    /// [`Dir::sync_all`] say.
+    pub fn sync_all(&self) -> Result<()> {
+        let Some(log) = &self.inner().log else { return Ok(()) };
+        if self.id.number == EMPTY_DIR {
+            return Ok(());
+        }
+        match self.metadata()?.kind {
+            FileKind::Regular => self.open()?.sync_all(),
+            _ => log.sync(&self.nodes().inode(self.id)?),
+        }
+    }
+
     /// Opens a directory.
     pub fn open_dir(&self) -> Result<Dir> {
         match self.metadata()?.kind {
@@ -225,6 +238,12 @@ pub struct DirEntry {
 impl Dir {
     pub(crate) fn new(inode: Inode) -> Self {
         Self { inode }
+    }
+
+    /// Makes the directory durable: its attributes, and its entries as they are now, with what new
+    /// ones lead to; of files, not the content.
+    pub fn sync_all(&self) -> Result<()> {
+        self.inode.sync_all()
     }
 
     /// The handle on its inode.

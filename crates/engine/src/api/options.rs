@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring};
+use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring, Overlay};
 use userbtrfs_format::TreeId;
 use userbtrfs_ledger::LedgerOptions;
 use userbtrfs_sync::Arc;
@@ -10,6 +10,7 @@ use userbtrfs_sync::Arc;
 use super::Filesystem;
 use crate::data::WriterOptions;
 use crate::error::{Error, Result};
+use crate::log::Replaying;
 use crate::node::NodesOptions;
 
 /// How to open a filesystem, in the manner of `std::fs::OpenOptions`.
@@ -20,8 +21,26 @@ pub struct OpenOptions {
     pub(crate) write: bool,
     commit_seconds: u64,
     discard: bool,
+    pending_log: PendingLog,
+    tree_log: bool,
     direct: Direct,
     io_uring: IoUring,
+}
+
+/// What is done with a log that waits to be replayed: what was fsynced since the last commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PendingLog {
+    /// It is replayed. Where the filesystem is opened for reading, that is done in memory, and
+    /// nothing is written; where it is one that cannot be written, the log stays as with `Leave`.
+    #[default]
+    Replay,
+    /// As `Replay`, but what is damaged is left out: [`Filesystem::replayed`] tells of it.
+    Salvage,
+    /// It is let go, and what is in it is lost. Where the filesystem is opened for reading, it
+    /// stays.
+    Discard,
+    /// It stays as it is, and what is in it is not shown: for reading alone.
+    Leave,
 }
 
 /// Where paths start.
@@ -54,6 +73,8 @@ impl OpenOptions {
             write: false,
             commit_seconds: 30,
             discard: false,
+            pending_log: PendingLog::Replay,
+            tree_log: true,
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
         }
@@ -78,6 +99,20 @@ impl OpenOptions {
     /// there, so that its size follows what it holds. The default is no.
     pub fn discard(&mut self, discard: bool) -> &mut Self {
         self.discard = discard;
+        self
+    }
+
+    /// What is done with a log that waits to be replayed. To replay one when opening for reading
+    /// may take as much memory as [`OpenOptions::memory`] once more.
+    pub fn pending_log(&mut self, what: PendingLog) -> &mut Self {
+        self.pending_log = what;
+        self
+    }
+
+    /// Whether what is synced is made durable by writing a log, where that can be. The default is
+    /// yes; without it each sync of a file is a commit.
+    pub fn tree_log(&mut self, log: bool) -> &mut Self {
+        self.tree_log = log;
         self
     }
 
@@ -149,8 +184,32 @@ impl OpenOptions {
     }
 
     pub(crate) fn ledger(&self) -> LedgerOptions {
+        let (commit_seconds, discard) = (self.commit_seconds, self.discard);
         let dirty_max = to_usize(self.memory / 8);
-        LedgerOptions { commit_seconds: self.commit_seconds, dirty_max, ..LedgerOptions::default() }
+        LedgerOptions { commit_seconds, dirty_max, discard, only_asked: false, log: self.tree_log }
+    }
+
+    /// What is done with a log that is pending; nothing where it stays.
+    pub(crate) fn pending(&self) -> Option<PendingLog> {
+        match self.pending_log {
+            PendingLog::Leave => None,
+            PendingLog::Discard if !self.write => None,
+            what => Some(what),
+        }
+    }
+
+    /// How a log is replayed.
+    pub(crate) fn replaying(&self) -> Replaying {
+        let writing = Self { write: true, ..self.clone() };
+        let salvage = self.pending_log == PendingLog::Salvage;
+        let ledger = LedgerOptions { commit_seconds: 0, only_asked: true, ..self.ledger() };
+        let (node_cache_bytes, nodes) = (writing.node_cache_bytes(), self.nodes());
+        Replaying { node_cache_bytes, ledger, nodes, salvage }
+    }
+
+    /// A device that shows what `device` shows, and takes changes in memory.
+    pub(crate) fn overlay(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(Overlay::new(device, to_usize(self.memory)))
     }
 
     pub(crate) fn nodes(&self) -> NodesOptions {

@@ -5,6 +5,7 @@ mod failing;
 mod full;
 mod model;
 mod shared;
+mod syncing;
 mod writing;
 
 use std::path::PathBuf;

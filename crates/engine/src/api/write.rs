@@ -74,8 +74,8 @@ impl File {
     /// call. What could not be written since the last time somebody was told is an error, once;
     /// then the file holds there what it held before.
     pub fn sync_all(&self) -> Result<()> {
-        match &self.inode().inner().writer {
-            Some(writer) => writer.sync(&self.contents),
+        match &self.inode().inner().log {
+            Some(log) => log.sync_file(&self.contents),
             None => Ok(()),
         }
     }

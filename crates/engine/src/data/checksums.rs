@@ -100,6 +100,18 @@ impl SectorSums {
         self.present[to..][..count].fill(true);
     }
 
+    /// The checksums of sectors in a row that have one: the number of the first, and all of them
+    /// as stored.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let size = self.kind.size();
+        let mut at = 0;
+        self.present.chunk_by(|a, b| a == b).filter_map(move |run| {
+            let first = at;
+            at += run.len();
+            run[0].then(|| (first as u64, &self.stored[first * size..at * size]))
+        })
+    }
+
     /// The checksum of a sector, counted from the start of the range.
     pub(crate) fn get(&self, sector: usize) -> Option<Checksum> {
         let size = self.kind.size();

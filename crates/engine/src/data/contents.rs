@@ -229,9 +229,15 @@ impl Contents {
     // Writing back. The caller holds `writeback`.
 
     /// Takes dirty sectors of a range that are not already being written, about `max` bytes at
-    /// most: they are being written now. Runs are maximal, but for the length of an extent.
+    /// most: they are being written now. Runs are maximal, but for the length of an extent. What
+    /// is left counts as dirty from now on.
     pub(crate) fn take_dirty(&self, range: Range<u64>, max: u64) -> (Vec<DirtyRun>, Delta) {
-        self.change(|state| state.blocks.take_dirty(sectors(range.start, range.end), max))
+        self.change(|state| {
+            if let Some(place) = state.listed.take() {
+                self.cache.unlist(place);
+            }
+            state.blocks.take_dirty(sectors(range.start, range.end), max)
+        })
     }
 
     /// What was being written in a range is beneath now.

@@ -13,6 +13,7 @@ use super::portion::Place;
 use super::writer::{SECTOR, Writer, size_of};
 use super::{Contents, DirtyRun, Segment, SegmentKind, Segments};
 use crate::error::Result;
+use crate::node::reference;
 
 /// The longest file that is kept in the tree, in bytes, as Linux does it by default.
 const INLINE_MAX: u64 = 2048;
@@ -127,10 +128,8 @@ impl Writer {
         if let Some((_, only)) = asked.filter(|(disk, _)| *disk == extent.disk) {
             return Ok(only);
         }
-        let (id, origin) = (contents.id(), start.wrapping_sub(extent.offset));
-        let (disk, bytes) = (extent.disk, extent.disk_bytes);
-        let only = self.ledger.is_only_user(disk, bytes, id.subvolume, id.number, origin)?;
-        *asked = Some((disk, only));
+        let only = self.ledger.is_only_user(&reference(contents.id(), start, extent))?;
+        *asked = Some((extent.disk, only));
         Ok(only)
     }
 }

@@ -47,6 +47,11 @@ impl Prices {
         Need { data: sectors * SECTOR, items: runs * RUN_ITEMS + sums }
     }
 
+    /// Bytes of metadata that it costs more to write a run in two parts.
+    pub(super) fn of_a_cut(self) -> u64 {
+        bytes_for_items(RUN_ITEMS, self.nodesize)
+    }
+
     fn metadata(self, need: Need) -> u64 {
         bytes_for_items(need.items, self.nodesize)
     }

@@ -8,9 +8,7 @@
 
 use std::ops::Range;
 
-use userbtrfs_btree::{Cursor, ReadAhead};
-use userbtrfs_format::{ItemKind, Key};
-use userbtrfs_ledger::{HandleKind, Reservation};
+use userbtrfs_ledger::HandleKind;
 use userbtrfs_sync::Arc;
 
 use super::portion::difference;
@@ -18,13 +16,7 @@ use super::reserved::Reserved;
 use super::writer::{SECTOR, SIZE_MAX, Writer, advance_size, sector_end, sector_start, size_of};
 use super::{Contents, SegmentKind, Segments};
 use crate::error::{Error, Result};
-use crate::node::{Inode, Kind};
-
-/// The most extents of a file that go in one step.
-const STEP: usize = 1000;
-
-/// Bytes in a leaf that an extent of a file takes.
-const EXTENT_ITEM: u64 = 53 + 25;
+use crate::node::{EXTENTS_PER_STEP, Kind};
 
 /// What is left of a file that is kept in the tree: its bytes, and how many there were.
 type ShortInline = Option<(Arc<[u8]>, u64)>;
@@ -81,7 +73,7 @@ impl Writer {
     /// Takes the last extents of a file, and the first time cuts what is in memory. Says whether
     /// that was all.
     fn shrink_step(&self, contents: &Arc<Contents>, size: u64, first: bool) -> Result<bool> {
-        let reservation = self.reserve_step()?;
+        let reservation = self.nodes.reserve_step()?;
         let _one = contents.writeback.lock();
         let _range = contents.range.lock_exclusive(sector_start(size)..u64::MAX);
         let mut inline = None;
@@ -91,7 +83,7 @@ impl Writer {
             contents.account.settle(Reserved::default(), dropped, self.prices);
         }
         let keep = sector_end(size);
-        let start = self.last_extents(contents.inode(), keep)?;
+        let start = self.nodes.start_of_last(contents.inode(), keep)?;
         let bytes = self.bytes_of(contents, start..u64::MAX)?;
         self.nodes.change_file(
             contents.inode(),
@@ -130,34 +122,6 @@ impl Writer {
         Ok(Some((bytes.into(), data.ram_bytes())))
     }
 
-    /// Where the last extents begin that the tree has of a file, as many as go in one step; not
-    /// before `keep`.
-    fn last_extents(&self, inode: &Inode, keep: u64) -> Result<u64> {
-        let number = inode.id().number;
-        let key = |offset| Key::new(number, ItemKind::EXTENT_DATA, offset);
-        let (store, tree) = (self.nodes.forest().store(), inode.tree());
-        let mut start = u64::MAX;
-        for _ in 0..STEP {
-            let Some(before) = start.checked_sub(1) else { break };
-            let cursor = Cursor::seek_back(store, tree, &key(before), ReadAhead::Off)?;
-            let found = cursor.item().map(|item| item.key);
-            let found = found.filter(|key| {
-                key.objectid == number && key.kind == ItemKind::EXTENT_DATA && key.offset <= before
-            });
-            match found {
-                Some(key) if key.offset > keep => start = key.offset,
-                _ => return Ok(keep),
-            }
-        }
-        Ok(start)
-    }
-
-    /// Space for one step of taking extents away. No lock is held but the operation lock.
-    fn reserve_step(&self) -> Result<Reservation> {
-        let nodesize = u64::from(self.ledger.volume().geometry().nodesize);
-        self.nodes.reserve_for_removal(2 + STEP as u64 * EXTENT_ITEM / nodesize)
-    }
-
     /// Makes a hole of what is `wanted` in a range of whole sectors, in memory of all of it. The
     /// operation lock is held.
     pub(super) fn remove(
@@ -168,7 +132,7 @@ impl Writer {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let reservation = self.reserve_step()?;
+            let reservation = self.nodes.reserve_step()?;
             let _one = contents.writeback.lock();
             let _range = contents.range.lock_exclusive(at..range.end);
             let (holes, bytes, end) = self.removable(contents, at..range.end, &wanted)?;
@@ -205,7 +169,7 @@ impl Writer {
         let source = contents.beneath();
         let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
         let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
-        for _ in 0..STEP {
+        for _ in 0..EXTENTS_PER_STEP {
             let Some(segment) = segments.next()? else { break };
             end = segment.end;
             let len = match &segment.kind {

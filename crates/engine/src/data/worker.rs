@@ -10,6 +10,7 @@ use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
 use super::UnfinishedFile;
+use super::writeback::Tail;
 use super::writer::Writer;
 
 /// How often it is looked for what is old.
@@ -109,7 +110,8 @@ impl Writer {
         while files.peek().is_some_and(is_due) && self.ledger.check().is_ok() {
             let some = files.by_ref().take_while(is_due).take(FILES_AT_ONCE);
             let some: Vec<_> = some.map(|file| file.contents).collect();
-            let _told_elsewhere = self.write_idle(&some);
+            let tail = if self.is_pressed() { Tail::Left } else { Tail::Written };
+            let _told_elsewhere = self.write_idle(&some, tail);
         }
     }
 }

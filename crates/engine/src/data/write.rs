@@ -13,7 +13,6 @@ use std::ops::Range;
 
 use userbtrfs_sync::Arc;
 
-use super::reserved::Reserved;
 use super::writer::{SECTOR, SIZE_MAX, Writer, now, sector_end, sector_start, size_of};
 use super::{Contents, Delta, SegmentKind, Segments};
 use crate::error::{Error, Result};
@@ -144,11 +143,10 @@ impl Writer {
                 return Ok(true);
             }
             // What was dirty is being written by now.
-            drop(locked);
+            drop((locked, reserved));
             let sectors = (sector_end(end) - sector_start(start)) / SECTOR;
             expected = Delta { sectors: i64::try_from(sectors).expect("of one part"), runs: 1 };
-            reserved = Reserved::default();
-            reserved.merge(self.reserve_need(self.prices.need(expected))?);
+            reserved = self.reserve_need(self.prices.need(expected))?;
         }
     }
 

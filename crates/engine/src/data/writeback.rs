@@ -4,14 +4,18 @@
 //!    together only where that needs no waiting.
 //! 2. What fails is told once to those who use its file; if nobody was, to who makes all durable.
 //! 3. What is dirty of a deleted file is dropped.
+//! 4. Where nobody asks for it, the sector in which an open file ends stays dirty while other data
+//!    can be written instead: the file may be about to grow in it.
 
 use std::ops::Range;
 
+use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
+use super::reserved::Reserved;
 use super::transfer::{Job, Origin, Transfer};
-use super::writer::Writer;
-use super::{Contents, SegmentKind, Segments};
+use super::writer::{SECTOR, Writer, sector_start, size_of};
+use super::{Contents, DirtyRun, SegmentKind, Segments};
 use crate::error::{Error, Result, Unwritten};
 
 /// The most files that are written together.
@@ -20,22 +24,48 @@ const FILES_MAX: usize = 64;
 /// Files that somebody else is busy with.
 type Busy = Vec<Arc<Contents>>;
 
+/// What becomes of the sector in which a file ends, if it does not fill that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// It is written.
+    Written,
+    /// It stays dirty, as the module's text says.
+    Left,
+}
+
+/// What was taken of a file to be written, and what is reserved for that.
+struct Taken<'a> {
+    contents: &'a Arc<Contents>,
+    runs: Vec<DirtyRun>,
+    reserved: Reserved,
+}
+
 impl Writer {
     /// Writes what is dirty of a file, and waits for it and for what is on its way; gives the
     /// first failure, which the file remembers, too.
     pub(crate) fn write_back(&self, contents: &Arc<Contents>) -> Result<()> {
+        self.write_back_then(contents, || ())
+    }
+
+    /// As [`Writer::write_back`]; where that succeeds, `then` is done before anything changes again
+    /// beneath the file.
+    pub(crate) fn write_back_then<T>(
+        &self,
+        contents: &Arc<Contents>,
+        then: impl FnOnce() -> T,
+    ) -> Result<T> {
         self.ledger.check()?;
-        let written = {
+        let done = {
             let _one = contents.writeback.lock();
-            self.write_locked(&[contents])
+            self.write_locked(&[contents], Tail::Written).map(|()| then())
         };
         self.purge_if_dead(contents);
-        written
+        done
     }
 
     /// Writes what is dirty of files that nobody else is busy with; gives the others, and the
     /// first failure.
-    pub(super) fn write_idle(&self, files: &[Arc<Contents>]) -> (Busy, Result<()>) {
+    pub(super) fn write_idle(&self, files: &[Arc<Contents>], tail: Tail) -> (Busy, Result<()>) {
         let (mut busy, mut result) = (Vec::new(), self.ledger.check().map_err(Error::from));
         for some in files.chunks(FILES_MAX) {
             let mut idle = Vec::new();
@@ -50,7 +80,7 @@ impl Writer {
                 }
             }
             if result.is_ok() {
-                result = self.write_locked(&idle);
+                result = self.write_locked(&idle, tail);
             }
             drop(locked);
             for contents in idle {
@@ -63,7 +93,8 @@ impl Writer {
     /// Writes all that is dirty, and waits for what is on its way; gives the first failure.
     pub(super) fn write_back_all(&self) -> Result<()> {
         let files = self.cache.unfinished_files().into_iter().map(|file| file.contents);
-        let (busy, mut result) = self.write_idle(&files.collect::<Vec<_>>());
+        let files: Vec<_> = files.collect();
+        let (busy, mut result) = self.write_idle(&files, Tail::Written);
         for contents in busy {
             result = result.and(self.write_back(&contents));
         }
@@ -71,20 +102,17 @@ impl Writer {
     }
 
     /// Writes files whose writeback locks are held.
-    fn write_locked(&self, files: &[&Arc<Contents>]) -> Result<()> {
+    fn write_locked(&self, files: &[&Arc<Contents>], tail: Tail) -> Result<()> {
+        let mut taken = self.take(files, tail);
+        if taken.is_empty() && tail == Tail::Left && self.is_pressed() {
+            taken = self.take(files, Tail::Written);
+        }
         let mut transfer = Transfer::new(self);
         let (mut runs, mut written) = (Vec::new(), Vec::new());
-        for contents in files.iter().copied().filter(|contents| !contents.account.is_dead()) {
-            // Who made something dirty has settled that before the range is free.
-            let range = contents.range.lock_shared(0..u64::MAX);
-            let (taken, delta) = contents.take_dirty(0..u64::MAX, u64::MAX);
-            let reserved = contents.account.withdraw(delta, self.prices);
-            drop(range);
-            if !taken.is_empty() {
-                let job = transfer.add(Job::new(contents, Origin::Memory, reserved));
-                runs.extend(taken.into_iter().map(|run| (job, run)));
-                written.push(contents);
-            }
+        for Taken { contents, runs: more, reserved } in taken {
+            let job = transfer.add(Job::new(contents, Origin::Memory, reserved));
+            runs.extend(more.into_iter().map(|run| (job, run)));
+            written.push(contents);
         }
         let mut result = Ok(());
         for (contents, failed) in written.into_iter().zip(transfer.run(runs)) {
@@ -96,18 +124,41 @@ impl Writer {
         result
     }
 
+    /// Takes what is dirty of files, as far as something is.
+    fn take<'a>(&self, files: &[&'a Arc<Contents>], tail: Tail) -> Vec<Taken<'a>> {
+        let alive = files.iter().copied().filter(|contents| !contents.account.is_dead());
+        alive.map(|contents| self.take_of(contents, tail)).filter(|t| !t.runs.is_empty()).collect()
+    }
+
+    fn take_of<'a>(&self, contents: &'a Arc<Contents>, tail: Tail) -> Taken<'a> {
+        // Who made something dirty has settled that before the range is free.
+        let _range = contents.range.lock_shared(0..u64::MAX);
+        let (end, cut) = match tail {
+            Tail::Written => (u64::MAX, None),
+            Tail::Left => self.before_tail(contents),
+        };
+        let (runs, delta) = contents.take_dirty(0..end, u64::MAX);
+        let mut reserved = contents.account.withdraw(delta, self.prices);
+        reserved.merge(Reserved { data: None, metadata: cut });
+        Taken { contents, runs, reserved }
+    }
+
+    /// Where the sector begins in which an open file ends that does not fill it; with space for the
+    /// items of a run that is cut there, if that is to be had at once.
+    fn before_tail(&self, contents: &Contents) -> (u64, Option<Reservation>) {
+        let size = size_of(contents);
+        let grows = !size.is_multiple_of(SECTOR) && contents.inode().is_open();
+        let cut = || self.ledger.space().reserve(self.prices.of_a_cut()).ok();
+        match grows.then(cut).flatten() {
+            Some(cut) => (sector_start(size), Some(cut)),
+            None => (u64::MAX, None),
+        }
+    }
+
     fn purge_if_dead(&self, contents: &Contents) {
         if contents.account.is_dead() {
             self.purge(contents);
         }
-    }
-
-    /// Writes what is dirty of a file, makes it durable, and tells what could not be written.
-    pub(crate) fn sync(&self, contents: &Arc<Contents>) -> Result<()> {
-        let written = self.write_back(contents);
-        self.take_failure(contents)?;
-        written?;
-        Ok(self.ledger.commit()?)
     }
 
     /// Bytes that a file counts for what is beneath a range.

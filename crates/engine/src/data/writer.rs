@@ -20,6 +20,7 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::reserved::{Need, Prices, Reserved};
 use super::worker::Worker;
+use super::writeback::Tail;
 use super::{Contents, Delta, FileCache, FileSource};
 use crate::error::{Error, InodeId, Result, Unwritten};
 use crate::node::{FileChange, FileWatch, Nodes};
@@ -116,10 +117,10 @@ impl Writer {
             let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
             let files: Vec<_> = files.map(|file| file.contents).collect();
             // What fails is told to those who use the files.
-            let (busy, _failed) = self.write_idle(&files);
+            let (busy, _failed) = self.write_idle(&files, Tail::Left);
             // Where all are on their way, the oldest one is soon there.
             if let Some(oldest) = busy.first() {
-                let _failed = self.write_back(oldest);
+                drop(oldest.writeback.lock());
             }
         }
         Ok(())

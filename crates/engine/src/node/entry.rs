@@ -54,6 +54,11 @@ impl Entry {
         DirEntry { target, transid: self.transid, kind: self.kind, name: &self.name, data: &[] }
     }
 
+    /// The content of its DIR_INDEX.
+    pub(crate) fn to_item(&self) -> Vec<u8> {
+        self.on_disk().encode()
+    }
+
     /// What an INODE_REF or INODE_EXTREF of its inode holds of it.
     pub(super) fn as_name(&self, parent: u64) -> InodeName<'_> {
         InodeName { parent, index: self.index, name: &self.name }
@@ -65,7 +70,7 @@ impl Entry {
 }
 
 impl EntryTarget {
-    pub(super) fn from_disk(entry: &DirEntry<'_>) -> Self {
+    pub(crate) fn from_disk(entry: &DirEntry<'_>) -> Self {
         match entry.target.kind {
             ItemKind::ROOT_ITEM => Self::Subvolume(TreeId(entry.target.objectid)),
             _ => Self::Inode(entry.target.objectid),

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{RegularExtent, SECTOR_SIZE};
-use userbtrfs_ledger::Handle;
+use userbtrfs_ledger::{FileExtentRef, Handle};
 use userbtrfs_sync::Arc;
 
 use crate::error::InodeId;
@@ -291,16 +291,21 @@ impl Replaced {
 
     /// Counts the references that came and went with it.
     pub(super) fn count(&self, handle: &Handle<'_>, inode: InodeId) {
-        let RegularExtent { disk, disk_bytes, offset, .. } = self.extent;
-        let InodeId { subvolume, number } = inode;
-        let origin = self.start.wrapping_sub(offset);
+        let reference = reference(inode, self.start, &self.extent);
         if self.remnants == 0 {
-            handle.drop_file_extent(subvolume, number, origin, disk, disk_bytes);
+            handle.drop_file_extent(&reference);
         }
         for _ in 1..self.remnants {
-            handle.add_file_extent(subvolume, number, origin, disk, disk_bytes);
+            handle.add_file_extent(&reference);
         }
     }
+}
+
+/// What a part of an extent is that starts at `start` in a file: a reference to all of it.
+pub(crate) fn reference(inode: InodeId, start: u64, part: &RegularExtent) -> FileExtentRef {
+    let InodeId { subvolume: root, number: inode } = inode;
+    let offset = start.wrapping_sub(part.offset);
+    FileExtentRef { root, inode, offset, logical: part.disk, len: part.disk_bytes }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use userbtrfs_format::{FileKind, InodeFlags};
 use userbtrfs_ledger::{Handle, HandleKind, Reservation};
 use userbtrfs_sync::Arc;
 
-use super::extents::{Kind, PendingExtent};
+use super::extents::{Kind, PendingExtent, reference};
 use super::inode::State;
 use super::operation::Operation;
 use super::{Inode, Nodes};
@@ -145,19 +145,18 @@ impl FileChange<'_> {
 impl Operation<'_> {
     /// Counts a reference that comes with a range put into a file.
     fn count(&self, inode: InodeId, start: u64, kind: &Kind, fresh: bool) {
-        let InodeId { subvolume, number } = inode;
         let Some(extent) = kind.on_disk() else {
             assert!(!fresh, "only extents are allocated");
             return;
         };
-        let (origin, disk) = (start.wrapping_sub(extent.offset), extent.disk);
         let count = if fresh { Handle::allocated_data } else { Handle::add_file_extent };
-        count(&self.handle, subvolume, number, origin, disk, extent.disk_bytes);
+        count(&self.handle, &reference(inode, start, extent));
     }
 
     /// Puts a range into a file, whose own reference is counted.
     pub(super) fn put_extent(&self, inode: InodeId, state: &mut State, extent: PendingExtent) {
         state.extents_version += 1;
+        state.changed.insert(self.generation(), extent.start..extent.end);
         let replaced = state.pending().put_extent(extent);
         for replaced in replaced {
             replaced.count(&self.handle, inode);

@@ -9,6 +9,8 @@
 //!    before it is changed stays so under its lock `operation`; all else is short, under the
 //!    state's own, where nothing is awaited.
 
+use std::ops::Range;
+
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, Timestamp};
 use userbtrfs_sync::order::Identity;
@@ -18,6 +20,8 @@ use super::dentries::{Dentries, Ration};
 use super::extents::{PendingExtent, few_until, flattened};
 use super::late::LateNames;
 use super::pending::{Frozen, Pending, Said};
+use super::runs::Runs;
+use super::traces::Stamp;
 use super::{Entry, EntryTarget, Forest, stored};
 use crate::error::{Error, InodeId, Result};
 
@@ -45,6 +49,12 @@ pub(super) struct State {
     pub(super) extents_version: u64,
     /// The place for the next entry of a directory, once it was needed.
     pub(super) next_index: Option<u64>,
+    /// The last transaction that added an entry to a directory, and the place of its first one.
+    pub(super) first_added: Option<(u64, u64)>,
+    /// The transaction of which the tree said that it changed the inode last; 0 for a new one.
+    pub(super) stored_transid: u64,
+    /// What the running transaction changed of a file's extents, and its log does not know.
+    pub(super) changed: ChangedRanges,
     /// How many keep it though it may have no name.
     pub(super) opens: u32,
     /// It is listed among the inodes without a name, or will be.
@@ -53,6 +63,32 @@ pub(super) struct State {
     pub(super) linkable: bool,
     /// It is deleted, or that is under way.
     pub(super) dead: bool,
+}
+
+/// Ranges of a file, in bytes, whose extents a transaction changed.
+#[derive(Default)]
+pub(super) struct ChangedRanges {
+    transaction: u64,
+    ranges: Runs,
+}
+
+impl ChangedRanges {
+    pub(super) fn insert(&mut self, transaction: u64, range: Range<u64>) {
+        self.take_unless(transaction);
+        self.ranges.insert(range);
+    }
+
+    /// Takes what transaction `running` changed.
+    fn take(&mut self, running: u64) -> Runs {
+        self.take_unless(running);
+        std::mem::take(&mut self.ranges)
+    }
+
+    fn take_unless(&mut self, running: u64) {
+        if self.transaction != running {
+            *self = Self { transaction: running, ranges: Runs::default() };
+        }
+    }
 }
 
 impl Inode {
@@ -75,7 +111,9 @@ impl Inode {
     pub(super) fn load(&self, forest: &Forest, ration: &Arc<Ration>) -> Result<()> {
         if self.state.get().is_none() {
             let item = stored::inode_item(forest, &self.tree, self.id.number)?;
-            self.set_state(State::new(item, Dentries::unknown(ration)));
+            let stored_transid = item.transid;
+            let state = State::new(item, Dentries::unknown(ration));
+            self.set_state(State { stored_transid, ..state });
         }
         match self.state().dead {
             false => Ok(()),
@@ -150,6 +188,45 @@ impl Inode {
         (flattened(sets(), start, until), until)
     }
 
+    /// What changes with each change of what the log would have of the inode alone; while it is in
+    /// memory, unless the running transaction evicted it after it had changed it.
+    pub(crate) fn stamp(&self, running: u64) -> Option<Stamp> {
+        let state = self.state();
+        let is_known = state.stored_transid < running;
+        is_known.then_some((state.item.sequence, state.extents_version))
+    }
+
+    /// The attributes, with the size that the tree may know.
+    pub(crate) fn item_to_log(&self) -> InodeItem {
+        let state = self.state();
+        InodeItem { size: state.disk_size(), ..state.item.clone() }
+    }
+
+    /// Takes the ranges of a file whose extents the running transaction changed; nothing where
+    /// that is not known, and may be all.
+    pub(crate) fn take_changed(&self, running: u64) -> Option<Runs> {
+        let mut state = self.state();
+        let changed = state.changed.take(running);
+        // Next time it is known.
+        let stored = std::mem::take(&mut state.stored_transid);
+        (stored < running).then_some(changed)
+    }
+
+    /// Puts back what was taken and is still not in the log.
+    pub(crate) fn put_back_changed(&self, running: u64, range: Range<u64>) {
+        self.state().changed.insert(running, range);
+    }
+
+    /// The place of the first entry that the running transaction added to a directory; those
+    /// before it are committed. Nothing where it added none.
+    pub(crate) fn first_added(&self, running: u64) -> Option<u64> {
+        let state = self.state();
+        match state.item.generation == running {
+            true => Some(0),
+            false => state.first_added.filter(|(of, _)| *of == running).map(|(_, first)| first),
+        }
+    }
+
     /// A number that grows with each change of the extents.
     pub(crate) fn extents_version(&self) -> u64 {
         self.state().extents_version
@@ -177,6 +254,9 @@ impl State {
             disk_size: None,
             extents_version: 0,
             next_index: None,
+            first_added: None,
+            stored_transid: 0,
+            changed: ChangedRanges::default(),
             opens: 0,
             listed: false,
             linkable: false,

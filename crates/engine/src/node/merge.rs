@@ -101,9 +101,16 @@ impl Nodes {
         Ok(())
     }
 
-    /// Puts what waits into the trees.
+    /// Puts what waits into the trees; never again where that failed half-way.
     fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
         let _one = self.merging.lock();
+        let ledger = self.ledger.as_ref().expect("who merges changes something");
+        ledger.check()?;
+        // Before the next one in the line comes in.
+        self.merge_alone(handle, what).inspect_err(|error| ledger.fail(&error.to_string()))
+    }
+
+    fn merge_alone(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
         let promised = self.promises.take();
         let inodes = self.waiting.take();
         for inodes in inodes.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {

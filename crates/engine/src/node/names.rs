@@ -7,8 +7,12 @@ use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
 use userbtrfs_sync::Arc;
 
 use super::dentries::Known;
-use super::pending::Said;
-use super::{EMPTY_DIR, Entry, EntryTarget, Inode, Link, Nodes, stored, subvolume_name};
+use super::inode::State;
+use super::pending::{RefPlace, Said};
+use super::traces::Lost;
+use super::{
+    EMPTY_DIR, Entry, EntryTarget, Inode, Link, Nodes, PlacedLink, stored, subvolume_name,
+};
 use crate::error::{Error, InodeId, Result};
 
 /// A place in a directory: the index of the next entry.
@@ -194,15 +198,40 @@ impl Nodes {
             return Ok(Vec::new());
         }
         let inode = self.inode(id)?;
-        let mut changes: BTreeMap<(u64, u64), Option<Arc<Entry>>> = BTreeMap::new();
-        for change in inode.state().sets().flat_map(|set| set.refs.iter()) {
-            let there = change.place.map(|_| Arc::clone(&change.entry));
-            changes.entry((change.dir, change.entry.index)).or_insert(there);
-        }
-        let mut names = stored::names(&self.forest, inode.tree(), id.number)?;
-        names.retain(|link| !changes.contains_key(&(link.dir, link.index)));
-        let added = changes.into_iter().filter_map(|((dir, index), entry)| {
-            entry.map(|entry| Link { dir, index, name: entry.name.to_vec() })
+        let changes = NameChanges::of(&inode.state());
+        let names = self.names_with(&inode, changes)?;
+        Ok(names.into_iter().map(|(link, _)| link).collect())
+    }
+
+    /// As [`Nodes::names`], but without those that are being lost in transaction `running`, and
+    /// with the item in which each stands; and all that it lost there, as far as the log may have
+    /// to know.
+    pub(crate) fn names_to_log(
+        &self,
+        inode: &Inode,
+        running: u64,
+    ) -> Result<(Vec<PlacedLink>, Vec<Lost>)> {
+        let (changes, lost) = {
+            let state = inode.state();
+            (NameChanges::of(&state), self.traces.lost(running, inode.id()))
+        };
+        let mut names = self.names_with(inode, changes)?;
+        let is_lost =
+            |link: &Link| lost.iter().any(|it| (it.dir, it.index) == (link.dir, link.index));
+        names.retain(|(link, _)| !is_lost(link));
+        Ok((names, lost))
+    }
+
+    /// The names of an inode of which these changes wait, and in which item each stands.
+    fn names_with(&self, inode: &Inode, changes: NameChanges) -> Result<Vec<PlacedLink>> {
+        let NameChanges { by_place, is_all } = changes;
+        let mut names = match is_all {
+            true => Vec::new(),
+            false => stored::names(&self.forest, inode.tree(), inode.number())?,
+        };
+        names.retain(|(link, _)| !by_place.contains_key(&(link.dir, link.index)));
+        let added = by_place.into_iter().filter_map(|((dir, index), there)| {
+            there.map(|(entry, place)| (Link { dir, index, name: entry.name.to_vec() }, place))
         });
         names.extend(added);
         Ok(names)
@@ -223,7 +252,7 @@ impl Nodes {
     }
 
     /// As [`Nodes::list`], about so many entries.
-    fn list_some(
+    pub(super) fn list_some(
         &self,
         dir: &Inode,
         position: DirPosition,
@@ -266,6 +295,28 @@ impl Nodes {
             true => Ok(()),
             false => Err(Error::Stray { dir, name, child }),
         }
+    }
+}
+
+/// A name that comes, and the item in which it comes to stand.
+type Coming = (Arc<Entry>, RefPlace);
+
+/// What waits of the names of an inode.
+struct NameChanges {
+    /// By directory and place; nothing for those that go.
+    by_place: BTreeMap<(u64, u64), Option<Coming>>,
+    /// Whether the tree knows nothing of the inode.
+    is_all: bool,
+}
+
+impl NameChanges {
+    fn of(state: &State) -> Self {
+        let mut by_place = BTreeMap::new();
+        for change in state.sets().flat_map(|set| set.refs.iter()) {
+            let there = change.place.map(|place| (Arc::clone(&change.entry), place));
+            by_place.entry((change.dir, change.entry.index)).or_insert(there);
+        }
+        Self { by_place, is_all: state.sets().any(|set| set.created) }
     }
 }
 

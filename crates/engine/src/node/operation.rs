@@ -17,6 +17,7 @@ use userbtrfs_sync::{Arc, MutexGuard};
 use super::dentries::Ration;
 use super::inode::State;
 use super::pending::{Pending, RefPlace, SET_BYTES};
+use super::traces::{Lost, Parting, Traces};
 use super::{Entry, Inode, Nodes};
 use crate::error::{Error, Result};
 
@@ -142,6 +143,9 @@ impl Operation<'_> {
     pub(super) fn add_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
         self.change(dir, |state| {
             state.item.size += size_of_entry(entry);
+            if state.first_added.is_none_or(|(of, _)| of < self.generation()) {
+                state.first_added = Some((self.generation(), entry.index));
+            }
             state.pending().add_entry(entry);
             state.dentries.enter(entry);
             (state.item.mtime, state.item.ctime) = (self.now, self.now);
@@ -158,6 +162,21 @@ impl Operation<'_> {
         });
     }
 
+    /// The name that an entry of `dir`, which is locked, gives an inode is about to be lost.
+    pub(super) fn parting(&self, dir: &Inode, entry: &Entry, inode: &Inode) -> Parting {
+        let first = dir.first_added(self.generation());
+        let committed = first.is_none_or(|first| entry.index < first);
+        let lost = Lost { dir: dir.number(), index: entry.index, hash: entry.hash(), committed };
+        let state = inode.state();
+        let survives = state.item.nlink > 1 || state.opens > 0;
+        Parting { inode: inode.id(), lost, survives }
+    }
+
+    /// What the log may have to know of names that are lost.
+    pub(super) fn traces(&self) -> &Traces {
+        &self.nodes.traces
+    }
+
     /// Gives an inode the name that an entry of `dir` has, beside those it has.
     pub(super) fn add_name(
         &self,
@@ -170,11 +189,12 @@ impl Operation<'_> {
             state.pending().add_ref(dir.number(), entry, place);
             state.item.ctime = self.now;
         });
+        self.traces().named(self.generation(), inode.id());
     }
 }
 
 /// What an entry adds to the size of its directory: both of its items count.
-fn size_of_entry(entry: &Entry) -> u64 {
+pub(super) fn size_of_entry(entry: &Entry) -> u64 {
     2 * entry.name.len() as u64
 }
 

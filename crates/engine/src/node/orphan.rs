@@ -8,6 +8,7 @@
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
 use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, TreeId};
+use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
 use super::extents::{Kind, Replaced};
@@ -19,16 +20,19 @@ use super::{Inode, Nodes};
 use crate::error::{Error, InodeId, Result};
 
 /// The most extents of a file that go in one step.
-const STEP: usize = 1000;
+pub(crate) const EXTENTS_PER_STEP: usize = 1000;
 
 /// What an item of an extent takes of its leaf.
 const EXTENT_ITEM_BYTES: u64 = 25 + 53;
 
 /// Bytes in extents of a file up to which it is deleted in one step.
-const AT_ONCE: u64 = STEP as u64 * SECTOR_SIZE as u64;
+const AT_ONCE: u64 = EXTENTS_PER_STEP as u64 * SECTOR_SIZE as u64;
 
 /// Items that change when an inode without a name is deleted.
 const DELETE_ITEMS: u64 = 4;
+
+/// Extents of a file: where each starts in it, and what it refers to; ascending.
+type StoredExtents = Vec<(u64, Option<Replaced>)>;
 
 /// What becomes of an inode that lost a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,13 @@ impl Drop for Opened {
             // Where this fails, it stays listed: who opens the filesystem next deletes it.
             drop(self.nodes.delete(&self.inode));
         }
+    }
+}
+
+impl Inode {
+    /// Whether somebody has it open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state().opens > 0
     }
 }
 
@@ -125,8 +136,8 @@ impl Nodes {
             self.ledger()?.merge_pending()?;
         }
         loop {
-            let reservation = self.reserve_for_removal(self.step_items())?;
-            let extents = self.last_extents(inode)?;
+            let reservation = self.reserve_step()?;
+            let extents = self.last_extents(inode, 0)?;
             let operation = self.begin()?;
             if extents.is_empty() {
                 operation.change(inode, |state| operation.delete_at_once(inode.id(), state));
@@ -140,24 +151,36 @@ impl Nodes {
         }
     }
 
-    /// What to reserve for a step: its items stand in a row, so it is their leaves that count.
-    fn step_items(&self) -> u64 {
+    /// Space for a step in which extents of a file go, and perhaps the file. Their items stand in
+    /// a row, so it is their leaves that count. No lock is held but operation locks.
+    pub(crate) fn reserve_step(&self) -> Result<Reservation> {
         let nodesize = u64::from(self.forest.store().volume().geometry().nodesize);
-        DELETE_ITEMS + (STEP as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize)
+        let leaves = (EXTENTS_PER_STEP as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
+        self.reserve_for_removal(DELETE_ITEMS + leaves)
     }
 
-    /// The last extents of a file: offsets, and what they refer to; ascending.
-    fn last_extents(&self, inode: &Inode) -> Result<Vec<(u64, Option<Replaced>)>> {
+    /// Where the last extents begin that the tree has of a file, as many as go in one step; at
+    /// `keep` where all of them do that start behind it.
+    pub(crate) fn start_of_last(&self, inode: &Inode, keep: u64) -> Result<u64> {
+        let Some(from) = keep.checked_add(1) else { return Ok(keep) };
+        let extents = self.last_extents(inode, from)?;
+        Ok(if extents.len() == EXTENTS_PER_STEP { extents[0].0 } else { keep })
+    }
+
+    /// The last extents that the tree has of a file, as many as go in one step; none that starts
+    /// before `from`.
+    fn last_extents(&self, inode: &Inode, from: u64) -> Result<StoredExtents> {
         let key = |offset| Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
         let (mut found, mut last) = (Vec::new(), Some(u64::MAX));
-        while let Some(offset) = last.filter(|_| found.len() < STEP) {
+        while let Some(offset) = last.filter(|_| found.len() < EXTENTS_PER_STEP) {
             let (store, tree) = (self.forest.store(), inode.tree());
             let cursor = Cursor::seek_back(store, tree, &key(offset), ReadAhead::Off)?;
             let item = cursor.item().filter(|item| {
                 let key = item.key;
                 key.objectid == inode.number() && key.kind == ItemKind::EXTENT_DATA
             });
-            let Some(item) = item.filter(|item| item.key.offset <= offset) else { break };
+            let is_wanted = |at: u64| (from..=offset).contains(&at);
+            let Some(item) = item.filter(|item| is_wanted(item.key.offset)) else { break };
             found.push((item.key.offset, stored_extent(item.key.offset, item.data)));
             last = item.key.offset.checked_sub(1);
         }

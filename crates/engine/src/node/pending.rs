@@ -12,9 +12,9 @@ use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::InodeItem;
 use userbtrfs_sync::Arc;
 
-use super::Entry;
 use super::extents::{ExtentChanges, Kind, PendingExtent, Replaced};
 use super::few::Few;
+use super::{Entry, Link};
 
 /// About what the allocator adds to what it gives.
 const ALLOCATED: usize = 16;
@@ -59,12 +59,15 @@ pub(super) struct Frozen {
 
 /// In which item a name of an inode stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RefPlace {
+pub(crate) enum RefPlace {
     /// INODE_REF.
     Ref,
     /// INODE_EXTREF: the other is full.
     Extref,
 }
+
+/// A name of an inode, and the item in which it stands.
+pub(crate) type PlacedLink = (Link, RefPlace);
 
 /// A name of an inode that comes or goes.
 pub(super) struct RefChange {

@@ -9,6 +9,7 @@ use super::names::{Found, check_new_name};
 use super::operation::{Operation, lock_entries, lock_operations};
 use super::orphan::Fate;
 use super::pending::RefPlace;
+use super::traces::Follower;
 use super::unlink::{UNLINK_ITEMS, check_empty, check_removable};
 use super::{Entry, Inode, Nodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
@@ -235,15 +236,21 @@ impl Rename<'_> {
         let index = nodes.take_index(to.dir)?;
         let whiteout = self.prepare_whiteout()?;
         let operation = nodes.begin()?;
+        let mut partings = vec![operation.parting(from.dir, old, moved).moved()];
         operation.remove_entry(from.dir, old);
         let fate = match (there, self.there) {
             (Some(entry), Some(there)) => {
+                partings.push(operation.parting(to.dir, entry, &there.inode));
                 operation.remove_entry(to.dir, entry);
                 operation.drop_name(&there.inode, to.dir, entry)
             }
             _ => Fate::Kept,
         };
-        operation.relocate((from, old), moved, to, index, place);
+        let left = (from.dir.id(), old.hash());
+        let follower = whiteout.map(|(inode, _)| Follower { inode, whiteout: Some(left) });
+        operation.relocate((from, old), moved, to, (index, place), |operation| {
+            operation.traces().note(operation.generation(), &partings, follower);
+        });
         if let Some((id, index)) = whiteout {
             operation.leave_whiteout(from, id, index);
         }
@@ -276,10 +283,17 @@ impl Rename<'_> {
         let index_of_moved = nodes.take_index(to.dir)?;
         let index_of_there = nodes.take_index(from.dir)?;
         let operation = nodes.begin()?;
+        let partings = [(from.dir, old, moved), (to.dir, new, there)]
+            .map(|(dir, entry, inode)| operation.parting(dir, entry, inode).moved());
         operation.remove_entry(from.dir, old);
         operation.remove_entry(to.dir, new);
-        operation.relocate((from, old), moved, to, index_of_moved, place_of_moved);
-        operation.relocate((to, new), there, from, index_of_there, place_of_there);
+        let follower = Follower { inode: there.id(), whiteout: None };
+        operation.relocate((from, old), moved, to, (index_of_moved, place_of_moved), |operation| {
+            operation.traces().note(operation.generation(), &partings, Some(follower));
+        });
+        operation.relocate((to, new), there, from, (index_of_there, place_of_there), |operation| {
+            operation.traces().arrived(operation.generation(), there.id());
+        });
         operation.hold(to.dir, reservation.take());
         Ok(Fate::Kept)
     }
@@ -288,20 +302,21 @@ impl Rename<'_> {
 impl Operation<'_> {
     /// Puts an inode under a name that is free, in place of the name that an entry had, which is
     /// taken out. There is no moment at which it has no name, or both: who climbs from directory
-    /// to directory meets it.
+    /// to directory meets it. In the same moment `note` is done.
     fn relocate(
         &self,
         (from, old): (Place<'_>, &Arc<Entry>),
         inode: &Arc<Inode>,
         to: Place<'_>,
-        index: u64,
-        place: RefPlace,
+        (index, place): (u64, RefPlace),
+        note: impl FnOnce(&Self),
     ) {
         let entry = self.entry(index, to.name, inode);
         self.change(inode, |state| {
             state.pending().remove_ref(from.dir.number(), old);
             state.pending().add_ref(to.dir.number(), &entry, place);
             state.item.ctime = self.now;
+            note(self);
         });
         self.add_entry(to.dir, &entry);
     }
@@ -319,5 +334,6 @@ impl Operation<'_> {
         let new = NewInode { kind, mode: 0, uid: 0, gid: 0 };
         let inode = self.make(place.dir, id, &new, 1);
         self.give(&inode, place, index, RefPlace::Ref);
+        self.traces().arrived(self.generation(), id);
     }
 }

@@ -7,7 +7,8 @@ use userbtrfs_format::{
     TreeId, dir_entries, inode_extrefs, inode_refs,
 };
 
-use super::{Entry, EntryTarget, Forest, Link, ROOT_DIR};
+use super::pending::RefPlace;
+use super::{Entry, EntryTarget, Forest, Link, PlacedLink, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
 
 /// The first place that an entry of a directory has.
@@ -32,19 +33,23 @@ pub(super) fn size(forest: &Forest, tree: &Tree, number: u64) -> userbtrfs_ledge
     Ok(data(&position).map_or(0, |data| InodeItem::parse(data).expect(SOUND).size))
 }
 
-/// All names of an inode.
-pub(super) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<Link>> {
+/// All names of an inode, and in which item each stands.
+pub(super) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<PlacedLink>> {
     let mut names = Vec::new();
-    let mut add = |name: InodeName<'_>| {
-        names.push(Link { dir: name.parent, index: name.index, name: name.name.to_vec() });
+    let mut add = |name: InodeName<'_>, place| {
+        let link = Link { dir: name.parent, index: name.index, name: name.name.to_vec() };
+        names.push((link, place));
     };
     let mut items = Items::new(forest, tree, number, ItemKind::INODE_REF)?;
     while let Some((key, data)) = items.item(ItemKind::INODE_EXTREF) {
         match key.kind {
             ItemKind::INODE_REF => {
-                inode_refs(key.offset, data).for_each(|name| add(name.expect(SOUND)));
+                inode_refs(key.offset, data)
+                    .for_each(|name| add(name.expect(SOUND), RefPlace::Ref));
             }
-            ItemKind::INODE_EXTREF => inode_extrefs(data).for_each(|name| add(name.expect(SOUND))),
+            ItemKind::INODE_EXTREF => {
+                inode_extrefs(data).for_each(|name| add(name.expect(SOUND), RefPlace::Extref));
+            }
             _ => {}
         }
         items.advance()?;

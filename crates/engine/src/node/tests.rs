@@ -470,3 +470,17 @@ fn many_threads_change_one_directory_while_it_is_merged_and_committed() {
         }
     });
 }
+
+/// Who comes to merge after somebody failed at it would meet what that one left half done.
+#[test]
+fn a_merge_that_waited_for_one_that_failed_changes_nothing() {
+    let lab = Lab::new();
+    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+    assert!(lab.nodes.inode(file).unwrap().state().freeze().is_some());
+    lab.write_inline(file, b"another set");
+    let handle = lab.ledger.start(HandleKind::Operation).unwrap();
+    lab.ledger.fail("a merge did");
+    let merger = Merger(Arc::downgrade(&lab.nodes));
+    assert!(merger.merge(&handle, userbtrfs_ledger::Merge::All).is_err());
+    assert!(!lab.nodes.waiting.is_empty());
+}

@@ -29,6 +29,8 @@ impl Nodes {
         check_removable(&dir, &inode)?;
         let busy = lock_operations(&[&inode]);
         let operation = self.begin()?;
+        let parting = operation.parting(&dir, &entry, &inode);
+        operation.traces().note(operation.generation(), &[parting], None);
         operation.remove_entry(&dir, &entry);
         let fate = operation.drop_name(&inode, &dir, &entry);
         operation.hold(&dir, Some(reservation));
@@ -75,6 +77,8 @@ impl Nodes {
         check_removable(dir, child)?;
         check_empty(child)?;
         let operation = self.begin()?;
+        let parting = operation.parting(dir, &entry, child);
+        operation.traces().note(operation.generation(), &[parting], None);
         operation.remove_entry(dir, &entry);
         let fate = operation.drop_name(child, dir, &entry);
         operation.hold(dir, reservation.take());

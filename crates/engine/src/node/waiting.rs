@@ -21,9 +21,10 @@ impl Waiting {
 
     /// An inode begins to wait; nobody else changes it now. It may stand here more than once.
     pub(super) fn add(&self, inode: &Arc<Inode>, bytes: usize) {
+        // Counted first: a merge may be done with it before this returns.
+        self.grow(bytes);
         let [low, ..] = inode.number().to_le_bytes();
         self.shards[usize::from(low) % SHARDS].lock().push(Arc::clone(inode));
-        self.grow(bytes);
     }
 
     pub(super) fn grow(&self, bytes: usize) {

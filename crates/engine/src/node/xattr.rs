@@ -52,14 +52,18 @@ impl Nodes {
         }
         let inode = self.inode(id)?;
         let mut changes: BTreeMap<Vec<u8>, Option<Arc<[u8]>>> = BTreeMap::new();
-        {
+        let is_all = {
             let state = inode.state();
             let sets = state.sets().flat_map(|set| set.xattrs.values());
             for change in sets.flat_map(|alike| alike.iter()) {
                 changes.entry(change.name.to_vec()).or_insert_with(|| change.value.clone());
             }
-        }
-        let mut xattrs = stored::xattrs(&self.forest, inode.tree(), id.number)?;
+            state.sets().any(|set| set.created)
+        };
+        let mut xattrs = match is_all {
+            true => Vec::new(),
+            false => stored::xattrs(&self.forest, inode.tree(), id.number)?,
+        };
         xattrs.retain(|(name, _)| !changes.contains_key(name));
         let set = changes.into_iter().filter_map(|(name, value)| Some((name, value?.to_vec())));
         xattrs.extend(set);
@@ -116,6 +120,7 @@ impl Nodes {
             state.pending().set_xattr(name, value);
             state.item.ctime = operation.now;
         });
+        operation.traces().xattrs_changed(operation.generation(), inode.id());
         operation.hold(inode, Some(reservation));
         Ok(())
     }

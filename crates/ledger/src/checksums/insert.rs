@@ -21,27 +21,27 @@ const BATCH: usize = 256;
 
 /// What items are like.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
+pub(crate) struct Form {
     /// The bytes of one checksum.
-    pub(super) size: usize,
+    pub(crate) size: usize,
     /// The most bytes in one item.
-    pub(super) len_max: usize,
+    pub(crate) len_max: usize,
 }
 
 impl Form {
     /// In blocks of `nodesize` bytes.
-    pub(super) fn new(size: usize, nodesize: u32) -> Self {
+    pub(crate) fn new(size: usize, nodesize: u32) -> Self {
         let room = item_len_max(nodesize) - item_space(0);
         Self { size, len_max: (room / size - 1) * size }
     }
 
     /// Where a run of checksums from `start` on ends.
-    fn end(&self, start: u64, len: usize) -> u64 {
+    pub(crate) fn end(&self, start: u64, len: usize) -> u64 {
         start + (len / self.size) as u64 * SECTOR
     }
 
     /// Where in an item at `start` the checksum of the sector at `at` stands.
-    fn index(&self, start: u64, at: u64) -> usize {
+    pub(crate) fn index(&self, start: u64, at: u64) -> usize {
         usize::try_from((at - start) / SECTOR).expect("within an item") * self.size
     }
 }

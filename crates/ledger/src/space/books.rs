@@ -111,6 +111,18 @@ impl Books {
         self.groups.values().find(|group| group.can_load() && pool_of(group) == pool)
     }
 
+    /// The group that an address lies in, if its free ranges are not known.
+    pub(super) fn unloaded_at(&self, logical: Logical) -> Option<&Group> {
+        let group = self.groups.get(&self.covering(logical)?)?;
+        group.can_load().then_some(group)
+    }
+
+    /// Where the group of a kind starts that a range lies in.
+    pub(super) fn start_of_group(&self, kind: Kind, logical: Logical, len: u64) -> Option<Logical> {
+        let start = self.owner(logical, len).ok()?;
+        (pool_of(&self.groups[&start]) == self.counters.pool_of(kind)).then_some(start)
+    }
+
     /// Takes the free ranges of a group; `false` where the group changed meanwhile.
     pub(super) fn load(
         &mut self,
@@ -371,7 +383,9 @@ impl Books {
 
     /// Whether allocations fell on groups that no durable superblock names.
     pub(super) fn draws_on_new(&self) -> bool {
-        self.groups.values().any(|group| group.age == Age::New && !group.is_empty())
+        // Those come last: addresses rise.
+        let mut new = self.groups.values().rev().take_while(|group| group.age == Age::New);
+        new.any(|group| !group.is_empty())
     }
 
     fn add(&mut self, group: Group) {
@@ -383,7 +397,7 @@ impl Books {
         assert!(self.groups.insert(start, group).is_none(), "a group for each chunk");
     }
 
-    fn change<R>(&mut self, start: Logical, change: impl FnOnce(&mut Group) -> R) -> R {
+    pub(super) fn change<R>(&mut self, start: Logical, change: impl FnOnce(&mut Group) -> R) -> R {
         let group = self.groups.get_mut(&start).expect("a group that was found");
         let before = group.tally();
         let result = change(group);

@@ -50,6 +50,14 @@ pub enum SpaceDamage {
     /// There are no block groups for the chunk tree, or none for the other trees.
     #[error("there is no {0} block group")]
     NoGroupOf(&'static str),
+    /// A block that a tree log names is not free.
+    #[error("{len} bytes at {logical}, of a tree log, are not free")]
+    NotFree {
+        /// Where it starts.
+        logical: Logical,
+        /// Its length in bytes.
+        len: u64,
+    },
     /// The free space tree does not list a block group.
     #[error("the free space tree does not know the block group at {0}")]
     NoFreeSpaceInfo(Logical),

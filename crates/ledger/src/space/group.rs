@@ -136,6 +136,12 @@ impl Group {
         Some((Logical(start), len))
     }
 
+    /// Takes a range, if all of it is free.
+    pub(super) fn take_at(&mut self, logical: Logical, len: u64) -> bool {
+        let free = self.free.as_mut().filter(|free| free.contains(logical.0, len));
+        free.map(|free| free.subtract(logical.0, len)).is_some()
+    }
+
     /// Makes an allocated range free at once.
     pub(super) fn give_back(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
         self.check_in_use(logical, len)?;

@@ -100,6 +100,13 @@ impl FreeRanges {
         self.ranges.range(..end).next_back().is_some_and(|(_, &e)| e > start)
     }
 
+    /// Whether all bytes of a range are there.
+    pub(super) fn contains(&self, start: u64, len: u64) -> bool {
+        let end = start.checked_add(len);
+        let before = self.ranges.range(..=start).next_back();
+        before.is_some_and(|(_, &e)| end.is_some_and(|end| end <= e))
+    }
+
     /// Takes out what there is of a range, and says how many bytes that was.
     pub(super) fn subtract(&mut self, start: u64, len: u64) -> u64 {
         if len == 0 {

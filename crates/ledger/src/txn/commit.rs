@@ -1,7 +1,8 @@
 //! The commit of a transaction, stage by stage.
 //!
 //! 1. The door is closed: no change begins, those begun end.
-//! 2. Everything that waits in memory is merged into the trees.
+//! 2. The logs of the transaction are dropped, since it will say all that they say. Everything
+//!    that waits in memory is merged into the trees.
 //! 3. References, block groups, chunks and root items are written into their trees, again and
 //!    again until nothing is left to write. No block goes to the device meanwhile: it would have
 //!    to be copied for the next round. Leaves that were written before, for want of memory, are
@@ -42,6 +43,9 @@ impl Ledger {
     #[track_caller]
     pub(crate) fn commit_for_space(&self) -> Result<bool> {
         self.gate.check()?;
+        if self.options.only_asked {
+            return Ok(false);
+        }
         let before = self.gate.generation();
         let generation = match self.is_clean() && !self.space.empty_groups().is_empty() {
             true => self.commit_generation(before)?,
@@ -49,6 +53,12 @@ impl Ledger {
         };
         self.gate.wait_completed(generation)?;
         Ok(generation == before)
+    }
+
+    /// Waits until a transaction is durable that was handed over: one before the running one.
+    #[track_caller]
+    pub fn wait_durable(&self, generation: u64) -> Result<()> {
+        Ok(self.gate.wait_durable(generation)?)
     }
 
     /// Gives the transaction that is durable then.
@@ -79,6 +89,7 @@ impl Ledger {
             && self.changed.lock().is_empty()
             && self.refs.is_empty()
             && self.sums.bytes() == 0
+            && self.logs.is_empty()
     }
 
     fn lead(&self, commit: Commit<'_, Open>) -> Result<()> {
@@ -87,6 +98,7 @@ impl Ledger {
 
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
         let commit = commit.close_door()?.bar_finish()?;
+        self.drop_logs()?;
         // Nobody is in the middle of handing an extent from one file to another.
         self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
         self.merge(&Handle::new(self, commit.ticket()), Merge::All)?;

@@ -147,6 +147,11 @@ impl Gate {
         })
     }
 
+    /// Whether the super of transaction `generation` is durable.
+    pub(crate) fn is_durable(&self, generation: u64) -> bool {
+        self.state.lock().is_durable(generation)
+    }
+
     /// Waits until the super of transaction `generation` is durable. Does not begin its commit.
     ///
     /// Who is in the running transaction may wait for the one before it.

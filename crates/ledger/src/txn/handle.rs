@@ -1,9 +1,10 @@
 //! Handles: the right to change trees in the running transaction.
 
-use userbtrfs_btree::{Edit, Extent, RefChange, Tree, User};
-use userbtrfs_format::{Logical, TreeId};
+use userbtrfs_btree::{Edit, RefChange, Tree};
+use userbtrfs_format::TreeId;
 
 use super::gate::{Kind, Ticket};
+use crate::data::FileExtentRef;
 use crate::error::Result;
 use crate::ledger::Ledger;
 use crate::space;
@@ -62,51 +63,27 @@ impl<'a> Handle<'a> {
         self.ledger.write_early()
     }
 
-    /// A file refers to an extent of `len` bytes on disk that nobody referred to before: what
-    /// [`Ledger::allocate_data`] gave, whole. `offset` is where in the file the whole extent would
-    /// start; it wraps below 0.
+    /// A file refers to an extent that nobody referred to before: what [`Ledger::allocate_data`]
+    /// gave, whole.
     ///
     /// From now on the extent is counted: its space comes back when nobody refers to it any more,
     /// after the commit that says so. Its checksums are added under the same handle.
-    pub fn allocated_data(
-        &self,
-        root: TreeId,
-        inode: u64,
-        offset: u64,
-        logical: Logical,
-        len: u64,
-    ) {
-        self.ledger.refs.allocated_data(logical, len, User::File { root, inode, offset });
+    pub fn allocated_data(&self, first: &FileExtentRef) {
+        self.ledger.refs.allocated_data(first.logical, first.len, first.user());
     }
 
-    /// A file refers to a counted extent once more, with `offset` as for
-    /// [`Handle::allocated_data`]: another item of its does.
-    pub fn add_file_extent(
-        &self,
-        root: TreeId,
-        inode: u64,
-        offset: u64,
-        logical: Logical,
-        len: u64,
-    ) {
-        self.change_file_extent(true, User::File { root, inode, offset }, logical, len);
+    /// A file refers to a counted extent once more: another item of its does.
+    pub fn add_file_extent(&self, reference: &FileExtentRef) {
+        self.change_file_extent(true, reference);
     }
 
-    /// A file refers to a counted extent once less, with `offset` as for
-    /// [`Handle::allocated_data`].
-    pub fn drop_file_extent(
-        &self,
-        root: TreeId,
-        inode: u64,
-        offset: u64,
-        logical: Logical,
-        len: u64,
-    ) {
-        self.change_file_extent(false, User::File { root, inode, offset }, logical, len);
+    /// A file refers to a counted extent once less.
+    pub fn drop_file_extent(&self, reference: &FileExtentRef) {
+        self.change_file_extent(false, reference);
     }
 
-    fn change_file_extent(&self, add: bool, user: User, logical: Logical, len: u64) {
-        let extent = Extent::Data { logical, len };
+    fn change_file_extent(&self, add: bool, reference: &FileExtentRef) {
+        let (extent, user) = (reference.extent(), reference.user());
         self.ledger.refs.change(&RefChange { add, extent, user });
     }
 

@@ -20,7 +20,7 @@ use userbtrfs_format::{
     FileExtent, FileExtentKind, FileKind, InodeFlags, InodeItem, ItemKind, Key, Logical,
     RegularExtent, Timestamp, TreeId,
 };
-use userbtrfs_ledger::{Error, Handle, HandleKind, Kind, Ledger, LedgerOptions};
+use userbtrfs_ledger::{Error, FileExtentRef, Handle, HandleKind, Kind, Ledger, LedgerOptions};
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 
@@ -42,9 +42,10 @@ struct Piece {
 }
 
 impl Piece {
-    /// Where in the file the whole extent would start.
-    fn origin(&self) -> u64 {
-        self.at.wrapping_sub(self.skip)
+    /// What it is to the extent.
+    fn reference(&self, inode: u64) -> FileExtentRef {
+        let &Self { at, disk: logical, disk_len: len, skip, .. } = self;
+        FileExtentRef { root: TreeId::FS, inode, offset: at.wrapping_sub(skip), logical, len }
     }
 
     fn edit(&self, inode: u64, generation: u64) -> ItemEdit {
@@ -84,7 +85,9 @@ impl Files {
             let end = len.min(at + (64 << 10));
             (Logical(disk.0 + at), Slice::new(Arc::clone(&bytes), to_usize(at)..to_usize(end)))
         });
-        self.ledger.volume().write_data(parts).unwrap();
+        let volume = self.ledger.volume();
+        let ends = volume.wait_writes(volume.submit_data(parts));
+        assert!(ends.iter().all(Result::is_ok));
         Ok((disk, len))
     }
 
@@ -95,7 +98,7 @@ impl Files {
         let pieces = self.pieces.entry(inode).or_default();
         let at = pieces.last().map_or(0, |last| last.at + last.len);
         let piece = Piece { at, len, disk, disk_len: len, skip: 0 };
-        handle.allocated_data(TreeId::FS, inode, piece.origin(), disk, len);
+        handle.allocated_data(&piece.reference(inode));
         ledger.add_checksums(&handle, disk, &sums(&ledger, disk, len));
         pieces.push(piece);
         self.put(&handle, inode, &[piece]);
@@ -115,7 +118,7 @@ impl Files {
         let right = Piece { at, len, skip, ..piece };
         pieces.splice(to_usize(which)..=to_usize(which), [left, right]);
         let handle = ledger.start(HandleKind::Operation).unwrap();
-        handle.add_file_extent(TreeId::FS, inode, right.origin(), right.disk, right.disk_len);
+        handle.add_file_extent(&right.reference(inode));
         self.put(&handle, inode, &[left, right]);
     }
 
@@ -125,7 +128,7 @@ impl Files {
         let gone = self.pieces.get_mut(&inode).unwrap().split_off(keep);
         let handle = ledger.start(HandleKind::Operation).unwrap();
         for piece in &gone {
-            handle.drop_file_extent(TreeId::FS, inode, piece.origin(), piece.disk, piece.disk_len);
+            handle.drop_file_extent(&piece.reference(inode));
         }
         let tree = ledger.forest().tree(TreeId::FS).unwrap();
         let item = |piece: &Piece| ItemEdit::Remove(key(&piece.edit(inode, 0)));

@@ -5,6 +5,7 @@
 
 mod data;
 mod full;
+mod log;
 
 use std::path::Path;
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use userbtrfs_device::Device;
+use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice, SparseImage};
+use userbtrfs_device::{Device, DeviceError, MemoryDevice, Operation};
 use userbtrfs_format::{
     BlockGroupItem, DeviceExtent, Expectation, ItemKind, Key, RootItem, SUPERBLOCK_OFFSETS,
     Superblock, TreeId,
 };
-use userbtrfs_mkfs::{Options, Uuid};
+use userbtrfs_mkfs::{MkfsError, Options, Uuid, make};
 use userbtrfs_volume::{Volume, walk};
 
 use crate::{Image, MIB, cases};
@@ -113,4 +114,31 @@ fn ids_are_as_wished_or_random() {
     assert_ne!(made.device.uuid, again.device.uuid);
     let random = image.make(&Options { fsid: None, ..wished }).unwrap();
     assert_ne!(random.fsid, fsid);
+}
+
+/// What a device holds that was full of something, once a filesystem is made on it.
+fn made_over_old(discard: bool) -> Vec<u8> {
+    let device = MemoryDevice::from_bytes(vec![0xa5; usize::try_from(128 * MIB).unwrap()]);
+    let fsid = Some(Uuid::from_u128(1));
+    make(&device, &Options { discard, force: true, fsid, ..Options::default() }).unwrap();
+    device.snapshot()
+}
+
+#[test]
+fn the_old_content_is_given_back_where_that_is_asked_for() {
+    let (kept, given_back) = (made_over_old(false), made_over_old(true));
+    let old = |image: &[u8]| image.chunks(4096).filter(|page| **page == [0xa5; 4096]).count();
+    assert!(old(&kept) > 100 << 8);
+    assert_eq!(old(&given_back), 0);
+}
+
+#[test]
+fn a_device_that_fails_to_take_its_content_back_is_told_of() {
+    let inner = Arc::new(SparseDevice::new(128 * MIB));
+    let device = FaultyDevice::new(inner.clone());
+    let (operation, how) = (Operation::Discard, How::Eio);
+    device.arm(Fault { operation, after: 0, how, lasting: false });
+    let made = make(&device, &Options { discard: true, ..Options::default() });
+    assert!(matches!(made, Err(MkfsError::Device(DeviceError::Io { .. }))));
+    assert_eq!(inner.image(), SparseImage::new(128 * MIB), "nothing is written");
 }

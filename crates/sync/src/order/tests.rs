@@ -138,9 +138,9 @@ fn late<G>(hold: impl FnOnce() -> G + Send, wait: impl FnOnce()) -> String {
 
 #[test]
 fn long_waits_name_the_lock() {
-    let mutex = Mutex::new(Class::SuperSlot, ());
+    let mutex = Mutex::new(Class::LogRoot, ());
     let message = late(|| mutex.lock(), || drop(mutex.lock()));
-    assert!(message.contains("waited 20ms for super slot"), "{message}");
+    assert!(message.contains("waited 20ms for log root"), "{message}");
     let rwlock = RwLock::new(Class::ChunkMap, ());
     assert!(late(|| rwlock.write(), || drop(rwlock.read())).contains("for chunk map"));
     assert!(late(|| rwlock.read(), || drop(rwlock.write())).contains("for chunk map"));

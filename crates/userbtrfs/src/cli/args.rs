@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::log::{LogArgs, LogVerb};
 use super::shell::ShellArgs;
 use super::verb::FileVerb;
 
@@ -70,6 +71,19 @@ pub(crate) struct RootArgs {
     /// Read past the page cache; by default block devices are, image files are not
     #[arg(long, value_enum, default_value_t = DirectIo::Auto)]
     pub(crate) direct: DirectIo,
+    /// Leave a log that is pending alone: what was fsynced since the last commit is not shown
+    #[arg(long)]
+    pub(crate) no_log_replay: bool,
+}
+
+/// The image that is changed, and how.
+#[derive(clap::Args)]
+pub(crate) struct WriteArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// Give space that is free again back to the device: an image file gets holes there
+    #[arg(long)]
+    pub(crate) discard: bool,
 }
 
 /// Whether a device is read past the page cache.
@@ -89,7 +103,7 @@ pub(crate) enum Verb {
     /// Make a filesystem
     Mkfs(MkfsArgs),
     #[command(flatten)]
-    Files(FileVerb<RootArgs>),
+    Files(FileVerb<RootArgs, WriteArgs>),
     /// Do all this to one image: a command a line, from a prompt or a script
     Shell(ShellArgs),
     /// Show subvolumes and snapshots
@@ -98,6 +112,9 @@ pub(crate) enum Verb {
     /// Show what is on disk
     #[command(subcommand)]
     Dump(DumpVerb),
+    /// Settle what was fsynced and not committed before a crash
+    #[command(subcommand)]
+    Log(LogVerb),
 }
 
 #[derive(clap::Args)]
@@ -139,6 +156,9 @@ pub(crate) struct MkfsArgs {
     /// Overwrite what is there
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Give what is there back to the device first: an image file becomes one hole
+    #[arg(long)]
+    pub(crate) discard: bool,
 }
 
 /// A kind of checksum.
@@ -246,6 +266,8 @@ pub(crate) enum DumpVerb {
     Super(DumpSuperArgs),
     /// The trees
     Tree(DumpTreeArgs),
+    /// The log that is pending, in words: what a replay would bring back
+    Log(LogArgs),
 }
 
 #[derive(clap::Args)]

@@ -20,6 +20,7 @@ pub(crate) fn run(global: &Global, verb: &DumpVerb) -> Result<ExitCode> {
     match verb {
         DumpVerb::Super(args) => show_super(global, args),
         DumpVerb::Tree(args) => show_tree(global, args),
+        DumpVerb::Log(args) => super::log::show(global, args),
     }
 }
 

@@ -74,10 +74,6 @@ impl Act for GetfattrArgs {
             }
         }
     }
-
-    fn changes(&self) -> bool {
-        false
-    }
 }
 
 impl GetfattrArgs {

@@ -49,6 +49,7 @@ fn options(args: &MkfsArgs) -> Result<Options> {
     options.block_group_tree = features.block_group_tree;
     options.free_space_tree = features.free_space_tree;
     options.force = args.force;
+    options.discard = args.discard;
     Ok(options)
 }
 
@@ -151,7 +152,7 @@ fn extend(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result<()> {
 fn make_and_fill(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
     let superblock = on_device(&args.image, options)?;
     if let Some(dir) = &args.rootdir {
-        rootdir::fill(global, &args.image, dir)?;
+        rootdir::fill(global, args, dir)?;
     }
     Ok(superblock)
 }

@@ -13,13 +13,15 @@ use userbtrfs::OpenOptions;
 use userbtrfs::insert::InsertOptions;
 use userbtrfs::mkfs::Options;
 
-use super::args::{Format, Global};
+use super::args::{Format, Global, MkfsArgs};
 use super::copying::copy;
 
-/// Copies what is in `dir` into the new filesystem in `image`. Where not everything can be copied,
+/// Copies what is in `dir` into the new filesystem. Where not everything can be copied,
 /// the filesystem stays empty.
-pub(super) fn fill(global: &Global, image: &Path, dir: &Path) -> Result<()> {
-    let filesystem = OpenOptions::new().write(true).commit_seconds(0).open(image)?;
+pub(super) fn fill(global: &Global, args: &MkfsArgs, dir: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).commit_seconds(0).discard(args.discard);
+    let filesystem = options.open(&args.image)?;
     // What is printed in the end is for mkfs to say.
     let global = Global { format: Format::Text, ..global.clone() };
     let copied = copy("mkfs", &global, InsertOptions::default(), |inserter, report| {

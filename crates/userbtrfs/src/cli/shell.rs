@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, anyhow};
 use clap::{Parser, Subcommand};
 use userbtrfs::Filesystem;
 
-use super::args::{Global, PathsArgs, RootArgs};
+use super::args::{Global, PathsArgs, WriteArgs};
 use super::paths::each;
 use super::verb::{Access, FileVerb, Session};
 use super::words::words;
@@ -22,7 +22,7 @@ use super::{complain, is_closed_pipe, message};
 #[derive(clap::Args)]
 pub(crate) struct ShellArgs {
     #[command(flatten)]
-    root: RootArgs,
+    image: WriteArgs,
     /// Change nothing
     #[arg(short, long)]
     read_only: bool,
@@ -41,7 +41,7 @@ struct Line {
 #[derive(Subcommand)]
 enum LineVerb {
     #[command(flatten)]
-    Files(FileVerb<()>),
+    Files(FileVerb<(), ()>),
     /// Make everything durable
     Sync,
     /// Make files durable
@@ -61,8 +61,12 @@ enum Next {
 }
 
 pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
-    let access = if args.read_only { Access::Read } else { Access::Write };
-    let mut session = Session::open(global, &args.root, access)?;
+    let WriteArgs { root, discard } = &args.image;
+    let access = match args.read_only {
+        true => Access::Read,
+        false => Access::Write { discard: *discard },
+    };
+    let mut session = Session::open(global, root, access)?;
     let mut input = io::stdin().lock();
     let prompt = input.is_terminal() && io::stdout().is_terminal();
     let mut worst = ExitCode::SUCCESS;
@@ -111,7 +115,7 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
     session.global.join(&line.global);
     match &line.verb {
         LineVerb::Files(verb) => {
-            let ((), verb) = verb.parts();
+            let (_, verb) = verb.parts();
             let code = verb.act(session)?;
             io::stdout().flush()?;
             Ok(Next::Line(code))
@@ -130,13 +134,7 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
 
 /// Makes what is at a path durable.
 fn fsync(filesystem: &Filesystem, path: &[u8]) -> Result<()> {
-    let inode = filesystem.lookup(path)?;
-    match inode.metadata()?.is_file() {
-        true => inode.open()?.sync_all()?,
-        // Of names and attributes there is nothing less to be made durable than all.
-        false => filesystem.commit()?,
-    }
-    Ok(())
+    Ok(filesystem.lookup(path)?.sync_all()?)
 }
 
 /// What is wrong with a line, without the usage.

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
-use userbtrfs::{Direct, Filesystem, OpenOptions, TreeId};
+use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
-use super::args::{DfArgs, DirectIo, FindArgs, GetArgs, Global, LsArgs, PathsArgs, RootArgs};
+use super::args::{DfArgs, DirectIo, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
+use super::args::{RootArgs, WriteArgs};
 use super::chmod::ChmodArgs;
 use super::chown::ChownArgs;
 use super::cp::CpArgs;
@@ -40,25 +41,29 @@ pub(crate) struct Session {
 pub(crate) trait Act {
     /// Does it, and tells how it ended.
     fn act(&self, session: &Session) -> Result<ExitCode>;
-
-    /// Whether it changes the filesystem.
-    fn changes(&self) -> bool {
-        true
-    }
 }
 
 /// Arguments that start with where the image is.
 #[derive(clap::Args)]
-pub(crate) struct In<R: clap::Args, V: clap::Args> {
+pub(crate) struct In<I: clap::Args, V: clap::Args> {
     #[command(flatten)]
-    root: R,
+    image: I,
     #[command(flatten)]
     verb: V,
 }
 
-/// The verbs. `R` is how the image is given: [`RootArgs`] to the command, nothing to the shell.
+/// How a verb is told which image, and whether it changes it.
+pub(crate) enum Image<'a, R, W> {
+    /// It only reads.
+    Read(&'a R),
+    /// It changes the image.
+    Write(&'a W),
+}
+
+/// The verbs. `R` is how the image is given to those that read, `W` to those that write:
+/// [`RootArgs`] and [`WriteArgs`] to the command, nothing to the shell.
 #[derive(Subcommand)]
-pub(crate) enum FileVerb<R: clap::Args> {
+pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     /// List directories
     Ls(In<R, LsArgs>),
     /// Show the attributes of files
@@ -72,29 +77,29 @@ pub(crate) enum FileVerb<R: clap::Args> {
     /// Copy trees out, as `cp -a` does
     Get(In<R, GetArgs>),
     /// Copy trees in, as `cp -a` does
-    Put(In<R, PutArgs>),
+    Put(In<W, PutArgs>),
     /// Copy files and trees within the image
-    Cp(In<R, CpArgs>),
+    Cp(In<W, CpArgs>),
     /// Make directories
-    Mkdir(In<R, MkdirArgs>),
+    Mkdir(In<W, MkdirArgs>),
     /// Remove files, and directories with what is in them
-    Rm(In<R, RmArgs>),
+    Rm(In<W, RmArgs>),
     /// Give files other names
-    Mv(In<R, MvArgs>),
+    Mv(In<W, MvArgs>),
     /// Give files more names, or make symbolic links
-    Ln(In<R, LnArgs>),
+    Ln(In<W, LnArgs>),
     /// Change permissions
-    Chmod(In<R, ChmodArgs>),
+    Chmod(In<W, ChmodArgs>),
     /// Change owners
-    Chown(In<R, ChownArgs>),
+    Chown(In<W, ChownArgs>),
     /// Make files longer or shorter; those that are not there are made
-    Truncate(In<R, TruncateArgs>),
+    Truncate(In<W, TruncateArgs>),
     /// Set space of files aside, or give it back
-    Fallocate(In<R, FallocateArgs>),
+    Fallocate(In<W, FallocateArgs>),
     /// Show extended attributes
     Getfattr(In<R, GetfattrArgs>),
     /// Set or remove extended attributes
-    Setfattr(In<R, SetfattrArgs>),
+    Setfattr(In<W, SetfattrArgs>),
 }
 
 #[derive(clap::Args)]
@@ -109,48 +114,46 @@ pub(crate) struct CatArgs {
     paths: PathsArgs,
 }
 
-impl<R: clap::Args, V: clap::Args + Act> In<R, V> {
-    fn parts(&self) -> (&R, &dyn Act) {
-        (&self.root, &self.verb)
-    }
-}
-
-impl<R: clap::Args> FileVerb<R> {
+impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
     /// Where the image is, and what to do.
-    pub(crate) fn parts(&self) -> (&R, &dyn Act) {
+    pub(crate) fn parts(&self) -> (Image<'_, R, W>, &dyn Act) {
         match self {
-            Self::Ls(verb) => verb.parts(),
-            Self::Stat(verb) => verb.parts(),
-            Self::Cat(verb) => verb.parts(),
-            Self::Find(verb) => verb.parts(),
-            Self::Df(verb) => verb.parts(),
-            Self::Get(verb) => verb.parts(),
-            Self::Put(verb) => verb.parts(),
-            Self::Cp(verb) => verb.parts(),
-            Self::Mkdir(verb) => verb.parts(),
-            Self::Rm(verb) => verb.parts(),
-            Self::Mv(verb) => verb.parts(),
-            Self::Ln(verb) => verb.parts(),
-            Self::Chmod(verb) => verb.parts(),
-            Self::Chown(verb) => verb.parts(),
-            Self::Truncate(verb) => verb.parts(),
-            Self::Fallocate(verb) => verb.parts(),
-            Self::Getfattr(verb) => verb.parts(),
-            Self::Setfattr(verb) => verb.parts(),
+            Self::Ls(verb) => reads(verb),
+            Self::Stat(verb) => reads(verb),
+            Self::Cat(verb) => reads(verb),
+            Self::Find(verb) => reads(verb),
+            Self::Df(verb) => reads(verb),
+            Self::Get(verb) => reads(verb),
+            Self::Put(verb) => writes(verb),
+            Self::Cp(verb) => writes(verb),
+            Self::Mkdir(verb) => writes(verb),
+            Self::Rm(verb) => writes(verb),
+            Self::Mv(verb) => writes(verb),
+            Self::Ln(verb) => writes(verb),
+            Self::Chmod(verb) => writes(verb),
+            Self::Chown(verb) => writes(verb),
+            Self::Truncate(verb) => writes(verb),
+            Self::Fallocate(verb) => writes(verb),
+            Self::Getfattr(verb) => reads(verb),
+            Self::Setfattr(verb) => writes(verb),
         }
     }
 }
 
-/// Verbs that only read.
+fn reads<R: clap::Args, W, V: clap::Args + Act>(verb: &In<R, V>) -> (Image<'_, R, W>, &dyn Act) {
+    (Image::Read(&verb.image), &verb.verb)
+}
+
+fn writes<R, W: clap::Args, V: clap::Args + Act>(verb: &In<W, V>) -> (Image<'_, R, W>, &dyn Act) {
+    (Image::Write(&verb.image), &verb.verb)
+}
+
+/// Verbs that only read, and are done by a function.
 macro_rules! readers {
     ($($args:ty => $run:expr),* $(,)?) => {
         $(impl Act for $args {
             fn act(&self, session: &Session) -> Result<ExitCode> {
                 $run(session, self)
-            }
-
-            fn changes(&self) -> bool {
-                false
             }
         })*
     };
@@ -166,10 +169,14 @@ readers! {
 }
 
 /// Opens the image, does a verb, and closes the image.
-pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs>) -> Result<ExitCode> {
-    let (root, verb) = verb.parts();
-    let access = if verb.changes() { Access::Once } else { Access::Read };
-    let session = Session::open(global, root, access)?;
+pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs, WriteArgs>) -> Result<ExitCode> {
+    let (image, verb) = verb.parts();
+    let session = match image {
+        Image::Read(root) => Session::open(global, root, Access::Read)?,
+        Image::Write(WriteArgs { root, discard }) => {
+            Session::open(global, root, Access::Once { discard: *discard })?
+        }
+    };
     let done = verb.act(&session);
     match &done {
         // Nothing half-done stays.
@@ -187,9 +194,15 @@ pub(crate) enum Access {
     /// To be looked at.
     Read,
     /// For one change, with one commit at its end.
-    Once,
+    Once {
+        /// Whether free space is given back.
+        discard: bool,
+    },
     /// For changes, with commits in between.
-    Write,
+    Write {
+        /// Whether free space is given back.
+        discard: bool,
+    },
 }
 
 impl Session {
@@ -197,10 +210,11 @@ impl Session {
     pub(crate) fn open(global: &Global, root: &RootArgs, access: Access) -> Result<Self> {
         let name = root.image.display().to_string();
         let mut options = options(root);
-        options.write(access != Access::Read);
-        if access == Access::Once {
-            options.commit_seconds(0);
-        }
+        match access {
+            Access::Read => &mut options,
+            Access::Once { discard } => options.write(true).discard(discard).commit_seconds(0),
+            Access::Write { discard } => options.write(true).discard(discard),
+        };
         let filesystem = options.open(&root.image).with_context(|| name.clone())?;
         for notice in filesystem.notices() {
             remark(global, &format!("{name}: {notice}"));
@@ -228,6 +242,9 @@ fn options(root: &RootArgs) -> OpenOptions {
         DirectIo::On => Direct::On,
         DirectIo::Off => Direct::Off,
     });
+    if root.no_log_replay {
+        options.pending_log(PendingLog::Leave);
+    }
     match (&root.subvol, root.subvolid) {
         (Some(path), _) => options.subvolume_path(path.as_encoded_bytes()),
         (None, Some(id)) => options.subvolume_id(TreeId(id)),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use userbtrfs::device::{Device, MemoryDevice};
 use userbtrfs::{
-    Error, Notice, OpenError, OpenOptions, Physical, SuperblockCopyError, SuperblockError,
+    Error, Notice, OpenError, OpenOptions, PendingLog, Physical, SuperblockCopyError,
+    SuperblockError,
 };
 use userbtrfs_forge::{ImageEditor, field, put_u16, put_u32, put_u64, small_image, u64_at};
 
@@ -273,7 +274,9 @@ fn golden_images_that_are_refused_are_refused_by_name() {
 fn a_pending_log_is_said() {
     let mut editor = small();
     editor.edit_superblock(|bytes| put_u64(bytes, field::LOG_ROOT, 0x20_9000));
-    let filesystem = open(&editor).unwrap();
+    let mut options = OpenOptions::new();
+    let device = Arc::clone(editor.device());
+    let filesystem = options.pending_log(PendingLog::Leave).open_devices(vec![device]).unwrap();
     assert_eq!(filesystem.notices(), [Notice::PendingLog { generation: 7 }]);
     assert_says(&filesystem.notices()[0], &["log is pending after generation 7", "not replayed"]);
     assert_eq!(filesystem.read("/small").unwrap(), b"hello\n");

@@ -47,13 +47,16 @@ fn only_copies_that_lie_on_the_filesystem_are_written() {
 }
 
 #[test]
-fn a_superblock_with_a_log_replaces_the_primary_alone() {
+fn a_log_changes_the_primary_alone_and_nothing_else_of_it() {
     let (volume, device) = open(Recorder::over(image_with_room_for_a_mirror()));
-    let mut superblock = next(&volume);
-    superblock.log_root = Some(Logical(0x20_a000));
-    volume.write_superblock(&superblock).unwrap();
+    let before = device.superblock(0).encode(SUPERBLOCK_OFFSETS[0]);
+    volume.write_log_superblock(Logical(0x20_a000), 1).unwrap();
     assert_eq!(device.changes(), [write(0, true)]);
-    assert_eq!(volume.superblock().log_root, superblock.log_root);
+    assert_eq!(volume.superblock().log_root, None, "what is written next leads to none");
+    let mut written = device.superblock(0);
+    assert_eq!((written.log_root, written.log_root_level), (Some(Logical(0x20_a000)), 1));
+    (written.log_root, written.log_root_level) = (None, 0);
+    assert!(written.encode(SUPERBLOCK_OFFSETS[0]) == before);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(super) fn show(demo: &Demo) -> Result<()> {
     Ok(())
 }
 
-/// Unpacks one image and shows it, if Linux showed it: without a log, for reading replays none.
+/// Unpacks one image and shows it, if Linux showed it: with its log replayed, as reading does.
 fn show_one(demo: &Demo, golden: &Golden) -> Result<()> {
     let Some(expected) = golden.manifest()? else { return Ok(()) };
     let image = demo.path(&format!("{}.img", golden.name()));

@@ -187,7 +187,7 @@ fn space_allocated_ahead_is_filled_in_place() {
     file.write_at(&[7; 5000], 0).unwrap();
     file.allocate(0, 1 << 20, Allocate::Reserve { keep_size: false }).unwrap();
     assert_eq!(file.len(), 1 << 20);
-    file.sync_all().unwrap();
+    lab.fs.commit().unwrap();
     let used = lab.data_in_use();
     file.write_at(&pattern(5, 100_000), 200_000).unwrap();
     drop(file);
@@ -232,6 +232,30 @@ fn a_deleted_file_takes_its_dirty_data_along() {
     drop(file);
     let lab = lab.reopened();
     assert_eq!(lab.data_in_use(), used);
+    lab.close();
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_written_back_has_no_sector_in_two_extents() {
+    let lab = Lab::of(128 << 20, &Options::default(), 4 << 20);
+    let file = lab.create("log");
+    let line = pattern(1, 5000);
+    for _ in 0..1200 {
+        file.append(&line).unwrap();
+    }
+    let extents = file.extents().unwrap();
+    assert!(extents.len() > 1, "some of it was written before the rest came");
+    let mut next = None;
+    for extent in extents {
+        let ExtentKind::Data { logical, disk_bytes, .. } = extent.kind else {
+            panic!("{extent:?}")
+        };
+        assert_eq!(disk_bytes, extent.len.next_multiple_of(4096), "{extent:?}");
+        assert!(next.is_none_or(|next| next == logical), "{extent:?} should be at {next:?}");
+        next = Some(logical + disk_bytes);
+    }
+    assert!(file.read_all().unwrap().chunks(line.len()).all(|found| found == line));
+    drop(file);
     lab.close();
 }
 

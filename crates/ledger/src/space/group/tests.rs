@@ -105,3 +105,19 @@ fn a_group_that_starts_beside_a_unit_serves_nothing() {
     assert!(!group.can_load());
     assert_eq!((group.tally().at_hand, group.tally().unloaded), (0, 0));
 }
+
+#[test]
+fn only_what_is_free_as_a_whole_is_taken_where_it_is() {
+    let mut group = Group::new(chunk(MIB, MIB, &[100 * MIB]), UNIT);
+    let at = |units: u64| Logical(MIB + units * UNIT);
+    assert!(group.take_at(at(3), 2 * UNIT));
+    assert!(!group.take_at(at(4), 2 * UNIT) && !group.take_at(at(2), 2 * UNIT));
+    assert!(group.take_at(at(5), UNIT) && group.take_at(at(2), UNIT));
+    assert_eq!(group.tally().at_hand, MIB - 4 * UNIT);
+    assert!(!group.take_at(at(63), 2 * UNIT), "beyond the end");
+    assert!(!group.take_at(Logical(u64::MAX - 1), UNIT));
+    group.pin(at(3), 2 * UNIT).unwrap();
+    assert!(!group.take_at(at(3), 2 * UNIT), "pinned");
+    group.unpin(at(3), 2 * UNIT);
+    assert!(group.take_at(at(3), 2 * UNIT));
+}

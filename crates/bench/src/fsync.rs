@@ -1,0 +1,266 @@
+//! Making small changes durable, one after the other and by many at once: 64 KiB more of a file
+//! and fsync; and the fsync of a directory after very many files were made in it.
+//!
+//! 1. Each job has a file of its own, which it writes from start to end; all jobs together make as
+//!    many fsyncs, however many jobs there are.
+//! 2. The image is preallocated, on the same disk for all. What is durable is durable on that disk:
+//!    the library flushes the image file, the kernel's loop device does the same.
+//! 3. The floor is one job that writes as much to a file that has its space, and flushes that, as
+//!    often.
+//! 4. Linux mounts what the library left and finds each file as long as it must be.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{FallocateFlags, fallocate};
+use userbtrfs::{File, Filesystem, OpenOptions};
+use userbtrfs_crashlab::linux::Mount;
+
+use crate::args::FsyncArgs;
+use crate::bench::{Bench, Destination};
+use crate::case::{Step, take_turns};
+use crate::content::Content;
+use crate::fresh::Fresh;
+use crate::report::{Amount, Report};
+use crate::sample::{Sample, timed};
+use crate::target::Target;
+
+/// Bytes between two fsyncs.
+const PART: u64 = 64 << 10;
+/// A signal is looked for once for so many files.
+const CHECKED: u64 = 4096;
+/// Bytes of a filesystem beside those of its files.
+const ROOM: u64 = 4 << 30;
+const FILE_MODE: u32 = 0o644;
+const DIR: &str = "dir";
+
+/// Measures each number of jobs, and the directory.
+pub(crate) fn run(bench: &Bench, args: &FsyncArgs, report: &mut Report) -> Result<()> {
+    let scale = args.common.scale.get();
+    let syncs = (args.syncs.get() / scale).max(1);
+    let targets = bench.chosen(&[Target::Lib, Target::Btrfs])?;
+    if targets.is_empty() {
+        return Ok(());
+    }
+    for jobs in &args.jobs {
+        let case = Appends { jobs: jobs.get(), each: syncs.div_ceil(jobs.get()) };
+        let with_floor = [&targets[..], &[Target::FloorWrite]].concat();
+        let rows = take_turns(bench, "fsync", with_floor, |target| case.turn(bench, target))?;
+        report.add(rows, false);
+    }
+    let files = (args.files.get() / scale).max(1);
+    let rows =
+        take_turns(bench, "fsync directory", targets, |target| directory(bench, target, files))?;
+    report.add(rows, false);
+    Ok(())
+}
+
+/// Files that grow, and are made durable each time.
+struct Appends {
+    jobs: u64,
+    /// How many fsyncs there are for each file.
+    each: u64,
+}
+
+/// A file that grows.
+trait Durable: Send + Sync {
+    /// Writes, and makes durable.
+    fn write_and_sync(&self, bytes: &[u8], offset: u64) -> Result<()>;
+}
+
+impl Durable for File {
+    fn write_and_sync(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        ensure!(self.write_at(bytes, offset)? == bytes.len(), "no space at {offset}");
+        Ok(self.sync_all()?)
+    }
+}
+
+impl Durable for fs::File {
+    fn write_and_sync(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.write_all_at(bytes, offset)?;
+        Ok(self.sync_all()?)
+    }
+}
+
+impl Appends {
+    fn turn(&self, bench: &Bench, target: Target) -> Result<Vec<Step>> {
+        let work = match target {
+            Target::FloorWrite => self.floor(bench)?,
+            Target::Btrfs => {
+                let image = Fresh::preallocated(bench, ROOM + 2 * self.bytes())?;
+                let mounted = Mounted::new(bench, &image)?;
+                self.measure(bench, &mounted.files(self.jobs)?)?
+            }
+            _ => {
+                let image = Fresh::preallocated(bench, ROOM + 2 * self.bytes())?;
+                let filesystem = open(&image)?;
+                let files = self.files_in(&filesystem)?;
+                let work = self.measure(bench, &files)?;
+                drop(files);
+                // As a crash would leave it: what is there is there by its log.
+                filesystem.abandon();
+                self.check(bench, &image)?;
+                work
+            }
+        };
+        let amount =
+            Amount { bytes: self.bytes(), items: self.each * self.jobs, ..Amount::default() };
+        let case = format!("64K write + fsync, {} jobs", self.jobs);
+        Ok(vec![Step { case, series: None, amount, sample: Sample::of_work(work) }])
+    }
+
+    fn bytes(&self) -> u64 {
+        self.jobs * self.each * PART
+    }
+
+    fn files_in(&self, filesystem: &Filesystem) -> Result<Vec<File>> {
+        let root = filesystem.root();
+        let make = |job: u64| Ok(root.create(job.to_string().as_bytes(), FILE_MODE)?.open()?);
+        let files = (0..self.jobs).map(make).collect::<Result<_>>()?;
+        filesystem.commit()?;
+        Ok(files)
+    }
+
+    fn measure<F: Durable>(&self, bench: &Bench, files: &[F]) -> Result<Duration> {
+        let mut bytes = Vec::new();
+        Content::new(PART).fill(&mut bytes, usize::try_from(PART)?);
+        bench.settle()?;
+        let (work, ()) = timed(|| {
+            thread::scope(|scope| {
+                let one = |file| {
+                    let bytes = &bytes;
+                    scope.spawn(move || self.write_file(bench, file, bytes))
+                };
+                let jobs: Vec<_> = files.iter().map(one).collect();
+                let join = |job: thread::ScopedJoinHandle<'_, Result<()>>| job.join();
+                jobs.into_iter().try_for_each(|job| join(job).expect("no job panics"))
+            })
+        })?;
+        Ok(work)
+    }
+
+    fn write_file(&self, bench: &Bench, file: &impl Durable, bytes: &[u8]) -> Result<()> {
+        for number in 0..self.each {
+            bench.interrupt().check()?;
+            file.write_and_sync(bytes, number * PART)?;
+        }
+        Ok(())
+    }
+
+    fn floor(&self, bench: &Bench) -> Result<Duration> {
+        let destination = Destination::new(bench)?;
+        let file = fs::File::create(destination.join("floor"))?;
+        fallocate(&file, FallocateFlags::empty(), 0, self.bytes())?;
+        file.sync_all()?;
+        let mut bytes = Vec::new();
+        Content::new(PART).fill(&mut bytes, usize::try_from(PART)?);
+        bench.settle()?;
+        let (work, ()) = timed(|| {
+            for number in 0..self.each * self.jobs {
+                bench.interrupt().check()?;
+                file.write_all_at(&bytes, number * PART)?;
+                file.sync_data()?;
+            }
+            Ok(())
+        })?;
+        Ok(work)
+    }
+
+    /// Linux replays the log, and finds all there.
+    fn check(&self, bench: &Bench, image: &Fresh) -> Result<()> {
+        let mount = bench.linux().mount(image.path(), "noatime")?;
+        for job in 0..self.jobs {
+            let found = fs::metadata(mount.path().join(job.to_string()))?.len();
+            ensure!(found == self.each * PART, "{found} bytes in file {job}");
+        }
+        Ok(())
+    }
+}
+
+fn open(image: &Fresh) -> Result<Filesystem> {
+    image.format()?;
+    Ok(OpenOptions::new().write(true).open(image.path())?)
+}
+
+/// Files on the kernel's mount.
+struct Mounted(Mount);
+
+impl Mounted {
+    fn new(bench: &Bench, image: &Fresh) -> Result<Self> {
+        image.format_by_progs(&[])?;
+        Ok(Self(bench.linux().mount(image.path(), "noatime")?))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn commit(&self) -> Result<()> {
+        Ok(rustix::fs::syncfs(fs::File::open(self.0.path())?)?)
+    }
+
+    fn files(&self, jobs: u64) -> Result<Vec<fs::File>> {
+        let make = |job: u64| {
+            fs::File::create_new(self.path(&job.to_string())).context("a file to be written")
+        };
+        let files = (0..jobs).map(make).collect::<Result<_>>()?;
+        self.commit()?;
+        Ok(files)
+    }
+}
+
+/// The fsync of a directory in which so many empty files were just made.
+fn directory(bench: &Bench, target: Target, files: u64) -> Result<Vec<Step>> {
+    let image = Fresh::preallocated(bench, ROOM + files * PART / 8)?;
+    let work = match target {
+        Target::Btrfs => directory_on_mount(bench, &image, files)?,
+        _ => directory_in_library(bench, &image, files)?,
+    };
+    let amount = Amount { items: files, ..Amount::default() };
+    let case = format!("fsync of a directory, {files} creates before");
+    Ok(vec![Step { case, series: None, amount, sample: Sample::of_work(work) }])
+}
+
+fn directory_on_mount(bench: &Bench, image: &Fresh, files: u64) -> Result<Duration> {
+    let mounted = Mounted::new(bench, image)?;
+    let dir = mounted.path(DIR);
+    fs::create_dir(&dir)?;
+    mounted.commit()?;
+    each(bench, files, |name| {
+        fs::File::create_new(dir.join(name))?;
+        Ok(())
+    })?;
+    let dir = fs::File::open(&dir)?;
+    Ok(timed(|| Ok(dir.sync_all()?))?.0)
+}
+
+fn directory_in_library(bench: &Bench, image: &Fresh, files: u64) -> Result<Duration> {
+    let filesystem = open(image)?;
+    let dir = filesystem.root().create_dir(DIR.as_bytes(), 0o755)?;
+    filesystem.commit()?;
+    each(bench, files, |name| {
+        dir.create(name.as_bytes(), FILE_MODE)?;
+        Ok(())
+    })?;
+    let (work, ()) = timed(|| Ok(dir.sync_all()?))?;
+    drop(dir);
+    filesystem.abandon();
+    let mount = bench.linux().mount(image.path(), "noatime")?;
+    let found = fs::read_dir(mount.path().join(DIR))?.count() as u64;
+    ensure!(found == files, "{found} files in the directory");
+    Ok(work)
+}
+
+fn each(bench: &Bench, files: u64, make: impl Fn(&str) -> Result<()>) -> Result<()> {
+    for number in 0..files {
+        if number.is_multiple_of(CHECKED) {
+            bench.interrupt().check()?;
+        }
+        make(&format!("file-{number}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Who acts a story.
+
+use std::fs;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use userbtrfs_sync::Arc;
+
+use super::step::Step;
+use super::{Seen, linux_steps};
+use crate::devices::{Event, Recording, RecordingDevice, SparseImage};
+use crate::engine_target::EngineTarget;
+use crate::linux::Linux;
+use crate::manifest::Time;
+use crate::model::Outcome;
+use crate::operation::{Object, Operation};
+use crate::target::{LinuxTarget, Target};
+
+/// Where the number of the log's root is in the primary superblock, in bytes.
+const LOG_ROOT: u64 = (64 << 10) + 0x60;
+
+/// No commit but those asked for.
+const OPTIONS: &str = "noatime,commit=300";
+
+/// What came of a story that was acted.
+#[derive(Clone, Debug)]
+pub struct Acted {
+    /// What the device held when the last step had returned.
+    pub image: SparseImage,
+    /// The same without what no flush covered, where that is known and differs.
+    pub durable: Option<SparseImage>,
+    /// What was seen when the last `sync` had returned.
+    pub before: Option<Seen>,
+    /// What was seen after the cut: nothing was done since.
+    pub now: Seen,
+    /// When it was cut: nothing before it happened later.
+    pub cut: Time,
+}
+
+impl Acted {
+    /// Whether a log is pending in the image.
+    pub fn has_log(&self) -> bool {
+        let mut root = [0; 8];
+        self.image.read(LOG_ROOT, &mut root);
+        root != [0; 8]
+    }
+}
+
+/// Somebody who acts.
+trait Actor {
+    fn act(&mut self, step: &Step) -> Result<()>;
+    fn see(&mut self) -> Result<Seen>;
+}
+
+/// Does the steps; gives what was seen when the last `sync` had returned.
+fn act(actor: &mut dyn Actor, steps: &[Step]) -> Result<Option<Seen>> {
+    let last = steps.iter().rposition(|step| matches!(step, Step::Commit));
+    let mut before = None;
+    for (index, step) in steps.iter().enumerate() {
+        actor.act(step).with_context(|| format!("step {index}: {step:?}"))?;
+        if Some(index) == last {
+            before = Some(actor.see()?);
+        }
+    }
+    Ok(before)
+}
+
+/// Has userbtrfs act a story on what `base` holds.
+pub fn act_by_us(base: &SparseImage, steps: &[Step]) -> Result<Acted> {
+    let device = Arc::new(RecordingDevice::on(base));
+    let mut us = Us(EngineTarget::on_device(device.clone())?);
+    let before = act(&mut us, steps)?;
+    let recording = device.recording();
+    let cut = time();
+    let now = us.see()?;
+    us.0.abandon();
+    let (image, durable) = (recording.end(), durable(&recording));
+    let durable = (durable != image).then_some(durable);
+    Ok(Acted { image, durable, before, now, cut })
+}
+
+/// What a crash leaves that loses all that may be lost.
+fn durable(recording: &Recording) -> SparseImage {
+    let covered = recording.events.iter().map(|recorded| match recorded.event {
+        Event::Flush { covers } => covers,
+        _ => 0,
+    });
+    let covered = covered.max().unwrap_or(0);
+    let mut image = recording.base.clone();
+    for (index, recorded) in recording.events.iter().enumerate() {
+        if index < covered || matches!(recorded.event, Event::Write { fua: true, .. }) {
+            recorded.event.apply(&mut image);
+        }
+    }
+    image
+}
+
+/// Has Linux act a story on what `base` holds.
+pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<Acted> {
+    let folder = super::folder()?;
+    let file = folder.path().join("image");
+    base.write_to(&file)?;
+    let mut kernel = Kernel(LinuxTarget::with_options(linux, &file, OPTIONS)?);
+    let before = act(&mut kernel, steps)?;
+    let image = SparseImage::from_file(&file)?;
+    let cut = time();
+    Ok(Acted { image, durable: None, before, now: kernel.see()?, cut })
+}
+
+fn time() -> Time {
+    let since = SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970");
+    let seconds = i64::try_from(since.as_secs()).expect("a time in range");
+    Time { seconds, nanoseconds: since.subsec_nanos() }
+}
+
+/// userbtrfs, through its library.
+struct Us(EngineTarget);
+
+impl Actor for Us {
+    fn act(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Change(change) => done(self.0.apply(change).map(drop)),
+            Step::Sync { object, data_only } => done(self.0.sync(object, *data_only)),
+            Step::Commit => {
+                self.0.commit();
+                Ok(())
+            }
+            Step::Evict => Ok(()),
+            Step::Remount => {
+                self.0.reopen();
+                Ok(())
+            }
+            Step::WriteThrough(write) => {
+                done(self.0.apply(write).map(drop))?;
+                done(self.0.sync(&object_of(write), true))
+            }
+            other => bail!("we cannot do it: {other:?}"),
+        }
+    }
+
+    fn see(&mut self) -> Result<Seen> {
+        Seen::by_us(self.0.filesystem())
+    }
+}
+
+/// Linux, on a loop device.
+struct Kernel<'a>(LinuxTarget<'a>);
+
+impl Actor for Kernel<'_> {
+    fn act(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Change(change) => done(self.0.apply(change).map(drop)),
+            Step::Sync { object, data_only } => done(self.0.sync(object, *data_only)),
+            Step::Commit => {
+                self.0.commit();
+                Ok(())
+            }
+            Step::Evict => Ok(fs::write("/proc/sys/vm/drop_caches", "3")?),
+            Step::Remount => {
+                self.0.reopen();
+                Ok(())
+            }
+            other => linux_steps::act(self.0.path(), other),
+        }
+    }
+
+    fn see(&mut self) -> Result<Seen> {
+        Seen::by_linux(self.0.path())
+    }
+}
+
+/// What a write is to.
+fn object_of(write: &Operation) -> Object {
+    write.object().expect("a write is to something")
+}
+
+fn done(outcome: Outcome) -> Result<()> {
+    Ok(outcome?)
+}

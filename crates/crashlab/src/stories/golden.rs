@@ -1,0 +1,117 @@
+//! Stories that Linux acted, kept: the image with its log pending, and what Linux made of it.
+//!
+//! 1. `golden/stories/NAME.img.zst` is the image of the story NAME, acted in the first way that
+//!    left a log; a story that leaves none in any way has no image.
+//! 2. `NAME.manifest` is what Linux showed after it replayed the log.
+//! 3. `cuts` names them, and says when each was cut: times behind it are of the replay.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use userbtrfs::mkfs::{self, Options};
+
+use super::{Acted, Story, act_by_linux, all, judge_by_linux};
+use crate::devices::{SparseDevice, SparseImage};
+use crate::golden::{self, ENDING};
+use crate::linux::Linux;
+use crate::manifest::{Manifest, Time};
+
+/// Compression effort, and the window within which repeats are found, as a power of two.
+const LEVEL: i32 = 3;
+const WINDOW_LOG: u32 = 27;
+
+/// The file of names and cuts.
+const CUTS: &str = "cuts";
+/// The size of the images, in bytes.
+const IMAGE: u64 = 128 << 20;
+
+/// An image of a story.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    folder: PathBuf,
+    name: String,
+    cut: Time,
+}
+
+/// Where the images are kept.
+pub fn folder() -> PathBuf {
+    golden::folder().join("stories")
+}
+
+impl Kept {
+    /// All that are kept, by name.
+    pub fn all() -> Result<Vec<Self>> {
+        let folder = folder();
+        let cuts = fs::read_to_string(folder.join(CUTS))?;
+        let kept = |line: &str| {
+            let (name, cut) = line.split_once(' ').context("a name and a time")?;
+            let cut = cut.parse().map_err(anyhow::Error::msg)?;
+            Ok(Self { folder: folder.clone(), name: name.to_owned(), cut })
+        };
+        cuts.lines().map(kept).collect()
+    }
+
+    /// When it was cut.
+    pub fn cut(&self) -> Time {
+        self.cut
+    }
+
+    /// The name of its story.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Writes the image itself to the new file `dest`.
+    pub fn unpack(&self, dest: &Path) -> Result<()> {
+        golden::unpack(&self.folder.join(format!("{}{ENDING}", self.name)), dest)
+    }
+
+    /// What Linux showed of it.
+    pub fn manifest(&self) -> Result<Manifest> {
+        let path = self.folder.join(format!("{}.manifest", self.name));
+        Manifest::from_text(&fs::read_to_string(&path)?).with_context(|| self.name.clone())
+    }
+}
+
+/// Has Linux act the stories, and keeps the images in the folder `out`.
+pub fn make(out: &Path) -> Result<()> {
+    fs::create_dir_all(out)?;
+    let device = SparseDevice::new(IMAGE);
+    mkfs::make(&device, &Options::default())?;
+    let base = device.image();
+    let mut cuts = String::new();
+    for (name, story) in all() {
+        if let Some(cut) = keep(story, &base, out).with_context(|| name.clone())? {
+            writeln!(cuts, "{name} {cut}")?;
+        }
+    }
+    Ok(fs::write(out.join(CUTS), cuts)?)
+}
+
+/// Keeps the image of a story, if it has a log; says when it was cut.
+fn keep(story: &Story, base: &SparseImage, out: &Path) -> Result<Option<Time>> {
+    let linux = Linux::lock()?;
+    for steps in &story.ways {
+        let acted = act_by_linux(&linux, base, steps)?;
+        if acted.has_log() {
+            write(&linux, &acted, &out.join(&story.name))?;
+            return Ok(Some(acted.cut));
+        }
+    }
+    Ok(None)
+}
+
+fn write(linux: &Linux, acted: &Acted, path: &Path) -> Result<()> {
+    let seen = judge_by_linux(linux, &acted.image)?;
+    fs::write(path.with_extension("manifest"), seen.manifest.to_text())?;
+    let file = File::create(path.with_extension(ENDING.trim_start_matches('.')))?;
+    let mut encoder = zstd::Encoder::new(file, LEVEL)?;
+    encoder.long_distance_matching(true)?;
+    encoder.window_log(WINDOW_LOG)?;
+    encoder.include_checksum(true)?;
+    encoder.write_all(&acted.image.to_bytes())?;
+    Ok(encoder.finish()?.flush()?)
+}

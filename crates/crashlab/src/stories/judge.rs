@@ -1,0 +1,70 @@
+//! Who judges the image that a story left.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use userbtrfs_sync::Arc;
+
+use super::Seen;
+use crate::devices::SparseImage;
+use crate::engine_target::EngineTarget;
+use crate::linux::{Linux, btrfs_check};
+
+/// Has Linux open an image, which replays a log, and show what is there; `btrfs check` is clean
+/// afterwards, and all can be removed. Nothing is complained of.
+pub fn judge_by_linux(linux: &Linux, image: &SparseImage) -> Result<Seen> {
+    let folder = super::folder()?;
+    let file = folder.path().join("image");
+    image.write_to(&file)?;
+    let seen = {
+        let mount = linux.mount(&file, "noatime,subvolid=5").context("replaying")?;
+        Seen::by_linux(mount.path())?
+    };
+    check(&file)?;
+    {
+        let mount = linux.mount(&file, "noatime,subvolid=5")?;
+        remove_all(mount.path()).context("removing all")?;
+    }
+    linux.assert_no_complaints()?;
+    Ok(seen)
+}
+
+fn check(file: &Path) -> Result<()> {
+    let said = btrfs_check(file)?;
+    ensure!(!said.to_lowercase().contains("warning"), "{said}");
+    Ok(())
+}
+
+fn remove_all(root: &Path) -> Result<()> {
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        let is_dir = entry.file_type()?.is_dir();
+        let path = entry.path();
+        if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }
+            .with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Has us open an image, which replays a log, and show what is there; `btrfs check` is clean
+/// afterwards, and so it is when all was removed, unless there are subvolumes.
+pub fn judge_by_us(image: &SparseImage) -> Result<Seen> {
+    let device = Arc::new(image.to_device());
+    let target = EngineTarget::on_device(device.clone()).context("opening")?;
+    let seen = Seen::by_us(target.filesystem())?;
+    check_image(&device.image()).context("after replay")?;
+    if !seen.manifest.entries().iter().skip(1).any(|entry| entry.subvolume) {
+        target.filesystem().root().remove_content().context("removing all")?;
+    }
+    target.close()?;
+    check_image(&device.image()).context("after all was removed")?;
+    Ok(seen)
+}
+
+fn check_image(image: &SparseImage) -> Result<()> {
+    let folder = super::folder()?;
+    let file = folder.path().join("image");
+    image.write_to(&file)?;
+    check(&file)
+}

@@ -1,0 +1,61 @@
+//! Steps that Linux alone can do so far, or that it does in a way of its own.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail, ensure};
+use rustix::fs::copy_file_range;
+use rustix::io::{ReadWriteFlags, pwritev2};
+
+use super::step::Step;
+use crate::linux::run;
+use crate::manifest::Bytes;
+use crate::operation::{Object, Operation};
+use crate::pattern;
+
+/// Does a step in what is mounted at `root`.
+pub(super) fn act(root: &Path, step: &Step) -> Result<()> {
+    match step {
+        Step::WriteThrough(write) => write_through(root, write),
+        Step::Clone { from, offset, length, to, at } => {
+            clone(&below(root, from), *offset, *length, &below(root, to), *at)
+        }
+        Step::Subvolume(path) => subvolume("create", &[], &[below(root, path)]),
+        Step::Snapshot(of, at) => subvolume("snapshot", &[], &[below(root, of), below(root, at)]),
+        Step::Delete(path) => subvolume("delete", &[], &[below(root, path)]),
+        other => bail!("no step of Linux alone: {other:?}"),
+    }
+}
+
+fn below(root: &Path, path: &Bytes) -> PathBuf {
+    root.join(OsStr::from_bytes(path.as_slice()))
+}
+
+fn subvolume(verb: &str, options: &[&str], paths: &[PathBuf]) -> Result<()> {
+    let mut btrfs = Command::new("btrfs");
+    run(btrfs.args(["subvolume", verb]).args(options).args(paths)).map(drop)
+}
+
+fn write_through(root: &Path, write: &Operation) -> Result<()> {
+    let Operation::Write { object: Object::Path(path), offset, length, seed } = write else {
+        bail!("no write of a path: {write}");
+    };
+    let file = File::options().write(true).open(below(root, path))?;
+    let bytes = pattern::bytes(*seed, *offset, usize::try_from(*length)?);
+    let done = pwritev2(&file, &[IoSlice::new(&bytes)], *offset, ReadWriteFlags::DSYNC)?;
+    ensure!(done == bytes.len(), "only {done} bytes were written");
+    Ok(())
+}
+
+/// Linux copies a range within a btrfs by sharing it where it is of whole sectors.
+fn clone(from: &Path, offset: u64, length: u64, to: &Path, at: u64) -> Result<()> {
+    let (from, to) = (File::open(from)?, File::options().write(true).open(to)?);
+    let (mut offset, mut at) = (offset, at);
+    let done = copy_file_range(&from, Some(&mut offset), &to, Some(&mut at), length.try_into()?)?;
+    ensure!(u64::try_from(done)? == length, "only {done} bytes were cloned");
+    Ok(())
+}

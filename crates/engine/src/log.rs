@@ -1,0 +1,22 @@
+//! The tree log: what is in one, and how it is replayed.
+//!
+//! | file     | what it is                                                                  |
+//! |----------|-----------------------------------------------------------------------------|
+//! | `items`  | what a pending log says                                                     |
+//! | `replay` | bringing it into the trees, when a filesystem is opened                     |
+//! | `sync`, `trace` | making an inode durable; what is told of that                         |
+//! | `collect`, `content` | what must be in the log for that: names, and what is in files    |
+//! | `draft`  | items of a log that are about to be changed                                 |
+
+mod collect;
+mod content;
+mod draft;
+mod items;
+mod replay;
+mod sync;
+mod trace;
+
+pub use replay::{LeftOut, Replayed};
+pub(crate) use replay::{Replaying, discard, is_pending, replay};
+pub(crate) use sync::Log;
+pub use trace::{SyncHow, SyncRecord};

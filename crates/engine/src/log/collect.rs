@@ -1,0 +1,431 @@
+//! What must be in the log so that an inode is there after a crash as it is now.
+//!
+//! Words as in `node/traces`. Each rule has its stories in docs/log-stories.md.
+//!
+//! 1. An inode in the log has there all names that it has, and no others; the committed places
+//!    that it lost are in ranges for which the log alone speaks, so that replay removes them.
+//! 2. The directory of a name in the log is committed, or in the log; so is, where a directory
+//!    moved, each directory above it that is new or moved.
+//! 3. Who had a name before that is in the log, and lives on, is in the log: replay gives the name
+//!    to one and takes it from the other. So is who follows in a place that the log takes away.
+//! 4. Of a directory of which all is logged, the new entries are in the log, with what they lead
+//!    to, and the places of those that went are in such ranges; who left it is in the log.
+//! 5. Whoever has no name any more has no item in the log.
+//! 6. When the right to change the log is given up, no inode of the subvolume is stale.
+//! 7. What is logged with an inode that merely must exist is that, its names and its extended
+//!    attributes: replay takes away those that the log does not have.
+//!
+//! Contents of two inodes may be of two moments; names are all of the last one. Any doubt ends
+//! the collecting with the reason why the transaction must be committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use userbtrfs_format::{FileKind, InodeItem, ItemKind, Key, TreeId};
+use userbtrfs_ledger::{CommitReason, LogGroup, LogWriter};
+use userbtrfs_sync::{Arc, thread};
+
+use super::draft::{self, Drafts, keys_of};
+use crate::data::Contents;
+use crate::error::{Error, InodeId};
+use crate::node::{Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, Nodes, ROOT_DIR, Runs};
+
+/// Items that are changed at once.
+const EDITS_MAX: usize = 4096;
+
+/// Rounds after which inodes that become stale all the time are left to a commit.
+const ROUNDS_MAX: usize = 64;
+
+/// Directories above one another after which something must be wrong.
+const DEPTH_MAX: usize = 1 << 14;
+
+/// How collecting ends.
+pub(super) type Doubtful<T> = std::result::Result<T, CommitReason>;
+
+/// See the module's text.
+pub(super) struct Collector<'a> {
+    pub(super) nodes: &'a Nodes,
+    pub(super) writer: LogWriter<'a>,
+    pub(super) running: u64,
+    pub(super) subvolume: TreeId,
+    pub(super) drafts: Drafts,
+    /// Who is still to be logged, and how.
+    todo: Vec<(u64, Wish)>,
+    /// Places of directories for which the log is to speak.
+    ranges: BTreeMap<u64, Runs>,
+    /// Who was seen to by this collector since it last looked for stale inodes.
+    seen: BTreeSet<u64>,
+    /// Of whom it logged all.
+    whole: BTreeSet<u64>,
+    items: usize,
+}
+
+/// How an inode is to be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// At least that it exists.
+    Exists,
+    /// As what a new entry leads to: of a directory, all.
+    Entry,
+    /// As it is in the log, but with the names of now.
+    Refresh,
+}
+
+/// An inode of which all is logged.
+pub(super) struct Whole<'a> {
+    pub(super) inode: &'a Arc<Inode>,
+    /// Of a file.
+    pub(super) contents: Option<&'a Contents>,
+}
+
+/// What it logged.
+pub(super) struct Collected {
+    pub(super) group: LogGroup,
+    /// Items that were changed.
+    pub(super) items: usize,
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(nodes: &'a Nodes, writer: LogWriter<'a>, subvolume: TreeId) -> Self {
+        let (running, drafts) = (writer.generation(), Drafts::default());
+        Self {
+            nodes,
+            writer,
+            running,
+            subvolume,
+            drafts,
+            todo: Vec::new(),
+            ranges: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            whole: BTreeSet::new(),
+            items: 0,
+        }
+    }
+
+    /// Logs all of an inode, and what belongs to it.
+    pub(super) fn run(mut self, whole: &Whole<'_>) -> Doubtful<Collected> {
+        self.log_whole(whole)?;
+        for _ in 0..ROUNDS_MAX {
+            while let Some((number, wish)) = self.todo.pop() {
+                self.log_wish(number, wish)?;
+                self.flush_above(EDITS_MAX)?;
+            }
+            let stale = self.take_stale()?;
+            if stale.is_empty() {
+                self.write_ranges();
+                self.flush_above(0)?;
+                return Ok(Collected { group: self.writer.group(), items: self.items });
+            }
+            self.seen.clear();
+            self.todo.extend(stale.into_iter().map(|id| (id.number, Wish::Refresh)));
+        }
+        Err(CommitReason::TooManyInodes)
+    }
+
+    fn take_stale(&self) -> Doubtful<Vec<InodeId>> {
+        let is_own = |id: InodeId| id.subvolume == self.subvolume;
+        let stale = self.nodes.traces().take_stale(self.running, is_own);
+        stale.map_err(|Forgotten| CommitReason::Forgotten)
+    }
+
+    fn id(&self, number: u64) -> InodeId {
+        InodeId { subvolume: self.subvolume, number }
+    }
+
+    /// An inode, or nothing where it is deleted.
+    fn inode(&self, number: u64) -> Doubtful<Option<Arc<Inode>>> {
+        match self.nodes.inode(self.id(number)) {
+            Ok(inode) => Ok(Some(inode)),
+            Err(Error::NoInode(_)) => Ok(None),
+            Err(_) => Err(CommitReason::Failed),
+        }
+    }
+
+    /// From now on an inode is in the log. Who gets a name in this moment is waited for.
+    fn begin(&self, number: u64, mode: Mode) -> Before {
+        let (traces, id) = (self.nodes.traces(), self.id(number));
+        while traces.is_moving(self.running, id) {
+            thread::yield_now();
+        }
+        traces.log(self.running, id, mode)
+    }
+
+    fn log_wish(&mut self, number: u64, wish: Wish) -> Doubtful<()> {
+        if !self.seen.insert(number) && wish != Wish::Entry {
+            return Ok(());
+        }
+        let inode = match wish {
+            Wish::Entry => self.inode(number)?,
+            Wish::Exists | Wish::Refresh => None,
+        };
+        if let Some(inode) = inode.filter(|inode| inode.kind() == FileKind::Directory) {
+            return match self.whole.contains(&number) {
+                true => Ok(()),
+                false => self.log_whole(&Whole { inode: &inode, contents: None }),
+            };
+        }
+        let before = self.begin(number, Mode::Exists);
+        self.log_existence(number, &before)
+    }
+
+    /// Logs that an inode exists, and its names.
+    fn log_existence(&mut self, number: u64, before: &Before) -> Doubtful<()> {
+        if before.logged.is_some() && !before.was_stale {
+            return Ok(());
+        }
+        let Some(inode) = self.inode(number)? else { return self.withdraw(number, before) };
+        if !self.log_names(&inode, before)? {
+            return Ok(());
+        }
+        if before.logged.is_some_and(|logged| logged.mode == Mode::All) {
+            if inode.kind() == FileKind::Directory {
+                self.log_departures(&inode);
+            }
+            return Ok(());
+        }
+        if before.logged.is_none() {
+            self.log_xattrs(&inode, before)?;
+            let item = inode.item_to_log();
+            // A target is logged with its link: it would be empty.
+            let is_link = item.kind == FileKind::Symlink;
+            let item = if is_link { item } else { InodeItem { generation: 0, size: 0, ..item } };
+            self.put_item(&inode, &item);
+            if is_link {
+                self.log_target(&inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs all of an inode.
+    fn log_whole(&mut self, whole: &Whole<'_>) -> Doubtful<()> {
+        let inode = whole.inode;
+        let before = self.begin(inode.id().number, Mode::All);
+        self.seen.insert(inode.id().number);
+        self.whole.insert(inode.id().number);
+        // What changes after this look is not in the log.
+        let stamp = inode.stamp(self.running);
+        if (before.logged.is_none() || before.was_stale) && !self.log_names(inode, &before)? {
+            return Ok(());
+        }
+        if before.logged.is_none() || before.xattrs_changed {
+            self.log_xattrs(inode, &before)?;
+        }
+        match inode.kind() {
+            FileKind::Directory => self.log_entries(inode)?,
+            FileKind::Symlink => self.log_target(inode)?,
+            _ => {}
+        }
+        let was_whole = before.logged.is_some_and(|logged| logged.mode == Mode::All);
+        let item = match whole.contents {
+            Some(contents) => self.log_content(contents, was_whole)?,
+            None => inode.item_to_log(),
+        };
+        self.put_item(inode, &item);
+        if let Some(stamp) = stamp {
+            let group = self.writer.group();
+            self.nodes.traces().stamp(self.running, inode.id(), stamp, group);
+        }
+        Ok(())
+    }
+
+    fn put_item(&mut self, inode: &Inode, item: &InodeItem) {
+        let key = Key::new(inode.id().number, ItemKind::INODE_ITEM, 0);
+        self.drafts.put(key, item.encode().to_vec());
+    }
+
+    /// Logs the names of an inode, and what belongs to them; says whether it has any.
+    fn log_names(&mut self, inode: &Inode, before: &Before) -> Doubtful<bool> {
+        let number = inode.id().number;
+        // The root directory has itself as its name's directory.
+        if number == ROOT_DIR {
+            return Ok(true);
+        }
+        let named = self.nodes.names_to_log(inode, self.running);
+        let (names, lost) = named.map_err(|_| CommitReason::Failed)?;
+        if names.is_empty() {
+            self.withdraw(number, before)?;
+            return Ok(false);
+        }
+        self.log_lost(number, &lost)?;
+        let items = draft::names(number, &names);
+        let old = match before.logged {
+            Some(_) => self.keys(number, ItemKind::INODE_REF..=ItemKind::INODE_EXTREF)?,
+            None => Vec::new(),
+        };
+        self.drafts.replace(old, items);
+        for (name, _) in &names {
+            self.log_name(number, name)?;
+        }
+        if inode.kind() == FileKind::Directory && !lost.is_empty() {
+            self.log_ancestors(&names[0].0)?;
+        }
+        Ok(true)
+    }
+
+    /// What belongs to a name: its directory, and who had it before.
+    fn log_name(&mut self, number: u64, name: &Link) -> Doubtful<()> {
+        self.log_dir(name.dir)?;
+        let hash = userbtrfs_codec::hash::name_hash(&name.name);
+        self.log_left(number, name.dir, hash);
+        Ok(())
+    }
+
+    fn log_left(&mut self, number: u64, dir: u64, hash: u32) {
+        let left = self.nodes.traces().left(self.running, self.id(dir), hash);
+        let others = left.into_iter().filter(|other| *other != number);
+        self.todo.extend(others.map(|other| (other, Wish::Exists)));
+    }
+
+    /// A directory that is new or moved is in the log.
+    fn log_dir(&mut self, dir: u64) -> Doubtful<()> {
+        let Some(inode) = self.inode(dir)? else { return Ok(()) };
+        let is_new = inode.item().generation == self.running;
+        if is_new || self.nodes.traces().lost_any(self.running, inode.id()) {
+            self.todo.push((dir, Wish::Exists));
+        }
+        Ok(())
+    }
+
+    /// So are all above a name.
+    fn log_ancestors(&mut self, name: &Link) -> Doubtful<()> {
+        let mut dir = name.dir;
+        for _ in 0..DEPTH_MAX {
+            self.log_dir(dir)?;
+            if dir == ROOT_DIR {
+                return Ok(());
+            }
+            let Some(inode) = self.inode(dir)? else { return Ok(()) };
+            let named = self.nodes.names_to_log(&inode, self.running);
+            let (names, _) = named.map_err(|_| CommitReason::Failed)?;
+            let Some((name, _)) = names.first() else { return Ok(()) };
+            dir = name.dir;
+        }
+        Err(CommitReason::Failed)
+    }
+
+    /// The log takes away the places that an inode lost.
+    fn log_lost(&mut self, number: u64, lost: &[Lost]) -> Doubtful<()> {
+        for Lost { dir, index, hash, committed } in lost.iter().copied() {
+            let id = self.id(dir);
+            let logged = self.nodes.traces().logged(self.running, id);
+            if logged.is_some_and(|logged| logged.mode == Mode::All) {
+                self.drafts.remove(Key::new(dir, ItemKind::DIR_INDEX, index));
+            }
+            self.log_left(number, dir, hash);
+            if !committed {
+                continue;
+            }
+            self.todo.push((dir, Wish::Exists));
+            match self.inode(dir)? {
+                Some(_) => self.ranges.entry(dir).or_default().insert(index..index + 1),
+                // It goes with the directory, whose own place must be known to have gone.
+                None if self.nodes.traces().lost_any(self.running, id) => {}
+                None => return Err(CommitReason::Forgotten),
+            }
+        }
+        Ok(())
+    }
+
+    /// An inode without a name has nothing in the log.
+    fn withdraw(&mut self, number: u64, before: &Before) -> Doubtful<()> {
+        let (traces, id) = (self.nodes.traces(), self.id(number));
+        traces.unlog(self.running, id);
+        if before.logged.is_some() {
+            let keys = self.keys(number, ItemKind(0)..=ItemKind(u8::MAX))?;
+            self.drafts.replace(keys, BTreeMap::new());
+        }
+        self.ranges.remove(&number);
+        let (lost, departed) =
+            (traces.lost(self.running, id), traces.take_departed(self.running, id));
+        self.todo.extend(departed.left.into_iter().map(|other| (other, Wish::Exists)));
+        self.log_lost(number, &lost)
+    }
+
+    fn log_xattrs(&mut self, inode: &Inode, before: &Before) -> Doubtful<()> {
+        let number = inode.id().number;
+        let xattrs = self.nodes.xattrs(inode.id()).map_err(|_| CommitReason::Failed)?;
+        let old = match before.logged {
+            Some(_) => self.keys(number, ItemKind::XATTR_ITEM..=ItemKind::XATTR_ITEM)?,
+            None => Vec::new(),
+        };
+        self.drafts.replace(old, draft::xattrs(number, &xattrs));
+        Ok(())
+    }
+
+    /// Logs what came into a directory and what left it.
+    fn log_entries(&mut self, dir: &Inode) -> Doubtful<()> {
+        let (traces, id) = (self.nodes.traces(), dir.id());
+        let listed = self.log_departures(dir);
+        let Some(first) = dir.first_added(self.running) else { return Ok(()) };
+        let mut position = Some(first.max(listed));
+        let mut end = listed;
+        while let Some(from) = position {
+            let (entries, next) = self.nodes.list(id, from).map_err(|_| CommitReason::Failed)?;
+            for entry in entries {
+                let EntryTarget::Inode(number) = entry.target else {
+                    return Err(CommitReason::Subvolume);
+                };
+                let key = Key::new(id.number, ItemKind::DIR_INDEX, entry.index);
+                self.drafts.put(key, entry.to_item());
+                self.todo.push((number, Wish::Entry));
+                end = entry.index + 1;
+            }
+            self.flush_above(EDITS_MAX)?;
+            position = next;
+        }
+        traces.list_until(self.running, id, end);
+        Ok(())
+    }
+
+    /// Logs what left a directory all of which is in the log; gives the place up to which the log
+    /// has its new entries.
+    fn log_departures(&mut self, dir: &Inode) -> u64 {
+        let number = dir.id().number;
+        let departed = self.nodes.traces().take_departed(self.running, dir.id());
+        let first = dir.first_added(self.running).unwrap_or(u64::MAX);
+        for run in departed.gone.iter() {
+            let committed = run.start..run.end.min(first);
+            if !committed.is_empty() {
+                self.ranges.entry(number).or_default().insert(committed);
+            }
+            for index in run.start.max(first)..run.end.min(departed.listed) {
+                self.drafts.remove(Key::new(number, ItemKind::DIR_INDEX, index));
+            }
+        }
+        self.todo.extend(departed.left.into_iter().map(|other| (other, Wish::Exists)));
+        departed.listed
+    }
+
+    /// Writes the places for which the log is to speak.
+    fn write_ranges(&mut self) {
+        for (number, places) in std::mem::take(&mut self.ranges) {
+            let traces = self.nodes.traces();
+            let (before, after) = traces.add_ranges(self.running, self.id(number), &places);
+            let key = |start| Key::new(number, ItemKind::DIR_LOG_INDEX, start);
+            before.iter().for_each(|run| self.drafts.remove(key(run.start)));
+            for run in after.iter() {
+                self.drafts.put(key(run.start), (run.end - 1).to_le_bytes().to_vec());
+            }
+        }
+    }
+
+    /// The keys of some kinds that the log has, or is to have, of an inode.
+    pub(super) fn keys(
+        &self,
+        number: u64,
+        kinds: std::ops::RangeInclusive<ItemKind>,
+    ) -> Doubtful<Vec<Key>> {
+        let log = self.writer.tree(self.subvolume).map(|log| &**log);
+        let keys = self.drafts.keys(self.nodes.forest(), log, keys_of(number, kinds));
+        keys.map_err(|_| CommitReason::Failed)
+    }
+
+    /// Puts what is drafted into the log, if it is more than that.
+    pub(super) fn flush_above(&mut self, max: usize) -> Doubtful<()> {
+        if self.drafts.len() <= max {
+            return Ok(());
+        }
+        self.items += self.drafts.len();
+        self.writer.apply(self.subvolume, &mut self.drafts.take())
+    }
+}

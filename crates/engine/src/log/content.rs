@@ -1,0 +1,209 @@
+//! What is in a file, for the log.
+//!
+//! 1. Logged are the ranges that the running transaction changed and that the log does not know,
+//!    as they are now; holes among them have items, so that replay makes them.
+//! 2. Space allocated beyond the end is always logged: replay cuts a file at its size.
+//! 3. An item of the log that overlaps such a range goes as a whole, and so all of its range is
+//!    logged anew: no item is cut.
+//! 4. An extent that is logged has its checksums in the log.
+//! 5. Nothing beneath the file changes meanwhile: its writeback lock is held.
+
+use userbtrfs_btree::Cursor;
+use userbtrfs_format::{
+    FileExtent, FileExtentKind, HoleExtent, IncompatFlags, InlineExtent, InodeFlags, InodeItem,
+    ItemKind, Key, Logical, RegularExtent, SECTOR_SIZE,
+};
+use userbtrfs_ledger::CommitReason;
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::Range;
+
+use super::collect::{Collector, Doubtful};
+use super::draft::keys_of;
+use crate::data::{Contents, FileSource, InlineData, SectorSums, Segment, SegmentKind, Segments};
+use crate::node::{Inode, Runs};
+
+/// The most extents of a file that are logged at a time.
+const EXTENTS_MAX: usize = 1 << 15;
+
+/// Bytes of data whose checksums are looked up at once.
+const SUMMED_MAX: u64 = 16 << 20;
+
+const SECTOR: u64 = SECTOR_SIZE as u64;
+
+impl Collector<'_> {
+    /// Logs what changed in a file, of which the log has the rest if it `was_whole`; gives the
+    /// attributes that go with it.
+    pub(super) fn log_content(
+        &mut self,
+        contents: &Contents,
+        was_whole: bool,
+    ) -> Doubtful<InodeItem> {
+        let inode = contents.inode();
+        let changed = inode.take_changed(self.running);
+        let item = inode.item_to_log();
+        let mut ranges = changed.unwrap_or_else(all);
+        if self.holes_have_items() {
+            ranges = all();
+        }
+        if item.flags.contains(InodeFlags::PREALLOC) {
+            ranges.insert(sector_end(item.size)..u64::MAX);
+        }
+        if was_whole {
+            self.widen(inode.id().number, &mut ranges)?;
+        }
+        let source = FileSource { size: u64::MAX, ..contents.source() };
+        self.log_ranges(&source, &ranges, item.size)?;
+        // Holes beyond the end have no items; they need them when the file comes to reach there.
+        let end = sector_end(item.size);
+        for range in ranges.iter().filter(|range| range.end > end) {
+            inode.put_back_changed(self.running, range.start.max(end)..range.end);
+        }
+        Ok(item)
+    }
+
+    /// Logs the target of a symbolic link.
+    pub(super) fn log_target(&mut self, link: &Arc<Inode>) -> Doubtful<()> {
+        let source = FileSource { size: u64::MAX, ..FileSource::new(link, None) };
+        self.log_ranges(&source, &all(), link.item().size)
+    }
+
+    fn holes_have_items(&self) -> bool {
+        let superblock = self.nodes.forest().store().volume().superblock();
+        !superblock.incompat.contains(IncompatFlags::NO_HOLES)
+    }
+
+    /// Removes the items of the log that overlap ranges, which come to cover them.
+    fn widen(&mut self, number: u64, ranges: &mut Runs) -> Doubtful<()> {
+        for range in ranges.clone().iter() {
+            let found = self.logged_extents(number, range.start, range.end);
+            for (start, end) in found.map_err(|_| CommitReason::Failed)? {
+                self.drafts.remove(Key::new(number, ItemKind::EXTENT_DATA, start));
+                ranges.insert(start..end);
+            }
+        }
+        Ok(())
+    }
+
+    /// The extents that the log has of a file and that overlap a range: where they start and end.
+    fn logged_extents(
+        &self,
+        number: u64,
+        start: u64,
+        end: u64,
+    ) -> crate::error::Result<Vec<(u64, u64)>> {
+        let mut found = Vec::new();
+        let Some(log) = self.writer.tree(self.subvolume) else { return Ok(found) };
+        let keys = keys_of(number, ItemKind::EXTENT_DATA..=ItemKind::EXTENT_DATA);
+        let first = Key::new(number, ItemKind::EXTENT_DATA, start);
+        let store = self.nodes.forest().store();
+        let off = userbtrfs_btree::ReadAhead::Off;
+        let mut cursor = Cursor::seek_back(store, log, &first, off)?;
+        while let Some(item) = cursor.item().filter(|item| item.key <= *keys.end()) {
+            let at = item.key.offset;
+            if item.key >= *keys.start() {
+                let extent = FileExtent::parse(at, item.data).expect("verified with its block");
+                let to = sector_end(at.saturating_add(extent.file_bytes()));
+                if at >= end {
+                    break;
+                }
+                found.extend((to > start).then_some((at, to)));
+            }
+            cursor.advance()?;
+        }
+        Ok(found)
+    }
+
+    /// Logs ranges of a file of this size.
+    fn log_ranges(&mut self, source: &FileSource, ranges: &Runs, size: u64) -> Doubtful<()> {
+        let failed = |_| CommitReason::Failed;
+        let nodes = self.nodes;
+        let mut count = 0;
+        for range in ranges.iter() {
+            let segments = Segments::new(nodes.forest(), source, range.start, range.end);
+            let mut segments = segments.map_err(failed)?;
+            while let Some(segment) = segments.next().map_err(failed)? {
+                count += 1;
+                if count > EXTENTS_MAX {
+                    return Err(CommitReason::TooManyExtents);
+                }
+                self.log_segment(source, &segment, size)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn log_segment(&mut self, source: &FileSource, segment: &Segment, size: u64) -> Doubtful<()> {
+        let (start, bytes) = (segment.start, segment.end - segment.start);
+        let (kind, compression) = match &segment.kind {
+            SegmentKind::Hole => {
+                let bytes = bytes.min(sector_end(size).saturating_sub(start));
+                if bytes == 0 {
+                    return Ok(());
+                }
+                let hole = HoleExtent { bytes, offset: 0, ram_bytes: bytes };
+                (FileExtentKind::Hole(hole), None)
+            }
+            SegmentKind::Inline(InlineData::Item(leaf, slot)) => {
+                let item = leaf.item(*slot).data;
+                let stored = FileExtent::parse(start, item).expect("verified with its block");
+                (stored.kind, stored.compression)
+            }
+            SegmentKind::Inline(InlineData::Memory(data)) => {
+                let inline = InlineExtent { ram_bytes: data.len() as u64, data };
+                (FileExtentKind::Inline(inline), None)
+            }
+            SegmentKind::Prealloc(part) => {
+                (FileExtentKind::Prealloc(RegularExtent { bytes, ..*part }), None)
+            }
+            SegmentKind::Regular { extent, compression, skip } => {
+                let part = RegularExtent { offset: extent.offset + skip, bytes, ..*extent };
+                if source.checksummed {
+                    self.log_sums(source, &part, compression.is_some())?;
+                }
+                (FileExtentKind::Regular(part), *compression)
+            }
+        };
+        let key = Key::new(source.id.number, ItemKind::EXTENT_DATA, start);
+        let item = FileExtent { generation: self.running, compression, kind };
+        self.drafts.put(key, item.encode());
+        Ok(())
+    }
+
+    /// Logs the checksums of a part of an extent; of all of one that is compressed.
+    fn log_sums(
+        &mut self,
+        source: &FileSource,
+        part: &RegularExtent,
+        is_compressed: bool,
+    ) -> Doubtful<()> {
+        let (mut at, end) = match is_compressed {
+            true => (part.disk.0, part.disk.0 + part.disk_bytes),
+            false => (part.disk.0 + part.offset, part.disk.0 + part.offset + part.bytes),
+        };
+        while at < end {
+            let len = (end - at).min(SUMMED_MAX);
+            let bytes = usize::try_from(len).expect("of data that is summed at once");
+            let range = Range { logical: Logical(at), len: bytes };
+            let sums = SectorSums::find(self.nodes.forest(), source.ledger.as_deref(), range);
+            let sums = sums.map_err(|_| CommitReason::Failed)?;
+            for (sector, stored) in sums.runs() {
+                let logical = Logical(at + sector * SECTOR);
+                self.writer.add_checksums(self.subvolume, logical, stored)?;
+            }
+            at += len;
+        }
+        Ok(())
+    }
+}
+
+/// All of a file.
+fn all() -> Runs {
+    let mut all = Runs::default();
+    all.insert(0..u64::MAX);
+    all
+}
+
+/// Where the sectors end that hold what is before an offset.
+fn sector_end(offset: u64) -> u64 {
+    offset.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,249 @@
+//! The trees of a log: the log root tree, and a tree for each subvolume that something was
+//! logged of.
+//!
+//! 1. Before anything is allocated all blocks of all of them are pinned, also those of subvolumes
+//!    that are gone: the space they lie in is free to everybody who does not know of the log.
+//! 2. Each block is pinned once: so blocks that lead to each other in a ring, or to one block
+//!    twice, are damage, and what is read is bounded by the space there is.
+//! 3. A block leaves this module verified, as one of a log: of this owner, of the generation that
+//!    what leads to it says.
+
+use userbtrfs_btree::{Cursor, ReadAhead, Root, Tree};
+use userbtrfs_format::{
+    Expectation, Item, ItemKind, Key, Logical, RootItem, SECTOR_SIZE, TreeId, csum_count,
+};
+use userbtrfs_ledger::{Forest, Ledger};
+use userbtrfs_volume::TreeBlock;
+
+use super::logged_range;
+use crate::error::{Error, LogDamage, LogError, Result};
+use crate::node::{Link, NamesItem};
+
+/// The object id of checksum items (-10).
+const CSUM_OBJECTID: u64 = u64::MAX - 9;
+
+/// Bytes in a sector.
+const SECTOR: u64 = SECTOR_SIZE as u64;
+
+/// The logs that wait to be replayed.
+pub(crate) struct Logs {
+    /// By subvolume.
+    pub(crate) trees: Vec<LogTree>,
+    /// What of them cannot be read.
+    pub(crate) unread: Vec<Unread>,
+}
+
+/// A block of a log that cannot be read, or must not be.
+pub(crate) struct Unread {
+    /// The subvolume; nothing for a block of the log root tree.
+    pub(crate) subvolume: Option<TreeId>,
+    /// Why.
+    pub(crate) error: Error,
+}
+
+/// The log of one subvolume.
+pub(crate) struct LogTree {
+    pub(crate) subvolume: TreeId,
+    tree: Tree,
+    /// The leaves, in the order of their keys.
+    leaves: Vec<(Logical, Expectation)>,
+}
+
+/// Who reads and pins the blocks of logs.
+struct Gatherer<'a> {
+    ledger: &'a Ledger,
+    /// Whether what cannot be read is passed over.
+    tolerant: bool,
+    unread: Vec<Unread>,
+}
+
+impl Logs {
+    /// Finds, and pins, the logs that the superblock leads to. Nothing was allocated before. Where
+    /// it is not `tolerant`, what cannot be read is an error.
+    pub(crate) fn find(ledger: &Ledger, tolerant: bool) -> Result<Self> {
+        let superblock = ledger.volume().superblock();
+        let Some(logical) = superblock.log_root else {
+            return Ok(Self { trees: Vec::new(), unread: Vec::new() });
+        };
+        let (level, generation) =
+            (superblock.log_root_level, superblock.generation.saturating_add(1));
+        let mut gatherer = Gatherer { ledger, tolerant, unread: Vec::new() };
+        let mut trees = Vec::new();
+        for (logical, expected) in gatherer.leaves(None, Root { logical, level, generation })? {
+            if let Some(leaf) = gatherer.read(None, logical, &expected)? {
+                for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
+                    trees.extend(gatherer.tree(&item)?);
+                }
+            }
+        }
+        Ok(Self { trees, unread: gatherer.unread })
+    }
+}
+
+impl Gatherer<'_> {
+    /// The log of a subvolume that an item of the log root tree leads to.
+    fn tree(&mut self, item: &Item<'_>) -> Result<Option<LogTree>> {
+        let is_log =
+            (item.key.objectid, item.key.kind) == (TreeId::TREE_LOG.0, ItemKind::ROOT_ITEM);
+        let subvolume = TreeId(item.key.offset);
+        if !is_log || !subvolume.is_subvolume() {
+            let error = LogError { subvolume: None, key: Some(item.key), why: LogDamage::NotALog };
+            return self.pass_over(None, error.into()).map(|()| None);
+        }
+        let root = Root::from(&RootItem::parse(item.data).expect("verified with its block"));
+        let leaves = self.leaves(Some(subvolume), root)?;
+        Ok(Some(LogTree { subvolume, tree: Tree::new(TreeId::TREE_LOG, root), leaves }))
+    }
+
+    /// Pins all blocks of a tree; gives its leaves.
+    fn leaves(&mut self, of: Option<TreeId>, root: Root) -> Result<Vec<(Logical, Expectation)>> {
+        let Root { logical, level, generation } = root;
+        let owner = TreeId::TREE_LOG;
+        let expected = Expectation { owner, level, generation, first_key: None, end: None };
+        let (mut leaves, mut left) = (Vec::new(), vec![(logical, expected)]);
+        while let Some((logical, expected)) = left.pop() {
+            let space = self.ledger.space();
+            if let Err(error) = space.pin_log_block(self.ledger.forest(), logical) {
+                self.pass_over(of, error.into())?;
+            } else if expected.level == 0 {
+                leaves.push((logical, expected));
+            } else if let Some(node) = self.read(of, logical, &expected)? {
+                left.extend((0..node.len()).rev().map(|slot| below(&node, slot)));
+            }
+        }
+        Ok(leaves)
+    }
+
+    fn read(
+        &mut self,
+        of: Option<TreeId>,
+        logical: Logical,
+        expected: &Expectation,
+    ) -> Result<Option<TreeBlock>> {
+        match self.ledger.volume().read_block(logical, expected) {
+            Ok(block) => Ok(Some(block)),
+            Err(error) => self.pass_over(of, error.into()).map(|()| None),
+        }
+    }
+
+    fn pass_over(&mut self, subvolume: Option<TreeId>, error: Error) -> Result<()> {
+        if !self.tolerant {
+            return Err(error);
+        }
+        self.unread.push(Unread { subvolume, error });
+        Ok(())
+    }
+}
+
+/// The child in a slot of a node, and what is expected there.
+fn below(node: &TreeBlock, slot: usize) -> (Logical, Expectation) {
+    let child = node.child(slot);
+    let expected = Expectation {
+        owner: TreeId::TREE_LOG,
+        level: node.header().level - 1,
+        generation: child.generation,
+        first_key: Some(child.key),
+        end: node.next_child_key(slot),
+    };
+    (child.logical, expected)
+}
+
+impl LogTree {
+    /// What is wrong with an item of it.
+    pub(crate) fn damage(&self, key: Key, why: LogDamage) -> Error {
+        LogError { subvolume: Some(self.subvolume), key: Some(key), why }.into()
+    }
+
+    /// Its leaves, in the order of their keys, each read when it is asked for.
+    pub(crate) fn leaves<'a>(
+        &'a self,
+        forest: &'a Forest,
+    ) -> impl Iterator<Item = Result<TreeBlock>> + 'a {
+        let read = |(logical, expected): &(Logical, Expectation)| {
+            Ok(forest.store().volume().read_block(*logical, expected)?)
+        };
+        self.leaves.iter().map(read)
+    }
+
+    /// The ranges of places of a directory that are logged whole.
+    pub(crate) fn ranges(&self, forest: &Forest, dir: u64) -> Result<Vec<(u64, u64)>> {
+        let first = Key::new(dir, ItemKind::DIR_LOG_INDEX, 0);
+        let mut cursor = forest.cursor(&self.tree, &first, ReadAhead::Off)?;
+        let mut ranges = Vec::new();
+        while let Some(item) = cursor.item() {
+            if (item.key.objectid, item.key.kind) != (dir, first.kind) {
+                break;
+            }
+            let range = logged_range(item.key, item.data);
+            ranges.push(range.map_err(|why| self.damage(item.key, why))?);
+            cursor.advance()?;
+        }
+        Ok(ranges)
+    }
+
+    /// Whether it has an entry of this name at this place of a directory.
+    pub(crate) fn has_entry(
+        &self,
+        forest: &Forest,
+        dir: u64,
+        index: u64,
+        name: &[u8],
+    ) -> Result<bool> {
+        self.has_name(forest, Key::new(dir, ItemKind::DIR_INDEX, index), name)
+    }
+
+    /// Whether it has an extended attribute of an inode.
+    pub(crate) fn has_xattr(&self, forest: &Forest, inode: u64, name: &[u8]) -> Result<bool> {
+        let hash = u64::from(userbtrfs_codec::hash::name_hash(name));
+        self.has_name(forest, Key::new(inode, ItemKind::XATTR_ITEM, hash), name)
+    }
+
+    fn has_name(&self, forest: &Forest, key: Key, name: &[u8]) -> Result<bool> {
+        let position = self.tree.search(forest.store(), &key)?;
+        let data = position.exact.then(|| position.leaf.item(position.slot).data);
+        let mut entries = data.into_iter().flat_map(userbtrfs_format::dir_entries);
+        Ok(entries.any(|entry| entry.expect("verified with its block").name == name))
+    }
+
+    /// The names that an inode has in one item; nothing where it is not logged.
+    pub(crate) fn names(
+        &self,
+        forest: &Forest,
+        inode: u64,
+        item: NamesItem,
+    ) -> Result<Option<Vec<Link>>> {
+        let position = self.tree.search(forest.store(), &item.key(inode))?;
+        Ok(position.exact.then(|| item.names(position.leaf.item(position.slot).data)))
+    }
+
+    /// Shows the checksums of the sectors between two addresses: where each run of them starts,
+    /// and the checksums as stored.
+    pub(crate) fn checksums(
+        &self,
+        forest: &Forest,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<(Logical, Vec<u8>)>> {
+        let size = forest.store().volume().geometry().checksum_kind.size();
+        let key = Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, start);
+        let mut cursor = Cursor::seek_back(forest.store(), &self.tree, &key, ReadAhead::Off)?;
+        let mut found = Vec::new();
+        while let Some(item) = cursor.item().filter(|item| item.key < Key { offset: end, ..key }) {
+            if (item.key.objectid, item.key.kind) == (key.objectid, key.kind) {
+                let count = csum_count(item.data.len(), size).expect("verified with its block");
+                let (at, sectors) = (item.key.offset, count as u64);
+                let (from, to) = (at.max(start), (at + sectors * SECTOR).min(end));
+                if from < to {
+                    let index = |place: u64| to_usize((place - at) / SECTOR) * size;
+                    found.push((Logical(from), item.data[index(from)..index(to)].to_vec()));
+                }
+            }
+            cursor.advance()?;
+        }
+        Ok(found)
+    }
+}
+
+fn to_usize(sectors: u64) -> usize {
+    usize::try_from(sectors).expect("within an item")
+}

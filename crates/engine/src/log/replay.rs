@@ -1,0 +1,288 @@
+//! Replaying the logs that a filesystem was left with.
+//!
+//! What was fsynced since the last commit is in logs, one for each subvolume. A replay is done
+//! before anybody uses the filesystem, in stages over each log:
+//!
+//! 0. `Logs`, `extents`: all blocks of all logs are pinned, and the extents that they name taken
+//!    out of free space, before anything else is allocated.
+//! 1. `inodes`: inodes become what was logged of them, or are made; names and attributes go that
+//!    were gone when their inode was logged, and what lay behind the end of files.
+//! 2. `names`: entries of directories, where what they lead to is there.
+//! 3. `names`, `extents`: attributes, names of inodes, contents.
+//! 4. `settle`: link counts and bytes become what there is; who has no name left is listed to be
+//!    deleted.
+//!
+//! 1. One commit ends it. Whatever interrupts it before leaves the logs as they were, and all
+//!    that they lead to: a replay that starts again ends the same.
+//! 2. Everything goes through inodes in memory, as changes that wait; no tree is edited here.
+//! 3. An inode that was logged without a name is not replayed: it was to be deleted. Nor is the
+//!    log of a subvolume that is gone.
+//! 4. What is damaged is an error that names it, and nothing is written; to salvage is to leave
+//!    out what is damaged, and to tell of it.
+
+mod extents;
+mod inodes;
+mod names;
+mod settle;
+
+use std::collections::BTreeSet;
+
+use userbtrfs_device::Device;
+use userbtrfs_format::{FileKind, ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
+use userbtrfs_ledger::{HandleKind, Ledger, LedgerOptions};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::{Volume, read_superblock_copy};
+
+use self::extents::Extents;
+use super::items::{LogItem, LogTree, Logs};
+use crate::error::{Error, InodeId, LogDamage, Result};
+use crate::node::{Forest, Inode, Merger, Nodes, NodesOptions};
+
+/// How a replay is done.
+pub(crate) struct Replaying {
+    pub(crate) node_cache_bytes: usize,
+    pub(crate) ledger: LedgerOptions,
+    pub(crate) nodes: NodesOptions,
+    /// Whether what is damaged is left out.
+    pub(crate) salvage: bool,
+}
+
+/// What a replay did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Replayed {
+    /// The transaction that the log followed.
+    pub generation: u64,
+    /// The subvolumes with a log.
+    pub subvolumes: u64,
+    /// Inodes that were logged.
+    pub inodes: u64,
+    /// Names that came.
+    pub names_added: u64,
+    /// Names that went.
+    pub names_removed: u64,
+    /// Ranges of files that were logged.
+    pub extents: u64,
+    /// Inodes that were left without a name, and are deleted.
+    pub deleted: u64,
+    /// What was damaged, where it was asked to leave that out.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Something in a log that was damaged, and was left out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// The subvolume; nothing where it is the list of logs itself.
+    pub subvolume: Option<TreeId>,
+    /// The item; nothing where it is a tree block.
+    pub key: Option<Key>,
+    /// What is wrong.
+    pub error: Error,
+}
+
+/// Whether a log waits to be replayed: only the primary superblock names one.
+pub(crate) fn is_pending(device: &dyn Device) -> bool {
+    let [primary, ..] = SUPERBLOCK_OFFSETS;
+    let superblock = read_superblock_copy(device, primary).and_then(Result::ok);
+    superblock.is_some_and(|superblock| superblock.log_root.is_some())
+}
+
+/// Replays the logs of the filesystem on these devices; one commit, and they are no more.
+pub(crate) fn replay(devices: Vec<Arc<dyn Device>>, options: &Replaying) -> Result<Replayed> {
+    end(devices, options, options.salvage, |nodes, logs, report| {
+        replay_logs(nodes, logs, report, options.salvage)
+    })
+}
+
+/// Lets go of the logs of the filesystem on these devices: what was fsynced since the last commit
+/// is lost.
+pub(crate) fn discard(devices: Vec<Arc<dyn Device>>, options: &Replaying) -> Result<Replayed> {
+    end(devices, options, true, |_, _, _| Ok(()))
+}
+
+/// Opens the filesystem, lets something be done with the logs, and commits. Where that fails,
+/// nothing of it is ever durable.
+fn end(
+    devices: Vec<Arc<dyn Device>>,
+    options: &Replaying,
+    tolerant: bool,
+    with: impl FnOnce(&Nodes, Logs, &mut Replayed) -> Result<()>,
+) -> Result<Replayed> {
+    let volume = Arc::new(Volume::open_for_replay(devices)?);
+    let forest = Arc::new(Forest::new(volume, options.node_cache_bytes));
+    let generation = forest.store().volume().superblock().generation;
+    let ledger = Ledger::open(forest, options.ledger.clone())?;
+    let logs = Logs::find(&ledger, tolerant)?;
+    let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options.nodes));
+    ledger.register(vec![Arc::new(Merger(Arc::downgrade(&nodes)))]);
+    let mut report = Replayed { generation, ..Replayed::default() };
+    let done = with(&nodes, logs, &mut report).and_then(|()| commit(&ledger));
+    if let Err(error) = &done {
+        ledger.fail(&error.to_string());
+    }
+    done.map(|()| report)
+}
+
+/// Commits also where nothing changed: the superblock then names no log any more.
+fn commit(ledger: &Ledger) -> Result<()> {
+    ledger.start(HandleKind::Operation)?.subvolume_changed(TreeId::FS);
+    Ok(ledger.commit()?)
+}
+
+fn replay_logs(nodes: &Nodes, logs: Logs, report: &mut Replayed, salvage: bool) -> Result<()> {
+    let unread = logs.unread.into_iter();
+    report.left_out.extend(unread.map(|unread| LeftOut {
+        subvolume: unread.subvolume,
+        key: None,
+        error: unread.error,
+    }));
+    report.subvolumes = logs.trees.len() as u64;
+    let mut extents = Extents::default();
+    let mut replays = Vec::new();
+    for log in &logs.trees {
+        if nodes.forest().root_item(log.subvolume)?.is_some() {
+            replays.push(Replay::new(nodes, log, salvage));
+        }
+    }
+    for replay in &mut replays {
+        replay.stage(Stage::Extents, &mut extents, report)?;
+    }
+    for replay in &mut replays {
+        for stage in [Stage::Inodes, Stage::Entries, Stage::Rest] {
+            replay.stage(stage, &mut extents, report)?;
+        }
+        replay.settle(report)?;
+    }
+    extents.give_back_rest(nodes.ledger()?);
+    Ok(())
+}
+
+/// What is done in one run over a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Extents are taken out of free space.
+    Extents,
+    Inodes,
+    Entries,
+    Rest,
+}
+
+/// The replay of one log.
+struct Replay<'a> {
+    nodes: &'a Nodes,
+    log: &'a LogTree,
+    /// Whether what is damaged is left out.
+    salvage: bool,
+    /// The inode whose items come, where it is not replayed.
+    ignored: Option<u64>,
+    /// Inodes whose names changed.
+    renamed: BTreeSet<u64>,
+    /// Inodes whose contents changed.
+    rewritten: BTreeSet<u64>,
+    /// Items that are put as they are, once all else is in the tree.
+    items: Vec<(Key, Vec<u8>)>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(nodes: &'a Nodes, log: &'a LogTree, salvage: bool) -> Self {
+        let (renamed, rewritten) = (BTreeSet::new(), BTreeSet::new());
+        Self { nodes, log, salvage, ignored: None, renamed, rewritten, items: Vec::new() }
+    }
+
+    fn forest(&self) -> &'a Forest {
+        self.nodes.forest()
+    }
+
+    fn id(&self, number: u64) -> InodeId {
+        InodeId { subvolume: self.log.subvolume, number }
+    }
+
+    /// Goes through the log once.
+    fn stage(&mut self, stage: Stage, extents: &mut Extents, report: &mut Replayed) -> Result<()> {
+        self.ignored = None;
+        for leaf in self.log.leaves(self.forest()) {
+            let leaf = match leaf {
+                Ok(leaf) => leaf,
+                Err(error) => {
+                    // It is told of once.
+                    self.leave_out(None, error, (stage == Stage::Extents).then_some(&mut *report))?;
+                    continue;
+                }
+            };
+            for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
+                let done = self.step(stage, item.key, item.data, extents, report);
+                done.or_else(|error| self.leave_out(Some(item.key), error, Some(&mut *report)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An error is one of the log, and is told of, where that is wanted; or it ends the replay.
+    fn leave_out(
+        &self,
+        key: Option<Key>,
+        error: Error,
+        report: Option<&mut Replayed>,
+    ) -> Result<()> {
+        if !self.salvage || self.nodes.ledger()?.check().is_err() {
+            return Err(error);
+        }
+        let subvolume = Some(self.log.subvolume);
+        let known = |left_out: &LeftOut| left_out.key == key && left_out.subvolume == subvolume;
+        if let Some(report) =
+            report.filter(|report| key.is_none() || !report.left_out.iter().any(known))
+        {
+            report.left_out.push(LeftOut { subvolume, key, error });
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        stage: Stage,
+        key: Key,
+        data: &[u8],
+        extents: &mut Extents,
+        report: &mut Replayed,
+    ) -> Result<()> {
+        if key.kind == ItemKind::INODE_ITEM {
+            self.ignored = None;
+        }
+        if self.ignored == Some(key.objectid) {
+            return Ok(());
+        }
+        let Some(item) = LogItem::parse(key, data).map_err(|why| self.log.damage(key, why))? else {
+            return Ok(());
+        };
+        match (stage, item) {
+            (_, LogItem::Inode(inode)) if inode.nlink == 0 => {
+                self.ignored = Some(key.objectid);
+                Ok(())
+            }
+            (Stage::Extents, LogItem::Extent(extent)) => extents.take(self, key, &extent),
+            (Stage::Inodes, LogItem::Inode(inode)) => self.inode(key, &inode, report),
+            (Stage::Entries, LogItem::Entry(entry)) => self.entry(key, &entry, report),
+            (Stage::Rest, LogItem::Names(item, names)) => self.names(key, item, &names, report),
+            (Stage::Rest, LogItem::Xattrs(xattrs)) => self.xattrs(key, &xattrs),
+            (Stage::Rest, LogItem::Extent(extent)) => {
+                self.extent(key, &extent, data, extents, report)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The inode that an item of the log is of.
+    fn logged_inode(&self, key: Key) -> Result<Arc<Inode>> {
+        let found = self.nodes.replay_find(self.id(key.objectid))?;
+        found.ok_or_else(|| self.log.damage(key, LogDamage::NoInode(key.objectid)))
+    }
+
+    /// Checks that an inode is a directory.
+    fn check_directory(&self, key: Key, inode: &Inode) -> Result<()> {
+        match inode.kind() {
+            FileKind::Directory => Ok(()),
+            _ => Err(self.log.damage(key, LogDamage::NotADirectory(inode.id().number))),
+        }
+    }
+}

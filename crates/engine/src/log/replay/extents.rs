@@ -1,0 +1,186 @@
+//! Contents of files.
+//!
+//! 1. An extent that a log names is either in the extent tree, whole, or all of its space is free,
+//!    and is taken for it before anything else is allocated.
+//! 2. Space that was taken is counted with the first file that refers to it, and given back if none
+//!    does.
+//! 3. The checksums of an extent come with the range that refers to it; those that are there
+//!    already are replaced by what the log has for the same sectors.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use userbtrfs_btree::Extent;
+use userbtrfs_format::{FileKind, InodeFlags, Key, Logical, RegularExtent};
+use userbtrfs_ledger::{Ledger, refs};
+use userbtrfs_sync::Arc;
+
+use super::{Replay, Replayed};
+use crate::error::{LogDamage, Result};
+use crate::log::items::{Content, LoggedExtent};
+use crate::node::{Inode, Kind};
+
+/// Items that are put as they are, before they are put.
+pub(super) const ITEMS_MAX: usize = 1024;
+
+/// Bytes of checksums that wait before they are merged.
+const CHECKSUMS_MAX: usize = 1 << 20;
+
+/// The extents that were taken out of free space.
+#[derive(Default)]
+pub(super) struct Extents {
+    /// By address: length, and whether a file refers to it.
+    taken: BTreeMap<u64, (u64, bool)>,
+    /// Addresses and lengths of those that cannot be had: they are left out.
+    refused: BTreeSet<(u64, u64)>,
+    /// Bytes of checksums since the last merge.
+    checksums: usize,
+}
+
+impl Extents {
+    /// Takes the space of an extent that the log names, if the extent tree does not have it.
+    pub(super) fn take(
+        &mut self,
+        replay: &Replay<'_>,
+        key: Key,
+        extent: &LoggedExtent<'_>,
+    ) -> Result<()> {
+        let Some(extent) = extent.content.on_disk() else { return Ok(()) };
+        self.take_space(replay, key, extent).inspect_err(|_| {
+            self.refused.insert((extent.disk.0, extent.disk_bytes));
+        })
+    }
+
+    fn take_space(&mut self, replay: &Replay<'_>, key: Key, extent: &RegularExtent) -> Result<()> {
+        let &RegularExtent { disk: logical, disk_bytes: len, .. } = extent;
+        let in_use = || replay.log.damage(key, LogDamage::ExtentInUse { logical, len });
+        match self.taken.get(&logical.0) {
+            Some((taken, _)) if *taken == len => return Ok(()),
+            Some(_) => return Err(in_use()),
+            None => {}
+        }
+        let ledger = replay.nodes.ledger()?;
+        if refs::lookup(ledger.forest(), &Extent::Data { logical, len })?.is_some() {
+            return Ok(());
+        }
+        match ledger.space().take_data_at(ledger.forest(), logical, len)? {
+            true => {
+                self.taken.insert(logical.0, (len, false));
+                Ok(())
+            }
+            false => Err(in_use()),
+        }
+    }
+
+    fn is_refused(&self, extent: &RegularExtent) -> bool {
+        self.refused.contains(&(extent.disk.0, extent.disk_bytes))
+    }
+
+    /// Whether this is the first reference to space that was taken.
+    fn is_first(&mut self, extent: &RegularExtent) -> bool {
+        let taken = self.taken.get_mut(&extent.disk.0);
+        taken.is_some_and(|(_, counted)| !std::mem::replace(counted, true))
+    }
+
+    /// Gives back what no file refers to.
+    pub(super) fn give_back_rest(self, ledger: &Ledger) {
+        for (logical, (len, counted)) in self.taken {
+            if !counted {
+                ledger.give_back_data(Logical(logical), len);
+            }
+        }
+    }
+}
+
+impl Replay<'_> {
+    /// A range of a file has this content. `data` is the item.
+    pub(super) fn extent(
+        &mut self,
+        key: Key,
+        logged: &LoggedExtent<'_>,
+        data: &[u8],
+        extents: &mut Extents,
+        report: &mut Replayed,
+    ) -> Result<()> {
+        let inode = self.logged_inode(key)?;
+        self.check_contents(key, &inode)?;
+        self.rewritten.insert(key.objectid);
+        report.extents += 1;
+        let (start, end) = (logged.start, logged.end);
+        let kind = match &logged.content {
+            Content::Compressed => return self.compressed(key, &inode, data),
+            Content::Hole => Kind::Hole,
+            Content::Inline(data) => Kind::Inline(Arc::from(*data)),
+            Content::Prealloc(extent) => Kind::Prealloc(*extent),
+            Content::Regular(extent, compression) => Kind::Regular(*extent, *compression),
+        };
+        let Some(on_disk) = logged.content.on_disk() else {
+            return self.nodes.replay_file(&inode, |file| file.put(start, end, kind, false));
+        };
+        // What is damaged was told of, and what was there stays.
+        if extents.is_refused(on_disk) || self.nodes.replay_has_extent(&inode, start, end, data)? {
+            return Ok(());
+        }
+        let checksums = self.checksums_of(&inode, on_disk, &kind)?;
+        let fresh = extents.is_first(on_disk);
+        let ledger = self.nodes.ledger()?;
+        self.nodes.replay_file(&inode, |file| {
+            for (logical, stored) in &checksums {
+                ledger.add_checksums(file.handle(), *logical, stored);
+            }
+            file.put(start, end, kind, fresh);
+        })?;
+        extents.checksums += checksums.iter().map(|(_, stored)| stored.len()).sum::<usize>();
+        if extents.checksums > CHECKSUMS_MAX {
+            extents.checksums = 0;
+            ledger.merge_pending()?;
+        }
+        Ok(())
+    }
+
+    fn check_contents(&self, key: Key, inode: &Inode) -> Result<()> {
+        match inode.kind() {
+            FileKind::Regular | FileKind::Symlink => Ok(()),
+            _ => Err(self.log.damage(key, LogDamage::NoContents(key.objectid))),
+        }
+    }
+
+    /// The checksums that the log has for a range of an extent; of a compressed one, for all of it.
+    fn checksums_of(
+        &self,
+        inode: &Inode,
+        extent: &RegularExtent,
+        kind: &Kind,
+    ) -> Result<Vec<(Logical, Vec<u8>)>> {
+        let has_none = inode.item().flags.contains(InodeFlags::NODATASUM);
+        let (skip, bytes) = match kind {
+            _ if has_none => return Ok(Vec::new()),
+            Kind::Regular(_, Some(_)) => (0, extent.disk_bytes),
+            Kind::Regular(_, None) => (extent.offset, extent.bytes),
+            _ => return Ok(Vec::new()),
+        };
+        // The extent lies in the address space, and what is asked for in the extent.
+        let start = extent.disk.0 + skip;
+        self.log.checksums(self.forest(), start, start + bytes)
+    }
+
+    /// All bytes of a file, compressed, in its item: that is put as it is, once nothing else of the
+    /// file waits.
+    fn compressed(&mut self, key: Key, inode: &Arc<Inode>, data: &[u8]) -> Result<()> {
+        self.nodes.replay_file(inode, |file| file.put(0, u64::MAX, Kind::Hole, false))?;
+        self.items.push((key, data.to_vec()));
+        if self.items.len() >= ITEMS_MAX { self.put_items() } else { Ok(()) }
+    }
+
+    /// Puts the items that are put as they are.
+    pub(super) fn put_items(&mut self) -> Result<()> {
+        self.nodes.ledger()?.merge_pending()?;
+        let items = std::mem::take(&mut self.items);
+        match items.first() {
+            None => Ok(()),
+            Some((key, _)) => {
+                let inode = self.nodes.inode(self.id(key.objectid))?;
+                self.nodes.replay_items(&inode, items)
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The first stage: inodes are there, and what was gone when they were logged is gone.
+
+use userbtrfs_format::{FileKind, InodeItem, Key};
+use userbtrfs_sync::Arc;
+
+use super::{Replay, Replayed};
+use crate::error::{LogDamage, Result};
+use crate::node::Inode;
+
+impl Replay<'_> {
+    /// An inode becomes what was logged of it.
+    pub(super) fn inode(
+        &mut self,
+        key: Key,
+        logged: &InodeItem,
+        report: &mut Replayed,
+    ) -> Result<()> {
+        let id = self.id(key.objectid);
+        if let Some(inode) = self.nodes.replay_find(id)? {
+            self.check_kind(key, logged.kind, inode.kind())?;
+            self.remove_xattrs(&inode)?;
+            if logged.kind == FileKind::Directory {
+                self.remove_names(key, &inode, report)?;
+            }
+        }
+        let inode = self.nodes.replay_inode(id, logged)?;
+        match logged.kind {
+            FileKind::Regular => {
+                // Before extents come: some may lie behind the end, preallocated.
+                self.nodes.replay_cut(&inode)?;
+                self.rewritten.insert(id.number);
+            }
+            FileKind::Symlink => {
+                self.rewritten.insert(id.number);
+            }
+            _ => {}
+        }
+        self.renamed.insert(id.number);
+        report.inodes += 1;
+        Ok(())
+    }
+
+    fn check_kind(&self, key: Key, logged: FileKind, found: FileKind) -> Result<()> {
+        if logged == found {
+            return Ok(());
+        }
+        Err(self.log.damage(key, LogDamage::Kind { inode: key.objectid, logged, found }))
+    }
+
+    /// Whoever logs an inode logs all its attributes: those go that the log does not have.
+    fn remove_xattrs(&self, inode: &Arc<Inode>) -> Result<()> {
+        let id = inode.id();
+        for (name, _) in self.nodes.xattrs(id)? {
+            if !self.is_known(self.log.has_xattr(self.forest(), id.number, &name))? {
+                self.nodes.replay_xattr(inode, &name, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names go that stand where the directory is logged whole, and are not in the log.
+    fn remove_names(&mut self, key: Key, dir: &Arc<Inode>, report: &mut Replayed) -> Result<()> {
+        for (first, last) in self.log.ranges(self.forest(), key.objectid)? {
+            let mut position = Some(first);
+            while let Some(from) = position.filter(|from| *from <= last) {
+                let (entries, next) = self.nodes.replay_list(dir, from)?;
+                for entry in entries.iter().filter(|entry| entry.index <= last) {
+                    let dir_number = key.objectid;
+                    let has =
+                        self.log.has_entry(self.forest(), dir_number, entry.index, &entry.name);
+                    if !self.is_known(has)? {
+                        self.unname(key, dir, entry, report)?;
+                    }
+                }
+                position = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// What of the log cannot be read must not make anything go.
+    fn is_known(&self, found: Result<bool>) -> Result<bool> {
+        match found {
+            Err(_) if self.salvage => Ok(true),
+            found => found,
+        }
+    }
+}

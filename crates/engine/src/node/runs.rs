@@ -1,0 +1,69 @@
+//! Sets of numbers that mostly follow one another: places in a directory, bytes of a file.
+//!
+//! 1. Runs are disjoint, not empty, and do not touch.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// See the module's text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Runs {
+    /// By start: the end.
+    runs: BTreeMap<u64, u64>,
+}
+
+impl Runs {
+    /// How many runs there are.
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Adds the numbers of a range.
+    pub(crate) fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        while let Some((&from, &to)) = self.runs.range(..=end).next_back() {
+            if to < start {
+                break;
+            }
+            (start, end) = (start.min(from), end.max(to));
+            self.runs.remove(&from);
+        }
+        self.runs.insert(start, end);
+    }
+
+    /// Adds all of another set.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        other.iter().for_each(|run| self.insert(run));
+    }
+
+    /// The runs, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.runs.iter().map(|(&start, &end)| start..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter::once;
+
+    use super::*;
+
+    #[test]
+    fn runs_that_touch_are_one() {
+        let mut runs = Runs::default();
+        for range in [4..6, 10..11, 0..1, 6..7, 2..4, 3..5, 8..8] {
+            runs.insert(range);
+        }
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [0..1, 2..7, 10..11]);
+        runs.insert(1..20);
+        assert!(runs.iter().eq(once(0..20)));
+        runs.insert(30..u64::MAX);
+        let mut other = Runs::default();
+        other.insert(19..31);
+        runs.extend(&other);
+        assert!(runs.iter().eq(once(0..u64::MAX)));
+    }
+}

@@ -1,0 +1,431 @@
+//! What the running transaction leaves for its log to know, beyond what inodes hold.
+//!
+//! A *place* is an index in a directory; it is *committed* where the transaction before knows its
+//! entry. A name is *lost* when its entry goes. An inode is *stale* when it is in the log, or is a
+//! directory whose entries are, and what the log has of its names, or of those entries, is not so
+//! any more.
+//!
+//! 1. All here is of one transaction: the first who notes something in the next one begins anew.
+//! 2. A lost name is noted where its place is committed, or where its inode or its directory is in
+//!    the log: nobody else needs to know. It is noted before it is gone, or in the moment when the
+//!    inode gets another one in its place; who asks for the names of an inode leaves out those
+//!    that are noted as lost.
+//! 3. What one rename does is noted at once.
+//! 4. Evicting an inode from memory changes nothing here.
+//! 5. Who would keep too many notes forgets all, and says so: then only a commit will do.
+
+use std::collections::HashMap;
+
+use userbtrfs_ledger::LogGroup;
+use userbtrfs_sync::{Class, Mutex};
+
+use super::runs::Runs;
+use crate::error::InodeId;
+
+/// The most lost names that are kept in mind.
+const NOTES_MAX: usize = 1 << 18;
+
+/// See the module's text.
+pub(crate) struct Traces {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    transaction: u64,
+    forgotten: bool,
+    notes: usize,
+    inodes: HashMap<InodeId, Trace>,
+    stale: Vec<InodeId>,
+}
+
+/// What there is of one inode.
+#[derive(Default)]
+struct Trace {
+    logged: Option<Logged>,
+    is_stale: bool,
+    /// It lost a name, and gets another one in the next moment.
+    is_moving: bool,
+    /// Whether attributes changed since it was logged.
+    xattrs_changed: bool,
+    lost: Vec<Lost>,
+    /// Of a directory: places whose entries went, and that the log does not know of.
+    gone: Runs,
+    /// Of a directory: by the hash of a name, who lost it and lives on, or is in the log; and the
+    /// whiteout that was left.
+    left: HashMap<u32, Vec<u64>>,
+    /// Of a directory: ranges of places that the log says are as the log has them.
+    ranges: Runs,
+    /// Of a directory: the place up to which the log has its new entries.
+    listed: u64,
+}
+
+/// How much of an inode is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    /// That it is, with its names and extended attributes.
+    Exists,
+    /// All that it is and holds.
+    All,
+}
+
+/// An inode in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Logged {
+    pub(crate) mode: Mode,
+    /// What it was when all of it was logged ([`super::Inode::stamp`]), and with which group.
+    pub(crate) whole: Option<(Stamp, LogGroup)>,
+}
+
+/// What changes with each change of an inode.
+pub(crate) type Stamp = (u64, u64);
+
+/// A name that an inode lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// The directory.
+    pub(crate) dir: u64,
+    /// The place in it.
+    pub(crate) index: u64,
+    /// The hash of the name.
+    pub(crate) hash: u32,
+    /// Whether the place is committed.
+    pub(crate) committed: bool,
+}
+
+/// A name that is about to be lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parting {
+    pub(super) inode: InodeId,
+    pub(super) lost: Lost,
+    /// Whether the inode has or gets another name, or is open.
+    pub(super) survives: bool,
+}
+
+impl Parting {
+    /// The same, where the inode gets another name.
+    pub(super) fn moved(self) -> Self {
+        Self { survives: true, ..self }
+    }
+}
+
+/// Who has no name in the moment of a rename, and gets one in the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Follower {
+    pub(super) inode: InodeId,
+    /// The directory, and the hash of the name, where a whiteout is left for what moves.
+    pub(super) whiteout: Option<(InodeId, u32)>,
+}
+
+/// What was noted of an inode until it was logged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    pub(crate) logged: Option<Logged>,
+    /// Whether its names in the log are not those that it has.
+    pub(crate) was_stale: bool,
+    pub(crate) xattrs_changed: bool,
+}
+
+/// What was noted of the entries of a directory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Departed {
+    /// Places whose entries went since they were last asked for.
+    pub(crate) gone: Runs,
+    /// Who lost a name there, and lives on or is in the log.
+    pub(crate) left: Vec<u64>,
+    /// The place up to which the log has its new entries.
+    pub(crate) listed: u64,
+}
+
+/// There was too much to keep in mind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forgotten;
+
+impl Traces {
+    pub(super) fn new() -> Self {
+        Self { table: Mutex::new(Class::CacheShard, Table::default()) }
+    }
+
+    /// Notes names that are lost in transaction `running`, all of them at once. The follower gets
+    /// its name after this call: see [`Traces::arrived`].
+    pub(super) fn note(&self, running: u64, partings: &[Parting], follower: Option<Follower>) {
+        let mut table = self.table.lock();
+        if !table.is_of(running) {
+            return;
+        }
+        for parting in partings {
+            table.note(parting);
+        }
+        if let Some(Follower { inode, whiteout }) = follower {
+            table.inodes.entry(inode).or_default().is_moving = true;
+            if let Some((dir, hash)) = whiteout {
+                let left = &mut table.inodes.entry(dir).or_default().left;
+                left.entry(hash).or_default().push(inode.number);
+            }
+        }
+    }
+
+    /// Notes that an inode has the name that it was to get.
+    pub(super) fn arrived(&self, running: u64, inode: InodeId) {
+        let mut table = self.table.lock();
+        if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
+            trace.is_moving = false;
+        }
+    }
+
+    /// Notes that an inode has a name more.
+    pub(super) fn named(&self, running: u64, inode: InodeId) {
+        let mut table = self.table.lock();
+        if let Some(table) = table.of(running) {
+            table.make_stale(inode);
+        }
+    }
+
+    /// Notes that attributes of an inode changed.
+    pub(super) fn xattrs_changed(&self, running: u64, inode: InodeId) {
+        let mut table = self.table.lock();
+        if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
+            trace.xattrs_changed = true;
+        }
+    }
+
+    /// How an inode is in the log of transaction `running`.
+    pub(crate) fn logged(&self, running: u64, inode: InodeId) -> Option<Logged> {
+        self.table.lock().of(running)?.inodes.get(&inode)?.logged
+    }
+
+    /// From now on an inode is in the log, at least in this mode; gives what was noted before. Its
+    /// names are asked for after that, so that it becomes stale with each that it loses.
+    pub(crate) fn log(&self, running: u64, inode: InodeId, mode: Mode) -> Before {
+        let mut table = self.table.lock();
+        if !table.is_of(running) {
+            return Before::default();
+        }
+        let trace = table.inodes.entry(inode).or_default();
+        let logged = trace.logged;
+        let before = Before {
+            logged,
+            was_stale: std::mem::take(&mut trace.is_stale),
+            xattrs_changed: std::mem::take(&mut trace.xattrs_changed),
+        };
+        let known = logged.map_or(mode, |logged| logged.mode.max(mode));
+        let whole = logged.and_then(|logged| logged.whole);
+        trace.logged = Some(Logged { mode: known, whole });
+        before
+    }
+
+    /// What an inode was when all of it was logged, and with which group.
+    pub(crate) fn stamp(&self, running: u64, inode: InodeId, stamp: Stamp, group: LogGroup) {
+        let mut table = self.table.lock();
+        let trace = table.of(running).and_then(|table| table.inodes.get_mut(&inode));
+        if let Some(logged) = trace.and_then(|trace| trace.logged.as_mut()) {
+            logged.whole = Some((stamp, group));
+        }
+    }
+
+    /// An inode is no longer in the log: it has no name.
+    pub(crate) fn unlog(&self, running: u64, inode: InodeId) {
+        let mut table = self.table.lock();
+        if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
+            (trace.logged, trace.listed) = (None, 0);
+        }
+    }
+
+    /// The names that an inode lost. The caller holds the inode's state, if that is in memory.
+    pub(crate) fn lost(&self, running: u64, inode: InodeId) -> Vec<Lost> {
+        let mut table = self.table.lock();
+        let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
+        trace.map_or_else(Vec::new, |trace| trace.lost.clone())
+    }
+
+    /// Whether an inode lost a name.
+    pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> bool {
+        !self.lost(running, inode).is_empty()
+    }
+
+    /// Who lost a name of this hash in a directory, and lives on or is in the log.
+    pub(crate) fn left(&self, running: u64, dir: InodeId, hash: u32) -> Vec<u64> {
+        let mut table = self.table.lock();
+        let trace = table.of(running).and_then(|table| table.inodes.get(&dir));
+        trace.and_then(|trace| trace.left.get(&hash)).cloned().unwrap_or_default()
+    }
+
+    /// Takes what was noted of the entries of a directory that left it.
+    pub(crate) fn take_departed(&self, running: u64, dir: InodeId) -> Departed {
+        let mut table = self.table.lock();
+        let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&dir)) else {
+            return Departed::default();
+        };
+        let gone = std::mem::take(&mut trace.gone);
+        let left = trace.left.values().flatten().copied().collect();
+        Departed { gone, left, listed: trace.listed }
+    }
+
+    /// The log has the new entries of a directory up to this place.
+    pub(crate) fn list_until(&self, running: u64, dir: InodeId, place: u64) {
+        let mut table = self.table.lock();
+        if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&dir)) {
+            trace.listed = place;
+        }
+    }
+
+    /// The log says that places of a directory are as the log has them; gives the ranges for which
+    /// it said so before, and for which it does now.
+    pub(crate) fn add_ranges(&self, running: u64, dir: InodeId, places: &Runs) -> (Runs, Runs) {
+        let mut table = self.table.lock();
+        if !table.is_of(running) {
+            return (Runs::default(), places.clone());
+        }
+        let trace = table.inodes.entry(dir).or_default();
+        let before = trace.ranges.clone();
+        trace.ranges.extend(places);
+        (before, trace.ranges.clone())
+    }
+
+    /// The stale inodes of a subvolume that were not taken before.
+    pub(crate) fn take_stale(
+        &self,
+        running: u64,
+        is_of: impl Fn(InodeId) -> bool,
+    ) -> Result<Vec<InodeId>, Forgotten> {
+        let mut table = self.table.lock();
+        let Some(table) = table.of(running) else { return Ok(Vec::new()) };
+        if table.forgotten {
+            return Err(Forgotten);
+        }
+        let (taken, left) = std::mem::take(&mut table.stale).into_iter().partition(|id| is_of(*id));
+        table.stale = left;
+        Ok(taken)
+    }
+
+    /// Whether an inode has no name just now, and gets one in the next moment.
+    pub(crate) fn is_moving(&self, running: u64, inode: InodeId) -> bool {
+        let mut table = self.table.lock();
+        let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
+        trace.is_some_and(|trace| trace.is_moving)
+    }
+}
+
+impl Table {
+    /// The table where it is of this transaction.
+    fn of(&mut self, running: u64) -> Option<&mut Self> {
+        (self.transaction == running).then_some(self)
+    }
+
+    /// Makes it that of this transaction, where the one before is over; says whether it is, and
+    /// keeps notes.
+    fn is_of(&mut self, running: u64) -> bool {
+        if self.transaction < running {
+            *self = Self { transaction: running, ..Self::default() };
+        }
+        self.transaction == running && !self.forgotten
+    }
+
+    fn note(&mut self, parting: &Parting) {
+        let Parting { inode, lost, survives } = *parting;
+        let dir = InodeId { number: lost.dir, ..inode };
+        let is_logged = self.inodes.get(&inode).is_some_and(|trace| trace.logged.is_some());
+        let has_entries = |trace: &Trace| trace.logged.is_some_and(|it| it.mode == Mode::All);
+        let is_listed = self.inodes.get(&dir).is_some_and(has_entries);
+        if self.forgotten || !(lost.committed || is_logged || is_listed) {
+            return;
+        }
+        let trace = self.inodes.entry(dir).or_default();
+        let runs = trace.gone.len();
+        trace.gone.insert(lost.index..lost.index + 1);
+        self.notes += trace.gone.len().saturating_sub(runs);
+        if survives || is_logged {
+            trace.left.entry(lost.hash).or_default().push(inode.number);
+            self.inodes.entry(inode).or_default().lost.push(lost);
+            self.notes += 2;
+        }
+        self.make_stale(inode);
+        if is_listed {
+            self.make_stale(dir);
+        }
+        if self.notes > NOTES_MAX {
+            *self = Self { transaction: self.transaction, forgotten: true, ..Self::default() };
+        }
+    }
+
+    fn make_stale(&mut self, inode: InodeId) {
+        let Some(trace) = self.inodes.get_mut(&inode) else { return };
+        if trace.logged.is_some() && !std::mem::replace(&mut trace.is_stale, true) {
+            self.stale.push(inode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use userbtrfs_format::TreeId;
+
+    use super::*;
+
+    const DIR: InodeId = InodeId { subvolume: TreeId::FS, number: 256 };
+    const FILE: InodeId = InodeId { subvolume: TreeId::FS, number: 300 };
+
+    fn parting(index: u64, committed: bool, survives: bool) -> Parting {
+        let lost = Lost { dir: DIR.number, index, hash: 7, committed };
+        Parting { inode: FILE, lost, survives }
+    }
+
+    #[test]
+    fn what_neither_a_commit_nor_the_log_knows_leaves_nothing() {
+        let traces = Traces::new();
+        traces.note(5, &[parting(2, false, true)], None);
+        assert!(traces.lost(5, FILE).is_empty() && traces.left(5, DIR, 7).is_empty());
+        assert!(traces.take_departed(5, DIR).gone.len() == 0);
+    }
+
+    #[test]
+    fn who_goes_for_good_leaves_a_gap_and_who_moves_is_remembered() {
+        let traces = Traces::new();
+        traces.note(5, &[parting(2, true, false), parting(3, true, true)], None);
+        assert_eq!(traces.lost(5, FILE).len(), 1);
+        let departed = traces.take_departed(5, DIR);
+        assert!(departed.gone.iter().eq(std::iter::once(2..4)));
+        assert_eq!((departed.left, traces.left(5, DIR, 7)), (vec![300], vec![300]));
+        assert!(traces.take_departed(5, DIR).gone.len() == 0, "it is taken once");
+    }
+
+    #[test]
+    fn who_is_in_the_log_and_changes_names_is_stale_once() {
+        let traces = Traces::new();
+        assert_eq!(traces.log(5, FILE, Mode::All).logged, None);
+        traces.note(5, &[parting(9, false, true)], None);
+        traces.named(5, FILE);
+        assert_eq!(traces.take_stale(5, |_| true), Ok(vec![FILE]));
+        assert_eq!(traces.take_stale(5, |_| true), Ok(vec![]));
+        let before = traces.log(5, FILE, Mode::Exists);
+        assert!(before.was_stale);
+        assert_eq!(traces.logged(5, FILE).unwrap().mode, Mode::All);
+        traces.named(5, FILE);
+        assert_eq!(traces.take_stale(5, |_| true), Ok(vec![FILE]), "stale anew");
+    }
+
+    #[test]
+    fn the_next_transaction_begins_with_nothing() {
+        let traces = Traces::new();
+        let follower = Follower { inode: FILE, whiteout: None };
+        traces.note(5, &[parting(2, true, true)], Some(follower));
+        assert!(traces.is_moving(5, FILE));
+        traces.arrived(5, FILE);
+        assert!(!traces.is_moving(5, FILE));
+        assert!(traces.lost(6, FILE).is_empty());
+        traces.note(6, &[parting(3, true, true)], None);
+        assert_eq!(traces.lost(6, FILE).len(), 1);
+        assert!(traces.lost(5, FILE).is_empty());
+    }
+
+    #[test]
+    fn too_much_is_forgotten_and_that_is_said() {
+        let traces = Traces::new();
+        for index in 0..NOTES_MAX as u64 {
+            traces.note(5, &[parting(2 * index, true, true)], None);
+        }
+        assert_eq!(traces.take_stale(5, |_| true), Err(Forgotten));
+        traces.note(6, &[parting(3, true, true)], None);
+        assert_eq!(traces.take_stale(6, |_| true), Ok(vec![]));
+    }
+}

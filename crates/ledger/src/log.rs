@@ -1,0 +1,264 @@
+//! Tree logs: what makes changes durable that are not committed yet.
+//!
+//! | module   | what it is                                                  |
+//! |----------|-------------------------------------------------------------|
+//! | `group`  | the handshake of those whose changes are written together   |
+//! | `commit` | writing a group: nodes, flush, superblock                   |
+//! | `blocks` | the blocks of logs                                          |
+//! | `sums`   | checksums in a log                                          |
+//! | `reason` | why a transaction is committed instead                      |
+//! | `stats`  | what is counted                                             |
+//!
+//! 1. A log is a tree of one subvolume and one transaction, N. It is changed, like the tree of the
+//!    log roots, which leads to all of them, under one lock, by who is in N.
+//! 2. Its nodes are of generation N and of owner TREE_LOG; neither the extent tree nor the free
+//!    space tree knows them. None is overwritten once it is on its way to the device.
+//! 3. The superblock that leads to a log is the one of N - 1, which is durable before.
+//! 4. Where anything is in doubt, N is marked, before the lock is left: none of its logs is written
+//!    any more, and who wants something durable commits N. The first reason stays.
+//! 5. With the commit of N its logs are gone: what a superblock could lead to is pinned, the rest
+//!    is free. N + 1 begins without logs and without a mark.
+//!
+//! What it does not do: it does not know what is logged, nor when.
+
+mod blocks;
+mod commit;
+mod group;
+mod reason;
+mod stats;
+mod sums;
+
+use std::collections::BTreeMap;
+
+use userbtrfs_btree::{Edit, Root, Tree};
+use userbtrfs_format::{Key, Logical, TreeId};
+use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
+use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
+use uuid::Uuid;
+
+use self::blocks::{LogBlocks, LogSource};
+use self::group::Groups;
+use self::stats::Counts;
+use self::sums::LoggedSums;
+use crate::error::{Error, Result};
+use crate::forest::Forest;
+use crate::ledger::Ledger;
+use crate::space::{Claim, Reservation, bytes_for_items};
+use crate::txn::Handle;
+
+pub use reason::{CommitReason, LogFailure};
+pub use stats::LogStats;
+
+/// Items that are changed with one reservation.
+const ITEMS_AT_ONCE: usize = 32;
+
+/// What the blocks above the leaves may take beyond what is reserved for each item, as so many
+/// items.
+const ITEMS_FOR_WAY: u64 = 4;
+
+/// The logs of the running transaction.
+pub(crate) struct Logs {
+    trees: Mutex<LogTrees>,
+    blocks: LogBlocks,
+    groups: Groups<LogFailure>,
+    /// 0, or one more than the place of a reason among all.
+    mark: AtomicUsize,
+    counts: Counts,
+    chunk_tree_uuid: Uuid,
+}
+
+/// The trees.
+#[derive(Default)]
+struct LogTrees {
+    /// The tree of the log roots.
+    roots: Option<Arc<Tree>>,
+    logs: BTreeMap<TreeId, Log>,
+}
+
+/// The log of a subvolume.
+struct Log {
+    tree: Arc<Tree>,
+    /// The root that the tree of the log roots leads to.
+    listed: Option<Root>,
+    sums: LoggedSums,
+}
+
+/// What is written together: changes of logs between one writing and the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogGroup {
+    transaction: u64,
+    number: u64,
+}
+
+/// The right to change the logs of a transaction, one thread at a time.
+pub struct LogWriter<'a> {
+    ledger: &'a Ledger,
+    generation: u64,
+    trees: MutexGuard<'a, LogTrees>,
+}
+
+impl Logs {
+    pub(crate) fn new(forest: &Forest) -> Result<Self> {
+        let first = forest.roots().search(forest.store(), &Key::MIN)?;
+        Ok(Self {
+            trees: Mutex::new(Class::LogRoot, LogTrees::default()),
+            blocks: LogBlocks::new(),
+            groups: Groups::new(LogFailure::Commit(CommitReason::Failed)),
+            mark: AtomicUsize::new(0),
+            counts: Counts::default(),
+            chunk_tree_uuid: first.leaf.header().chunk_tree_uuid,
+        })
+    }
+
+    /// Whether the running transaction has no logs, and is not marked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.check().is_ok()
+    }
+
+    fn check(&self) -> Result<(), CommitReason> {
+        let mark = self.mark.load(Ordering::Acquire).checked_sub(1);
+        mark.map_or(Ok(()), |index| Err(CommitReason::ALL[index]))
+    }
+
+    /// Marks the transaction; gives the first reason.
+    fn mark(&self, reason: CommitReason) -> CommitReason {
+        let own = 1 + reason.index();
+        match self.mark.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                self.counts.commit_required(reason);
+                reason
+            }
+            Err(first) => CommitReason::ALL[first - 1],
+        }
+    }
+}
+
+impl Ledger {
+    /// The right to change the logs of the handle's transaction; waits while another thread has it.
+    /// An error says why the transaction must be committed instead.
+    pub fn logs<'a>(&'a self, handle: &'a Handle<'a>) -> Result<LogWriter<'a>, CommitReason> {
+        if !self.options.log {
+            return Err(self.logs.mark(CommitReason::Disabled));
+        }
+        self.logs.check()?;
+        let trees = self.logs.trees.lock();
+        self.logs.check()?;
+        Ok(LogWriter { ledger: self, generation: handle.generation(), trees })
+    }
+
+    /// From now on the logs of the handle's transaction are good for nothing: what is to be durable
+    /// is committed. The first reason of a transaction is counted.
+    pub fn require_commit(&self, _handle: &Handle<'_>, reason: CommitReason) {
+        self.logs.mark(reason);
+    }
+
+    /// What was done with logs since the filesystem was opened.
+    pub fn log_stats(&self) -> LogStats {
+        self.logs.counts.get()
+    }
+
+    /// Drops the logs of a transaction that nobody is in any more.
+    pub(crate) fn drop_logs(&self) -> Result<()> {
+        *self.logs.trees.lock() = LogTrees::default();
+        let len = u64::from(self.volume().geometry().nodesize);
+        let (unwritten, written) = self.logs.blocks.take();
+        for &logical in unwritten.iter().chain(&written) {
+            self.forest.store().discard(logical);
+        }
+        unwritten.iter().try_for_each(|&logical| self.space.give_back(logical, len))?;
+        written.iter().try_for_each(|&logical| self.space.pin(logical, len))?;
+        self.logs.groups.renew();
+        self.logs.mark.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    fn log_source(&self, generation: u64) -> LogSource<'_> {
+        let nodesize = u64::from(self.volume().geometry().nodesize);
+        LogSource { space: &self.space, blocks: &self.logs.blocks, generation, nodesize }
+    }
+}
+
+impl LogWriter<'_> {
+    /// The number of the transaction.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The log of a subvolume, if it has one in this transaction.
+    pub fn tree(&self, subvolume: TreeId) -> Option<&Arc<Tree>> {
+        self.trees.logs.get(&subvolume).map(|log| &log.tree)
+    }
+
+    /// The group that is written with what was changed so far.
+    pub fn group(&self) -> LogGroup {
+        let number = self.ledger.logs.groups.collecting();
+        LogGroup { transaction: self.generation, number }
+    }
+
+    /// Changes items of the log of a subvolume, which is made if there is none; the keys of `edits`
+    /// ascend strictly. Where it fails, the transaction is marked.
+    pub fn apply<E: Edit>(
+        &mut self,
+        subvolume: TreeId,
+        edits: &mut [E],
+    ) -> Result<(), CommitReason> {
+        if edits.is_empty() {
+            return Ok(());
+        }
+        let changed = self.log(subvolume).map(|log| Arc::clone(&log.tree));
+        let changed = changed.and_then(|tree| self.change(&tree, edits));
+        changed.map_err(|error| self.ledger.logs.mark((&error).into()))
+    }
+
+    /// Puts checksums of sectors from `logical` on into the log of a subvolume, one after the other
+    /// as they are stored. Sectors that have one there are passed over: what was freed in a
+    /// transaction is not given out again in it, so it is the same.
+    pub fn add_checksums(
+        &mut self,
+        subvolume: TreeId,
+        logical: Logical,
+        stored: &[u8],
+    ) -> Result<(), CommitReason> {
+        let form = sums::form(self.ledger.volume().geometry());
+        let new = match self.log(subvolume) {
+            Ok(log) => log.sums.add(logical, stored, form),
+            Err(error) => return Err(self.ledger.logs.mark((&error).into())),
+        };
+        self.apply(subvolume, &mut sums::edits(&new, form))
+    }
+
+    fn log(&mut self, subvolume: TreeId) -> Result<&mut Log> {
+        if !self.trees.logs.contains_key(&subvolume) {
+            let (tree, sums) = (self.create()?, LoggedSums::default());
+            self.trees.logs.insert(subvolume, Log { tree, listed: None, sums });
+        }
+        Ok(self.trees.logs.get_mut(&subvolume).expect("it is there"))
+    }
+
+    /// Makes a tree.
+    fn create(&self) -> Result<Arc<Tree>> {
+        let Ledger { logs, forest, .. } = self.ledger;
+        let _reserved = self.reserve(0)?;
+        let source = self.ledger.log_source(self.generation);
+        let made = Tree::create(TreeId::TREE_LOG, forest.store(), &source, logs.chunk_tree_uuid);
+        Ok(Arc::new(made.map_err(|_| Error::NoSpace)?))
+    }
+
+    /// Changes items of one of the trees, some at a time, so that little is reserved at once.
+    fn change<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
+        let source = self.ledger.log_source(self.generation);
+        for edits in edits.chunks_mut(ITEMS_AT_ONCE) {
+            // What it does not use, and what it used, is counted otherwise from then on.
+            let _reserved = self.reserve(edits.len())?;
+            tree.apply(self.ledger.forest.store(), &source, edits)?;
+        }
+        Ok(())
+    }
+
+    /// Reserves space for changes of so many items, without making any.
+    fn reserve(&self, items: usize) -> Result<Reservation> {
+        let items = ITEMS_FOR_WAY + items as u64;
+        let bytes = bytes_for_items(items, self.ledger.volume().geometry().nodesize);
+        self.ledger.reserve_now(bytes, Claim::Ordinary).ok_or(Error::NoSpace)
+    }
+}

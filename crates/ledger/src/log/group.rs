@@ -1,0 +1,168 @@
+//! The handshake of those whose changes of logs are written together.
+//!
+//! 1. Groups are numbered. What is changed belongs to the one that is *collecting*; all before it
+//!    are durable but at most one, which is being written.
+//! 2. A group has one leader: the first who wants it durable while no other group is being written.
+//!    It closes the group, writes it, and says how that ended.
+//! 3. Who wants a group durable that is being written, or collecting while another is being
+//!    written, sleeps. The end of a group wakes all who wait for it, and one of those who wait for
+//!    the next.
+//! 4. A failure is that of the group and of all after it, until logs begin anew: these rest on what
+//!    was not written. A leader that is gone has failed.
+//!
+//! What it does not do: it knows nothing of trees, of transactions or of devices.
+
+#[cfg(all(test, loom))]
+mod loom_models;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+#[cfg(test)]
+mod world;
+
+use userbtrfs_sync::{Class, Condvar, Mutex};
+
+/// Where changes of logs gather; `F` says how a group failed.
+pub(crate) struct Groups<F> {
+    state: Mutex<State<F>>,
+    /// For those who wait for groups of even and of odd numbers.
+    ended: [Condvar; 2],
+    /// How a group fails whose leader is gone.
+    abandoned: F,
+}
+
+struct State<F> {
+    collecting: u64,
+    /// The last group that is durable.
+    durable: u64,
+    has_leader: bool,
+    /// The first group that failed.
+    failed: Option<(u64, F)>,
+}
+
+/// What one becomes who wants a group durable.
+pub(crate) enum Role<'g, F: Clone> {
+    /// It is durable, or failed.
+    Ended(Result<(), F>),
+    /// Its leader.
+    Lead(Lead<'g, F>),
+}
+
+/// The duty to write a group.
+#[must_use = "a group whose leader is gone has failed"]
+pub(crate) struct Lead<'g, F: Clone> {
+    groups: &'g Groups<F>,
+    group: u64,
+    has_waited: bool,
+    has_ended: bool,
+}
+
+impl<F> State<F> {
+    fn fail(&mut self, group: u64, failure: F) {
+        self.failed.get_or_insert((group, failure));
+    }
+}
+
+impl<F: Clone> State<F> {
+    /// How a group ended, if it has.
+    fn end(&self, group: u64) -> Option<Result<(), F>> {
+        assert!(group <= self.collecting, "a group that has not begun");
+        let failed = self.failed.as_ref().filter(|(first, _)| group >= *first);
+        match failed {
+            Some((_, failure)) => Some(Err(failure.clone())),
+            None => (group <= self.durable).then_some(Ok(())),
+        }
+    }
+}
+
+impl<F: Clone> Groups<F> {
+    /// Nothing is changed yet.
+    pub(crate) fn new(abandoned: F) -> Self {
+        let state = State { collecting: 1, durable: 0, has_leader: false, failed: None };
+        let ended = [Condvar::new(), Condvar::new()];
+        Self { state: Mutex::new(Class::TransactionState, state), ended, abandoned }
+    }
+
+    /// The group that changes belong to. It stays so while the caller keeps leaders from closing
+    /// it.
+    pub(crate) fn collecting(&self) -> u64 {
+        self.state.lock().collecting
+    }
+
+    /// Waits until a group is durable or failed, or until the caller is to write it.
+    pub(crate) fn join(&self, group: u64) -> Role<'_, F> {
+        let mut state = self.state.lock();
+        let mut has_waited = false;
+        loop {
+            if let Some(end) = state.end(group) {
+                return Role::Ended(end);
+            }
+            if !state.has_leader {
+                assert_eq!(group, state.collecting, "what is closed has a leader");
+                state.has_leader = true;
+                return Role::Lead(Lead { groups: self, group, has_waited, has_ended: false });
+            }
+            has_waited = true;
+            self.ended_of(group).wait_idle(&mut state);
+        }
+    }
+
+    /// Begins anew: all that was collected is durable by other means. Nobody waits.
+    pub(crate) fn renew(&self) {
+        let mut state = self.state.lock();
+        assert!(!state.has_leader, "nobody writes a group any more");
+        state.durable = state.collecting;
+        state.collecting += 1;
+        state.failed = None;
+    }
+
+    fn ended_of(&self, group: u64) -> &Condvar {
+        if group.is_multiple_of(2) { &self.ended[0] } else { &self.ended[1] }
+    }
+
+    fn end(&self, group: u64, result: Result<(), F>) {
+        let mut state = self.state.lock();
+        state.has_leader = false;
+        match result {
+            Ok(()) => {
+                assert!(group < state.collecting, "it was closed");
+                state.durable = group;
+                drop(state);
+                self.ended_of(group).notify_all();
+                self.ended_of(group + 1).notify_one();
+            }
+            Err(failure) => {
+                state.fail(group, failure);
+                drop(state);
+                self.ended.iter().for_each(Condvar::notify_all);
+            }
+        }
+    }
+}
+
+impl<F: Clone> Lead<'_, F> {
+    /// Whether it waited for the group before.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
+    /// From now on changes belong to the next group.
+    pub(crate) fn close(&self) {
+        let mut state = self.groups.state.lock();
+        assert_eq!(self.group, state.collecting, "a group is closed once");
+        state.collecting += 1;
+    }
+
+    /// The group is durable, or has failed.
+    pub(crate) fn end(mut self, result: Result<(), F>) {
+        self.has_ended = true;
+        self.groups.end(self.group, result);
+    }
+}
+
+impl<F: Clone> Drop for Lead<'_, F> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.groups.end(self.group, Err(self.groups.abandoned.clone()));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The groups with real threads: their rules one by one, and a crowd.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use userbtrfs_sync::atomic::Ordering;
+
+use super::world::{Why, World};
+use super::{Lead, Role};
+
+fn lead(world: &World, group: u64) -> Lead<'_, Why> {
+    match world.groups.join(group) {
+        Role::Lead(lead) => lead,
+        Role::Ended(end) => panic!("group {group} ended: {end:?}"),
+    }
+}
+
+#[test]
+fn what_comes_while_a_group_is_written_is_the_next_one() {
+    let world = World::new();
+    let first = world.change(1);
+    let leader = lead(&world, first);
+    assert_eq!(world.change(2), first, "nobody closed it");
+    leader.close();
+    let second = world.change(4);
+    assert_eq!(second, first + 1);
+    let (done, ends) = channel();
+    thread::scope(|scope| {
+        let (world, of_first) = (&world, done.clone());
+        scope.spawn(move || {
+            let ended = matches!(world.groups.join(first), Role::Ended(Ok(())));
+            of_first.send((first, ended)).unwrap();
+        });
+        scope.spawn(move || {
+            let Role::Lead(leader) = world.groups.join(second) else { panic!("nobody else asks") };
+            leader.close();
+            done.send((second, leader.has_waited())).unwrap();
+            leader.end(Ok(()));
+        });
+        let waits = ends.recv_timeout(Duration::from_millis(20));
+        assert_eq!(waits, Err(RecvTimeoutError::Timeout));
+        assert!(!leader.has_waited());
+        leader.end(Ok(()));
+    });
+    let mut ends: Vec<_> = ends.iter().collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [(first, true), (second, true)]);
+}
+
+#[test]
+fn a_failure_is_that_of_all_that_follow_until_all_begins_anew() {
+    let world = World::new();
+    assert_eq!(world.sync(1, World::write), Ok(()));
+    assert_eq!(world.sync(2, World::fail), Err(Why::Device));
+    assert_eq!(world.sync(4, World::write), Err(Why::Device));
+    assert!(matches!(world.groups.join(1), Role::Ended(Ok(()))), "it was durable before");
+    world.groups.renew();
+    assert_eq!(world.sync(8, World::write), Ok(()));
+    assert_eq!(world.led.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_leader_that_panics_has_failed() {
+    let world = World::new();
+    let group = world.change(1);
+    let panics = catch_unwind(AssertUnwindSafe(|| {
+        let _leader = lead(&world, group);
+        panic!("as it is");
+    }));
+    panics.unwrap_err();
+    assert!(matches!(world.groups.join(group), Role::Ended(Err(Why::Abandoned))));
+}
+
+#[test]
+fn a_crowd_shares_its_groups() {
+    const EACH: u64 = 500;
+    let world = World::new();
+    thread::scope(|scope| {
+        for index in 0..8 {
+            let world = &world;
+            scope.spawn(move || {
+                for turn in 0..EACH {
+                    let bit = 1 << (index * 8 + turn % 8);
+                    world.sync(bit, World::write).unwrap();
+                }
+            });
+        }
+    });
+    assert!((1..=8 * EACH).contains(&world.led.load(Ordering::Relaxed)));
+}

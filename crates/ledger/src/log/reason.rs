@@ -1,0 +1,106 @@
+//! Why a transaction is committed where a log would have been written.
+
+use std::fmt;
+
+use thiserror::Error;
+use userbtrfs_sync::Arc;
+
+use crate::error::Error as LedgerError;
+
+/// Why a transaction must be committed in full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CommitReason {
+    /// Logs are not wanted.
+    Disabled,
+    /// Something is in a block group that no durable superblock leads to.
+    NewBlockGroup,
+    /// There is no space for a log.
+    NoSpace,
+    /// A log could not be made, or written.
+    Failed,
+    /// A file has more extents than are logged.
+    TooManyExtents,
+    /// More inodes belong to what is logged than a log takes.
+    TooManyInodes,
+    /// What happened to an inode in this transaction is not known any more.
+    Forgotten,
+    /// A subvolume came, went, or moved.
+    Subvolume,
+}
+
+impl CommitReason {
+    /// All reasons.
+    pub const ALL: [Self; 8] = [
+        Self::Disabled,
+        Self::NewBlockGroup,
+        Self::NoSpace,
+        Self::Failed,
+        Self::TooManyExtents,
+        Self::TooManyInodes,
+        Self::Forgotten,
+        Self::Subvolume,
+    ];
+
+    /// Its place among all.
+    pub(super) fn index(self) -> usize {
+        Self::ALL.iter().position(|&reason| reason == self).expect("all are listed")
+    }
+}
+
+impl fmt::Display for CommitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disabled => "logs are disabled",
+            Self::NewBlockGroup => "a block group is new",
+            Self::NoSpace => "no space for a log",
+            Self::Failed => "a log failed",
+            Self::TooManyExtents => "too many extents",
+            Self::TooManyInodes => "too many inodes",
+            Self::Forgotten => "an inode was forgotten",
+            Self::Subvolume => "a subvolume changed",
+        })
+    }
+}
+
+impl From<&LedgerError> for CommitReason {
+    fn from(error: &LedgerError) -> Self {
+        match error {
+            LedgerError::NoSpace => Self::NoSpace,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// Why a group is not durable. The transaction is marked: it must be committed.
+#[derive(Clone, Debug, Error)]
+pub enum LogFailure {
+    /// It was not written.
+    #[error("the transaction must be committed: {0}")]
+    Commit(CommitReason),
+    /// Writing it failed: so may have what was written before it, data too, and whoever waits for
+    /// that is told even if the commit succeeds.
+    #[error("the log cannot be written: {0}")]
+    Failed(Arc<LedgerError>),
+}
+
+impl LogFailure {
+    /// With which the transaction is marked.
+    pub fn reason(&self) -> CommitReason {
+        match self {
+            Self::Commit(reason) => *reason,
+            Self::Failed(_) => CommitReason::Failed,
+        }
+    }
+}
+
+impl From<CommitReason> for LogFailure {
+    fn from(reason: CommitReason) -> Self {
+        Self::Commit(reason)
+    }
+}
+
+impl<E: Into<LedgerError>> From<E> for LogFailure {
+    fn from(error: E) -> Self {
+        Self::Failed(Arc::new(error.into()))
+    }
+}

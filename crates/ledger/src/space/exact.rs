@@ -1,0 +1,59 @@
+//! Space that is taken where it is, not where there is room: what a tree log names.
+//!
+//! 1. Nothing else was allocated before: what a log names was free when the log was written, as
+//!    far as the trees know, and must not be given to anybody else.
+//! 2. A block of a log is in no tree. It is pinned: free once the superblock is durable that no
+//!    longer leads to it.
+//! 3. An extent that a log names is allocated as if it had been asked for.
+
+use userbtrfs_format::Logical;
+
+use super::Space;
+use super::books::Books;
+use super::counters::Kind;
+use super::damage::SpaceDamage;
+use super::load::{self, Wanted};
+use crate::error::Result;
+use crate::forest::Forest;
+
+impl Space {
+    /// Pins a block of a log.
+    pub fn pin_log_block(&self, forest: &Forest, logical: Logical) -> Result<()> {
+        let len = u64::from(self.nodesize);
+        self.load_group_of(forest, logical)?;
+        let mut books = self.books.lock();
+        match books.take_at(Kind::Metadata, logical, len) {
+            true => Ok(books.pin(logical, len)?),
+            false => Err(SpaceDamage::NotFree { logical, len }.into()),
+        }
+    }
+
+    /// Takes `len` bytes for data at `logical`; says no, and takes nothing, where not all of it is
+    /// free. No lock is held, and no tree of the books is being edited.
+    pub fn take_data_at(&self, forest: &Forest, logical: Logical, len: u64) -> Result<bool> {
+        self.load_group_of(forest, logical)?;
+        Ok(self.books.lock().take_at(Kind::Data, logical, len))
+    }
+
+    /// Reads the free space of the block group that an address lies in.
+    fn load_group_of(&self, forest: &Forest, logical: Logical) -> Result<()> {
+        loop {
+            let next = self.books.lock().unloaded_at(logical).map(|group| {
+                let wanted =
+                    Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
+                (wanted, group.version())
+            });
+            let Some((wanted, version)) = next else { return Ok(()) };
+            let free = load::free_ranges(forest, wanted)?;
+            self.books.lock().load(wanted.start, version, free)?;
+        }
+    }
+}
+
+impl Books {
+    /// Takes a range of a group of this kind; says no where not all of it is free.
+    fn take_at(&mut self, kind: Kind, logical: Logical, len: u64) -> bool {
+        let Some(start) = self.start_of_group(kind, logical, len) else { return false };
+        self.change(start, |group| group.take_at(logical, len))
+    }
+}

@@ -1,0 +1,338 @@
+//! Tree logs on images in memory: what is synced, the image then on the device leads to.
+
+mod crowd;
+mod faults;
+mod read;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use userbtrfs_btree::{Edit, ItemEdit, ReadAhead};
+use userbtrfs_crashlab::devices::cut::{Choice, states};
+use userbtrfs_crashlab::devices::{Event, RecordingDevice, SparseImage};
+use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_crashlab::random::Random;
+use userbtrfs_device::Device;
+use userbtrfs_format::{ItemKind, Key, Logical, SUPERBLOCK_OFFSETS, Superblock, TreeId};
+use userbtrfs_ledger::{
+    CommitReason, HandleKind, Kind, Ledger, LedgerOptions, LogFailure, LogGroup, LogWriter,
+};
+use userbtrfs_sync::Arc;
+
+use self::read::{Items, read_log, shows};
+use super::{apply, attribute, key, open_on};
+
+const OTHER: TreeId = TreeId(256);
+
+/// A golden image.
+fn image(name: &str) -> SparseImage {
+    let folder = tempfile::TempDir::new().unwrap();
+    let image = folder.path().join("image");
+    Golden::named(name).unpack(&image).unwrap();
+    SparseImage::from_file(&image).unwrap()
+}
+
+fn recorded(name: &str) -> (Arc<RecordingDevice>, Arc<Ledger>) {
+    let device = Arc::new(RecordingDevice::on(&image(name)));
+    let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+    (device, ledger)
+}
+
+fn attributes(numbers: impl IntoIterator<Item = u64>, len: usize) -> Vec<ItemEdit> {
+    let mut edits: Vec<_> = numbers.into_iter().map(|number| attribute(number, len)).collect();
+    edits.sort_unstable_by_key(key);
+    edits
+}
+
+/// Puts items into a log, and makes them durable.
+fn log(ledger: &Ledger, subvolume: TreeId, edits: &mut [ItemEdit]) -> Result<(), LogFailure> {
+    let handle = ledger.start(HandleKind::Operation).unwrap();
+    let group = put(ledger.logs(&handle)?, subvolume, edits)?;
+    ledger.sync_log(handle, group)
+}
+
+fn put(
+    mut writer: LogWriter<'_>,
+    subvolume: TreeId,
+    edits: &mut [ItemEdit],
+) -> Result<LogGroup, CommitReason> {
+    writer.apply(subvolume, edits)?;
+    Ok(writer.group())
+}
+
+/// What items are after changes.
+fn change(items: &mut Items, subvolume: TreeId, edits: &[ItemEdit]) {
+    for edit in edits {
+        match edit {
+            ItemEdit::Put(key, data) => items.insert((subvolume, *key), data.clone()),
+            ItemEdit::Remove(key) => items.remove(&(subvolume, *key)),
+        };
+    }
+}
+
+#[test]
+fn what_is_logged_is_read_back() {
+    for name in ["fresh", "mixed", "single", "nodesize-4k", "nodesize-64k", "sha256"] {
+        println!("{name}");
+        let (device, ledger) = recorded(name);
+        let (mut items, mut random) = (Items::new(), Random::new(1));
+        let mut nodes = 0;
+        for (round, len) in (0..8).zip((50..).step_by(20)) {
+            let both = [TreeId::FS, OTHER];
+            for &subvolume in if random.one_in(2) { &both[..] } else { &both[..1] } {
+                let numbers = (0..300).filter(|number| (number + round) % 3 != 0);
+                let mut edits = attributes(numbers, len);
+                for edit in edits.iter_mut().skip(2).step_by(7) {
+                    *edit = ItemEdit::Remove(edit.key());
+                }
+                log(&ledger, subvolume, &mut edits).unwrap();
+                change(&mut items, subvolume, &edits);
+            }
+            let log = read_log(&device.recording().end()).unwrap();
+            assert_eq!(log.generation, ledger.generation());
+            assert_eq!(log.items, items);
+            nodes = nodes.max(log.nodes.len());
+        }
+        assert!(nodes >= 3, "{nodes} nodes");
+        let stats = ledger.log_stats();
+        assert!(stats.groups >= 8 && stats.nodes > nodes as u64, "{stats:?}");
+        let nodesize = u64::from(ledger.volume().geometry().nodesize);
+        assert_eq!(stats.bytes, stats.nodes * nodesize);
+        let waits = [stats.shared, stats.waits_for_group, stats.waits_for_commit];
+        assert_eq!(waits, [0, 0, 0]);
+        ledger.close().unwrap();
+        assert!(read_log(&device.recording().end()).is_none(), "the commit is newer");
+    }
+}
+
+#[test]
+fn the_books_do_not_know_logs() {
+    let (device, ledger) = recorded("fresh");
+    log(&ledger, TreeId::FS, &mut attributes(0..2000, 100)).unwrap();
+    let log = read_log(&device.recording().end()).unwrap();
+    assert!(log.nodes.len() > 10);
+    apply(&ledger, attributes(0..10, 10));
+    ledger.commit().unwrap();
+    let (forest, nodesize) = (ledger.forest(), u64::from(ledger.volume().geometry().nodesize));
+    let at_most = |tree: TreeId, at: Key| {
+        let tree = forest.tree(tree).unwrap();
+        let (store, off) = (forest.store(), ReadAhead::Off);
+        let cursor = userbtrfs_btree::Cursor::seek_back(store, &tree, &at, off).unwrap();
+        cursor.item().unwrap().key
+    };
+    for &node in &log.nodes {
+        let last = Key::new(node.0, ItemKind(u8::MAX), u64::MAX);
+        assert_ne!(at_most(TreeId::EXTENT, last).objectid, node.0, "{node} has no extent");
+        let free = at_most(TreeId::FREE_SPACE, last);
+        assert_eq!(free.kind, ItemKind::FREE_SPACE_EXTENT);
+        assert!(free.objectid + free.offset >= node.0 + nodesize, "{node} is free");
+    }
+    ledger.close().unwrap();
+}
+
+/// What of the device the nodes of the log are on.
+fn places(ledger: &Ledger, nodes: &[Logical]) -> Vec<Range<u64>> {
+    let len = u64::from(ledger.volume().geometry().nodesize);
+    let copies = |&node: &Logical| ledger.volume().map(node, len).unwrap().copies();
+    nodes.iter().flat_map(copies).map(|at| at.0..at.0 + len).collect()
+}
+
+/// The superblock that an event writes, if it is of the primary copy.
+fn superblock(event: &Event) -> Option<Superblock> {
+    let Event::Write { offset, bytes, .. } = event else { return None };
+    let primary = SUPERBLOCK_OFFSETS[0];
+    (*offset == primary.0).then(|| Superblock::parse(bytes, primary).unwrap())
+}
+
+/// Takes all but so many bytes of what metadata has beyond the global reserve.
+fn take_all_but(ledger: &Ledger, bytes: u64) -> Vec<Logical> {
+    let space = ledger.space();
+    let left = || {
+        let usage = space.usage(Kind::Metadata);
+        usage.total - usage.allocated - usage.pinned - usage.global
+    };
+    let allocate = || space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    std::iter::from_fn(|| (left() > bytes).then(allocate)).collect()
+}
+
+#[test]
+fn what_a_superblock_leads_to_is_not_overwritten() {
+    for name in ["fresh", "nodesize-4k"] {
+        let (device, ledger) = recorded(name);
+        let taken = take_all_but(&ledger, 3 << 20);
+        assert!(!taken.is_empty());
+        let (mut kept, mut rounds) = (Vec::new(), 0);
+        // Until nothing is free but what was replaced, which is not.
+        while log(&ledger, TreeId::FS, &mut attributes(rounds * 50..rounds * 50 + 400, 300)).is_ok()
+        {
+            judge_writes(&device, &kept, rounds == 0);
+            let log = read_log(&device.recording().end()).unwrap();
+            // Also what the log before led to stays as it was, until the commit.
+            kept.extend(places(&ledger, &log.nodes));
+            rounds += 1;
+        }
+        assert!(rounds > 5, "{name}: {rounds} rounds");
+        let len = u64::from(ledger.volume().geometry().nodesize);
+        for logical in taken {
+            ledger.space().give_back(logical, len).unwrap();
+        }
+        apply(&ledger, attributes(0..1000, 100));
+        ledger.commit().unwrap();
+        judge_writes(&device, &kept, false);
+        ledger.close().unwrap();
+    }
+}
+
+/// Nothing of what is to be kept is written before a superblock without a log.
+fn judge_writes(device: &RecordingDevice, kept: &[Range<u64>], is_first: bool) {
+    let mut written = 0;
+    for recorded in device.take().events {
+        if superblock(&recorded.event).is_some_and(|superblock| superblock.log_root.is_none()) {
+            break;
+        }
+        if let Event::Write { offset, bytes, .. } = &recorded.event {
+            let range = *offset..*offset + bytes.len() as u64;
+            let hit = kept.iter().find(|kept| range.start < kept.end && kept.start < range.end);
+            assert_eq!(hit, None, "a write to {range:?}");
+            written += 1;
+        }
+    }
+    assert!(written > 0 && is_first == kept.is_empty());
+}
+
+#[test]
+fn the_space_of_logs_comes_back_with_the_commit() {
+    for name in ["fresh", "mixed"] {
+        let (_device, ledger) = recorded(name);
+        let used = |ledger: &Ledger| {
+            apply(ledger, attributes(0..1000, 100));
+            ledger.commit().unwrap();
+            let usage = ledger.space().usage(Kind::Metadata);
+            assert_eq!((usage.pinned, usage.reserved), (0, 0));
+            (usage.allocated, ledger.space().bytes_used())
+        };
+        used(&ledger);
+        let before = used(&ledger);
+        for round in 0..5 {
+            for part in 0..4 {
+                log(&ledger, TreeId::FS, &mut attributes(part..part + 500, 200)).unwrap();
+                log(&ledger, OTHER, &mut attributes(part..part + 200, 100)).unwrap();
+            }
+            // Not all of it is synced.
+            let handle = ledger.start(HandleKind::Operation).unwrap();
+            put(ledger.logs(&handle).unwrap(), OTHER, &mut attributes(0..900, 300)).unwrap();
+            drop(handle);
+            let during = ledger.space().usage(Kind::Metadata);
+            assert!(during.allocated > before.0 + (100 << 10), "{during:?}");
+            assert!(during.pinned > 0 && during.reserved == 0, "{during:?}");
+            assert_eq!(used(&ledger), before, "round {round}");
+        }
+        ledger.close().unwrap();
+    }
+}
+
+#[test]
+fn a_log_alone_is_committed_too() {
+    let (device, ledger) = recorded("fresh");
+    let generation = ledger.generation();
+    log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
+    assert_eq!(read_log(&device.recording().end()).unwrap().generation, generation);
+    ledger.commit().unwrap();
+    assert_eq!(ledger.generation(), generation + 1);
+    assert!(read_log(&device.recording().end()).is_none());
+    ledger.commit().unwrap();
+    assert_eq!(ledger.generation(), generation + 1, "there is nothing to commit");
+}
+
+#[test]
+fn a_group_without_changes_writes_no_superblock() {
+    let (device, ledger) = recorded("fresh");
+    log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
+    drop(device.take());
+    for _ in 0..2 {
+        log(&ledger, TreeId::FS, &mut []).unwrap();
+    }
+    let events = device.take().events;
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert!(events.iter().all(|recorded| matches!(recorded.event, Event::Flush { .. })));
+}
+
+#[test]
+fn checksums_do_not_overlap_whatever_is_added() {
+    for name in ["fresh", "sha256", "nodesize-4k"] {
+        let (device, ledger) = recorded(name);
+        let size = ledger.volume().geometry().checksum_kind.size();
+        let mut random = Random::new(3);
+        let mut sums = BTreeMap::new();
+        for _ in 0..200 {
+            let start = 1000 + random.below(3000);
+            let most = if random.one_in(10) { 1500 } else { 40 };
+            let sectors = 1 + random.below(most);
+            let sum = |sector: u64| -> Vec<u8> {
+                (0..size as u64).map(|n| (sector * 7 + n).to_le_bytes()[0]).collect()
+            };
+            let stored: Vec<u8> = (start..start + sectors).flat_map(sum).collect();
+            let handle = ledger.start(HandleKind::Operation).unwrap();
+            let mut writer = ledger.logs(&handle).unwrap();
+            writer.add_checksums(TreeId::FS, Logical(start * 4096), &stored).unwrap();
+            sums.extend((start..start + sectors).map(|sector| (sector, sum(sector))));
+            let group = writer.group();
+            drop(writer);
+            if random.one_in(20) {
+                ledger.sync_log(handle, group).unwrap();
+            }
+        }
+        log(&ledger, TreeId::FS, &mut []).unwrap();
+        let mut found = BTreeMap::new();
+        for ((_, key), data) in read_log(&device.recording().end()).unwrap().items {
+            assert_eq!(key.kind, ItemKind::EXTENT_CSUM);
+            for (sector, sum) in (key.offset / 4096..).zip(data.chunks(size)) {
+                assert_eq!(found.insert(sector, sum.to_vec()), None, "sector {sector} is twice");
+            }
+        }
+        assert_eq!(found, sums);
+    }
+}
+
+#[test]
+fn without_logs_everything_is_committed() {
+    let device = Arc::new(RecordingDevice::on(&image("fresh")));
+    let options = LedgerOptions { log: false, ..LedgerOptions::default() };
+    let ledger = open_on(device, options).unwrap();
+    for _ in 0..3 {
+        let failed = log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
+        assert!(matches!(failed, LogFailure::Commit(CommitReason::Disabled)), "{failed}");
+    }
+    assert_eq!(ledger.log_stats().commits(CommitReason::Disabled), 1, "once a transaction");
+}
+
+#[test]
+fn a_crash_at_any_time_keeps_what_was_synced() {
+    let (device, ledger) = recorded("fresh");
+    let mut random = Random::new(11);
+    let mut synced = Vec::new();
+    for number in 0..60 {
+        let edits = attributes([number], 300);
+        apply(&ledger, edits.clone());
+        if log(&ledger, TreeId::FS, &mut edits.clone()).is_ok() {
+            synced.push((device.log().len(), edits));
+        }
+        if random.one_in(15) {
+            ledger.commit().unwrap();
+        }
+    }
+    assert!(synced.len() > 50, "{} were logged", synced.len());
+    let recording = device.recording();
+    let choices =
+        [Choice::Sample { seed: 5, count: 60 }, Choice::Reordered { seed: 5, count: 120 }];
+    for state in choices.into_iter().flat_map(|choice| states(&recording, choice)) {
+        let before = synced.iter().take_while(|(events, _)| *events <= state.completed);
+        let edits: Vec<_> = before.flat_map(|(_, edits)| edits.clone()).collect();
+        shows(&state.image, TreeId::FS, &edits);
+    }
+}
+
+/// What a device has in the end.
+fn end_of(device: &dyn Device) -> SparseImage {
+    SparseImage::copy_of(device).unwrap()
+}

@@ -1,0 +1,155 @@
+//! Logs on devices that fail, and where there is no space: what is not logged is committed.
+
+use std::sync::Barrier;
+use std::thread;
+
+use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How};
+use userbtrfs_device::Operation;
+use userbtrfs_ledger::Error;
+
+use super::*;
+
+fn faulty() -> (Arc<FaultyDevice>, Arc<Ledger>) {
+    let device = Arc::new(FaultyDevice::new(Arc::new(image("fresh").to_device())));
+    let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+    (device, ledger)
+}
+
+fn fault(operation: Operation, after: u64) -> Fault {
+    Fault { operation, after, how: How::Eio, lasting: false }
+}
+
+/// Nothing is logged any more until the commit; then all is well.
+fn recovers(device: &FaultyDevice, ledger: &Ledger) {
+    let again = log(ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
+    assert!(matches!(again, LogFailure::Commit(CommitReason::Failed)), "{again}");
+    assert_eq!(ledger.log_stats().commits(CommitReason::Failed), 1);
+    ledger.commit().unwrap();
+    let edits = attributes(10..20, 100);
+    log(ledger, TreeId::FS, &mut edits.clone()).unwrap();
+    let image = end_of(device);
+    assert_eq!(read_log(&image).unwrap().items.len(), 10);
+    shows(&image, TreeId::FS, &edits);
+    shows(&image, TreeId::FS, &attributes(100..150, 50));
+    ledger.close().unwrap();
+}
+
+#[test]
+fn a_failed_write_or_flush_of_a_log_is_told_and_the_commit_goes_on() {
+    for operation in [Operation::Write, Operation::Flush] {
+        let mut after = 0;
+        loop {
+            let (device, ledger) = faulty();
+            apply(&ledger, attributes(100..150, 50));
+            log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
+            device.arm(fault(operation, after));
+            let ended = log(&ledger, TreeId::FS, &mut attributes(50..200, 100));
+            if device.failed() == 0 {
+                ended.unwrap();
+                break;
+            }
+            let failed = ended.unwrap_err();
+            let LogFailure::Failed(error) = &failed else { panic!("{failed}") };
+            assert!(matches!(**error, Error::Write(_)), "{error}");
+            // What was durable before still is.
+            shows(&end_of(&*device), TreeId::FS, &attributes(0..100, 100));
+            recovers(&device, &ledger);
+            after += 1;
+        }
+        let least = if operation == Operation::Write { 3 } else { 1 };
+        assert!(after >= least, "{after} of {operation:?}: nodes, and the superblock");
+    }
+}
+
+#[test]
+fn all_of_a_group_are_told() {
+    let (device, ledger) = faulty();
+    apply(&ledger, attributes(100..150, 50));
+    let all_have_logged = Barrier::new(8);
+    device.arm(Fault { lasting: true, ..fault(Operation::Flush, 0) });
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let (ledger, all_have_logged) = (&ledger, &all_have_logged);
+            scope.spawn(move || {
+                let handle = ledger.start(HandleKind::Operation).unwrap();
+                let mut edits = attributes([thread], 100);
+                let group = put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut edits).unwrap();
+                all_have_logged.wait();
+                let failed = ledger.sync_log(handle, group).unwrap_err();
+                assert!(matches!(failed, LogFailure::Failed(_)), "{failed}");
+            });
+        }
+    });
+    assert_eq!(device.failed(), 1, "nothing is tried again");
+    device.disarm();
+    recovers(&device, &ledger);
+}
+
+#[test]
+fn where_the_commit_fails_too_nothing_is_written_any_more() {
+    let (device, ledger) = faulty();
+    apply(&ledger, attributes(0..10, 10));
+    device.arm(Fault { lasting: true, ..fault(Operation::Write, 0) });
+    let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
+    assert!(matches!(failed, LogFailure::Failed(_)), "{failed}");
+    ledger.commit().unwrap_err();
+    device.disarm();
+    assert!(matches!(ledger.start(HandleKind::Operation), Err(Error::ReadOnly(_))));
+}
+
+#[test]
+fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
+    let (_device, ledger) = recorded("fresh");
+    let handle = ledger.start(HandleKind::Operation).unwrap();
+    let group = put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..9, 9)).unwrap();
+    ledger.require_commit(&handle, CommitReason::Forgotten);
+    ledger.require_commit(&handle, CommitReason::Subvolume);
+    assert_eq!(ledger.logs(&handle).err(), Some(CommitReason::Forgotten));
+    let failed = ledger.sync_log(handle, group).unwrap_err();
+    assert!(matches!(failed, LogFailure::Commit(CommitReason::Forgotten)), "{failed}");
+    ledger.commit().unwrap();
+    // What it had logged is durable with it.
+    let handle = ledger.start(HandleKind::Operation).unwrap();
+    ledger.sync_log(handle, group).unwrap();
+    log(&ledger, TreeId::FS, &mut attributes(0..9, 9)).unwrap();
+    let stats = ledger.log_stats();
+    let counts = CommitReason::ALL.map(|reason| stats.commits(reason));
+    assert_eq!(counts.iter().sum::<u64>(), 1);
+    assert_eq!(stats.commits(CommitReason::Forgotten), 1);
+}
+
+#[test]
+fn without_space_nothing_is_logged() {
+    let (_device, ledger) = recorded("fresh");
+    apply(&ledger, attributes(0..10, 10));
+    let all: Vec<_> = (10..=20)
+        .rev()
+        .flat_map(|bits| std::iter::from_fn(move || Some(1 << bits)).take(10_000))
+        .filter_map(|bytes| ledger.space().reserve(bytes).ok())
+        .collect();
+    let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
+    assert!(matches!(failed, LogFailure::Commit(CommitReason::NoSpace)), "{failed}");
+    drop(all);
+    ledger.commit().unwrap();
+    log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
+}
+
+#[test]
+fn what_is_in_a_new_block_group_is_committed() {
+    let (device, ledger) = recorded("fresh");
+    apply(&ledger, attributes(0..10, 10));
+    let mut taken = Vec::new();
+    while !ledger.space().draws_on_new_groups() {
+        let _reserved = ledger.reserve_data(1 << 20).unwrap();
+        taken.push(ledger.allocate_data(1 << 20, 4096).unwrap());
+    }
+    let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
+    assert!(matches!(failed, LogFailure::Commit(CommitReason::NewBlockGroup)), "{failed}");
+    ledger.commit().unwrap();
+    log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
+    assert!(read_log(&device.recording().end()).is_some());
+    for (logical, len) in taken {
+        ledger.give_back_data(logical, len);
+    }
+    ledger.close().unwrap();
+}

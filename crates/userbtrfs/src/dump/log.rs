@@ -1,0 +1,200 @@
+//! `dump log`: what a replay of the pending log would bring back, in words.
+//!
+//! 1. One line is one thing: an inode, a name, an attribute, a range of a file, checksums, an entry
+//!    of a directory, or a range of its places of which all is logged.
+//! 2. A damaged block, or item, is reported, and the rest is told all the same.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use userbtrfs_format::{
+    Expectation, FileExtent, FileExtentKind, InodeItem, InodeName, Item, ItemError, ItemKind, Key,
+    Quoted, RootItem, SECTOR_SIZE, TreeId, csum_count, dir_entries, dir_log_end, inode_extrefs,
+    inode_refs,
+};
+use userbtrfs_volume::{ReadError, TreeBlock, Volume, walk};
+
+use super::{DumpError, Format};
+
+/// What is told of an item: its words, and what they are made of.
+struct Told {
+    words: String,
+    data: Value,
+}
+
+/// Tells what is in the log that is pending; says whether there is one. What cannot be read is told
+/// to `damaged`.
+pub fn dump_log(
+    volume: &Volume,
+    format: Format,
+    out: &mut impl Write,
+    damaged: &mut dyn FnMut(&ReadError),
+) -> Result<bool, DumpError> {
+    let superblock = volume.superblock();
+    let Some(logical) = superblock.log_root else { return Ok(false) };
+    let generation = superblock.generation.saturating_add(1);
+    let expected = expected(superblock.log_root_level, generation);
+    let mut roots = Vec::new();
+    each_leaf(volume, (logical, expected), damaged, &mut |leaf| {
+        let items = (0..leaf.len()).map(|slot| leaf.item(slot));
+        let roots_in = items.filter(|item| item.key.kind == ItemKind::ROOT_ITEM);
+        roots.extend(roots_in.map(|item| {
+            (item.key.offset, RootItem::parse(item.data).expect("verified with its block"))
+        }));
+        Ok(())
+    })?;
+    let mut documents = Vec::new();
+    if format == Format::Text {
+        writeln!(out, "log of what was fsynced after generation {}", superblock.generation)?;
+    }
+    for (subvolume, root) in roots {
+        if format == Format::Text {
+            writeln!(out, "subvolume {subvolume}")?;
+        }
+        let start = (root.logical, self::expected(root.level, root.generation));
+        each_leaf(volume, start, damaged, &mut |leaf| {
+            for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
+                for mut told in tell(volume, &item) {
+                    if format == Format::Text {
+                        writeln!(out, "  {}", told.words)?;
+                    } else {
+                        told.data["subvolume"] = json!(subvolume);
+                        documents.push(told.data);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
+    if format == Format::Json {
+        let document = json!({ "__header": { "version": "1" }, "log": documents });
+        serde_json::to_writer_pretty(&mut *out, &document).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    }
+    Ok(true)
+}
+
+fn expected(level: u8, generation: u64) -> Expectation {
+    Expectation { owner: TreeId::TREE_LOG, level, generation, first_key: None, end: None }
+}
+
+fn each_leaf(
+    volume: &Volume,
+    (logical, expected): (userbtrfs_format::Logical, Expectation),
+    damaged: &mut dyn FnMut(&ReadError),
+    each: &mut dyn FnMut(&TreeBlock) -> Result<(), DumpError>,
+) -> Result<(), DumpError> {
+    let superblock = volume.superblock();
+    let bound = superblock.total_bytes / u64::from(superblock.nodesize);
+    let mut walk = walk(volume, logical, expected, bound);
+    loop {
+        match walk.next_leaf() {
+            Ok(None) => return Ok(()),
+            Ok(Some(leaf)) => each(&leaf)?,
+            Err(error @ ReadError::TooManyBlocks { .. }) => {
+                damaged(&error);
+                return Ok(());
+            }
+            Err(error) => damaged(&error),
+        }
+    }
+}
+
+/// What an item says; nothing where a replay has no use for it.
+fn tell(volume: &Volume, item: &Item<'_>) -> Vec<Told> {
+    let Item { key, data, .. } = *item;
+    told(volume, key, data).unwrap_or_else(|error| {
+        let words = format!("item {key} is damaged: {error}");
+        vec![Told { data: json!({ "item": key.to_string(), "damage": error.to_string() }), words }]
+    })
+}
+
+fn told(volume: &Volume, key: Key, data: &[u8]) -> Result<Vec<Told>, ItemError> {
+    let one = |told: Told| Ok(vec![told]);
+    match key.kind {
+        ItemKind::INODE_ITEM => one(inode(key, &InodeItem::parse(data)?)),
+        ItemKind::INODE_REF => {
+            inode_refs(key.offset, data).map(|found| Ok(name(key.objectid, &found?))).collect()
+        }
+        ItemKind::INODE_EXTREF => {
+            inode_extrefs(data).map(|found| Ok(name(key.objectid, &found?))).collect()
+        }
+        ItemKind::XATTR_ITEM => dir_entries(data)
+            .map(|entry| entry.map(|entry| attribute(key, entry.name, entry.data.len())))
+            .collect(),
+        ItemKind::DIR_LOG_INDEX => one(range(key, dir_log_end(data)?)),
+        ItemKind::DIR_INDEX => dir_entries(data)
+            .map(|found| found.map(|found| entry(key, found.name, found.target.objectid)))
+            .collect(),
+        ItemKind::EXTENT_DATA => one(extent(key, &FileExtent::parse(key.offset, data)?)),
+        ItemKind::EXTENT_CSUM => {
+            let size = volume.geometry().checksum_kind.size();
+            one(checksums(key.offset, csum_count(data.len(), size)?))
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn inode(key: Key, item: &InodeItem) -> Told {
+    let number = key.objectid;
+    let (size, links) = (item.size, item.nlink);
+    let kind = format!("{:?}", item.kind).to_lowercase();
+    let how = match (links, item.generation) {
+        (0, _) => "without a name: not replayed",
+        (_, 0) => "only that it exists",
+        _ => "with all its attributes",
+    };
+    let words = format!("inode {number}: {kind}, {size} bytes, {links} names; {how}");
+    let data = json!({
+        "inode": number, "kind": kind, "size": size, "nlink": links,
+        "exists_only": item.generation == 0,
+    });
+    Told { words, data }
+}
+
+fn name(inode: u64, name: &InodeName<'_>) -> Told {
+    let (dir, index, name) = (name.parent, name.index, Quoted(name.name).to_string());
+    let words = format!("inode {inode} has the name \"{name}\" in directory {dir}, place {index}");
+    Told { data: json!({ "inode": inode, "name": name, "dir": dir, "index": index }), words }
+}
+
+fn attribute(key: Key, name: &[u8], len: usize) -> Told {
+    let (inode, name) = (key.objectid, Quoted(name).to_string());
+    let words = format!("inode {inode} has the attribute {name} of {len} bytes");
+    Told { data: json!({ "inode": inode, "xattr": name, "length": len }), words }
+}
+
+fn range(key: Key, last: u64) -> Told {
+    let (dir, first) = (key.objectid, key.offset);
+    let words =
+        format!("directory {dir}: places {first} to {last} hold what is listed, and no more");
+    Told { data: json!({ "dir": dir, "first": first, "last": last }), words }
+}
+
+fn entry(key: Key, name: &[u8], target: u64) -> Told {
+    let (dir, index, name) = (key.objectid, key.offset, Quoted(name).to_string());
+    let words = format!("directory {dir}: \"{name}\" at place {index} is inode {target}");
+    let data = json!({ "dir": dir, "index": index, "entry": name, "target": target });
+    Told { words, data }
+}
+
+fn extent(key: Key, extent: &FileExtent<'_>) -> Told {
+    let (inode, offset, bytes) = (key.objectid, key.offset, extent.file_bytes());
+    let (kind, place) = match &extent.kind {
+        FileExtentKind::Inline(_) => ("inline data", None),
+        FileExtentKind::Hole(_) => ("a hole", None),
+        FileExtentKind::Prealloc(found) => ("preallocated", Some(found.disk.0)),
+        FileExtentKind::Regular(found) => ("data", Some(found.disk.0)),
+    };
+    let at = place.map_or_else(String::new, |place| format!(" at {place}"));
+    let words = format!("inode {inode}: {bytes} bytes from {offset} are {kind}{at}");
+    let data = json!({
+        "inode": inode, "offset": offset, "bytes": bytes, "extent": kind, "disk": place,
+    });
+    Told { words, data }
+}
+
+fn checksums(start: u64, sectors: usize) -> Told {
+    let words = format!("checksums of {sectors} sectors of {SECTOR_SIZE} bytes from {start} on");
+    Told { data: json!({ "checksums": sectors, "disk": start }), words }
+}

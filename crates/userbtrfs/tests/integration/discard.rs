@@ -1,0 +1,112 @@
+//! `--discard`: what is freed becomes holes in the image file, and what is not stays.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Stdio;
+
+use crate::support::command::command;
+use crate::support::made::Made;
+use crate::support::pattern;
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes that the image file takes on the disk.
+fn allocated(made: &Made) -> u64 {
+    let image = fs::File::open(made.image()).unwrap();
+    // Some filesystems allocate late.
+    image.sync_all().unwrap();
+    image.metadata().unwrap().blocks() * 512
+}
+
+/// A filesystem with a file of 40 MiB and a small one.
+fn with_files() -> Made {
+    let made = Made::new();
+    for (name, len) in [("big", 40 << 20), ("small", 100_000)] {
+        fs::write(made.at(name), pattern(len)).unwrap();
+        made.does("put -q", &[made.at(name).to_str().unwrap(), "/"]);
+    }
+    assert!(allocated(&made) > 40 * MIB);
+    made
+}
+
+fn assert_small_is_there(made: &Made) {
+    assert_eq!(made.paths(), ["/small"]);
+    assert!(made.open().read("/small").unwrap() == pattern(100_000));
+    made.judge();
+}
+
+#[test]
+fn an_image_file_shrinks_with_its_content_where_that_is_asked_for() {
+    let made = with_files();
+    let full = allocated(&made);
+    made.does("rm --discard", &["/big"]);
+    let left = allocated(&made);
+    assert!(left + 40 * MIB <= full, "{full} bytes, then {left}");
+    assert_small_is_there(&made);
+
+    let made = with_files();
+    let full = allocated(&made);
+    made.does("rm", &["/big"]);
+    let kept = allocated(&made);
+    assert!(kept >= full, "{full} bytes, then {kept}");
+    assert_small_is_there(&made);
+}
+
+#[test]
+fn each_way_to_free_data_gives_it_back() {
+    let image_of = |words: &str, paths: &[&str]| {
+        let made = with_files();
+        let full = allocated(&made);
+        made.does(words, paths);
+        let given = full.saturating_sub(allocated(&made));
+        assert!(given >= 39 * MIB, "{words}: {given} bytes were given back");
+        made.judge();
+        made
+    };
+    image_of("truncate --discard -s 0", &["/big"]);
+    image_of("fallocate --discard -p -l 40M", &["/big"]);
+    image_of("cp --discard", &["/small", "/big"]);
+    let made = image_of("mv --discard", &["/small", "/big"]);
+    assert!(made.open().read("/big").unwrap() == pattern(100_000));
+}
+
+#[test]
+fn a_shell_gives_back_with_each_commit() {
+    let made = with_files();
+    let full = allocated(&made);
+    let mut shell = command(["shell".as_ref(), "--discard".as_ref(), made.image().as_os_str()]);
+    let mut child = shell.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"rm /big\nsync\nmkdir /lost\ncrash\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(allocated(&made) + 40 * MIB <= full);
+    assert_small_is_there(&made);
+}
+
+#[test]
+fn mkfs_gives_back_what_was_there() {
+    let made = with_files();
+    made.does("mkfs -q -f", &[]);
+    assert!(allocated(&made) > 40 * MIB, "kept for later use");
+    made.does("mkfs -q -f --discard", &[]);
+    let taken = allocated(&made);
+    assert!(taken < 4 * MIB, "{taken} bytes are taken by an empty filesystem");
+    assert!(made.paths().is_empty());
+    made.judge();
+    let tree = made.at("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::rename(made.at("small"), tree.join("small")).unwrap();
+    made.does("mkfs -q -f --discard", &["--rootdir", tree.to_str().unwrap()]);
+    assert_small_is_there(&made);
+    assert!(allocated(&made) < 4 * MIB);
+}
+
+#[test]
+fn what_only_reads_takes_no_discard() {
+    let made = Made::new();
+    for words in ["ls --discard", "df --discard", "get --discard"] {
+        assert_eq!(made.verb(words, &["/"]).code, Some(1), "{words}");
+    }
+    let help = crate::support::command::run(["rm", "--help"]).good();
+    assert!(help.contains("--discard"), "{help}");
+}

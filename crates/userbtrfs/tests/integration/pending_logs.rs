@@ -1,0 +1,287 @@
+//! Logs that are damaged: a replay refuses them by name, or leaves out what is damaged.
+//!
+//! 1. Whatever a log says, with right checksums: no panic, no hang, and what is written in the end
+//!    is a filesystem that opens.
+//! 2. What is damaged is named: the subvolume and the item.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use userbtrfs::device::{Device, MemoryDevice};
+use userbtrfs::{Error, Filesystem, ItemKind, Logical, OpenOptions, PendingLog, TreeId};
+use userbtrfs_crashlab::devices::SparseImage;
+use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_crashlab::linux::btrfs_check;
+use userbtrfs_crashlab::random::Random;
+use userbtrfs_forge::{ImageEditor, RawBlock, field, put_u64};
+use userbtrfs_format::{Expectation, RootItem};
+use userbtrfs_volume::{Volume, walk};
+
+use super::support::command::verb;
+use super::support::golden::Unpacked;
+use super::support::shown::shown;
+use super::support::{assert_says, refusal};
+
+/// Numbers at which checks turn.
+const TURNS: [u64; 12] = [
+    0,
+    1,
+    2,
+    255,
+    256,
+    257,
+    4096,
+    1 << 20,
+    i64::MAX as u64,
+    u64::MAX - 4095,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+/// The images that are damaged, and how often.
+const DAMAGED: [(&str, usize); 2] = [("log", 250), ("log-4k", 30)];
+
+/// A golden image with a log, in memory.
+fn golden(name: &str) -> ImageEditor {
+    let unpacked = Unpacked::of(&Golden::named(name));
+    ImageEditor::from_bytes(std::fs::read(unpacked.path()).unwrap()).unwrap()
+}
+
+fn open(editor: &ImageEditor, what: PendingLog) -> Result<Filesystem, Error> {
+    let mut options = OpenOptions::new();
+    options.pending_log(what).memory(16 << 20).open_devices(vec![Arc::clone(editor.device())])
+}
+
+/// Opens a copy for writing, closes it, and opens it again; `btrfs check`, where it is there, finds
+/// nothing.
+fn write_and_reopen(editor: &ImageEditor, what: PendingLog) -> Result<Filesystem, Error> {
+    let copy = Arc::new(MemoryDevice::from_bytes(editor.image().unwrap()));
+    let device: Arc<dyn Device> = copy.clone();
+    let mut options = OpenOptions::new();
+    options.pending_log(what).memory(16 << 20);
+    options.clone().write(true).open_devices(vec![Arc::clone(&device)])?.close()?;
+    if Command::new("btrfs").arg("--version").output().is_ok() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        SparseImage::from_bytes(&copy.snapshot()).write_to(file.path()).unwrap();
+        btrfs_check(file.path()).unwrap();
+    }
+    options.pending_log(PendingLog::Leave).open_devices(vec![device])
+}
+
+/// The leaves of a tree of a log.
+fn leaves(volume: &Volume, logical: Logical, level: u8, generation: u64) -> Vec<Logical> {
+    let owner = TreeId::TREE_LOG;
+    let expected = Expectation { owner, level, generation, first_key: None, end: None };
+    let mut walk = walk(volume, logical, expected, 10_000);
+    let mut leaves = Vec::new();
+    while let Some(leaf) = walk.next_leaf().unwrap() {
+        leaves.push(leaf.header().logical);
+    }
+    leaves
+}
+
+/// The leaves of the log root tree, then those of the logs.
+fn log_leaves(editor: &ImageEditor) -> (Vec<Logical>, Vec<Logical>) {
+    let filesystem = open(editor, PendingLog::Leave).unwrap();
+    let (volume, superblock) = (filesystem.volume(), filesystem.superblock());
+    let (root, generation) = (superblock.log_root.unwrap(), superblock.generation + 1);
+    let roots = leaves(volume, root, superblock.log_root_level, generation);
+    let mut logs = Vec::new();
+    for at in &roots {
+        let block = editor.block(*at).unwrap();
+        for slot in 0..RawBlock(&block).slots() {
+            let item = RootItem::parse(&block[RawBlock(&block).item(slot).unwrap()]).unwrap();
+            logs.extend(leaves(volume, item.logical, item.level, item.generation));
+        }
+    }
+    (roots, logs)
+}
+
+/// Changes some bytes of items of a leaf, or of its head and keys.
+fn damage(block: &mut [u8], random: &mut Random) {
+    let raw = RawBlock(block);
+    let slots = raw.slots();
+    for _ in 0..=random.below(2) {
+        let item = RawBlock(block).item(random.index(slots));
+        let range = match item {
+            Some(item) if !item.is_empty() && !random.one_in(8) => item,
+            _ => 101..101 + 25 * slots,
+        };
+        let at = range.start + random.index(range.len());
+        match random.below(3) {
+            0 => block[at] = random.number().to_le_bytes()[0],
+            1 => block[at] ^= 1 << random.below(8),
+            _ => {
+                let turn = TURNS[random.index(TURNS.len())].to_le_bytes();
+                let len = turn.len().min(range.end - at);
+                block[at..at + len].copy_from_slice(&turn[..len]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_may_say_anything() {
+    let mut counts = [0; 3];
+    for (seed, (name, count)) in (11..).zip(DAMAGED) {
+        let mut editor = golden(name);
+        let (_, logs) = log_leaves(&editor);
+        let mut random = Random::new(seed);
+        for number in 0..count {
+            let at = logs[random.index(logs.len())];
+            let mut damaged = editor.block(at).unwrap();
+            damage(&mut damaged, &mut random);
+            editor.edit_block(at, |block| block.copy_from_slice(&damaged));
+            let replayed = open(&editor, PendingLog::Replay);
+            let salvaged = open(&editor, PendingLog::Salvage);
+            let opens = replayed.is_ok();
+            match replayed {
+                Ok(opened) => drop(shown(&opened)),
+                Err(error) => drop(error.to_string()),
+            }
+            counts[usize::from(opens)] += 1;
+            match salvaged {
+                Ok(opened) => {
+                    let left_out = &opened.replayed().unwrap().left_out;
+                    assert_eq!(left_out.is_empty(), opens, "{left_out:?}");
+                    drop(shown(&opened));
+                }
+                Err(error) => {
+                    counts[2] += 1;
+                    assert!(!opens, "{error}");
+                    println!("not salvaged: {error}");
+                }
+            }
+            if number % 10 == 0
+                && let Ok(opened) = write_and_reopen(&editor, PendingLog::Salvage)
+            {
+                assert_eq!(opened.superblock().log_root, None);
+                let paths = opened.walk("/").unwrap().map(|entry| entry.unwrap().path);
+                assert!(paths.count() > 10);
+            }
+            editor.revert();
+        }
+    }
+    println!("refused {}, replayed {}, not salvaged {}", counts[0], counts[1], counts[2]);
+    assert!(counts[0] > 40 && counts[1] > 40, "{counts:?}");
+}
+
+#[test]
+fn a_log_root_may_say_anything() {
+    let mut editor = golden("log");
+    let (roots, _) = log_leaves(&editor);
+    let mut random = Random::new(5);
+    for _ in 0..300 {
+        let at = roots[random.index(roots.len())];
+        let mut damaged = editor.block(at).unwrap();
+        damage(&mut damaged, &mut random);
+        editor.edit_block(at, |block| block.copy_from_slice(&damaged));
+        for what in [PendingLog::Replay, PendingLog::Salvage] {
+            match open(&editor, what) {
+                Ok(opened) => drop(shown(&opened)),
+                Err(error) => drop(error.to_string()),
+            }
+        }
+        editor.revert();
+    }
+    let superblock = [field::LOG_ROOT, field::LOG_ROOT + 8, field::LOG_ROOT_LEVEL];
+    for (at, turn) in superblock.iter().flat_map(|at| TURNS.map(|turn| (*at, turn))) {
+        editor.edit_superblock(|bytes| match at {
+            field::LOG_ROOT_LEVEL => bytes[at] = turn.to_le_bytes()[0],
+            at => put_u64(bytes, at, turn),
+        });
+        for what in [PendingLog::Replay, PendingLog::Salvage] {
+            drop(open(&editor, what).map(|opened| shown(&opened)));
+        }
+        editor.revert();
+    }
+}
+
+/// The first item of a kind in a log, as its leaf and what of it.
+fn first(editor: &ImageEditor, kind: ItemKind) -> (Logical, std::ops::Range<usize>) {
+    let (_, logs) = log_leaves(editor);
+    let found = logs.iter().find_map(|at| {
+        let block = editor.block(*at).unwrap();
+        let raw = RawBlock(&block);
+        let slot = (0..raw.slots()).find(|slot| raw.key(*slot).kind == kind)?;
+        Some((*at, raw.item(slot).unwrap()))
+    });
+    found.unwrap()
+}
+
+#[test]
+fn what_is_damaged_is_named_and_the_rest_is_salvaged() {
+    let mut editor = golden("log");
+    let sound = shown(&open(&editor, PendingLog::Replay).unwrap()).unwrap();
+    let without = shown(&open(&editor, PendingLog::Leave).unwrap()).unwrap();
+    let (at, item) = first(&editor, ItemKind::INODE_REF);
+    editor.edit_block(at, |block| block[item.start + 10] = b'/');
+    let error = refusal(open(&editor, PendingLog::Replay));
+    assert_says(&error, &["the log of subvolume", "INODE_REF", "impossible name"]);
+    let opened = open(&editor, PendingLog::Salvage).unwrap();
+    let [left_out] = &opened.replayed().unwrap().left_out[..] else { panic!("one item") };
+    assert_eq!(left_out.key.map(|key| key.kind), Some(ItemKind::INODE_REF));
+    let salvaged = shown(&opened).unwrap();
+    assert_ne!(salvaged, without);
+    let lost: Vec<_> = sound.keys().filter(|path| !salvaged.contains_key(*path)).collect();
+    assert!(lost.len() <= 1, "{lost:?}");
+    assert!(salvaged.keys().all(|path| sound.contains_key(path) || without.contains_key(path)));
+}
+
+#[test]
+fn an_unreadable_leaf_is_passed_over() {
+    let mut editor = golden("log-4k");
+    let (_, logs) = log_leaves(&editor);
+    let at = logs[logs.len() / 2];
+    for copy in editor.copies(at) {
+        editor.edit_raw(copy, 4096, |block| block[2000] ^= 1);
+    }
+    assert_says(&refusal(open(&editor, PendingLog::Replay)), &["checksum", &at.to_string()]);
+    let opened = write_and_reopen(&editor, PendingLog::Salvage).unwrap();
+    let names = shown(&opened).unwrap().keys().filter(|path| path.starts_with(b"/logged/")).count();
+    assert!((350..400).contains(&names), "{names} of 400 files");
+}
+
+#[test]
+fn the_command_tells_what_is_in_a_log_and_settles_it() {
+    let told = |image: &std::path::Path| verb("dump log", image, &[]).good();
+    let unpacked = Unpacked::new("log");
+    let image = unpacked.path();
+    let words = told(&image);
+    for part in [
+        "log of what was fsynced after generation 8",
+        "subvolume 5",
+        "inode 278: regular, 20001 bytes, 1 names; with all its attributes",
+        "has the name \"new\" in directory",
+        "has the attribute user.new of 7 bytes",
+        "hold what is listed, and no more",
+        "are preallocated at",
+        "checksums of",
+    ] {
+        assert!(words.contains(part), "{part:?} is not in\n{words}");
+    }
+    assert!(verb("--format json dump log", &image, &[]).good().contains("\"checksums\": "));
+    assert!(verb("ls", &image, &["/d"]).good().contains("new inline"), "replayed in memory");
+    assert!(!verb("ls -q --no-log-replay", &image, &["/d"]).good().contains("new inline"));
+    let replayed = verb("log replay", &image, &[]).good();
+    assert_says(&replayed, &["after generation 8:\n10 inodes of 2 subvolumes\n"]);
+    assert!(verb("ls -q --no-log-replay", &image, &["/d"]).good().contains("new inline"));
+    assert_says(&verb("log replay", &image, &[]).good(), &["no log is pending"]);
+    assert_says(&told(&image), &["no log is pending"]);
+
+    let unpacked = Unpacked::new("log");
+    let image = unpacked.path();
+    assert_eq!(verb("log discard", &image, &[]).good(), words);
+    assert!(!verb("ls", &image, &["/d"]).good().contains("new inline"));
+
+    let unpacked = Unpacked::new("log");
+    let mut editor = unpacked.editor();
+    let (at, item) = first(&editor, ItemKind::INODE_REF);
+    editor.edit_block(at, |block| block[item.start + 10] = b'/');
+    drop(editor);
+    let image = unpacked.path();
+    assert_says(&verb("ls", &image, &["/d"]).bad(), &["cannot be replayed", "impossible name"]);
+    assert_says(&verb("log replay", &image, &[]).bad(), &["INODE_REF"]);
+    assert_says(&verb("log salvage", &image, &[]).good(), &["left out: ", "INODE_REF"]);
+    assert!(verb("ls", &image, &["/d"]).good().contains("appended"));
+}
