@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use userbtrfs_btree::ShortKeys;
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,7 +38,7 @@ pub(super) struct Dentries {
     ration: Arc<Ration>,
     /// What is taken of the ration.
     taken: usize,
-    by_hash: HashMap<u32, Few<Dentry>>,
+    by_hash: HashMap<u32, Few<Dentry>, ShortKeys>,
     count: usize,
     whole: Whole,
     /// Counts changes.
@@ -116,7 +117,7 @@ impl Dentries {
     }
 
     fn new(ration: &Arc<Ration>, whole: Whole) -> Self {
-        let (ration, by_hash) = (Arc::clone(ration), HashMap::new());
+        let (ration, by_hash) = (Arc::clone(ration), HashMap::default());
         Self { ration, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
     }
 

@@ -7,7 +7,8 @@
 //! 3. Operations go on meanwhile, on sets of their own.
 //! 4. Extents of files come in two rounds: see [`super::cut`].
 //! 5. Names by hash come late: a merge passes them on to what waits of its directory for that,
-//!    and puts all of them into the tree only where it is to, or where they are too many.
+//!    and puts all of them into the tree only where it is to, or where they are too many. Those of
+//!    a directory of moderate size go there before: when they are many beside all that it has.
 //! 6. A merge that fails has put part of what it took into the trees: nothing of the transaction
 //!    may become durable, and no later merge succeeds.
 
@@ -38,6 +39,16 @@ const SECTOR: u64 = SECTOR_SIZE as u64;
 
 /// Names that are passed on while their directory's state is locked.
 const PASSED_MAX: usize = 256;
+
+/// The part of the names of a directory that is many: then a few of them fall into each leaf.
+const MANY: u64 = 10;
+
+/// The part of the bound of what waits that the names of a directory of moderate size take. The
+/// leaves of larger ones go to the disk between merges, and come back.
+const MODERATE: usize = 4;
+
+/// The most bytes of names that come late.
+const LATE_MAX: usize = 1 << 30;
 
 /// The part of the bound at which a worker begins to merge, so that a commit finds little left.
 const EARLY: usize = 8;
@@ -84,6 +95,8 @@ struct Batch<'a> {
     orphans: Vec<Draft<'static>>,
     /// Extents that files refer to in another way than before.
     replaced: Vec<(InodeId, Replaced)>,
+    /// Directories with names that come late.
+    dirs: Vec<Arc<Inode>>,
     /// What comes into items.
     buffer: Vec<u8>,
 }
@@ -114,8 +127,9 @@ impl Nodes {
             batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
-        if what == Merge::All || self.late.bytes() > self.options.late_bytes {
-            self.merge_late(handle)?;
+        if what == Merge::All || self.late.bytes() > self.options.late_bytes.min(LATE_MAX) {
+            let dirs = self.late.take();
+            dirs.iter().try_for_each(|dir| self.merge_late(handle, dir))?;
         }
         if !self.late.is_empty() {
             self.hold(handle, promised);
@@ -123,15 +137,21 @@ impl Nodes {
         Ok(())
     }
 
-    /// Puts the names that come late into the trees.
-    fn merge_late(&self, handle: &Handle<'_>) -> Result<()> {
-        for dir in self.late.take() {
-            let Some(late) = dir.state().late.clone() else { continue };
-            let drafts = late.iter().map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
-            Batch::new(self, handle).put(&dir, drafts)?;
-            self.forget_late(&dir);
-        }
+    /// Puts the names of a directory that come late into its tree.
+    fn merge_late(&self, handle: &Handle<'_>, dir: &Inode) -> Result<()> {
+        let Some(late) = dir.state().late.clone() else { return Ok(()) };
+        let drafts = late.iter().map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
+        Batch::new(self, handle).put(dir, drafts)?;
+        self.forget_late(dir);
         Ok(())
+    }
+
+    /// Whether the names of a directory that come late are better put into its tree.
+    fn has_many_late(&self, dir: &Inode) -> bool {
+        let state = dir.state();
+        let late = state.late.as_ref().map_or(0, |late| 2 * late.names_len() as u64);
+        let is_moderate = state.item.size <= (self.options.pending_max / MODERATE) as u64;
+        late > 0 && is_moderate && late.saturating_mul(MANY) >= state.item.size
     }
 
     /// The names of a directory that come late are in its tree, or are not to come any more.
@@ -185,6 +205,7 @@ impl<'a> Batch<'a> {
             extents: 0,
             orphans: Vec::new(),
             replaced: Vec::new(),
+            dirs: Vec::new(),
             buffer: Vec::new(),
         }
     }
@@ -284,9 +305,11 @@ impl<'a> Batch<'a> {
         self.put(any, taken.iter().flat_map(Taken::drafts))?;
         self.count_references();
         for Taken { inode, frozen, .. } in taken {
-            match frozen.changes.gone {
-                true => self.nodes.forget_late(&inode),
-                false => self.nodes.pass_on(&inode, &frozen.changes.entries),
+            if frozen.changes.gone {
+                self.nodes.forget_late(&inode);
+            } else if !frozen.changes.entries.by_name.is_empty() {
+                self.nodes.pass_on(&inode, &frozen.changes.entries);
+                self.dirs.push(Arc::clone(&inode));
             }
             inode.state().merging = None;
             if frozen.changes.gone {
@@ -324,6 +347,9 @@ impl<'a> Batch<'a> {
     fn finish(mut self, any: &Inode) -> Result<()> {
         self.apply(any)?;
         let orphans = std::mem::take(&mut self.orphans);
-        self.put(any, orphans.into_iter())
+        self.put(any, orphans.into_iter())?;
+        let Self { nodes, handle, dirs, .. } = self;
+        let mut dirs = dirs.iter().filter(|dir| nodes.has_many_late(dir));
+        dirs.try_for_each(|dir| nodes.merge_late(handle, dir))
     }
 }
