@@ -20,8 +20,9 @@ pub struct ShortHasher {
     state: u64,
 }
 
-/// An odd number with about as many ones as zeros, in no order: the fraction of the golden ratio.
-const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Odd numbers with about as many ones as zeros, in no order: fractions of the golden ratio, and
+/// of the square root of two.
+const MULTIPLIERS: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909];
 
 static SECRET: OnceLock<u64> = OnceLock::new();
 
@@ -53,10 +54,7 @@ impl Hasher for ShortHasher {
 
     #[inline]
     fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.state ^ word) * u128::from(MULTIPLIER);
-        let [low, high] = [product, product >> 64].map(|half| half & u128::from(u64::MAX));
-        let folded = u64::try_from(low ^ high).expect("both halves are of 64 bits");
-        self.state = folded.rotate_left(23);
+        self.state = folded_product(self.state ^ word, MULTIPLIERS[0]);
     }
 
     #[inline]
@@ -76,8 +74,16 @@ impl Hasher for ShortHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
-        self.state
+        folded_product(self.state, MULTIPLIERS[1])
     }
+}
+
+/// Both halves of a product, one upon the other.
+#[inline]
+fn folded_product(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    let [low, high] = [product, product >> 64].map(|half| half & u128::from(u64::MAX));
+    u64::try_from(low ^ high).expect("both halves are of 64 bits")
 }
 
 #[cfg(test)]

@@ -204,9 +204,9 @@ impl Nodes {
     /// The directory of a number, to be changed. No lock is held.
     fn directory_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
         let inode = self.inode_to_change(id)?;
-        let item = inode.item();
-        match item.kind {
-            FileKind::Directory if item.flags.contains(InodeFlags::IMMUTABLE) => {
+        let (kind, flags) = inode.kind_and_flags();
+        match kind {
+            FileKind::Directory if flags.contains(InodeFlags::IMMUTABLE) => {
                 Err(Error::NotPermitted)
             }
             FileKind::Directory => Ok(inode),
@@ -217,7 +217,7 @@ impl Nodes {
 
 /// Checks that the flags of an inode let it be changed, named, or lose a name.
 fn check_mutable(inode: &Inode) -> Result<()> {
-    match inode.item().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+    match inode.kind_and_flags().1.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         true => Err(Error::NotPermitted),
         false => Ok(()),
     }

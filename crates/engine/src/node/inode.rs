@@ -10,7 +10,7 @@
 //!    state's own, where nothing is awaited.
 
 use userbtrfs_btree::Tree;
-use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, Timestamp};
+use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
@@ -18,6 +18,7 @@ use super::dentries::{Dentries, Ration};
 use super::extents::{PendingExtent, few_until, flattened};
 use super::late::LateNames;
 use super::pending::{Frozen, Pending, Said};
+use super::stored::RefLen;
 use super::{Entry, EntryTarget, Forest, stored};
 use crate::error::{Error, InodeId, Result};
 
@@ -38,7 +39,10 @@ pub(super) struct State {
     pub(super) running: Option<Box<Pending>>,
     pub(super) merging: Option<Arc<Frozen>>,
     pub(super) late: Option<Arc<LateNames>>,
-    pub(super) dentries: Dentries,
+    /// Of a directory.
+    pub(super) dentries: Option<Box<Dentries>>,
+    /// Of the tree, as long as nothing was merged since it was looked at.
+    pub(super) ref_len: Option<RefLen>,
     /// The size of a file that the tree may know, where that is not its size.
     pub(super) disk_size: Option<u64>,
     /// Grows with each change of a file's extents.
@@ -74,8 +78,10 @@ impl Inode {
     /// Makes sure that the state is known.
     pub(super) fn load(&self, forest: &Forest, ration: &Arc<Ration>) -> Result<()> {
         if self.state.get().is_none() {
-            let item = stored::inode_item(forest, &self.tree, self.id.number)?;
-            self.set_state(State::new(item, Dentries::unknown(ration)));
+            let (item, ref_len) = stored::inode_item(forest, &self.tree, self.id.number)?;
+            let is_dir = item.kind == FileKind::Directory;
+            let dentries = is_dir.then(|| Dentries::unknown(ration));
+            self.set_state(State { ref_len, ..State::new(item, dentries) });
         }
         match self.state().dead {
             false => Ok(()),
@@ -132,6 +138,12 @@ impl Inode {
         self.state().item.kind
     }
 
+    /// What it is, and its flags.
+    pub(super) fn kind_and_flags(&self) -> (FileKind, InodeFlags) {
+        let state = self.state();
+        (state.item.kind, state.item.flags)
+    }
+
     /// What waits to come into a file between two offsets, widened to whole sectors: ascending,
     /// disjoint, and clipped to that; but only a few times `max` ranges. And the offset up to which
     /// those are all: until there everything else is as the tree says.
@@ -167,13 +179,15 @@ impl Inode {
 }
 
 impl State {
-    pub(super) fn new(item: InodeItem, dentries: Dentries) -> Self {
+    /// Of a directory, with what is known of its names.
+    pub(super) fn new(item: InodeItem, dentries: Option<Dentries>) -> Self {
         Self {
             item,
             running: None,
             merging: None,
             late: None,
-            dentries,
+            dentries: dentries.map(Box::new),
+            ref_len: None,
             disk_size: None,
             extents_version: 0,
             next_index: None,
@@ -187,6 +201,21 @@ impl State {
     /// The set that is added to; there is one while something is changed.
     pub(super) fn pending(&mut self) -> &mut Pending {
         self.running.as_mut().expect("made when the change began")
+    }
+
+    /// What is known of the names of a directory.
+    pub(super) fn dentries(&mut self) -> &mut Dentries {
+        self.dentries.as_mut().expect("only directories have names in them")
+    }
+
+    /// How long the INODE_REF is in the tree that holds the names in a directory, where that is
+    /// known.
+    pub(super) fn known_ref_len(&self, dir: u64) -> Option<usize> {
+        if self.sets().any(|set| set.created) {
+            // What is merged of the set that made the inode still counts as waiting.
+            return Some(0);
+        }
+        self.ref_len.filter(|known| known.dir == dir).map(|known| known.len)
     }
 
     /// Lists the inode among those without a name, or takes it off that list.
@@ -254,6 +283,7 @@ impl State {
     /// Takes the running set away to be merged.
     pub(super) fn freeze(&mut self) -> Option<Arc<Frozen>> {
         let changes = self.running.take()?;
+        self.ref_len = None;
         assert!(self.merging.is_none(), "an inode never has more than two sets");
         let item = InodeItem { size: self.disk_size(), ..self.item.clone() };
         let frozen = Arc::new(Frozen { item, changes });
