@@ -2,7 +2,7 @@
 //!
 //! | file         | what it is                                                             |
 //! |--------------|------------------------------------------------------------------------|
-//! | `entry`      | entries of directories, names of inodes                                |
+//! | `entry`, `name` | entries of directories, names of inodes                             |
 //! | `stored`     | what trees say                                                         |
 //! | `inode`      | an inode in memory                                                     |
 //! | `dentries`   | the names of a directory that are known                                |
@@ -41,6 +41,7 @@ mod inode;
 mod late;
 mod link;
 mod merge;
+mod name;
 mod names;
 mod operation;
 mod orphan;

@@ -157,7 +157,7 @@ impl Operation<'_> {
         let dentries = is_dir.then(|| Dentries::of_new(ration));
         let bytes = pending.bytes;
         let state = State {
-            running: Some(Box::new(pending)),
+            running: Some(Arc::new(pending)),
             next_index: is_dir.then_some(stored::FIRST_INDEX),
             ..State::new(item, dentries)
         };

@@ -17,7 +17,7 @@ use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 use super::dentries::{Dentries, Ration};
 use super::extents::{PendingExtent, few_until, flattened};
 use super::late::LateNames;
-use super::pending::{Frozen, Pending, Said};
+use super::pending::{Pending, Said};
 use super::stored::RefLen;
 use super::{Entry, EntryTarget, Forest, stored};
 use crate::error::{Error, InodeId, Result};
@@ -36,8 +36,8 @@ pub(crate) struct Inode {
 /// What there is of an inode in memory.
 pub(super) struct State {
     pub(super) item: InodeItem,
-    pub(super) running: Option<Box<Pending>>,
-    pub(super) merging: Option<Arc<Frozen>>,
+    pub(super) running: Option<Arc<Pending>>,
+    pub(super) merging: Option<Arc<Pending>>,
     pub(super) late: Option<Arc<LateNames>>,
     /// Of a directory.
     pub(super) dentries: Option<Box<Dentries>>,
@@ -200,7 +200,8 @@ impl State {
 
     /// The set that is added to; there is one while something is changed.
     pub(super) fn pending(&mut self) -> &mut Pending {
-        self.running.as_mut().expect("made when the change began")
+        let running = self.running.as_mut().expect("made when the change began");
+        Arc::get_mut(running).expect("only a set that is merged is shared")
     }
 
     /// What is known of the names of a directory.
@@ -227,8 +228,7 @@ impl State {
 
     /// The sets, newest first.
     pub(super) fn sets(&self) -> impl Iterator<Item = &Pending> {
-        let merging = self.merging.as_ref().map(|frozen| &*frozen.changes);
-        self.running.as_deref().into_iter().chain(merging)
+        self.running.as_deref().into_iter().chain(self.merging.as_deref())
     }
 
     /// What waits of the entry of a name.
@@ -281,14 +281,14 @@ impl State {
     }
 
     /// Takes the running set away to be merged.
-    pub(super) fn freeze(&mut self) -> Option<Arc<Frozen>> {
-        let changes = self.running.take()?;
+    pub(super) fn freeze(&mut self) -> Option<Arc<Pending>> {
+        let mut set = self.running.take()?;
+        let item = InodeItem { size: self.disk_size(), ..self.item.clone() };
+        Arc::get_mut(&mut set).expect("only a set that is merged is shared").freeze(item);
         self.ref_len = None;
         assert!(self.merging.is_none(), "an inode never has more than two sets");
-        let item = InodeItem { size: self.disk_size(), ..self.item.clone() };
-        let frozen = Arc::new(Frozen { item, changes });
-        self.merging = Some(Arc::clone(&frozen));
-        Some(frozen)
+        self.merging = Some(Arc::clone(&set));
+        Some(set)
     }
 }
 

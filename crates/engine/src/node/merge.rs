@@ -23,16 +23,16 @@ use super::cut::{Cuts, Cutter, ExtentEdit};
 use super::edits::Draft;
 use super::extents::Replaced;
 use super::orphan::stored_extent;
-use super::pending::{EntryChanges, Frozen};
+use super::pending::{EntryChanges, Pending};
 use super::stored::{self, ORPHANS};
 use super::{Inode, Nodes};
 use crate::error::InodeId;
 
 /// Inodes whose sets are taken before they are put into the tree.
-const TAKEN_MAX: usize = 1024;
+const TAKEN_MAX: usize = 256;
 
 /// Items that are changed at a time: a set may be of any number of them.
-const EDITS_MAX: usize = 4096;
+const EDITS_MAX: usize = 1024;
 
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
@@ -74,7 +74,7 @@ impl Participant for Merger {
 /// A set that was taken, and is not yet in its tree.
 struct Taken {
     inode: Arc<Inode>,
-    frozen: Arc<Frozen>,
+    set: Arc<Pending>,
     /// What the tree has of an inode that is gone.
     items: Vec<Key>,
     /// What becomes of the items of a file.
@@ -185,8 +185,8 @@ impl Nodes {
 
 impl Taken {
     fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
-        let (number, is_gone) = (self.inode.number(), self.frozen.changes.gone);
-        let drafts = (!is_gone).then(|| Draft::of(number, &self.frozen));
+        let (number, is_gone) = (self.inode.number(), self.set.gone);
+        let drafts = (!is_gone).then(|| Draft::of(number, &self.set));
         let removed = self.items.iter().map(|key| Draft::remove(*key));
         let extents = self.extents.iter().map(move |edit| Draft::extent(number, edit));
         removed.chain(drafts.into_iter().flatten()).chain(extents)
@@ -212,17 +212,17 @@ impl<'a> Batch<'a> {
 
     /// Takes an inode's changes.
     fn add(&mut self, inode: &Arc<Inode>) -> Result<()> {
-        let Some(frozen) = inode.state().freeze() else { return Ok(()) };
-        if let Some(listed) = frozen.changes.orphan {
+        let Some(set) = inode.state().freeze() else { return Ok(()) };
+        if let Some(listed) = set.orphan {
             let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, inode.number());
             self.orphans.push(if listed { Draft::mark(key) } else { Draft::remove(key) });
         }
-        let (items, extents) = match frozen.changes.gone {
+        let (items, extents) = match set.gone {
             true => (self.items(inode)?, Vec::new()),
-            false => (Vec::new(), self.extents(inode, &frozen)?),
+            false => (Vec::new(), self.extents(inode, &set)?),
         };
         self.extents += extents.len();
-        self.taken.push(Taken { inode: Arc::clone(inode), frozen, items, extents });
+        self.taken.push(Taken { inode: Arc::clone(inode), set, items, extents });
         match self.taken.len() < TAKEN_MAX && self.extents < EDITS_MAX {
             true => Ok(()),
             false => self.apply(inode),
@@ -230,8 +230,8 @@ impl<'a> Batch<'a> {
     }
 
     /// What becomes of the items of a file; where that is much, most of it is done.
-    fn extents(&mut self, inode: &Inode, frozen: &Frozen) -> Result<Vec<ExtentEdit>> {
-        let (extents, holes) = (&frozen.changes.extents, self.holes(inode, frozen)?);
+    fn extents(&mut self, inode: &Inode, set: &Pending) -> Result<Vec<ExtentEdit>> {
+        let (extents, holes) = (&set.extents, self.holes(inode, set)?);
         if extents.is_empty() && holes.is_none() {
             return Ok(Vec::new());
         }
@@ -243,7 +243,7 @@ impl<'a> Batch<'a> {
             extents,
             generation: handle.generation(),
             holes,
-            created: frozen.changes.created,
+            created: set.created,
         };
         let mut cuts = cutter.run(EDITS_MAX, |cuts| self.put_cuts(inode, cuts))?;
         self.take_cuts(inode, &mut cuts);
@@ -251,16 +251,16 @@ impl<'a> Batch<'a> {
     }
 
     /// Between which sizes of a file holes must have items; nothing where they have none.
-    fn holes(&self, inode: &Inode, frozen: &Frozen) -> Result<Option<(u64, u64)>> {
-        if !self.holes_have_items || frozen.item.kind != FileKind::Regular {
+    fn holes(&self, inode: &Inode, set: &Pending) -> Result<Option<(u64, u64)>> {
+        if !self.holes_have_items || set.item().kind != FileKind::Regular {
             return Ok(None);
         }
-        let before = match frozen.changes.created {
+        let before = match set.created {
             true => 0,
             false => stored::size(&self.nodes.forest, inode.tree(), inode.number())?,
         };
         let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
-        Ok(Some((up(before), up(frozen.item.size))))
+        Ok(Some((up(before), up(set.item().size))))
     }
 
     /// What comes first, and what changes at references, is left to the whole.
@@ -304,18 +304,18 @@ impl<'a> Batch<'a> {
         self.put_remnants(any)?;
         self.put(any, taken.iter().flat_map(Taken::drafts))?;
         self.count_references();
-        for Taken { inode, frozen, .. } in taken {
-            if frozen.changes.gone {
+        for Taken { inode, set, .. } in taken {
+            if set.gone {
                 self.nodes.forget_late(&inode);
-            } else if !frozen.changes.entries.by_name.is_empty() {
-                self.nodes.pass_on(&inode, &frozen.changes.entries);
+            } else if !set.entries.by_name.is_empty() {
+                self.nodes.pass_on(&inode, &set.entries);
                 self.dirs.push(Arc::clone(&inode));
             }
             inode.state().merging = None;
-            if frozen.changes.gone {
+            if set.gone {
                 self.nodes.table.remove(inode.id());
             }
-            self.nodes.waiting.shrink(frozen.changes.bytes);
+            self.nodes.waiting.shrink(set.bytes);
         }
         Ok(())
     }

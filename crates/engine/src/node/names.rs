@@ -230,8 +230,13 @@ impl Nodes {
         let (changes, end) = pending_entries(dir, position, max);
         let (stored, next) = stored::list(&self.forest, dir.tree(), dir.number(), position, max)?;
         let end = end.into_iter().chain(next).min();
-        let mut listed: BTreeMap<u64, Arc<Entry>> =
-            stored.into_iter().map(|entry| (entry.index, Arc::new(entry))).collect();
+        let listed = stored.into_iter().map(|entry| (entry.index, Arc::new(entry)));
+        let before = |index: &u64| end.is_none_or(|end| *index < end);
+        if !changes.keys().next().is_some_and(before) {
+            let before = |(index, _): &(u64, _)| before(index);
+            return Ok((listed.take_while(before).map(|(_, entry)| entry).collect(), end));
+        }
+        let mut listed: BTreeMap<u64, Arc<Entry>> = listed.collect();
         for (index, change) in changes {
             match change {
                 Some(entry) => listed.insert(index, entry),

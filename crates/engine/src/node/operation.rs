@@ -114,7 +114,7 @@ impl Operation<'_> {
     /// Makes sure that there is a set to add to.
     fn begin_set(&self, inode: &Arc<Inode>, state: &mut State) {
         if state.running.is_none() {
-            state.running = Some(Box::new(Pending::of_old()));
+            state.running = Some(Arc::new(Pending::of_old()));
             self.nodes.waiting.add(inode, SET_BYTES);
         }
     }

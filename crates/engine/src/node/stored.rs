@@ -13,6 +13,9 @@ use crate::error::{Error, InodeId, Result};
 /// The first place that an entry of a directory has.
 pub(super) const FIRST_INDEX: u64 = 2;
 
+/// Entries for which there is room before they are listed.
+const FEW: usize = 128;
+
 /// The object id under which inodes without a name are listed (-5).
 pub(super) const ORPHANS: u64 = u64::MAX - 4;
 
@@ -147,7 +150,7 @@ pub(super) fn list(
     position: u64,
     max: usize,
 ) -> Result<(Vec<Entry>, Option<u64>)> {
-    let mut listed = Vec::new();
+    let mut listed = Vec::with_capacity(max.min(FEW));
     let key = Key::new(dir, ItemKind::DIR_INDEX, position);
     let mut cursor = forest.cursor(tree, &key, ReadAhead::Forward)?;
     while let Some(item) = cursor.item() {
