@@ -181,7 +181,9 @@ impl Nodes {
         };
         match pending {
             Some(index) => Ok(Some(index)),
-            None => stored::Near::new(&self.forest, inode.tree()).index_of(inode.number(), dir, name),
+            None => {
+                stored::Near::new(&self.forest, inode.tree()).index_of(inode.number(), dir, name)
+            }
         }
     }
 

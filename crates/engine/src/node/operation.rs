@@ -193,10 +193,10 @@ pub(super) fn lock_operations<const N: usize>(inodes: [Option<&Arc<Inode>>; N]) 
 
 /// Inodes in their order; of those that are there more than once, one is left.
 fn sorted<const N: usize>(mut inodes: [Option<&Arc<Inode>>; N]) -> [Option<&Arc<Inode>>; N] {
-    let id = |inode: &Option<&Arc<Inode>>| inode.map(|inode| inode.id());
-    inodes.sort_by_key(id);
+    let id = |inode: Option<&Arc<Inode>>| inode.map(|inode| inode.id());
+    inodes.sort_by_key(|inode| id(*inode));
     for at in 1..N {
-        if id(&inodes[at - 1]) == id(&inodes[at]) {
+        if id(inodes[at - 1]) == id(inodes[at]) {
             inodes[at - 1] = None;
         }
     }

@@ -28,8 +28,7 @@ const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)
 /// About what a range of a file takes in memory, also while it is merged.
 const EXTENT_BYTES: usize = 4 * size_of::<PendingExtent>();
 /// About what a set takes in memory, also while it is merged.
-pub(super) const SET_BYTES: usize =
-    size_of::<Pending>() + 3 * ALLOCATED + size_of::<usize>();
+pub(super) const SET_BYTES: usize = size_of::<Pending>() + 3 * ALLOCATED + size_of::<usize>();
 
 /// The changes of one inode that wait.
 #[derive(Default)]

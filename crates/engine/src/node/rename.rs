@@ -175,9 +175,8 @@ impl Rename<'_> {
         occupant: Option<&Occupant>,
     ) -> Result<Option<Arc<Entry>>> {
         let both = found.zip(occupant);
-        let entry = both.map(|(found, there)| {
-            self.nodes.entry(place.dir, place.name, found, &there.inode)
-        });
+        let entry =
+            both.map(|(found, there)| self.nodes.entry(place.dir, place.name, found, &there.inode));
         entry.transpose()
     }
 

@@ -39,9 +39,8 @@ pub(super) fn inode_item(
     let item = InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND);
     let (leaf, next) = (&position.leaf, position.slot + 1);
     let next = (next < leaf.len()).then(|| leaf.item(next));
-    let of_ref = next.filter(|next| {
-        next.key.objectid == number && next.key.kind == ItemKind::INODE_REF
-    });
+    let of_ref =
+        next.filter(|next| next.key.objectid == number && next.key.kind == ItemKind::INODE_REF);
     Ok((item, of_ref.map(|item| RefLen { dir: item.key.offset, len: item.data.len() })))
 }
 
@@ -104,7 +103,7 @@ impl<'a> Near<'a> {
     /// The content of an item.
     fn find(&mut self, key: &Key) -> Result<Option<&[u8]>> {
         let holds = |last: &Position| {
-            let begins = last.leaf.len() > 0 && last.leaf.key(0) <= *key;
+            let begins = !last.leaf.is_empty() && last.leaf.key(0) <= *key;
             begins && last.next.is_none_or(|next| *key < next)
         };
         let position = match self.last.take().filter(holds) {
