@@ -7,9 +7,11 @@
 //! 3. Of two who bring the same value, the first one's stays.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 
 use userbtrfs_sync::{Arc, Class, Mutex};
+
+use crate::hash::ShortKeys;
 
 const SHARDS: usize = 16;
 
@@ -21,11 +23,11 @@ const LOOKS_MAX: usize = 64;
 pub struct Cache<K, V> {
     shards: [Mutex<Shard<K, V>>; SHARDS],
     /// Says which shard a key is in; no one can choose keys that all go to one.
-    hasher: RandomState,
+    hasher: ShortKeys,
 }
 
 struct Shard<K, V> {
-    slots: HashMap<K, Slot<V>>,
+    slots: HashMap<K, Slot<V>, ShortKeys>,
     hand: VecDeque<K>,
     bytes: usize,
     bytes_max: usize,
@@ -42,10 +44,10 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
     pub fn new(bytes_max: usize) -> Self {
         let bytes_max = bytes_max / SHARDS;
         let shard = |_| {
-            let (slots, hand) = (HashMap::new(), VecDeque::new());
+            let (slots, hand) = (HashMap::default(), VecDeque::new());
             Mutex::new(Class::CacheShard, Shard { slots, hand, bytes: 0, bytes_max })
         };
-        Self { shards: std::array::from_fn(shard), hasher: RandomState::new() }
+        Self { shards: std::array::from_fn(shard), hasher: ShortKeys::default() }
     }
 
     /// The value of `key`, if it is here.
@@ -87,7 +89,8 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
     }
 
     fn shard(&self, key: K) -> &Mutex<Shard<K, V>> {
-        let number = self.hasher.hash_one(key) % SHARDS as u64;
+        // Not the bits by which the maps go.
+        let number = (self.hasher.hash_one(key) >> 32) % SHARDS as u64;
         &self.shards[usize::try_from(number).expect("below the number of shards")]
     }
 }

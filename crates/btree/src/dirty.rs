@@ -13,11 +13,12 @@ use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::Node;
+use crate::hash::ShortKeys;
 
 const SHARDS: usize = 16;
 
 pub(crate) struct DirtyNodes {
-    shards: [Mutex<HashMap<Logical, Arc<Node>>>; SHARDS],
+    shards: [Mutex<HashMap<Logical, Arc<Node>, ShortKeys>>; SHARDS],
     leaves: Mutex<VecDeque<Logical>>,
     /// Who only reads looks at this alone.
     count: AtomicUsize,
@@ -25,7 +26,7 @@ pub(crate) struct DirtyNodes {
 
 impl DirtyNodes {
     pub(crate) fn new() -> Self {
-        let shard = |_| Mutex::new(Class::CacheShard, HashMap::new());
+        let shard = |_| Mutex::new(Class::CacheShard, HashMap::default());
         let leaves = Mutex::new(Class::CacheShard, VecDeque::new());
         Self { shards: std::array::from_fn(shard), leaves, count: AtomicUsize::new(0) }
     }
@@ -89,7 +90,7 @@ impl DirtyNodes {
         all
     }
 
-    fn shard(&self, logical: Logical) -> &Mutex<HashMap<Logical, Arc<Node>>> {
+    fn shard(&self, logical: Logical) -> &Mutex<HashMap<Logical, Arc<Node>, ShortKeys>> {
         // Addresses are given out by us; multiples of the node size spread over the shards.
         let number = (logical.0 >> 12) ^ (logical.0 >> 14) ^ (logical.0 >> 18);
         let shard = usize::try_from(number % SHARDS as u64).expect("below the number of shards");

@@ -2,7 +2,7 @@
 //!
 //! | file         | what it is                                                             |
 //! |--------------|------------------------------------------------------------------------|
-//! | `entry`      | entries of directories, names of inodes                                |
+//! | `entry`, `name` | entries of directories, names of inodes                             |
 //! | `stored`     | what trees say                                                         |
 //! | `inode`      | an inode in memory                                                     |
 //! | `dentries`   | the names of a directory that are known                                |
@@ -42,6 +42,7 @@ mod inode;
 mod late;
 mod link;
 mod merge;
+mod name;
 mod names;
 mod operation;
 mod orphan;
@@ -220,9 +221,9 @@ impl Nodes {
     /// The directory of a number, to be changed. No lock is held.
     fn directory_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
         let inode = self.inode_to_change(id)?;
-        let item = inode.item();
-        match item.kind {
-            FileKind::Directory if item.flags.contains(InodeFlags::IMMUTABLE) => {
+        let (kind, flags) = inode.kind_and_flags();
+        match kind {
+            FileKind::Directory if flags.contains(InodeFlags::IMMUTABLE) => {
                 Err(Error::NotPermitted)
             }
             FileKind::Directory => Ok(inode),
@@ -233,7 +234,7 @@ impl Nodes {
 
 /// Checks that the flags of an inode let it be changed, named, or lose a name.
 fn check_mutable(inode: &Inode) -> Result<()> {
-    match inode.item().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+    match inode.kind_and_flags().1.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         true => Err(Error::NotPermitted),
         false => Ok(()),
     }

@@ -214,7 +214,7 @@ impl OpenOptions {
 
     pub(crate) fn nodes(&self) -> NodesOptions {
         let share = to_usize(self.memory / 16);
-        let late_bytes = to_usize(self.memory / 16 * 3);
+        let late_bytes = to_usize(self.memory / 8);
         NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share, late_bytes }
     }
 

@@ -2,7 +2,6 @@
 
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
 
-use super::operation::lock_operations;
 use super::{Nodes, check_mutable};
 use crate::error::{Error, InodeId, Result};
 
@@ -60,7 +59,7 @@ impl Nodes {
             return Err(Error::Unsupported("permissions of a symbolic link"));
         }
         let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
-        let _locked = lock_operations(&[&inode]);
+        let _locked = inode.lock_operation();
         let operation = self.begin()?;
         operation.change(&inode, |state| {
             state.item.ctime = operation.now;
@@ -75,7 +74,7 @@ impl Nodes {
     pub(crate) fn set_flags(&self, id: InodeId, flags: InodeFlags) -> Result<()> {
         let inode = self.inode_to_change(id)?;
         let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
-        let _locked = lock_operations(&[&inode]);
+        let _locked = inode.lock_operation();
         let new = new_flags(&inode.item(), flags)?;
         let operation = self.begin()?;
         operation.change(&inode, |state| {

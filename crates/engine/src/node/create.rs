@@ -154,10 +154,10 @@ impl Operation<'_> {
         }
         let is_dir = new.kind == NewKind::Directory;
         let ration = self.ration();
-        let dentries = if is_dir { Dentries::of_new(ration) } else { Dentries::unknown(ration) };
+        let dentries = is_dir.then(|| Dentries::of_new(ration));
         let bytes = pending.bytes;
         let state = State {
-            running: Some(Box::new(pending)),
+            running: Some(Arc::new(pending)),
             next_index: is_dir.then_some(stored::FIRST_INDEX),
             ..State::new(item, dentries)
         };

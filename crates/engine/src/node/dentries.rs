@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use userbtrfs_btree::ShortKeys;
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,7 +38,7 @@ pub(super) struct Dentries {
     ration: Arc<Ration>,
     /// What is taken of the ration.
     taken: usize,
-    by_hash: HashMap<u32, Few<Dentry>>,
+    by_hash: HashMap<u32, Few<Dentry>, ShortKeys>,
     count: usize,
     whole: Whole,
     /// Counts changes.
@@ -116,7 +117,7 @@ impl Dentries {
     }
 
     fn new(ration: &Arc<Ration>, whole: Whole) -> Self {
-        let (ration, by_hash) = (Arc::clone(ration), HashMap::new());
+        let (ration, by_hash) = (Arc::clone(ration), HashMap::default());
         Self { ration, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
     }
 
@@ -167,13 +168,11 @@ impl Dentries {
         }
     }
 
-    /// An entry was removed.
+    /// An entry was removed. Who has names that come and go asks what waits for them; the memory
+    /// is better spent on names that are there.
     pub(super) fn leave(&mut self, entry: &Entry) {
         self.version += 1;
         let hash = entry.hash();
-        if !matches!(self.whole, Whole::Names) {
-            return self.put(hash, Dentry::Absent(entry.name.clone()));
-        }
         let Some(alike) = self.by_hash.get_mut(&hash) else { return };
         let place = alike.iter().position(|dentry| *dentry.name() == *entry.name);
         let Some(place) = place else { return };
@@ -284,7 +283,7 @@ mod tests {
         assert!(dentries.alike(absent.hash()).is_some_and(|mut alike| alike.next().is_none()));
         assert_eq!(dentries.find(present.hash(), &name(7)), Known::Nothing(dentries.version));
         dentries.leave(&a);
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
+        assert_eq!(dentries.find(a.hash(), b"a"), Known::Nothing(dentries.version));
     }
 
     #[test]
@@ -297,7 +296,7 @@ mod tests {
         assert_eq!(dentries.find(a.hash(), b"a"), Known::There(Arc::clone(&a)));
         dentries.leave(&a);
         dentries.learn(version, &a);
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
+        assert_eq!(dentries.find(a.hash(), b"a"), Known::Nothing(dentries.version));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::Entry;
 use super::cut::{ExtentData, ExtentEdit};
 use super::few::Few;
 use super::late::unpacked;
-use super::pending::{Frozen, Pending, RefChange, RefPlace, XattrChange};
+use super::pending::{Pending, RefChange, RefPlace, XattrChange};
 
 /// What becomes of one item.
 pub(super) struct Draft<'a> {
@@ -83,11 +83,10 @@ impl<'a> Draft<'a> {
     /// What a frozen set makes of items; but for extents, which are cut out of those there are,
     /// for names by hash, which come late, and for the list of inodes without a name, which stands
     /// elsewhere.
-    pub(super) fn of(number: u64, frozen: &'a Frozen) -> impl Iterator<Item = Self> {
-        let Frozen { item, changes } = frozen;
+    pub(super) fn of(number: u64, changes: &'a Pending) -> impl Iterator<Item = Self> {
         let draft =
             move |kind, offset, change| Self { key: Key::new(number, kind, offset), change };
-        let inode = draft(ItemKind::INODE_ITEM, 0, ItemChange::Inode(item));
+        let inode = draft(ItemKind::INODE_ITEM, 0, ItemChange::Inode(changes.item()));
         let xattrs = changes.xattrs.iter().map(move |(hash, alike)| {
             draft(ItemKind::XATTR_ITEM, u64::from(*hash), ItemChange::Xattrs(alike))
         });

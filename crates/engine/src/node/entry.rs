@@ -4,6 +4,7 @@ use userbtrfs_btree::ReadAhead;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key, RootRef, TreeId};
 
+use super::name::Name;
 use super::{EMPTY_DIR, Forest, ROOT_DIR};
 use crate::error::{InodeId, Result};
 
@@ -21,7 +22,7 @@ pub(crate) enum EntryTarget {
 pub(crate) struct Entry {
     /// Its place in the directory, which no other entry of it ever has.
     pub(crate) index: u64,
-    pub(crate) name: Box<[u8]>,
+    pub(crate) name: Name,
     pub(crate) kind: DirEntryKind,
     pub(crate) target: EntryTarget,
     /// The transaction that made it.

@@ -4,10 +4,12 @@
 
 use std::collections::HashMap;
 
+use userbtrfs_btree::ShortKeys;
+
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Hashes {
-    by_start: HashMap<u16, Vec<u16>>,
+    by_start: HashMap<u16, Vec<u16>, ShortKeys>,
 }
 
 /// About what a start takes in memory, in a map that is half full.

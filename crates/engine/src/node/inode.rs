@@ -12,15 +12,16 @@
 use std::ops::Range;
 
 use userbtrfs_btree::Tree;
-use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, Timestamp};
+use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
 use super::dentries::{Dentries, Ration};
 use super::extents::{PendingExtent, few_until, flattened};
 use super::late::LateNames;
-use super::pending::{Frozen, Pending, Said};
+use super::pending::{Pending, Said};
 use super::runs::Runs;
+use super::stored::RefLen;
 use super::traces::Stamp;
 use super::{Entry, EntryTarget, Forest, stored};
 use crate::error::{Error, InodeId, Result};
@@ -39,10 +40,13 @@ pub(crate) struct Inode {
 /// What there is of an inode in memory.
 pub(super) struct State {
     pub(super) item: InodeItem,
-    pub(super) running: Option<Box<Pending>>,
-    pub(super) merging: Option<Arc<Frozen>>,
+    pub(super) running: Option<Arc<Pending>>,
+    pub(super) merging: Option<Arc<Pending>>,
     pub(super) late: Option<Arc<LateNames>>,
-    pub(super) dentries: Dentries,
+    /// Of a directory.
+    pub(super) dentries: Option<Box<Dentries>>,
+    /// Of the tree, as long as nothing was merged since it was looked at.
+    pub(super) ref_len: Option<RefLen>,
     /// The size of a file that the tree may know, where that is not its size.
     pub(super) disk_size: Option<u64>,
     /// Grows with each change of a file's extents.
@@ -110,10 +114,10 @@ impl Inode {
     /// Makes sure that the state is known.
     pub(super) fn load(&self, forest: &Forest, ration: &Arc<Ration>) -> Result<()> {
         if self.state.get().is_none() {
-            let item = stored::inode_item(forest, &self.tree, self.id.number)?;
-            let stored_transid = item.transid;
-            let state = State::new(item, Dentries::unknown(ration));
-            self.set_state(State { stored_transid, ..state });
+            let (item, ref_len) = stored::inode_item(forest, &self.tree, self.id.number)?;
+            let (is_dir, stored_transid) = (item.kind == FileKind::Directory, item.transid);
+            let dentries = is_dir.then(|| Dentries::unknown(ration));
+            self.set_state(State { ref_len, stored_transid, ..State::new(item, dentries) });
         }
         match self.state().dead {
             false => Ok(()),
@@ -168,6 +172,12 @@ impl Inode {
     /// What it is.
     pub(crate) fn kind(&self) -> FileKind {
         self.state().item.kind
+    }
+
+    /// What it is, and its flags.
+    pub(super) fn kind_and_flags(&self) -> (FileKind, InodeFlags) {
+        let state = self.state();
+        (state.item.kind, state.item.flags)
     }
 
     /// What waits to come into a file between two offsets, widened to whole sectors: ascending,
@@ -244,13 +254,15 @@ impl Inode {
 }
 
 impl State {
-    pub(super) fn new(item: InodeItem, dentries: Dentries) -> Self {
+    /// Of a directory, with what is known of its names.
+    pub(super) fn new(item: InodeItem, dentries: Option<Dentries>) -> Self {
         Self {
             item,
             running: None,
             merging: None,
             late: None,
-            dentries,
+            dentries: dentries.map(Box::new),
+            ref_len: None,
             disk_size: None,
             extents_version: 0,
             next_index: None,
@@ -266,7 +278,23 @@ impl State {
 
     /// The set that is added to; there is one while something is changed.
     pub(super) fn pending(&mut self) -> &mut Pending {
-        self.running.as_mut().expect("made when the change began")
+        let running = self.running.as_mut().expect("made when the change began");
+        Arc::get_mut(running).expect("only a set that is merged is shared")
+    }
+
+    /// What is known of the names of a directory.
+    pub(super) fn dentries(&mut self) -> &mut Dentries {
+        self.dentries.as_mut().expect("only directories have names in them")
+    }
+
+    /// How long the INODE_REF is in the tree that holds the names in a directory, where that is
+    /// known.
+    pub(super) fn known_ref_len(&self, dir: u64) -> Option<usize> {
+        if self.sets().any(|set| set.created) {
+            // What is merged of the set that made the inode still counts as waiting.
+            return Some(0);
+        }
+        self.ref_len.filter(|known| known.dir == dir).map(|known| known.len)
     }
 
     /// Lists the inode among those without a name, or takes it off that list.
@@ -278,8 +306,7 @@ impl State {
 
     /// The sets, newest first.
     pub(super) fn sets(&self) -> impl Iterator<Item = &Pending> {
-        let merging = self.merging.as_ref().map(|frozen| &*frozen.changes);
-        self.running.as_deref().into_iter().chain(merging)
+        self.running.as_deref().into_iter().chain(self.merging.as_deref())
     }
 
     /// What waits of the entry of a name.
@@ -332,13 +359,14 @@ impl State {
     }
 
     /// Takes the running set away to be merged.
-    pub(super) fn freeze(&mut self) -> Option<Arc<Frozen>> {
-        let changes = self.running.take()?;
-        assert!(self.merging.is_none(), "an inode never has more than two sets");
+    pub(super) fn freeze(&mut self) -> Option<Arc<Pending>> {
+        let mut set = self.running.take()?;
         let item = InodeItem { size: self.disk_size(), ..self.item.clone() };
-        let frozen = Arc::new(Frozen { item, changes });
-        self.merging = Some(Arc::clone(&frozen));
-        Some(frozen)
+        Arc::get_mut(&mut set).expect("only a set that is merged is shared").freeze(item);
+        self.ref_len = None;
+        assert!(self.merging.is_none(), "an inode never has more than two sets");
+        self.merging = Some(Arc::clone(&set));
+        Some(set)
     }
 }
 

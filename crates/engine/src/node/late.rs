@@ -2,15 +2,17 @@
 //!
 //! The names of a large directory stand in its tree by their hashes: a few of them fall into nearly
 //! as many leaves. So they wait here, packed, while all else that changed with them is merged,
-//! until memory or a commit asks for them; then each leaf is come to once for all of them.
+//! until they are many beside those of the directory, or memory or a commit asks for them; then
+//! each leaf is come to once for all of them.
 //!
 //! 1. What is here is older than the sets of the directory, and newer than its tree.
 //! 2. It changes only while a merge runs, and is dropped when all of it is in the tree.
 //! 3. For each hash there is what becomes of each name that hashes so and changed. What came and
 //!    went, and the tree does not know, leaves nothing.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
+use userbtrfs_btree::ShortKeys;
 use userbtrfs_format::{DirEntry, DirEntryKind, dir_entries};
 
 use super::EntryTarget;
@@ -20,9 +22,11 @@ use super::pending::{NameChange, Said};
 #[derive(Default)]
 pub(super) struct LateNames {
     /// Where the changes of the names of a hash are packed.
-    by_hash: BTreeMap<u32, usize>,
+    by_hash: HashMap<u32, u32, ShortKeys>,
     /// What became of the changes of a hash is appended; what was there before stays behind.
     packed: Vec<u8>,
+    /// How long the names are together.
+    names_len: usize,
 }
 
 /// What becomes of a name.
@@ -34,7 +38,7 @@ pub(super) struct LateName<'a> {
     below: bool,
 }
 
-/// About what a hash takes in memory, in maps that are two thirds full.
+/// About what a hash takes in memory, and in the list of those that are merged.
 const HASH_BYTES: usize = 24;
 
 /// Bytes of a length: before the changes of a hash, and before what a change holds.
@@ -54,6 +58,7 @@ impl LateNames {
     /// Takes in what became of names that hash alike.
     pub(super) fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
         let old = self.by_hash.get(&hash).map_or_else(Vec::new, |at| self.packed_at(*at).to_vec());
+        self.names_len -= names_len(&old);
         let start = self.packed.len();
         self.packed.extend_from_slice(&[0; LENGTH]);
         let is_same = |old: &LateName<'_>, new: &NameChange| *old.name == *new.entry.name;
@@ -76,7 +81,8 @@ impl LateNames {
             self.packed.truncate(start);
             self.by_hash.remove(&hash);
         } else {
-            self.by_hash.insert(hash, start);
+            self.names_len += names_len(&self.packed[start + LENGTH..]);
+            self.by_hash.insert(hash, u32::try_from(start).expect("merged before it is so much"));
         }
     }
 
@@ -98,9 +104,16 @@ impl LateNames {
         self.alike(hash).filter_map(|change| change.entry).map(<[u8]>::len).sum()
     }
 
+    /// How long all the names are together.
+    pub(super) fn names_len(&self) -> usize {
+        self.names_len
+    }
+
     /// What becomes of the names of each hash, in the order of the hashes.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[u8])> {
-        self.by_hash.iter().map(|(hash, at)| (*hash, self.packed_at(*at)))
+        let mut places: Vec<_> = self.by_hash.iter().map(|(hash, at)| (*hash, *at)).collect();
+        places.sort_unstable();
+        places.into_iter().map(|(hash, at)| (hash, self.packed_at(at)))
     }
 
     fn alike(&self, hash: u32) -> impl Iterator<Item = LateName<'_>> {
@@ -108,8 +121,8 @@ impl LateNames {
         unpacked(packed)
     }
 
-    fn packed_at(&self, at: usize) -> &[u8] {
-        split_len(&self.packed[at..]).0
+    fn packed_at(&self, at: u32) -> &[u8] {
+        split_len(&self.packed[usize::try_from(at).expect(SOUND)..]).0
     }
 }
 
@@ -157,6 +170,11 @@ pub(super) fn unpacked(packed: &[u8]) -> impl Iterator<Item = LateName<'_>> {
     })
 }
 
+/// How long the names are together of packed changes.
+fn names_len(packed: &[u8]) -> usize {
+    unpacked(packed).map(|change| change.name.len()).sum()
+}
+
 /// What follows a length, and what follows that.
 fn split_len(packed: &[u8]) -> (&[u8], &[u8]) {
     let (len, rest) = packed.split_first_chunk().expect(SOUND);
@@ -201,7 +219,7 @@ mod tests {
         assert_eq!(late.find(hash, b"a"), Said::There((again.target, again.kind)));
         take_in(&mut late, |pending| pending.remove_entry(&again));
         assert_eq!(late.find(hash, b"a"), Said::Gone);
-        assert_eq!(late.iter().count(), 1);
+        assert_eq!((late.iter().count(), late.names_len()), (1, 1));
     }
 
     #[test]
@@ -216,6 +234,7 @@ mod tests {
         assert_eq!(late.find(hash, &two), Said::Gone);
         let (found, packed) = late.iter().next().unwrap();
         let names: Vec<_> = unpacked(packed).map(|change| change.name.to_vec()).collect();
+        assert_eq!(late.names_len(), one.len() + two.len());
         assert_eq!((found, names), (hash, vec![one, two]));
         assert!(late.bytes() > packed.len());
         late.take_in(hash, &Few::<NameChange>::default());

@@ -4,7 +4,6 @@ use userbtrfs_format::FileKind;
 use userbtrfs_sync::Arc;
 
 use super::names::check_new_name;
-use super::operation::lock_operations;
 use super::{Inode, Nodes, check_mutable};
 use crate::error::{Error, InodeId, Result};
 
@@ -26,7 +25,7 @@ impl Nodes {
         let inode = self.inode_to_change(inode)?;
         let reservation = self.reserve_for_name(LINK_ITEMS)?;
         let _entries = dir.lock_entries();
-        let _operation = lock_operations(&[&inode]);
+        let _operation = inode.lock_operation();
         self.check_absent(&dir, name)?;
         check_mutable(&inode)?;
         check_linkable(&inode)?;

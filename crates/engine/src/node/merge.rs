@@ -7,7 +7,8 @@
 //! 3. Operations go on meanwhile, on sets of their own.
 //! 4. Extents of files come in two rounds: see [`super::cut`].
 //! 5. Names by hash come late: a merge passes them on to what waits of its directory for that,
-//!    and puts all of them into the tree only where it is to, or where they are too many.
+//!    and puts all of them into the tree only where it is to, or where they are too many. Those of
+//!    a directory of moderate size go there before: when they are many beside all that it has.
 //! 6. A merge that fails has put part of what it took into the trees: nothing of the transaction
 //!    may become durable, and no later merge succeeds.
 
@@ -22,22 +23,32 @@ use super::cut::{Cuts, Cutter, ExtentEdit};
 use super::edits::Draft;
 use super::extents::Replaced;
 use super::orphan::stored_extent;
-use super::pending::{EntryChanges, Frozen};
+use super::pending::{EntryChanges, Pending};
 use super::stored::{self, ORPHANS};
 use super::{Inode, Nodes};
 use crate::error::InodeId;
 
 /// Inodes whose sets are taken before they are put into the tree.
-const TAKEN_MAX: usize = 1024;
+const TAKEN_MAX: usize = 256;
 
 /// Items that are changed at a time: a set may be of any number of them.
-const EDITS_MAX: usize = 4096;
+const EDITS_MAX: usize = 1024;
 
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
 /// Names that are passed on while their directory's state is locked.
 const PASSED_MAX: usize = 256;
+
+/// The part of the names of a directory that is many: then a few of them fall into each leaf.
+const MANY: u64 = 10;
+
+/// The part of the bound of what waits that the names of a directory of moderate size take. The
+/// leaves of larger ones go to the disk between merges, and come back.
+const MODERATE: usize = 4;
+
+/// The most bytes of names that come late.
+const LATE_MAX: usize = 1 << 30;
 
 /// The part of the bound at which a worker begins to merge, so that a commit finds little left.
 const EARLY: usize = 8;
@@ -63,7 +74,7 @@ impl Participant for Merger {
 /// A set that was taken, and is not yet in its tree.
 struct Taken {
     inode: Arc<Inode>,
-    frozen: Arc<Frozen>,
+    set: Arc<Pending>,
     /// What the tree has of an inode that is gone.
     items: Vec<Key>,
     /// What becomes of the items of a file.
@@ -84,6 +95,8 @@ struct Batch<'a> {
     orphans: Vec<Draft<'static>>,
     /// Extents that files refer to in another way than before.
     replaced: Vec<(InodeId, Replaced)>,
+    /// Directories with names that come late.
+    dirs: Vec<Arc<Inode>>,
     /// What comes into items.
     buffer: Vec<u8>,
 }
@@ -121,8 +134,9 @@ impl Nodes {
             batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
-        if what == Merge::All || self.late.bytes() > self.options.late_bytes {
-            self.merge_late(handle)?;
+        if what == Merge::All || self.late.bytes() > self.options.late_bytes.min(LATE_MAX) {
+            let dirs = self.late.take();
+            dirs.iter().try_for_each(|dir| self.merge_late(handle, dir))?;
         }
         if !self.late.is_empty() {
             self.hold(handle, promised);
@@ -130,15 +144,21 @@ impl Nodes {
         Ok(())
     }
 
-    /// Puts the names that come late into the trees.
-    fn merge_late(&self, handle: &Handle<'_>) -> Result<()> {
-        for dir in self.late.take() {
-            let Some(late) = dir.state().late.clone() else { continue };
-            let drafts = late.iter().map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
-            Batch::new(self, handle).put(&dir, drafts)?;
-            self.forget_late(&dir);
-        }
+    /// Puts the names of a directory that come late into its tree.
+    fn merge_late(&self, handle: &Handle<'_>, dir: &Inode) -> Result<()> {
+        let Some(late) = dir.state().late.clone() else { return Ok(()) };
+        let drafts = late.iter().map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
+        Batch::new(self, handle).put(dir, drafts)?;
+        self.forget_late(dir);
         Ok(())
+    }
+
+    /// Whether the names of a directory that come late are better put into its tree.
+    fn has_many_late(&self, dir: &Inode) -> bool {
+        let state = dir.state();
+        let late = state.late.as_ref().map_or(0, |late| 2 * late.names_len() as u64);
+        let is_moderate = state.item.size <= (self.options.pending_max / MODERATE) as u64;
+        late > 0 && is_moderate && late.saturating_mul(MANY) >= state.item.size
     }
 
     /// The names of a directory that come late are in its tree, or are not to come any more.
@@ -172,8 +192,8 @@ impl Nodes {
 
 impl Taken {
     fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
-        let (number, is_gone) = (self.inode.number(), self.frozen.changes.gone);
-        let drafts = (!is_gone).then(|| Draft::of(number, &self.frozen));
+        let (number, is_gone) = (self.inode.number(), self.set.gone);
+        let drafts = (!is_gone).then(|| Draft::of(number, &self.set));
         let removed = self.items.iter().map(|key| Draft::remove(*key));
         let extents = self.extents.iter().map(move |edit| Draft::extent(number, edit));
         removed.chain(drafts.into_iter().flatten()).chain(extents)
@@ -192,23 +212,24 @@ impl<'a> Batch<'a> {
             extents: 0,
             orphans: Vec::new(),
             replaced: Vec::new(),
+            dirs: Vec::new(),
             buffer: Vec::new(),
         }
     }
 
     /// Takes an inode's changes.
     fn add(&mut self, inode: &Arc<Inode>) -> Result<()> {
-        let Some(frozen) = inode.state().freeze() else { return Ok(()) };
-        if let Some(listed) = frozen.changes.orphan {
+        let Some(set) = inode.state().freeze() else { return Ok(()) };
+        if let Some(listed) = set.orphan {
             let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, inode.number());
             self.orphans.push(if listed { Draft::mark(key) } else { Draft::remove(key) });
         }
-        let (items, extents) = match frozen.changes.gone {
+        let (items, extents) = match set.gone {
             true => (self.items(inode)?, Vec::new()),
-            false => (Vec::new(), self.extents(inode, &frozen)?),
+            false => (Vec::new(), self.extents(inode, &set)?),
         };
         self.extents += extents.len();
-        self.taken.push(Taken { inode: Arc::clone(inode), frozen, items, extents });
+        self.taken.push(Taken { inode: Arc::clone(inode), set, items, extents });
         match self.taken.len() < TAKEN_MAX && self.extents < EDITS_MAX {
             true => Ok(()),
             false => self.apply(inode),
@@ -216,8 +237,8 @@ impl<'a> Batch<'a> {
     }
 
     /// What becomes of the items of a file; where that is much, most of it is done.
-    fn extents(&mut self, inode: &Inode, frozen: &Frozen) -> Result<Vec<ExtentEdit>> {
-        let (extents, holes) = (&frozen.changes.extents, self.holes(inode, frozen)?);
+    fn extents(&mut self, inode: &Inode, set: &Pending) -> Result<Vec<ExtentEdit>> {
+        let (extents, holes) = (&set.extents, self.holes(inode, set)?);
         if extents.is_empty() && holes.is_none() {
             return Ok(Vec::new());
         }
@@ -229,7 +250,7 @@ impl<'a> Batch<'a> {
             extents,
             generation: handle.generation(),
             holes,
-            created: frozen.changes.created,
+            created: set.created,
         };
         let mut cuts = cutter.run(EDITS_MAX, |cuts| self.put_cuts(inode, cuts))?;
         self.take_cuts(inode, &mut cuts);
@@ -237,16 +258,16 @@ impl<'a> Batch<'a> {
     }
 
     /// Between which sizes of a file holes must have items; nothing where they have none.
-    fn holes(&self, inode: &Inode, frozen: &Frozen) -> Result<Option<(u64, u64)>> {
-        if !self.holes_have_items || frozen.item.kind != FileKind::Regular {
+    fn holes(&self, inode: &Inode, set: &Pending) -> Result<Option<(u64, u64)>> {
+        if !self.holes_have_items || set.item().kind != FileKind::Regular {
             return Ok(None);
         }
-        let before = match frozen.changes.created {
+        let before = match set.created {
             true => 0,
             false => stored::size(&self.nodes.forest, inode.tree(), inode.number())?,
         };
         let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
-        Ok(Some((up(before), up(frozen.item.size))))
+        Ok(Some((up(before), up(set.item().size))))
     }
 
     /// What comes first, and what changes at references, is left to the whole.
@@ -290,16 +311,18 @@ impl<'a> Batch<'a> {
         self.put_remnants(any)?;
         self.put(any, taken.iter().flat_map(Taken::drafts))?;
         self.count_references();
-        for Taken { inode, frozen, .. } in taken {
-            match frozen.changes.gone {
-                true => self.nodes.forget_late(&inode),
-                false => self.nodes.pass_on(&inode, &frozen.changes.entries),
+        for Taken { inode, set, .. } in taken {
+            if set.gone {
+                self.nodes.forget_late(&inode);
+            } else if !set.entries.by_name.is_empty() {
+                self.nodes.pass_on(&inode, &set.entries);
+                self.dirs.push(Arc::clone(&inode));
             }
             inode.state().merging = None;
-            if frozen.changes.gone {
+            if set.gone {
                 self.nodes.table.remove(inode.id());
             }
-            self.nodes.waiting.shrink(frozen.changes.bytes);
+            self.nodes.waiting.shrink(set.bytes);
         }
         Ok(())
     }
@@ -331,6 +354,9 @@ impl<'a> Batch<'a> {
     fn finish(mut self, any: &Inode) -> Result<()> {
         self.apply(any)?;
         let orphans = std::mem::take(&mut self.orphans);
-        self.put(any, orphans.into_iter())
+        self.put(any, orphans.into_iter())?;
+        let Self { nodes, handle, dirs, .. } = self;
+        let mut dirs = dirs.iter().filter(|dir| nodes.has_many_late(dir));
+        dirs.try_for_each(|dir| nodes.merge_late(handle, dir))
     }
 }

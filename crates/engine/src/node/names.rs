@@ -73,8 +73,8 @@ impl Nodes {
         }
         let hash = name_hash(name);
         let version = {
-            let state = dir.state();
-            match state.dentries.find(hash, name) {
+            let mut state = dir.state();
+            match state.dentries().find(hash, name) {
                 Known::There(entry) => return Ok(Some(Found::of(entry))),
                 Known::Absent => return Ok(None),
                 Known::Nothing(version) => match state.pending_entry(hash, name) {
@@ -92,7 +92,7 @@ impl Nodes {
         };
         let (found, _) = stored::lookup(&self.forest, dir.tree(), dir.number(), name)?;
         if found.is_none() {
-            dir.state().dentries.learn_absent(version, hash, name);
+            dir.state().dentries().learn_absent(version, hash, name);
         }
         Ok(found.map(|(target, kind)| Found { target, kind, entry: None, version }))
     }
@@ -105,7 +105,7 @@ impl Nodes {
         before: Option<&Found>,
     ) -> Result<Option<Found>> {
         let is_same = |found: &&Found| {
-            found.entry.is_none() && dir.state().dentries.is_version(found.version)
+            found.entry.is_none() && dir.state().dentries().is_version(found.version)
         };
         match before.filter(is_same) {
             Some(found) => Ok(Some(found.clone())),
@@ -113,19 +113,24 @@ impl Nodes {
         }
     }
 
-    /// The whole entry of a name that was found in a directory whose entries are locked.
-    /// Subvolumes have none that could be changed here.
-    pub(super) fn entry(&self, dir: &Inode, name: &[u8], found: Found) -> Result<Arc<Entry>> {
+    /// The whole entry of a name that was found in a directory whose entries are locked, and leads
+    /// to this inode.
+    pub(super) fn entry(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        found: Found,
+        inode: &Inode,
+    ) -> Result<Arc<Entry>> {
         let Found { target, kind, entry, version } = found;
-        let inode = self.target(dir, target)?;
         if let Some(entry) = entry {
             return Ok(entry);
         }
-        let Some(index) = self.index_of(&inode, dir.number(), name)? else {
+        let Some(index) = self.index_of(inode, dir.number(), name)? else {
             return Err(Error::Stray { dir: dir.id(), name: name.to_vec(), child: inode.id() });
         };
         let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid: 0 });
-        dir.state().dentries.learn(version, &entry);
+        dir.state().dentries().learn(version, &entry);
         self.look_ahead(dir, index);
         Ok(entry)
     }
@@ -133,21 +138,13 @@ impl Nodes {
     /// Who asks for names in the order of their places probably goes on so: those that follow are
     /// learnt at once. Where that fails, they are looked up when they are asked for.
     fn look_ahead(&self, dir: &Inode, index: u64) {
-        let Some(version) = dir.state().dentries.follows(index) else { return };
+        let Some(version) = dir.state().dentries().follows(index) else { return };
         let Ok((mut entries, _)) = self.list_some(dir, index.saturating_add(1), AHEAD) else {
             return;
         };
-        entries.retain(|entry| self.is_agreed(dir, entry));
-        dir.state().dentries.learn_ahead(version, &entries);
-    }
-
-    /// Whether the inode that an entry leads to has that name there in its tree, too: what is
-    /// learnt of a place alone may be damaged, and must not be acted on.
-    fn is_agreed(&self, dir: &Inode, entry: &Entry) -> bool {
-        let EntryTarget::Inode(number) = entry.target else { return false };
-        let (tree, name) = (dir.tree(), &entry.name);
-        let index = stored::index_of(&self.forest, tree, number, dir.number(), name);
-        index.is_ok_and(|index| index == Some(entry.index))
+        let mut near = stored::Near::new(&self.forest, dir.tree());
+        entries.retain(|entry| is_agreed(&mut near, dir, entry));
+        dir.state().dentries().learn_ahead(version, &entries);
     }
 
     /// The inode that an entry leads to, which is no subvolume.
@@ -188,7 +185,9 @@ impl Nodes {
         };
         match pending {
             Some(index) => Ok(Some(index)),
-            None => stored::index_of(&self.forest, inode.tree(), inode.number(), dir, name),
+            None => {
+                stored::Near::new(&self.forest, inode.tree()).index_of(inode.number(), dir, name)
+            }
         }
     }
 
@@ -262,8 +261,13 @@ impl Nodes {
         let (changes, end) = pending_entries(dir, position, max);
         let (stored, next) = stored::list(&self.forest, dir.tree(), dir.number(), position, max)?;
         let end = end.into_iter().chain(next).min();
-        let mut listed: BTreeMap<u64, Arc<Entry>> =
-            stored.into_iter().map(|entry| (entry.index, Arc::new(entry))).collect();
+        let listed = stored.into_iter().map(|entry| (entry.index, Arc::new(entry)));
+        let before = |index: &u64| end.is_none_or(|end| *index < end);
+        if !changes.keys().next().is_some_and(before) {
+            let before = |(index, _): &(u64, _)| before(index);
+            return Ok((listed.take_while(before).map(|(_, entry)| entry).collect(), end));
+        }
+        let mut listed: BTreeMap<u64, Arc<Entry>> = listed.collect();
         for (index, change) in changes {
             match change {
                 Some(entry) => listed.insert(index, entry),
@@ -318,6 +322,14 @@ impl NameChanges {
         }
         Self { by_place, is_all: state.sets().any(|set| set.created) }
     }
+}
+
+/// Whether the inode that an entry leads to has that name there in its tree, too: what is learnt of
+/// a place alone may be damaged, and must not be acted on.
+fn is_agreed(near: &mut stored::Near<'_>, dir: &Inode, entry: &Entry) -> bool {
+    let EntryTarget::Inode(number) = entry.target else { return false };
+    let index = near.index_of(number, dir.number(), &entry.name);
+    index.is_ok_and(|index| index == Some(entry.index))
 }
 
 /// What waits of a directory from a place on, the newest of each place; and the place up to which

@@ -115,7 +115,7 @@ impl Operation<'_> {
     /// Makes sure that there is a set to add to.
     fn begin_set(&self, inode: &Arc<Inode>, state: &mut State) {
         if state.running.is_none() {
-            state.running = Some(Box::new(Pending::of_old()));
+            state.running = Some(Arc::new(Pending::of_old()));
             self.nodes.waiting.add(inode, SET_BYTES);
         }
     }
@@ -147,7 +147,7 @@ impl Operation<'_> {
                 state.first_added = Some((self.generation(), entry.index));
             }
             state.pending().add_entry(entry);
-            state.dentries.enter(entry);
+            state.dentries().enter(entry);
             (state.item.mtime, state.item.ctime) = (self.now, self.now);
         });
     }
@@ -157,7 +157,7 @@ impl Operation<'_> {
         self.change(dir, |state| {
             state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
             state.pending().remove_entry(entry);
-            state.dentries.leave(entry);
+            state.dentries().leave(entry);
             (state.item.mtime, state.item.ctime) = (self.now, self.now);
         });
     }
@@ -198,19 +198,27 @@ pub(super) fn size_of_entry(entry: &Entry) -> u64 {
     2 * entry.name.len() as u64
 }
 
+/// Locks of some of so many inodes.
+type Locked<'a, const N: usize> = [Option<MutexGuard<'a, ()>>; N];
+
 /// Locks the entries of directories, each once, in their order.
-pub(super) fn lock_entries<'a>(dirs: &[&'a Arc<Inode>]) -> Vec<MutexGuard<'a, ()>> {
-    sorted(dirs).into_iter().map(|dir| dir.lock_entries()).collect()
+pub(super) fn lock_entries<const N: usize>(dirs: [Option<&Arc<Inode>>; N]) -> Locked<'_, N> {
+    sorted(dirs).map(|dir| dir.map(|dir| dir.lock_entries()))
 }
 
 /// Locks what is about to be done to inodes, each once, in their order.
-pub(super) fn lock_operations<'a>(inodes: &[&'a Arc<Inode>]) -> Vec<MutexGuard<'a, ()>> {
-    sorted(inodes).into_iter().map(|inode| inode.lock_operation()).collect()
+pub(super) fn lock_operations<const N: usize>(inodes: [Option<&Arc<Inode>>; N]) -> Locked<'_, N> {
+    sorted(inodes).map(|inode| inode.map(|inode| inode.lock_operation()))
 }
 
-fn sorted<'a>(inodes: &[&'a Arc<Inode>]) -> Vec<&'a Arc<Inode>> {
-    let mut inodes = inodes.to_vec();
-    inodes.sort_by_key(|inode| inode.id());
-    inodes.dedup_by_key(|inode| inode.id());
+/// Inodes in their order; of those that are there more than once, one is left.
+fn sorted<const N: usize>(mut inodes: [Option<&Arc<Inode>>; N]) -> [Option<&Arc<Inode>>; N] {
+    let id = |inode: Option<&Arc<Inode>>| inode.map(|inode| inode.id());
+    inodes.sort_by_key(|inode| id(*inode));
+    for at in 1..N {
+        if id(inodes[at - 1]) == id(inodes[at]) {
+            inodes[at - 1] = None;
+        }
+    }
     inodes
 }

@@ -6,8 +6,9 @@
 //!    knows of it; otherwise a removal stays as a tombstone.
 //! 3. A name may be there again at another place. A place, (directory, index), never is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use userbtrfs_btree::ShortKeys;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::InodeItem;
 use userbtrfs_sync::Arc;
@@ -27,8 +28,7 @@ const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)
 /// About what a range of a file takes in memory, also while it is merged.
 const EXTENT_BYTES: usize = 4 * size_of::<PendingExtent>();
 /// About what a set takes in memory, also while it is merged.
-pub(super) const SET_BYTES: usize =
-    size_of::<Pending>() + size_of::<Frozen>() + 3 * ALLOCATED + size_of::<usize>();
+pub(super) const SET_BYTES: usize = size_of::<Pending>() + 3 * ALLOCATED + size_of::<usize>();
 
 /// The changes of one inode that wait.
 #[derive(Default)]
@@ -49,12 +49,8 @@ pub(super) struct Pending {
     pub(super) xattrs: BTreeMap<u32, Few<XattrChange>>,
     /// About what all this takes in memory.
     pub(super) bytes: usize,
-}
-
-/// A set to which nothing is added any more, with the attributes of that moment.
-pub(super) struct Frozen {
-    pub(super) item: InodeItem,
-    pub(super) changes: Box<Pending>,
+    /// The attributes of the moment when the set was frozen: nothing is added to it any more.
+    frozen: Option<InodeItem>,
 }
 
 /// In which item a name of an inode stands.
@@ -99,7 +95,7 @@ pub(super) enum Said<T> {
 #[derive(Default)]
 pub(super) struct EntryChanges {
     /// By hash, then one for each name.
-    pub(super) by_name: BTreeMap<u32, Few<NameChange>>,
+    pub(super) by_name: HashMap<u32, Few<NameChange>, ShortKeys>,
     /// By place; nothing for those removed.
     pub(super) by_index: BTreeMap<u64, Option<Arc<Entry>>>,
 }
@@ -168,6 +164,16 @@ impl Pending {
     /// The set of an inode that is being made.
     pub(super) fn of_new() -> Self {
         Self { created: true, bytes: SET_BYTES, ..Self::default() }
+    }
+
+    /// Nothing is added any more.
+    pub(super) fn freeze(&mut self, item: InodeItem) {
+        self.frozen = Some(item);
+    }
+
+    /// The attributes that are merged with it.
+    pub(super) fn item(&self) -> &InodeItem {
+        self.frozen.as_ref().expect("a set is frozen before it is merged")
     }
 
     /// The first set of an inode that there was before, or the next one.

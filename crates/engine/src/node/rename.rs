@@ -130,12 +130,9 @@ impl Rename<'_> {
         let moves_dir = self.crosses() && (self.moved.is_dir() || self.is_exchange_of_dir());
         let _mutex = moves_dir.then(|| self.nodes.renames.lock());
         let replaced = self.there.filter(|there| there.is_dir()).map(|there| &there.inode);
-        let mut dirs = vec![self.from.dir, self.to.dir];
-        dirs.extend(replaced);
-        let _entries = lock_entries(&dirs);
-        let mut inodes = vec![&self.moved.inode];
-        inodes.extend(self.there.map(|there| &there.inode));
-        let _operations = lock_operations(&inodes);
+        let _entries = lock_entries([Some(self.from.dir), Some(self.to.dir), replaced]);
+        let there = self.there.map(|there| &there.inode);
+        let _operations = lock_operations([Some(&self.moved.inode), there]);
         let moved = self.find(self.from, Some(self.moved))?;
         let there = self.find(self.to, self.there)?;
         let same = |found: &Option<Found>, was: Option<&Occupant>| {
@@ -151,8 +148,8 @@ impl Rename<'_> {
         if reservation.is_none() {
             return Err(Error::NoSpace);
         }
-        let old = self.entry(self.from, moved)?.expect("it was found");
-        let there = self.entry(self.to, there)?;
+        let old = self.entry(self.from, moved, Some(self.moved))?.expect("it was found");
+        let there = self.entry(self.to, there, self.there)?;
         match (self.kind, there) {
             (RenameKind::Exchange, Some(there)) => self.exchange(&old, &there, reservation),
             (_, there) => self.replace(&old, there.as_ref(), reservation),
@@ -172,8 +169,16 @@ impl Rename<'_> {
         self.nodes.find_again(place.dir, place.name, before.map(|before| &before.found))
     }
 
-    fn entry(&self, place: Place<'_>, found: Option<Found>) -> Result<Option<Arc<Entry>>> {
-        found.map(|found| self.nodes.entry(place.dir, place.name, found)).transpose()
+    fn entry(
+        &self,
+        place: Place<'_>,
+        found: Option<Found>,
+        occupant: Option<&Occupant>,
+    ) -> Result<Option<Arc<Entry>>> {
+        let both = found.zip(occupant);
+        let entry =
+            both.map(|(found, there)| self.nodes.entry(place.dir, place.name, found, &there.inode));
+        entry.transpose()
     }
 
     /// Whether it may be done.

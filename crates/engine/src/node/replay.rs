@@ -18,6 +18,7 @@ use userbtrfs_sync::Arc;
 
 use super::dentries::Dentries;
 use super::inode::State;
+use super::names::Found;
 use super::operation::{Operation, size_of_entry};
 use super::pending::{Pending, RefPlace};
 use super::{Entry, EntryTarget, FileChange, Inode, Kind, Link, Nodes};
@@ -100,8 +101,10 @@ impl Nodes {
         let item = InodeItem { generation, transid, size, nbytes: 0, ..logged.clone() };
         let pending = Pending::of_new();
         let bytes = pending.bytes;
-        let running = Some(Box::new(pending));
-        let state = State { running, ..State::new(item, Dentries::unknown(&self.ration)) };
+        let running = Some(Arc::new(pending));
+        let is_dir = item.kind == FileKind::Directory;
+        let dentries = is_dir.then(|| Dentries::unknown(&self.ration));
+        let state = State { running, ..State::new(item, dentries) };
         let inode = operation.enter_new(Inode::new(id, tree, state), bytes);
         operation.hold(&inode, Some(reservation));
         Ok(inode)
@@ -169,7 +172,11 @@ impl Nodes {
     /// The entry of a name. [`Error::Unsupported`] where it is that of a subvolume.
     pub(crate) fn replay_entry(&self, dir: &Inode, name: &[u8]) -> Result<Option<Arc<Entry>>> {
         let found = self.find(dir, name)?;
-        found.map(|found| self.entry(dir, name, found)).transpose()
+        let entry = |found: Found| {
+            let inode = self.target(dir, found.target)?;
+            self.entry(dir, name, found, &inode)
+        };
+        found.map(entry).transpose()
     }
 
     /// The names that an inode has in an item.
@@ -198,7 +205,7 @@ impl Nodes {
         operation.alter(dir, |state| {
             state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
             state.pending().remove_entry(entry);
-            state.dentries.leave(entry);
+            state.dentries().leave(entry);
         });
         operation.alter(&inode, |state| state.pending().remove_ref(dir.number(), entry));
         operation.hold(dir, Some(reservation));
@@ -228,7 +235,7 @@ impl Nodes {
         operation.alter(dir, |state| {
             state.item.size += size_of_entry(&entry);
             state.pending().add_entry(&entry);
-            state.dentries.enter(&entry);
+            state.dentries().enter(&entry);
         });
         operation.hold(dir, Some(reservation));
         Ok(())

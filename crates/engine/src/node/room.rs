@@ -40,7 +40,7 @@ impl Nodes {
     /// names hash alike.
     pub(super) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         let hash = name_hash(name);
-        let known = dir.state().dentries.alike(hash).map(|alike| alike.map(entry_len).sum());
+        let known = dir.state().dentries().alike(hash).map(|alike| alike.map(entry_len).sum());
         let there = if let Some(known) = known {
             known
         } else {
@@ -77,13 +77,17 @@ impl Nodes {
 
     /// In which item one more name of an inode in `dir` comes to stand.
     pub(super) fn place_of_ref(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<RefPlace> {
-        let pending: usize = {
+        let (pending, known): (usize, _) = {
             let state = inode.state();
             let added = state.sets().flat_map(|set| set.refs_added(dir));
             let in_ref = added.filter(|(_, place)| *place == RefPlace::Ref);
-            in_ref.map(|(entry, _)| REF_HEAD + entry.name.len()).sum()
+            let pending = in_ref.map(|(entry, _)| REF_HEAD + entry.name.len()).sum();
+            (pending, state.known_ref_len(dir))
         };
-        let stored = stored::ref_len(&self.forest, inode.tree(), inode.number(), dir)?;
+        let stored = match known {
+            Some(known) => known,
+            None => stored::ref_len(&self.forest, inode.tree(), inode.number(), dir)?,
+        };
         if self.check_shared(pending + stored + REF_HEAD + name.len()).is_ok() {
             return Ok(RefPlace::Ref);
         }

@@ -14,16 +14,35 @@ use crate::error::{Error, InodeId, Result};
 /// The first place that an entry of a directory has.
 pub(super) const FIRST_INDEX: u64 = 2;
 
+/// Entries for which there is room before they are listed.
+const FEW: usize = 128;
+
 /// The object id under which inodes without a name are listed (-5).
 pub(super) const ORPHANS: u64 = u64::MAX - 4;
 
 const SOUND: &str = "verified with its block";
 
-/// The attributes of an inode.
-pub(super) fn inode_item(forest: &Forest, tree: &Tree, number: u64) -> Result<InodeItem> {
+/// How long the INODE_REF is that holds the names of an inode in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RefLen {
+    pub(super) dir: u64,
+    pub(super) len: usize,
+}
+
+/// The attributes of an inode; and of its first INODE_REF, where that stands close.
+pub(super) fn inode_item(
+    forest: &Forest,
+    tree: &Tree,
+    number: u64,
+) -> Result<(InodeItem, Option<RefLen>)> {
     let position = search(forest, tree, number, ItemKind::INODE_ITEM, 0)?;
     let no_inode = Error::NoInode(InodeId { subvolume: tree.id(), number });
-    Ok(InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND))
+    let item = InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND);
+    let (leaf, next) = (&position.leaf, position.slot + 1);
+    let next = (next < leaf.len()).then(|| leaf.item(next));
+    let of_ref =
+        next.filter(|next| next.key.objectid == number && next.key.kind == ItemKind::INODE_REF);
+    Ok((item, of_ref.map(|item| RefLen { dir: item.key.offset, len: item.data.len() })))
 }
 
 /// The size of an inode.
@@ -57,25 +76,49 @@ pub(super) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<Pla
     Ok(names)
 }
 
-/// The place of the name that an inode has in a directory.
-pub(super) fn index_of(
-    forest: &Forest,
-    tree: &Tree,
-    number: u64,
-    dir: u64,
-    name: &[u8],
-) -> Result<Option<u64>> {
-    let is_it = |found: &InodeName<'_>| found.parent == dir && found.name == name;
-    let position = search(forest, tree, number, ItemKind::INODE_REF, dir)?;
-    let mut refs = data(&position).into_iter().flat_map(|data| inode_refs(dir, data));
-    if let Some(found) = refs.find_map(|name| Some(name.expect(SOUND)).filter(is_it)) {
-        return Ok(Some(found.index));
+/// Looks items up that probably stand close to each other. What it finds may be as old as its
+/// first find.
+pub(super) struct Near<'a> {
+    forest: &'a Forest,
+    tree: &'a Tree,
+    last: Option<Position>,
+}
+
+impl<'a> Near<'a> {
+    pub(super) fn new(forest: &'a Forest, tree: &'a Tree) -> Self {
+        Self { forest, tree, last: None }
     }
-    let hash = extref_hash(dir, name);
-    let position = search(forest, tree, number, ItemKind::INODE_EXTREF, hash)?;
-    let mut refs = data(&position).into_iter().flat_map(inode_extrefs);
-    let found = refs.find_map(|name| Some(name.expect(SOUND)).filter(is_it));
-    Ok(found.map(|found| found.index))
+
+    /// The place of the name that an inode has in a directory.
+    pub(super) fn index_of(&mut self, number: u64, dir: u64, name: &[u8]) -> Result<Option<u64>> {
+        let is_it = |found: &InodeName<'_>| found.parent == dir && found.name == name;
+        let data = self.find(&Key::new(number, ItemKind::INODE_REF, dir))?;
+        let refs = data.into_iter().flat_map(|data| inode_refs(dir, data));
+        let in_ref = refs.map(|name| name.expect(SOUND)).find(is_it).map(|found| found.index);
+        if in_ref.is_some() {
+            return Ok(in_ref);
+        }
+        let hash = extref_hash(dir, name);
+        let data = self.find(&Key::new(number, ItemKind::INODE_EXTREF, hash))?;
+        let refs = data.into_iter().flat_map(inode_extrefs);
+        let found = refs.map(|name| name.expect(SOUND)).find(is_it);
+        Ok(found.map(|found| found.index))
+    }
+
+    /// The content of an item.
+    fn find(&mut self, key: &Key) -> Result<Option<&[u8]>> {
+        let holds = |last: &Position| {
+            let begins = !last.leaf.is_empty() && last.leaf.key(0) <= *key;
+            begins && last.next.is_none_or(|next| *key < next)
+        };
+        let position = match self.last.take().filter(holds) {
+            Some(last) => last,
+            None => self.tree.search(self.forest.store(), key)?,
+        };
+        let position = self.last.insert(position);
+        let slot = position.leaf.search(key).ok();
+        Ok(slot.map(|slot| position.leaf.item(slot).data))
+    }
 }
 
 /// What `name` leads to in the directory, if it is there; and how long the item is that holds all
@@ -111,7 +154,7 @@ pub(super) fn list(
     position: u64,
     max: usize,
 ) -> Result<(Vec<Entry>, Option<u64>)> {
-    let mut listed = Vec::new();
+    let mut listed = Vec::with_capacity(max.min(FEW));
     let key = Key::new(dir, ItemKind::DIR_INDEX, position);
     let mut cursor = forest.cursor(tree, &key, ReadAhead::Forward)?;
     while let Some(item) = cursor.item() {

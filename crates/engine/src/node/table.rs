@@ -9,6 +9,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
+use userbtrfs_btree::ShortKeys;
 use userbtrfs_format::FileKind;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
@@ -29,7 +30,7 @@ pub(super) struct Table {
 
 #[derive(Default)]
 struct Shard {
-    inodes: HashMap<InodeId, Place>,
+    inodes: HashMap<InodeId, Place, ShortKeys>,
     /// Those in it, oldest first; and some that are not.
     ages: VecDeque<InodeId>,
 }

@@ -5,7 +5,7 @@ use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
 use super::names::Found;
-use super::operation::{lock_entries, lock_operations};
+use super::operation::lock_entries;
 use super::orphan::Fate;
 use super::{EntryTarget, Inode, Nodes, check_mutable};
 use crate::error::{Error, InodeId, Result};
@@ -24,10 +24,10 @@ impl Nodes {
         if found.kind == DirEntryKind::Directory {
             return Err(Error::IsADirectory);
         }
-        let entry = self.entry(&dir, name, found)?;
-        let inode = self.target(&dir, entry.target)?;
+        let inode = self.target(&dir, found.target)?;
+        let entry = self.entry(&dir, name, found, &inode)?;
         check_removable(&dir, &inode)?;
-        let busy = lock_operations(&[&inode]);
+        let busy = inode.lock_operation();
         let operation = self.begin()?;
         let parting = operation.parting(&dir, &entry, &inode);
         operation.traces().note(operation.generation(), &[parting], None);
@@ -68,12 +68,12 @@ impl Nodes {
         child: &Arc<Inode>,
         reservation: &mut Option<Reservation>,
     ) -> Result<Option<Fate>> {
-        let _locked = lock_entries(&[dir, child]);
-        let _busy = lock_operations(&[child]);
+        let _locked = lock_entries([Some(dir), Some(child)]);
+        let _busy = child.lock_operation();
         let found = self.find(dir, name)?;
         let same = |found: &Found| found.target == EntryTarget::Inode(child.number());
         let Some(found) = found.filter(same) else { return Ok(None) };
-        let entry = self.entry(dir, name, found)?;
+        let entry = self.entry(dir, name, found, child)?;
         check_removable(dir, child)?;
         check_empty(child)?;
         let operation = self.begin()?;

@@ -6,7 +6,6 @@ use userbtrfs_format::NAME_LEN_MAX;
 use userbtrfs_sync::Arc;
 
 use super::attributes::ATTRIBUTE_ITEMS;
-use super::operation::lock_operations;
 use super::pending::Said;
 use super::room::ENTRY_HEAD;
 use super::{EMPTY_DIR, Inode, Nodes, check_mutable, stored};
@@ -87,7 +86,7 @@ impl Nodes {
             return Err(Error::NoSpace);
         }
         let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
-        let _locked = lock_operations(&[&inode]);
+        let _locked = inode.lock_operation();
         let (found, others) = self.find_xattr(&inode, name)?;
         match (kind, found) {
             (XattrKind::Create, Some(_)) => return Err(Error::Exists),
@@ -103,7 +102,7 @@ impl Nodes {
         let inode = self.inode_to_change(id)?;
         check_mutable(&inode)?;
         let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;
-        let _locked = lock_operations(&[&inode]);
+        let _locked = inode.lock_operation();
         self.find_xattr(&inode, name)?.0.ok_or(Error::NoAttribute)?;
         self.put_xattr(&inode, name, None, reservation)
     }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use userbtrfs_btree::{Extent, RefChange, Sharing, User};
+use userbtrfs_btree::{Extent, RefChange, Sharing, ShortKeys, User};
 use userbtrfs_format::{Logical, TreeId};
 use userbtrfs_sync::{Class, Mutex};
 
@@ -92,7 +92,7 @@ pub struct DelayedRefs {
 struct State {
     heads: BTreeMap<Logical, Head>,
     /// What the extent tree says, once it has the heads that were taken.
-    known: HashMap<Logical, Sharing>,
+    known: HashMap<Logical, Sharing, ShortKeys>,
     /// Where the next head is looked for.
     next: Logical,
 }

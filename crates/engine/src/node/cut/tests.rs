@@ -128,9 +128,9 @@ impl World {
             forest: nodes.forest(),
             tree: inode.tree(),
             number: inode.number(),
-            extents: &frozen.changes.extents,
+            extents: &frozen.extents,
             generation: operation.handle.generation(),
-            holes: self.hole_items.then_some((size, frozen.item.size)),
+            holes: self.hole_items.then_some((size, frozen.item().size)),
             created: false,
         };
         let put = |cuts: &mut Cuts| {
@@ -147,10 +147,10 @@ impl World {
         let mut rest = cutter.run(max, put).unwrap();
         put(&mut rest).unwrap();
         let key = Key::new(inode.number(), ItemKind::INODE_ITEM, 0);
-        let item = ItemEdit::Put(key, frozen.item.encode().to_vec());
+        let item = ItemEdit::Put(key, frozen.item().encode().to_vec());
         operation.handle.apply(inode.tree(), &mut [item]).unwrap();
         inode.state().merging = None;
-        nodes.waiting.shrink(frozen.changes.bytes);
+        nodes.waiting.shrink(frozen.bytes);
     }
 
     /// Changes the file, and what hangs on what it holds.
