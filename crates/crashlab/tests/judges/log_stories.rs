@@ -185,6 +185,7 @@ stories! {
     xattrs_survive_fsync_commit_and_fsync
     xattrs_of_a_directory
     xattrs_stay_with_a_linked_or_renamed_file
+    an_xattr_set_before_another_is_fsynced
     a_new_link_comes_with_its_file
     a_new_link_in_a_new_directory
     link_and_fsync_of_either_name
@@ -258,9 +259,11 @@ stories! {
     an_open_file_without_a_name_whose_name_is_taken
     a_removed_directory_is_fsynced
     a_removed_directory_and_a_file_in_its_place
+    who_left_a_removed_directory_stays
     removed_by_a_rename_and_fsynced
     a_logged_file_is_removed_and_another_fsynced
     a_new_logged_file_is_removed_and_another_fsynced
+    a_logged_file_is_replaced_and_another_fsynced
     a_file_without_a_name_is_fsynced
     a_file_gets_its_first_name
     a_file_gets_its_first_name_and_the_directory_is_fsynced

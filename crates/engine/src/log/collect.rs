@@ -18,7 +18,7 @@
 //! Contents of two inodes may be of two moments; names are all of the last one. Any doubt ends
 //! the collecting with the reason why the transaction must be committed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use userbtrfs_format::{FileKind, InodeItem, ItemKind, Key, TreeId};
 use userbtrfs_ledger::{CommitReason, LogGroup, LogWriter};
@@ -48,8 +48,8 @@ pub(super) struct Collector<'a> {
     pub(super) running: u64,
     pub(super) subvolume: TreeId,
     pub(super) drafts: Drafts,
-    /// Who is still to be logged, and how.
-    todo: Vec<(u64, Wish)>,
+    /// Who is still to be logged, and how; mostly in the order of their numbers.
+    todo: VecDeque<(u64, Wish)>,
     /// Places of directories for which the log is to speak.
     ranges: BTreeMap<u64, Runs>,
     /// Who was seen to by this collector since it last looked for stale inodes.
@@ -93,7 +93,7 @@ impl<'a> Collector<'a> {
             running,
             subvolume,
             drafts,
-            todo: Vec::new(),
+            todo: VecDeque::new(),
             ranges: BTreeMap::new(),
             seen: BTreeSet::new(),
             whole: BTreeSet::new(),
@@ -105,7 +105,7 @@ impl<'a> Collector<'a> {
     pub(super) fn run(mut self, whole: &Whole<'_>) -> Doubtful<Collected> {
         self.log_whole(whole)?;
         for _ in 0..ROUNDS_MAX {
-            while let Some((number, wish)) = self.todo.pop() {
+            while let Some((number, wish)) = self.todo.pop_front() {
                 self.log_wish(number, wish)?;
                 self.flush_above(EDITS_MAX)?;
             }
@@ -281,7 +281,7 @@ impl<'a> Collector<'a> {
         let Some(inode) = self.inode(dir)? else { return Ok(()) };
         let is_new = inode.item().generation == self.running;
         if is_new || self.nodes.traces().lost_any(self.running, inode.id()) {
-            self.todo.push((dir, Wish::Exists));
+            self.todo.push_back((dir, Wish::Exists));
         }
         Ok(())
     }
@@ -315,7 +315,7 @@ impl<'a> Collector<'a> {
             if !committed {
                 continue;
             }
-            self.todo.push((dir, Wish::Exists));
+            self.todo.push_back((dir, Wish::Exists));
             match self.inode(dir)? {
                 Some(_) => self.ranges.entry(dir).or_default().insert(index..index + 1),
                 // It goes with the directory, whose own place must be known to have gone.
@@ -367,7 +367,7 @@ impl<'a> Collector<'a> {
                 };
                 let key = Key::new(id.number, ItemKind::DIR_INDEX, entry.index);
                 self.drafts.put(key, entry.to_item());
-                self.todo.push((number, Wish::Entry));
+                self.todo.push_back((number, Wish::Entry));
                 end = entry.index + 1;
             }
             self.flush_above(EDITS_MAX)?;

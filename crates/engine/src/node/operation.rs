@@ -169,7 +169,7 @@ impl Operation<'_> {
         let lost = Lost { dir: dir.number(), index: entry.index, hash: entry.hash(), committed };
         let state = inode.state();
         let survives = state.item.nlink > 1 || state.opens > 0;
-        Parting { inode: inode.id(), lost, survives }
+        Parting { inode: inode.id(), lost, survives, follower: None }
     }
 
     /// What the log may have to know of names that are lost.

@@ -9,7 +9,6 @@ use super::names::{Found, check_new_name};
 use super::operation::{Operation, lock_entries, lock_operations};
 use super::orphan::Fate;
 use super::pending::RefPlace;
-use super::traces::Follower;
 use super::unlink::{UNLINK_ITEMS, check_empty, check_removable};
 use super::{Entry, Inode, Nodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
@@ -241,20 +240,21 @@ impl Rename<'_> {
         let index = nodes.take_index(to.dir)?;
         let whiteout = self.prepare_whiteout()?;
         let operation = nodes.begin()?;
-        let mut partings = vec![operation.parting(from.dir, old, moved).moved()];
+        let parting = operation.parting(from.dir, old, moved).moved();
+        let whiteout_id = whiteout.map(|(id, _)| id);
+        let mut partings = vec![whiteout_id.map_or(parting, |id| parting.followed_by(id))];
         operation.remove_entry(from.dir, old);
         let fate = match (there, self.there) {
             (Some(entry), Some(there)) => {
-                partings.push(operation.parting(to.dir, entry, &there.inode));
+                let parting = operation.parting(to.dir, entry, &there.inode);
+                partings.push(parting.followed_by(moved.id()));
                 operation.remove_entry(to.dir, entry);
                 operation.drop_name(&there.inode, to.dir, entry)
             }
             _ => Fate::Kept,
         };
-        let left = (from.dir.id(), old.hash());
-        let follower = whiteout.map(|(inode, _)| Follower { inode, whiteout: Some(left) });
         operation.relocate((from, old), moved, to, (index, place), |operation| {
-            operation.traces().note(operation.generation(), &partings, follower);
+            operation.traces().note(operation.generation(), &partings, whiteout_id);
         });
         if let Some((id, index)) = whiteout {
             operation.leave_whiteout(from, id, index);
@@ -288,13 +288,14 @@ impl Rename<'_> {
         let index_of_moved = nodes.take_index(to.dir)?;
         let index_of_there = nodes.take_index(from.dir)?;
         let operation = nodes.begin()?;
-        let partings = [(from.dir, old, moved), (to.dir, new, there)]
-            .map(|(dir, entry, inode)| operation.parting(dir, entry, inode).moved());
+        let parting = |dir, entry, inode: &Inode, follower: &Inode| {
+            operation.parting(dir, entry, inode).moved().followed_by(follower.id())
+        };
+        let partings = [parting(from.dir, old, moved, there), parting(to.dir, new, there, moved)];
         operation.remove_entry(from.dir, old);
         operation.remove_entry(to.dir, new);
-        let follower = Follower { inode: there.id(), whiteout: None };
         operation.relocate((from, old), moved, to, (index_of_moved, place_of_moved), |operation| {
-            operation.traces().note(operation.generation(), &partings, Some(follower));
+            operation.traces().note(operation.generation(), &partings, Some(there.id()));
         });
         operation.relocate((to, new), there, from, (index_of_there, place_of_there), |operation| {
             operation.traces().arrived(operation.generation(), there.id());

@@ -51,8 +51,8 @@ struct Trace {
     lost: Vec<Lost>,
     /// Of a directory: places whose entries went, and that the log does not know of.
     gone: Runs,
-    /// Of a directory: by the hash of a name, who lost it and lives on, or is in the log; and the
-    /// whiteout that was left.
+    /// Of a directory: by the hash of a name, who lost it and lives on, or is in the log; and who
+    /// got it in the same moment, then or later.
     left: HashMap<u32, Vec<u64>>,
     /// Of a directory: ranges of places that the log says are as the log has them.
     ranges: Runs,
@@ -100,6 +100,8 @@ pub(super) struct Parting {
     pub(super) lost: Lost,
     /// Whether the inode has or gets another name, or is open.
     pub(super) survives: bool,
+    /// Who gets the name in the same moment.
+    pub(super) follower: Option<u64>,
 }
 
 impl Parting {
@@ -107,14 +109,11 @@ impl Parting {
     pub(super) fn moved(self) -> Self {
         Self { survives: true, ..self }
     }
-}
 
-/// Who has no name in the moment of a rename, and gets one in the next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Follower {
-    pub(super) inode: InodeId,
-    /// The directory, and the hash of the name, where a whiteout is left for what moves.
-    pub(super) whiteout: Option<(InodeId, u32)>,
+    /// The same, where another inode gets the name: nobody ever sees it free.
+    pub(super) fn followed_by(self, inode: InodeId) -> Self {
+        Self { follower: Some(inode.number), ..self }
+    }
 }
 
 /// What was noted of an inode until it was logged.
@@ -146,22 +145,20 @@ impl Traces {
         Self { table: Mutex::new(Class::CacheShard, Table::default()) }
     }
 
-    /// Notes names that are lost in transaction `running`, all of them at once. The follower gets
-    /// its name after this call: see [`Traces::arrived`].
-    pub(super) fn note(&self, running: u64, partings: &[Parting], follower: Option<Follower>) {
+    /// Notes names that are lost in transaction `running`, all of them at once. Whoever is `moving`
+    /// has no name in this moment, and gets one in the next: see [`Traces::arrived`].
+    pub(super) fn note(&self, running: u64, partings: &[Parting], moving: Option<InodeId>) {
         let mut table = self.table.lock();
         if !table.is_of(running) {
             return;
         }
         for parting in partings {
             table.note(parting);
+            table.follow(parting);
         }
-        if let Some(Follower { inode, whiteout }) = follower {
+        table.forget_too_much();
+        if let Some(inode) = moving {
             table.inodes.entry(inode).or_default().is_moving = true;
-            if let Some((dir, hash)) = whiteout {
-                let left = &mut table.inodes.entry(dir).or_default().left;
-                left.entry(hash).or_default().push(inode.number);
-            }
         }
     }
 
@@ -206,8 +203,11 @@ impl Traces {
         let before = Before {
             logged,
             was_stale: std::mem::take(&mut trace.is_stale),
-            xattrs_changed: std::mem::take(&mut trace.xattrs_changed),
+            xattrs_changed: trace.xattrs_changed,
         };
+        if logged.is_none() || mode == Mode::All {
+            trace.xattrs_changed = false;
+        }
         let known = logged.map_or(mode, |logged| logged.mode.max(mode));
         let whole = logged.and_then(|logged| logged.whole);
         trace.logged = Some(Logged { mode: known, whole });
@@ -322,9 +322,11 @@ impl Table {
     }
 
     fn note(&mut self, parting: &Parting) {
-        let Parting { inode, lost, survives } = *parting;
+        let Parting { inode, lost, survives, .. } = *parting;
         let dir = InodeId { number: lost.dir, ..inode };
         let is_logged = self.inodes.get(&inode).is_some_and(|trace| trace.logged.is_some());
+        // Who left a directory must not go with it when replay removes that.
+        let survives = survives || self.inodes.get(&inode).is_some_and(|it| !it.left.is_empty());
         let has_entries = |trace: &Trace| trace.logged.is_some_and(|it| it.mode == Mode::All);
         let is_listed = self.inodes.get(&dir).is_some_and(has_entries);
         if self.forgotten || !(lost.committed || is_logged || is_listed) {
@@ -343,6 +345,19 @@ impl Table {
         if is_listed {
             self.make_stale(dir);
         }
+    }
+
+    /// Where the log may come to take a name away, who has it now must be in the log, too.
+    fn follow(&mut self, parting: &Parting) {
+        let Parting { inode, lost, follower: Some(follower), .. } = *parting else { return };
+        let dir = self.inodes.get_mut(&InodeId { number: lost.dir, ..inode });
+        if let Some(left) = dir.and_then(|dir| dir.left.get_mut(&lost.hash)) {
+            left.push(follower);
+            self.notes += 1;
+        }
+    }
+
+    fn forget_too_much(&mut self) {
         if self.notes > NOTES_MAX {
             *self = Self { transaction: self.transaction, forgotten: true, ..Self::default() };
         }
@@ -367,7 +382,7 @@ mod tests {
 
     fn parting(index: u64, committed: bool, survives: bool) -> Parting {
         let lost = Lost { dir: DIR.number, index, hash: 7, committed };
-        Parting { inode: FILE, lost, survives }
+        Parting { inode: FILE, lost, survives, follower: None }
     }
 
     #[test]
@@ -405,10 +420,31 @@ mod tests {
     }
 
     #[test]
+    fn who_follows_in_a_name_that_was_lost_is_remembered_with_who_lost_it() {
+        let traces = Traces::new();
+        let other = |number| InodeId { number, ..FILE };
+        traces.note(5, &[parting(9, false, true).followed_by(other(301))], None);
+        assert_eq!(traces.left(5, DIR, 7), [0; 0], "nobody takes it away");
+        traces.note(5, &[parting(2, true, true).followed_by(other(302))], None);
+        let next = Parting { inode: other(302), ..parting(9, false, true) };
+        traces.note(5, &[next.followed_by(other(303))], None);
+        assert_eq!(traces.left(5, DIR, 7), [300, 302, 303]);
+    }
+
+    #[test]
+    fn attributes_changed_until_they_are_logged() {
+        let traces = Traces::new();
+        traces.log(5, FILE, Mode::All);
+        traces.xattrs_changed(5, FILE);
+        assert!(traces.log(5, FILE, Mode::Exists).xattrs_changed, "only names are logged");
+        assert!(traces.log(5, FILE, Mode::All).xattrs_changed);
+        assert!(!traces.log(5, FILE, Mode::All).xattrs_changed);
+    }
+
+    #[test]
     fn the_next_transaction_begins_with_nothing() {
         let traces = Traces::new();
-        let follower = Follower { inode: FILE, whiteout: None };
-        traces.note(5, &[parting(2, true, true)], Some(follower));
+        traces.note(5, &[parting(2, true, true)], Some(FILE));
         assert!(traces.is_moving(5, FILE));
         traces.arrived(5, FILE);
         assert!(!traces.is_moving(5, FILE));
