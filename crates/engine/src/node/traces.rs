@@ -16,6 +16,7 @@
 
 use std::collections::HashMap;
 
+use userbtrfs_btree::ShortKeys;
 use userbtrfs_ledger::LogGroup;
 use userbtrfs_sync::{Class, Mutex};
 
@@ -35,11 +36,11 @@ struct Table {
     transaction: u64,
     forgotten: bool,
     notes: usize,
-    inodes: HashMap<InodeId, Trace>,
+    inodes: HashMap<InodeId, Trace, ShortKeys>,
     stale: Vec<InodeId>,
 }
 
-/// What there is of one inode.
+/// What there is of one inode: of most, that it is in the log.
 #[derive(Default)]
 struct Trace {
     logged: Option<Logged>,
@@ -48,16 +49,34 @@ struct Trace {
     is_moving: bool,
     /// Whether attributes changed since it was logged.
     xattrs_changed: bool,
+    names: Option<Box<Names>>,
+}
+
+/// What happened to names of an inode, and to those in a directory.
+#[derive(Default)]
+struct Names {
     lost: Vec<Lost>,
     /// Of a directory: places whose entries went, and that the log does not know of.
     gone: Runs,
     /// Of a directory: by the hash of a name, who lost it and lives on, or is in the log; and who
     /// got it in the same moment, then or later.
-    left: HashMap<u32, Vec<u64>>,
+    left: HashMap<u32, Vec<u64>, ShortKeys>,
     /// Of a directory: ranges of places that the log says are as the log has them.
     ranges: Runs,
     /// Of a directory: the place up to which the log has its new entries.
     listed: u64,
+}
+
+impl Trace {
+    /// Of a directory: whether the log has its entries.
+    fn has_entries(&self) -> bool {
+        self.logged.is_some_and(|logged| logged.mode == Mode::All)
+    }
+
+    /// Of a directory: whether somebody who is known here left a name of this hash.
+    fn has_left(&self, hash: u32) -> bool {
+        self.names.as_ref().is_some_and(|names| names.left.contains_key(&hash))
+    }
 }
 
 /// How much of an inode is in the log.
@@ -227,45 +246,51 @@ impl Traces {
     pub(crate) fn unlog(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
-            (trace.logged, trace.listed) = (None, 0);
+            trace.logged = None;
+            if let Some(names) = &mut trace.names {
+                names.listed = 0;
+            }
         }
     }
 
     /// The names that an inode lost. The caller holds the inode's state, if that is in memory.
     pub(crate) fn lost(&self, running: u64, inode: InodeId) -> Vec<Lost> {
         let mut table = self.table.lock();
-        let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
-        trace.map_or_else(Vec::new, |trace| trace.lost.clone())
+        let names = table.of(running).and_then(|table| table.names_of(inode));
+        names.map_or_else(Vec::new, |names| names.lost.clone())
     }
 
     /// Whether an inode lost a name.
     pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> bool {
-        !self.lost(running, inode).is_empty()
+        let mut table = self.table.lock();
+        let names = table.of(running).and_then(|table| table.names_of(inode));
+        names.is_some_and(|names| !names.lost.is_empty())
     }
 
     /// Who lost a name of this hash in a directory, and lives on or is in the log.
     pub(crate) fn left(&self, running: u64, dir: InodeId, hash: u32) -> Vec<u64> {
         let mut table = self.table.lock();
-        let trace = table.of(running).and_then(|table| table.inodes.get(&dir));
-        trace.and_then(|trace| trace.left.get(&hash)).cloned().unwrap_or_default()
+        let names = table.of(running).and_then(|table| table.names_of(dir));
+        names.and_then(|names| names.left.get(&hash)).cloned().unwrap_or_default()
     }
 
     /// Takes what was noted of the entries of a directory that left it.
     pub(crate) fn take_departed(&self, running: u64, dir: InodeId) -> Departed {
         let mut table = self.table.lock();
-        let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&dir)) else {
+        let trace = table.of(running).and_then(|table| table.inodes.get_mut(&dir));
+        let Some(names) = trace.and_then(|trace| trace.names.as_mut()) else {
             return Departed::default();
         };
-        let gone = std::mem::take(&mut trace.gone);
-        let left = trace.left.values().flatten().copied().collect();
-        Departed { gone, left, listed: trace.listed }
+        let gone = std::mem::take(&mut names.gone);
+        let left = names.left.values().flatten().copied().collect();
+        Departed { gone, left, listed: names.listed }
     }
 
     /// The log has the new entries of a directory up to this place.
     pub(crate) fn list_until(&self, running: u64, dir: InodeId, place: u64) {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&dir)) {
-            trace.listed = place;
+            trace.names().listed = place;
         }
     }
 
@@ -276,10 +301,10 @@ impl Traces {
         if !table.is_of(running) {
             return (Runs::default(), places.clone());
         }
-        let trace = table.inodes.entry(dir).or_default();
-        let before = trace.ranges.clone();
-        trace.ranges.extend(places);
-        (before, trace.ranges.clone())
+        let names = table.inodes.entry(dir).or_default().names();
+        let before = names.ranges.clone();
+        names.ranges.extend(places);
+        (before, names.ranges.clone())
     }
 
     /// The stale inodes of a subvolume that were not taken before.
@@ -306,6 +331,12 @@ impl Traces {
     }
 }
 
+impl Trace {
+    fn names(&mut self) -> &mut Names {
+        self.names.get_or_insert_default()
+    }
+}
+
 impl Table {
     /// The table where it is of this transaction.
     fn of(&mut self, running: u64) -> Option<&mut Self> {
@@ -321,24 +352,27 @@ impl Table {
         self.transaction == running && !self.forgotten
     }
 
+    fn names_of(&self, inode: InodeId) -> Option<&Names> {
+        self.inodes.get(&inode)?.names.as_deref()
+    }
+
     fn note(&mut self, parting: &Parting) {
         let Parting { inode, lost, survives, .. } = *parting;
         let dir = InodeId { number: lost.dir, ..inode };
         let is_logged = self.inodes.get(&inode).is_some_and(|trace| trace.logged.is_some());
         // Who left a directory must not go with it when replay removes that.
-        let survives = survives || self.inodes.get(&inode).is_some_and(|it| !it.left.is_empty());
-        let has_entries = |trace: &Trace| trace.logged.is_some_and(|it| it.mode == Mode::All);
-        let is_listed = self.inodes.get(&dir).is_some_and(has_entries);
+        let survives = survives || self.names_of(inode).is_some_and(|it| !it.left.is_empty());
+        let is_listed = self.inodes.get(&dir).is_some_and(Trace::has_entries);
         if self.forgotten || !(lost.committed || is_logged || is_listed) {
             return;
         }
-        let trace = self.inodes.entry(dir).or_default();
-        let runs = trace.gone.len();
-        trace.gone.insert(lost.index..lost.index + 1);
-        self.notes += trace.gone.len().saturating_sub(runs);
+        let names = self.inodes.entry(dir).or_default().names();
+        let runs = names.gone.len();
+        names.gone.insert(lost.index..lost.index + 1);
+        self.notes += names.gone.len().saturating_sub(runs);
         if survives || is_logged {
-            trace.left.entry(lost.hash).or_default().push(inode.number);
-            self.inodes.entry(inode).or_default().lost.push(lost);
+            names.left.entry(lost.hash).or_default().push(inode.number);
+            self.inodes.entry(inode).or_default().names().lost.push(lost);
             self.notes += 2;
         }
         self.make_stale(inode);
@@ -349,10 +383,11 @@ impl Table {
 
     /// Where the log may come to take a name away, who has it now must be in the log, too.
     fn follow(&mut self, parting: &Parting) {
-        let Parting { inode, lost, follower: Some(follower), .. } = *parting else { return };
-        let dir = self.inodes.get_mut(&InodeId { number: lost.dir, ..inode });
-        if let Some(left) = dir.and_then(|dir| dir.left.get_mut(&lost.hash)) {
-            left.push(follower);
+        let Parting { inode, lost, follower, .. } = *parting;
+        let dir = InodeId { number: lost.dir, ..inode };
+        let Some((follower, trace)) = follower.zip(self.inodes.get_mut(&dir)) else { return };
+        if trace.has_entries() || trace.has_left(lost.hash) {
+            trace.names().left.entry(lost.hash).or_default().push(follower);
             self.notes += 1;
         }
     }
@@ -429,6 +464,15 @@ mod tests {
         let next = Parting { inode: other(302), ..parting(9, false, true) };
         traces.note(5, &[next.followed_by(other(303))], None);
         assert_eq!(traces.left(5, DIR, 7), [300, 302, 303]);
+    }
+
+    #[test]
+    fn who_follows_where_all_entries_are_logged_is_remembered() {
+        let traces = Traces::new();
+        traces.log(5, DIR, Mode::All);
+        let next = InodeId { number: 301, ..FILE };
+        traces.note(5, &[parting(2, true, false).followed_by(next)], None);
+        assert_eq!(traces.take_departed(5, DIR).left, [301]);
     }
 
     #[test]
