@@ -392,6 +392,8 @@ enum Place {
 pub struct EngineTarget {
     place: Place,
     subvolume: TreeId,
+    /// The bound of memory in bytes, where it is not that of the library.
+    memory: Option<u64>,
     /// None only while it is reopened, and after it was closed.
     actor: Option<Actor>,
 }
@@ -400,6 +402,11 @@ impl EngineTarget {
     /// Opens the top-level subvolume of what is on a device.
     pub fn on_device(device: Arc<dyn Device>) -> anyhow::Result<Self> {
         Self::open(Place::Device(device), TreeId::FS)
+    }
+
+    /// The same with a bound of memory in bytes.
+    pub fn with_memory(device: Arc<dyn Device>, memory: u64) -> anyhow::Result<Self> {
+        Self::open_with(Place::Device(device), TreeId::FS, Some(memory))
     }
 
     /// Opens the top-level subvolume of an image file.
@@ -413,7 +420,11 @@ impl EngineTarget {
     }
 
     fn open(place: Place, subvolume: TreeId) -> anyhow::Result<Self> {
-        let mut target = Self { place, subvolume, actor: None };
+        Self::open_with(place, subvolume, None)
+    }
+
+    fn open_with(place: Place, subvolume: TreeId, memory: Option<u64>) -> anyhow::Result<Self> {
+        let mut target = Self { place, subvolume, memory, actor: None };
         target.actor = Some(Actor::new(&target.open_again()?));
         Ok(target)
     }
@@ -421,6 +432,9 @@ impl EngineTarget {
     fn open_again(&self) -> anyhow::Result<Filesystem> {
         let mut options = OpenOptions::new();
         options.write(true).subvolume_id(self.subvolume).commit_seconds(0);
+        if let Some(memory) = self.memory {
+            options.memory(memory);
+        }
         let opened = match &self.place {
             Place::Device(device) => options.open_devices(vec![Arc::clone(device)]),
             Place::Image(image) => options.open(image),

@@ -9,7 +9,8 @@
 //! 4. [`dump_compare`] says where two dumps of an image differ.
 //! 5. An [`operation::Operation`] is one change of a tree; [`model`] says how it must end and what
 //!    the tree shows afterwards, and a [`target::Target`] is a filesystem that is held to that.
-//!    After a crash, [`history`] says what may be left of a file.
+//!    After a crash, [`history`] says what may be left of a file, and [`kept`] what must be left
+//!    of what was fsynced.
 //! 6. [`devices`] fail on demand, and make the images that a crash may leave.
 //! 7. [`golden`] knows the golden images. [`sample`] and [`churn`] fill others: with real files,
 //!    and with random changes by a seed ([`random`]).
@@ -23,6 +24,7 @@ pub mod dump_compare;
 pub mod engine_target;
 pub mod golden;
 pub mod history;
+pub mod kept;
 pub mod linux;
 pub mod manifest;
 pub mod model;

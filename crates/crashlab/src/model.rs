@@ -12,6 +12,7 @@ mod content;
 mod data;
 mod inode;
 mod naming;
+mod nodes;
 mod shown;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,6 +26,7 @@ use crate::operation::{Object, Operation, join, names, split};
 
 pub use content::Content;
 use inode::{Inode, Node};
+pub use nodes::{Facts, Name, NodeId, ROOT_NODE};
 
 /// What is got, or why it is not.
 pub type Outcome<T = ()> = Result<T, Errno>;
@@ -52,7 +54,7 @@ const XATTR_HEADER: u32 = 30;
 const TARGET_MAX: usize = 4095;
 
 /// An inode, by a number that is never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Id(u64);
 
 const ROOT: Id = Id(256);

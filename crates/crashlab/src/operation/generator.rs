@@ -101,6 +101,10 @@ impl Generator {
     pub fn crowded(mut self) -> Self {
         let count = 3 + self.random.index(4);
         self.names.truncate(count);
+        if self.random.one_in(4) {
+            // So long that one item does not hold all names of an inode.
+            self.names = (0..24).map(|number| format!("{number:n>240}").into_bytes()).collect();
+        }
         // They come again with another weight.
         self.kinds.extend([(8, rename as Draw), (4, rename_specially), (6, link), (4, unlink)]);
         Self { inodes_max: 14, depth: 2, is_crowded: true, ..self }

@@ -264,6 +264,7 @@ stories! {
     a_logged_file_is_removed_and_another_fsynced
     a_new_logged_file_is_removed_and_another_fsynced
     a_logged_file_is_replaced_and_another_fsynced
+    a_name_replaced_in_a_logged_directory_and_another_fsynced
     a_file_without_a_name_is_fsynced
     a_file_gets_its_first_name
     a_file_gets_its_first_name_and_the_directory_is_fsynced

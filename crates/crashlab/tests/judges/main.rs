@@ -17,6 +17,8 @@ mod faults;
 mod fill;
 mod fill_data;
 mod fsx;
+mod fsync_cuts;
+mod fsync_threads;
 mod golden;
 mod host_full;
 mod linux_seek;

@@ -1,0 +1,73 @@
+//! A device that can be held still.
+
+use userbtrfs_device::{Device, Request, Ticket};
+use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
+
+/// Passes everything on to another device; while it is held, whoever changes something waits.
+pub struct HeldDevice {
+    inner: Arc<dyn Device>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_held: bool,
+    waiting: usize,
+}
+
+impl HeldDevice {
+    /// Nothing is held yet.
+    pub fn new(inner: Arc<dyn Device>) -> Self {
+        let state = Mutex::new(Class::DeviceQueue, State::default());
+        Self { inner, state, changed: Condvar::new() }
+    }
+
+    /// From now on nothing is written or flushed.
+    pub fn hold(&self) {
+        self.state.lock().is_held = true;
+    }
+
+    /// All goes on.
+    pub fn release(&self) {
+        self.state.lock().is_held = false;
+        self.changed.notify_all();
+    }
+
+    /// Whether somebody waits.
+    pub fn is_waited_for(&self) -> bool {
+        self.state.lock().waiting > 0
+    }
+}
+
+impl Device for HeldDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn closing(&self) {
+        self.inner.closing();
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        if batch.iter().all(|request| matches!(request, Request::Read { .. })) {
+            return self.inner.submit(batch);
+        }
+        let mut state = self.state.lock();
+        state.waiting += 1;
+        while state.is_held {
+            self.changed.wait_idle(&mut state);
+        }
+        state.waiting -= 1;
+        drop(state);
+        Ticket::completed(self.inner.wait(self.inner.submit(batch)))
+    }
+}

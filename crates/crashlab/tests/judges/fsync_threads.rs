@@ -1,0 +1,379 @@
+//! fsync by many at once, beside commits and changes of names, and what it costs alone.
+//!
+//! 1. What an fsync acknowledged is there, wherever it is cut afterwards.
+//! 2. There is no commit that nobody asked for and that has no reason.
+//! 3. Changes of names in directories that were logged wait for no device.
+//! 4. An fsync waits for the device as often as it must, and writes what it must.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use userbtrfs::mkfs::Options;
+use userbtrfs::{CommitReason, File, FileKind, Filesystem, OpenOptions, RenameMode, TreeId};
+use userbtrfs_crashlab::devices::cut::{Choice, State, states};
+use userbtrfs_crashlab::devices::{Event, HeldDevice, Recorded, RecordingDevice, SparseImage};
+use userbtrfs_crashlab::pattern;
+use userbtrfs_crashlab::random::Random;
+use userbtrfs_device::Device;
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use super::made::{MIB, Made, check_image};
+use super::{is_torture, open_device, seed};
+
+/// Who writes at once; half of them append to a file, half replace one.
+const WRITERS: u32 = 64;
+/// Directories that they share.
+const DIRS: u32 = 4;
+/// What is written at once, in bytes.
+const BLOCK: usize = 4096;
+/// How long what must not wait for a device may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn image(nodesize: u32) -> SparseImage {
+    Made::new("plain", 256 * MIB, Options { nodesize, ..Options::default() }).image()
+}
+
+fn writable(device: Arc<dyn Device>) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
+    options.open_devices(vec![device]).unwrap()
+}
+
+/// What an fsync acknowledged: a writer's blocks, or version, when there were so many events.
+#[derive(Clone, Copy, Debug)]
+struct Acknowledged {
+    writer: u32,
+    count: u32,
+    events: usize,
+}
+
+/// Where a writer's file is at first.
+fn path(writer: u32, prefix: char) -> String {
+    format!("/d{}/{prefix}{writer}", writer % DIRS)
+}
+
+fn bytes(writer: u32, count: u32) -> Vec<u8> {
+    pattern::bytes(1 + writer + WRITERS * count, 0, BLOCK)
+}
+
+struct Workload<'a> {
+    filesystem: &'a Filesystem,
+    device: &'a RecordingDevice,
+    acknowledged: Mutex<Vec<Acknowledged>>,
+    rounds: u32,
+}
+
+impl Workload<'_> {
+    fn acknowledge(&self, writer: u32, count: u32) {
+        let events = self.device.count();
+        self.acknowledged.lock().push(Acknowledged { writer, count, events });
+    }
+
+    /// Appends blocks; others move and link the file meanwhile.
+    fn append(&self, writer: u32, file: File) {
+        for count in 1..=self.rounds {
+            file.append(&bytes(writer, count)).unwrap();
+            if count % 3 == 0 { file.sync_data() } else { file.sync_all() }.unwrap();
+            self.acknowledge(writer, count);
+        }
+        file.close().unwrap();
+    }
+
+    /// Writes a file aside and renames it over the last one.
+    fn replace(&self, writer: u32) {
+        let dir = self.filesystem.open_dir(format!("/d{}", writer % DIRS)).unwrap();
+        let (aside, name) = (format!("t{writer}"), format!("f{writer}"));
+        for count in 1..=self.rounds {
+            let file = dir.create(aside.as_bytes(), 0o644).unwrap().open().unwrap();
+            file.append(&bytes(writer, count)).unwrap();
+            file.sync_all().unwrap();
+            self.acknowledge(writer, count);
+            let to = RenameMode::Replace;
+            dir.rename(aside.as_bytes(), &dir, name.as_bytes(), to).unwrap();
+            file.close().unwrap();
+        }
+    }
+
+    /// Moves, links and unlinks files that are appended to, until all is written.
+    fn rename(&self, seed: u64, is_over: &AtomicBool) {
+        let mut random = Random::new(seed);
+        let root = self.filesystem.root();
+        let dirs: Vec<_> = (0..DIRS)
+            .map(|dir| self.filesystem.open_dir(format!("/d{dir}")).unwrap())
+            .chain([root])
+            .collect();
+        let mut places: Vec<_> = (0..WRITERS / 2)
+            .map(|writer| (usize::try_from(writer % DIRS).unwrap(), format!("f{writer}")))
+            .collect();
+        while !is_over.load(Ordering::Relaxed) {
+            let chosen = random.index(places.len());
+            let (dir, name) = places[chosen].clone();
+            let (to, new) = (random.index(dirs.len()), format!("m{}", random.below(1 << 40)));
+            let [old, next] = [&name, &new].map(String::as_bytes);
+            match random.below(3) {
+                0 => {
+                    let inode = dirs[dir].lookup(old).unwrap();
+                    dirs[to].link(next, &inode).unwrap();
+                    dirs[dir].remove_file(old).unwrap();
+                }
+                1 => {
+                    let other = random.index(places.len());
+                    let (with, name) = places[other].clone();
+                    if other != chosen {
+                        let exchange = RenameMode::Exchange;
+                        dirs[dir].rename(old, &dirs[with], name.as_bytes(), exchange).unwrap();
+                        places.swap(chosen, other);
+                    }
+                    continue;
+                }
+                _ => dirs[dir].rename(old, &dirs[to], next, RenameMode::NoReplace).unwrap(),
+            }
+            places[chosen] = (to, new);
+        }
+    }
+
+    /// Gives how many commits were asked for.
+    fn commit(&self, is_over: &AtomicBool) -> u64 {
+        let mut commits = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(3));
+            self.filesystem.commit().unwrap();
+            commits += 1;
+        }
+        commits
+    }
+
+    /// All of them at once; gives how many commits were asked for.
+    fn run(&self, seed: u64) -> u64 {
+        let is_over = AtomicBool::new(false);
+        let open = |writer| self.filesystem.open_file(path(writer, 'f')).unwrap();
+        let files: Vec<_> = (0..WRITERS).map(|writer| (writer, open(writer))).collect();
+        thread::scope(|scope| {
+            let renaming = scope.spawn(|| self.rename(seed, &is_over));
+            let committing = scope.spawn(|| self.commit(&is_over));
+            let write = |(writer, file)| match writer < WRITERS / 2 {
+                true => scope.spawn(move || self.append(writer, file)),
+                false => scope.spawn(move || self.replace(writer)),
+            };
+            let writing: Vec<_> = files.into_iter().map(write).collect();
+            let ended: Vec<_> = writing.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(ended.iter().all(Result::is_ok), "a writer panicked");
+            renaming.join().unwrap();
+            committing.join().unwrap()
+        })
+    }
+}
+
+#[test]
+fn what_many_fsynced_at_once_is_there() {
+    let seed = seed();
+    let rounds = if is_torture() { 200 } else { 12 };
+    for nodesize in [4096, 16384] {
+        let device = Arc::new(RecordingDevice::on(&image(nodesize)));
+        let filesystem = writable(device.clone());
+        for dir in 0..DIRS {
+            filesystem.root().create_dir(format!("d{dir}").as_bytes(), 0o755).unwrap();
+        }
+        for writer in 0..WRITERS {
+            let dir = filesystem.open_dir(format!("/d{}", writer % DIRS)).unwrap();
+            dir.create(format!("f{writer}").as_bytes(), 0o644).unwrap();
+        }
+        filesystem.commit().unwrap();
+        let (device, first) = (&*device, device.count());
+        let acknowledged = Mutex::new(Class::DeviceQueue, Vec::new());
+        let workload = Workload { filesystem: &filesystem, device, acknowledged, rounds };
+        let generation = filesystem.superblock().generation;
+        let commits = workload.run(seed);
+        check_reasons(&filesystem, filesystem.superblock().generation - generation, commits);
+        let acknowledged = workload.acknowledged.lock().clone();
+        filesystem.abandon();
+        check_cuts(device, first, &acknowledged, seed);
+    }
+}
+
+/// Each commit was asked for, or has a reason that is told.
+fn check_reasons(filesystem: &Filesystem, generations: u64, asked: u64) {
+    let log = filesystem.stats().log;
+    let reasons = CommitReason::ALL.map(|reason| (reason, log.commits(reason)));
+    println!("{generations} commits, {asked} asked for, {} groups, {reasons:?}", log.groups);
+    let forced: u64 = reasons.iter().map(|(_, count)| count).sum();
+    assert!(generations <= asked + forced, "{generations} commits, {asked} asked for, {reasons:?}");
+    let unfit = [CommitReason::Disabled, CommitReason::Failed, CommitReason::Subvolume];
+    assert!(unfit.iter().all(|reason| log.commits(*reason) == 0), "{reasons:?}");
+    assert!(log.groups > 0, "nothing was logged");
+}
+
+fn check_cuts(device: &RecordingDevice, first: usize, all: &[Acknowledged], seed: u64) {
+    let recording = device.recording();
+    let count = if is_torture() { 5_000 } else { 60 };
+    let in_order = states(&recording, Choice::Sample { seed, count });
+    let states = in_order.chain(states(&recording, Choice::Reordered { seed, count }));
+    let mut judged = 0;
+    for state in states.filter(|state| state.completed >= first) {
+        let what = format!("{} events, {} lost", state.completed, state.lost);
+        let (left, acknowledged) = (left(&state), last_of(all, state.completed));
+        for writer in 0..WRITERS {
+            let count = acknowledged[usize::try_from(writer).unwrap()];
+            let what = format!("{what}, writer {writer}, acknowledged {count}");
+            match writer < WRITERS / 2 {
+                true => check_appended(&left, writer, count, &what),
+                false => check_replaced(&left, writer, count, &what),
+            }
+        }
+        if judged % 20 == 0 {
+            check_repaired(&state, &what);
+        }
+        judged += 1;
+    }
+    assert!(judged > 20, "only {judged} cuts");
+}
+
+/// Replayed for good, it is sound.
+fn check_repaired(state: &State, what: &str) {
+    let device = Arc::new(state.image.to_device());
+    writable(device.clone()).close().unwrap();
+    check_image(what, &device.image());
+}
+
+fn last_of(all: &[Acknowledged], completed: usize) -> Vec<u32> {
+    let mut last = vec![0; usize::try_from(WRITERS).unwrap()];
+    for one in all.iter().filter(|one| one.events <= completed) {
+        let last = &mut last[usize::try_from(one.writer).unwrap()];
+        *last = one.count.max(*last);
+    }
+    last
+}
+
+/// What each name leads to: the bytes of each file.
+type Left = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn left(state: &State) -> Left {
+    let opened = open_device(Arc::new(state.image.to_device())).unwrap();
+    let entries = opened.walk("/").unwrap().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.kind == FileKind::Regular);
+    files.map(|entry| (entry.path, entry.inode.open().unwrap().read_all().unwrap())).collect()
+}
+
+/// Some file has all blocks that were acknowledged.
+fn check_appended(left: &Left, writer: u32, count: u32, what: &str) {
+    let expected: Vec<u8> = (1..=count).flat_map(|count| bytes(writer, count)).collect();
+    let found = left.iter().filter(|(_, found)| found.starts_with(&expected));
+    assert!(found.count() > 0, "{what}: it is nowhere");
+}
+
+/// The file is whole, and of no version before the last but one; some file is of the last.
+fn check_replaced(left: &Left, writer: u32, count: u32, what: &str) {
+    let version = |name: char| {
+        let path = path(writer, name).into_bytes();
+        let (_, found) = left.iter().find(|(at, _)| *at == path)?;
+        let of = (1..=count + 1).rev().find(|count| *found == bytes(writer, *count));
+        Some(if found.is_empty() { 0 } else { of.unwrap_or_else(|| panic!("{what}: mixed")) })
+    };
+    let (file, aside) = (version('f').unwrap_or_else(|| panic!("{what}: none")), version('t'));
+    assert!(file + 1 >= count, "{what}: it is of version {file}");
+    assert!(file.max(aside.unwrap_or(0)) >= count, "{what}: {file} and {aside:?}");
+}
+
+#[test]
+fn names_in_a_logged_directory_change_while_the_device_is_held() {
+    let device = Arc::new(HeldDevice::new(Arc::new(image(16384).to_device())));
+    let filesystem = writable(device.clone());
+    let dir = filesystem.root().create_dir(b"d", 0o755).unwrap();
+    for name in ["a", "b", "c", "e"] {
+        dir.create(name.as_bytes(), 0o644).unwrap();
+    }
+    filesystem.commit().unwrap();
+    let file = dir.create(b"new", 0o644).unwrap().open().unwrap();
+    file.append(&[1; BLOCK]).unwrap();
+    file.sync_all().unwrap();
+    dir.sync_all().unwrap();
+    assert_eq!(filesystem.stats().log.groups, 2, "both are logged");
+    let change = |prefix: &str| {
+        let to = |name: &str| format!("{prefix}{name}");
+        dir.rename(b"a", &dir, to("a").as_bytes(), RenameMode::NoReplace).unwrap();
+        dir.rename(to("a").as_bytes(), &dir, b"a", RenameMode::NoReplace).unwrap();
+        dir.rename(b"b", &dir, b"new", RenameMode::Exchange).unwrap();
+        let inode = dir.lookup(b"c").unwrap();
+        dir.link(to("c").as_bytes(), &inode).unwrap();
+        dir.remove_file(to("c").as_bytes()).unwrap();
+        dir.create(to("d").as_bytes(), 0o644).unwrap();
+        filesystem.root().rename(b"d", &filesystem.root(), b"x", RenameMode::NoReplace).unwrap();
+        filesystem.root().rename(b"x", &filesystem.root(), b"d", RenameMode::NoReplace).unwrap();
+    };
+    change("first");
+    // Nobody else; then while an fsync waits, and while a commit does.
+    held(&device, || change("second"), || {});
+    file.append(&[2; BLOCK]).unwrap();
+    held(&device, || change("third"), || file.sync_all().unwrap());
+    held(&device, || change("fourth"), || filesystem.commit().unwrap());
+    file.close().unwrap();
+    filesystem.close().unwrap();
+}
+
+/// While somebody waits for the device, which is held, this returns.
+fn held(device: &HeldDevice, change: impl Fn() + Send, waiting: impl Fn() + Send) {
+    device.hold();
+    thread::scope(|scope| {
+        let waits = scope.spawn(waiting);
+        while !waits.is_finished() && !device.is_waited_for() {
+            thread::yield_now();
+        }
+        let (done, is_done) = channel();
+        scope.spawn(move || {
+            change();
+            done.send(()).unwrap();
+        });
+        let in_time = is_done.recv_timeout(PATIENCE);
+        device.release();
+        in_time.expect("it waits for the device");
+    });
+}
+
+#[test]
+fn an_fsync_alone_waits_four_times_and_writes_each_block_once() {
+    for nodesize in [4096, 16384] {
+        let device = Arc::new(RecordingDevice::on(&image(nodesize)));
+        let filesystem = writable(device.clone());
+        let file = filesystem.root().create(b"f", 0o644).unwrap().open().unwrap();
+        filesystem.commit().unwrap();
+        for _ in 0..20 {
+            let before = device.count();
+            file.append(&[7; BLOCK]).unwrap();
+            file.sync_all().unwrap();
+            let cost = Cost::of(&device.log()[before..]);
+            // Data; two nodes, each twice; the superblock.
+            let written = BLOCK + 4 * usize::try_from(nodesize).unwrap() + BLOCK;
+            assert_eq!(cost, Cost { waits: 4, flushes: 1, written });
+        }
+        assert_eq!(filesystem.stats().log.groups, 20);
+        file.close().unwrap();
+        filesystem.abandon();
+    }
+}
+
+/// What was done to the device.
+#[derive(Debug, PartialEq)]
+struct Cost {
+    /// Batches, each waited for.
+    waits: usize,
+    flushes: usize,
+    /// Bytes.
+    written: usize,
+}
+
+impl Cost {
+    fn of(events: &[Recorded]) -> Self {
+        let mut batches: Vec<_> = events.iter().map(|recorded| recorded.batch).collect();
+        batches.dedup();
+        let is_flush = |one: &&Recorded| matches!(one.event, Event::Flush { .. });
+        let written = events.iter().map(|recorded| match &recorded.event {
+            Event::Write { bytes, .. } => bytes.len(),
+            _ => 0,
+        });
+        let flushes = events.iter().filter(is_flush).count();
+        Self { waits: batches.len(), flushes, written: written.sum() }
+    }
+}
