@@ -391,9 +391,7 @@ enum Place {
 /// it is told to, and when it must.
 pub struct EngineTarget {
     place: Place,
-    subvolume: TreeId,
-    /// The bound of memory in bytes, where it is not that of the library.
-    memory: Option<u64>,
+    options: OpenOptions,
     /// None only while it is reopened, and after it was closed.
     actor: Option<Actor>,
 }
@@ -401,12 +399,12 @@ pub struct EngineTarget {
 impl EngineTarget {
     /// Opens the top-level subvolume of what is on a device.
     pub fn on_device(device: Arc<dyn Device>) -> anyhow::Result<Self> {
-        Self::open(Place::Device(device), TreeId::FS)
+        Self::with_options(device, &OpenOptions::new())
     }
 
-    /// The same with a bound of memory in bytes.
-    pub fn with_memory(device: Arc<dyn Device>, memory: u64) -> anyhow::Result<Self> {
-        Self::open_with(Place::Device(device), TreeId::FS, Some(memory))
+    /// The same, with options that are not about which subvolume it is or when it commits.
+    pub fn with_options(device: Arc<dyn Device>, options: &OpenOptions) -> anyhow::Result<Self> {
+        Self::open(Place::Device(device), options.clone().subvolume_id(TreeId::FS))
     }
 
     /// Opens the top-level subvolume of an image file.
@@ -416,28 +414,20 @@ impl EngineTarget {
 
     /// Opens a subvolume of an image file.
     pub fn on_subvolume(image: &Path, subvolume: TreeId) -> anyhow::Result<Self> {
-        Self::open(Place::Image(image.to_owned()), subvolume)
+        Self::open(Place::Image(image.to_owned()), OpenOptions::new().subvolume_id(subvolume))
     }
 
-    fn open(place: Place, subvolume: TreeId) -> anyhow::Result<Self> {
-        Self::open_with(place, subvolume, None)
-    }
-
-    fn open_with(place: Place, subvolume: TreeId, memory: Option<u64>) -> anyhow::Result<Self> {
-        let mut target = Self { place, subvolume, memory, actor: None };
+    fn open(place: Place, options: &mut OpenOptions) -> anyhow::Result<Self> {
+        let options = options.write(true).commit_seconds(0).clone();
+        let mut target = Self { place, options, actor: None };
         target.actor = Some(Actor::new(&target.open_again()?));
         Ok(target)
     }
 
     fn open_again(&self) -> anyhow::Result<Filesystem> {
-        let mut options = OpenOptions::new();
-        options.write(true).subvolume_id(self.subvolume).commit_seconds(0);
-        if let Some(memory) = self.memory {
-            options.memory(memory);
-        }
         let opened = match &self.place {
-            Place::Device(device) => options.open_devices(vec![Arc::clone(device)]),
-            Place::Image(image) => options.open(image),
+            Place::Device(device) => self.options.open_devices(vec![Arc::clone(device)]),
+            Place::Image(image) => self.options.open(image),
         };
         opened.context("opening for writing")
     }

@@ -6,7 +6,8 @@
 //! 2. All that was done before a commit that was asked for is in it. Where one file alone was
 //!    synced, that file is in it, all names are, and what other files hold is what they may
 //!    ([`History`]). So is what a file holds that is overwritten in place, at any time.
-//! 3. What is left is clean for `btrfs check`, Linux shows the same, and it can be written again.
+//! 3. Nothing is logged: an fsync is a commit. Where it is not, [`super::fsync_cuts`] judges.
+//! 4. What is left is clean for `btrfs check`, Linux shows the same, and it can be written again.
 
 use anyhow::{Context, ensure};
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
@@ -159,7 +160,8 @@ struct Writer {
 impl Writer {
     fn new(made: &Made, base: &SparseImage) -> Self {
         let device = Arc::new(RecordingDevice::on(base));
-        let target = EngineTarget::on_device(device.clone()).unwrap();
+        let options = OpenOptions::new().tree_log(false).clone();
+        let target = EngineTarget::with_options(device.clone(), &options).unwrap();
         let (history, ever) = (History::default(), History::default());
         let model = Model::new(made.options.nodesize);
         let mut writer = Self { device, target, model, history, ever, commits: Vec::new() };

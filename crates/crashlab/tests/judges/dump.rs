@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 
-use userbtrfs::Filesystem;
 use userbtrfs::dump::{self, Format, TreeSelection};
+use userbtrfs::{Filesystem, OpenOptions, PendingLog};
 use userbtrfs_crashlab::dump_compare::{compare, normalize};
 
-use super::{Unpacked, open, shown};
+use super::{Unpacked, shown};
 
 /// Of a tree that is half dropped, btrfs-progs show the root alone: they give up at the first block
 /// that is gone. We go on.
@@ -46,7 +46,8 @@ fn our_superblock(filesystem: &Filesystem, image: &str) -> String {
 fn ours_are_those_of_btrfs_progs() {
     for (golden, _) in shown() {
         let unpacked = Unpacked::new(&golden);
-        let filesystem = open(&unpacked.image, 4).unwrap();
+        let filesystem = OpenOptions::new().pending_log(PendingLog::Leave).open(&unpacked.image);
+        let filesystem = filesystem.unwrap();
         let theirs = zstd::decode_all(File::open(golden.beside("tree.zst")).unwrap()).unwrap();
         let mut ours = our_trees(&filesystem);
         if golden.name() == HALF_DROPPED {

@@ -4,6 +4,7 @@
 //!
 //! 1. Data that cannot be written is told to who syncs or closes its file, or commits; all else
 //!    goes on. What the file holds then is, byte by byte, what it held at some time ([`History`]).
+//! 2. Nothing is logged: an fsync is a commit.
 
 use std::sync::mpsc;
 use std::thread;
@@ -77,6 +78,7 @@ impl Workload {
 fn open_for_writing(device: Arc<dyn userbtrfs::device::Device>) -> userbtrfs::Result<Filesystem> {
     let mut options = OpenOptions::new();
     options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(4 << 20);
+    options.tree_log(false);
     options.open_devices(vec![device])
 }
 

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use userbtrfs::OpenOptions;
 use userbtrfs::mkfs::Options;
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Recording, RecordingDevice, SparseImage};
@@ -139,7 +140,8 @@ struct Acted {
 
 fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
     let device = Arc::new(RecordingDevice::on(&base.image));
-    let mut target = EngineTarget::with_memory(device.clone(), base.memory)?;
+    let options = OpenOptions::new().memory(base.memory).clone();
+    let mut target = EngineTarget::with_options(device.clone(), &options)?;
     let mut model = Model::new(base.made.options.nodesize);
     let meanwhile = |target: &EngineTarget, before| {
         let generation = target.filesystem().superblock().generation;
