@@ -55,6 +55,14 @@ struct State {
     listed: Option<(Instant, u64)>,
 }
 
+/// Whether a file stays in its place among those that are unfinished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    Kept,
+    /// What is left of it counts from now on.
+    Anew,
+}
+
 /// Which content is beneath a file. As long as it stays the same, nothing beneath changes, and
 /// nothing that was in memory alone comes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,12 +240,8 @@ impl Contents {
     /// most: they are being written now. Runs are maximal, but for the length of an extent. What
     /// is left counts as dirty from now on.
     pub(crate) fn take_dirty(&self, range: Range<u64>, max: u64) -> (Vec<DirtyRun>, Delta) {
-        self.change(|state| {
-            if let Some(place) = state.listed.take() {
-                self.cache.unlist(place);
-            }
-            state.blocks.take_dirty(sectors(range.start, range.end), max)
-        })
+        let sectors = sectors(range.start, range.end);
+        self.change_listed(Listing::Anew, |state| state.blocks.take_dirty(sectors, max))
     }
 
     /// What was being written in a range is beneath now.
@@ -270,12 +274,16 @@ impl Contents {
 
     /// Changes the blocks, and tells the cache what they take now.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        self.change_listed(Listing::Kept, change)
+    }
+
+    fn change_listed<R>(&self, listing: Listing, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let before = state.blocks.usage();
         let result = change(&mut state);
         let after = state.blocks.usage();
         self.cache.account(with_contents(before), with_contents(after));
-        self.list(&mut state, before, after);
+        self.list(&mut state, listing, before, after);
         let newcomers = state.blocks.take_newcomers();
         if !newcomers.is_empty() {
             self.cache.enlist(&self.arc(), newcomers);
@@ -284,15 +292,17 @@ impl Contents {
     }
 
     /// Keeps the file among those that are unfinished while it is, by the time since when some of
-    /// it is dirty.
-    fn list(&self, state: &mut State, before: Usage, after: Usage) {
+    /// it is dirty. It stands in its new place before it leaves the old one: who looks for what
+    /// is unfinished meets it at any moment.
+    fn list(&self, state: &mut State, listing: Listing, before: Usage, after: Usage) {
         let newly_dirty = before.dirty == 0 && after.dirty > 0;
-        let ends = after.unfinished == 0 || newly_dirty;
-        if ends && let Some(place) = state.listed.take() {
-            self.cache.unlist(place);
-        }
-        if newly_dirty || (after.unfinished > 0 && state.listed.is_none()) {
+        let leaves = after.unfinished == 0 || newly_dirty || listing == Listing::Anew;
+        let left = leaves.then(|| state.listed.take()).flatten();
+        if after.unfinished > 0 && state.listed.is_none() {
             state.listed = Some(self.cache.list(self.arc()));
+        }
+        if let Some(place) = left {
+            self.cache.unlist(place);
         }
     }
 

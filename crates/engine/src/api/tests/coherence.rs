@@ -211,6 +211,29 @@ fn who_reads_what_is_not_in_memory_waits_for_who_writes_it() {
     assert!(done.load(Ordering::SeqCst));
 }
 
+/// A commit that looked for dirty files just then went on without one of them.
+#[test]
+fn who_looks_for_what_is_unfinished_misses_no_file_that_is_being_taken() {
+    let fs = open(&made(&Options::default()), true);
+    let file = create(&fs, "f");
+    file.write_all_at(&[1; SECTOR], 0).unwrap();
+    let contents = contents(&file);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100_000 {
+                contents.take_dirty(0..u64::MAX, u64::MAX);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            let found = fs.inner.files.unfinished_files();
+            assert!(!found.is_empty(), "it is on its way, and not told of");
+        }
+    });
+    fs.abandon();
+}
+
 /// What a stream gives of a file that changes after the stream has begun to fetch it.
 fn streamed(flags: InodeFlags, change: impl Fn(&File)) -> Vec<u8> {
     let device = made(&Options::default());
