@@ -46,6 +46,7 @@ mod name;
 mod names;
 mod operation;
 mod orphan;
+mod pause;
 mod pending;
 mod promises;
 mod rename;

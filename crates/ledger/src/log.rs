@@ -189,6 +189,11 @@ impl LogWriter<'_> {
         self.trees.logs.get(&subvolume).map(|log| &log.tree)
     }
 
+    /// The subvolumes that have a log in this transaction.
+    pub fn subvolumes(&self) -> Vec<TreeId> {
+        self.trees.logs.keys().copied().collect()
+    }
+
     /// The group that is written with what was changed so far.
     pub fn group(&self) -> LogGroup {
         let number = self.ledger.logs.groups.collecting();

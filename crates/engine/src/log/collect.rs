@@ -11,7 +11,8 @@
 //! 4. Of a directory of which all is logged, the new entries are in the log, with what they lead
 //!    to, and the places of those that went are in such ranges; who left it is in the log.
 //! 5. Whoever has no name any more has no item in the log.
-//! 6. When the right to change the log is given up, no inode of the subvolume is stale.
+//! 6. When a group is closed, no inode of its logs is stale: who leads it logs those anew, once for
+//!    all. Where others become stale meanwhile, names are changed no more until it is done.
 //! 7. What is logged with an inode that merely must exist is that, its names and its extended
 //!    attributes: replay takes away those that the log does not have.
 //!
@@ -32,8 +33,9 @@ use crate::node::{Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, Nodes
 /// Items that are changed at once.
 const EDITS_MAX: usize = 4096;
 
-/// Rounds after which inodes that become stale all the time are left to a commit.
-const ROUNDS_MAX: usize = 64;
+/// Rounds after which inodes that become stale all the time are left to a commit: more than there
+/// are threads that may be past a pause.
+const ROUNDS_MAX: usize = 256;
 
 /// Directories above one another after which something must be wrong.
 const DEPTH_MAX: usize = 1 << 14;
@@ -42,9 +44,9 @@ const DEPTH_MAX: usize = 1 << 14;
 pub(super) type Doubtful<T> = std::result::Result<T, CommitReason>;
 
 /// See the module's text.
-pub(super) struct Collector<'a> {
+pub(super) struct Collector<'a, 'w> {
     pub(super) nodes: &'a Nodes,
-    pub(super) writer: LogWriter<'a>,
+    pub(super) writer: &'a mut LogWriter<'w>,
     pub(super) running: u64,
     pub(super) subvolume: TreeId,
     pub(super) drafts: Drafts,
@@ -52,7 +54,7 @@ pub(super) struct Collector<'a> {
     todo: VecDeque<(u64, Wish)>,
     /// Places of directories for which the log is to speak.
     ranges: BTreeMap<u64, Runs>,
-    /// Who was seen to by this collector since it last looked for stale inodes.
+    /// Who was seen to by this collector.
     seen: BTreeSet<u64>,
     /// Of whom it logged all.
     whole: BTreeSet<u64>,
@@ -84,8 +86,24 @@ pub(super) struct Collected {
     pub(super) items: usize,
 }
 
-impl<'a> Collector<'a> {
-    pub(super) fn new(nodes: &'a Nodes, writer: LogWriter<'a>, subvolume: TreeId) -> Self {
+/// Makes the logs what they must be when a group is closed.
+pub(super) fn complete(nodes: &Nodes, writer: &mut LogWriter<'_>) -> Doubtful<()> {
+    let mut pause = None;
+    for _ in 0..ROUNDS_MAX {
+        let mut any = false;
+        for subvolume in writer.subvolumes() {
+            any |= Collector::new(nodes, writer, subvolume).refresh()?;
+        }
+        if !any {
+            return Ok(());
+        }
+        pause.get_or_insert_with(|| nodes.traces().pause());
+    }
+    Err(CommitReason::TooManyInodes)
+}
+
+impl<'a, 'w> Collector<'a, 'w> {
+    pub(super) fn new(nodes: &'a Nodes, writer: &'a mut LogWriter<'w>, subvolume: TreeId) -> Self {
         let (running, drafts) = (writer.generation(), Drafts::default());
         Self {
             nodes,
@@ -104,21 +122,27 @@ impl<'a> Collector<'a> {
     /// Logs all of an inode, and what belongs to it.
     pub(super) fn run(mut self, whole: &Whole<'_>) -> Doubtful<Collected> {
         self.log_whole(whole)?;
-        for _ in 0..ROUNDS_MAX {
-            while let Some((number, wish)) = self.todo.pop_front() {
-                self.log_wish(number, wish)?;
-                self.flush_above(EDITS_MAX)?;
-            }
-            let stale = self.take_stale()?;
-            if stale.is_empty() {
-                self.write_ranges();
-                self.flush_above(0)?;
-                return Ok(Collected { group: self.writer.group(), items: self.items });
-            }
-            self.seen.clear();
-            self.todo.extend(stale.into_iter().map(|id| (id.number, Wish::Refresh)));
+        self.finish()?;
+        Ok(Collected { group: self.writer.group(), items: self.items })
+    }
+
+    /// Logs stale inodes anew; says whether there were any.
+    fn refresh(mut self) -> Doubtful<bool> {
+        let stale = self.take_stale()?;
+        let any = !stale.is_empty();
+        self.todo.extend(stale.into_iter().map(|id| (id.number, Wish::Refresh)));
+        self.finish()?;
+        Ok(any)
+    }
+
+    /// Logs whoever is still to be.
+    fn finish(&mut self) -> Doubtful<()> {
+        while let Some((number, wish)) = self.todo.pop_front() {
+            self.log_wish(number, wish)?;
+            self.flush_above(EDITS_MAX)?;
         }
-        Err(CommitReason::TooManyInodes)
+        self.write_ranges();
+        self.flush_above(0)
     }
 
     fn take_stale(&self) -> Doubtful<Vec<InodeId>> {

@@ -30,7 +30,7 @@ const SUMMED_MAX: u64 = 16 << 20;
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-impl Collector<'_> {
+impl Collector<'_, '_> {
     /// Logs what changed in a file, of which the log has the rest if it `was_whole`; gives the
     /// attributes that go with it.
     pub(super) fn log_content(

@@ -11,7 +11,7 @@ use userbtrfs_format::FileKind;
 use userbtrfs_ledger::{CommitReason, Handle, HandleKind, Ledger, LogFailure, LogGroup};
 use userbtrfs_sync::Arc;
 
-use super::collect::{Collector, Whole};
+use super::collect::{self, Collector, Whole};
 use super::trace::{Clock, Listener, Phase, SyncHow, Trace};
 use crate::data::{Contents, Writer};
 use crate::error::{Error, Result};
@@ -83,13 +83,21 @@ impl Log {
         {
             return Ok(Next::Group(handle, group, 0));
         }
-        let collected = self.ledger.logs(&handle).and_then(|writer| {
-            Collector::new(&self.nodes, writer, inode.id().subvolume).run(whole)
+        let collected = self.ledger.logs(&handle).and_then(|mut writer| {
+            Collector::new(&self.nodes, &mut writer, inode.id().subvolume).run(whole)
         });
         Ok(match collected {
             Ok(collected) => Next::Group(handle, collected.group, collected.items),
             Err(reason) => Next::Commit(handle, reason),
         })
+    }
+
+    fn sync_group(
+        &self,
+        handle: Handle<'_>,
+        group: LogGroup,
+    ) -> std::result::Result<(), LogFailure> {
+        self.ledger.sync_log(handle, group, |writer| collect::complete(&self.nodes, writer))
     }
 
     /// Waits until it is durable.
@@ -99,7 +107,7 @@ impl Log {
             Next::Wait(generation) => {
                 (SyncHow::Unchanged, 0, self.ledger.wait_durable(generation).map_err(Error::from))
             }
-            Next::Group(handle, group, items) => match self.ledger.sync_log(handle, group) {
+            Next::Group(handle, group, items) => match self.sync_group(handle, group) {
                 Ok(()) if items == 0 => (SyncHow::Unchanged, 0, Ok(())),
                 Ok(()) => (SyncHow::Logged, items, Ok(())),
                 Err(failure) => {

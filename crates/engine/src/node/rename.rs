@@ -76,6 +76,7 @@ impl Nodes {
         if old_dir.subvolume != new_dir.subvolume {
             return Err(Error::CrossDevice);
         }
+        self.traces.wait_for_pause();
         let (old_dir, new_dir) =
             (self.directory_to_change(old_dir)?, self.directory_to_change(new_dir)?);
         let (from, to) = (Place { dir: &old_dir, name: old }, Place { dir: &new_dir, name: new });

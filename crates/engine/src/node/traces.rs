@@ -20,6 +20,7 @@ use userbtrfs_btree::ShortKeys;
 use userbtrfs_ledger::LogGroup;
 use userbtrfs_sync::{Class, Mutex};
 
+use super::pause::{Pause, Pauses};
 use super::runs::Runs;
 use crate::error::InodeId;
 
@@ -29,6 +30,7 @@ const NOTES_MAX: usize = 1 << 18;
 /// See the module's text.
 pub(crate) struct Traces {
     table: Mutex<Table>,
+    pauses: Pauses,
 }
 
 #[derive(Default)]
@@ -161,7 +163,19 @@ pub(crate) struct Forgotten;
 
 impl Traces {
     pub(super) fn new() -> Self {
-        Self { table: Mutex::new(Class::CacheShard, Table::default()) }
+        let table = Mutex::new(Class::CacheShard, Table::default());
+        Self { table, pauses: Pauses::new() }
+    }
+
+    /// Who would take or give a name waits from now on, before it begins.
+    pub(crate) fn pause(&self) -> Pause<'_> {
+        self.pauses.begin()
+    }
+
+    /// Waits where names are not to change just now. The caller holds nothing.
+    #[inline]
+    pub(super) fn wait_for_pause(&self) {
+        self.pauses.wait();
     }
 
     /// Notes names that are lost in transaction `running`, all of them at once. Whoever is `moving`

@@ -1,6 +1,6 @@
 //! Writing a group of changes of logs.
 //!
-//! 1. Under the lock of the logs the group is closed, the tree of the log roots made to lead to
+//! 1. Under the lock of the logs the group is completed and closed, the tree of the log roots made to lead to
 //!    each log as it is, and the nodes sealed: who changes a log from then on copies them.
 //! 2. Then the nodes are written, in any order, and a flush makes them durable, with all that was
 //!    written before; then the superblock before must be durable; then the log's is written.
@@ -32,10 +32,17 @@ impl Ledger {
     /// Waits until a group is durable; writes it, if nobody else does. What was written of data
     /// before [`LogWriter::group`] was asked is durable then, too. The transaction is left.
     ///
+    /// Who writes the group lets `complete` make the last changes to the logs before it is closed.
+    ///
     /// An error says that it is not durable, and that the transaction must be committed.
-    pub fn sync_log(&self, handle: Handle<'_>, group: LogGroup) -> Result<(), LogFailure> {
+    pub fn sync_log(
+        &self,
+        handle: Handle<'_>,
+        group: LogGroup,
+        complete: impl FnOnce(&mut LogWriter<'_>) -> Result<(), CommitReason>,
+    ) -> Result<(), LogFailure> {
         let synced = match group.transaction == handle.generation() {
-            true => self.sync_group(&handle, group),
+            true => self.sync_group(&handle, group, complete),
             // It goes with its transaction.
             false => self.gate.wait_durable(group.transaction).map_err(LogFailure::from),
         };
@@ -43,7 +50,12 @@ impl Ledger {
         synced
     }
 
-    fn sync_group(&self, handle: &Handle<'_>, group: LogGroup) -> Result<(), LogFailure> {
+    fn sync_group(
+        &self,
+        handle: &Handle<'_>,
+        group: LogGroup,
+        complete: impl FnOnce(&mut LogWriter<'_>) -> Result<(), CommitReason>,
+    ) -> Result<(), LogFailure> {
         let Logs { groups, counts, .. } = &self.logs;
         match groups.join(group.number) {
             Role::Ended(end) => {
@@ -52,7 +64,7 @@ impl Ledger {
             }
             Role::Lead(lead) => {
                 count(&counts.waits_for_group, u64::from(lead.has_waited()));
-                let written = self.write_group(handle, &lead);
+                let written = self.write_group(handle, &lead, complete);
                 if let Err(failure) = &written {
                     self.logs.mark(failure.reason());
                 }
@@ -66,13 +78,14 @@ impl Ledger {
         &self,
         handle: &Handle<'_>,
         lead: &Lead<'_, LogFailure>,
+        complete: impl FnOnce(&mut LogWriter<'_>) -> Result<(), CommitReason>,
     ) -> Result<(), LogFailure> {
         let before = handle.generation() - 1;
         if self.space.draws_on_new_groups() {
             // What the transaction before made is old once that is completed.
             self.gate.wait_completed(before)?;
         }
-        let Sealed { list, nodes, root } = self.seal_group(handle, lead)?;
+        let Sealed { list, nodes, root } = self.seal_group(handle, lead, complete)?;
         let count_nodes = nodes.len() as u64;
         self.volume().write_blocks(nodes)?;
         self.volume().flush()?;
@@ -102,8 +115,10 @@ impl Ledger {
         &self,
         handle: &Handle<'_>,
         lead: &Lead<'_, LogFailure>,
+        complete: impl FnOnce(&mut LogWriter<'_>) -> Result<(), CommitReason>,
     ) -> Result<Sealed, LogFailure> {
         let mut writer = self.logs(handle)?;
+        complete(&mut writer)?;
         if self.space.draws_on_new_groups() {
             return Err(CommitReason::NewBlockGroup.into());
         }

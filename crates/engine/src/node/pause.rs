@@ -1,0 +1,79 @@
+//! A pause that who changes names makes for who logs them.
+//!
+//! 1. Nobody who waits here holds a lock or is in a transaction: who paused waits for nobody.
+//! 2. Who is past this point goes on: names may still change for a moment.
+
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+use userbtrfs_sync::{Class, Condvar, Mutex};
+
+/// See the module's text.
+pub(super) struct Pauses {
+    /// Whether there is one: to be seen without the lock.
+    hint: AtomicBool,
+    count: Mutex<usize>,
+    over: Condvar,
+}
+
+/// A pause, until it is dropped.
+pub(crate) struct Pause<'a>(&'a Pauses);
+
+impl Pauses {
+    pub(super) fn new() -> Self {
+        let count = Mutex::new(Class::CacheShard, 0);
+        Self { hint: AtomicBool::new(false), count, over: Condvar::new() }
+    }
+
+    pub(super) fn begin(&self) -> Pause<'_> {
+        *self.count.lock() += 1;
+        self.hint.store(true, Ordering::Release);
+        Pause(self)
+    }
+
+    /// Waits until there is none.
+    #[inline]
+    pub(super) fn wait(&self) {
+        if self.hint.load(Ordering::Acquire) {
+            let mut count = self.count.lock();
+            self.over.wait_while(&mut count, |count| *count > 0);
+        }
+    }
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.0.hint.store(false, Ordering::Release);
+            self.0.over.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use userbtrfs_sync::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_comes_waits_for_the_end_of_all() {
+        let (pauses, passed) = (Pauses::new(), AtomicBool::new(false));
+        pauses.wait();
+        thread::scope(|scope| {
+            let (first, second) = (pauses.begin(), pauses.begin());
+            scope.spawn(|| {
+                pauses.wait();
+                passed.store(true, Ordering::Release);
+            });
+            drop(first);
+            thread::sleep(Duration::from_millis(50));
+            assert!(!passed.load(Ordering::Acquire), "one is left");
+            drop(second);
+        });
+        assert!(passed.into_inner());
+        pauses.wait();
+    }
+}
