@@ -193,7 +193,8 @@ impl Actor {
         }
     }
 
-    fn sync(&self, object: &Object, data_only: bool) -> Outcome {
+    /// fsync(2), or fdatasync(2), of a file or directory.
+    pub fn sync(&self, object: &Object, data_only: bool) -> Outcome {
         let inode = self.inode(object)?;
         match kind(&inode)? {
             FileKind::Regular if data_only => {

@@ -14,6 +14,12 @@
 //!    it was settled, each for itself; of content, each sector is ([`crate::history`]).
 //! 5. Link counts and the sizes of directories are those of the names that there are, and no
 //!    directory has two.
+//! 6. Where a device failed, data may be dropped that was not settled. From then on content is
+//!    what it was at moments since it had been settled, each byte for itself. If nobody was told of
+//!    that before the file, or all, was made durable, nothing was dropped.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -83,6 +89,16 @@ enum Durable {
     Data(NodeId),
 }
 
+/// Of a file data may have been dropped.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    /// When it was settled last before that.
+    settled: usize,
+    /// The moment at which that was.
+    since: usize,
+    is_told: bool,
+}
+
 /// While an operation was done.
 #[derive(Clone, Copy, Debug)]
 pub struct Meanwhile {
@@ -100,6 +116,7 @@ pub struct Journal {
     /// By moments.
     moments: Vec<Meanwhile>,
     durable: Vec<(usize, Durable)>,
+    losses: BTreeMap<NodeId, Loss>,
     entries: BTreeMap<Name, TimeLine<Option<NodeId>>>,
     lives: BTreeMap<NodeId, Life>,
     /// By inode numbers, which may be used again.
@@ -120,7 +137,10 @@ impl Journal {
     pub fn note(&mut self, model: &Model, operation: &Operation, meanwhile: Meanwhile) {
         let now = self.moments.len();
         match operation {
-            Operation::Commit | Operation::Reopen => self.durable.push((now, Durable::All)),
+            Operation::Commit | Operation::Reopen => {
+                self.durable.push((now, Durable::All));
+                self.losses.retain(|_, loss| loss.is_told);
+            }
             Operation::Replace { object, .. } => {
                 let is_file = |id: &NodeId| model.content_of_node(*id).is_some();
                 if let Some(id) = model.node(object).filter(is_file) {
@@ -130,6 +150,69 @@ impl Journal {
             _ => {}
         }
         self.end(model, meanwhile);
+    }
+
+    /// Notes an operation that failed for the device's sake, and what the model would be if it had
+    /// not; it may have changed the content of a file in part.
+    pub fn note_failed(
+        &mut self,
+        model: &Model,
+        tried: &Model,
+        operation: &Operation,
+        meanwhile: Meanwhile,
+    ) {
+        let now = self.moments.len();
+        let id = operation.object().and_then(|object| tried.node(&object));
+        if let Some((id, content)) = id.and_then(|id| Some((id, tried.content_of_node(id)?))) {
+            let loss = Loss { settled: self.settled(id), since: now, is_told: true };
+            self.losses.entry(id).or_insert(loss).is_told = true;
+            let contents = &mut self.lives.entry(id).or_default().contents;
+            if matches!(operation, Operation::Replace { .. }) {
+                contents.note(now, Content::default());
+            }
+            contents.note(now, content.clone());
+        }
+        self.end(model, meanwhile);
+    }
+
+    /// Notes what changed nothing that is durable, or failed.
+    pub fn note_nothing(&mut self, model: &Model, meanwhile: Meanwhile) {
+        self.end(model, meanwhile);
+    }
+
+    /// A write failed: what is not settled may be dropped, and nobody was told yet.
+    pub fn suspect(&mut self) {
+        let since = self.moments.len() - 1;
+        for (id, life) in &self.lives {
+            let settled = self.settled(*id);
+            if life.contents.changed((settled, since)) {
+                let loss = Loss { settled, since, is_told: false };
+                self.losses.entry(*id).or_insert(loss);
+            }
+        }
+    }
+
+    /// Somebody was told that data was dropped: of this file, or of any.
+    pub fn told(&mut self, file: Option<NodeId>) {
+        let of = |id: NodeId| file.is_none_or(|file| file == id);
+        self.losses.iter_mut().filter(|(id, _)| of(**id)).for_each(|(_, one)| one.is_told = true);
+    }
+
+    /// The same, as if nothing was ever fsynced: what is there where no log is found.
+    #[must_use]
+    pub fn without_logs(&self) -> Self {
+        let mut journal = self.clone();
+        journal.durable.retain(|(_, what)| *what == Durable::All);
+        journal
+    }
+
+    /// When an inode was settled last.
+    fn settled(&self, id: NodeId) -> usize {
+        let of = |what: Durable| match what {
+            Durable::All => true,
+            Durable::Node(of) | Durable::Data(of) => of == id,
+        };
+        self.durable.iter().rfind(|(_, what)| of(*what)).map_or(0, |(moment, _)| *moment)
     }
 
     /// Notes an fsync or fdatasync of something that is there.
@@ -143,6 +226,7 @@ impl Journal {
         let id = model.node(object).expect("it was synced");
         let what = if data_only { Durable::Data(id) } else { Durable::Node(id) };
         self.durable.push((self.moments.len(), what));
+        self.losses.retain(|of, loss| *of != id || loss.is_told);
         self.end(model, meanwhile);
     }
 
@@ -176,7 +260,7 @@ impl Journal {
     }
 
     /// Which inode numbers what is there has.
-    pub fn number(&mut self, model: &Model, number: impl Fn(&[u8]) -> u64) {
+    pub fn number(&mut self, model: &Model, mut number: impl FnMut(&[u8]) -> u64) {
         for (path, id) in model.paths() {
             if self.numbered.insert(id) {
                 self.numbers.entry(number(&path)).or_default().push(id);
@@ -230,6 +314,8 @@ impl Journal {
                 }
             }
         }
+        let dropped = self.losses.iter().filter(|(_, loss)| loss.since <= cut.last);
+        cut.dropped = dropped.map(|(id, loss)| (*id, loss.settled)).collect();
         cut
     }
 }
@@ -262,6 +348,8 @@ struct Cut {
     all: usize,
     nodes: BTreeMap<NodeId, usize>,
     data: BTreeMap<NodeId, usize>,
+    /// Of what data may have been dropped, and the first moment of which it may be then.
+    dropped: BTreeMap<NodeId, usize>,
     /// The last moment of which there may be anything.
     last: usize,
 }
@@ -273,6 +361,11 @@ impl Cut {
 
     fn of_data(&self, id: NodeId) -> Span {
         (self.data.get(&id).copied().unwrap_or(self.all), self.last)
+    }
+
+    /// The same, where data may have been dropped.
+    fn since_dropped(&self, id: NodeId, (first, last): Span) -> Span {
+        (self.dropped.get(&id).map_or(first, |dropped| first.min(*dropped)), last)
     }
 }
 
@@ -390,7 +483,7 @@ impl<'a> Found<'a> {
         let was: Vec<_> = life.xattrs.within(span).collect();
         ensure!(was.contains(&&xattrs), "xattrs {xattrs:?}, in {span:?} {was:?}");
         let modified = Some(walk_ours::time(node.metadata.modified));
-        let mut was = life.modified.within(span);
+        let mut was = life.modified.within(self.cut.since_dropped(id, span));
         ensure!(was.any(|one| one.is_none() || *one == modified), "modified {modified:?}");
         self.check_counts(id, node)?;
         if facts.kind == Kind::File {
@@ -414,12 +507,13 @@ impl<'a> Found<'a> {
     }
 
     fn check_content(&self, id: NodeId, life: &Life, node: &FoundNode) -> Result<()> {
-        let span = self.cut.of_data(id);
+        let span = self.cut.since_dropped(id, self.cut.of_data(id));
+        let by_bytes = self.cut.dropped.contains_key(&id);
         let mut contents: Vec<_> = life.contents.within(span).cloned().collect();
         if life.contents.0.first().is_none_or(|(first, _)| *first > span.0) {
             contents.push(Content::default());
         }
-        check_content(&contents, &node.inode.open()?, false).with_context(|| format!("{span:?}"))
+        check_content(&contents, &node.inode.open()?, by_bytes).with_context(|| format!("{span:?}"))
     }
 
     fn describe(&self, id: NodeId) -> String {

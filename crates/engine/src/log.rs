@@ -13,6 +13,9 @@ mod content;
 mod draft;
 mod items;
 mod replay;
+#[cfg(test)]
+#[cfg(shuttle)]
+mod shuttle_models;
 mod sync;
 mod trace;
 

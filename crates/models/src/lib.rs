@@ -16,7 +16,7 @@
 #[path = "../../ledger/src/txn"]
 mod txn {
     #[allow(dead_code, unused_imports, reason = "its users are not built here")]
-    mod gate;
+    pub(crate) mod gate;
 }
 
 #[cfg(loom)]
@@ -24,4 +24,6 @@ mod txn {
 mod log {
     #[allow(dead_code, unused_imports, reason = "its users are not built here")]
     mod group;
+    #[cfg(test)]
+    mod loom_models;
 }

@@ -3,6 +3,7 @@
 //! 1. A request that fails with [`How::Eio`] does nothing to the device below.
 //! 2. Requests are counted in their order in a batch, batches in their order of submission, whether
 //!    they fail or not. The others of the batch of one that fails are done.
+//! 3. While it is [unseen](FaultyDevice::unseen) nothing fails, and nothing is counted.
 
 use std::io;
 
@@ -41,11 +42,15 @@ struct State {
     /// How many requests there were, by their kind ([`index`]).
     counts: [u64; 4],
     failed: u64,
+    is_unseen: bool,
 }
 
 impl State {
     /// Counts a request, and says how it fails if it does.
     fn verdict(&mut self, operation: Operation) -> Option<How> {
+        if self.is_unseen {
+            return None;
+        }
         self.counts[index(operation)] += 1;
         let fault = self.fault.as_mut().filter(|fault| fault.operation == operation)?;
         if fault.after > 0 {
@@ -100,6 +105,14 @@ impl FaultyDevice {
     /// How many requests failed for a fault.
     pub fn failed(&self) -> u64 {
         self.state.lock().failed
+    }
+
+    /// Does something while nothing fails and nothing is counted.
+    pub fn unseen<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.state.lock().is_unseen = true;
+        let done = act();
+        self.state.lock().is_unseen = false;
+        done
     }
 
     fn fail(&self, mut request: Request, how: How) -> Completion {
@@ -261,6 +274,16 @@ mod tests {
         device.disarm();
         device.flush().unwrap();
         assert_eq!((device.failed(), device.count(Operation::Flush)), (3, 5));
+    }
+
+    #[test]
+    fn what_is_done_unseen_meets_no_fault_and_is_not_counted() {
+        let device = device();
+        device.arm(fault(Operation::Write, 0, How::Eio));
+        device.unseen(|| write(&device, 0, b"aa")).unwrap();
+        assert_eq!((device.failed(), device.count(Operation::Write)), (0, 0));
+        write(&device, 0, b"bb").unwrap_err();
+        assert_eq!(device.failed(), 1);
     }
 
     #[test]

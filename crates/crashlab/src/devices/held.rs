@@ -3,7 +3,8 @@
 use userbtrfs_device::{Device, Request, Ticket};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
-/// Passes everything on to another device; while it is held, whoever changes something waits.
+/// Passes everything on to another device; while it is held, whoever changes something waits, or
+/// whoever writes at one place.
 pub struct HeldDevice {
     inner: Arc<dyn Device>,
     state: Mutex<State>,
@@ -12,8 +13,28 @@ pub struct HeldDevice {
 
 #[derive(Default)]
 struct State {
-    is_held: bool,
+    held: Option<What>,
     waiting: usize,
+}
+
+/// What waits.
+#[derive(Clone, Copy)]
+enum What {
+    All,
+    /// Batches with a write of this byte.
+    WriteOf(u64),
+}
+
+impl What {
+    fn has(self, batch: &[Request]) -> bool {
+        let Self::WriteOf(byte) = self else { return true };
+        batch.iter().any(|request| match request {
+            Request::Write { offset, buffer, .. } => {
+                (*offset..offset + buffer.len() as u64).contains(&byte)
+            }
+            _ => false,
+        })
+    }
 }
 
 impl HeldDevice {
@@ -25,12 +46,17 @@ impl HeldDevice {
 
     /// From now on nothing is written or flushed.
     pub fn hold(&self) {
-        self.state.lock().is_held = true;
+        self.state.lock().held = Some(What::All);
+    }
+
+    /// From now on this byte is not written.
+    pub fn hold_write_of(&self, byte: u64) {
+        self.state.lock().held = Some(What::WriteOf(byte));
     }
 
     /// All goes on.
     pub fn release(&self) {
-        self.state.lock().is_held = false;
+        self.state.lock().held = None;
         self.changed.notify_all();
     }
 
@@ -63,7 +89,7 @@ impl Device for HeldDevice {
         }
         let mut state = self.state.lock();
         state.waiting += 1;
-        while state.is_held {
+        while state.held.is_some_and(|held| held.has(&batch)) {
             self.changed.wait_idle(&mut state);
         }
         state.waiting -= 1;

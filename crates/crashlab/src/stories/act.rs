@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::io::Errno;
 use userbtrfs_sync::Arc;
 
 use super::step::Step;
@@ -11,7 +12,7 @@ use super::{Seen, linux_steps};
 use crate::devices::{Event, Recording, RecordingDevice, SparseImage};
 use crate::engine_target::EngineTarget;
 use crate::linux::Linux;
-use crate::manifest::Time;
+use crate::manifest::{Bytes, Mode, Time};
 use crate::model::Outcome;
 use crate::operation::{Object, Operation};
 use crate::target::{LinuxTarget, Target};
@@ -126,6 +127,7 @@ impl Actor for Us {
                 Ok(())
             }
             Step::Evict => Ok(()),
+            Step::Fill(path) => fill(&mut self.0, path),
             Step::Remount => {
                 self.0.reopen();
                 Ok(())
@@ -160,6 +162,7 @@ impl Actor for Kernel<'_> {
                 self.0.reopen();
                 Ok(())
             }
+            Step::Fill(path) => fill(&mut self.0, path),
             other => linux_steps::act(self.0.path(), other),
         }
     }
@@ -167,6 +170,23 @@ impl Actor for Kernel<'_> {
     fn see(&mut self) -> Result<Seen> {
         Seen::by_linux(self.0.path())
     }
+}
+
+/// Fills a new file with much at once while there is space, then with less.
+fn fill(target: &mut dyn Target, path: &Bytes) -> Result<()> {
+    let mode = Mode::new(0o644);
+    done(target.apply(&Operation::Create { path: path.clone(), mode }).map(drop))?;
+    for length in [1 << 20, 64 << 10, 4 << 10] {
+        let object = Object::Path(path.clone());
+        let append = Operation::Append { object, length, seed: 1 };
+        let end = loop {
+            if let Err(error) = target.apply(&append) {
+                break error;
+            }
+        };
+        ensure!(end == Errno::NOSPC, "filling it: {end}");
+    }
+    Ok(())
 }
 
 /// What a write is to.

@@ -28,6 +28,8 @@ pub enum Step {
     Evict,
     /// Closed in order, and opened again.
     Remount,
+    /// A new file is written until there is no space.
+    Fill(Bytes),
     /// A change that is durable when it returns: `pwritev2` with `RWF_DSYNC`.
     WriteThrough(Operation),
     /// Bytes of one file become bytes of another, too: `FICLONERANGE`.
@@ -87,6 +89,7 @@ fn one(words: &[&str], seed: u32) -> Result<Vec<Step>> {
         ["fdatasync", on] => Step::Sync { object: object(on)?, data_only: true },
         ["sync"] => Step::Commit,
         ["evict"] => Step::Evict,
+        ["fill", at] => Step::Fill(path(at)),
         ["remount"] => Step::Remount,
         ["write-through", on, length, "at", offset] => {
             Step::WriteThrough(write(object(on)?, length, offset, seed)?)

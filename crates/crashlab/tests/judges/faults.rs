@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
 }
 
 /// Whether an operation changes what is in the filesystem.
-fn is_change(operation: &Operation) -> bool {
+pub(crate) fn is_change(operation: &Operation) -> bool {
     match operation {
         Operation::Open { .. } | Operation::Close { .. } | Operation::Read { .. } => false,
         Operation::Write { length, .. } => *length > 0,
@@ -195,15 +195,15 @@ fn every_request_fails_in_turn() {
         let workload = Arc::new(Workload::new(made, seed));
         for request in [Request::Read, Request::Write, Request::Flush] {
             // How many requests there are varies from run to run: the last faults may meet none.
-            let faults = faults(request, workload.count(request), seed).into_iter();
+            let faults = faults(request, workload.count(request), seed, SAMPLE).into_iter();
             let met = faults.filter(|fault| judge(made, &workload, *fault)).count();
             assert!(met > 0, "{}: no {request:?} failed", made.name);
         }
     }
 }
 
-/// The faults that are tried: for every n in torture.
-fn faults(operation: Request, count: u64, seed: u64) -> Vec<Fault> {
+/// The faults that are tried: for every n in torture, else so many.
+pub(crate) fn faults(operation: Request, count: u64, seed: u64, sample: usize) -> Vec<Fault> {
     assert!(count > 0, "there are requests to fail: {operation:?}");
     let mut kinds = vec![(How::Eio, false), (How::Eio, true), (How::Short, false)];
     if operation != Request::Read {
@@ -215,7 +215,7 @@ fn faults(operation: Request, count: u64, seed: u64) -> Vec<Fault> {
     let mut faults: Vec<Fault> = (0..count).flat_map(of).collect();
     if !is_torture() {
         Random::new(seed).shuffle(&mut faults);
-        faults.truncate(SAMPLE);
+        faults.truncate(sample);
     }
     faults
 }
@@ -246,20 +246,25 @@ fn judge(made: &Made, workload: &Arc<Workload>, fault: Fault) -> bool {
 
 /// Runs the workload, but no longer than it may take; nothing where it cannot be opened.
 fn run_in_time(what: &str, workload: &Arc<Workload>, device: &Arc<FaultyDevice>) -> Option<Ended> {
-    let (sender, receiver) = mpsc::channel();
     let (workload, device) = (Arc::clone(workload), Arc::clone(device));
-    let worker = thread::spawn(move || {
-        let ended = match Run::new(&workload, &device) {
-            Ok(run) => Some(run.finish()),
-            Err(error) => {
-                assert_eq!(errno(&error), Errno::IO, "{error}");
-                None
-            }
-        };
-        drop(sender.send(ended));
-    });
+    in_time(what, move || match Run::new(&workload, &device) {
+        Ok(run) => Some(run.finish()),
+        Err(error) => {
+            assert_eq!(errno(&error), Errno::IO, "{error}");
+            None
+        }
+    })
+}
+
+/// Does something that neither panics nor takes longer than it may.
+pub(crate) fn in_time<T: Send + 'static>(
+    what: &str,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (sender, receiver) = mpsc::channel();
+    let worker = thread::spawn(move || drop(sender.send(act())));
     match receiver.recv_timeout(PATIENCE) {
-        Ok(ended) => ended,
+        Ok(done) => done,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: it hangs"),
         Err(mpsc::RecvTimeoutError::Disconnected) => match worker.join() {
             Ok(()) => unreachable!("it sends before it ends"),

@@ -13,10 +13,12 @@ use std::time::Duration;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{CommitReason, File, FileKind, Filesystem, OpenOptions, RenameMode, TreeId};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
-use userbtrfs_crashlab::devices::{Event, HeldDevice, Recorded, RecordingDevice, SparseImage};
+use userbtrfs_crashlab::devices::{
+    Event, Fault, FaultyDevice, HeldDevice, How, Recorded, RecordingDevice, SparseImage,
+};
 use userbtrfs_crashlab::pattern;
 use userbtrfs_crashlab::random::Random;
-use userbtrfs_device::Device;
+use userbtrfs_device::{Device, Operation};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::made::{MIB, Made, check_image};
@@ -28,6 +30,8 @@ const WRITERS: u32 = 64;
 const DIRS: u32 = 4;
 /// What is written at once, in bytes.
 const BLOCK: usize = 4096;
+/// Where the primary superblock is, in bytes.
+const SUPERBLOCK: u64 = 64 << 10;
 /// How long what must not wait for a device may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -330,6 +334,82 @@ fn held(device: &HeldDevice, change: impl Fn() + Send, waiting: impl Fn() + Send
         device.release();
         in_time.expect("it waits for the device");
     });
+}
+
+/// A file that changed in a transaction that is being written, and in the next one.
+struct Between {
+    device: Arc<FaultyDevice>,
+    recording: Arc<RecordingDevice>,
+    held: Arc<HeldDevice>,
+    filesystem: Filesystem,
+    file: File,
+}
+
+impl Between {
+    fn new() -> Self {
+        let recording = Arc::new(RecordingDevice::on(&image(4096)));
+        let device = Arc::new(FaultyDevice::new(recording.clone()));
+        let held = Arc::new(HeldDevice::new(device.clone()));
+        let filesystem = writable(held.clone());
+        let file = filesystem.root().create(b"f", 0o644).unwrap().open().unwrap();
+        file.append(&[1; BLOCK]).unwrap();
+        Self { device, recording, held, filesystem, file }
+    }
+
+    /// While the superblock of a commit is held, an fsync of the next transaction does all but wait
+    /// for that; `then` it goes on. Gives whether commit and fsync ended well.
+    fn sync(&self, then: impl FnOnce()) -> [bool; 2] {
+        self.held.hold_write_of(SUPERBLOCK);
+        thread::scope(|scope| {
+            let commit = scope.spawn(|| self.filesystem.commit().is_ok());
+            while !self.held.is_waited_for() {
+                thread::yield_now();
+            }
+            self.file.append(&[2; BLOCK]).unwrap();
+            let before = self.recording.count();
+            let sync = scope.spawn(|| self.file.sync_all().is_ok());
+            while self.filesystem.stats().log.waits_for_commit == 0 {
+                assert!(!sync.is_finished(), "it does not wait for the superblock");
+                thread::yield_now();
+            }
+            // Data, two nodes, each twice, and a flush: all but the superblock.
+            let cost = Cost::of(&self.recording.log()[before..]);
+            assert_eq!(cost, Cost { waits: 3, flushes: 1, written: BLOCK + 4 * 4096 });
+            then();
+            self.held.release();
+            [commit.join().unwrap(), sync.join().unwrap()]
+        })
+    }
+
+    /// What is there after a crash.
+    fn left(self) -> Vec<u8> {
+        let Self { recording, filesystem, file, .. } = self;
+        filesystem.abandon();
+        drop(file);
+        let image = recording.recording().end();
+        check_repaired(&State { completed: recording.count(), lost: 0, image: image.clone() }, "f");
+        let left = open_device(Arc::new(image.to_device())).unwrap();
+        left.open_file("/f").map_or(Vec::new(), |file| file.read_all().unwrap())
+    }
+}
+
+#[test]
+fn an_fsync_while_a_commit_writes_waits_for_its_superblock_alone() {
+    let between = Between::new();
+    assert_eq!(between.sync(|| ()), [true, true]);
+    let log = between.filesystem.stats().log;
+    assert_eq!((log.groups, log.waits_for_commit), (1, 1));
+    assert!(CommitReason::ALL.iter().all(|reason| log.commits(*reason) == 0), "{log:?}");
+    assert_eq!(between.left(), [[1; BLOCK], [2; BLOCK]].concat());
+}
+
+#[test]
+fn an_fsync_while_a_commit_fails_is_told() {
+    let between = Between::new();
+    let fault = Fault { operation: Operation::Write, after: 0, how: How::Eio, lasting: false };
+    assert_eq!(between.sync(|| between.device.arm(fault)), [false, false]);
+    assert_eq!((between.device.failed(), between.filesystem.stats().log.groups), (1, 0));
+    assert_eq!(between.left(), [0; 0], "a log without its commit is not shown");
 }
 
 #[test]

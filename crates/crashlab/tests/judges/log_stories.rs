@@ -179,6 +179,8 @@ stories! {
     space_behind_the_end_survives
     space_far_behind_the_end_survives_a_full_fsync
     allocated_space_is_written_in_part
+    allocated_space_is_written_when_all_is_full
+    allocated_space_is_written_beside_what_is_shared
     space_behind_the_end_goes_by_truncation
     xattrs_added_changed_and_removed
     the_last_xattr_is_removed

@@ -1,0 +1,302 @@
+//! The log beside the commit under shuttle: threads write and sync files and directories, rename
+//! and link what is logged, and commit.
+//!
+//! 1. Which threads run when, and what they do, is shuttle's choice, by its seed.
+//! 2. After some sync time stops: what the device has then is opened again, which replays the log.
+//!    What had been synced is there, by a name that it had since, and by no more than it had.
+//! 3. Nothing is told of a failure, and when all is done all of it is there.
+//! 4. Often enough there is a log when time stops.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg shuttle" cargo test -p userbtrfs-engine --release --lib shuttle_models
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use userbtrfs_device::{Device, MemoryDevice};
+use userbtrfs_sync::{Arc, Class, Mutex, thread};
+
+use crate::api::{CommitReason, Dir, File, FileKind, Filesystem, OpenOptions, RenameMode, TreeId};
+
+/// Why a thread can be joined.
+const JOINED: &str = "shuttle fails the model itself";
+/// Bytes of an image.
+const IMAGE: usize = 18 << 20;
+/// Syncs of one thread in one run.
+const STEPS: u32 = 3;
+/// Bytes that are appended at once.
+const BLOCK: usize = 4096;
+/// What a file without a name of its own has: `w` is appended to, `r` goes round.
+const FILES: [&[u8]; 2] = [b"w", b"r"];
+/// Where `r` goes, from one place to the next: a directory, and a name in it.
+const PLACES: [(usize, &[u8]); 3] = [(0, b"r"), (1, b"r"), (1, b"s")];
+/// Directories that stay.
+const DIRS: [&[u8]; 2] = [b"left", b"rite"];
+
+/// What was acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Synced {
+    /// How often something was.
+    count: u32,
+    /// Blocks of `w`.
+    blocks: u32,
+    /// Names in `left`.
+    names: u32,
+    /// How often `r` had moved when it was synced.
+    moves: u32,
+}
+
+/// How often there was a log when time was stopped.
+static WITH_A_LOG: AtomicUsize = AtomicUsize::new(0);
+
+struct World {
+    device: Arc<MemoryDevice>,
+    filesystem: Filesystem,
+    /// After so many syncs time is stopped.
+    stop_at: u32,
+    told: Mutex<Told>,
+}
+
+/// What was told of syncs.
+#[derive(Default)]
+struct Told {
+    synced: Synced,
+    /// What the device had when time was stopped, and what had been synced.
+    stopped: Option<(Vec<u8>, Synced)>,
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(4 << 20);
+    options.open_devices(vec![Arc::clone(device) as Arc<dyn Device>]).unwrap()
+}
+
+impl World {
+    fn new(image: Vec<u8>) -> Self {
+        let device = Arc::new(MemoryDevice::from_bytes(image));
+        let filesystem = open(&device);
+        let told = Mutex::new(Class::InodeState, Told::default());
+        let stop_at = thread_rng().gen_range(1..=2 * STEPS);
+        Self { device, filesystem, stop_at, told }
+    }
+
+    fn dir(&self, number: usize) -> Dir {
+        self.filesystem.root().lookup(DIRS[number]).unwrap().open_dir().unwrap()
+    }
+
+    /// Appends to a file that others link meanwhile.
+    fn append(&self) {
+        let file = self.dir(0).lookup(b"w").unwrap().open().unwrap();
+        for count in 1..=STEPS {
+            file.append(&block(count)).unwrap();
+            if thread_rng().gen_ratio(1, 3) { file.sync_data() } else { file.sync_all() }.unwrap();
+            self.acknowledge(|synced| synced.blocks = count);
+        }
+        file.close().unwrap();
+    }
+
+    /// Makes names in a directory, and syncs that.
+    fn create(&self) {
+        let dir = self.dir(0);
+        for count in 1..=STEPS {
+            dir.create(&new_name(count), 0o644).unwrap();
+            dir.sync_all().unwrap();
+            self.acknowledge(|synced| synced.names = count);
+        }
+    }
+
+    /// Moves a file round, and syncs it, or not.
+    fn rename(&self) {
+        let dirs = [self.dir(0), self.dir(1)];
+        let inode = dirs[0].lookup(b"r").unwrap();
+        for moves in 1..=2 * STEPS {
+            let ((from, name), (to, new)) = (place(moves - 1), place(moves));
+            dirs[from].rename(name, &dirs[to], new, RenameMode::NoReplace).unwrap();
+            if thread_rng().gen_ratio(1, 2) {
+                inode.sync_all().unwrap();
+                self.acknowledge(|synced| synced.moves = moves);
+            }
+        }
+    }
+
+    /// Links the file that is appended to elsewhere, and unlinks it there.
+    fn link(&self) {
+        let (left, rite) = (self.dir(0), self.dir(1));
+        let inode = left.lookup(b"w").unwrap();
+        for _ in 0..STEPS {
+            rite.link(b"w", &inode).unwrap();
+            if thread_rng().gen_ratio(1, 2) {
+                rite.sync_all().unwrap();
+            }
+            rite.remove_file(b"w").unwrap();
+        }
+    }
+
+    fn commit(&self) {
+        for _ in 0..2 {
+            self.filesystem.commit().unwrap();
+        }
+    }
+
+    /// Notes that something was synced, or stops time.
+    fn acknowledge(&self, note: impl FnOnce(&mut Synced)) {
+        let mut told = self.told.lock();
+        note(&mut told.synced);
+        told.synced.count += 1;
+        if told.synced.count == self.stop_at {
+            told.stopped = Some((self.device.snapshot(), told.synced));
+        }
+    }
+}
+
+fn block(count: u32) -> Vec<u8> {
+    vec![u8::try_from(count).expect("there are few"); BLOCK]
+}
+
+fn new_name(count: u32) -> Vec<u8> {
+    format!("new {count}").into_bytes()
+}
+
+/// Where a file is that moved so often.
+fn place(moves: u32) -> (usize, &'static [u8]) {
+    PLACES[usize::try_from(moves).expect("there are few") % PLACES.len()]
+}
+
+/// An image with the directories and files.
+fn image() -> Vec<u8> {
+    static IMAGE_BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(image) = IMAGE_BYTES.get() {
+        return image.clone();
+    }
+    let device = MemoryDevice::new(IMAGE);
+    let options = userbtrfs_mkfs::Options { nodesize: 4096, ..userbtrfs_mkfs::Options::mixed() };
+    userbtrfs_mkfs::make(&device, &options).unwrap();
+    let world = World::new(device.snapshot());
+    let dirs = DIRS.map(|name| world.filesystem.root().create_dir(name, 0o755).unwrap());
+    for name in FILES {
+        dirs[0].create(name, 0o644).unwrap();
+    }
+    drop(dirs);
+    let World { device, filesystem, .. } = world;
+    filesystem.close().unwrap();
+    let image = device.snapshot();
+    // A run that came first made as good a one.
+    let _ = IMAGE_BYTES.set(image.clone());
+    image
+}
+
+/// What is there: each file's names and what it is.
+struct Left {
+    names: BTreeMap<(Vec<u8>, Vec<u8>), u64>,
+    written: Vec<u8>,
+    has_log: bool,
+}
+
+/// Opens what is left, and checks that names and counts agree.
+fn left(image: Vec<u8>) -> Left {
+    let filesystem = open(&Arc::new(MemoryDevice::from_bytes(image)));
+    let has_log = filesystem.replayed().is_some();
+    let mut names = BTreeMap::new();
+    let mut counts: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
+    for dir in DIRS {
+        let opened = filesystem.root().lookup(dir).unwrap().open_dir().unwrap();
+        let mut size = 0;
+        for entry in opened.entries() {
+            let entry = entry.unwrap();
+            let metadata = opened.follow(&entry).unwrap().metadata().unwrap();
+            assert_eq!(metadata.kind, FileKind::Regular);
+            let number = metadata.id.number;
+            names.insert((dir.to_vec(), entry.name().to_vec()), number);
+            counts.entry(number).or_insert((metadata.nlink, 0)).1 += 1;
+            size += 2 * entry.name().len() as u64;
+        }
+        assert_eq!(opened.inode().metadata().unwrap().size, size);
+    }
+    assert!(counts.values().all(|(nlink, names)| nlink == names), "{counts:?} of {names:?}");
+    let file = filesystem.root().lookup(DIRS[0]).unwrap().open_dir().unwrap();
+    let file: File = file.lookup(b"w").unwrap().open().unwrap();
+    let written = file.read_all().unwrap();
+    drop(file);
+    filesystem.close().unwrap();
+    Left { names, written, has_log }
+}
+
+impl Left {
+    /// What was synced is there, and what was not is new or old.
+    fn check(&self, synced: Synced) {
+        let Self { names, written, .. } = self;
+        let whole: Vec<u8> = (1..=STEPS).flat_map(block).collect();
+        assert!(whole.starts_with(written), "mixed");
+        assert!(written.len() >= BLOCK * usize::try_from(synced.blocks).unwrap(), "{synced:?}");
+        for count in 1..=synced.names {
+            let name = (DIRS[0].to_vec(), new_name(count));
+            assert!(names.contains_key(&name), "{synced:?}: {names:?}");
+        }
+        let may_be: BTreeSet<_> = (synced.moves..=2 * STEPS).map(place).collect();
+        let is_there = |(dir, name): &(usize, &[u8])| {
+            names.contains_key(&(DIRS[*dir].to_vec(), name.to_vec()))
+        };
+        let found = PLACES.iter().filter(|place| is_there(place)).collect::<Vec<_>>();
+        assert!(!found.is_empty(), "lost: {synced:?}: {names:?}");
+        assert!(found.iter().all(|place| may_be.contains(place)), "{synced:?}: {found:?}");
+        assert!(synced.moves == 0 || found.len() == 1, "{synced:?}: {found:?}");
+    }
+}
+
+/// All of them at once.
+fn crowd() {
+    let world = Arc::new(World::new(image()));
+    let works: [fn(&World); 5] =
+        [World::append, World::create, World::rename, World::link, World::commit];
+    let start = |work: fn(&World)| {
+        let world = Arc::clone(&world);
+        thread::spawn(move || work(&world))
+    };
+    let threads = works.map(start);
+    for thread in threads {
+        thread.join().expect(JOINED);
+    }
+    let stats = world.filesystem.stats().log;
+    let failed = [CommitReason::Failed, CommitReason::Disabled, CommitReason::Subvolume];
+    assert_eq!(failed.map(|reason| stats.commits(reason)), [0; 3]);
+    let Told { synced: synced_last, stopped } = std::mem::take(&mut *world.told.lock());
+    let World { device, filesystem, .. } = Arc::into_inner(world).expect("all threads ended");
+    filesystem.abandon();
+    let (image, synced) = stopped.expect("so many were synced");
+    let stopped = left(image);
+    stopped.check(synced);
+    WITH_A_LOG.fetch_add(usize::from(stopped.has_log), Ordering::Relaxed);
+    left(device.snapshot()).check(synced_last);
+    assert_eq!((synced_last.blocks, synced_last.names), (STEPS, STEPS));
+}
+
+/// So many runs, or thirty times as many where `USERBTRFS_TORTURE` is 1.
+fn runs(few: usize) -> usize {
+    let torture = std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1");
+    if torture { 30 * few } else { few }
+}
+
+fn explore(scheduler: impl Scheduler + 'static) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    config.failure_persistence = FailurePersistence::None;
+    config.max_steps = MaxSteps::FailAfter(5_000_000);
+    Runner::new(scheduler, config).run(crowd);
+    let with_a_log = WITH_A_LOG.load(Ordering::Relaxed);
+    assert!(with_a_log > 20, "a log only {with_a_log} times");
+}
+
+#[test]
+fn a_crowd_by_random_schedules() {
+    explore(RandomScheduler::new(runs(200)));
+}
+
+#[test]
+fn a_crowd_by_few_preemptions() {
+    explore(PctScheduler::new(5, runs(200)));
+}
