@@ -189,6 +189,11 @@ impl Nodes {
         Ok(known)
     }
 
+    /// Whether there may be more of an inode in memory than in its tree.
+    pub(crate) fn is_in_memory(&self, id: InodeId) -> bool {
+        self.table.has(id)
+    }
+
     /// Puts an inode into the table whose state is not known.
     fn enter(&self, id: InodeId) -> Result<Arc<Inode>> {
         let inode = Inode::unknown(id, self.forest.tree(id.subvolume)?);

@@ -61,6 +61,11 @@ impl Table {
         Some(Arc::clone(&place.inode))
     }
 
+    /// Whether the inode of a number is here.
+    pub(super) fn has(&self, id: InodeId) -> bool {
+        self.shard(id).lock().inodes.contains_key(&id)
+    }
+
     /// Puts an inode in, if there is none of its number, and gives the one that is there.
     /// `running` is the number of the running transaction.
     pub(super) fn insert(&self, inode: Arc<Inode>, running: u64) -> Arc<Inode> {
