@@ -114,8 +114,12 @@ impl Drafts {
 
     /// Items take the place of all that the log has between two keys.
     pub(super) fn replace(&mut self, old: Vec<Key>, new: BTreeMap<Key, Vec<u8>>) {
-        old.into_iter().for_each(|key| self.remove(key));
-        new.into_iter().for_each(|(key, item)| self.put(key, &item));
+        for key in old {
+            self.remove(key);
+        }
+        for (key, item) in new {
+            self.put(key, &item);
+        }
     }
 }
 

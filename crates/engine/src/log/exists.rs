@@ -1,10 +1,10 @@
 //! Logging that inodes exist: what most of them are in a log for, and all that the new entries of
 //! a directory lead to.
 //!
-//! 1. What is in memory is logged from there. Of an inode that is not, the tree has all: its items
-//!    are copied, and each leaf is come to once for all that stand in it.
-//! 2. An inode is noted as in the log, then it is asked whether it is in memory, then its leaf is
-//!    looked at: so the leaf has what it was, and who changes its names later makes it stale.
+//! 1. What waits in memory is logged from there. Where nothing waits of an inode, its items are
+//!    copied from its tree, and each leaf is come to once for all that stand in it.
+//! 2. An inode is noted as in the log, then it is asked what is in memory, then its leaf is looked
+//!    at: so the leaf has what it was, and who changes its names later makes it stale.
 //! 3. Whoever lost a name, was logged before or is a symbolic link is seen to by itself.
 
 use userbtrfs_btree::{Cursor, ReadAhead};
@@ -16,12 +16,18 @@ use userbtrfs_ledger::CommitReason;
 use userbtrfs_volume::ReadError;
 
 use super::collect::{Collector, Doubtful};
-use crate::node::{Before, Mode, ROOT_DIR};
+use crate::node::{Before, InMemory, Mode, ROOT_DIR};
 
 const SOUND: &str = "verified with its block";
 
 /// A name: its directory and its hash.
 type Named = (u64, u32);
+
+/// An inode that is as its tree says.
+struct Stored {
+    /// Where they are in memory; they may be newer.
+    attributes: Option<InodeItem>,
+}
 
 impl Collector<'_> {
     /// Logs that inodes exist, with their names.
@@ -29,8 +35,8 @@ impl Collector<'_> {
         numbers.sort_unstable();
         let begun = self.begin(&numbers, Mode::Exists);
         let begun: Vec<_> = numbers.into_iter().zip(begun).collect();
-        let stored: Vec<_> = begun.iter().map(|begun| self.is_only_stored(begun)).collect();
-        let Some(first) = stored.iter().position(|stored| *stored) else {
+        let stored: Vec<_> = begun.iter().map(|begun| self.find_stored(begun)).collect();
+        let Some(first) = stored.iter().position(Option::is_some) else {
             return begun.iter().try_for_each(|(number, before)| self.log_one(*number, before));
         };
         let (forest, failed) = (self.nodes.forest(), |_| CommitReason::Failed);
@@ -38,18 +44,25 @@ impl Collector<'_> {
         let items = forest.cursor(&tree, &inode_key(begun[first].0), ReadAhead::Off);
         let (mut items, mut names) = (items.map_err(|_| CommitReason::Failed)?, Vec::new());
         for ((number, before), stored) in begun.iter().zip(stored) {
-            if !stored || !self.copy(&mut items, *number, &mut names).map_err(failed)? {
+            let copied = stored.map(|stored| self.copy(&mut items, *number, stored, &mut names));
+            if !copied.unwrap_or(Ok(false)).map_err(failed)? {
                 self.log_one(*number, before)?;
             }
         }
         self.log_way_to(names)
     }
 
-    /// Whether an inode that was just noted as in the log is for the first time, and as its tree
-    /// says.
-    fn is_only_stored(&self, (number, before): &(u64, Before)) -> bool {
-        let is_new = before.logged.is_none() && !before.lost_names;
-        is_new && *number != ROOT_DIR && !self.nodes.is_in_memory(self.id(*number))
+    /// Looks for an inode that was just noted as in the log for the first time, and of which
+    /// nothing waits.
+    fn find_stored(&self, (number, before): &(u64, Before)) -> Option<Stored> {
+        if before.logged.is_some() || before.lost_names || *number == ROOT_DIR {
+            return None;
+        }
+        match self.nodes.in_memory(self.id(*number)) {
+            InMemory::Nothing => Some(Stored { attributes: None }),
+            InMemory::Attributes(item) => Some(Stored { attributes: Some(item) }),
+            InMemory::More => None,
+        }
     }
 
     /// Copies the items that say that an inode exists, and tells its names; unless it has none, or
@@ -58,12 +71,14 @@ impl Collector<'_> {
         &mut self,
         items: &mut Cursor<'_>,
         number: u64,
+        stored: Stored,
         names: &mut Vec<Named>,
     ) -> Result<bool, ReadError> {
         let key = inode_key(number);
         items.skip_to(&key)?;
         let Some(found) = items.item().filter(|item| item.key == key) else { return Ok(false) };
-        let inode = InodeItem::parse(found.data).expect(SOUND);
+        let parse = || InodeItem::parse(found.data).expect(SOUND);
+        let inode = stored.attributes.unwrap_or_else(parse);
         items.advance()?;
         let is_name = |kind| matches!(kind, ItemKind::INODE_REF | ItemKind::INODE_EXTREF);
         let is_own = |key: Key| key.objectid == number && key.kind <= ItemKind::XATTR_ITEM;
@@ -71,7 +86,7 @@ impl Collector<'_> {
         if inode.kind == FileKind::Symlink || !is_named {
             return Ok(false);
         }
-        self.put_item(number, &existing(inode));
+        self.put_item(number, &existing(&inode));
         while let Some(item) = items.item().filter(|item| is_own(item.key)) {
             tell_names(&item, names);
             if is_name(item.key.kind) || item.key.kind == ItemKind::XATTR_ITEM {
@@ -102,7 +117,7 @@ impl Collector<'_> {
             let item = inode.item_to_log();
             // A target is logged with its link: it would be empty.
             let is_link = item.kind == FileKind::Symlink;
-            let item = if is_link { item } else { existing(item) };
+            let item = if is_link { item } else { existing(&item) };
             self.put_item(number, &item);
             if is_link {
                 self.log_target(&inode)?;
@@ -113,8 +128,8 @@ impl Collector<'_> {
 }
 
 /// The attributes of an inode of which nobody shall be told more than that it exists.
-fn existing(item: InodeItem) -> InodeItem {
-    InodeItem { generation: 0, size: 0, ..item }
+fn existing(item: &InodeItem) -> InodeItem {
+    InodeItem { generation: 0, size: 0, ..item.clone() }
 }
 
 fn inode_key(number: u64) -> Key {
