@@ -77,6 +77,20 @@ impl<'a> Cursor<'a> {
         self.settle()
     }
 
+    /// Moves on to the first item whose key is not less than `key`.
+    pub fn skip_to(&mut self, key: &Key) -> Result<(), ReadError> {
+        let Some(leaf) = &self.leaf else { return Ok(()) };
+        if leaf.key(self.slot) >= *key {
+            return Ok(());
+        }
+        if self.next.is_some_and(|next| next <= *key) {
+            self.go_to(key)?;
+        } else {
+            self.slot = leaf.search(key).unwrap_or_else(|slot| slot);
+        }
+        self.settle()
+    }
+
     /// The leaf and the slot of the item after the cursor; they stay valid when it moves on.
     pub fn leaf(&self) -> Option<(&NodeRef, usize)> {
         self.leaf.as_ref().map(|leaf| (leaf, self.slot))

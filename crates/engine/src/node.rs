@@ -73,7 +73,7 @@ pub(crate) use create::{NewInode, NewKind};
 pub(crate) use entry::{Entry, EntryTarget, Link, subvolume_name};
 pub(crate) use extents::{Kind, PendingExtent, reference};
 pub(crate) use file::{FileChange, FileWatch};
-pub(crate) use inode::Inode;
+pub(crate) use inode::{InMemory, Inode};
 pub(crate) use merge::Merger;
 pub(crate) use names::DirPosition;
 pub(crate) use orphan::{EXTENTS_PER_STEP, Opened};
@@ -188,6 +188,11 @@ impl Nodes {
         let known = self.table.get(id).map_or_else(|| self.enter(id), Ok)?;
         known.load(&self.forest, &self.ration)?;
         Ok(known)
+    }
+
+    /// What is in memory of an inode.
+    pub(crate) fn in_memory(&self, id: InodeId) -> InMemory {
+        self.table.peek(id).map_or(InMemory::Nothing, |inode| inode.in_memory())
     }
 
     /// Puts an inode into the table whose state is not known.

@@ -107,6 +107,26 @@ fn every_key_is_found_and_so_is_its_place_where_it_is_not() {
 }
 
 #[test]
+fn a_cursor_skips_to_what_a_search_finds_and_never_back() {
+    let forest = Forest::open();
+    let (store, tree) = (forest.store(1 << 20), forest.tree());
+    for step in [1, 3, 50, 1000] {
+        let mut cursor = Cursor::seek(&store, &tree, &Key::MIN, ReadAhead::Off).unwrap();
+        let key = |cursor: &Cursor<'_>| cursor.item().map(|item| item.key);
+        for (at, (there, _)) in forest.items.iter().enumerate().step_by(step) {
+            cursor.skip_to(there).unwrap();
+            assert_eq!(key(&cursor), Some(*there));
+            cursor.skip_to(&Key::MIN).unwrap();
+            assert_eq!(key(&cursor), Some(*there));
+            cursor.skip_to(&there.successor().unwrap()).unwrap();
+            assert_eq!(key(&cursor), forest.items.get(at + 1).map(|item| item.0));
+        }
+        cursor.skip_to(&Key::MAX).unwrap();
+        assert!(cursor.item().is_none());
+    }
+}
+
+#[test]
 fn the_ends_of_a_tree_are_found() {
     let forest = Forest::open();
     let (store, tree) = (forest.store(0), forest.tree());

@@ -21,7 +21,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use userbtrfs_format::{FileKind, InodeItem, ItemKind, Key, TreeId};
+use userbtrfs_codec::hash::name_hash;
+use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, ItemKind, Key, TreeId};
 use userbtrfs_ledger::{CommitReason, LogGroup, LogWriter};
 use userbtrfs_sync::{Arc, thread};
 
@@ -31,7 +32,10 @@ use crate::error::{Error, InodeId};
 use crate::node::{Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, Nodes, ROOT_DIR, Runs};
 
 /// Items that are changed at once.
-const EDITS_MAX: usize = 4096;
+const EDITS_MAX: usize = 2048;
+
+/// Inodes that are seen to at once where they merely must exist.
+const TOGETHER_MAX: usize = 256;
 
 /// Rounds after which inodes that become stale all the time are left to a commit: more than there
 /// are threads that may be past a pause.
@@ -64,12 +68,10 @@ pub(super) struct Collector<'a, 'w> {
 /// How an inode is to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
-    /// At least that it exists.
+    /// At least that it exists, with the names of now.
     Exists,
-    /// As what a new entry leads to: of a directory, all.
-    Entry,
-    /// As it is in the log, but with the names of now.
-    Refresh,
+    /// All of it, where it is a directory.
+    Whole,
 }
 
 /// An inode of which all is logged.
@@ -130,7 +132,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     fn refresh(mut self) -> Doubtful<bool> {
         let stale = self.take_stale()?;
         let any = !stale.is_empty();
-        self.todo.extend(stale.into_iter().map(|id| (id.number, Wish::Refresh)));
+        self.todo.extend(stale.into_iter().map(|id| (id.number, Wish::Exists)));
         self.finish()?;
         Ok(any)
     }
@@ -138,7 +140,10 @@ impl<'a, 'w> Collector<'a, 'w> {
     /// Logs whoever is still to be.
     fn finish(&mut self) -> Doubtful<()> {
         while let Some((number, wish)) = self.todo.pop_front() {
-            self.log_wish(number, wish)?;
+            match wish {
+                Wish::Whole => self.log_below(number)?,
+                Wish::Exists => self.log_next(number)?,
+            }
             self.flush_above(EDITS_MAX)?;
         }
         self.write_ranges();
@@ -151,12 +156,12 @@ impl<'a, 'w> Collector<'a, 'w> {
         stale.map_err(|Forgotten| CommitReason::Forgotten)
     }
 
-    fn id(&self, number: u64) -> InodeId {
+    pub(super) fn id(&self, number: u64) -> InodeId {
         InodeId { subvolume: self.subvolume, number }
     }
 
     /// An inode, or nothing where it is deleted.
-    fn inode(&self, number: u64) -> Doubtful<Option<Arc<Inode>>> {
+    pub(super) fn inode(&self, number: u64) -> Doubtful<Option<Arc<Inode>>> {
         match self.nodes.inode(self.id(number)) {
             Ok(inode) => Ok(Some(inode)),
             Err(Error::NoInode(_)) => Ok(None),
@@ -164,66 +169,47 @@ impl<'a, 'w> Collector<'a, 'w> {
         }
     }
 
-    /// From now on an inode is in the log. Who gets a name in this moment is waited for.
-    fn begin(&self, number: u64, mode: Mode) -> Before {
-        let (traces, id) = (self.nodes.traces(), self.id(number));
-        while traces.is_moving(self.running, id) {
-            thread::yield_now();
-        }
-        traces.log(self.running, id, mode)
-    }
-
-    fn log_wish(&mut self, number: u64, wish: Wish) -> Doubtful<()> {
-        if !self.seen.insert(number) && wish != Wish::Entry {
-            return Ok(());
-        }
-        let inode = match wish {
-            Wish::Entry => self.inode(number)?,
-            Wish::Exists | Wish::Refresh => None,
+    /// From now on inodes are in the log. Who gets a name in this moment is waited for.
+    pub(super) fn begin(&self, numbers: &[u64], mode: Mode) -> Vec<Before> {
+        let traces = self.nodes.traces();
+        let ids: Vec<_> = numbers.iter().map(|number| self.id(*number)).collect();
+        let begun = traces.log(self.running, &ids, mode);
+        let wait = |(id, mut before): (InodeId, Option<Before>)| loop {
+            match before {
+                Some(before) => return before,
+                None => thread::yield_now(),
+            }
+            before = traces.log(self.running, &[id], mode)[0];
         };
-        if let Some(inode) = inode.filter(|inode| inode.kind() == FileKind::Directory) {
-            return match self.whole.contains(&number) {
-                true => Ok(()),
-                false => self.log_whole(&Whole { inode: &inode, contents: None }),
-            };
-        }
-        let before = self.begin(number, Mode::Exists);
-        self.log_existence(number, &before)
+        ids.iter().copied().zip(begun).map(wait).collect()
     }
 
-    /// Logs that an inode exists, and its names.
-    fn log_existence(&mut self, number: u64, before: &Before) -> Doubtful<()> {
-        if before.logged.is_some() && !before.was_stale {
-            return Ok(());
+    /// Logs that inodes exist, at least; those that were not seen to yet.
+    fn log_next(&mut self, first: u64) -> Doubtful<()> {
+        let mut numbers: Vec<_> = self.seen.insert(first).then_some(first).into_iter().collect();
+        while numbers.len() < TOGETHER_MAX
+            && let Some(&(number, Wish::Exists)) = self.todo.front()
+        {
+            self.todo.pop_front();
+            numbers.extend(self.seen.insert(number).then_some(number));
         }
-        let Some(inode) = self.inode(number)? else { return self.withdraw(number, before) };
-        if !self.log_names(&inode, before)? {
-            return Ok(());
+        self.log_existence_of(numbers)
+    }
+
+    /// Logs all of a directory that a new entry leads to.
+    fn log_below(&mut self, number: u64) -> Doubtful<()> {
+        let inode = self.inode(number)?.filter(|inode| inode.kind() == FileKind::Directory);
+        match inode {
+            Some(_) if self.whole.contains(&number) => Ok(()),
+            Some(inode) => self.log_whole(&Whole { inode: &inode, contents: None }),
+            None => self.log_existence_of(vec![number]),
         }
-        if before.logged.is_some_and(|logged| logged.mode == Mode::All) {
-            if inode.kind() == FileKind::Directory {
-                self.log_departures(&inode);
-            }
-            return Ok(());
-        }
-        if before.logged.is_none() {
-            self.log_xattrs(&inode, before)?;
-            let item = inode.item_to_log();
-            // A target is logged with its link: it would be empty.
-            let is_link = item.kind == FileKind::Symlink;
-            let item = if is_link { item } else { InodeItem { generation: 0, size: 0, ..item } };
-            self.put_item(&inode, &item);
-            if is_link {
-                self.log_target(&inode)?;
-            }
-        }
-        Ok(())
     }
 
     /// Logs all of an inode.
     fn log_whole(&mut self, whole: &Whole<'_>) -> Doubtful<()> {
         let inode = whole.inode;
-        let before = self.begin(inode.id().number, Mode::All);
+        let before = self.begin(&[inode.id().number], Mode::All)[0];
         self.seen.insert(inode.id().number);
         self.whole.insert(inode.id().number);
         // What changes after this look is not in the log.
@@ -244,7 +230,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             Some(contents) => self.log_content(contents, was_whole)?,
             None => inode.item_to_log(),
         };
-        self.put_item(inode, &item);
+        self.put_item(inode.id().number, &item);
         if let Some(stamp) = stamp {
             let group = self.writer.group();
             self.nodes.traces().stamp(self.running, inode.id(), stamp, group);
@@ -252,13 +238,13 @@ impl<'a, 'w> Collector<'a, 'w> {
         Ok(())
     }
 
-    fn put_item(&mut self, inode: &Inode, item: &InodeItem) {
-        let key = Key::new(inode.id().number, ItemKind::INODE_ITEM, 0);
-        self.drafts.put(key, item.encode().to_vec());
+    pub(super) fn put_item(&mut self, number: u64, item: &InodeItem) {
+        let key = Key::new(number, ItemKind::INODE_ITEM, 0);
+        self.drafts.put(key, &item.encode());
     }
 
     /// Logs the names of an inode, and what belongs to them; says whether it has any.
-    fn log_names(&mut self, inode: &Inode, before: &Before) -> Doubtful<bool> {
+    pub(super) fn log_names(&mut self, inode: &Inode, before: &Before) -> Doubtful<bool> {
         let number = inode.id().number;
         // The root directory has itself as its name's directory.
         if number == ROOT_DIR {
@@ -270,34 +256,35 @@ impl<'a, 'w> Collector<'a, 'w> {
             self.withdraw(number, before)?;
             return Ok(false);
         }
-        self.log_lost(number, &lost)?;
+        self.log_lost(&lost)?;
         let items = draft::names(number, &names);
         let old = match before.logged {
             Some(_) => self.keys(number, ItemKind::INODE_REF..=ItemKind::INODE_EXTREF)?,
             None => Vec::new(),
         };
         self.drafts.replace(old, items);
-        for (name, _) in &names {
-            self.log_name(number, name)?;
-        }
+        let named = |name: &Link| (name.dir, name_hash(&name.name));
+        self.log_way_to(names.iter().map(|(name, _)| named(name)).collect())?;
         if inode.kind() == FileKind::Directory && !lost.is_empty() {
             self.log_ancestors(&names[0].0)?;
         }
         Ok(true)
     }
 
-    /// What belongs to a name: its directory, and who had it before.
-    fn log_name(&mut self, number: u64, name: &Link) -> Doubtful<()> {
-        self.log_dir(name.dir)?;
-        let hash = userbtrfs_codec::hash::name_hash(&name.name);
-        self.log_left(number, name.dir, hash);
+    /// Logs what belongs to names, each of a directory and with a hash: their directories, and who
+    /// had them before.
+    pub(super) fn log_way_to(&mut self, names: Vec<(u64, u32)>) -> Doubtful<()> {
+        for alike in names.chunk_by(|(dir, _), (next, _)| dir == next) {
+            self.log_dir(alike[0].0)?;
+        }
+        self.log_left(names);
         Ok(())
     }
 
-    fn log_left(&mut self, number: u64, dir: u64, hash: u32) {
-        let left = self.nodes.traces().left(self.running, self.id(dir), hash);
-        let others = left.into_iter().filter(|other| *other != number);
-        self.todo.extend(others.map(|other| (other, Wish::Exists)));
+    fn log_left(&mut self, names: impl IntoIterator<Item = (u64, u32)>) {
+        let names = names.into_iter().map(|(dir, hash)| (self.id(dir), hash));
+        let left = self.nodes.traces().left(self.running, names);
+        self.todo.extend(left.into_iter().map(|other| (other, Wish::Exists)));
     }
 
     /// A directory that is new or moved is in the log.
@@ -328,14 +315,14 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// The log takes away the places that an inode lost.
-    fn log_lost(&mut self, number: u64, lost: &[Lost]) -> Doubtful<()> {
+    fn log_lost(&mut self, lost: &[Lost]) -> Doubtful<()> {
         for Lost { dir, index, hash, committed } in lost.iter().copied() {
             let id = self.id(dir);
             let logged = self.nodes.traces().logged(self.running, id);
             if logged.is_some_and(|logged| logged.mode == Mode::All) {
                 self.drafts.remove(Key::new(dir, ItemKind::DIR_INDEX, index));
             }
-            self.log_left(number, dir, hash);
+            self.log_left([(dir, hash)]);
             if !committed {
                 continue;
             }
@@ -351,7 +338,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// An inode without a name has nothing in the log.
-    fn withdraw(&mut self, number: u64, before: &Before) -> Doubtful<()> {
+    pub(super) fn withdraw(&mut self, number: u64, before: &Before) -> Doubtful<()> {
         let (traces, id) = (self.nodes.traces(), self.id(number));
         traces.unlog(self.running, id);
         if before.logged.is_some() {
@@ -362,10 +349,10 @@ impl<'a, 'w> Collector<'a, 'w> {
         let (lost, departed) =
             (traces.lost(self.running, id), traces.take_departed(self.running, id));
         self.todo.extend(departed.left.into_iter().map(|other| (other, Wish::Exists)));
-        self.log_lost(number, &lost)
+        self.log_lost(&lost)
     }
 
-    fn log_xattrs(&mut self, inode: &Inode, before: &Before) -> Doubtful<()> {
+    pub(super) fn log_xattrs(&mut self, inode: &Inode, before: &Before) -> Doubtful<()> {
         let number = inode.id().number;
         let xattrs = self.nodes.xattrs(inode.id()).map_err(|_| CommitReason::Failed)?;
         let old = match before.logged {
@@ -390,8 +377,12 @@ impl<'a, 'w> Collector<'a, 'w> {
                     return Err(CommitReason::Subvolume);
                 };
                 let key = Key::new(id.number, ItemKind::DIR_INDEX, entry.index);
-                self.drafts.put(key, entry.to_item());
-                self.todo.push_back((number, Wish::Entry));
+                self.drafts.put(key, &entry.to_item());
+                let wish = match entry.kind {
+                    DirEntryKind::Directory => Wish::Whole,
+                    _ => Wish::Exists,
+                };
+                self.todo.push_back((number, wish));
                 end = entry.index + 1;
             }
             self.flush_above(EDITS_MAX)?;
@@ -403,7 +394,7 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     /// Logs what left a directory all of which is in the log; gives the place up to which the log
     /// has its new entries.
-    fn log_departures(&mut self, dir: &Inode) -> u64 {
+    pub(super) fn log_departures(&mut self, dir: &Inode) -> u64 {
         let number = dir.id().number;
         let departed = self.nodes.traces().take_departed(self.running, dir.id());
         let first = dir.first_added(self.running).unwrap_or(u64::MAX);
@@ -428,7 +419,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             let key = |start| Key::new(number, ItemKind::DIR_LOG_INDEX, start);
             before.iter().for_each(|run| self.drafts.remove(key(run.start)));
             for run in after.iter() {
-                self.drafts.put(key(run.start), (run.end - 1).to_le_bytes().to_vec());
+                self.drafts.put(key(run.start), &(run.end - 1).to_le_bytes());
             }
         }
     }
@@ -450,6 +441,8 @@ impl<'a, 'w> Collector<'a, 'w> {
             return Ok(());
         }
         self.items += self.drafts.len();
-        self.writer.apply(self.subvolume, &mut self.drafts.take())
+        self.writer.apply(self.subvolume, &mut self.drafts.edits())?;
+        self.drafts.clear();
+        Ok(())
     }
 }

@@ -165,7 +165,7 @@ impl Collector<'_, '_> {
         };
         let key = Key::new(source.id.number, ItemKind::EXTENT_DATA, start);
         let item = FileExtent { generation: self.running, compression, kind };
-        self.drafts.put(key, item.encode());
+        self.drafts.put(key, &item.encode());
         Ok(())
     }
 

@@ -2,11 +2,12 @@
 //!
 //! 1. They are kept in the order of their keys, each once: the last word on an item counts.
 //! 2. What is told of the items of an inode counts these, too, not only what is in the log.
+//! 3. Most come in the order of their keys: nothing is allocated for one of them.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use userbtrfs_btree::{ItemEdit, ReadAhead, Tree};
+use userbtrfs_btree::{Change, Edit, ReadAhead, Tree};
 use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key};
 
@@ -16,32 +17,76 @@ use crate::node::{Forest, Link, PlacedLink, RefPlace};
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Drafts {
-    edits: BTreeMap<Key, Option<Vec<u8>>>,
+    list: Vec<Draft>,
+    /// The contents, one after the other; also those that do not count any more.
+    contents: Vec<u8>,
+}
+
+/// What becomes of one item.
+struct Draft {
+    key: Key,
+    /// Where its content is; nothing where the item is not there.
+    content: Option<Range<usize>>,
+}
+
+/// The change of one item.
+pub(super) struct DraftEdit<'a> {
+    key: Key,
+    content: Option<&'a [u8]>,
+}
+
+impl Edit for DraftEdit<'_> {
+    fn key(&self) -> Key {
+        self.key
+    }
+
+    fn apply(&mut self, _current: Option<&[u8]>) -> Change<'_> {
+        self.content.map_or(Change::Remove, Change::Put)
+    }
 }
 
 impl Drafts {
     pub(super) fn len(&self) -> usize {
-        self.edits.len()
+        self.list.len()
     }
 
     /// An item is there, with this content.
-    pub(super) fn put(&mut self, key: Key, item: Vec<u8>) {
-        self.edits.insert(key, Some(item));
+    pub(super) fn put(&mut self, key: Key, item: &[u8]) {
+        let start = self.contents.len();
+        self.contents.extend_from_slice(item);
+        self.set(key, Some(start..self.contents.len()));
     }
 
     /// An item is not there.
     pub(super) fn remove(&mut self, key: Key) {
-        self.edits.insert(key, None);
+        self.set(key, None);
     }
 
-    /// Takes all of them.
-    pub(super) fn take(&mut self) -> Vec<ItemEdit> {
-        let edits = std::mem::take(&mut self.edits).into_iter();
-        let edit = |(key, item)| match item {
-            Some(item) => ItemEdit::Put(key, item),
-            None => ItemEdit::Remove(key),
+    fn set(&mut self, key: Key, content: Option<Range<usize>>) {
+        let draft = Draft { key, content };
+        if self.list.last().is_none_or(|last| last.key < key) {
+            return self.list.push(draft);
+        }
+        match self.list.binary_search_by_key(&key, |draft| draft.key) {
+            Ok(at) => self.list[at] = draft,
+            Err(at) => self.list.insert(at, draft),
+        }
+    }
+
+    /// All of them, as changes.
+    pub(super) fn edits(&self) -> Vec<DraftEdit<'_>> {
+        let content = |range: &Range<usize>| &self.contents[range.clone()];
+        let edit = |Draft { key, content: range }: &Draft| DraftEdit {
+            key: *key,
+            content: range.as_ref().map(content),
         };
-        edits.map(edit).collect()
+        self.list.iter().map(edit).collect()
+    }
+
+    /// Forgets all of them.
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+        self.contents.clear();
     }
 
     /// The keys between two that the log has, or is to have.
@@ -59,8 +104,9 @@ impl Drafts {
                 cursor.advance()?;
             }
         }
-        let coming = self.edits.range(range).filter(|(_, item)| item.is_some());
-        keys.extend(coming.map(|(key, _)| *key));
+        let first = self.list.partition_point(|draft| draft.key < *range.start());
+        let drafts = self.list[first..].iter().take_while(|draft| draft.key <= *range.end());
+        keys.extend(drafts.filter(|draft| draft.content.is_some()).map(|draft| draft.key));
         keys.sort_unstable();
         keys.dedup();
         Ok(keys)
@@ -68,8 +114,12 @@ impl Drafts {
 
     /// Items take the place of all that the log has between two keys.
     pub(super) fn replace(&mut self, old: Vec<Key>, new: BTreeMap<Key, Vec<u8>>) {
-        self.edits.extend(old.into_iter().map(|key| (key, None)));
-        self.edits.extend(new.into_iter().map(|(key, item)| (key, Some(item))));
+        for key in old {
+            self.remove(key);
+        }
+        for (key, item) in new {
+            self.put(key, &item);
+        }
     }
 }
 
@@ -132,13 +182,15 @@ mod tests {
     fn the_last_word_counts_and_what_is_to_come_is_there() {
         let mut drafts = Drafts::default();
         let key = |offset| Key::new(300, ItemKind::DIR_INDEX, offset);
-        drafts.put(key(2), vec![1]);
-        drafts.put(key(3), vec![2]);
+        drafts.put(key(2), &[1]);
+        drafts.put(key(5), &[2]);
         drafts.remove(key(2));
-        assert_eq!(drafts.edits.len(), 2);
-        drafts.replace(vec![key(3), key(4)], [(key(5), vec![3])].into());
-        let edits = drafts.take();
-        let gone = |offset| ItemEdit::Remove(key(offset));
-        assert_eq!(edits, [gone(2), gone(3), gone(4), ItemEdit::Put(key(5), vec![3])]);
+        assert_eq!(drafts.len(), 2);
+        drafts.replace(vec![key(5), key(4)], [(key(5), vec![3]), (key(3), vec![4, 5])].into());
+        let edits: Vec<_> = drafts.edits().iter().map(|edit| (edit.key, edit.content)).collect();
+        let there: [(Key, Option<&[u8]>); 2] = [(key(3), Some(&[4, 5])), (key(5), Some(&[3]))];
+        assert_eq!(edits, [(key(2), None), there[0], (key(4), None), there[1]]);
+        drafts.clear();
+        assert_eq!((drafts.len(), drafts.edits().len()), (0, 0));
     }
 }

@@ -37,6 +37,16 @@ pub(crate) struct Inode {
     state: OnceLock<Mutex<State>>,
 }
 
+/// What is in memory of an inode, and not in its tree.
+pub(crate) enum InMemory {
+    /// Nothing.
+    Nothing,
+    /// At most that these are its attributes; [`Inode::item_to_log`] tells the same.
+    Attributes(InodeItem),
+    /// Maybe more.
+    More,
+}
+
 /// What there is of an inode in memory.
 pub(super) struct State {
     pub(super) item: InodeItem,
@@ -208,8 +218,17 @@ impl Inode {
 
     /// The attributes, with the size that the tree may know.
     pub(crate) fn item_to_log(&self) -> InodeItem {
-        let state = self.state();
-        InodeItem { size: state.disk_size(), ..state.item.clone() }
+        self.state().item_to_log()
+    }
+
+    /// What is in memory of it.
+    pub(super) fn in_memory(&self) -> InMemory {
+        let Some(state) = self.state.get() else { return InMemory::More };
+        let state = state.lock();
+        match state.dead || state.sets().next().is_some() {
+            true => InMemory::More,
+            false => InMemory::Attributes(state.item_to_log()),
+        }
     }
 
     /// Takes the ranges of a file whose extents the running transaction changed; nothing where
@@ -324,6 +343,11 @@ impl State {
         newest(self.sets().map(|set| set.xattr(name)))
     }
 
+    /// See [`Inode::item_to_log`].
+    fn item_to_log(&self) -> InodeItem {
+        InodeItem { size: self.disk_size(), ..self.item.clone() }
+    }
+
     /// The size that the tree may know.
     pub(super) fn disk_size(&self) -> u64 {
         self.disk_size.unwrap_or(self.item.size)
@@ -361,7 +385,7 @@ impl State {
     /// Takes the running set away to be merged.
     pub(super) fn freeze(&mut self) -> Option<Arc<Pending>> {
         let mut set = self.running.take()?;
-        let item = InodeItem { size: self.disk_size(), ..self.item.clone() };
+        let item = self.item_to_log();
         Arc::get_mut(&mut set).expect("only a set that is merged is shared").freeze(item);
         self.ref_len = None;
         assert!(self.merging.is_none(), "an inode never has more than two sets");

@@ -138,12 +138,14 @@ impl Parting {
 }
 
 /// What was noted of an inode until it was logged.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Before {
     pub(crate) logged: Option<Logged>,
     /// Whether its names in the log are not those that it has.
     pub(crate) was_stale: bool,
     pub(crate) xattrs_changed: bool,
+    /// Whether [`Traces::lost`] tells of names.
+    pub(crate) lost_names: bool,
 }
 
 /// What was noted of the entries of a directory.
@@ -224,27 +226,16 @@ impl Traces {
         self.table.lock().of(running)?.inodes.get(&inode)?.logged
     }
 
-    /// From now on an inode is in the log, at least in this mode; gives what was noted before. Its
-    /// names are asked for after that, so that it becomes stale with each that it loses.
-    pub(crate) fn log(&self, running: u64, inode: InodeId, mode: Mode) -> Before {
+    /// From now on inodes are in the log, at least in this mode; gives what was noted before of
+    /// each, and nothing of one that has no name just now, and gets one in the next moment: that
+    /// is to be asked for again. Their names are asked for after that, so that they become stale
+    /// with each that they lose.
+    pub(crate) fn log(&self, running: u64, inodes: &[InodeId], mode: Mode) -> Vec<Option<Before>> {
         let mut table = self.table.lock();
         if !table.is_of(running) {
-            return Before::default();
+            return vec![Some(Before::default()); inodes.len()];
         }
-        let trace = table.inodes.entry(inode).or_default();
-        let logged = trace.logged;
-        let before = Before {
-            logged,
-            was_stale: std::mem::take(&mut trace.is_stale),
-            xattrs_changed: trace.xattrs_changed,
-        };
-        if logged.is_none() || mode == Mode::All {
-            trace.xattrs_changed = false;
-        }
-        let known = logged.map_or(mode, |logged| logged.mode.max(mode));
-        let whole = logged.and_then(|logged| logged.whole);
-        trace.logged = Some(Logged { mode: known, whole });
-        before
+        inodes.iter().map(|inode| table.inodes.entry(*inode).or_default().log(mode)).collect()
     }
 
     /// What an inode was when all of it was logged, and with which group.
@@ -281,11 +272,16 @@ impl Traces {
         names.is_some_and(|names| !names.lost.is_empty())
     }
 
-    /// Who lost a name of this hash in a directory, and lives on or is in the log.
-    pub(crate) fn left(&self, running: u64, dir: InodeId, hash: u32) -> Vec<u64> {
+    /// Who lost names of these hashes, each in its directory, and lives on or is in the log.
+    pub(crate) fn left(
+        &self,
+        running: u64,
+        names: impl IntoIterator<Item = (InodeId, u32)>,
+    ) -> Vec<u64> {
         let mut table = self.table.lock();
-        let names = table.of(running).and_then(|table| table.names_of(dir));
-        names.and_then(|names| names.left.get(&hash)).cloned().unwrap_or_default()
+        let Some(table) = table.of(running) else { return Vec::new() };
+        let left = |(dir, hash)| table.names_of(dir)?.left.get(&hash);
+        names.into_iter().filter_map(left).flatten().copied().collect()
     }
 
     /// Takes what was noted of the entries of a directory that left it.
@@ -336,16 +332,29 @@ impl Traces {
         table.stale = left;
         Ok(taken)
     }
-
-    /// Whether an inode has no name just now, and gets one in the next moment.
-    pub(crate) fn is_moving(&self, running: u64, inode: InodeId) -> bool {
-        let mut table = self.table.lock();
-        let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
-        trace.is_some_and(|trace| trace.is_moving)
-    }
 }
 
 impl Trace {
+    /// As [`Traces::log`], of one inode.
+    fn log(&mut self, mode: Mode) -> Option<Before> {
+        if self.is_moving {
+            return None;
+        }
+        let before = Before {
+            logged: self.logged,
+            was_stale: std::mem::take(&mut self.is_stale),
+            xattrs_changed: self.xattrs_changed,
+            lost_names: self.names.as_ref().is_some_and(|names| !names.lost.is_empty()),
+        };
+        if self.logged.is_none() || mode == Mode::All {
+            self.xattrs_changed = false;
+        }
+        let known = self.logged.map_or(mode, |logged| logged.mode.max(mode));
+        let whole = self.logged.and_then(|logged| logged.whole);
+        self.logged = Some(Logged { mode: known, whole });
+        Some(before)
+    }
+
     fn names(&mut self) -> &mut Names {
         self.names.get_or_insert_default()
     }
@@ -429,6 +438,10 @@ mod tests {
     const DIR: InodeId = InodeId { subvolume: TreeId::FS, number: 256 };
     const FILE: InodeId = InodeId { subvolume: TreeId::FS, number: 300 };
 
+    fn log(traces: &Traces, inode: InodeId, mode: Mode) -> Before {
+        traces.log(5, &[inode], mode)[0].expect("it does not move")
+    }
+
     fn parting(index: u64, committed: bool, survives: bool) -> Parting {
         let lost = Lost { dir: DIR.number, index, hash: 7, committed };
         Parting { inode: FILE, lost, survives, follower: None }
@@ -438,7 +451,7 @@ mod tests {
     fn what_neither_a_commit_nor_the_log_knows_leaves_nothing() {
         let traces = Traces::new();
         traces.note(5, &[parting(2, false, true)], None);
-        assert!(traces.lost(5, FILE).is_empty() && traces.left(5, DIR, 7).is_empty());
+        assert!(traces.lost(5, FILE).is_empty() && traces.left(5, [(DIR, 7)]).is_empty());
         assert!(traces.take_departed(5, DIR).gone.len() == 0);
     }
 
@@ -449,20 +462,20 @@ mod tests {
         assert_eq!(traces.lost(5, FILE).len(), 1);
         let departed = traces.take_departed(5, DIR);
         assert!(departed.gone.iter().eq(std::iter::once(2..4)));
-        assert_eq!((departed.left, traces.left(5, DIR, 7)), (vec![300], vec![300]));
+        assert_eq!((departed.left, traces.left(5, [(DIR, 7)])), (vec![300], vec![300]));
         assert!(traces.take_departed(5, DIR).gone.len() == 0, "it is taken once");
     }
 
     #[test]
     fn who_is_in_the_log_and_changes_names_is_stale_once() {
         let traces = Traces::new();
-        assert_eq!(traces.log(5, FILE, Mode::All).logged, None);
+        assert_eq!(log(&traces, FILE, Mode::All).logged, None);
         traces.note(5, &[parting(9, false, true)], None);
         traces.named(5, FILE);
         assert_eq!(traces.take_stale(5, |_| true), Ok(vec![FILE]));
         assert_eq!(traces.take_stale(5, |_| true), Ok(vec![]));
-        let before = traces.log(5, FILE, Mode::Exists);
-        assert!(before.was_stale);
+        let before = log(&traces, FILE, Mode::Exists);
+        assert!(before.was_stale && before.lost_names);
         assert_eq!(traces.logged(5, FILE).unwrap().mode, Mode::All);
         traces.named(5, FILE);
         assert_eq!(traces.take_stale(5, |_| true), Ok(vec![FILE]), "stale anew");
@@ -473,17 +486,17 @@ mod tests {
         let traces = Traces::new();
         let other = |number| InodeId { number, ..FILE };
         traces.note(5, &[parting(9, false, true).followed_by(other(301))], None);
-        assert_eq!(traces.left(5, DIR, 7), [0; 0], "nobody takes it away");
+        assert_eq!(traces.left(5, [(DIR, 7)]), [0; 0], "nobody takes it away");
         traces.note(5, &[parting(2, true, true).followed_by(other(302))], None);
         let next = Parting { inode: other(302), ..parting(9, false, true) };
         traces.note(5, &[next.followed_by(other(303))], None);
-        assert_eq!(traces.left(5, DIR, 7), [300, 302, 303]);
+        assert_eq!(traces.left(5, [(DIR, 7)]), [300, 302, 303]);
     }
 
     #[test]
     fn who_follows_where_all_entries_are_logged_is_remembered() {
         let traces = Traces::new();
-        traces.log(5, DIR, Mode::All);
+        log(&traces, DIR, Mode::All);
         let next = InodeId { number: 301, ..FILE };
         traces.note(5, &[parting(2, true, false).followed_by(next)], None);
         assert_eq!(traces.take_departed(5, DIR).left, [301]);
@@ -492,20 +505,21 @@ mod tests {
     #[test]
     fn attributes_changed_until_they_are_logged() {
         let traces = Traces::new();
-        traces.log(5, FILE, Mode::All);
+        log(&traces, FILE, Mode::All);
         traces.xattrs_changed(5, FILE);
-        assert!(traces.log(5, FILE, Mode::Exists).xattrs_changed, "only names are logged");
-        assert!(traces.log(5, FILE, Mode::All).xattrs_changed);
-        assert!(!traces.log(5, FILE, Mode::All).xattrs_changed);
+        assert!(log(&traces, FILE, Mode::Exists).xattrs_changed, "only names are logged");
+        assert!(log(&traces, FILE, Mode::All).xattrs_changed);
+        assert!(!log(&traces, FILE, Mode::All).xattrs_changed);
     }
 
     #[test]
     fn the_next_transaction_begins_with_nothing() {
         let traces = Traces::new();
         traces.note(5, &[parting(2, true, true)], Some(FILE));
-        assert!(traces.is_moving(5, FILE));
+        assert!(traces.log(5, &[FILE], Mode::Exists)[0].is_none());
+        assert_eq!(traces.logged(5, FILE), None, "it is not in the log without a name");
         traces.arrived(5, FILE);
-        assert!(!traces.is_moving(5, FILE));
+        assert!(log(&traces, FILE, Mode::Exists).logged.is_none());
         assert!(traces.lost(6, FILE).is_empty());
         traces.note(6, &[parting(3, true, true)], None);
         assert_eq!(traces.lost(6, FILE).len(), 1);

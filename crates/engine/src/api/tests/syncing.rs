@@ -12,7 +12,10 @@ struct Traced {
 
 impl Traced {
     fn new() -> Self {
-        let lab = Lab::new();
+        Self::of(Lab::new())
+    }
+
+    fn of(lab: Lab) -> Self {
         lab.fs.commit().unwrap();
         let records = Arc::new(Mutex::new(Class::CacheShard, Vec::new()));
         let told = Arc::clone(&records);
@@ -102,5 +105,83 @@ fn a_file_that_nobody_could_find_is_not_logged() {
     drop((file, root));
     let lab = traced.crashed();
     assert_eq!(lab.fs.read("/named").unwrap(), [7; 9000]);
+    lab.close();
+}
+
+/// What there is in a directory and below.
+fn listing(dir: &Dir) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in dir.entries() {
+        let entry = entry.unwrap();
+        let inode = dir.follow(&entry).unwrap();
+        let metadata = inode.metadata().unwrap();
+        let Metadata { nlink, mode, .. } = metadata;
+        let (name, xattrs) = (String::from_utf8_lossy(entry.name()), inode.xattrs().unwrap());
+        let target = metadata.is_symlink().then(|| inode.read_link().unwrap());
+        let number = inode.id().number;
+        found.push(format!("{name} {number} {nlink} {mode:o} {xattrs:?} {target:?}"));
+        if metadata.is_dir() {
+            let below = listing(&dir.enter(&entry).unwrap()).into_iter();
+            found.extend(below.map(|line| format!("{name}/{line}")));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Makes a new entry of a directory, mostly a file, and maybe changes what another one has.
+fn make_one(old: &Dir, dir: &Dir, number: u32) {
+    let name = format!("new-{number}");
+    let name = name.as_bytes();
+    match number % 16 {
+        0 => drop(dir.symlink(name, b"where it leads").unwrap()),
+        1 => dir.create_dir(name, 0o750).unwrap().create(b"below", 0o600).map(drop).unwrap(),
+        2 => {
+            let gone = format!("old-{number}");
+            old.rename(gone.as_bytes(), dir, name, RenameMode::NoReplace).unwrap();
+        }
+        3 => dir
+            .create(name, 0o604)
+            .unwrap()
+            .set_xattr(b"user.x", b"value", XattrMode::Create)
+            .unwrap(),
+        4 => {
+            let file = dir.create(name, 0o640).unwrap();
+            // Sometimes more names than one item holds.
+            let links = if number % 320 == 4 { 100 } else { 1 };
+            for link in 0..links {
+                let name = format!("{number}-{link:0200}");
+                old.link(name.as_bytes(), &file).unwrap();
+            }
+        }
+        5 => {
+            dir.create(name, 0o600).unwrap();
+            dir.remove_file(name).unwrap();
+        }
+        _ => drop(dir.create(name, 0o644).unwrap()),
+    }
+}
+
+#[test]
+fn all_that_new_entries_lead_to_is_there_wherever_it_waited() {
+    let traced = Traced::of(Lab::of(128 << 20, &Options::default(), 4 << 20));
+    let make = |name: &str| traced.lab.fs.root().create_dir(name.as_bytes(), 0o755).unwrap();
+    let (old, dir) = (make("old"), make("dir"));
+    for number in 0..3000 {
+        old.create(format!("old-{number}").as_bytes(), 0o644).unwrap();
+    }
+    traced.lab.fs.commit().unwrap();
+    for number in 0..3000 {
+        make_one(&old, &dir, number);
+    }
+    dir.sync_all().unwrap();
+    old.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncHow::Logged; 2]);
+    let (there, beside) = (listing(&dir), listing(&old));
+    drop((old, dir));
+    let lab = traced.crashed();
+    assert!(lab.fs.replayed().is_some());
+    assert_eq!(listing(&lab.fs.open_dir("/dir").unwrap()), there);
+    assert_eq!(listing(&lab.fs.open_dir("/old").unwrap()), beside);
     lab.close();
 }

@@ -1,0 +1,151 @@
+//! Logging that inodes exist: what most of them are in a log for, and all that the new entries of
+//! a directory lead to.
+//!
+//! 1. What waits in memory is logged from there. Where nothing waits of an inode, its items are
+//!    copied from its tree, and each leaf is come to once for all that stand in it.
+//! 2. An inode is noted as in the log, then it is asked what is in memory, then its leaf is looked
+//!    at: so the leaf has what it was, and who changes its names later makes it stale.
+//! 3. Whoever lost a name, was logged before or is a symbolic link is seen to by itself.
+
+use userbtrfs_btree::{Cursor, ReadAhead};
+use userbtrfs_codec::hash::name_hash;
+use userbtrfs_format::{
+    FileKind, InodeItem, InodeName, Item, ItemKind, Key, inode_extrefs, inode_refs,
+};
+use userbtrfs_ledger::CommitReason;
+use userbtrfs_volume::ReadError;
+
+use super::collect::{Collector, Doubtful};
+use crate::node::{Before, InMemory, Mode, ROOT_DIR};
+
+const SOUND: &str = "verified with its block";
+
+/// A name: its directory and its hash.
+type Named = (u64, u32);
+
+/// An inode that is as its tree says.
+struct Stored {
+    /// Where they are in memory; they may be newer.
+    attributes: Option<InodeItem>,
+}
+
+impl Collector<'_, '_> {
+    /// Logs that inodes exist, with their names.
+    pub(super) fn log_existence_of(&mut self, mut numbers: Vec<u64>) -> Doubtful<()> {
+        numbers.sort_unstable();
+        let begun = self.begin(&numbers, Mode::Exists);
+        let begun: Vec<_> = numbers.into_iter().zip(begun).collect();
+        let stored: Vec<_> = begun.iter().map(|begun| self.find_stored(begun)).collect();
+        let Some(first) = stored.iter().position(Option::is_some) else {
+            return begun.iter().try_for_each(|(number, before)| self.log_one(*number, before));
+        };
+        let (forest, failed) = (self.nodes.forest(), |_| CommitReason::Failed);
+        let tree = forest.tree(self.subvolume).map_err(|_| CommitReason::Failed)?;
+        let items = forest.cursor(&tree, &inode_key(begun[first].0), ReadAhead::Off);
+        let (mut items, mut names) = (items.map_err(|_| CommitReason::Failed)?, Vec::new());
+        for ((number, before), stored) in begun.iter().zip(stored) {
+            let copied = stored.map(|stored| self.copy(&mut items, *number, stored, &mut names));
+            if !copied.unwrap_or(Ok(false)).map_err(failed)? {
+                self.log_one(*number, before)?;
+            }
+        }
+        self.log_way_to(names)
+    }
+
+    /// Looks for an inode that was just noted as in the log for the first time, and of which
+    /// nothing waits.
+    fn find_stored(&self, (number, before): &(u64, Before)) -> Option<Stored> {
+        if before.logged.is_some() || before.lost_names || *number == ROOT_DIR {
+            return None;
+        }
+        match self.nodes.in_memory(self.id(*number)) {
+            InMemory::Nothing => Some(Stored { attributes: None }),
+            InMemory::Attributes(item) => Some(Stored { attributes: Some(item) }),
+            InMemory::More => None,
+        }
+    }
+
+    /// Copies the items that say that an inode exists, and tells its names; unless it has none, or
+    /// more is to be logged of it. The cursor stands before them.
+    fn copy(
+        &mut self,
+        items: &mut Cursor<'_>,
+        number: u64,
+        stored: Stored,
+        names: &mut Vec<Named>,
+    ) -> Result<bool, ReadError> {
+        let key = inode_key(number);
+        items.skip_to(&key)?;
+        let Some(found) = items.item().filter(|item| item.key == key) else { return Ok(false) };
+        let parse = || InodeItem::parse(found.data).expect(SOUND);
+        let inode = stored.attributes.unwrap_or_else(parse);
+        items.advance()?;
+        let is_name = |kind| matches!(kind, ItemKind::INODE_REF | ItemKind::INODE_EXTREF);
+        let is_own = |key: Key| key.objectid == number && key.kind <= ItemKind::XATTR_ITEM;
+        let is_named = items.item().is_some_and(|next| is_own(next.key) && is_name(next.key.kind));
+        if inode.kind == FileKind::Symlink || !is_named {
+            return Ok(false);
+        }
+        self.put_item(number, &existing(&inode));
+        while let Some(item) = items.item().filter(|item| is_own(item.key)) {
+            tell_names(&item, names);
+            if is_name(item.key.kind) || item.key.kind == ItemKind::XATTR_ITEM {
+                self.drafts.put(item.key, item.data);
+            }
+            items.advance()?;
+        }
+        Ok(true)
+    }
+
+    /// Logs that an inode exists, and its names.
+    fn log_one(&mut self, number: u64, before: &Before) -> Doubtful<()> {
+        if before.logged.is_some() && !before.was_stale {
+            return Ok(());
+        }
+        let Some(inode) = self.inode(number)? else { return self.withdraw(number, before) };
+        if !self.log_names(&inode, before)? {
+            return Ok(());
+        }
+        if before.logged.is_some_and(|logged| logged.mode == Mode::All) {
+            if inode.kind() == FileKind::Directory {
+                self.log_departures(&inode);
+            }
+            return Ok(());
+        }
+        if before.logged.is_none() {
+            self.log_xattrs(&inode, before)?;
+            let item = inode.item_to_log();
+            // A target is logged with its link: it would be empty.
+            let is_link = item.kind == FileKind::Symlink;
+            let item = if is_link { item } else { existing(&item) };
+            self.put_item(number, &item);
+            if is_link {
+                self.log_target(&inode)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The attributes of an inode of which nobody shall be told more than that it exists.
+fn existing(item: &InodeItem) -> InodeItem {
+    InodeItem { generation: 0, size: 0, ..item.clone() }
+}
+
+fn inode_key(number: u64) -> Key {
+    Key::new(number, ItemKind::INODE_ITEM, 0)
+}
+
+/// Tells the names that an item holds.
+fn tell_names(item: &Item<'_>, names: &mut Vec<Named>) {
+    let mut tell = |name: InodeName<'_>| names.push((name.parent, name_hash(name.name)));
+    match item.key.kind {
+        ItemKind::INODE_REF => {
+            inode_refs(item.key.offset, item.data).for_each(|name| tell(name.expect(SOUND)));
+        }
+        ItemKind::INODE_EXTREF => {
+            inode_extrefs(item.data).for_each(|name| tell(name.expect(SOUND)));
+        }
+        _ => {}
+    }
+}
