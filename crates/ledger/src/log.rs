@@ -178,6 +178,13 @@ impl Ledger {
     }
 }
 
+impl LogGroup {
+    /// The transaction of it.
+    pub fn transaction(self) -> u64 {
+        self.transaction
+    }
+}
+
 impl LogWriter<'_> {
     /// The number of the transaction.
     pub fn generation(&self) -> u64 {

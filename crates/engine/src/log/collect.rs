@@ -10,7 +10,8 @@
 //!    to one and takes it from the other. So is who follows in a place that the log takes away.
 //! 4. Of a directory of which all is logged, the new entries are in the log, with what they lead
 //!    to, and the places of those that went are in such ranges; who left it is in the log.
-//! 5. Whoever has no name any more has no item in the log.
+//! 5. Whoever has no name any more has no item in the log. Who has none yet is there with a link
+//!    count of 0, which replay passes over, until the first name is logged.
 //! 6. When a group is closed, no inode of its logs is stale: who leads it logs those anew, once for
 //!    all. Where others become stale meanwhile, names are changed no more until it is done.
 //! 7. What is logged with an inode that merely must exist is that, its names and its extended
@@ -252,6 +253,9 @@ impl<'a, 'w> Collector<'a, 'w> {
         }
         let named = self.nodes.names_to_log(inode, self.running);
         let (names, lost) = named.map_err(|_| CommitReason::Failed)?;
+        if names.is_empty() && inode.is_linkable() {
+            return Ok(true);
+        }
         if names.is_empty() {
             self.withdraw(number, before)?;
             return Ok(false);

@@ -73,8 +73,8 @@ impl Log {
         if item.transid < running {
             return Ok(Next::Wait(item.transid));
         }
-        if item.nlink == 0 && !traces.lost_any(running, inode.id()) {
-            // Nobody could find it after a crash.
+        if item.nlink == 0 && !inode.is_linkable() && !traces.lost_any(running, inode.id()) {
+            // Nobody will ever find it.
             return Ok(Next::Wait(0));
         }
         let logged = traces.logged(running, inode.id()).filter(|it| it.mode == Mode::All);
@@ -100,6 +100,11 @@ impl Log {
         self.ledger.sync_log(handle, group, |writer| collect::complete(&self.nodes, writer))
     }
 
+    /// Commits a transaction that was running when its logs were given up.
+    fn commit(&self, generation: u64) -> Result<()> {
+        self.ledger.commit_transaction(generation).map_err(Error::from)
+    }
+
     /// Waits until it is durable.
     fn finish(&self, inode: &Inode, next: Next<'_>, mut clock: Clock<'_>) -> Result<()> {
         clock.lap(Phase::Collect);
@@ -116,14 +121,14 @@ impl Log {
                         LogFailure::Commit(_) => Ok(()),
                         LogFailure::Failed(error) => Err(Error::LogUnwritten(error)),
                     };
-                    (how, items, self.ledger.commit().map_err(Error::from).and(failed))
+                    (how, items, self.commit(group.transaction()).and(failed))
                 }
             },
             Next::Commit(handle, reason) => {
                 self.ledger.require_commit(&handle, reason);
+                let generation = handle.generation();
                 drop(handle);
-                let committed = self.ledger.commit().map_err(Error::from);
-                (SyncHow::Committed(reason), 0, committed)
+                (SyncHow::Committed(reason), 0, self.commit(generation))
             }
         };
         clock.end(inode.id(), how, items);

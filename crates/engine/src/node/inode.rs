@@ -179,6 +179,12 @@ impl Inode {
         self.state().item.clone()
     }
 
+    /// Whether it has no name yet, and may get its first.
+    pub(crate) fn is_linkable(&self) -> bool {
+        let state = self.state();
+        state.linkable && !state.dead
+    }
+
     /// What it is.
     pub(crate) fn kind(&self) -> FileKind {
         self.state().item.kind

@@ -38,6 +38,14 @@ impl Ledger {
         self.commit_running().map(drop)
     }
 
+    /// As [`Ledger::commit`], of a transaction that was running when the caller was in it: where it
+    /// is durable by now, nothing is to be done.
+    #[track_caller]
+    pub fn commit_transaction(&self, generation: u64) -> Result<()> {
+        self.gate.check()?;
+        self.commit_generation(generation).map(drop)
+    }
+
     /// As [`Ledger::commit`]; then what the transaction freed is free. Block groups that are empty
     /// are taken out, too. Says whether there was anything to commit.
     #[track_caller]
