@@ -46,6 +46,7 @@ use crate::ledger::Ledger;
 use crate::space::{Claim, Reservation, bytes_for_items};
 use crate::txn::Handle;
 
+pub use commit::{LogMember, LogPledge, LogWait};
 pub use reason::{CommitReason, LogFailure};
 pub use stats::LogStats;
 
@@ -178,7 +179,7 @@ impl Ledger {
     }
 }
 
-impl LogWriter<'_> {
+impl<'a> LogWriter<'a> {
     /// The number of the transaction.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -195,6 +196,16 @@ impl LogWriter<'_> {
         LogGroup { transaction: self.generation, number }
     }
 
+    /// Promises that data will be there of which the group speaks: see [`LogMember::land`].
+    pub fn pledge(&self) -> LogPledge<'a> {
+        LogPledge(self.ledger.logs.groups.pledge())
+    }
+
+    /// Marks the transaction: what was put into the log is not all that belongs there.
+    pub fn doubt(&self, reason: CommitReason) {
+        self.ledger.logs.mark(reason);
+    }
+
     /// Changes items of the log of a subvolume, which is made if there is none; the keys of `edits`
     /// ascend strictly. Where it fails, the transaction is marked.
     pub fn apply<E: Edit>(
@@ -208,6 +219,11 @@ impl LogWriter<'_> {
         let changed = self.log(subvolume).map(|log| Arc::clone(&log.tree));
         let changed = changed.and_then(|tree| self.change(&tree, edits));
         changed.map_err(|error| self.ledger.logs.mark((&error).into()))
+    }
+
+    /// Whether the log of a subvolume has checksums of all sectors between two addresses.
+    pub fn has_checksums(&self, subvolume: TreeId, start: Logical, end: Logical) -> bool {
+        self.trees.logs.get(&subvolume).is_some_and(|log| log.sums.has(start.0, end.0))
     }
 
     /// Puts checksums of sectors from `logical` on into the log of a subvolume, one after the other

@@ -18,6 +18,7 @@ mod fill;
 mod fill_data;
 mod fsx;
 mod fsync_cuts;
+mod fsync_faults;
 mod fsync_threads;
 mod golden;
 mod host_full;

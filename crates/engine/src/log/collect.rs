@@ -21,11 +21,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use userbtrfs_format::{FileKind, InodeItem, ItemKind, Key, TreeId};
-use userbtrfs_ledger::{CommitReason, LogGroup, LogWriter};
+use userbtrfs_ledger::{CommitReason, LogGroup, LogPledge, LogWriter};
 use userbtrfs_sync::{Arc, thread};
 
 use super::draft::{self, Drafts, keys_of};
-use crate::data::Contents;
+use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::node::{Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, Nodes, ROOT_DIR, Runs};
 
@@ -73,13 +73,15 @@ enum Wish {
 /// An inode of which all is logged.
 pub(super) struct Whole<'a> {
     pub(super) inode: &'a Arc<Inode>,
-    /// Of a file.
-    pub(super) contents: Option<&'a Contents>,
+    /// Of a file: what of it is on its way.
+    pub(super) data: Option<&'a OrderedExtents<'a>>,
 }
 
 /// What it logged.
-pub(super) struct Collected {
+pub(super) struct Collected<'a> {
     pub(super) group: LogGroup,
+    /// That data comes of which it tells.
+    pub(super) pledge: Option<LogPledge<'a>>,
     /// Items that were changed.
     pub(super) items: usize,
 }
@@ -102,7 +104,13 @@ impl<'a> Collector<'a> {
     }
 
     /// Logs all of an inode, and what belongs to it.
-    pub(super) fn run(mut self, whole: &Whole<'_>) -> Doubtful<Collected> {
+    pub(super) fn run(mut self, whole: &Whole<'_>) -> Doubtful<Collected<'a>> {
+        let collected = self.collect(whole);
+        // While nobody else can write what is not all.
+        collected.inspect_err(|reason| self.writer.doubt(*reason))
+    }
+
+    fn collect(&mut self, whole: &Whole<'_>) -> Doubtful<Collected<'a>> {
         self.log_whole(whole)?;
         for _ in 0..ROUNDS_MAX {
             while let Some((number, wish)) = self.todo.pop_front() {
@@ -113,7 +121,10 @@ impl<'a> Collector<'a> {
             if stale.is_empty() {
                 self.write_ranges();
                 self.flush_above(0)?;
-                return Ok(Collected { group: self.writer.group(), items: self.items });
+                let (group, items) = (self.writer.group(), self.items);
+                let awaits_data = whole.data.is_some_and(|data| !data.is_empty());
+                let pledge = awaits_data.then(|| self.writer.pledge());
+                return Ok(Collected { group, pledge, items });
             }
             self.seen.clear();
             self.todo.extend(stale.into_iter().map(|id| (id.number, Wish::Refresh)));
@@ -160,7 +171,7 @@ impl<'a> Collector<'a> {
         if let Some(inode) = inode.filter(|inode| inode.kind() == FileKind::Directory) {
             return match self.whole.contains(&number) {
                 true => Ok(()),
-                false => self.log_whole(&Whole { inode: &inode, contents: None }),
+                false => self.log_whole(&Whole { inode: &inode, data: None }),
             };
         }
         let before = self.begin(number, Mode::Exists);
@@ -216,8 +227,8 @@ impl<'a> Collector<'a> {
             _ => {}
         }
         let was_whole = before.logged.is_some_and(|logged| logged.mode == Mode::All);
-        let item = match whole.contents {
-            Some(contents) => self.log_content(contents, was_whole)?,
+        let item = match whole.data {
+            Some(data) => self.log_content(data, was_whole)?,
             None => inode.item_to_log(),
         };
         self.put_item(inode, &item);

@@ -242,6 +242,16 @@ impl Traces {
         }
     }
 
+    /// What was on its way of a file when all of it was logged with a group is in its extents now.
+    pub(crate) fn landed(&self, running: u64, file: InodeId, group: LogGroup, version: u64) {
+        let mut table = self.table.lock();
+        let trace = table.of(running).and_then(|table| table.inodes.get_mut(&file));
+        let whole = trace.and_then(|trace| trace.logged.as_mut()?.whole.as_mut());
+        if let Some(((_, of), _)) = whole.filter(|(_, of)| *of == group) {
+            *of = version;
+        }
+    }
+
     /// An inode is no longer in the log: it has no name.
     pub(crate) fn unlog(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();

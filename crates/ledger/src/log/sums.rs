@@ -59,6 +59,11 @@ impl LoggedSums {
         new.into_iter().map(|run| (run.start, &stored[index(run.start)..index(run.end)])).collect()
     }
 
+    /// Whether all sectors between two addresses are entered.
+    pub(super) fn has(&self, start: u64, end: u64) -> bool {
+        self.0.range(..=start).next_back().is_some_and(|(_, &to)| end <= to)
+    }
+
     /// The ranges that a range overlaps or touches.
     fn touching(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let before = self.0.range(..start).next_back().filter(|&(_, &to)| to >= start);
