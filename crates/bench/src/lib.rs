@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod amplify;
 mod bench;
 mod case;
 mod content;
