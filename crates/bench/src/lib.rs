@@ -14,8 +14,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod args;
 mod amplify;
+pub mod args;
 mod bench;
 mod case;
 mod content;

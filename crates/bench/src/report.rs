@@ -183,9 +183,11 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
         speed(Target::Restore),
         speed(Target::Rootdir),
         or_nothing(row.peak.map(|peak| format!("{}", peak >> 20))),
-        or_nothing(row.written.map(|bytes| {
-            format!("{:.1}", float(bytes) / 1024.0 / float(row.amount.items.max(1)))
-        })),
+        or_nothing(
+            row.written.map(|bytes| {
+                format!("{:.1}", float(bytes) / 1024.0 / float(row.amount.items.max(1)))
+            }),
+        ),
     ]
 }
 

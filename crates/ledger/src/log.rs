@@ -236,11 +236,11 @@ impl<'a> LogWriter<'a> {
         stored: &[u8],
     ) -> Result<(), CommitReason> {
         let form = sums::form(self.ledger.volume().geometry());
-        let new = match self.log(subvolume) {
+        let mut new = match self.log(subvolume) {
             Ok(log) => log.sums.add(logical, stored, form),
             Err(error) => return Err(self.ledger.logs.mark((&error).into())),
         };
-        self.apply(subvolume, &mut sums::edits(&new, form))
+        self.apply(subvolume, &mut new)
     }
 
     fn log(&mut self, subvolume: TreeId) -> Result<&mut Log> {
