@@ -181,7 +181,7 @@ impl Device for RecordingDevice {
         let mut state = self.state.lock();
         let number = state.batches;
         state.batches += 1;
-        state.is_in_flight |= succeeded.len() > 0;
+        state.is_in_flight |= !succeeded.is_empty();
         state
             .recording
             .events

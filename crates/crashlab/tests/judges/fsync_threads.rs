@@ -265,25 +265,6 @@ fn left(state: &State) -> Left {
 /// Some file has all blocks that were acknowledged.
 fn check_appended(left: &Left, writer: u32, count: u32, what: &str) {
     let expected: Vec<u8> = (1..=count).flat_map(|count| bytes(writer, count)).collect();
-    for (path, found) in left {
-        let n = found.chunks(BLOCK).zip(expected.chunks(BLOCK)).filter(|(a, b)| a == b).count();
-        if n > 0 && !found.starts_with(&expected) {
-            let marks: Vec<_> = (0..12)
-                .map(|i| match found.get(i * BLOCK..(i + 1) * BLOCK) {
-                    None => "-",
-                    Some(b) if expected.get(i * BLOCK..(i + 1) * BLOCK) == Some(b) => "y",
-                    Some(b) if b.iter().all(|b| *b == 0) => "0",
-                    _ => "x",
-                })
-                .collect();
-            println!(
-                "DBG {what}: {} has {n} of {count}: len {} {}",
-                String::from_utf8_lossy(path),
-                found.len(),
-                marks.concat()
-            );
-        }
-    }
     let found = left.iter().filter(|(_, found)| found.starts_with(&expected));
     assert!(found.count() > 0, "{what}: it is nowhere");
 }

@@ -50,6 +50,13 @@ struct Waiting<'a, 'w> {
     clock: Clock<'a>,
 }
 
+impl Waiting<'_, '_> {
+    /// Whether its own data could not be written.
+    fn has_failed(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| data.has_failed())
+    }
+}
+
 impl LogMember for Waiting<'_, '_> {
     fn land(&mut self, handle: &Handle<'_>) -> Result<(), CommitReason> {
         let landed = self.data.as_mut().is_none_or(|data| data.land(Some(handle)));
@@ -109,6 +116,10 @@ impl Log {
                 let durable = self.ledger.wait_durable(generation);
                 waiting.waited(LogWait::Commit);
                 (SyncHow::Unchanged, durable.map_err(Error::from))
+            }
+            // Its file tells that; who syncs next commits.
+            Left::Commit(failure) if waiting.has_failed() => {
+                (SyncHow::Committed(failure.reason()), Ok(()))
             }
             Left::Commit(failure) => {
                 let how = SyncHow::Committed(failure.reason());

@@ -40,7 +40,8 @@ pub enum SyncHow {
     Unchanged,
     /// By the log.
     Logged,
-    /// By a commit.
+    /// By a commit; but where its own data could not be written it is not durable, and the commit
+    /// is left to who syncs next.
     Committed(CommitReason),
 }
 

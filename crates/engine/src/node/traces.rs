@@ -67,6 +67,16 @@ struct Names {
     listed: u64,
 }
 
+impl Names {
+    /// Enters who left a name of this hash, or follows there; once, however often.
+    fn leave(&mut self, hash: u32, inode: u64) {
+        let left = self.left.entry(hash).or_default();
+        if !left.contains(&inode) {
+            left.push(inode);
+        }
+    }
+}
+
 impl Trace {
     /// Of a directory: whether the log has its entries.
     fn has_entries(&self) -> bool {
@@ -381,7 +391,7 @@ impl Table {
         names.gone.insert(lost.index..lost.index + 1);
         self.notes += names.gone.len().saturating_sub(runs);
         if survives || is_logged {
-            names.left.entry(lost.hash).or_default().push(inode.number);
+            names.leave(lost.hash, inode.number);
             self.inodes.entry(inode).or_default().names().lost.push(lost);
             self.notes += 2;
         }
@@ -397,7 +407,7 @@ impl Table {
         let dir = InodeId { number: lost.dir, ..inode };
         let Some((follower, trace)) = follower.zip(self.inodes.get_mut(&dir)) else { return };
         if trace.has_entries() || trace.has_left(lost.hash) {
-            trace.names().left.entry(lost.hash).or_default().push(follower);
+            trace.names().leave(lost.hash, follower);
             self.notes += 1;
         }
     }
