@@ -230,7 +230,9 @@ mod tests {
     fn what_is_in_flight_together_is_waited_for_once() {
         let device = RecordingDevice::on(&SparseImage::new(100));
         let tickets = [device.submit(vec![write(0, b"a")]), device.submit(vec![write(1, b"b")])];
-        tickets.map(|ticket| device.wait(ticket));
+        for ticket in tickets {
+            device.wait(ticket);
+        }
         assert_eq!(device.waits(), 1);
         let first = device.submit(vec![write(2, b"c")]);
         device.read(0, 1).unwrap();

@@ -140,7 +140,8 @@ fn data_that_fails_beside_its_log_leaves_the_old_data_and_no_log() {
     other.append(&[2; BLOCK]).unwrap();
     other.sync_all().unwrap();
     assert_eq!(filesystem.stats().log.groups, log.groups + 1);
-    (file.close().unwrap(), other.close().unwrap());
+    file.close().unwrap();
+    other.close().unwrap();
     filesystem.close().unwrap();
     check_image("after data failed", &device.inner.recording().end());
 }
