@@ -338,6 +338,9 @@ pub struct FsyncArgs {
     /// How many fsyncs all jobs make together
     #[arg(long, default_value = "4096", value_name = "N")]
     pub syncs: NonZeroU64,
+    /// How many small appends are made of which it is counted what reaches the device
+    #[arg(long, default_value = "1000", value_name = "N")]
+    pub appends: NonZeroU64,
     /// How many files are made in the directory
     #[arg(long, default_value = "100000", value_name = "N")]
     pub files: NonZeroU64,
@@ -353,6 +356,7 @@ impl FsyncArgs {
         Self {
             jobs: [1, 16, 128, 1024].map(number).to_vec(),
             syncs: number(4096),
+            appends: number(1000),
             files: number(100_000),
             common: common.clone(),
         }

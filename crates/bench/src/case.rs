@@ -117,6 +117,7 @@ fn row(case: &str, target: Target, steps: &[Step]) -> Row {
         with_sync: with(|sample| sample.sync),
         with_mount: with(|sample| sample.mount),
         peak: samples().filter_map(|sample| sample.peak).max(),
+        written: samples().filter_map(|sample| sample.written).max(),
         growth: None,
         speed: BTreeMap::new(),
     }

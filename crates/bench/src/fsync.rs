@@ -1,5 +1,6 @@
 //! Making small changes durable, one after the other and by many at once: 64 KiB more of a file
-//! and fsync; and the fsync of a directory after very many files were made in it.
+//! and fsync; what reaches the device of smaller appends; and the fsync of a directory after very
+//! many files were made in it.
 //!
 //! 1. Each job has a file of its own, which it writes from start to end; all jobs together make as
 //!    many fsyncs, however many jobs there are.
@@ -20,6 +21,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use userbtrfs::{File, Filesystem, OpenOptions};
 use userbtrfs_crashlab::linux::Mount;
 
+use crate::amplify;
 use crate::args::FsyncArgs;
 use crate::bench::{Bench, Destination};
 use crate::case::{Step, take_turns};
@@ -52,6 +54,11 @@ pub(crate) fn run(bench: &Bench, args: &FsyncArgs, report: &mut Report) -> Resul
         let rows = take_turns(bench, "fsync", with_floor, |target| case.turn(bench, target))?;
         report.add(rows, false);
     }
+    let appends = (args.appends.get() / scale).max(1);
+    let rows = take_turns(bench, "4K append + fsync", targets.clone(), |target| {
+        amplify::turn(bench, target, appends)
+    })?;
+    report.add(rows, false);
     let files = (args.files.get() / scale).max(1);
     let rows =
         take_turns(bench, "fsync directory", targets, |target| directory(bench, target, files))?;
@@ -67,7 +74,7 @@ struct Appends {
 }
 
 /// A file that grows.
-trait Durable: Send + Sync {
+pub(crate) trait Durable: Send + Sync {
     /// Writes, and makes durable.
     fn write_and_sync(&self, bytes: &[u8], offset: u64) -> Result<()>;
 }

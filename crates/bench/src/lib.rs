@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amplify;
 pub mod args;
 mod bench;
 mod case;

@@ -49,6 +49,8 @@ pub struct Row {
     pub with_mount: Option<Spread>,
     /// The most memory that the process took, in bytes, where that is measured.
     pub peak: Option<u64>,
+    /// The most bytes that reached the device in one turn, where that is measured.
+    pub written: Option<u64>,
     /// How many times as much one item costs as where the least of them were done.
     pub growth: Option<f64>,
     /// How many times as fast as a reference it was, by the medians.
@@ -119,7 +121,7 @@ impl Report {
 }
 
 /// Columns of the table; those in which no row has anything are left out.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "case",
     "target",
     "median s",
@@ -134,6 +136,7 @@ const COLUMNS: [&str; 14] = [
     "vs restore",
     "vs rootdir",
     "peak MiB",
+    "KiB written each",
 ];
 
 impl fmt::Display for Report {
@@ -180,6 +183,11 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
         speed(Target::Restore),
         speed(Target::Rootdir),
         or_nothing(row.peak.map(|peak| format!("{}", peak >> 20))),
+        or_nothing(
+            row.written.map(|bytes| {
+                format!("{:.1}", float(bytes) / 1024.0 / float(row.amount.items.max(1)))
+            }),
+        ),
     ]
 }
 
@@ -220,6 +228,7 @@ mod tests {
             with_sync: Some(spread(synced)),
             with_mount: None,
             peak: None,
+            written: None,
             growth: None,
             speed: BTreeMap::new(),
         }

@@ -16,6 +16,8 @@ pub(crate) struct Sample {
     pub(crate) mount: Option<Duration>,
     /// The most memory that this process took, in bytes, where that is measured.
     pub(crate) peak: Option<u64>,
+    /// Bytes that reached the device, where that is measured.
+    pub(crate) written: Option<u64>,
 }
 
 impl Sample {

@@ -15,6 +15,7 @@
 //! | `resize`, `allocate`           | sizes, and space ahead of data                          |
 //! | `writeback`, `worker`          | writing back what is dirty; threads that do             |
 //! | `transfer`, `portion`, `in_place` | from memory into extents                             |
+//! | `ordered`                      | the data of one file while it is on its way             |
 //!
 //! The way of a read: what is in memory is taken from there. For the rest, the file's extents
 //! become *pieces*, each a part of one extent that can be fetched at once; all pieces of a window
@@ -45,6 +46,7 @@ mod fetch;
 mod file_cache;
 mod in_place;
 mod load;
+mod ordered;
 mod pieces;
 mod portion;
 mod range_lock;
@@ -64,6 +66,7 @@ pub(crate) use contents::Contents;
 pub(crate) use dirty::{Delta, DirtyRun};
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use file_cache::{FileCache, UnfinishedFile};
+pub(crate) use ordered::OrderedExtents;
 pub(crate) use pieces::{Piece, Source, pieces};
 pub(crate) use segments::{InlineData, Segment, SegmentKind, Segments};
 pub(crate) use stream::Stream;
@@ -74,7 +77,7 @@ use userbtrfs_ledger::Ledger;
 use userbtrfs_sync::Arc;
 
 use crate::error::InodeId;
-use crate::node::Inode;
+use crate::node::{ExtentChanges, Inode};
 
 /// What reading needs to know of what is beneath a file, at one moment.
 #[derive(Clone)]
@@ -89,6 +92,8 @@ pub(crate) struct FileSource {
     pub(crate) checksummed: bool,
     /// Who knows which checksums wait to come into their tree; nothing where none do.
     pub(crate) ledger: Option<Arc<Ledger>>,
+    /// What is on its way, and so about to be put over what is beneath; where that counts.
+    pub(crate) arriving: Option<Arc<ExtentChanges>>,
 }
 
 impl FileSource {
@@ -97,6 +102,6 @@ impl FileSource {
         let (id, item) = (inode.id(), inode.item());
         let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
         let (inode, ledger) = (Arc::clone(inode), ledger.cloned());
-        Self { id, inode, size: item.size, checksummed: !free, ledger }
+        Self { id, inode, size: item.size, checksummed: !free, ledger, arriving: None }
     }
 }

@@ -39,7 +39,9 @@ pub use editor::Editor;
 pub use error::{Error, Result};
 pub use forest::Forest;
 pub use ledger::{Ledger, LedgerOptions};
-pub use log::{CommitReason, LogFailure, LogGroup, LogStats, LogWriter};
+pub use log::{
+    CommitReason, LogFailure, LogGroup, LogMember, LogPledge, LogStats, LogWait, LogWriter,
+};
 pub use space::{
     Kind, NewChunk, Pinned, Reservation, Shortage, Space, SpaceDamage, Usage, bytes_for_items,
 };

@@ -46,6 +46,7 @@ use crate::ledger::Ledger;
 use crate::space::{Claim, Reservation, bytes_for_items};
 use crate::txn::Handle;
 
+pub use commit::{LogMember, LogPledge, LogWait};
 pub use reason::{CommitReason, LogFailure};
 pub use stats::LogStats;
 
@@ -178,14 +179,7 @@ impl Ledger {
     }
 }
 
-impl LogGroup {
-    /// The transaction of it.
-    pub fn transaction(self) -> u64 {
-        self.transaction
-    }
-}
-
-impl LogWriter<'_> {
+impl<'a> LogWriter<'a> {
     /// The number of the transaction.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -207,6 +201,16 @@ impl LogWriter<'_> {
         LogGroup { transaction: self.generation, number }
     }
 
+    /// Promises that data will be there of which the group speaks: see [`LogMember::land`].
+    pub fn pledge(&self) -> LogPledge<'a> {
+        LogPledge(self.ledger.logs.groups.pledge())
+    }
+
+    /// Marks the transaction: what was put into the log is not all that belongs there.
+    pub fn doubt(&self, reason: CommitReason) {
+        self.ledger.logs.mark(reason);
+    }
+
     /// Changes items of the log of a subvolume, which is made if there is none; the keys of `edits`
     /// ascend strictly. Where it fails, the transaction is marked.
     pub fn apply<E: Edit>(
@@ -222,6 +226,11 @@ impl LogWriter<'_> {
         changed.map_err(|error| self.ledger.logs.mark((&error).into()))
     }
 
+    /// Whether the log of a subvolume has checksums of all sectors between two addresses.
+    pub fn has_checksums(&self, subvolume: TreeId, start: Logical, end: Logical) -> bool {
+        self.trees.logs.get(&subvolume).is_some_and(|log| log.sums.has(start.0, end.0))
+    }
+
     /// Puts checksums of sectors from `logical` on into the log of a subvolume, one after the other
     /// as they are stored. Sectors that have one there are passed over: what was freed in a
     /// transaction is not given out again in it, so it is the same.
@@ -232,11 +241,11 @@ impl LogWriter<'_> {
         stored: &[u8],
     ) -> Result<(), CommitReason> {
         let form = sums::form(self.ledger.volume().geometry());
-        let new = match self.log(subvolume) {
+        let mut new = match self.log(subvolume) {
             Ok(log) => log.sums.add(logical, stored, form),
             Err(error) => return Err(self.ledger.logs.mark((&error).into())),
         };
-        self.apply(subvolume, &mut sums::edits(&new, form))
+        self.apply(subvolume, &mut new)
     }
 
     fn log(&mut self, subvolume: TreeId) -> Result<&mut Log> {

@@ -2,8 +2,10 @@
 //!
 //! 1. Requests that failed, and reads, are not remembered.
 //! 2. A batch is complete when `submit` returns, and its requests stand together in the recording.
+//! 3. What is submitted before anything is waited for is in flight together: to wait for all of it
+//!    counts as one wait.
 
-use userbtrfs_device::{Device, DeviceError, Request, Slice, Ticket};
+use userbtrfs_device::{Completion, Device, DeviceError, Request, Slice, Ticket};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::SparseImage;
@@ -98,6 +100,10 @@ struct State {
     recording: Recording,
     /// How many batches there were.
     batches: u64,
+    /// How often the device was waited for, reads apart.
+    waits: u64,
+    /// Something was submitted that nobody waited for yet.
+    is_in_flight: bool,
 }
 
 impl RecordingDevice {
@@ -113,7 +119,8 @@ impl RecordingDevice {
     }
 
     fn from_parts(inner: Arc<dyn Device>, base: SparseImage) -> Self {
-        let state = State { recording: Recording::new(base), batches: 0 };
+        let recording = Recording::new(base);
+        let state = State { recording, batches: 0, waits: 0, is_in_flight: false };
         Self { inner, state: Mutex::new(Class::DeviceQueue, state) }
     }
 
@@ -125,6 +132,12 @@ impl RecordingDevice {
     /// How many events there were so far.
     pub fn count(&self) -> usize {
         self.state.lock().recording.events.len()
+    }
+
+    /// How often somebody waited for what changes the device, for all at once that was in flight.
+    /// To be asked about one thread alone.
+    pub fn waits(&self) -> u64 {
+        self.state.lock().waits
     }
 
     /// What was done so far, and what was there before.
@@ -163,13 +176,25 @@ impl Device for RecordingDevice {
         let events: Vec<_> = batch.iter().map(|request| Event::of(request, done)).collect();
         let completions = self.inner.wait(self.inner.submit(batch));
         let ends = completions.iter().map(|completion| completion.result.is_ok());
-        let succeeded = events.into_iter().zip(ends).filter_map(|(event, ok)| event.filter(|_| ok));
+        let succeeded: Vec<_> =
+            events.into_iter().zip(ends).filter_map(|(event, ok)| event.filter(|_| ok)).collect();
         let mut state = self.state.lock();
         let number = state.batches;
         state.batches += 1;
-        state.recording.events.extend(succeeded.map(|event| Recorded { event, batch: number }));
+        state.is_in_flight |= !succeeded.is_empty();
+        state
+            .recording
+            .events
+            .extend(succeeded.into_iter().map(|event| Recorded { event, batch: number }));
         drop(state);
         Ticket::completed(completions)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+        let mut state = self.state.lock();
+        state.waits += u64::from(std::mem::take(&mut state.is_in_flight));
+        drop(state);
+        ticket.wait()
     }
 }
 
@@ -199,6 +224,23 @@ mod tests {
         assert!(matches!(recording.events[0].event, Event::Write { offset: 2, fua: false, .. }));
         assert!(matches!(recording.events[1].event, Event::Discard { offset: 8, len: 2 }));
         assert!(matches!(recording.events[2].event, Event::Write { offset: 0, fua: true, .. }));
+    }
+
+    #[test]
+    fn what_is_in_flight_together_is_waited_for_once() {
+        let device = RecordingDevice::on(&SparseImage::new(100));
+        let tickets = [device.submit(vec![write(0, b"a")]), device.submit(vec![write(1, b"b")])];
+        for ticket in tickets {
+            device.wait(ticket);
+        }
+        assert_eq!(device.waits(), 1);
+        let first = device.submit(vec![write(2, b"c")]);
+        device.read(0, 1).unwrap();
+        device.wait(first);
+        device.flush().unwrap();
+        assert_eq!(device.waits(), 3);
+        device.read(0, 1).unwrap();
+        assert_eq!(device.waits(), 3, "a read is none");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! A file as a block device.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::Context as _;
 use userbtrfs_sync::Arc;
 
 use super::{KernelLog, Linux, run, undone};
@@ -40,6 +42,16 @@ impl LoopDevice {
     /// The block device, `/dev/loopN`.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Bytes that were written to it since it was attached, as its statistics say.
+    pub fn bytes_written(&self) -> anyhow::Result<u64> {
+        let name = self.path.file_name().context("a device in /dev")?;
+        let statistics = Path::new("/sys/block").join(name).join("stat");
+        let text = fs::read_to_string(statistics)?;
+        // In units of 512 bytes, whatever the sectors of the device are.
+        let units = text.split_whitespace().nth(6).context("statistics of a block device")?;
+        Ok(512 * units.parse::<u64>()?)
     }
 }
 

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Mount {
     directory: TempDir,
-    _devices: Vec<LoopDevice>,
+    devices: Vec<LoopDevice>,
 }
 
 impl Mount {
@@ -34,7 +34,12 @@ impl Mount {
         let first = devices.first().context("no device to mount")?.path();
         mount::mount(first, directory.path(), "btrfs", flags, own.as_c_str())
             .with_context(|| format!("mounting with {options:?}"))?;
-        Ok(Self { directory, _devices: devices })
+        Ok(Self { directory, devices })
+    }
+
+    /// What it is on.
+    pub fn devices(&self) -> &[LoopDevice] {
+        &self.devices
     }
 
     /// Where it is mounted.

@@ -354,6 +354,7 @@ fn a_failed_write_of_data_gives_its_space_back() {
     let device = Arc::new(FaultyDevice::new(inner.clone()));
     let mut options = OpenOptions::new();
     options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).discard(true);
+    options.tree_log(false);
     let filesystem = options.open_devices(vec![device.clone()]).unwrap();
     let file = filesystem.root().create(b"file", 0o644).unwrap().open().unwrap();
     let before = inner.image();

@@ -19,6 +19,7 @@ mod fill_data;
 mod fsx;
 mod fsync_cuts;
 mod fsync_faults;
+mod fsync_lost_data;
 mod fsync_reasons;
 mod fsync_threads;
 mod fsynced;

@@ -10,7 +10,7 @@ use userbtrfs_volume::Slice;
 
 use super::DirtyRun;
 use super::writer::SECTOR;
-use crate::node::{FileChange, Kind};
+use crate::node::{FileChange, Kind, PendingExtent};
 
 /// Where a range of a file is written.
 #[derive(Clone, Debug)]
@@ -71,23 +71,39 @@ impl Portion {
         }
     }
 
+    /// Its checksums, as stored, and from where on the sectors are that have them.
+    pub(super) fn sums(&self) -> Option<(Logical, &[u8])> {
+        let logical = self.place.logical().filter(|_| !self.sums.is_empty())?;
+        Some((logical, &self.sums))
+    }
+
     pub(super) fn add_sums(&self, ledger: &Ledger, handle: &Handle<'_>) {
-        if let Some(logical) = self.place.logical().filter(|_| !self.sums.is_empty()) {
-            ledger.add_checksums(handle, logical, &self.sums);
+        if let Some((logical, sums)) = self.sums() {
+            ledger.add_checksums(handle, logical, sums);
         }
+    }
+
+    /// What it comes to be in its file; nothing where what is there stays.
+    pub(super) fn extent(&self) -> Option<PendingExtent> {
+        let bytes = self.run.len();
+        let kind = match &self.place {
+            Place::Same(_) => return None,
+            Place::Inline(data) => Kind::Inline(Arc::clone(data)),
+            Place::Prealloc(extent) => Kind::Regular(*extent, None),
+            Place::New(disk) => Kind::Regular(whole_extent(*disk, bytes), None),
+        };
+        Some(PendingExtent { start: self.run.start, end: self.run.end, kind })
     }
 
     /// Puts it over what is there, for which the file counts so many bytes.
     pub(super) fn put(&self, change: &mut FileChange<'_>, beneath: u64) {
-        let bytes = self.run.len();
-        let (kind, holds) = match &self.place {
-            Place::Same(_) => return,
-            Place::Inline(data) => (Kind::Inline(Arc::clone(data)), data.len() as u64),
-            Place::Prealloc(extent) => (Kind::Regular(*extent, None), bytes),
-            Place::New(disk) => (Kind::Regular(whole_extent(*disk, bytes), None), bytes),
+        let Some(PendingExtent { start, end, kind }) = self.extent() else { return };
+        let holds = match &self.place {
+            Place::Inline(data) => data.len() as u64,
+            _ => end - start,
         };
         let is_new = matches!(self.place, Place::New(_));
-        change.put(self.run.start, self.run.end, kind, is_new);
+        change.put(start, end, kind, is_new);
         change.add_bytes(difference(holds, beneath));
     }
 }

@@ -171,7 +171,8 @@ impl<'a> Segments<'a> {
 
 /// A few pending extents from an offset on, and the offset up to which they are all.
 fn look_up_pending(file: &FileSource, start: u64, end: u64) -> (VecDeque<PendingExtent>, u64) {
-    let (pending, known) = file.inode.pending_extents(start, end, PENDING_MAX);
+    let above = file.arriving.as_deref();
+    let (pending, known) = file.inode.pending_extents_under(above, start, end, PENDING_MAX);
     (pending.into(), known)
 }
 

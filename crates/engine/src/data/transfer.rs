@@ -5,15 +5,17 @@
 //!    for while the next one is allocated, submitted and summed.
 //! 2. An extent is put into its file only when all of it is on the device, so that a commit whose
 //!    flush comes after finds it there. What a group has for a file comes into it at once.
-//! 3. Each extent succeeds or fails alone. What failed leaves the file as it was, and gives its
+//! 3. Where a log may speak of an extent that fails, the transaction is marked before its space is
+//!    given back.
+//! 4. Each extent succeeds or fails alone. What failed leaves the file as it was, and gives its
 //!    space back.
-//! 4. The writeback locks of all the files are held all the time.
+//! 5. The writeback locks of all the files are held all the time.
 
 use std::collections::VecDeque;
 
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{InodeItem, Logical};
-use userbtrfs_ledger::{HandleKind, Ledger, Reservation};
+use userbtrfs_ledger::{CommitReason, Handle, HandleKind, Ledger, Reservation};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::PendingWrites;
 
@@ -22,6 +24,7 @@ use super::reserved::{Reserved, merge};
 use super::writer::{SECTOR, Writer, advance_size};
 use super::{Contents, Delta, DirtyRun};
 use crate::error::{DataError, Error, Result, Unwritten};
+use crate::node::FileChange;
 
 /// The largest extent, in bytes, as Linux makes them.
 pub(super) const EXTENT_MAX: u64 = 128 << 20;
@@ -108,6 +111,12 @@ impl<'a> Transfer<'a> {
         mut self,
         runs: impl IntoIterator<Item = (usize, DirtyRun)>,
     ) -> Vec<Option<Unwritten>> {
+        self.send(runs);
+        self.arrive(None)
+    }
+
+    /// Starts to write runs of files, file by file; the last of them are on their way after that.
+    pub(super) fn send(&mut self, runs: impl IntoIterator<Item = (usize, DirtyRun)>) {
         let mut runs = runs.into_iter().peekable();
         while runs.peek().is_some() {
             let (mut group, mut bytes) = (Vec::new(), 0);
@@ -120,13 +129,28 @@ impl<'a> Transfer<'a> {
             let loads = self.load(group, unfinished);
             self.depart(loads);
             while self.flying.len() >= IN_FLIGHT {
-                self.land();
+                self.land(None);
             }
         }
+    }
+
+    /// Waits for all that is on its way, and puts it into its files; gives the first failure of
+    /// each. Where the caller is in a transaction, its log may speak of what is on its way.
+    pub(super) fn arrive(mut self, logged: Option<&Handle<'_>>) -> Vec<Option<Unwritten>> {
         while !self.flying.is_empty() {
-            self.land();
+            self.land(logged);
         }
         self.jobs.into_iter().map(|job| job.failed).collect()
+    }
+
+    /// Whether something failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.jobs.iter().any(|job| job.failed.is_some())
+    }
+
+    /// What is on its way.
+    pub(super) fn on_its_way(&self) -> impl Iterator<Item = &Portion> {
+        self.flying.iter().flat_map(|flight| &flight.loads).flat_map(|load| &load.portions)
     }
 
     /// Finds places for the runs of a group; those that find none have failed. Of the job that is
@@ -204,7 +228,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Waits for the oldest group, and puts into its files what was written.
-    fn land(&mut self) {
+    fn land(&mut self, logged: Option<&Handle<'_>>) {
         let Flight { loads, writes } = self.flying.pop_front().expect("one is on its way");
         let mut results = self.writer.ledger.volume().wait_writes(writes).into_iter();
         for Load { job, portions, metadata } in loads {
@@ -217,13 +241,13 @@ impl<'a> Transfer<'a> {
                 let failed = |error| Error::Data { file, offset, error: DataError::Write(error) };
                 match ended.map_err(failed).and_then(|()| self.bytes_beneath(job, &portion)) {
                     Ok(bytes) => good.push((portion, bytes)),
-                    Err(error) => self.give_up(job, &portion, &Arc::new(error)),
+                    Err(error) => self.give_up(job, &portion, &Arc::new(error), logged),
                 }
             }
-            if let Err(error) = self.finish(job, &good, metadata) {
+            if let Err(error) = self.finish(job, &good, metadata, logged) {
                 let why = Arc::new(error);
                 for (portion, _) in &good {
-                    self.give_up(job, portion, &why);
+                    self.give_up(job, portion, &why, logged);
                 }
             }
         }
@@ -235,10 +259,11 @@ impl<'a> Transfer<'a> {
         job: usize,
         good: &[(Portion, u64)],
         metadata: Option<Reservation>,
+        logged: Option<&Handle<'_>>,
     ) -> Result<()> {
         let (writer, Job { contents, origin, .. }) = (self.writer, &self.jobs[job]);
         let mut dropped = Vec::new();
-        writer.nodes.change_file(contents.inode(), HandleKind::Finish, metadata, |change| {
+        let put = |change: &mut FileChange<'_>| {
             for (portion, beneath) in good {
                 portion.put(change, *beneath);
                 portion.add_sums(&writer.ledger, change.handle());
@@ -254,7 +279,12 @@ impl<'a> Transfer<'a> {
                 change.touch();
             }
             advance_size(change, contents);
-        })?;
+        };
+        let (nodes, inode) = (&writer.nodes, contents.inode());
+        match logged {
+            Some(handle) => nodes.change_file_in(handle, inode, metadata, put)?,
+            None => nodes.change_file(inode, HandleKind::Finish, metadata, put)?,
+        }
         for delta in dropped {
             contents.account.settle(Reserved::default(), delta, writer.prices);
         }
@@ -273,7 +303,17 @@ impl<'a> Transfer<'a> {
     }
 
     /// A portion is not put into its file.
-    fn give_up(&mut self, job: usize, portion: &Portion, why: &Arc<Error>) {
+    fn give_up(
+        &mut self,
+        job: usize,
+        portion: &Portion,
+        why: &Arc<Error>,
+        logged: Option<&Handle<'_>>,
+    ) {
+        if let Some(handle) = logged {
+            // Before its space may be somebody else's.
+            self.writer.ledger.require_commit(handle, CommitReason::DataFailed);
+        }
         if let Place::New(logical) = portion.place {
             self.writer.ledger.give_back_data(logical, portion.run.len());
         }

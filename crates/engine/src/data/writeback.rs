@@ -1,5 +1,7 @@
 //! Writing dirty data back: of one file, of those that nobody else is busy with, of all.
 //!
+//! An fsync gets it back while it is on its way, to be logged meanwhile: see `ordered`.
+//!
 //! 1. Who holds the writeback lock of a file waits for no other one: more files are locked
 //!    together only where that needs no waiting.
 //! 2. What fails is told once to those who use its file; if nobody was, to who makes all durable.
@@ -15,7 +17,7 @@ use userbtrfs_sync::Arc;
 use super::reserved::Reserved;
 use super::transfer::{Job, Origin, Transfer};
 use super::writer::{SECTOR, Writer, sector_start, size_of};
-use super::{Contents, DirtyRun, SegmentKind, Segments};
+use super::{Contents, DirtyRun, OrderedExtents, SegmentKind, Segments};
 use crate::error::{Error, Result, Unwritten};
 
 /// The most files that are written together.
@@ -38,29 +40,34 @@ struct Taken<'a> {
     contents: &'a Arc<Contents>,
     runs: Vec<DirtyRun>,
     reserved: Reserved,
+    /// The size of the file at that moment.
+    size: u64,
 }
 
 impl Writer {
     /// Writes what is dirty of a file, and waits for it and for what is on its way; gives the
     /// first failure, which the file remembers, too.
     pub(crate) fn write_back(&self, contents: &Arc<Contents>) -> Result<()> {
-        self.write_back_then(contents, || ())
-    }
-
-    /// As [`Writer::write_back`]; where that succeeds, `then` is done before anything changes again
-    /// beneath the file.
-    pub(crate) fn write_back_then<T>(
-        &self,
-        contents: &Arc<Contents>,
-        then: impl FnOnce() -> T,
-    ) -> Result<T> {
         self.ledger.check()?;
         let done = {
             let _one = contents.writeback.lock();
-            self.write_locked(&[contents], Tail::Written).map(|()| then())
+            self.write_locked(&[contents], Tail::Written)
         };
         self.purge_if_dead(contents);
         done
+    }
+
+    /// Starts to write what is dirty of a file, and waits for what was on its way.
+    pub(crate) fn send_off<'a>(
+        &'a self,
+        contents: &'a Arc<Contents>,
+    ) -> Result<OrderedExtents<'a>> {
+        self.ledger.check()?;
+        let one = contents.writeback.lock();
+        let taken = self.take(&[contents], Tail::Written);
+        let size = taken.first().map_or(0, |taken| taken.size);
+        let (transfer, _) = self.send(taken);
+        Ok(OrderedExtents::new(self, contents, size, transfer, one))
     }
 
     /// Writes what is dirty of files that nobody else is busy with; gives the others, and the
@@ -107,15 +114,31 @@ impl Writer {
         if taken.is_empty() && tail == Tail::Left && self.is_pressed() {
             taken = self.take(files, Tail::Written);
         }
+        let (transfer, files) = self.send(taken);
+        self.tell(files, transfer.arrive(None))
+    }
+
+    /// Starts to write what was taken; gives the files of which it is.
+    fn send<'a>(&'a self, taken: Vec<Taken<'a>>) -> (Transfer<'a>, Vec<&'a Arc<Contents>>) {
         let mut transfer = Transfer::new(self);
-        let (mut runs, mut written) = (Vec::new(), Vec::new());
-        for Taken { contents, runs: more, reserved } in taken {
+        let (mut runs, mut files) = (Vec::new(), Vec::new());
+        for Taken { contents, runs: more, reserved, .. } in taken {
             let job = transfer.add(Job::new(contents, Origin::Memory, reserved));
             runs.extend(more.into_iter().map(|run| (job, run)));
-            written.push(contents);
+            files.push(contents);
         }
+        transfer.send(runs);
+        (transfer, files)
+    }
+
+    /// Tells what failed, to who uses the files; gives the first of it that somebody misses.
+    pub(super) fn tell<'a>(
+        &self,
+        files: impl IntoIterator<Item = &'a Arc<Contents>>,
+        failed: Vec<Option<Unwritten>>,
+    ) -> Result<()> {
         let mut result = Ok(());
-        for (contents, failed) in written.into_iter().zip(transfer.run(runs)) {
+        for (contents, failed) in files.into_iter().zip(failed) {
             if let Some(failed) = failed.filter(is_missed) {
                 self.fail(contents, failed.clone());
                 result = result.and(Err(failed.into()));
@@ -140,7 +163,7 @@ impl Writer {
         let (runs, delta) = contents.take_dirty(0..end, u64::MAX);
         let mut reserved = contents.account.withdraw(delta, self.prices);
         reserved.merge(Reserved { data: None, metadata: cut });
-        Taken { contents, runs, reserved }
+        Taken { contents, runs, reserved, size: size_of(contents) }
     }
 
     /// Where the sector begins in which an open file ends that does not fill it; with space for the
@@ -155,7 +178,7 @@ impl Writer {
         }
     }
 
-    fn purge_if_dead(&self, contents: &Contents) {
+    pub(super) fn purge_if_dead(&self, contents: &Contents) {
         if contents.account.is_dead() {
             self.purge(contents);
         }

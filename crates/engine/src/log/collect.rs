@@ -24,11 +24,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, ItemKind, Key, TreeId};
-use userbtrfs_ledger::{CommitReason, LogGroup, LogWriter};
+use userbtrfs_ledger::{CommitReason, LogGroup, LogPledge, LogWriter};
 use userbtrfs_sync::{Arc, thread};
 
 use super::draft::{self, Drafts, keys_of};
-use crate::data::Contents;
+use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::node::{Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, Nodes, ROOT_DIR, Runs};
 
@@ -78,13 +78,15 @@ enum Wish {
 /// An inode of which all is logged.
 pub(super) struct Whole<'a> {
     pub(super) inode: &'a Arc<Inode>,
-    /// Of a file.
-    pub(super) contents: Option<&'a Contents>,
+    /// Of a file: what of it is on its way.
+    pub(super) data: Option<&'a OrderedExtents<'a>>,
 }
 
 /// What it logged.
-pub(super) struct Collected {
+pub(super) struct Collected<'a> {
     pub(super) group: LogGroup,
+    /// That data comes of which it tells.
+    pub(super) pledge: Option<LogPledge<'a>>,
     /// Items that were changed.
     pub(super) items: usize,
 }
@@ -123,10 +125,18 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Logs all of an inode, and what belongs to it.
-    pub(super) fn run(mut self, whole: &Whole<'_>) -> Doubtful<Collected> {
+    pub(super) fn run(mut self, whole: &Whole<'_>) -> Doubtful<Collected<'w>> {
+        let collected = self.collect(whole);
+        // While nobody else can write what is not all.
+        collected.inspect_err(|reason| self.writer.doubt(*reason))
+    }
+
+    fn collect(&mut self, whole: &Whole<'_>) -> Doubtful<Collected<'w>> {
         self.log_whole(whole)?;
         self.finish()?;
-        Ok(Collected { group: self.writer.group(), items: self.items })
+        let awaits_data = whole.data.is_some_and(|data| !data.is_empty());
+        let pledge = awaits_data.then(|| self.writer.pledge());
+        Ok(Collected { group: self.writer.group(), pledge, items: self.items })
     }
 
     /// Logs stale inodes anew; says whether there were any.
@@ -202,7 +212,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         let inode = self.inode(number)?.filter(|inode| inode.kind() == FileKind::Directory);
         match inode {
             Some(_) if self.whole.contains(&number) => Ok(()),
-            Some(inode) => self.log_whole(&Whole { inode: &inode, contents: None }),
+            Some(inode) => self.log_whole(&Whole { inode: &inode, data: None }),
             None => self.log_existence_of(vec![number]),
         }
     }
@@ -227,8 +237,8 @@ impl<'a, 'w> Collector<'a, 'w> {
             _ => {}
         }
         let was_whole = before.logged.is_some_and(|logged| logged.mode == Mode::All);
-        let item = match whole.contents {
-            Some(contents) => self.log_content(contents, was_whole)?,
+        let item = match whole.data {
+            Some(data) => self.log_content(data, was_whole)?,
             None => inode.item_to_log(),
         };
         self.put_item(inode.id().number, &item);

@@ -6,7 +6,9 @@
 //! 3. An item of the log that overlaps such a range goes as a whole, and so all of its range is
 //!    logged anew: no item is cut.
 //! 4. An extent that is logged has its checksums in the log.
-//! 5. Nothing beneath the file changes meanwhile: its writeback lock is held.
+//! 5. What is on its way is logged as if it had landed; the group is told to wait for it.
+//! 6. Nothing beneath the file changes meanwhile: its writeback lock is held, until what is on its
+//!    way has landed.
 
 use userbtrfs_btree::Cursor;
 use userbtrfs_format::{
@@ -19,7 +21,9 @@ use userbtrfs_volume::Range;
 
 use super::collect::{Collector, Doubtful};
 use super::draft::keys_of;
-use crate::data::{Contents, FileSource, InlineData, SectorSums, Segment, SegmentKind, Segments};
+use crate::data::{
+    FileSource, InlineData, OrderedExtents, SectorSums, Segment, SegmentKind, Segments,
+};
 use crate::node::{Inode, Runs};
 
 /// The most extents of a file that are logged at a time.
@@ -31,17 +35,21 @@ const SUMMED_MAX: u64 = 16 << 20;
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
 impl Collector<'_, '_> {
-    /// Logs what changed in a file, of which the log has the rest if it `was_whole`; gives the
-    /// attributes that go with it.
+    /// Logs what changed in a file, of which the log has the rest if it `was_whole`, as if what is
+    /// on its way had landed; gives the attributes that go with it.
     pub(super) fn log_content(
         &mut self,
-        contents: &Contents,
+        data: &OrderedExtents<'_>,
         was_whole: bool,
     ) -> Doubtful<InodeItem> {
-        let inode = contents.inode();
+        let inode = data.contents().inode();
         let changed = inode.take_changed(self.running);
-        let item = inode.item_to_log();
+        let mut item = inode.item_to_log();
+        if !data.is_empty() {
+            (item.size, item.transid) = (item.size.max(data.size()), self.running);
+        }
         let mut ranges = changed.unwrap_or_else(all);
+        ranges.extend(&data.ranges());
         if self.holes_have_items() {
             ranges = all();
         }
@@ -51,7 +59,10 @@ impl Collector<'_, '_> {
         if was_whole {
             self.widen(inode.id().number, &mut ranges)?;
         }
-        let source = FileSource { size: u64::MAX, ..contents.source() };
+        for (logical, sums) in data.sums() {
+            self.writer.add_checksums(self.subvolume, logical, sums)?;
+        }
+        let source = data.source();
         self.log_ranges(&source, &ranges, item.size)?;
         // Holes beyond the end have no items; they need them when the file comes to reach there.
         let end = sector_end(item.size);
@@ -182,6 +193,10 @@ impl Collector<'_, '_> {
         };
         while at < end {
             let len = (end - at).min(SUMMED_MAX);
+            if self.writer.has_checksums(self.subvolume, Logical(at), Logical(at + len)) {
+                at += len;
+                continue;
+            }
             let bytes = usize::try_from(len).expect("of data that is summed at once");
             let range = Range { logical: Logical(at), len: bytes };
             let sums = SectorSums::find(self.nodes.forest(), source.ledger.as_deref(), range);

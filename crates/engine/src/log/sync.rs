@@ -1,19 +1,21 @@
 //! Making an inode durable.
 //!
-//! 1. Data is on the device before anything that leads to it is logged; both are durable with the
-//!    flush that comes before the superblock.
+//! 1. A file is logged while its data is on its way. Both are on the device before the flush that
+//!    comes before the superblock; where data failed, the superblock is not written.
 //! 2. What did not change in the running transaction is durable with the one before.
 //! 3. What cannot be logged is committed: nothing is ever left out silently.
 //! 4. Who waits for a group is in its transaction until the group is durable, so that the commit
-//!    of the transaction comes after.
+//!    of the transaction comes after. Its data comes into its file meanwhile: the commit has it.
 
 use userbtrfs_format::FileKind;
-use userbtrfs_ledger::{CommitReason, Handle, HandleKind, Ledger, LogFailure, LogGroup};
+use userbtrfs_ledger::{
+    CommitReason, Handle, HandleKind, Ledger, LogFailure, LogMember, LogWait, LogWriter,
+};
 use userbtrfs_sync::Arc;
 
-use super::collect::{self, Collector, Whole};
+use super::collect::{self, Collected, Collector, Whole};
 use super::trace::{Clock, Listener, Phase, SyncHow, Trace};
-use crate::data::{Contents, Writer};
+use crate::data::{Contents, OrderedExtents, Writer};
 use crate::error::{Error, Result};
 use crate::node::{Inode, Mode, Nodes};
 
@@ -25,14 +27,56 @@ pub(crate) struct Log {
     trace: Trace,
 }
 
-/// What is left to be done for an inode to be durable.
+/// What makes an inode durable.
 enum Next<'a> {
     /// This transaction must be.
     Wait(u64),
-    /// Its group must be, for which so many items were changed.
-    Group(Handle<'a>, LogGroup, usize),
+    /// Its group must be.
+    Group(Collected<'a>),
     /// The running transaction must be.
-    Commit(Handle<'a>, CommitReason),
+    Commit(CommitReason),
+}
+
+/// What is left to be done when the transaction is left.
+enum Left {
+    Nothing,
+    /// This transaction must be durable.
+    Wait(u64),
+    /// This transaction must be committed.
+    Commit(u64, LogFailure),
+}
+
+/// A sync of an inode that waits for the device and for others.
+struct Waiting<'a, 'w> {
+    nodes: &'a Nodes,
+    data: Option<&'a mut OrderedExtents<'w>>,
+    clock: Clock<'a>,
+}
+
+impl Waiting<'_, '_> {
+    /// Whether its own data could not be written.
+    fn has_failed(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| data.has_failed())
+    }
+}
+
+impl LogMember for Waiting<'_, '_> {
+    fn complete(&mut self, writer: &mut LogWriter<'_>) -> Result<(), CommitReason> {
+        collect::complete(self.nodes, writer)
+    }
+
+    fn land(&mut self, handle: &Handle<'_>) -> Result<(), CommitReason> {
+        let landed = self.data.as_mut().is_none_or(|data| data.land(Some(handle)));
+        if landed { Ok(()) } else { Err(CommitReason::DataFailed) }
+    }
+
+    fn waited(&mut self, what: LogWait) {
+        self.clock.lap(match what {
+            LogWait::Device => Phase::Device,
+            LogWait::Writers => Phase::Writers,
+            LogWait::Commit => Phase::Commit,
+        });
+    }
 }
 
 impl Log {
@@ -48,90 +92,110 @@ impl Log {
 
     /// Makes a file durable, its data and its attributes; tells what could not be written of it.
     pub(crate) fn sync_file(&self, contents: &Arc<Contents>) -> Result<()> {
-        let whole = Whole { inode: contents.inode(), contents: Some(contents) };
-        let mut clock = self.trace.clock();
-        let next = self.writer.write_back_then(contents, || {
-            clock.lap(Phase::WriteBack);
-            self.log(&whole)
+        let clock = self.trace.clock();
+        let synced = self.writer.send_off(contents).and_then(|mut data| match data.has_failed() {
+            true => Ok(()),
+            false => self.make_durable(contents.inode(), Some(&mut data), clock),
         });
         self.writer.take_failure(contents)?;
-        self.finish(whole.inode, next??, clock)
+        synced
     }
 
     /// Makes an inode durable that is no file; of a directory, its entries, too.
     pub(crate) fn sync(&self, inode: &Arc<Inode>) -> Result<()> {
         assert!(inode.kind() != FileKind::Regular, "a file has data");
-        let clock = self.trace.clock();
-        let next = self.log(&Whole { inode, contents: None })?;
-        self.finish(inode, next, clock)
+        self.make_durable(inode, None, self.trace.clock())
     }
 
-    fn log(&self, whole: &Whole<'_>) -> Result<Next<'_>> {
-        let (inode, traces) = (whole.inode, self.nodes.traces());
+    fn make_durable(
+        &self,
+        inode: &Arc<Inode>,
+        data: Option<&mut OrderedExtents<'_>>,
+        mut clock: Clock<'_>,
+    ) -> Result<()> {
+        clock.lap(Phase::WriteBack);
+        let mut waiting = Waiting { nodes: &self.nodes, data, clock };
+        let (items, left) = self.log_and_wait(inode, &mut waiting)?;
+        let (how, done) = match left {
+            Left::Nothing if items == 0 => (SyncHow::Unchanged, Ok(())),
+            Left::Nothing => (SyncHow::Logged, Ok(())),
+            Left::Wait(generation) => {
+                let durable = self.ledger.wait_durable(generation);
+                waiting.waited(LogWait::Commit);
+                (SyncHow::Unchanged, durable.map_err(Error::from))
+            }
+            // Its file tells that; who syncs next commits.
+            Left::Commit(_, failure) if waiting.has_failed() => {
+                (SyncHow::Committed(failure.reason()), Ok(()))
+            }
+            Left::Commit(generation, failure) => {
+                let how = SyncHow::Committed(failure.reason());
+                let failed = match failure {
+                    LogFailure::Commit(_) => Ok(()),
+                    LogFailure::Failed(error) => Err(Error::LogUnwritten(error)),
+                };
+                let committed = self.ledger.commit_transaction(generation).map_err(Error::from);
+                waiting.waited(LogWait::Device);
+                (how, committed.and(failed))
+            }
+        };
+        waiting.clock.end(inode.id(), how, items);
+        done
+    }
+
+    /// Does what is done for an inode in the running transaction: afterwards its data has landed.
+    /// Gives how many items of the log were changed, and what is left.
+    fn log_and_wait(
+        &self,
+        inode: &Arc<Inode>,
+        waiting: &mut Waiting<'_, '_>,
+    ) -> Result<(usize, Left)> {
         let handle = self.ledger.start(HandleKind::Operation)?;
+        let commit = |failure| Left::Commit(handle.generation(), failure);
+        let next = self.log(&handle, &Whole { inode, data: waiting.data.as_deref() });
+        waiting.clock.lap(Phase::Collect);
+        let (items, left) = match next {
+            Next::Wait(generation) => (0, Left::Wait(generation)),
+            Next::Group(Collected { group, pledge, items }) => {
+                if let Some(data) = waiting.data.as_mut() {
+                    data.logged(group);
+                }
+                let synced = self.ledger.sync_log(&handle, group, pledge, waiting);
+                let left = synced.map_or_else(commit, |()| Left::Nothing);
+                (items, left)
+            }
+            Next::Commit(reason) => {
+                self.ledger.require_commit(&handle, reason);
+                (0, commit(reason.into()))
+            }
+        };
+        // What failed of it is told by its file.
+        let _told = waiting.land(&handle);
+        waiting.waited(LogWait::Device);
+        Ok((items, left))
+    }
+
+    fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &Whole<'_>) -> Next<'a> {
+        let (inode, traces) = (whole.inode, self.nodes.traces());
         let (running, item) = (handle.generation(), inode.item());
-        if item.transid < running {
-            return Ok(Next::Wait(item.transid));
+        let is_settled = whole.data.is_none_or(OrderedExtents::is_empty);
+        if is_settled && item.transid < running {
+            return Next::Wait(item.transid);
         }
         if item.nlink == 0 && !inode.is_linkable() && !traces.lost_any(running, inode.id()) {
             // Nobody will ever find it.
-            return Ok(Next::Wait(0));
+            return Next::Wait(0);
         }
         let logged = traces.logged(running, inode.id()).filter(|it| it.mode == Mode::All);
         if let Some((stamp, group)) = logged.and_then(|logged| logged.whole)
+            && is_settled
             && inode.stamp(running) == Some(stamp)
         {
-            return Ok(Next::Group(handle, group, 0));
+            return Next::Group(Collected { group, pledge: None, items: 0 });
         }
-        let collected = self.ledger.logs(&handle).and_then(|mut writer| {
+        let collected = self.ledger.logs(handle).and_then(|mut writer| {
             Collector::new(&self.nodes, &mut writer, inode.id().subvolume).run(whole)
         });
-        Ok(match collected {
-            Ok(collected) => Next::Group(handle, collected.group, collected.items),
-            Err(reason) => Next::Commit(handle, reason),
-        })
-    }
-
-    fn sync_group(
-        &self,
-        handle: Handle<'_>,
-        group: LogGroup,
-    ) -> std::result::Result<(), LogFailure> {
-        self.ledger.sync_log(handle, group, |writer| collect::complete(&self.nodes, writer))
-    }
-
-    /// Commits a transaction that was running when its logs were given up.
-    fn commit(&self, generation: u64) -> Result<()> {
-        self.ledger.commit_transaction(generation).map_err(Error::from)
-    }
-
-    /// Waits until it is durable.
-    fn finish(&self, inode: &Inode, next: Next<'_>, mut clock: Clock<'_>) -> Result<()> {
-        clock.lap(Phase::Collect);
-        let (how, items, done) = match next {
-            Next::Wait(generation) => {
-                (SyncHow::Unchanged, 0, self.ledger.wait_durable(generation).map_err(Error::from))
-            }
-            Next::Group(handle, group, items) => match self.sync_group(handle, group) {
-                Ok(()) if items == 0 => (SyncHow::Unchanged, 0, Ok(())),
-                Ok(()) => (SyncHow::Logged, items, Ok(())),
-                Err(failure) => {
-                    let how = SyncHow::Committed(failure.reason());
-                    let failed = match failure {
-                        LogFailure::Commit(_) => Ok(()),
-                        LogFailure::Failed(error) => Err(Error::LogUnwritten(error)),
-                    };
-                    (how, items, self.commit(group.transaction()).and(failed))
-                }
-            },
-            Next::Commit(handle, reason) => {
-                self.ledger.require_commit(&handle, reason);
-                let generation = handle.generation();
-                drop(handle);
-                (SyncHow::Committed(reason), 0, self.commit(generation))
-            }
-        };
-        clock.end(inode.id(), how, items);
-        done
+        collected.map_or_else(Next::Commit, Next::Group)
     }
 }

@@ -19,12 +19,18 @@ pub struct SyncRecord {
     pub how: SyncHow,
     /// Items that were put into the log, or removed from it; those of checksums apart.
     pub items: usize,
-    /// How long its data took to be written.
+    /// How long it took to send its data off, with the wait for what was on its way before.
     pub write_back: Duration,
     /// How long it took to log it in memory, with the wait for others who do.
     pub collect: Duration,
-    /// How long its group, or the commit, took to be durable.
-    pub wait: Duration,
+    /// How long it waited for others: for who wrote its group, or the one before, and for data of
+    /// others in its group.
+    pub writers: Duration,
+    /// How long it waited for the commit of the transaction before.
+    pub previous: Duration,
+    /// How long it waited for the device: for its data, the log, the superblock; or for a commit
+    /// instead of a log.
+    pub device: Duration,
 }
 
 /// How something was made durable.
@@ -34,7 +40,8 @@ pub enum SyncHow {
     Unchanged,
     /// By the log.
     Logged,
-    /// By a commit.
+    /// By a commit; but where its own data could not be written it is not durable, and the commit
+    /// is left to who syncs next.
     Committed(CommitReason),
 }
 
@@ -61,7 +68,7 @@ impl Trace {
     /// The time, where somebody listens.
     pub(super) fn clock(&self) -> Clock<'_> {
         let heard = self.is_heard.load(Ordering::Acquire);
-        Clock { trace: self, last: heard.then(Instant::now), laps: [Duration::ZERO; 3] }
+        Clock { trace: self, last: heard.then(Instant::now), laps: [Duration::ZERO; 5] }
     }
 }
 
@@ -76,14 +83,16 @@ impl fmt::Debug for Trace {
 pub(super) enum Phase {
     WriteBack,
     Collect,
-    Wait,
+    Writers,
+    Commit,
+    Device,
 }
 
 /// The time of one sync.
 pub(super) struct Clock<'a> {
     trace: &'a Trace,
     last: Option<Instant>,
-    laps: [Duration; 3],
+    laps: [Duration; 5],
 }
 
 impl Clock<'_> {
@@ -95,22 +104,32 @@ impl Clock<'_> {
             let at = match phase {
                 Phase::WriteBack => 0,
                 Phase::Collect => 1,
-                Phase::Wait => 2,
+                Phase::Writers => 2,
+                Phase::Commit => 3,
+                Phase::Device => 4,
             };
             self.laps[at] += lap;
         }
     }
 
     /// The sync is over.
-    pub(super) fn end(mut self, inode: InodeId, how: SyncHow, items: usize) {
-        self.lap(Phase::Wait);
+    pub(super) fn end(self, inode: InodeId, how: SyncHow, items: usize) {
         if self.last.is_none() {
             return;
         }
-        let [write_back, collect, wait] = self.laps;
+        let [write_back, collect, writers, previous, device] = self.laps;
         let listener = self.trace.listener.lock().clone();
         if let Some(listener) = listener {
-            listener(&SyncRecord { inode, how, items, write_back, collect, wait });
+            listener(&SyncRecord {
+                inode,
+                how,
+                items,
+                write_back,
+                collect,
+                writers,
+                previous,
+                device,
+            });
         }
     }
 }

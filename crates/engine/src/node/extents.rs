@@ -44,9 +44,9 @@ pub(crate) struct PendingExtent {
     pub(crate) kind: Kind,
 }
 
-/// Ranges that wait.
+/// Ranges that wait, or are about to.
 #[derive(Default)]
-pub(super) struct ExtentChanges {
+pub(crate) struct ExtentChanges {
     /// By start: end and kind.
     ranges: BTreeMap<u64, (u64, Kind)>,
 }
@@ -246,23 +246,32 @@ impl ExtentChanges {
     }
 }
 
-/// What waits between two offsets, widened to whole sectors, in sets of which the first one is the
-/// newest.
+impl FromIterator<PendingExtent> for ExtentChanges {
+    /// Later ones over earlier ones. No references are counted.
+    fn from_iter<T: IntoIterator<Item = PendingExtent>>(extents: T) -> Self {
+        let mut changes = Self::default();
+        for extent in extents {
+            changes.insert(extent);
+        }
+        changes
+    }
+}
+
+/// What waits between two offsets, widened to whole sectors, in sets that go from the newest to the
+/// oldest.
 pub(super) fn flattened<'a>(
-    mut sets: impl Iterator<Item = &'a ExtentChanges>,
+    sets: impl Iterator<Item = &'a ExtentChanges>,
     start: u64,
     end: u64,
 ) -> Vec<PendingExtent> {
     let start = start / SECTOR * SECTOR;
     let end = end.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
-    let Some(newest) = sets.next() else { return Vec::new() };
-    let mut found: Vec<_> = newest.between(start, end).collect();
-    if let Some(older) = sets.next() {
-        let gaps = newest.gaps(start, end);
-        found.extend(gaps.iter().flat_map(|(from, to)| older.between(*from, *to)));
-        found.sort_unstable_by_key(|extent| extent.start);
+    let (mut found, mut gaps) = (Vec::new(), vec![(start, end)]);
+    for set in sets {
+        found.extend(gaps.iter().flat_map(|(from, to)| set.between(*from, *to)));
+        gaps = gaps.iter().flat_map(|(from, to)| set.gaps(*from, *to)).collect();
     }
-    assert!(sets.next().is_none(), "an inode never has more than two sets");
+    found.sort_unstable_by_key(|extent| extent.start);
     found
 }
 

@@ -12,7 +12,7 @@ use userbtrfs_sync::Arc;
 
 use super::extents::{Kind, PendingExtent, reference};
 use super::inode::State;
-use super::operation::Operation;
+use super::operation::{Joined, Operation};
 use super::{Inode, Nodes};
 use crate::error::{Error, InodeId, Result};
 
@@ -72,17 +72,18 @@ impl Nodes {
         reservation: Option<Reservation>,
         change: impl FnOnce(&mut FileChange<'_>),
     ) -> Result<()> {
-        let (operation, id) = (self.begin_as(kind)?, inode.id());
-        let mut state = inode.state();
-        if state.dead {
-            return Err(Error::NoInode(id));
-        }
-        operation.change_state(inode, &mut state, |state| {
-            change(&mut FileChange { operation: &operation, id, state });
-        });
-        drop(state);
-        self.hold(&operation.handle, reservation);
-        Ok(())
+        self.begin_as(kind)?.change_file(inode, reservation, change)
+    }
+
+    /// The same, in a transaction that the caller is in.
+    pub(crate) fn change_file_in(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        reservation: Option<Reservation>,
+        change: impl FnOnce(&mut FileChange<'_>),
+    ) -> Result<()> {
+        self.begin_in(Joined::Before(handle)).change_file(inode, reservation, change)
     }
 }
 
@@ -143,6 +144,24 @@ impl FileChange<'_> {
 }
 
 impl Operation<'_> {
+    fn change_file(
+        &self,
+        inode: &Arc<Inode>,
+        reservation: Option<Reservation>,
+        change: impl FnOnce(&mut FileChange<'_>),
+    ) -> Result<()> {
+        let (mut state, id) = (inode.state(), inode.id());
+        if state.dead {
+            return Err(Error::NoInode(id));
+        }
+        self.change_state(inode, &mut state, |state| {
+            change(&mut FileChange { operation: self, id, state });
+        });
+        drop(state);
+        self.keep_promised(reservation);
+        Ok(())
+    }
+
     /// Counts a reference that comes with a range put into a file.
     fn count(&self, inode: InodeId, start: u64, kind: &Kind, fresh: bool) {
         let Some(extent) = kind.on_disk() else {

@@ -17,7 +17,7 @@ use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
 use super::dentries::{Dentries, Ration};
-use super::extents::{PendingExtent, few_until, flattened};
+use super::extents::{ExtentChanges, PendingExtent, few_until, flattened};
 use super::late::LateNames;
 use super::pending::{Pending, Said};
 use super::runs::Runs;
@@ -90,6 +90,11 @@ impl ChangedRanges {
     pub(super) fn insert(&mut self, transaction: u64, range: Range<u64>) {
         self.take_unless(transaction);
         self.ranges.insert(range);
+    }
+
+    fn remove(&mut self, transaction: u64, range: Range<u64>) {
+        self.take_unless(transaction);
+        self.ranges.remove(range);
     }
 
     /// Takes what transaction `running` changed.
@@ -208,8 +213,19 @@ impl Inode {
         end: u64,
         max: usize,
     ) -> (Vec<PendingExtent>, u64) {
+        self.pending_extents_under(None, start, end, max)
+    }
+
+    /// The same, where something else is about to be put over it.
+    pub(crate) fn pending_extents_under(
+        &self,
+        above: Option<&ExtentChanges>,
+        start: u64,
+        end: u64,
+        max: usize,
+    ) -> (Vec<PendingExtent>, u64) {
         let state = self.state();
-        let sets = || state.sets().map(|set| &set.extents);
+        let sets = || above.into_iter().chain(state.sets().map(|set| &set.extents));
         let until = few_until(sets(), start, end, max);
         (flattened(sets(), start, until), until)
     }
@@ -250,6 +266,11 @@ impl Inode {
     /// Puts back what was taken and is still not in the log.
     pub(crate) fn put_back_changed(&self, running: u64, range: Range<u64>) {
         self.state().changed.insert(running, range);
+    }
+
+    /// The log knows of a range, of which it was told that it changed.
+    pub(crate) fn forget_changed(&self, running: u64, range: Range<u64>) {
+        self.state().changed.remove(running, range);
     }
 
     /// The place of the first entry that the running transaction added to a directory; those

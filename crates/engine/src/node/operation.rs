@@ -8,6 +8,7 @@
 //! 4. begin: join the transaction;
 //! 5. change one inode after the other, each under its own state lock, which cannot fail.
 
+use std::ops::Deref;
 use std::time::SystemTime;
 
 use userbtrfs_format::Timestamp;
@@ -24,9 +25,28 @@ use crate::error::{Error, Result};
 /// A change that is under way.
 pub(super) struct Operation<'a> {
     nodes: &'a Nodes,
-    pub(super) handle: Handle<'a>,
+    pub(super) handle: Joined<'a>,
     /// The time that all it changes gets.
     pub(super) now: Timestamp,
+}
+
+/// The transaction of a change.
+pub(super) enum Joined<'a> {
+    /// It was joined for that.
+    Anew(Handle<'a>),
+    /// The caller is in it.
+    Before(&'a Handle<'a>),
+}
+
+impl<'a> Deref for Joined<'a> {
+    type Target = Handle<'a>;
+
+    fn deref(&self) -> &Handle<'a> {
+        match self {
+            Self::Anew(handle) => handle,
+            Self::Before(handle) => handle,
+        }
+    }
 }
 
 impl Nodes {
@@ -72,8 +92,11 @@ impl Nodes {
     }
 
     pub(super) fn begin_as(&self, kind: HandleKind) -> Result<Operation<'_>> {
-        let handle = self.ledger()?.start(kind)?;
-        Ok(Operation { nodes: self, handle, now: SystemTime::now().into() })
+        Ok(self.begin_in(Joined::Anew(self.ledger()?.start(kind)?)))
+    }
+
+    pub(super) fn begin_in<'a>(&'a self, handle: Joined<'a>) -> Operation<'a> {
+        Operation { nodes: self, handle, now: SystemTime::now().into() }
     }
 }
 
@@ -129,6 +152,10 @@ impl Operation<'_> {
                 self.begin_set(inode, &mut state);
             }
         }
+        self.keep_promised(reservation);
+    }
+
+    pub(super) fn keep_promised(&self, reservation: Option<Reservation>) {
         self.nodes.hold(&self.handle, reservation);
     }
 

@@ -34,6 +34,21 @@ impl Runs {
         self.runs.insert(start, end);
     }
 
+    /// Removes the numbers of a range.
+    pub(crate) fn remove(&mut self, range: Range<u64>) {
+        while let Some((&from, &to)) = self.runs.range(..range.end).next_back() {
+            if to <= range.start {
+                break;
+            }
+            self.runs.remove(&from);
+            self.insert(range.end..to);
+            if from < range.start {
+                self.runs.insert(from, range.start);
+                break;
+            }
+        }
+    }
+
     /// Adds all of another set.
     pub(crate) fn extend(&mut self, other: &Self) {
         other.iter().for_each(|run| self.insert(run));
@@ -65,5 +80,21 @@ mod tests {
         other.insert(19..31);
         runs.extend(&other);
         assert!(runs.iter().eq(once(0..u64::MAX)));
+    }
+
+    #[test]
+    fn what_is_removed_leaves_what_is_around_it() {
+        let mut runs = Runs::default();
+        runs.insert(2..10);
+        runs.insert(12..20);
+        runs.remove(5..6);
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [2..5, 6..10, 12..20]);
+        runs.remove(4..14);
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [2..4, 14..20]);
+        runs.remove(4..14);
+        runs.remove(20..30);
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [2..4, 14..20]);
+        runs.remove(0..20);
+        assert_eq!(runs, Runs::default());
     }
 }

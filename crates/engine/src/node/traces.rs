@@ -69,6 +69,16 @@ struct Names {
     listed: u64,
 }
 
+impl Names {
+    /// Enters who left a name of this hash, or follows there; once, however often.
+    fn leave(&mut self, hash: u32, inode: u64) {
+        let left = self.left.entry(hash).or_default();
+        if !left.contains(&inode) {
+            left.push(inode);
+        }
+    }
+}
+
 impl Trace {
     /// Of a directory: whether the log has its entries.
     fn has_entries(&self) -> bool {
@@ -247,6 +257,16 @@ impl Traces {
         }
     }
 
+    /// What was on its way of a file when all of it was logged with a group is in its extents now.
+    pub(crate) fn landed(&self, running: u64, file: InodeId, group: LogGroup, version: u64) {
+        let mut table = self.table.lock();
+        let trace = table.of(running).and_then(|table| table.inodes.get_mut(&file));
+        let whole = trace.and_then(|trace| trace.logged.as_mut()?.whole.as_mut());
+        if let Some(((_, of), _)) = whole.filter(|(_, of)| *of == group) {
+            *of = version;
+        }
+    }
+
     /// An inode is no longer in the log: it has no name.
     pub(crate) fn unlog(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();
@@ -394,7 +414,7 @@ impl Table {
         names.gone.insert(lost.index..lost.index + 1);
         self.notes += names.gone.len().saturating_sub(runs);
         if survives || is_logged {
-            names.left.entry(lost.hash).or_default().push(inode.number);
+            names.leave(lost.hash, inode.number);
             self.inodes.entry(inode).or_default().names().lost.push(lost);
             self.notes += 2;
         }
@@ -410,7 +430,7 @@ impl Table {
         let dir = InodeId { number: lost.dir, ..inode };
         let Some((follower, trace)) = follower.zip(self.inodes.get_mut(&dir)) else { return };
         if trace.has_entries() || trace.has_left(lost.hash) {
-            trace.names().left.entry(lost.hash).or_default().push(follower);
+            trace.names().leave(lost.hash, follower);
             self.notes += 1;
         }
     }

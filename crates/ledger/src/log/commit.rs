@@ -1,19 +1,24 @@
 //! Writing a group of changes of logs.
 //!
-//! 1. Under the lock of the logs the group is completed and closed, the tree of the log roots made to lead to
-//!    each log as it is, and the nodes sealed: who changes a log from then on copies them.
-//! 2. Then the nodes are written, in any order, and a flush makes them durable, with all that was
-//!    written before; then the superblock before must be durable; then the log's is written.
+//! 1. Under the lock of the logs its leader completes the group and closes it; the tree of the log
+//!    roots is made to lead to each log as it is, and the nodes are sealed: who changes a log from
+//!    then on copies them.
+//! 2. Then the nodes are written, in any order, while data that the group speaks of is on its way,
+//!    of the leader and of others. When all of it is there, a flush makes it durable, with all that
+//!    was written before; then the superblock before must be durable; then the log's is written.
 //! 3. The leader is in the transaction all the time: neither can it be handed over, nor does
 //!    anybody else write a superblock after the one waited for.
-//! 4. Nothing is tried again: what fails marks the transaction.
+//! 4. Nothing is tried again: what fails marks the transaction. Where data failed that a group
+//!    speaks of, the superblock is not written.
+//! 5. Data comes into its file while its owner is in the transaction: what a log promises, the
+//!    commit has.
 
 use userbtrfs_btree::{DirtyList, ItemEdit, Root};
 use userbtrfs_format::{ItemKind, Key, Logical, RootFlags, RootInode, RootItem, TreeId};
 use userbtrfs_sync::Arc;
-use userbtrfs_volume::Buffer;
+use userbtrfs_volume::Slice;
 
-use super::group::{Lead, Role};
+use super::group::{Lead, Pledge, Role};
 use super::stats::count;
 use super::{CommitReason, Log, LogFailure, LogGroup, LogWriter, Logs};
 use crate::error::Result;
@@ -23,48 +28,111 @@ use crate::txn::Handle;
 /// The nodes of a group, as they are to be written.
 struct Sealed {
     list: DirtyList,
-    nodes: Vec<(Logical, Arc<Buffer>)>,
+    nodes: Vec<(Logical, Slice)>,
     /// The tree of the log roots; nothing where there is no log.
     root: Option<Root>,
 }
 
+/// Who waits for a group.
+pub trait LogMember {
+    /// Makes the last changes to the logs before a group is closed which the member leads. An
+    /// error says why the transaction must be committed.
+    fn complete(&mut self, writer: &mut LogWriter<'_>) -> Result<(), CommitReason>;
+
+    /// Waits for the data that is on its way of which the member's group speaks, and puts it into
+    /// its file, in the handle's transaction; asked again, only says how that ended. An error says
+    /// that the log must not become durable: the transaction is marked.
+    fn land(&mut self, handle: &Handle<'_>) -> Result<(), CommitReason>;
+
+    /// Is told that it waited for this until now, since it was last told.
+    fn waited(&mut self, what: LogWait);
+}
+
+/// What a member of a group waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogWait {
+    /// The device: its data, the nodes, the flush, the superblock.
+    Device,
+    /// Others: those who write the group, or the one before, or data of which the group speaks.
+    Writers,
+    /// The superblock of the transaction before.
+    Commit,
+}
+
+/// Who has no data on its way.
+impl LogMember for () {
+    fn complete(&mut self, _writer: &mut LogWriter<'_>) -> Result<(), CommitReason> {
+        Ok(())
+    }
+
+    fn land(&mut self, _handle: &Handle<'_>) -> Result<(), CommitReason> {
+        Ok(())
+    }
+
+    fn waited(&mut self, _what: LogWait) {}
+}
+
+/// That data will be there of which a group speaks.
+#[must_use = "the group fails without it"]
+pub struct LogPledge<'a>(pub(super) Pledge<'a, LogFailure>);
+
+/// A member, and what it promised.
+struct Pledged<'a> {
+    pledge: Option<LogPledge<'a>>,
+    member: &'a mut dyn LogMember,
+}
+
+impl Pledged<'_> {
+    /// Keeps what was promised, or breaks it.
+    fn land(&mut self, handle: &Handle<'_>) -> Result<(), LogFailure> {
+        let landed = self.member.land(handle).map_err(LogFailure::from);
+        if let Some(LogPledge(pledge)) = self.pledge.take() {
+            pledge.end(landed.clone());
+        }
+        landed
+    }
+}
+
 impl Ledger {
     /// Waits until a group is durable; writes it, if nobody else does. What was written of data
-    /// before [`LogWriter::group`] was asked is durable then, too. The transaction is left.
-    ///
-    /// Who writes the group lets `complete` make the last changes to the logs before it is closed.
+    /// before [`LogWriter::group`] was asked is durable then, too; and what is on its way by this
+    /// member, who gave a `pledge` for that: however this ends, all of it has landed.
     ///
     /// An error says that it is not durable, and that the transaction must be committed.
     pub fn sync_log(
         &self,
-        handle: Handle<'_>,
+        handle: &Handle<'_>,
         group: LogGroup,
-        complete: impl FnOnce(&mut LogWriter<'_>) -> Result<(), CommitReason>,
+        pledge: Option<LogPledge<'_>>,
+        member: &mut dyn LogMember,
     ) -> Result<(), LogFailure> {
+        let mut member = Pledged { pledge, member };
         let synced = match group.transaction == handle.generation() {
-            true => self.sync_group(&handle, group, complete),
+            true => self.sync_group(handle, group, &mut member),
             // It goes with its transaction.
             false => self.gate.wait_durable(group.transaction).map_err(LogFailure::from),
         };
-        drop(handle);
-        synced
+        // Where the group was given up before.
+        let landed = member.land(handle);
+        synced.and(landed)
     }
 
     fn sync_group(
         &self,
         handle: &Handle<'_>,
         group: LogGroup,
-        complete: impl FnOnce(&mut LogWriter<'_>) -> Result<(), CommitReason>,
+        member: &mut Pledged<'_>,
     ) -> Result<(), LogFailure> {
         let Logs { groups, counts, .. } = &self.logs;
-        match groups.join(group.number) {
+        let leads = groups.try_lead(group.number).map(|lead| Ok(Role::Lead(lead)));
+        match leads.unwrap_or_else(|| self.join_group(handle, group, member))? {
             Role::Ended(end) => {
                 count(&counts.shared, 1);
                 end
             }
             Role::Lead(lead) => {
                 count(&counts.waits_for_group, u64::from(lead.has_waited()));
-                let written = self.write_group(handle, &lead, complete);
+                let written = self.write_group(handle, &lead, member);
                 if let Err(failure) = &written {
                     self.logs.mark(failure.reason());
                 }
@@ -74,33 +142,64 @@ impl Ledger {
         }
     }
 
+    /// Waits for a group that somebody else writes, or the one before it.
+    fn join_group(
+        &self,
+        handle: &Handle<'_>,
+        group: LogGroup,
+        member: &mut Pledged<'_>,
+    ) -> Result<Role<'_, LogFailure>, LogFailure> {
+        let landed = member.land(handle);
+        member.member.waited(LogWait::Device);
+        landed?;
+        let role = self.logs.groups.join(group.number);
+        member.member.waited(LogWait::Writers);
+        Ok(role)
+    }
+
     fn write_group(
         &self,
         handle: &Handle<'_>,
         lead: &Lead<'_, LogFailure>,
-        complete: impl FnOnce(&mut LogWriter<'_>) -> Result<(), CommitReason>,
+        member: &mut Pledged<'_>,
     ) -> Result<(), LogFailure> {
         let before = handle.generation() - 1;
         if self.space.draws_on_new_groups() {
             // What the transaction before made is old once that is completed.
             self.gate.wait_completed(before)?;
+            member.member.waited(LogWait::Commit);
         }
-        let Sealed { list, nodes, root } = self.seal_group(handle, lead, complete)?;
+        let Sealed { list, nodes, root } = self.seal_group(handle, lead, member.member)?;
         let count_nodes = nodes.len() as u64;
-        self.volume().write_blocks(nodes)?;
+        let on_their_way = self.volume().submit_data(nodes);
+        let landed = member.land(handle);
+        let written = self.volume().wait_writes(on_their_way);
+        member.member.waited(LogWait::Device);
+        written.into_iter().collect::<Result<(), _>>()?;
+        landed?;
+        lead.gather()?;
+        member.member.waited(LogWait::Writers);
         self.volume().flush()?;
-        if !self.gate.is_durable(before) {
-            count(&self.logs.counts.waits_for_commit, 1);
-            self.gate.wait_durable(before)?;
-        }
-        self.gate.check()?;
+        member.member.waited(LogWait::Device);
+        self.wait_for_superblock(before)?;
+        member.member.waited(LogWait::Commit);
         self.logs.check()?;
         if let Some(root) = root.filter(|_| count_nodes > 0) {
             self.volume().write_log_superblock(root.logical, root.level)?;
         }
+        member.member.waited(LogWait::Device);
         self.forest.store().written(list);
         self.count_group(count_nodes);
         Ok(())
+    }
+
+    /// The superblock of the transaction before is durable, and no commit has failed.
+    fn wait_for_superblock(&self, before: u64) -> Result<(), LogFailure> {
+        if !self.gate.is_durable(before) {
+            count(&self.logs.counts.waits_for_commit, 1);
+            self.gate.wait_durable(before)?;
+        }
+        Ok(self.gate.check()?)
     }
 
     fn count_group(&self, nodes: u64) {
@@ -115,10 +214,10 @@ impl Ledger {
         &self,
         handle: &Handle<'_>,
         lead: &Lead<'_, LogFailure>,
-        complete: impl FnOnce(&mut LogWriter<'_>) -> Result<(), CommitReason>,
+        leader: &mut dyn LogMember,
     ) -> Result<Sealed, LogFailure> {
         let mut writer = self.logs(handle)?;
-        complete(&mut writer)?;
+        leader.complete(&mut writer)?;
         if self.space.draws_on_new_groups() {
             return Err(CommitReason::NewBlockGroup.into());
         }
@@ -126,7 +225,8 @@ impl Ledger {
         listed.map_err(|error| LogFailure::Commit((&error).into()))?;
         let store = self.forest.store();
         let list = store.dirty_at(self.logs.blocks.take_unwritten());
-        let nodes = store.seal(&list)?;
+        let nodes = store.seal(&list)?.into_iter();
+        let nodes = nodes.map(|(logical, node)| (logical, node.into())).collect();
         lead.close();
         Ok(Sealed { list, nodes, root: writer.trees.roots.as_ref().map(|tree| tree.root()) })
     }

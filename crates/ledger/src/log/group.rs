@@ -9,6 +9,8 @@
 //!    the next.
 //! 4. A failure is that of the group and of all after it, until logs begin anew: these rest on what
 //!    was not written. A leader that is gone has failed.
+//! 5. Who changes something may give a *pledge* with it, that something else will be so. The leader
+//!    waits for the pledges of its group, and whoever breaks one fails the group.
 //!
 //! What it does not do: it knows nothing of trees, of transactions or of devices.
 
@@ -26,6 +28,8 @@ pub(crate) struct Groups<F> {
     state: Mutex<State<F>>,
     /// For those who wait for groups of even and of odd numbers.
     ended: [Condvar; 2],
+    /// For the leader, who waits for pledges.
+    settled: Condvar,
     /// How a group fails whose leader is gone.
     abandoned: F,
 }
@@ -35,6 +39,8 @@ struct State<F> {
     /// The last group that is durable.
     durable: u64,
     has_leader: bool,
+    /// How many pledges are open in the groups of even and of odd numbers.
+    pledged: [usize; 2],
     /// The first group that failed.
     failed: Option<(u64, F)>,
 }
@@ -56,9 +62,19 @@ pub(crate) struct Lead<'g, F: Clone> {
     has_ended: bool,
 }
 
+/// What was promised to a group.
+#[must_use = "a pledge that is dropped is broken"]
+pub(crate) struct Pledge<'g, F: Clone> {
+    groups: &'g Groups<F>,
+    group: u64,
+    has_ended: bool,
+}
+
 impl<F> State<F> {
     fn fail(&mut self, group: u64, failure: F) {
-        self.failed.get_or_insert((group, failure));
+        if self.failed.as_ref().is_none_or(|(first, _)| group < *first) {
+            self.failed = Some((group, failure));
+        }
     }
 }
 
@@ -77,15 +93,38 @@ impl<F: Clone> State<F> {
 impl<F: Clone> Groups<F> {
     /// Nothing is changed yet.
     pub(crate) fn new(abandoned: F) -> Self {
-        let state = State { collecting: 1, durable: 0, has_leader: false, failed: None };
-        let ended = [Condvar::new(), Condvar::new()];
-        Self { state: Mutex::new(Class::TransactionState, state), ended, abandoned }
+        let state =
+            State { collecting: 1, durable: 0, has_leader: false, pledged: [0; 2], failed: None };
+        let (ended, settled) = ([Condvar::new(), Condvar::new()], Condvar::new());
+        Self { state: Mutex::new(Class::TransactionState, state), ended, settled, abandoned }
     }
 
     /// The group that changes belong to. It stays so while the caller keeps leaders from closing
     /// it.
     pub(crate) fn collecting(&self) -> u64 {
         self.state.lock().collecting
+    }
+
+    /// Promises something to the group that changes belong to; the caller keeps leaders from
+    /// closing it.
+    pub(crate) fn pledge(&self) -> Pledge<'_, F> {
+        let mut state = self.state.lock();
+        let group = state.collecting;
+        state.pledged[index(group)] += 1;
+        Pledge { groups: self, group, has_ended: false }
+    }
+
+    /// The duty to write a group, where that is to be had without waiting.
+    pub(crate) fn try_lead(&self, group: u64) -> Option<Lead<'_, F>> {
+        let mut state = self.state.lock();
+        let is_free = state.end(group).is_none() && !state.has_leader;
+        is_free.then(|| self.lead(&mut state, group, false))
+    }
+
+    fn lead(&self, state: &mut State<F>, group: u64, has_waited: bool) -> Lead<'_, F> {
+        assert_eq!(group, state.collecting, "what is closed has a leader");
+        state.has_leader = true;
+        Lead { groups: self, group, has_waited, has_ended: false }
     }
 
     /// Waits until a group is durable or failed, or until the caller is to write it.
@@ -97,9 +136,7 @@ impl<F: Clone> Groups<F> {
                 return Role::Ended(end);
             }
             if !state.has_leader {
-                assert_eq!(group, state.collecting, "what is closed has a leader");
-                state.has_leader = true;
-                return Role::Lead(Lead { groups: self, group, has_waited, has_ended: false });
+                return Role::Lead(self.lead(&mut state, group, has_waited));
             }
             has_waited = true;
             self.ended_of(group).wait_idle(&mut state);
@@ -110,13 +147,29 @@ impl<F: Clone> Groups<F> {
     pub(crate) fn renew(&self) {
         let mut state = self.state.lock();
         assert!(!state.has_leader, "nobody writes a group any more");
+        assert_eq!(state.pledged, [0; 2], "nobody is in the transaction any more");
         state.durable = state.collecting;
         state.collecting += 1;
         state.failed = None;
     }
 
     fn ended_of(&self, group: u64) -> &Condvar {
-        if group.is_multiple_of(2) { &self.ended[0] } else { &self.ended[1] }
+        &self.ended[index(group)]
+    }
+
+    /// A pledge is kept, or broken.
+    fn settle(&self, group: u64, result: Result<(), F>) {
+        let mut state = self.state.lock();
+        state.pledged[index(group)] -= 1;
+        let is_broken = result.is_err();
+        if let Err(failure) = result {
+            state.fail(group, failure);
+        }
+        drop(state);
+        self.settled.notify_one();
+        if is_broken {
+            self.ended.iter().for_each(Condvar::notify_all);
+        }
     }
 
     fn end(&self, group: u64, result: Result<(), F>) {
@@ -152,6 +205,16 @@ impl<F: Clone> Lead<'_, F> {
         state.collecting += 1;
     }
 
+    /// Waits for all pledges of the group, which is closed; gives how one was broken.
+    pub(crate) fn gather(&self) -> Result<(), F> {
+        let mut state = self.groups.state.lock();
+        assert!(self.group < state.collecting, "it was closed");
+        while state.pledged[index(self.group)] > 0 {
+            self.groups.settled.wait_idle(&mut state);
+        }
+        state.end(self.group).unwrap_or(Ok(()))
+    }
+
     /// The group is durable, or has failed.
     pub(crate) fn end(mut self, result: Result<(), F>) {
         self.has_ended = true;
@@ -165,4 +228,25 @@ impl<F: Clone> Drop for Lead<'_, F> {
             self.groups.end(self.group, Err(self.groups.abandoned.clone()));
         }
     }
+}
+
+impl<F: Clone> Pledge<'_, F> {
+    /// What was promised is so, or it will never be.
+    pub(crate) fn end(mut self, result: Result<(), F>) {
+        self.has_ended = true;
+        self.groups.settle(self.group, result);
+    }
+}
+
+impl<F: Clone> Drop for Pledge<'_, F> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.groups.settle(self.group, Err(self.groups.abandoned.clone()));
+        }
+    }
+}
+
+/// By which of two a group is kept: at most one is being written while the next one collects.
+fn index(group: u64) -> usize {
+    usize::from(!group.is_multiple_of(2))
 }

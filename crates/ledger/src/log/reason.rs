@@ -18,6 +18,8 @@ pub enum CommitReason {
     NoSpace,
     /// A log could not be made, or written.
     Failed,
+    /// Data of which a log speaks could not be written.
+    DataFailed,
     /// A file has more extents than are logged.
     TooManyExtents,
     /// More inodes belong to what is logged than a log takes.
@@ -30,11 +32,12 @@ pub enum CommitReason {
 
 impl CommitReason {
     /// All reasons.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Disabled,
         Self::NewBlockGroup,
         Self::NoSpace,
         Self::Failed,
+        Self::DataFailed,
         Self::TooManyExtents,
         Self::TooManyInodes,
         Self::Forgotten,
@@ -54,6 +57,7 @@ impl fmt::Display for CommitReason {
             Self::NewBlockGroup => "a block group is new",
             Self::NoSpace => "no space for a log",
             Self::Failed => "a log failed",
+            Self::DataFailed => "data failed",
             Self::TooManyExtents => "too many extents",
             Self::TooManyInodes => "too many inodes",
             Self::Forgotten => "an inode was forgotten",

@@ -1,47 +1,62 @@
 //! Checksums in a log.
 //!
-//! 1. Items do not overlap, and none is changed.
-//! 2. Which sectors have a checksum in the log is known in memory.
+//! 1. Items do not overlap. One that ends where other sectors begin goes on with them, as far as an
+//!    item may go, so that a log of small writes has few.
+//! 2. Which sectors have a checksum in the log is known in memory, and where items end that may go
+//!    on.
 
 use std::collections::BTreeMap;
 
-use userbtrfs_btree::ItemEdit;
-use userbtrfs_format::{Geometry, Logical};
+use userbtrfs_btree::{Change, Edit};
+use userbtrfs_format::{Geometry, Key, Logical};
 
 use crate::checksums::{self, Form};
 
-/// The sectors whose checksums are in a log: where each range starts, and where it ends. Ranges
-/// do not touch.
+/// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct LoggedSums(BTreeMap<u64, u64>);
+pub(super) struct LoggedSums {
+    /// The sectors whose checksums are in a log: where each range starts, and where it ends.
+    /// Ranges do not touch.
+    ranges: BTreeMap<u64, u64>,
+    /// The items that may go on: where each ends, and where it starts.
+    open: BTreeMap<u64, u64>,
+}
 
 /// What items of checksums are like.
 pub(super) fn form(geometry: &Geometry) -> Form {
     Form::new(geometry.checksum_kind.size(), geometry.nodesize)
 }
 
-/// The items of runs of checksums.
-pub(super) fn edits(runs: &[(u64, &[u8])], form: Form) -> Vec<ItemEdit> {
-    let items = |&(start, stored): &(u64, &[u8])| {
-        let pieces = stored.chunks(form.len_max);
-        let put = move |(index, piece): (usize, &[u8])| {
-            let at = form.end(start, index * form.len_max);
-            ItemEdit::Put(checksums::key(at), piece.to_vec())
-        };
-        pieces.enumerate().map(put).collect::<Vec<_>>()
-    };
-    runs.iter().flat_map(items).collect()
+/// Checksums that come into an item behind those that it has.
+pub(super) struct SumEdit<'a> {
+    start: u64,
+    /// Bytes that the item has.
+    held: usize,
+    more: &'a [u8],
+    content: Vec<u8>,
+}
+
+impl Edit for SumEdit<'_> {
+    fn key(&self) -> Key {
+        checksums::key(self.start)
+    }
+
+    fn apply(&mut self, current: Option<&[u8]>) -> Change<'_> {
+        let held = current.unwrap_or_default().get(..self.held).expect("it was put there");
+        self.content = [held, self.more].concat();
+        Change::Put(&self.content)
+    }
 }
 
 impl LoggedSums {
-    /// Enters the sectors from `logical` on; gives the runs that are new, in the order of their
-    /// addresses.
+    /// Enters the sectors from `logical` on; gives the changes that those make that are new, in the
+    /// order of their keys.
     pub(super) fn add<'a>(
         &mut self,
         logical: Logical,
         stored: &'a [u8],
         form: Form,
-    ) -> Vec<(u64, &'a [u8])> {
+    ) -> Vec<SumEdit<'a>> {
         let (start, end) = (logical.0, form.end(logical.0, stored.len()));
         let mut new = Vec::new();
         let mut at = start;
@@ -56,23 +71,52 @@ impl LoggedSums {
         }
         self.enter(start, end);
         let index = |at| form.index(start, at);
-        new.into_iter().map(|run| (run.start, &stored[index(run.start)..index(run.end)])).collect()
+        let mut edits = Vec::new();
+        for run in new {
+            self.place(run.start, &stored[index(run.start)..index(run.end)], form, &mut edits);
+        }
+        edits
+    }
+
+    /// Finds items for checksums of sectors from `at` on.
+    fn place<'a>(
+        &mut self,
+        mut at: u64,
+        mut stored: &'a [u8],
+        form: Form,
+        edits: &mut Vec<SumEdit<'a>>,
+    ) {
+        while !stored.is_empty() {
+            let start = self.open.remove(&at).unwrap_or(at);
+            let held = form.index(start, at);
+            let (more, later) = stored.split_at(stored.len().min(form.len_max - held));
+            edits.push(SumEdit { start, held, more, content: Vec::new() });
+            (at, stored) = (form.end(at, more.len()), later);
+            if held + more.len() < form.len_max {
+                self.open.insert(at, start);
+            }
+        }
+    }
+
+    /// Whether all sectors between two addresses are entered.
+    pub(super) fn has(&self, start: u64, end: u64) -> bool {
+        self.ranges.range(..=start).next_back().is_some_and(|(_, &to)| end <= to)
     }
 
     /// The ranges that a range overlaps or touches.
     fn touching(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let before = self.0.range(..start).next_back().filter(|&(_, &to)| to >= start);
-        let within = self.0.range(start..=end);
+        let before = self.ranges.range(..start).next_back().filter(|&(_, &to)| to >= start);
+        let within = self.ranges.range(start..=end);
         before.into_iter().chain(within).map(|(&from, &to)| (from, to)).collect()
     }
 
     fn enter(&mut self, mut start: u64, mut end: u64) {
         for (from, to) in self.touching(start, end) {
-            self.0.remove(&from);
+            self.ranges.remove(&from);
             (start, end) = (start.min(from), end.max(to));
         }
         if start < end {
-            self.0.insert(start, end);
+            self.ranges.insert(start, end);
         }
     }
 }

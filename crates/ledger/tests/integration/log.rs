@@ -48,7 +48,7 @@ fn attributes(numbers: impl IntoIterator<Item = u64>, len: usize) -> Vec<ItemEdi
 fn log(ledger: &Ledger, subvolume: TreeId, edits: &mut [ItemEdit]) -> Result<(), LogFailure> {
     let handle = ledger.start(HandleKind::Operation).unwrap();
     let group = put(ledger.logs(&handle)?, subvolume, edits)?;
-    ledger.sync_log(handle, group, |_| Ok(()))
+    ledger.sync_log(&handle, group, None, &mut ())
 }
 
 fn put(
@@ -279,7 +279,7 @@ fn checksums_do_not_overlap_whatever_is_added() {
             let group = writer.group();
             drop(writer);
             if random.one_in(20) {
-                ledger.sync_log(handle, group, |_| Ok(())).unwrap();
+                ledger.sync_log(&handle, group, None, &mut ()).unwrap();
             }
         }
         log(&ledger, TreeId::FS, &mut []).unwrap();

@@ -52,6 +52,32 @@ fn try_to_sync(world: &World, bit: u64) {
     let _ended = world.sync(bit, World::write);
 }
 
+/// With a pledge that it keeps.
+fn keep(world: &World, bit: u64) {
+    world.sync_pledged(bit, Ok(())).expect("nothing fails in this model");
+}
+
+/// With one that may be in vain.
+fn try_to_keep(world: &World, bit: u64) {
+    let _ended = world.sync_pledged(bit, Ok(()));
+}
+
+fn break_it(world: &World, bit: u64) {
+    world.sync_pledged(bit, Err(Why::Device)).expect_err("it was promised");
+}
+
+#[test]
+fn what_is_promised_is_so_before_it_is_durable() {
+    explore(4, &[keep, keep], 1);
+    explore(3, &[keep, keep, sync], 1);
+}
+
+#[test]
+fn a_broken_pledge_fails_its_group_and_wakes_all() {
+    explore(4, &[try_to_keep, break_it], 0);
+    explore(3, &[try_to_sync, try_to_keep, break_it], 0);
+}
+
 #[test]
 fn what_is_synced_is_durable() {
     explore(4, &[sync, sync], 1);

@@ -62,6 +62,47 @@ fn a_failure_is_that_of_all_that_follow_until_all_begins_anew() {
 }
 
 #[test]
+fn the_leader_waits_for_what_is_promised_to_its_group() {
+    let world = World::new();
+    let (group, pledge) = (world.change(1), world.groups.pledge());
+    let leader = world.groups.try_lead(group).unwrap();
+    assert!(world.groups.try_lead(group).is_none(), "there is one leader");
+    leader.close();
+    let of_next = world.groups.pledge();
+    let (done, ends) = channel();
+    thread::scope(|scope| {
+        let leader = &leader;
+        scope.spawn(move || done.send(leader.gather()).unwrap());
+        let waits = ends.recv_timeout(Duration::from_millis(20));
+        assert_eq!(waits, Err(RecvTimeoutError::Timeout));
+        pledge.end(Ok(()));
+        assert_eq!(ends.recv(), Ok(Ok(())));
+    });
+    drop(of_next);
+    assert_eq!(leader.gather(), Ok(()), "the next group is not its own");
+    leader.end(Ok(()));
+    assert!(matches!(world.groups.join(group + 1), Role::Ended(Err(Why::Abandoned))));
+}
+
+#[test]
+fn a_group_that_fails_before_the_one_that_had_failed_is_told() {
+    let world = World::new();
+    let group = world.change(1);
+    let leader = lead(&world, group);
+    leader.close();
+    world.groups.pledge().end(Err(Why::Device));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| matches!(world.groups.join(group), Role::Ended(Err(_))));
+        leader.end(Err(Why::Device));
+        assert!(waits.join().unwrap());
+    });
+    assert!(matches!(world.groups.join(group + 1), Role::Ended(Err(Why::Device))));
+    world.groups.renew();
+    assert_eq!(world.sync_pledged(2, Ok(())), Ok(()));
+    assert_eq!(world.sync_pledged(4, Err(Why::Device)), Err(Why::Device));
+}
+
+#[test]
 fn a_leader_that_panics_has_failed() {
     let world = World::new();
     let group = world.change(1);
@@ -83,7 +124,10 @@ fn a_crowd_shares_its_groups() {
             scope.spawn(move || {
                 for turn in 0..EACH {
                     let bit = 1 << (index * 8 + turn % 8);
-                    world.sync(bit, World::write).unwrap();
+                    match turn % 2 {
+                        0 => world.sync(bit, World::write).unwrap(),
+                        _ => world.sync_pledged(bit, Ok(())).unwrap(),
+                    }
                 }
             });
         }

@@ -2,11 +2,12 @@
 //!
 //! 1. What a leader writes is what was changed when it closed its group.
 //! 2. One thread writes at a time.
+//! 3. What was promised with a change is so before the change is durable.
 
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
-use super::{Groups, Lead, Role};
+use super::{Groups, Lead, Pledge, Role};
 
 /// Why a group failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,9 @@ pub(super) enum Why {
 pub(super) struct World {
     pub(super) groups: Groups<Why>,
     memory: Mutex<u64>,
+    /// The bits whose pledges are kept, and those that were given.
+    kept: AtomicU64,
+    given: Mutex<u64>,
     device: AtomicU64,
     is_written: AtomicBool,
     pub(super) led: AtomicU64,
@@ -29,6 +33,8 @@ impl World {
         Self {
             groups: Groups::new(Why::Abandoned),
             memory: Mutex::new(Class::LogRoot, 0),
+            kept: AtomicU64::new(0),
+            given: Mutex::new(Class::TransactionState, 0),
             device: AtomicU64::new(0),
             is_written: AtomicBool::new(false),
             led: AtomicU64::new(0),
@@ -42,9 +48,37 @@ impl World {
         self.groups.collecting()
     }
 
+    /// Makes a change, with a pledge.
+    fn promise(&self, bit: u64) -> (u64, Pledge<'_, Why>) {
+        let mut memory = self.memory.lock();
+        *memory |= bit;
+        *self.given.lock() |= bit;
+        (self.groups.collecting(), self.groups.pledge())
+    }
+
+    /// As [`World::sync`], with a pledge that ends so; who leads at once ends it meanwhile.
+    pub(super) fn sync_pledged(&self, bit: u64, ends: Result<(), Why>) -> Result<(), Why> {
+        let (group, pledge) = self.promise(bit);
+        let end = |pledge: Pledge<'_, Why>| {
+            if ends.is_ok() {
+                self.kept.fetch_or(bit, Ordering::Relaxed);
+            }
+            pledge.end(ends);
+        };
+        match self.groups.try_lead(group) {
+            Some(lead) => self.write_after(lead, || end(pledge)),
+            None => end(pledge),
+        }
+        self.wait(bit, group, Self::write)
+    }
+
     /// Makes a change, and waits until it is on the device; its leader writes by `write`.
     pub(super) fn sync(&self, bit: u64, write: impl Fn(&Self, Lead<'_, Why>)) -> Result<(), Why> {
         let group = self.change(bit);
+        self.wait(bit, group, write)
+    }
+
+    fn wait(&self, bit: u64, group: u64, write: impl Fn(&Self, Lead<'_, Why>)) -> Result<(), Why> {
         let synced = loop {
             match self.groups.join(group) {
                 Role::Ended(end) => break end,
@@ -60,15 +94,26 @@ impl World {
 
     /// Writes a group.
     pub(super) fn write(&self, lead: Lead<'_, Why>) {
+        self.write_after(lead, || ());
+    }
+
+    /// Writes a group, when something was done after it was closed.
+    fn write_after(&self, lead: Lead<'_, Why>, then: impl FnOnce()) {
         assert!(!self.is_written.swap(true, Ordering::Relaxed), "one writes at a time");
         self.led.fetch_add(1, Ordering::Relaxed);
         let memory = self.memory.lock();
-        let written = *memory;
+        let (written, given) = (*memory, *self.given.lock());
         lead.close();
         drop(memory);
-        self.device.store(written, Ordering::Relaxed);
+        then();
+        let gathered = lead.gather();
+        if gathered.is_ok() {
+            let kept = self.kept.load(Ordering::Relaxed);
+            assert_eq!(written & given & !kept, 0, "what was promised is so");
+            self.device.store(written, Ordering::Relaxed);
+        }
         self.is_written.store(false, Ordering::Relaxed);
-        lead.end(Ok(()));
+        lead.end(gathered);
     }
 
     /// Closes a group, and fails to write it.

@@ -75,7 +75,7 @@ fn all_of_a_group_are_told() {
                 let mut edits = attributes([thread], 100);
                 let group = put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut edits).unwrap();
                 all_have_logged.wait();
-                let failed = ledger.sync_log(handle, group, |_| Ok(())).unwrap_err();
+                let failed = ledger.sync_log(&handle, group, None, &mut ()).unwrap_err();
                 assert!(matches!(failed, LogFailure::Failed(_)), "{failed}");
             });
         }
@@ -105,12 +105,14 @@ fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
     ledger.require_commit(&handle, CommitReason::Forgotten);
     ledger.require_commit(&handle, CommitReason::Subvolume);
     assert_eq!(ledger.logs(&handle).err(), Some(CommitReason::Forgotten));
-    let failed = ledger.sync_log(handle, group, |_| Ok(())).unwrap_err();
+    let failed = ledger.sync_log(&handle, group, None, &mut ()).unwrap_err();
     assert!(matches!(failed, LogFailure::Commit(CommitReason::Forgotten)), "{failed}");
+    drop(handle);
     ledger.commit().unwrap();
     // What it had logged is durable with it.
     let handle = ledger.start(HandleKind::Operation).unwrap();
-    ledger.sync_log(handle, group, |_| Ok(())).unwrap();
+    ledger.sync_log(&handle, group, None, &mut ()).unwrap();
+    drop(handle);
     log(&ledger, TreeId::FS, &mut attributes(0..9, 9)).unwrap();
     let stats = ledger.log_stats();
     let counts = CommitReason::ALL.map(|reason| stats.commits(reason));
