@@ -111,7 +111,7 @@ impl Ledger {
         listed.map_err(|error| LogFailure::Commit((&error).into()))?;
         let store = self.forest.store();
         let list = store.dirty_at(self.logs.blocks.take_unwritten());
-        let nodes = store.seal(&list)?;
+        let nodes = store.seal(&list).collect::<Result<_, _>>()?;
         lead.close();
         Ok(Sealed { list, nodes, root: writer.trees.roots.as_ref().map(|tree| tree.root()) })
     }
