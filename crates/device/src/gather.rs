@@ -67,7 +67,7 @@ mod tests {
             let buffer = Buffer::zeroed(4096).into();
             pending(Request::Write { offset: offset * 4096, buffer, fua })
         };
-        let plain = [7, 1, 8, 2, 4].map(|offset| write(offset, false));
+        let plain = [7_u64, 1, 8, 2, 4].map(|offset| write(offset, false));
         let mut batch: Vec<_> = plain.into_iter().chain([write(3, true)]).collect();
         batch.push(pending(Request::Flush));
         gather(&mut batch);

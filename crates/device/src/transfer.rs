@@ -172,7 +172,7 @@ impl Transfer {
         let followers = std::mem::take(&mut self.followers);
         let follow = |Follower { index, access, .. }| {
             let result =
-                result.as_ref().map(|_| ()).map_err(|error| self.failure_of(access, error));
+                result.as_ref().map(|()| ()).map_err(|error| self.failure_of(access, error));
             (index, Completion { result, buffer: None })
         };
         followers.into_iter().map(follow).collect()
