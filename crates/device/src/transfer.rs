@@ -171,8 +171,7 @@ impl Transfer {
     pub(crate) fn follow(&mut self, result: &Result<(), DeviceError>) -> Vec<(usize, Completion)> {
         let followers = std::mem::take(&mut self.followers);
         let follow = |Follower { index, access, .. }| {
-            let result =
-                result.as_ref().map(|()| ()).map_err(|error| self.failure_of(access, error));
+            let result = result.as_ref().copied().map_err(|error| self.failure_of(access, error));
             (index, Completion { result, buffer: None })
         };
         followers.into_iter().map(follow).collect()
