@@ -167,11 +167,15 @@ impl NodeStore {
         DirtyList { nodes: addresses.into_iter().filter_map(node).collect(), runs: false }
     }
 
-    /// Makes nodes ready to be written, and gives the bytes of those that are wanted, by address.
-    /// From now on they are copied before they are changed, also by the transaction that made them.
-    pub fn seal(&self, nodes: &DirtyList) -> Result<Vec<(Logical, Arc<Buffer>)>, SealError> {
+    /// Makes one node after the other ready to be written, and gives the bytes of those that are
+    /// wanted, by address. From then on they are copied before they are changed, also by the
+    /// transaction that made them.
+    pub fn seal(
+        &self,
+        nodes: &DirtyList,
+    ) -> impl Iterator<Item = Result<(Logical, Arc<Buffer>), SealError>> {
         let geometry = self.geometry();
-        let seal = |(logical, node): &(Logical, Arc<Node>)| {
+        let seal = move |(logical, node): &(Logical, Arc<Node>)| {
             let mut guard = node.write(Nesting::Root);
             // Who takes a node out of its tree holds its lock.
             let there = || self.dirty.get(*logical).is_some_and(|there| Arc::ptr_eq(&there, node));
@@ -183,7 +187,7 @@ impl NodeStore {
                 block.seal(geometry).map_err(|error| SealError { logical: *logical, error });
             Some(sealed.map(|()| (*logical, Arc::clone(block.as_bytes().buffer()))))
         };
-        nodes.nodes.iter().filter_map(seal).collect()
+        nodes.nodes.iter().filter_map(seal)
     }
 
     /// These nodes are on disk now.

@@ -12,6 +12,8 @@ use crate::transfer::Transfer;
 pub(crate) enum Admitted {
     Completed(Completion),
     Pending(Transfer),
+    /// A write that another of the batch does, too; and completes.
+    Followed,
 }
 
 /// A batch that its ticket and its requests in flight hold together.
@@ -22,16 +24,34 @@ pub(crate) type SharedBatch = Rc<RefCell<Batch>>;
 pub(crate) struct Batch {
     completions: Vec<Option<Completion>>,
     pending: usize,
+    /// Those of the pending that another of them does, too.
+    followed: usize,
 }
 
 impl Batch {
     pub(crate) fn new(len: usize) -> Batch {
-        Batch { completions: (0..len).map(|_| None).collect(), pending: len }
+        Batch { completions: (0..len).map(|_| None).collect(), pending: len, followed: 0 }
     }
 
     /// Requests not completed yet.
     pub(crate) fn pending(&self) -> usize {
         self.pending
+    }
+
+    /// Requests not completed yet that are done each on its own.
+    pub(crate) fn calls(&self) -> usize {
+        self.pending - self.followed
+    }
+
+    /// A request is done with another.
+    pub(crate) fn follows(&mut self) {
+        self.followed += 1;
+    }
+
+    /// Records how a request ended that was done with another.
+    pub(crate) fn complete_follower(&mut self, index: usize, completion: Completion) {
+        self.followed -= 1;
+        self.complete(index, completion);
     }
 
     /// Records how the request at `index` of the batch ended.

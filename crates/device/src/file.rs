@@ -15,6 +15,7 @@ use crate::batch::Admitted;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::DeviceError;
+use crate::gather::gather;
 use crate::open::{FileOptions, IoUring, OpenFile, Span};
 use crate::positioned;
 use crate::request::{Completion, Request};
@@ -123,7 +124,8 @@ impl Device for FileDevice {
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
-        let batch = batch.into_iter().map(|request| self.admit(request)).collect();
+        let mut batch: Vec<_> = batch.into_iter().map(|request| self.admit(request)).collect();
+        gather(&mut batch);
         let rejected = match self.ring_depth {
             None => batch,
             Some(depth) => match ring::submit(depth, batch) {

@@ -28,6 +28,7 @@ mod buffer;
 mod device;
 mod error;
 mod file;
+mod gather;
 mod lock;
 mod memory;
 mod open;

@@ -6,7 +6,6 @@
 //!    through its page cache.
 
 use std::fs::File;
-use std::io::IoSlice;
 use std::num::NonZeroU64;
 
 use rustix::fs::{Advice, fadvise, fallocate, fdatasync};
@@ -18,16 +17,23 @@ use crate::transfer::{Call, PUNCH_HOLE, Transfer};
 
 /// Starts a batch.
 pub(crate) fn submit(batch: Vec<Admitted>) -> Vec<Admitted> {
-    batch.into_iter().map(begin).collect()
+    let mut followers = Vec::new();
+    let mut begun: Vec<_> =
+        batch.into_iter().map(|admitted| begin(admitted, &mut followers)).collect();
+    for (index, completion) in followers {
+        begun[index] = Admitted::Completed(completion);
+    }
+    begun
 }
 
-fn begin(admitted: Admitted) -> Admitted {
+fn begin(admitted: Admitted, followers: &mut Vec<(usize, Completion)>) -> Admitted {
     match admitted {
         Admitted::Pending(mut transfer) if transfer.is_read() => {
             announce(&mut transfer);
             Admitted::Pending(transfer)
         }
-        other => Admitted::Completed(finish(other)),
+        Admitted::Pending(transfer) => Admitted::Completed(run_for(transfer, followers)),
+        done => done,
     }
 }
 
@@ -50,15 +56,22 @@ pub(crate) fn finish(admitted: Admitted) -> Completion {
     match admitted {
         Admitted::Completed(completion) => completion,
         Admitted::Pending(transfer) => run(transfer),
+        Admitted::Followed => unreachable!("who does it was run in `submit`"),
     }
 }
 
 /// Does a transfer to its end.
-pub(crate) fn run(mut transfer: Transfer) -> Completion {
+pub(crate) fn run(transfer: Transfer) -> Completion {
+    run_for(transfer, &mut Vec::new())
+}
+
+/// As [`run`], and adds the completions of those that the transfer does, too.
+fn run_for(mut transfer: Transfer, followers: &mut Vec<(usize, Completion)>) -> Completion {
     loop {
         let (file, call) = transfer.next();
         let outcome = perform(file, call);
         if let Some(result) = transfer.advance(outcome) {
+            followers.extend(transfer.follow(&result));
             return transfer.finish(result);
         }
     }
@@ -69,7 +82,7 @@ fn perform(file: &File, call: Call<'_>) -> Result<usize, Errno> {
         Call::Read { offset, target } => pread(file, target, offset),
         Call::Write { offset, bytes, fua } => {
             let flags = if fua { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
-            pwritev2(file, &[IoSlice::new(bytes)], offset, flags)
+            pwritev2(file, &bytes, offset, flags)
         }
         Call::Flush => fdatasync(file).map(|()| 0),
         Call::Discard { offset, len } => fallocate(file, PUNCH_HOLE, offset, len).map(|()| 0),

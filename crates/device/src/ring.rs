@@ -11,7 +11,7 @@
 #![expect(unsafe_code, reason = "the kernel reads and writes memory named by queue entries")]
 
 use std::cell::{OnceCell, RefCell};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
@@ -39,8 +39,13 @@ fn try_ring() -> io::Result<()> {
     ring.submit()?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed =
-        [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::Fallocate::CODE];
+    let needed = [
+        opcode::Read::CODE,
+        opcode::Write::CODE,
+        opcode::Writev::CODE,
+        opcode::Fsync::CODE,
+        opcode::Fallocate::CODE,
+    ];
     let complete = needed.into_iter().all(|code| probe.is_supported(code));
     if complete { Ok(()) } else { Err(Errno::NOSYS.into()) }
 }
@@ -109,8 +114,17 @@ struct Ring {
 /// A transfer the kernel works on, and whom to tell.
 struct InFlight {
     transfer: Transfer,
+    /// Where the bytes of its call are, where they are in several places.
+    vectors: Vec<Vector>,
     batch: SharedBatch,
     index: usize,
+}
+
+/// Some bytes, as the kernel wants to be told of them.
+#[repr(C)]
+struct Vector {
+    start: *const u8,
+    len: usize,
 }
 
 impl Ring {
@@ -127,8 +141,10 @@ impl Ring {
             match admitted {
                 Admitted::Completed(done) => batch.borrow_mut().complete(index, done),
                 Admitted::Pending(transfer) => {
-                    self.start(InFlight { transfer, batch: Rc::clone(&batch), index });
+                    let (batch, vectors) = (Rc::clone(&batch), Vec::new());
+                    self.start(InFlight { transfer, vectors, batch, index });
                 }
+                Admitted::Followed => batch.borrow_mut().follows(),
             }
         }
         while !self.queues.submission().is_empty() {
@@ -152,12 +168,12 @@ impl Ring {
     fn wait(&mut self, batch: &SharedBatch) {
         self.run_completions();
         loop {
-            // Each pending request of the batch owes one completion, so this many are sure.
-            let pending = batch.borrow().pending();
-            if pending == 0 {
+            // Each call of the batch owes one completion, so this many are sure.
+            let calls = batch.borrow().calls();
+            if calls == 0 {
                 return;
             }
-            self.reap(pending);
+            self.reap(calls);
         }
     }
 
@@ -202,16 +218,20 @@ impl Ring {
     fn advance(&mut self, slot: usize, outcome: Result<usize, Errno>) {
         let in_flight = self.slots[slot].as_mut().expect("the kernel reports only what we gave");
         let Some(result) = in_flight.transfer.advance(outcome) else { return self.push(slot) };
-        let ended = self.slots[slot].take().expect("it was there a line ago");
+        let mut ended = self.slots[slot].take().expect("it was there a line ago");
         self.free.push(slot);
-        ended.batch.borrow_mut().complete(ended.index, ended.transfer.finish(result));
+        let mut batch = ended.batch.borrow_mut();
+        for (index, completion) in ended.transfer.follow(&result) {
+            batch.complete_follower(index, completion);
+        }
+        batch.complete(ended.index, ended.transfer.finish(result));
     }
 
     /// Queues the next call of the transfer in `slot`.
     fn push(&mut self, slot: usize) {
         let in_flight = self.slots[slot].as_mut().expect("a slot is filled before it is queued");
-        let entry = entry(&mut in_flight.transfer).user_data(slot as u64);
-        // SAFETY: the entry names memory and a file that the transfer in `slot` owns. The transfer
+        let entry = entry(in_flight).user_data(slot as u64);
+        // SAFETY: the entry names memory and a file that what is in `slot` owns. That
         // stays there, untouched, until the kernel reports this entry done (invariant 1), its
         // bytes do not move even if the slot does (transfer, invariant 1), and neither is freed
         // with the ring before that (invariants 4 and 5).
@@ -232,8 +252,8 @@ impl Drop for Ring {
     }
 }
 
-fn entry(transfer: &mut Transfer) -> squeue::Entry {
-    let (file, call) = transfer.next();
+fn entry(in_flight: &mut InFlight) -> squeue::Entry {
+    let (file, call) = in_flight.transfer.next();
     let fd = types::Fd(file.as_raw_fd());
     match call {
         Call::Read { offset, target } => {
@@ -241,10 +261,16 @@ fn entry(transfer: &mut Transfer) -> squeue::Entry {
         }
         Call::Write { offset, bytes, fua } => {
             let flags = if fua { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
-            opcode::Write::new(fd, bytes.as_ptr(), entry_len(bytes))
-                .offset(offset)
-                .rw_flags(flags.bits().cast_signed())
-                .build()
+            let flags = flags.bits().cast_signed();
+            if let [bytes] = &bytes[..] {
+                let write = opcode::Write::new(fd, bytes.as_ptr(), entry_len(bytes));
+                return write.offset(offset).rw_flags(flags).build();
+            }
+            let vector = |bytes: &IoSlice<'_>| Vector { start: bytes.as_ptr(), len: bytes.len() };
+            in_flight.vectors = bytes.iter().map(vector).collect();
+            let count = u32::try_from(bytes.len()).expect("a call is of few pieces");
+            let write = opcode::Writev::new(fd, in_flight.vectors.as_ptr().cast(), count);
+            write.offset(offset).rw_flags(flags).build()
         }
         Call::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         Call::Discard { offset, len } => {

@@ -4,10 +4,12 @@
 //! 2. `next` and `advance` alternate. `advance` says when the transfer has ended; then `finish`.
 //! 3. On a direct file every call is aligned: a read that is not goes through a buffer of aligned
 //!    size (a bounce), a write that is not never becomes a transfer.
-//! 4. An interrupted call is repeated; a short one is continued; one that moves nothing, or stops
+//! 4. A write may do those that follow it on the device, too: what becomes of it becomes of them.
+//! 5. An interrupted call is repeated; a short one is continued; one that moves nothing, or stops
 //!    at an unaligned place of a direct file, has met the end of the file.
 
 use std::fs::File;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 
 use rustix::fs::FallocateFlags;
@@ -30,7 +32,7 @@ const MAX_CALL: usize = 1 << 30;
 /// One system call.
 pub(crate) enum Call<'a> {
     Read { offset: u64, target: &'a mut [u8] },
-    Write { offset: u64, bytes: &'a [u8], fua: bool },
+    Write { offset: u64, bytes: Vec<IoSlice<'a>>, fua: bool },
     Flush,
     Discard { offset: u64, len: u64 },
 }
@@ -43,6 +45,16 @@ pub(crate) struct Transfer {
     work: Work,
     /// Bytes moved.
     done: usize,
+    /// What it does for others, in their order on the device.
+    followers: Vec<Follower>,
+}
+
+/// A write that another does, too.
+struct Follower {
+    /// Its place in their batch.
+    index: usize,
+    access: Access,
+    bytes: Slice,
 }
 
 enum Work {
@@ -66,7 +78,7 @@ impl Transfer {
             Request::Flush => Work::Flush,
             Request::Discard { offset, len } => Work::Discard(file.whole_sectors(offset, len)),
         };
-        Transfer { file: Arc::clone(file), access, work, done: 0 }
+        Transfer { file: Arc::clone(file), access, work, done: 0, followers: Vec::new() }
     }
 
     pub(crate) fn is_read(&self) -> bool {
@@ -84,8 +96,9 @@ impl Transfer {
             Work::Read { offset, buffer } => read_call(*offset, buffer, done),
             Work::Bounce { span, bounce, .. } => read_call(span.start, bounce, done),
             Work::Write { offset, buffer, fua } => {
-                let end = buffer.len().min(done + MAX_CALL);
-                let bytes = &buffer[done..end];
+                let all =
+                    std::iter::once(&*buffer).chain(self.followers.iter().map(|it| &it.bytes));
+                let bytes = pieces(all, done);
                 Call::Write { offset: *offset + done as u64, bytes, fua: *fua }
             }
             Work::Flush => Call::Flush,
@@ -131,8 +144,48 @@ impl Transfer {
         match &self.work {
             Work::Read { buffer, .. } => buffer.len(),
             Work::Bounce { span, .. } => span.within().end,
-            Work::Write { buffer, .. } => buffer.len(),
+            Work::Write { buffer, .. } => {
+                buffer.len() + self.followers.iter().map(|it| it.bytes.len()).sum::<usize>()
+            }
             Work::Flush | Work::Discard(_) => 0,
+        }
+    }
+
+    /// The bytes of the device that a write is of, unless it is to be durable on its own.
+    pub(crate) fn written(&self) -> Option<Range<u64>> {
+        match &self.work {
+            Work::Write { offset, fua: false, .. } => Some(*offset..*offset + self.goal() as u64),
+            _ => None,
+        }
+    }
+
+    /// Takes over a write that begins on the device where this one ends, at `index` of the batch.
+    pub(crate) fn take_over(&mut self, index: usize, other: Transfer) {
+        let Work::Write { buffer: bytes, .. } = other.work else {
+            unreachable!("a write takes over writes")
+        };
+        self.followers.push(Follower { index, access: other.access, bytes });
+    }
+
+    /// The completions of the writes that this one did, too, by their places in the batch.
+    pub(crate) fn follow(&mut self, result: &Result<(), DeviceError>) -> Vec<(usize, Completion)> {
+        let followers = std::mem::take(&mut self.followers);
+        let follow = |Follower { index, access, .. }| {
+            let result = result.as_ref().copied().map_err(|error| self.failure_of(access, error));
+            (index, Completion { result, buffer: None })
+        };
+        followers.into_iter().map(follow).collect()
+    }
+
+    /// The error of a write that this one did, too.
+    fn failure_of(&self, access: Access, error: &DeviceError) -> DeviceError {
+        let device = self.file.name.clone();
+        match error {
+            DeviceError::Io { source, .. } => {
+                let errno = Errno::from_io_error(source).unwrap_or(Errno::IO);
+                DeviceError::Io { device, access, source: io::Error::from(errno) }
+            }
+            _ => DeviceError::Short { device, access, done: 0 },
         }
     }
 
@@ -153,6 +206,18 @@ impl Transfer {
         let done = self.done.saturating_sub(before) as u64;
         DeviceError::Short { device: self.file.name.clone(), access: self.access, done }
     }
+}
+
+/// What is left of slices after `done` bytes of them, as much as one call takes.
+fn pieces<'a>(slices: impl Iterator<Item = &'a Slice>, done: usize) -> Vec<IoSlice<'a>> {
+    let (mut skip, mut room) = (done, MAX_CALL);
+    let piece = |slice: &'a Slice| {
+        let start = skip.min(slice.len());
+        let len = (slice.len() - start).min(room);
+        (skip, room) = (skip - start, room - len);
+        &slice[start..start + len]
+    };
+    slices.map(piece).filter(|piece| !piece.is_empty()).map(IoSlice::new).collect()
 }
 
 /// The bytes, where in memory the file takes them from.
@@ -210,7 +275,33 @@ mod tests {
         let mut transfer = Transfer::new(&open(), Request::Write { offset: 50, buffer, fua: true });
         assert!(transfer.advance(Ok(99)).is_none());
         let (_, call) = transfer.next();
-        assert!(matches!(call, Call::Write { offset: 149, bytes: [99], fua: true }));
+        let Call::Write { offset: 149, bytes, fua: true } = call else { panic!("another call") };
+        assert!(matches!(&bytes[..], [rest] if **rest == [99]));
+    }
+
+    #[test]
+    fn a_write_does_those_that_follow_it_and_goes_on_amid_them() {
+        let file = open();
+        let write = |offset, byte| {
+            let buffer = Buffer::from(&[byte; 10][..]).into();
+            Transfer::new(&file, Request::Write { offset, buffer, fua: false })
+        };
+        let mut first = write(100, 1);
+        first.take_over(5, write(110, 2));
+        first.take_over(3, write(120, 3));
+        assert_eq!(first.written(), Some(100..130));
+        assert!(first.advance(Ok(15)).is_none());
+        let (_, call) = first.next();
+        let Call::Write { offset: 115, bytes, fua: false } = call else { panic!("another call") };
+        assert!(matches!(&bytes[..], [two, three] if **two == [2; 5] && **three == [3; 10]));
+        let result = first.advance(Err(Errno::IO)).unwrap();
+        let followers = first.follow(&result);
+        let texts: Vec<_> = followers
+            .into_iter()
+            .map(|(index, done)| (index, done.result.unwrap_err().to_string()))
+            .collect();
+        assert_eq!((texts[0].0, texts[1].0), (5, 3));
+        assert!(texts[1].1.contains("write of 10 bytes at 120"), "{}", texts[1].1);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::Volume;
 use crate::chunk_map::Mapping;
 use crate::error::WriteError;
 
-/// Requests handed to the device at once.
-const BATCH: usize = 32;
+/// Requests handed to the device at once. It may do neighbours in one go.
+const BATCH: usize = 128;
 
 /// Batches in flight while the next is put together.
 const IN_FLIGHT: usize = 3;

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use userbtrfs_btree::{
-    BlockSource, Change, Edit, Extent, ItemEdit, NoSpace, NodeStore, RefChange, Root, Sharing,
-    SourceError, Tree, User,
+    BlockSource, Change, DirtyList, Edit, Extent, ItemEdit, NoSpace, NodeStore, RefChange, Root,
+    Sharing, SourceError, Tree, User,
 };
 use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_crashlab::random::Random;
@@ -192,7 +192,8 @@ impl Grove {
     /// Writes all that is dirty, and starts the next transaction.
     fn commit(&self) {
         let nodes = self.store.dirty_nodes();
-        for (logical, bytes) in self.store.seal(&nodes).unwrap() {
+        for sealed in self.store.seal(&nodes) {
+            let (logical, bytes) = sealed.unwrap();
             self.write_bytes(logical, &bytes);
         }
         self.store.written(nodes);
@@ -429,13 +430,14 @@ fn a_log_is_made_and_is_not_written_with_old_leaves() {
         (0..200).map(|n| ItemEdit::Put(Key::new(n, ANY, 0), vec![1; 75])).collect();
     log.apply(store, books, &mut items).unwrap();
     grove.trees[0].0.apply(store, books, &mut items[..5]).unwrap();
-    let oldest = store.seal(&store.oldest_leaves(usize::MAX)).unwrap();
+    let seal = |list: &DirtyList| store.seal(list).collect::<Result<Vec<_>, _>>().unwrap();
+    let oldest = seal(&store.oldest_leaves(usize::MAX));
     assert_eq!(oldest.len(), 1, "the leaf of the tree that is no log");
     let root = log.root().logical;
-    let of_log = store.seal(&store.dirty_at([root, oldest[0].0, Logical(1 << 50)])).unwrap();
+    let of_log = seal(&store.dirty_at([root, oldest[0].0, Logical(1 << 50)]));
     let places: Vec<_> = of_log.iter().map(|(at, _)| *at).collect();
     assert_eq!(places, [root, oldest[0].0], "those that are not written");
-    store.seal(&store.dirty_nodes()).unwrap();
+    seal(&store.dirty_nodes());
     log.apply(store, books, &mut items[..1]).unwrap();
     assert_ne!(log.root().logical, root, "what is sealed is copied");
 }

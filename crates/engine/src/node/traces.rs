@@ -20,6 +20,7 @@ use userbtrfs_btree::ShortKeys;
 use userbtrfs_ledger::LogGroup;
 use userbtrfs_sync::{Class, Mutex};
 
+use super::few::Few;
 use super::pause::{Pause, Pauses};
 use super::runs::Runs;
 use crate::error::InodeId;
@@ -51,25 +52,26 @@ struct Trace {
     is_moving: bool,
     /// Whether attributes changed since it was logged.
     xattrs_changed: bool,
-    names: Option<Box<Names>>,
+    /// The names that it lost.
+    lost: Few<Lost>,
+    entries: Option<Box<Entries>>,
 }
 
-/// What happened to names of an inode, and to those in a directory.
+/// What happened to names in a directory.
 #[derive(Default)]
-struct Names {
-    lost: Vec<Lost>,
-    /// Of a directory: places whose entries went, and that the log does not know of.
+struct Entries {
+    /// Places whose entries went, and that the log does not know of.
     gone: Runs,
-    /// Of a directory: by the hash of a name, who lost it and lives on, or is in the log; and who
-    /// got it in the same moment, then or later.
-    left: HashMap<u32, Vec<u64>, ShortKeys>,
-    /// Of a directory: ranges of places that the log says are as the log has them.
+    /// By the hash of a name, who lost it and lives on, or is in the log; and who got it in the
+    /// same moment, then or later.
+    left: HashMap<u32, Few<u64>, ShortKeys>,
+    /// Ranges of places that the log says are as the log has them.
     ranges: Runs,
-    /// Of a directory: the place up to which the log has its new entries.
+    /// The place up to which the log has its new entries.
     listed: u64,
 }
 
-impl Names {
+impl Entries {
     /// Enters who left a name of this hash, or follows there; once, however often.
     fn leave(&mut self, hash: u32, inode: u64) {
         let left = self.left.entry(hash).or_default();
@@ -87,7 +89,7 @@ impl Trace {
 
     /// Of a directory: whether somebody who is known here left a name of this hash.
     fn has_left(&self, hash: u32) -> bool {
-        self.names.as_ref().is_some_and(|names| names.left.contains_key(&hash))
+        self.entries.as_ref().is_some_and(|entries| entries.left.contains_key(&hash))
     }
 }
 
@@ -272,8 +274,8 @@ impl Traces {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
             trace.logged = None;
-            if let Some(names) = &mut trace.names {
-                names.listed = 0;
+            if let Some(entries) = &mut trace.entries {
+                entries.listed = 0;
             }
         }
     }
@@ -281,15 +283,15 @@ impl Traces {
     /// The names that an inode lost. The caller holds the inode's state, if that is in memory.
     pub(crate) fn lost(&self, running: u64, inode: InodeId) -> Vec<Lost> {
         let mut table = self.table.lock();
-        let names = table.of(running).and_then(|table| table.names_of(inode));
-        names.map_or_else(Vec::new, |names| names.lost.clone())
+        let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
+        trace.map_or_else(Vec::new, |trace| trace.lost.to_vec())
     }
 
     /// Whether an inode lost a name.
     pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> bool {
         let mut table = self.table.lock();
-        let names = table.of(running).and_then(|table| table.names_of(inode));
-        names.is_some_and(|names| !names.lost.is_empty())
+        let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
+        trace.is_some_and(|trace| !trace.lost.is_empty())
     }
 
     /// Who lost names of these hashes, each in its directory, and lives on or is in the log.
@@ -300,27 +302,27 @@ impl Traces {
     ) -> Vec<u64> {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return Vec::new() };
-        let left = |(dir, hash)| table.names_of(dir)?.left.get(&hash);
-        names.into_iter().filter_map(left).flatten().copied().collect()
+        let left = |(dir, hash)| table.entries_of(dir)?.left.get(&hash);
+        names.into_iter().filter_map(left).flat_map(|left| left.to_vec()).collect()
     }
 
     /// Takes what was noted of the entries of a directory that left it.
     pub(crate) fn take_departed(&self, running: u64, dir: InodeId) -> Departed {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&dir));
-        let Some(names) = trace.and_then(|trace| trace.names.as_mut()) else {
+        let Some(entries) = trace.and_then(|trace| trace.entries.as_mut()) else {
             return Departed::default();
         };
-        let gone = std::mem::take(&mut names.gone);
-        let left = names.left.values().flatten().copied().collect();
-        Departed { gone, left, listed: names.listed }
+        let gone = std::mem::take(&mut entries.gone);
+        let left = entries.left.values().flat_map(|left| left.iter().copied()).collect();
+        Departed { gone, left, listed: entries.listed }
     }
 
     /// The log has the new entries of a directory up to this place.
     pub(crate) fn list_until(&self, running: u64, dir: InodeId, place: u64) {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&dir)) {
-            trace.names().listed = place;
+            trace.entries().listed = place;
         }
     }
 
@@ -331,10 +333,10 @@ impl Traces {
         if !table.is_of(running) {
             return (Runs::default(), places.clone());
         }
-        let names = table.inodes.entry(dir).or_default().names();
-        let before = names.ranges.clone();
-        names.ranges.extend(places);
-        (before, names.ranges.clone())
+        let entries = table.inodes.entry(dir).or_default().entries();
+        let before = entries.ranges.clone();
+        entries.ranges.extend(places);
+        (before, entries.ranges.clone())
     }
 
     /// The stale inodes of a subvolume that were not taken before.
@@ -364,7 +366,7 @@ impl Trace {
             logged: self.logged,
             was_stale: std::mem::take(&mut self.is_stale),
             xattrs_changed: self.xattrs_changed,
-            lost_names: self.names.as_ref().is_some_and(|names| !names.lost.is_empty()),
+            lost_names: !self.lost.is_empty(),
         };
         if self.logged.is_none() || mode == Mode::All {
             self.xattrs_changed = false;
@@ -375,8 +377,8 @@ impl Trace {
         Some(before)
     }
 
-    fn names(&mut self) -> &mut Names {
-        self.names.get_or_insert_default()
+    fn entries(&mut self) -> &mut Entries {
+        self.entries.get_or_insert_default()
     }
 }
 
@@ -395,8 +397,8 @@ impl Table {
         self.transaction == running && !self.forgotten
     }
 
-    fn names_of(&self, inode: InodeId) -> Option<&Names> {
-        self.inodes.get(&inode)?.names.as_deref()
+    fn entries_of(&self, dir: InodeId) -> Option<&Entries> {
+        self.inodes.get(&dir)?.entries.as_deref()
     }
 
     fn note(&mut self, parting: &Parting) {
@@ -404,18 +406,18 @@ impl Table {
         let dir = InodeId { number: lost.dir, ..inode };
         let is_logged = self.inodes.get(&inode).is_some_and(|trace| trace.logged.is_some());
         // Who left a directory must not go with it when replay removes that.
-        let survives = survives || self.names_of(inode).is_some_and(|it| !it.left.is_empty());
+        let survives = survives || self.entries_of(inode).is_some_and(|it| !it.left.is_empty());
         let is_listed = self.inodes.get(&dir).is_some_and(Trace::has_entries);
         if self.forgotten || !(lost.committed || is_logged || is_listed) {
             return;
         }
-        let names = self.inodes.entry(dir).or_default().names();
-        let runs = names.gone.len();
-        names.gone.insert(lost.index..lost.index + 1);
-        self.notes += names.gone.len().saturating_sub(runs);
+        let entries = self.inodes.entry(dir).or_default().entries();
+        let runs = entries.gone.len();
+        entries.gone.insert(lost.index..lost.index + 1);
+        self.notes += entries.gone.len().saturating_sub(runs);
         if survives || is_logged {
-            names.leave(lost.hash, inode.number);
-            self.inodes.entry(inode).or_default().names().lost.push(lost);
+            entries.leave(lost.hash, inode.number);
+            self.inodes.entry(inode).or_default().lost.push(lost);
             self.notes += 2;
         }
         self.make_stale(inode);
@@ -430,7 +432,7 @@ impl Table {
         let dir = InodeId { number: lost.dir, ..inode };
         let Some((follower, trace)) = follower.zip(self.inodes.get_mut(&dir)) else { return };
         if trace.has_entries() || trace.has_left(lost.hash) {
-            trace.names().leave(lost.hash, follower);
+            trace.entries().leave(lost.hash, follower);
             self.notes += 1;
         }
     }

@@ -225,8 +225,11 @@ impl Ledger {
         listed.map_err(|error| LogFailure::Commit((&error).into()))?;
         let store = self.forest.store();
         let list = store.dirty_at(self.logs.blocks.take_unwritten());
-        let nodes = store.seal(&list)?.into_iter();
-        let nodes = nodes.map(|(logical, node)| (logical, node.into())).collect();
+        let sealed = store.seal(&list).map(|sealed| {
+            let (logical, node) = sealed?;
+            Ok((logical, node.into()))
+        });
+        let nodes = sealed.collect::<Result<_>>()?;
         lead.close();
         Ok(Sealed { list, nodes, root: writer.trees.roots.as_ref().map(|tree| tree.root()) })
     }

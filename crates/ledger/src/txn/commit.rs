@@ -18,7 +18,6 @@
 //! transaction before, from there on this one.
 
 use userbtrfs_btree::DirtyList;
-use userbtrfs_sync::Arc;
 
 use super::books::Books;
 use super::gate::{Barred, Commit, CommitRole, Open};
@@ -150,9 +149,15 @@ impl Ledger {
     }
 
     fn write_nodes(&self, nodes: &DirtyList) -> Result<()> {
-        let sealed = self.forest.store().seal(nodes)?;
-        let blocks = sealed.iter().map(|(at, bytes)| (*at, Arc::clone(bytes)));
-        Ok(self.volume().write_blocks(blocks)?)
+        let mut failed = None;
+        // While some are written the next are sealed.
+        let sealed = self.forest.store().seal(nodes);
+        let blocks = sealed.map_while(|sealed| sealed.map_err(|error| failed = Some(error)).ok());
+        let written = self.volume().write_blocks(blocks);
+        match failed {
+            Some(error) => Err(error.into()),
+            None => Ok(written?),
+        }
     }
 
     /// Stages 4 to 6.

@@ -1,0 +1,82 @@
+//! Writes of a batch that are neighbours on the device become one call.
+//!
+//! 1. Only what is unordered anyway is gathered: the requests of one batch.
+//! 2. Each request keeps its own completion.
+
+use crate::batch::Admitted;
+
+/// Writes that one call does at most.
+const WRITES_MAX: usize = 128;
+
+/// Bytes behind which a call takes no more.
+const BYTES_MAX: u64 = 2 << 20;
+
+/// Makes one write of those that are neighbours, in whatever order they came.
+pub(crate) fn gather(batch: &mut [Admitted]) {
+    let mut writes: Vec<_> = (0..).zip(batch.iter()).filter_map(place).collect();
+    writes.sort_unstable();
+    // What the write that may go on has: its index, where it ends, how many it does.
+    let mut last: Option<(usize, u64, usize)> = None;
+    let mut start = 0;
+    for (offset, end, index) in writes {
+        last = match last {
+            Some((first, up_to, count))
+                if up_to == offset && count < WRITES_MAX && end - start <= BYTES_MAX =>
+            {
+                take_over(batch, first, index);
+                Some((first, end, count + 1))
+            }
+            _ => {
+                start = offset;
+                Some((index, end, 1))
+            }
+        };
+    }
+}
+
+/// The first byte of a write, the first behind it, and its index.
+fn place((index, admitted): (usize, &Admitted)) -> Option<(u64, u64, usize)> {
+    let Admitted::Pending(transfer) = admitted else { return None };
+    transfer.written().map(|range| (range.start, range.end, index))
+}
+
+fn take_over(batch: &mut [Admitted], first: usize, index: usize) {
+    let other = std::mem::replace(&mut batch[index], Admitted::Followed);
+    match (&mut batch[first], other) {
+        (Admitted::Pending(first), Admitted::Pending(other)) => first.take_over(index, other),
+        _ => unreachable!("only what is pending is gathered"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use userbtrfs_sync::Arc;
+
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::open::{FileOptions, OpenFile};
+    use crate::request::Request;
+    use crate::transfer::Transfer;
+
+    #[test]
+    fn neighbours_join_whatever_stands_between_them_and_what_is_durable_alone_does_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = Arc::new(OpenFile::open(file.path(), FileOptions::default()).unwrap());
+        let pending = |request| Admitted::Pending(Transfer::new(&file, request));
+        let write = |offset, fua| {
+            let buffer = Buffer::zeroed(4096).into();
+            pending(Request::Write { offset: offset * 4096, buffer, fua })
+        };
+        let plain = [7_u64, 1, 8, 2, 4].map(|offset| write(offset, false));
+        let mut batch: Vec<_> = plain.into_iter().chain([write(3, true)]).collect();
+        batch.push(pending(Request::Flush));
+        gather(&mut batch);
+        let ranges = |admitted: &Admitted| match admitted {
+            Admitted::Pending(transfer) => transfer.written(),
+            _ => Some(0..0),
+        };
+        let of = |pages: std::ops::Range<u64>| Some(pages.start * 4096..pages.end * 4096);
+        let expected = [of(7..9), of(1..3), of(0..0), of(0..0), of(4..5), None, None];
+        assert_eq!(batch.iter().map(ranges).collect::<Vec<_>>(), expected);
+    }
+}
