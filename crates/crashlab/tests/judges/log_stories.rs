@@ -268,6 +268,7 @@ stories! {
     a_logged_file_is_replaced_and_another_fsynced
     a_name_replaced_in_a_logged_directory_and_another_fsynced
     a_file_without_a_name_is_fsynced
+    a_file_is_fsynced_before_it_gets_its_first_name
     a_file_gets_its_first_name
     a_file_gets_its_first_name_and_the_directory_is_fsynced
     a_new_symbolic_link_has_its_target
