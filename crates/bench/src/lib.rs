@@ -12,8 +12,6 @@
 //!
 //! It judges nothing: figures are for people.
 
-#![forbid(unsafe_code)]
-
 pub mod args;
 mod bench;
 mod case;
@@ -26,6 +24,7 @@ mod image;
 mod interrupt;
 mod list;
 mod machine;
+mod mapping;
 mod memory;
 mod meta;
 mod names;

@@ -35,6 +35,7 @@ mod overlay;
 mod positioned;
 mod request;
 mod ring;
+mod slab;
 mod slice;
 mod ticket;
 mod transfer;

@@ -169,6 +169,11 @@ impl Inode {
         self.state().item.clone()
     }
 
+    /// Its size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.state().item.size
+    }
+
     /// What it is.
     pub(crate) fn kind(&self) -> FileKind {
         self.state().item.kind
