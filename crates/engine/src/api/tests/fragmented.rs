@@ -78,14 +78,14 @@ fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
     ledger(&lab.fs).take_largest();
     let commits = with_commits(&lab.fs, || file.set_len(1 << 39).unwrap());
     assert_small_steps(&lab.fs);
-    assert!(commits >= 5, "{commits} commits while it was cut");
+    assert!(commits >= 2, "{commits} commits while it was cut");
     lab.fs.commit().unwrap();
     let left = (1_u64 << 39).div_ceil(STRIDE);
     assert_eq!((pieces(&file), lab.data_in_use()), (left, none + left * PIECE));
     drop(file);
 
     // Nobody commits here but for space and memory.
-    lab.file("file").set_len(3 << 37).unwrap();
+    lab.file("file").set_len(7 << 36).unwrap();
     assert_small_steps(&lab.fs);
     lab.fs.commit().unwrap();
 
@@ -99,25 +99,26 @@ fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
     lab.close();
 }
 
-/// Deletes the file; where some of it is gone, and that is durable, all ends, and is opened again.
+/// Deletes the file; when some of it is gone, that is committed, all ends, and is opened again.
 fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
     let Lab { device, memory, fs } = lab;
     let whole = fs.metadata("file").unwrap().allocated;
     ledger(&fs).take_largest();
     let remover = fs.clone();
     let removing = thread::spawn(move || remover.remove_file("file"));
-    let mut left = whole;
-    while left == whole {
-        assert!(!removing.is_finished(), "no commit came in between");
-        fs.commit().unwrap();
-        left = data_in_use(&fs) - none;
+    let mut changed = 0;
+    while changed < CHANGED_MAX / 4 {
+        thread::yield_now();
+        changed = ledger(&fs).take_largest().items_changed;
+        assert!(changed <= CHANGED_MAX, "{changed} items");
     }
-    assert_small_steps(&fs);
+    // A step was done. This waits for no more than the one that is under way.
+    fs.commit().unwrap();
     fs.abandon();
     // The name was gone before; what is left to do is for who opens it next.
     removing.join().unwrap().unwrap();
     let lab = Lab::open(device, memory);
-    let left = lab.data_in_use() - none;
+    let left = data_in_use(&lab.fs) - none;
     assert!((1..whole).contains(&left), "{left} of {whole} bytes");
     lab
 }
