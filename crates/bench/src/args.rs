@@ -38,7 +38,8 @@ pub enum Verb {
     /// Reading one large file: from start to end, and 4 KiB here and there
     ///
     /// Here and there means, with empty caches, one read at a time and 32 in flight, which are 32
-    /// threads on both sides; and one at a time of what each side has in its own cache (--cached).
+    /// threads on both sides; and one at a time of what each side has in its own cache (--cached):
+    /// copied out, and lent, which means looked at, all bytes of it, with as few copies as can be.
     Read(ReadArgs),
     /// Creating, renaming and removing empty files, and committing that
     Meta(MetaArgs),

@@ -12,8 +12,6 @@
 //!
 //! It judges nothing: figures are for people.
 
-#![forbid(unsafe_code)]
-
 mod amplify;
 pub mod args;
 mod bench;
@@ -27,6 +25,7 @@ mod image;
 mod interrupt;
 mod list;
 mod machine;
+mod mapping;
 mod memory;
 mod meta;
 mod names;

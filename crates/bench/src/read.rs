@@ -4,9 +4,13 @@
 //! 1. What is read from memory was read just before, whole: by the library into its own cache, by
 //!    the kernel into the page cache. Opening and filling are not timed there; elsewhere opening an
 //!    image is, and caches are empty.
-//! 2. Many reads in flight are as many threads with one read each, on both sides.
+//! 2. What is *lent* is not only brought but looked at: all its bytes are added up. The library lends
+//!    them without a copy; a call of the kernel copies them first; where the kernel's file is mapped
+//!    nothing is called or copied, and nothing checked.
+//! 3. Many reads in flight are as many threads with one read each, on both sides.
 
 use std::fs;
+use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::thread;
@@ -19,6 +23,7 @@ use crate::args::{ReadArgs, Tree};
 use crate::bench::Bench;
 use crate::case::{Case, measure};
 use crate::image::Image;
+use crate::mapping::Mapping;
 use crate::random::Random;
 use crate::report::{Amount, Report};
 use crate::sample::{Sample, timed};
@@ -40,9 +45,9 @@ const DEPTH: u64 = 32;
 pub(crate) fn run(bench: &Bench, args: &ReadArgs, report: &mut Report) -> Result<()> {
     let scale = args.common.scale.get();
     let scaled = |reads: u64| (reads / scale).max(1);
-    let cached = |mebibytes: &NonZeroU64| Order::Cached {
-        reads: scaled(READS_CACHED),
-        mebibytes: mebibytes.get(),
+    let cached = |mebibytes: &NonZeroU64| {
+        let (reads, mebibytes) = (scaled(READS_CACHED), mebibytes.get());
+        [false, true].map(|lent| Order::Cached { reads, mebibytes, lent })
     };
     let uncached = [
         Order::Sequential,
@@ -51,7 +56,7 @@ pub(crate) fn run(bench: &Bench, args: &ReadArgs, report: &mut Report) -> Result
     ];
     for compression in &args.compression {
         let image = Image::ensure(bench, Workload::tree(Tree::Large, scale), *compression)?;
-        for order in uncached.into_iter().chain(args.cached.iter().map(cached)) {
+        for order in uncached.into_iter().chain(args.cached.iter().flat_map(cached)) {
             measure(bench, &Read { image: &image, order }, report)?;
         }
     }
@@ -62,7 +67,7 @@ pub(crate) fn run(bench: &Bench, args: &ReadArgs, report: &mut Report) -> Result
 enum Order {
     Sequential,
     Random { reads: u64, depth: u64 },
-    Cached { reads: u64, mebibytes: u64 },
+    Cached { reads: u64, mebibytes: u64, lent: bool },
 }
 
 struct Read<'a> {
@@ -75,13 +80,33 @@ pub(crate) trait Readable: Sync {
     /// Reads at an offset; gives how many bytes.
     fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize>;
 
+    /// Adds up the bytes from an offset on, as many as there is room for: 8 at a time.
+    fn sum_at(&self, room: &mut [u8], offset: u64) -> Result<u64> {
+        let len = self.read_at(room, offset)?;
+        Ok(sum(&room[..len]))
+    }
+
     /// Reads from start to end; gives how many bytes.
-    fn read_all(&self) -> Result<u64>;
+    fn read_all(&self) -> Result<u64> {
+        read_up_to(self, u64::MAX)
+    }
 }
 
 impl Readable for File {
     fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
         Ok(Self::read_at(self, target, offset)?)
+    }
+
+    fn sum_at(&self, room: &mut [u8], offset: u64) -> Result<u64> {
+        let (mut total, mut done) = (0_u64, 0);
+        while done < room.len()
+            && let Some(lent) = self.slice(offset + done as u64)?
+        {
+            let len = lent.len().min(room.len() - done);
+            total = total.wrapping_add(sum(&lent[..len]));
+            done += len;
+        }
+        Ok(total)
     }
 
     fn read_all(&self) -> Result<u64> {
@@ -97,14 +122,28 @@ impl Readable for fs::File {
     fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
         Ok(std::os::unix::fs::FileExt::read_at(self, target, offset)?)
     }
+}
 
-    fn read_all(&self) -> Result<u64> {
-        read_up_to(self, u64::MAX)
+impl Readable for Mapping {
+    fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
+        let bytes = self.part(offset, target.len());
+        target[..bytes.len()].copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn sum_at(&self, room: &mut [u8], offset: u64) -> Result<u64> {
+        Ok(sum(self.part(offset, room.len())))
     }
 }
 
+/// The sum of bytes, 8 at a time.
+fn sum(bytes: &[u8]) -> u64 {
+    let words = bytes.as_chunks().0.iter().copied().map(u64::from_le_bytes);
+    words.fold(0, u64::wrapping_add)
+}
+
 /// Reads a file from its start up to an offset; gives how many bytes.
-fn read_up_to(file: &dyn Readable, end: u64) -> Result<u64> {
+fn read_up_to<F: Readable + ?Sized>(file: &F, end: u64) -> Result<u64> {
     let (mut buffer, mut total) = (vec![0; usize::try_from(STEP)?], 0);
     while total < end {
         match file.read_at(&mut buffer, total)? {
@@ -121,7 +160,8 @@ impl Case for Read<'_> {
             Order::Sequential => "sequential".to_owned(),
             Order::Random { depth: 1, .. } => "random".to_owned(),
             Order::Random { depth, .. } => format!("random x{depth}"),
-            Order::Cached { mebibytes, .. } => format!("random cached {mebibytes}M"),
+            Order::Cached { mebibytes, lent: false, .. } => format!("random cached {mebibytes}M"),
+            Order::Cached { mebibytes, .. } => format!("random cached {mebibytes}M, lent,"),
         };
         format!("read {order} {}", self.image.name())
     }
@@ -133,6 +173,7 @@ impl Case for Read<'_> {
     fn targets(&self) -> &'static [Target] {
         match self.order {
             Order::Sequential => &[Target::Lib, Target::Cli, Target::Btrfs],
+            Order::Cached { lent: true, .. } => &[Target::Lib, Target::Btrfs, Target::Mmap],
             Order::Random { .. } | Order::Cached { .. } => &[Target::Lib, Target::Btrfs],
         }
     }
@@ -149,10 +190,13 @@ impl Case for Read<'_> {
     fn turn(&self, bench: &Bench, target: Target) -> Result<Sample> {
         bench.settle()?;
         let work = match target {
-            Target::Btrfs => {
+            Target::Btrfs | Target::Mmap => {
                 let read = |mount: &Path| {
                     let path = mount.join(Workload::LARGE_FILE.trim_start_matches('/'));
-                    self.read(|| Ok(fs::File::open(path)?))
+                    match target {
+                        Target::Mmap => self.read(|| Mapping::new(&fs::File::open(path)?)),
+                        _ => self.read(|| Ok(fs::File::open(path)?)),
+                    }
                 };
                 let (mount, work) = bench.mounted(self.image, read)?;
                 return Ok(Sample { mount: Some(mount), ..Sample::of_work(work) });
@@ -192,10 +236,13 @@ impl Read<'_> {
                 Ok(())
             })?,
             Order::Random { reads, depth } => timed(|| at_depth(&open()?, reads, depth, blocks))?,
-            Order::Cached { reads, mebibytes } => {
+            Order::Cached { reads, mebibytes, lent } => {
                 let file = open()?;
-                let total = read_up_to(&file, (mebibytes << 20).min(size))?;
-                timed(|| here_and_there(&file, reads, reads, total.div_ceil(BLOCK)))?
+                let blocks = read_up_to(&file, (mebibytes << 20).min(size))?.div_ceil(BLOCK);
+                timed(|| match lent {
+                    true => looked_at(&file, reads, blocks),
+                    false => here_and_there(&file, reads, reads, blocks),
+                })?
             }
         };
         Ok(work)
@@ -203,7 +250,7 @@ impl Read<'_> {
 }
 
 /// Reads so many blocks among the first ones of a file, so many at a time.
-fn at_depth(file: &dyn Readable, reads: u64, depth: u64, blocks: u64) -> Result<()> {
+fn at_depth<F: Readable>(file: &F, reads: u64, depth: u64, blocks: u64) -> Result<()> {
     thread::scope(|scope| {
         let part = |number| reads * (number + 1) / depth - reads * number / depth;
         let start =
@@ -214,12 +261,27 @@ fn at_depth(file: &dyn Readable, reads: u64, depth: u64, blocks: u64) -> Result<
 }
 
 /// Reads so many blocks among the first ones of a file, at places that a seed decides.
-fn here_and_there(file: &dyn Readable, seed: u64, reads: u64, blocks: u64) -> Result<()> {
+fn here_and_there<F>(file: &F, seed: u64, reads: u64, blocks: u64) -> Result<()>
+where
+    F: Readable,
+{
     let mut random = Random::new(seed);
     let mut block = vec![0; usize::try_from(BLOCK)?];
     for _ in 0..reads {
         let read = file.read_at(&mut block, random.below(blocks) * BLOCK)?;
         ensure!(read > 0, "read nothing");
     }
+    Ok(())
+}
+
+/// Adds up as many blocks among the first ones of a file.
+fn looked_at<F: Readable>(file: &F, reads: u64, blocks: u64) -> Result<()> {
+    let (mut random, mut total) = (Random::new(reads), 0_u64);
+    let mut block = vec![0; usize::try_from(BLOCK)?];
+    for _ in 0..reads {
+        let sum = file.sum_at(&mut block, random.below(blocks) * BLOCK)?;
+        total = total.wrapping_add(sum);
+    }
+    black_box(total);
     Ok(())
 }

@@ -15,6 +15,8 @@ pub enum Target {
     Cli,
     /// The kernel's btrfs on a loop device, and the usual tool on top of it
     Btrfs,
+    /// The same mount, where a file that is mapped can be looked at without a call
+    Mmap,
     /// `btrfs restore`, which verifies no checksum of data
     Restore,
     /// `mkfs.btrfs --rootdir`
@@ -43,6 +45,7 @@ impl fmt::Display for Target {
             Self::Lib => "lib",
             Self::Cli => "cli",
             Self::Btrfs => "btrfs",
+            Self::Mmap => "mmap",
             Self::Restore => "restore",
             Self::Rootdir => "rootdir",
             Self::FloorRead => "floor-read",

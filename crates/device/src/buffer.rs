@@ -5,9 +5,9 @@
 //! 2. Its bytes are always initialised: zero until written, or what some earlier buffer held
 //!    where the caller says that it fills all of them ([`Buffer::unspecified`]).
 //! 3. The bytes do not move while the buffer lives, not even when the `Buffer` itself is moved.
-//! 4. Memory of buffers up to 128 KiB is cut from slabs and used again by the next buffer of its
-//!    size, never given back to the system: there is as much as was in use at a time. So nothing
-//!    else comes to lie between them, which would cost as much as they do.
+//! 4. Memory of buffers up to 128 KiB is cut from slabs ([`slab`]) and used again by the next
+//!    buffer of its size, never given back to the system: there is as much as was in use at a
+//!    time. So nothing else comes to lie between them, which would cost as much as they do.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
@@ -16,16 +16,9 @@ use std::mem;
 use std::ops::{Deref, DerefMut};
 
 use userbtrfs_sync::Spares;
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromZeros, IntoBytes};
 
-/// Bytes in a page: the unit of a buffer's memory.
-const PAGE: usize = 4096;
-
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
-struct Page([u8; PAGE]);
-
-const _: () = assert!(size_of::<Page>() == PAGE && align_of::<Page>() == PAGE);
+use crate::slab::{self, PAGE, Page};
 
 /// An owned run of bytes, aligned to 4096. Shared between readers as `Arc<Buffer>`.
 pub struct Buffer {
@@ -80,9 +73,6 @@ fn zeroed(pages: usize) -> Box<[Page]> {
         .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()))
 }
 
-/// Pages of a slab.
-const SLAB: usize = 256;
-
 /// Sizes of pieces: 1, 2, 4 .. 32 pages.
 const CLASSES: usize = 6;
 
@@ -99,8 +89,7 @@ fn piece(class: usize) -> &'static mut [Page] {
     if let Some(piece) = PIECES[class].take() {
         return piece;
     }
-    let slab: &'static mut [Page] = Box::leak(zeroed(SLAB));
-    let (first, rest) = slab.split_at_mut(1 << class);
+    let (first, rest) = slab::new().split_at_mut(1 << class);
     PIECES[class].give_all(rest.chunks_exact_mut(1 << class));
     first
 }

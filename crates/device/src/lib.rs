@@ -36,6 +36,7 @@ mod overlay;
 mod positioned;
 mod request;
 mod ring;
+mod slab;
 mod slice;
 mod ticket;
 mod transfer;

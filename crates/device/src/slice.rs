@@ -23,6 +23,14 @@ impl Slice {
         Self { buffer, range }
     }
 
+    /// At most its first `len` bytes.
+    #[must_use]
+    pub fn first(mut self, len: u64) -> Self {
+        let len = usize::try_from(len).map_or(self.range.len(), |len| len.min(self.range.len()));
+        self.range.end = self.range.start + len;
+        self
+    }
+
     /// The buffer, and which of its bytes.
     pub fn into_parts(self) -> (Arc<Buffer>, Range<usize>) {
         (self.buffer, self.range)
@@ -78,6 +86,7 @@ mod tests {
         assert_eq!(&slice[..], b"cde");
         assert_eq!((slice.len(), slice.misalignment()), (3, 2));
         assert_eq!(&Slice::from(Buffer::from(&b"ab"[..]))[..], b"ab");
+        assert_eq!((&slice.clone().first(2)[..], &slice.first(9)[..]), (&b"cd"[..], &b"cde"[..]));
     }
 
     #[test]

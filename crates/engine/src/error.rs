@@ -180,7 +180,7 @@ pub enum Error {
 
 /// Data of a file that could not be written: what is there is what was there before.
 #[derive(Clone, Debug, Error)]
-#[error("{file}: at offset {offset}: what was written is lost: {why}")]
+#[error("{file}: at offset {offset}: what was written is lost: {}", reason(why))]
 pub struct Unwritten {
     /// The file.
     pub file: InodeId,
@@ -240,6 +240,14 @@ pub struct LogError {
     pub key: Option<Key>,
     /// Why not.
     pub why: LogDamage,
+}
+
+/// Why data of a file is lost, where the file and the place in it are told already.
+fn reason(why: &Error) -> String {
+    match why {
+        Error::Data { error, .. } => error.to_string(),
+        other => other.to_string(),
+    }
 }
 
 fn of(subvolume: Option<&TreeId>) -> String {

@@ -20,6 +20,7 @@ use crate::discard::Discarded;
 use crate::editor::Editor;
 use crate::error::{Error, Result};
 use crate::forest::Forest;
+use crate::largest::{Largest, LargestSteps};
 use crate::log::Logs;
 use crate::refs::{self, DelayedRefs};
 use crate::space::{Kind, Space};
@@ -78,6 +79,7 @@ pub struct Ledger {
     pub(crate) discarded: Discarded,
     pub(crate) options: LedgerOptions,
     pub(crate) worker: Worker,
+    pub(crate) largest: Largest,
 }
 
 impl Ledger {
@@ -108,6 +110,7 @@ impl Ledger {
             discarded: Discarded::default(),
             options,
             worker: Worker::new(),
+            largest: Largest::default(),
         });
         Ok(ledger)
     }
@@ -138,6 +141,11 @@ impl Ledger {
     /// The number of the running transaction.
     pub fn generation(&self) -> u64 {
         self.gate.generation()
+    }
+
+    /// The largest steps since this was last asked.
+    pub fn take_largest(&self) -> LargestSteps {
+        self.largest.take()
     }
 
     /// Joins the running transaction; waits while it is being closed.

@@ -9,6 +9,7 @@
 //! | `space`     | block groups, reservations and chunks, in memory                 |
 //! | `txn`       | handles, and the commit                                          |
 //! | `log`       | tree logs: their trees, and how groups of changes become durable |
+//! | `largest`   | how much was changed or reserved at once, at most                |
 //! | `ledger`    | all of it together, as the rooms above see it                    |
 //! | `reserve`   | reservations, and what is done where space is short              |
 //! | `data`      | the space, the checksums and the users of file data              |
@@ -26,6 +27,7 @@ mod discard;
 mod editor;
 mod error;
 mod forest;
+mod largest;
 mod ledger;
 mod log;
 mod reserve;
@@ -38,6 +40,7 @@ pub use discard::Discards;
 pub use editor::Editor;
 pub use error::{Error, Result};
 pub use forest::Forest;
+pub use largest::LargestSteps;
 pub use ledger::{Ledger, LedgerOptions};
 pub use log::{
     CommitReason, LogFailure, LogGroup, LogMember, LogPledge, LogStats, LogWait, LogWriter,

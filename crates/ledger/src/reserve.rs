@@ -82,6 +82,7 @@ impl Ledger {
         let claimed = self.space.claim(Kind::Metadata, bytes.saturating_add(owed), claim);
         let mut reservation = claimed.ok()?;
         reservation.shrink(owed);
+        self.largest.reserved(bytes);
         Some(reservation)
     }
 

@@ -80,15 +80,18 @@ fn names_are_listed_and_the_image_is_kept_if_told_so() {
 fn a_file_is_read_in_all_ways() {
     skip_unless_linux!();
     let dir = tempfile::tempdir().unwrap();
-    let found = rows(dir.path(), &["read", "--compression", "lzo"], "lib,btrfs");
+    let found = rows(dir.path(), &["read", "--compression", "lzo"], "lib,btrfs,mmap");
     let sequential: &[&str] = &["lib", "cli", "btrfs", "floor-read"];
     let random: &[&str] = &["lib", "btrfs", "floor-read"];
+    let lent: &[&str] = &["lib", "btrfs", "mmap", "floor-read"];
     let cases = [
         ("read sequential large-8M-lzo", sequential),
         ("read random large-8M-lzo", random),
         ("read random x32 large-8M-lzo", random),
         ("read random cached 1M large-8M-lzo", random),
         ("read random cached 64M large-8M-lzo", random),
+        ("read random cached 1M, lent, large-8M-lzo", lent),
+        ("read random cached 64M, lent, large-8M-lzo", lent),
     ];
     check(found, &cases);
     assert_eq!(left_in(&dir), 0);

@@ -99,7 +99,7 @@ impl File {
 
     /// Its size in bytes.
     pub fn len(&self) -> u64 {
-        self.opened.inode().item().size
+        self.opened.inode().size()
     }
 
     /// Whether its size is 0.
@@ -123,7 +123,8 @@ impl File {
 
     /// Each read that starts where the last one ended doubles what is read ahead.
     fn guess_ahead(&self, offset: u64, len: u64) -> u64 {
-        let last_end = self.last_end.swap(offset + len, Ordering::Relaxed);
+        let last_end = self.last_end.load(Ordering::Relaxed);
+        self.last_end.store(offset + len, Ordering::Relaxed);
         let sequential = last_end == offset || (last_end == u64::MAX && offset == 0);
         let ahead = match sequential {
             true => (self.ahead.load(Ordering::Relaxed) * 2 + 1).min(AHEAD_MAX),
@@ -136,10 +137,7 @@ impl File {
     /// Bytes from `offset` on without a copy: some at least, unless the file ends there. They stay
     /// as they are now, whatever is written after.
     pub fn slice(&self, offset: u64) -> Result<Option<Slice>> {
-        if offset >= self.len() {
-            return Ok(None);
-        }
-        self.contents.slice(self.inode.inner().forest(), offset).map(Some)
+        self.contents.slice(self.inode.inner().forest(), offset)
     }
 
     /// Reads whole sectors past the memory that is kept for files, but sees what is dirty there:

@@ -39,7 +39,7 @@ pub(crate) struct Inner {
     pub(crate) window: u64,
     root: InodeId,
     /// Nothing where it is open for reading.
-    ledger: Option<Arc<Ledger>>,
+    pub(super) ledger: Option<Arc<Ledger>>,
     replayed: Option<Replayed>,
 }
 

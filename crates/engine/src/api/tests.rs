@@ -2,6 +2,7 @@
 
 mod coherence;
 mod failing;
+mod fragmented;
 mod full;
 mod model;
 mod shared;
@@ -63,13 +64,16 @@ impl Lab {
 
     /// Bytes of data that are reserved or allocated.
     fn data_in_use(&self) -> u64 {
-        let usage = self.fs.usage().unwrap();
-        let data = usage
-            .kinds
-            .iter()
-            .filter(|kind| kind.flags.contains(userbtrfs_format::BlockGroupFlags::DATA));
-        data.map(|kind| kind.used).sum()
+        data_in_use(&self.fs)
     }
+}
+
+fn data_in_use(fs: &Filesystem) -> u64 {
+    let usage = fs.usage().unwrap();
+    let is_data = |flags: userbtrfs_format::BlockGroupFlags| {
+        flags.contains(userbtrfs_format::BlockGroupFlags::DATA)
+    };
+    usage.kinds.iter().filter(|kind| is_data(kind.flags)).map(|kind| kind.used).sum()
 }
 
 fn open(device: Arc<dyn Device>, memory: u64) -> Filesystem {

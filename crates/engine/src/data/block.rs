@@ -9,6 +9,7 @@ use std::ops::Range;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_format::SECTOR_SIZE;
 use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes in a sector.
 pub(super) const SECTOR: usize = SECTOR_SIZE as usize;
@@ -28,8 +29,8 @@ pub(super) struct Block {
     pub(super) dirty: u32,
     /// On its way to what is beneath.
     pub(super) writing: u32,
-    /// It was, since it was last looked at for eviction.
-    pub(super) asked_for: bool,
+    /// It was, since it was last looked at for eviction. A hint: who reads sets it, with others.
+    asked_for: AtomicBool,
     /// Whether it stands in the list for eviction.
     pub(super) listed: bool,
     /// Tells it from others that were or will be in its place.
@@ -41,7 +42,8 @@ impl Block {
     pub(super) fn new(buffer: Arc<Buffer>, len: u32, ticket: u64) -> Self {
         assert!((1..=SECTORS_MAX).contains(&len) && buffer.len() >= bytes(len), "room for it");
         let (valid, dirty, writing) = (0, 0, 0);
-        Self { buffer, len, valid, dirty, writing, asked_for: false, listed: false, ticket }
+        let asked_for = AtomicBool::new(false);
+        Self { buffer, len, valid, dirty, writing, asked_for, listed: false, ticket }
     }
 
     /// Which sectors are not yet beneath as they are here.
@@ -57,6 +59,24 @@ impl Block {
     /// Whether somebody else holds its buffer.
     pub(super) fn in_use(&self) -> bool {
         Arc::strong_count(&self.buffer) > 1
+    }
+
+    /// Somebody asks for what is in it. Who finds that said does not write it again, which would
+    /// take the block's line from the caches of other processors.
+    pub(super) fn ask(&self) {
+        if !self.asked_for.load(Ordering::Relaxed) {
+            self.asked_for.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether somebody did since this was last asked.
+    pub(super) fn take_asked(&self) -> bool {
+        self.asked_for.swap(false, Ordering::Relaxed)
+    }
+
+    /// Bytes of it.
+    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.buffer[range]
     }
 
     /// Sectors of it, shared.

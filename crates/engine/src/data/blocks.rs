@@ -89,15 +89,42 @@ impl Blocks {
     // What is here.
 
     /// Valid sectors from this one on, as far as they are in one block.
-    pub(super) fn slice(&mut self, sector: u64) -> Option<Slice> {
-        let (first, block) = self.by_first.range_mut(..=sector).next_back()?;
-        let at = u32::try_from(sector - first).ok().filter(|at| *at < block.len)?;
-        let count = (block.valid >> at).trailing_ones();
-        if count == 0 {
-            return None;
+    pub(super) fn slice(&self, sector: u64) -> Option<Slice> {
+        let (block, valid) = self.valid_from(sector)?;
+        Some(block.slice(valid))
+    }
+
+    /// Copies valid bytes from an offset on, as far as they are in one block: how many.
+    pub(super) fn copy_out(&self, offset: u64, target: &mut [u8]) -> usize {
+        let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
+        let Some((block, valid)) = self.valid_from(sector) else { return 0 };
+        let (start, end) = (bytes(valid.start) + skip, bytes(valid.end));
+        let len = target.len().min(end - start);
+        target[..len].copy_from_slice(block.bytes(start..start + len));
+        len
+    }
+
+    /// The block that a sector is valid in, and which of its sectors are from there on.
+    fn valid_from(&self, sector: u64) -> Option<(&Block, Range<u32>)> {
+        let (first, block) = self.block_of(sector)?;
+        let at = count(first..sector);
+        let valid = (block.valid >> at).trailing_ones();
+        (valid > 0).then(|| {
+            block.ask();
+            (block, at..at + valid)
+        })
+    }
+
+    /// The block that has room for a sector, and its first one.
+    fn block_of(&self, sector: u64) -> Option<(u64, &Block)> {
+        let unit = sector / UNIT * UNIT;
+        let is_in = |first: u64, block: &Block| sector - first < u64::from(block.len);
+        // Most blocks start where a unit does, and are found faster by name than by order.
+        if let Some(block) = self.by_first.get(&unit).filter(|block| is_in(unit, block)) {
+            return Some((unit, block));
         }
-        block.asked_for = true;
-        Some(block.slice(at..at + count))
+        let (first, block) = self.by_first.range(unit..=sector).next_back()?;
+        is_in(*first, block).then_some((*first, block))
     }
 
     /// The sectors of a range that are not valid: maximal runs, ascending.
@@ -399,7 +426,7 @@ impl Blocks {
             return Evicted::Unlisted;
         }
         let in_use = block.in_use() && !block.shares(&zeros);
-        if std::mem::take(&mut block.asked_for) || in_use {
+        if block.take_asked() || in_use {
             return Evicted::Kept;
         }
         self.change(first, |block| block.valid = 0);

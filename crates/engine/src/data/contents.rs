@@ -5,8 +5,8 @@
 //!    place does not change meanwhile.
 //! 2. What is here is read without locking a range: each block is as it was at one moment.
 //! 3. Who puts something else beneath holds `writeback`. While nobody does, nothing is writing.
-//! 4. The blocks are locked to copy at most 128 KiB; nothing is awaited, no other file is looked
-//!    at.
+//! 4. The blocks are locked to copy at most 128 KiB, by who reads together with others; nothing is
+//!    awaited, no other file is looked at.
 //! 5. Beyond the size, the last sector holds zeros.
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::order::Identity;
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 
 use super::FileSource;
 use super::block::SECTOR;
@@ -42,7 +42,7 @@ pub(crate) struct Contents {
     pub(super) writeback: Mutex<()>,
     /// What is promised to what is dirty.
     pub(super) account: Account,
-    state: Mutex<State>,
+    state: RwLock<State>,
     cache: Arc<Shared>,
     me: Weak<Contents>,
 }
@@ -80,7 +80,7 @@ impl Contents {
             range: RangeLock::new(inode.id()),
             writeback: Mutex::with_identity(identity(Class::Writeback), ()),
             account: Account::default(),
-            state: Mutex::with_identity(identity(Class::FileContents), state),
+            state: RwLock::with_identity(identity(Class::FileContents), state),
             cache: Arc::clone(cache),
             me: Weak::clone(me),
         })
@@ -104,7 +104,7 @@ impl Contents {
     /// Which content is beneath.
     pub(super) fn version(&self) -> Version {
         let extents = self.inode.extents_version();
-        Version(extents, self.state.lock().finishes)
+        Version(extents, self.state.read().finishes)
     }
 
     /// How far from the start of a range what was fetched beneath it is what the file holds.
@@ -133,15 +133,22 @@ impl Contents {
     /// Valid bytes from an offset on, as far as they are in one block; also beyond the size.
     pub(super) fn held(&self, offset: u64) -> Option<Slice> {
         let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
-        let (buffer, range) = self.state.lock().blocks.slice(sector)?.into_parts();
+        let (buffer, range) = self.state.read().blocks.slice(sector)?.into_parts();
         Some(Slice::new(buffer, range.start + skip..range.end))
+    }
+
+    /// Copies valid bytes from an offset on, as far as they are in one block: how many; also beyond
+    /// the size. What is copied under the lock needs no count of who holds it, and makes no writer
+    /// take another buffer.
+    pub(super) fn copy_out(&self, offset: u64, target: &mut [u8]) -> usize {
+        self.state.read().blocks.copy_out(offset, target)
     }
 
     /// What is here of a range of sectors, where it starts, and which sectors are not: of one
     /// moment.
     pub(super) fn look(&self, sectors: Range<u64>) -> (Vec<(u64, Slice)>, Vec<Range<u64>>) {
         let (mut held, mut at) = (Vec::new(), sectors.start);
-        let blocks = &mut self.state.lock().blocks;
+        let blocks = &self.state.read().blocks;
         let missing = blocks.missing(sectors.clone());
         let mut gaps = missing.iter();
         while at < sectors.end {
@@ -163,7 +170,7 @@ impl Contents {
 
     /// The runs of unfinished sectors that touch a range: clipped to it, ascending, at most `max`.
     pub(crate) fn unfinished(&self, start: u64, end: u64, max: usize) -> Vec<Range<u64>> {
-        let runs = self.state.lock().blocks.unfinished(sectors(start, end), max);
+        let runs = self.state.read().blocks.unfinished(sectors(start, end), max);
         let size = SECTOR as u64;
         let clip =
             |run: Range<u64>| (run.start * size).max(start)..run.end.saturating_mul(size).min(end);
@@ -172,7 +179,7 @@ impl Contents {
 
     /// What a write would newly dirty: the sectors, and at most so many runs.
     pub(crate) fn new_dirty(&self, start: u64, end: u64) -> Delta {
-        self.state.lock().blocks.new_dirty(sectors(start, end))
+        self.state.read().blocks.new_dirty(sectors(start, end))
     }
 
     // Filling and writing: see `load` and `change`.
@@ -278,7 +285,7 @@ impl Contents {
     }
 
     fn change_listed<R>(&self, listing: Listing, change: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         let before = state.blocks.usage();
         let result = change(&mut state);
         let after = state.blocks.usage();

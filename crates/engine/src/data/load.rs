@@ -58,25 +58,25 @@ impl Contents {
         Ok(())
     }
 
-    /// Bytes from an offset below the size on, without a copy: as far as they are in one buffer,
-    /// and below the size. The caller holds no range of the file.
-    pub(crate) fn slice(&self, forest: &Forest, offset: u64) -> Result<Slice> {
-        let left = self.inode().item().size.saturating_sub(offset);
-        assert!(left > 0, "there is something from the offset on");
+    /// Bytes from an offset on, without a copy: as far as they are in one buffer, and below the
+    /// size; nothing where that ends before. The caller holds no range of the file.
+    pub(crate) fn slice(&self, forest: &Forest, offset: u64) -> Result<Option<Slice>> {
+        let left = self.inode().size().saturating_sub(offset);
+        if left == 0 {
+            return Ok(None);
+        }
         let shared = match self.held(offset) {
             Some(slice) => slice,
-            None => self.read_slice(forest, offset)?,
+            None => self.read_slice(forest, offset, left)?,
         };
-        let (buffer, range) = shared.into_parts();
-        let len = usize::try_from(left).map_or(range.len(), |left| left.min(range.len()));
-        Ok(Slice::new(buffer, range.start..range.start + len))
+        Ok(Some(shared.first(left)))
     }
 
-    /// Brings the rest of the sector of an offset, and what comes soon after.
-    fn read_slice(&self, forest: &Forest, offset: u64) -> Result<Slice> {
-        let left = SECTOR - to_usize(offset % SECTOR as u64);
-        let len = usize::try_from(self.inode().item().size.saturating_sub(offset));
-        let mut bytes = Buffer::zeroed(len.map_or(left, |len| len.min(left)));
+    /// Brings the rest of the sector of an offset, with `left` bytes to the end, and what comes
+    /// soon after.
+    fn read_slice(&self, forest: &Forest, offset: u64, left: u64) -> Result<Slice> {
+        let len = SECTOR - to_usize(offset % SECTOR as u64);
+        let mut bytes = Buffer::zeroed(usize::try_from(left).map_or(len, |left| len.min(left)));
         self.read(forest, offset, &mut bytes, 1)?;
         // Where it is dropped again already, this is a copy.
         Ok(self.held(offset).unwrap_or_else(|| Slice::from(bytes)))
@@ -86,10 +86,10 @@ impl Contents {
     fn copy_held(&self, offset: u64, target: &mut [u8]) -> usize {
         let mut done = 0;
         while done < target.len() {
-            let Some(slice) = self.held(offset + done as u64) else { break };
-            let len = slice.len().min(target.len() - done);
-            target[done..][..len].copy_from_slice(&slice[..len]);
-            done += len;
+            match self.copy_out(offset + done as u64, &mut target[done..]) {
+                0 => break,
+                len => done += len,
+            }
         }
         done
     }

@@ -55,7 +55,9 @@ impl Writer {
     pub(super) fn shrink(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
         let mut done = self.shrink_step(contents, size, true)?;
         while !done {
-            done = match self.shrink_step(contents, size, false) {
+            // So that the next step finds other extents in the tree.
+            let merged = self.ledger.merge_most().map_err(Error::from);
+            done = match merged.and_then(|()| self.shrink_step(contents, size, false)) {
                 Ok(done) => done,
                 Err(error) => {
                     // What is left behind the end goes when the file grows, or with it.

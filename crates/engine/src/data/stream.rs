@@ -17,8 +17,9 @@ use super::{Fetched, FileSource, Piece, Segment, SegmentKind, Segments, pieces};
 use crate::error::{Error, Result};
 use crate::node::Forest;
 
-/// The longest uncompressed piece of a stream, in bytes.
-const PIECE_MAX: u64 = 512 << 10;
+/// The longest uncompressed piece of a stream, in bytes: the largest for which there is memory that
+/// was used before, which spares the faults of its pages, and it stays in the processor's cache.
+const PIECE_MAX: u64 = BLOCK as u64;
 
 /// What is in memory is taken from there if it is so many bytes, or newer than what is beneath.
 const HELD_MIN: u64 = 64 << 10;

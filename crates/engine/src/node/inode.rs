@@ -190,6 +190,11 @@ impl Inode {
         state.linkable && !state.dead
     }
 
+    /// Its size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.state().item.size
+    }
+
     /// What it is.
     pub(crate) fn kind(&self) -> FileKind {
         self.state().item.kind

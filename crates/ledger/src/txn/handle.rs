@@ -1,5 +1,7 @@
 //! Handles: the right to change trees in the running transaction.
 
+use std::cell::Cell;
+
 use userbtrfs_btree::{Edit, RefChange, Tree};
 use userbtrfs_format::TreeId;
 
@@ -37,11 +39,13 @@ impl From<HandleKind> for Kind {
 pub struct Handle<'a> {
     ledger: &'a Ledger,
     ticket: Ticket<'a>,
+    /// How many items were changed under it.
+    changed: Cell<u64>,
 }
 
 impl<'a> Handle<'a> {
     pub(crate) fn new(ledger: &'a Ledger, ticket: Ticket<'a>) -> Self {
-        Self { ledger, ticket }
+        Self { ledger, ticket, changed: Cell::new(0) }
     }
 
     /// The number of the transaction.
@@ -54,6 +58,7 @@ impl<'a> Handle<'a> {
     /// Where it fails, part of the changes may be made: unless the caller can live with that, it
     /// must fail the filesystem ([`Ledger::fail`]).
     pub fn apply<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
+        self.changed.set(self.changed.get() + edits.len() as u64);
         Ok(tree.apply(self.ledger.forest().store(), self.ledger, edits)?)
     }
 
@@ -99,5 +104,11 @@ impl<'a> Handle<'a> {
     /// Something in a subvolume changed: its root item will say when.
     pub fn subvolume_changed(&self, id: TreeId) {
         self.ledger.changed.lock().touch(id);
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        self.ledger.largest.changed(self.changed.get());
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use userbtrfs::dump::{self, dump_log};
-use userbtrfs::{LeftOut, OpenOptions, PendingLog, Replayed};
+use userbtrfs::{Counted, LeftOut, OpenOptions, PendingLog, Replayed};
 use userbtrfs_device::{FileDevice, FileOptions};
 use userbtrfs_volume::Volume;
 
@@ -111,10 +111,10 @@ fn print(replayed: &Replayed) -> Result<()> {
     let Replayed { generation, subvolumes, inodes, names_added, names_removed, .. } = replayed;
     let mut out = stdout();
     writeln!(out, "Replayed what was fsynced after generation {generation}:")?;
-    writeln!(out, "{inodes} inodes of {subvolumes} subvolumes")?;
-    writeln!(out, "{names_added} names came, {names_removed} went")?;
-    writeln!(out, "{} ranges of files", replayed.extents)?;
-    writeln!(out, "{} inodes are deleted", replayed.deleted)?;
+    writeln!(out, "{} of {}", Counted(*inodes, "inode"), Counted(*subvolumes, "subvolume"))?;
+    writeln!(out, "{} came, {names_removed} went", Counted(*names_added, "name"))?;
+    writeln!(out, "{} of files", Counted(replayed.extents, "range"))?;
+    writeln!(out, "{} deleted", Counted(replayed.deleted, "inode"))?;
     for left_out in &replayed.left_out {
         writeln!(out, "left out: {}", left_out.error)?;
     }

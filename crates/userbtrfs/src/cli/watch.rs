@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use userbtrfs::Counted;
 use userbtrfs::extract::Progress;
 
 use super::args::{Format, Global};
@@ -61,7 +62,7 @@ fn style() -> ProgressStyle {
 }
 
 fn describe(progress: &Progress) -> String {
-    format!("{} files, {}", progress.files(), text::size(progress.bytes()))
+    format!("{}, {}", Counted(progress.files(), "file"), text::size(progress.bytes()))
 }
 
 /// Says what was done.
@@ -87,7 +88,8 @@ pub(super) fn finish(
     }
     if progress.not_kept() > 0 {
         let count = progress.not_kept();
-        remark(global, &format!("{verb}: {count} owners or attributes could not be kept (-v)"));
+        let words = format!("{count} of the owners and attributes could not be kept (-v)");
+        remark(global, &format!("{verb}: {words}"));
     }
     if progress.is_stopped() {
         return Err(anyhow::Error::new(Stopped).context(verb.to_owned()));

@@ -15,6 +15,7 @@ use userbtrfs_format::{
 use userbtrfs_volume::{ReadError, TreeBlock, Volume, walk};
 
 use super::{DumpError, Format};
+use crate::Counted;
 
 /// What is told of an item: its words, and what they are made of.
 struct Told {
@@ -144,7 +145,8 @@ fn inode(key: Key, item: &InodeItem) -> Told {
         (_, 0) => "only that it exists",
         _ => "with all its attributes",
     };
-    let words = format!("inode {number}: {kind}, {size} bytes, {links} names; {how}");
+    let (bytes, names) = (Counted(size, "byte"), Counted(links.into(), "name"));
+    let words = format!("inode {number}: {kind}, {bytes}, {names}; {how}");
     let data = json!({
         "inode": number, "kind": kind, "size": size, "nlink": links,
         "exists_only": item.generation == 0,
@@ -160,7 +162,8 @@ fn name(inode: u64, name: &InodeName<'_>) -> Told {
 
 fn attribute(key: Key, name: &[u8], len: usize) -> Told {
     let (inode, name) = (key.objectid, Quoted(name).to_string());
-    let words = format!("inode {inode} has the attribute {name} of {len} bytes");
+    let bytes = Counted(len as u64, "byte");
+    let words = format!("inode {inode} has the attribute {name} of {bytes}");
     Told { data: json!({ "inode": inode, "xattr": name, "length": len }), words }
 }
 
@@ -187,7 +190,8 @@ fn extent(key: Key, extent: &FileExtent<'_>) -> Told {
         FileExtentKind::Regular(found) => ("data", Some(found.disk.0)),
     };
     let at = place.map_or_else(String::new, |place| format!(" at {place}"));
-    let words = format!("inode {inode}: {bytes} bytes from {offset} are {kind}{at}");
+    let counted = Counted(bytes, "byte");
+    let words = format!("inode {inode}: {counted} from {offset}: {kind}{at}");
     let data = json!({
         "inode": inode, "offset": offset, "bytes": bytes, "extent": kind, "disk": place,
     });
@@ -195,6 +199,7 @@ fn extent(key: Key, extent: &FileExtent<'_>) -> Told {
 }
 
 fn checksums(start: u64, sectors: usize) -> Told {
-    let words = format!("checksums of {sectors} sectors of {SECTOR_SIZE} bytes from {start} on");
+    let counted = Counted(sectors as u64, "sector");
+    let words = format!("checksums of {counted} of {SECTOR_SIZE} bytes from {start} on");
     Told { data: json!({ "checksums": sectors, "disk": start }), words }
 }

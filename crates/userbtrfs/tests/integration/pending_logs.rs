@@ -251,11 +251,11 @@ fn the_command_tells_what_is_in_a_log_and_settles_it() {
     for part in [
         "log of what was fsynced after generation 8",
         "subvolume 5",
-        "inode 278: regular, 20001 bytes, 1 names; with all its attributes",
+        "inode 278: regular, 20001 bytes, 1 name; with all its attributes",
         "has the name \"new\" in directory",
         "has the attribute user.new of 7 bytes",
         "hold what is listed, and no more",
-        "are preallocated at",
+        ": preallocated at",
         "checksums of",
     ] {
         assert!(words.contains(part), "{part:?} is not in\n{words}");

@@ -61,7 +61,11 @@ fn what_cannot_be_written_is_told_once_and_the_old_data_stays() {
     file.write_at(&[b'!'; 4096], 4096).unwrap();
     file.write_at(&[b'!'; 4096], 16384).unwrap();
     other.write_at(&[2; 8192], 0).unwrap();
-    assert!(matches!(file.sync_all(), Err(Error::Unwritten(_))));
+    let told = file.sync_all().unwrap_err();
+    assert!(matches!(told, Error::Unwritten(_)));
+    let words = told.to_string();
+    assert_eq!(words.matches("inode").count(), 1, "{words}");
+    assert_eq!(words.matches("offset 4096").count(), 1, "{words}");
     file.sync_all().unwrap();
     other.sync_all().unwrap();
     let expected = [&[1; 8192][..], &[0; 12288]].concat();

@@ -1,0 +1,124 @@
+//! A file of a tebibyte in many pieces: cut and deleted in transactions that stay small.
+
+use std::thread;
+
+use userbtrfs_ledger::bytes_for_items;
+use userbtrfs_mkfs::Profile;
+
+use super::*;
+use crate::node::EXTENTS_PER_STEP;
+
+/// How many pieces there are, and from where to where each goes.
+const PIECES: u64 = 100_000;
+const STRIDE: u64 = (1 << 40) / PIECES / 4096 * 4096;
+const PIECE: u64 = 4096;
+/// One of so many is written; the others have space alone.
+const WRITTEN: u64 = 16;
+
+/// What is changed under one handle: the extents of a step, each perhaps cut in two rounds, and a
+/// few items of the inode.
+const CHANGED_MAX: u64 = 2 * EXTENTS_PER_STEP as u64 + 100;
+/// What is reserved for a step, in items: less than the extents, since they stand in a row.
+const RESERVED_MAX: u64 = EXTENTS_PER_STEP as u64 / 10;
+
+/// A file of a tebibyte, committed.
+fn fragmented(lab: &Lab) {
+    let file = lab.create("file");
+    for number in 0..PIECES {
+        let at = number * STRIDE;
+        if number % WRITTEN == 0 {
+            file.write_at(&number.to_le_bytes().repeat(512), at).unwrap();
+        } else {
+            file.allocate(at, PIECE, Allocate::Reserve { keep_size: false }).unwrap();
+        }
+    }
+    file.set_len(1 << 40).unwrap();
+    lab.fs.commit().unwrap();
+    assert_eq!(pieces(&file), PIECES);
+}
+
+fn pieces(file: &File) -> u64 {
+    let extents = file.extents().unwrap();
+    extents.iter().filter(|extent| extent.kind != ExtentKind::Hole).count() as u64
+}
+
+fn ledger(fs: &Filesystem) -> &Arc<userbtrfs_ledger::Ledger> {
+    fs.inner.ledger.as_ref().unwrap()
+}
+
+/// Does something while others commit again and again; says how often they did meanwhile.
+fn with_commits(fs: &Filesystem, act: impl FnOnce() + Send) -> u64 {
+    let before = ledger(fs).generation();
+    thread::scope(|scope| {
+        let acting = scope.spawn(act);
+        while !acting.is_finished() {
+            fs.commit().unwrap();
+        }
+        acting.join().unwrap();
+    });
+    ledger(fs).generation() - before
+}
+
+fn assert_small_steps(fs: &Filesystem) {
+    let nodesize = fs.volume().geometry().nodesize;
+    let largest = ledger(fs).take_largest();
+    assert!((1..=CHANGED_MAX).contains(&largest.items_changed), "{largest:?}");
+    let most = bytes_for_items(RESERVED_MAX, nodesize);
+    assert!((1..=most).contains(&largest.bytes_reserved), "{largest:?}, at most {most}");
+}
+
+#[test]
+fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
+    let options = Options { metadata: Profile::Single, ..Options::default() };
+    let lab = Lab::of(640 << 20, &options, 64 << 20);
+    let none = lab.data_in_use();
+    fragmented(&lab);
+    let file = lab.file("file");
+
+    ledger(&lab.fs).take_largest();
+    let commits = with_commits(&lab.fs, || file.set_len(1 << 39).unwrap());
+    assert_small_steps(&lab.fs);
+    assert!(commits >= 2, "{commits} commits while it was cut");
+    lab.fs.commit().unwrap();
+    let left = (1_u64 << 39).div_ceil(STRIDE);
+    assert_eq!((pieces(&file), lab.data_in_use()), (left, none + left * PIECE));
+    drop(file);
+
+    // Nobody commits here but for space and memory.
+    lab.file("file").set_len(7 << 36).unwrap();
+    assert_small_steps(&lab.fs);
+    lab.fs.commit().unwrap();
+
+    let lab = cut_off_while_it_is_deleted(lab, none);
+    assert!(lab.fs.metadata("file").is_err());
+    // The first change finishes what was left.
+    drop(lab.create("other"));
+    lab.fs.commit().unwrap();
+    assert_small_steps(&lab.fs);
+    assert_eq!(lab.data_in_use(), none);
+    lab.close();
+}
+
+/// Deletes the file; when some of it is gone, that is committed, all ends, and is opened again.
+fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
+    let Lab { device, memory, fs } = lab;
+    let whole = fs.metadata("file").unwrap().allocated;
+    ledger(&fs).take_largest();
+    let remover = fs.clone();
+    let removing = thread::spawn(move || remover.remove_file("file"));
+    let mut changed = 0;
+    while changed < CHANGED_MAX / 4 {
+        thread::yield_now();
+        changed = ledger(&fs).take_largest().items_changed;
+        assert!(changed <= CHANGED_MAX, "{changed} items");
+    }
+    // A step was done. This waits for no more than the one that is under way.
+    fs.commit().unwrap();
+    fs.abandon();
+    // The name was gone before; what is left to do is for who opens it next.
+    removing.join().unwrap().unwrap();
+    let lab = Lab::open(device, memory);
+    let left = data_in_use(&lab.fs) - none;
+    assert!((1..whole).contains(&left), "{left} of {whole} bytes");
+    lab
+}
