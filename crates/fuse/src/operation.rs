@@ -97,8 +97,8 @@ pub enum Operation<'a> {
     Access(Access),
     /// Makes and opens a file.
     Create(Create<'a>),
-    /// Makes and opens a file without a name; the name here means nothing.
-    Tmpfile(Create<'a>),
+    /// Makes and opens a file without a name.
+    Tmpfile(Tmpfile),
     /// Somebody no longer wants to wait for the answer to this request.
     Interrupt {
         /// The number of the request.
@@ -259,7 +259,7 @@ pub struct Open {
     pub kill_suid_sgid: bool,
 }
 
-/// CREATE and TMPFILE.
+/// CREATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Create<'a> {
     /// Its name.
@@ -272,6 +272,17 @@ pub struct Create<'a> {
     pub umask: u32,
     /// As in [`Open`].
     pub kill_suid_sgid: bool,
+}
+
+/// TMPFILE; the request's node is the directory that it would belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tmpfile {
+    /// The flags of open(2).
+    pub flags: OFlags,
+    /// The kind and the permission bits.
+    pub mode: u32,
+    /// As in [`Mknod`].
+    pub umask: u32,
 }
 
 /// READ, READDIR, READDIRPLUS.

@@ -13,7 +13,7 @@ use crate::notify::Notifier;
 use crate::operation::{
     Changes, CopyFileRange, Create, Fallocate, Flush, Fsync, Getxattr, Ioctl, Link, Lock,
     LockRequest, Lseek, Mkdir, Mknod, Open, Poll, Read, Release, Rename, Request, Setxattr, Statx,
-    Symlink, Write,
+    Symlink, Tmpfile, Write,
 };
 use crate::reply::{Bytes, IoctlData, Reply, Value};
 use crate::values::{Handle, Name, NodeId};
@@ -114,7 +114,7 @@ pub trait Server: Send + Sync + 'static {
     }
 
     /// Makes and opens a file without a name. ENOSYS: programs get EOPNOTSUPP.
-    fn tmpfile(&self, request: &Request, create: &Create<'_>, reply: Reply<Created>) {
+    fn tmpfile(&self, request: &Request, tmpfile: &Tmpfile, reply: Reply<Created>) {
         reply.fail(Errno::NOSYS);
     }
 

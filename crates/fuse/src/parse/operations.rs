@@ -9,7 +9,8 @@ use crate::opcode::Opcode;
 use crate::operation::{
     Changes, CopyFileRange, Create, Fallocate, Flush, Forgotten, ForgottenNodes, Fsync, Getxattr,
     InitOffer, Ioctl, IoctlFlags, Link, Lock, LockKind, LockRequest, Lseek, Mkdir, Mknod, NewTime,
-    Open, Operation, Poll, Read, Release, Rename, Request, Setxattr, Statx, Symlink, Whence, Write,
+    Open, Operation, Poll, Read, Release, Rename, Request, Setxattr, Statx, Symlink, Tmpfile,
+    Whence, Write,
 };
 use crate::values::{DeviceNumber, Handle, LockOwner, NodeId};
 use crate::wire::{self, SetattrValid};
@@ -40,7 +41,7 @@ pub(super) fn operation<'a>(
         Opcode::Open => Operation::Open(open(body)?),
         Opcode::Opendir => Operation::Opendir(open(body)?),
         Opcode::Create => Operation::Create(create(body)?),
-        Opcode::Tmpfile => Operation::Tmpfile(create(body)?),
+        Opcode::Tmpfile => Operation::Tmpfile(tmpfile(body)?),
         Opcode::Read => Operation::Read(file_read(body)?),
         Opcode::Readdir => Operation::Readdir(read(body)?),
         Opcode::Readdirplus => Operation::Readdirplus(read(body)?),
@@ -181,6 +182,13 @@ fn create<'a>(body: &mut Body<'a>) -> Result<Create<'a>, Fault> {
         umask: wire.umask,
         kill_suid_sgid: wire.open_flags & wire::OPEN_KILL_SUIDGID != 0,
     })
+}
+
+/// The name that follows is that of no entry: a slash.
+fn tmpfile(body: &mut Body<'_>) -> Result<Tmpfile, Fault> {
+    let wire: wire::CreateIn = body.take()?;
+    let flags = OFlags::from_bits_retain(wire.flags);
+    Ok(Tmpfile { flags, mode: wire.mode, umask: wire.umask })
 }
 
 fn read(body: &mut Body<'_>) -> Result<Read, Fault> {

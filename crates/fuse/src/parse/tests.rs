@@ -231,6 +231,14 @@ fn what_makes_nodes_tells_of_the_parents_group() {
 }
 
 #[test]
+fn a_file_without_a_name_has_a_slash_in_place_of_it() {
+    let wire = wire::CreateIn { flags: 2, mode: 0o100_600, umask: 0o77, open_flags: 0 };
+    let message = read(Opcode::Tmpfile, &wire, b"/\0");
+    let expected = Tmpfile { flags: OFlags::RDWR, mode: 0o100_600, umask: 0o77 };
+    assert_eq!(operation(&message), Operation::Tmpfile(expected));
+}
+
+#[test]
 fn device_nodes_have_their_number() {
     let wire = wire::MknodIn { mode: 0o060_600, rdev: 0x0010_0801, umask: 0o22, padding: 0 };
     let message = read(Opcode::Mknod, &wire, b"sda\0");

@@ -40,7 +40,7 @@ layouts! {
     LinkIn[8] { oldnodeid: u64 }
     /// OPEN and OPENDIR.
     OpenIn[8] { flags: u32, open_flags: u32 }
-    /// CREATE and TMPFILE; a name follows.
+    /// CREATE; a name follows. TMPFILE; a slash follows in place of it.
     CreateIn[16] { flags: u32, mode: u32, umask: u32, open_flags: u32 }
     /// RELEASE and RELEASEDIR.
     ReleaseIn[24] { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }

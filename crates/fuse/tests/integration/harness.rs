@@ -1,0 +1,101 @@
+//! A mount for a test, undone when the test ends, however it ends.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use userbtrfs_fuse::{Config, InitFlags, Mount, MountFlags, MountOptions, Session};
+use userbtrfs_sync::Arc;
+
+use crate::memory::{Memory, Ways};
+
+/// A filesystem in memory that is mounted. It is unmounted before its directory goes.
+pub(crate) struct Mounted {
+    pub(crate) session: Session,
+    pub(crate) memory: Arc<Memory>,
+    _directory: TempDir,
+}
+
+impl Mounted {
+    /// Mounts with all caches and without OPEN, if that can be done here.
+    pub(crate) fn new() -> Option<Self> {
+        Self::with(Ways::default(), &config(), &options())
+    }
+
+    pub(crate) fn with(ways: Ways, config: &Config, options: &MountOptions) -> Option<Self> {
+        if !available_or_skip() {
+            return None;
+        }
+        let directory = TempDir::new().unwrap();
+        let mount = Mount::new(directory.path(), options).unwrap();
+        let memory = Arc::new(Memory::new(ways));
+        let session = Session::start(mount, memory.clone(), config).unwrap();
+        Some(Self { session, memory, _directory: directory })
+    }
+
+    /// Mounts so that files are opened, by OPEN.
+    pub(crate) fn with_open() -> Option<Self> {
+        let ways = Ways { opens: true, ..Ways::default() };
+        let flags =
+            InitFlags::LOCAL_DISK & !(InitFlags::NO_OPEN_SUPPORT | InitFlags::NO_OPENDIR_SUPPORT);
+        Self::with(ways, &Config { flags, ..config() }, &options())
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.session.point()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+}
+
+impl Drop for Mounted {
+    /// Whatever waits for the test goes on, also where the test failed.
+    fn drop(&mut self) {
+        let held = self.memory.seen.change(|state| {
+            state.sleepers_may_go = true;
+            state.held.take()
+        });
+        drop(held);
+    }
+}
+
+/// The configuration of most tests.
+pub(crate) fn config() -> Config {
+    Config { threads: 2, ..Config::default() }
+}
+
+/// The options of most tests.
+pub(crate) fn options() -> MountOptions {
+    MountOptions {
+        source: "memory, in a test".into(),
+        subtype: "memory".to_owned(),
+        flags: MountFlags::DEFAULT_PERMISSIONS,
+        ..MountOptions::default()
+    }
+}
+
+/// Whether a filesystem can be mounted. If not, says so as a skipped test does; where `CI` is
+/// `true` it must be possible, and this panics.
+pub(crate) fn available_or_skip() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let reason = match (Path::new("/dev/fuse").exists(), is_root) {
+        (true, true) => return true,
+        (false, _) => "no /dev/fuse",
+        (true, false) => "not root",
+    };
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "no FUSE in CI: {reason}");
+    println!("SKIPPED: {reason}");
+    false
+}
+
+/// Waits until it is so, for at most ten seconds.
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("waited too long for: {what}");
+}
