@@ -3,11 +3,12 @@
 //! 1. Each thread has a descriptor and a buffer of its own. It receives a request, has it done,
 //!    and receives the next: no request is handed on.
 //! 2. At least `wanted` threads are *awake*, which is all but those in [`may_sleep`] and those
-//!    *spare*; as long as there are fewer than `most` altogether, one is woken or started in the
-//!    place of each that goes to sleep.
+//!    *spare*: one is woken or started in the place of each that goes to sleep. Once there are
+//!    `most` altogether, that is so only where nobody else would be awake: what one waits for may
+//!    be a request that another has to receive.
 //! 3. Of more than twice as many as wanted that are awake, those that end a request become spare.
-//! 4. A thread is *at work* from before it looks whether the crew has been stopped until it has
-//!    told those who wait. So nobody is at work whom a stop did not reach.
+//! 4. A thread is *at work* from before it looks whether the crew has been stopped. So whoever is
+//!    not at work after a stop will not call the server any more. Who ends tells those who wait.
 //! 5. A thread that panics is replaced.
 
 use std::cell::RefCell;
@@ -160,12 +161,13 @@ impl Crew {
             return;
         }
         while state.awake < self.wanted {
+            let is_enough = state.threads >= self.most && state.awake > 0;
             if state.spares > 0 {
                 state.spares -= 1;
                 state.awake += 1;
                 state.calls += 1;
                 self.changed.notify_all();
-            } else if state.threads >= self.most || self.add_thread(state).is_err() {
+            } else if is_enough || self.add_thread(state).is_err() {
                 return;
             }
         }

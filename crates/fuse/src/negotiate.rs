@@ -36,7 +36,7 @@ pub struct Config {
     /// How many threads receive requests.
     pub threads: usize,
     /// How many threads there may be, with those that sleep in
-    /// [`may_sleep`](crate::may_sleep).
+    /// [`may_sleep`](crate::may_sleep); one more is made where all of them sleep.
     pub threads_max: usize,
 }
 

@@ -1,8 +1,11 @@
 //! What the kernel is told unasked: that what it keeps is old.
 //!
-//! 1. The kernel may take locks of the node or directory while it hears a notice, and may be
-//!    waiting for a request of that node meanwhile. So no notice is sent by a thread that holds
-//!    what serving such a request needs, nor before a request about the same node is answered.
+//! 1. A notice of a name takes the kernel's lock of its directory, under which the kernel waits for
+//!    requests about that directory. So none is sent before such a request is answered, nor by who
+//!    holds what serving one needs.
+//! 2. A notice of a node takes no such lock, but waits for its contents: what is dirty in the cache
+//!    is written back first, by requests that other threads serve. So it is sent in
+//!    [`may_sleep`](crate::may_sleep) where it is sent while a request is served.
 
 use std::io::IoSlice;
 
@@ -39,8 +42,8 @@ impl Notifier {
         Self { channel }
     }
 
-    /// What is kept of a node is old. False: nothing was kept. Waits for what is being read or
-    /// written of the range.
+    /// What is kept of a node is old. False: nothing was kept. What is dirty of the range is
+    /// written back; that, and what is being read of it, is waited for.
     pub fn invalidate_inode(&self, node: NodeId, stale: Stale) -> Result<bool, Errno> {
         let (off, len) = match stale {
             Stale::Attributes => (-1, 0),

@@ -33,8 +33,9 @@ pub trait Server: Send + Sync + 'static {
     /// The mount begins; nothing was asked yet.
     fn init(&self, agreement: &Agreement, notifier: Notifier) {}
 
-    /// The mount of a block device ends: umount(8) waits for the answer. Of other mounts the
-    /// kernel does not say so; there the end of the session is the end.
+    /// The mount of a block device ends: umount(8) waits for the answer. Of other mounts, and of
+    /// those that are stopped or aborted, the kernel does not say so; there the end of the session
+    /// is the end.
     fn destroy(&self, request: &Request, reply: Reply<()>) {
         reply.succeed(&());
     }
@@ -236,6 +237,11 @@ pub trait Server: Send + Sync + 'static {
     }
 
     /// Finds data or a hole: ENXIO where there is none. ENOSYS: files are one piece of data.
+    ///
+    /// With [`WRITEBACK_CACHE`](crate::InitFlags::WRITEBACK_CACHE) the kernel asks without having
+    /// written back, and what it still keeps would pass for a hole. Who knows of holes has it
+    /// written back before, by [`Notifier::invalidate_inode`] in
+    /// [`may_sleep`](crate::may_sleep).
     fn lseek(&self, request: &Request, lseek: &Lseek, reply: Reply<Position>) {
         reply.fail(Errno::NOSYS);
     }

@@ -94,6 +94,9 @@ impl Session {
     /// server, the mount is taken out of the tree of names, and what is asked from then on fails
     /// with ENOTCONN. Requests that are being worked on are finished.
     ///
+    /// Where it is not root who stops a mount in use, threads remain that wait for requests, to
+    /// refuse them, until the last user has closed what is open.
+    ///
     /// Not to be called by a thread that serves.
     pub fn stop(&self) -> Result<(), MountError> {
         match self.mount.unmount() {

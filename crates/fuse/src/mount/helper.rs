@@ -30,7 +30,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(MountError::Device)?;
-    let mut command = Command::new(HELPER);
+    let mut command = helper();
     command.arg("-o").arg(text(options)).arg("--").arg(point);
     let child = command.env(SOCKET_VARIABLE, "0").stdin(theirs).stderr(Stdio::piped()).spawn();
     let child = child.map_err(|error| no_helper(&error))?;
@@ -46,10 +46,17 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
 
 /// Unmounts.
 pub(super) fn unmount(point: &Path, detach: bool) -> Result<(), MountError> {
-    let mut command = Command::new(HELPER);
+    let mut command = helper();
     command.arg("-u").args(detach.then_some("-z")).arg("--").arg(point);
     let output = command.stdin(Stdio::null()).output().map_err(|error| no_helper(&error))?;
     if output.status.success() { Ok(()) } else { Err(refused(&output.stderr)) }
+}
+
+/// The helper, which is to speak English: what it says is all there is to tell errors apart.
+fn helper() -> Command {
+    let mut command = Command::new(HELPER);
+    command.env("LC_ALL", "C");
+    command
 }
 
 fn no_helper(error: &io::Error) -> MountError {

@@ -75,6 +75,20 @@ fn sync_reaches_the_server() {
 }
 
 #[test]
+fn a_device_in_use_is_let_go_of_when_the_last_user_closes() {
+    let Some(device) = LoopDevice::new() else { return };
+    let mounted = Mounted::with(Ways::default(), &config(), &device.options()).unwrap();
+    let file = File::create_new(mounted.path("file")).unwrap();
+    assert!(mounted.session.unmount().unwrap_err().is_busy());
+    mounted.session.stop().unwrap();
+    mounted.session.wait().unwrap();
+    assert!(file.metadata().is_err() || file.sync_all().is_err());
+    drop(file);
+    drop(mounted);
+    Mounted::with(Ways::default(), &config(), &device.options()).unwrap();
+}
+
+#[test]
 fn a_block_device_is_not_mounted_by_the_helper() {
     let Some(device) = LoopDevice::new() else { return };
     let options = MountOptions { way: Way::Helper, ..device.options() };

@@ -173,8 +173,10 @@ fn holes_are_made_and_found() {
         fallocate(&file, FallocateFlags::empty(), 16384, 4096).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 20480);
         let seek = |position| rustix::fs::seek(&file, position);
+        assert!(fs::read(mounted.path("file")).unwrap()[8192..12288] == [1; 4096]);
         assert_eq!(seek(rustix::fs::SeekFrom::Data(0)), Ok(8192));
         assert_eq!(seek(rustix::fs::SeekFrom::Hole(8192)), Ok(12288));
+        assert!(fs::read(mounted.path("file")).unwrap()[8192..12288] == [1; 4096]);
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&file, punch, 8192, 4096).unwrap();
         assert_eq!(seek(rustix::fs::SeekFrom::Data(0)), Ok(16384));

@@ -1,12 +1,15 @@
 //! Many programs at once: threads, requests that wait, and signals.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
+use userbtrfs_fuse::Config;
 
-use crate::harness::Mounted;
+use crate::harness::{Mounted, config, options};
+use crate::memory::Ways;
 
 /// A program that has this file made durable.
 fn sync_program(mounted: &Mounted, name: &str) -> Child {
@@ -79,9 +82,34 @@ fn a_mount_is_served_while_more_requests_sleep_than_there_are_threads() {
     assert_eq!(mounted.session.threads(), SLEEPERS + 2);
     fs::write(mounted.path("other"), "served meanwhile").unwrap();
     seen.change(|state| state.sleepers_may_go = true);
-    sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+    for sleeper in sleepers {
+        sleeper.join().unwrap();
+    }
     for number in 0..50 {
         fs::write(mounted.path(&number.to_string()), "served after").unwrap();
     }
     assert_eq!(mounted.session.threads(), SLEEPERS + 2);
+}
+
+#[test]
+fn somebody_receives_also_where_all_threads_that_may_be_sleep() {
+    let config = Config { threads: 1, threads_max: 2, ..config() };
+    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    // Each seek has what is dirty written back before it is answered, by a request that another
+    // thread has to serve.
+    let seeker = |number: usize| {
+        let path = mounted.path(&number.to_string());
+        thread::spawn(move || {
+            let file = File::create_new(path).unwrap();
+            for round in 0..20 {
+                file.write_all_at(&[1; 4096], round * 8192).unwrap();
+                let data = rustix::fs::SeekFrom::Data(round * 8192);
+                assert_eq!(rustix::fs::seek(&file, data), Ok(round * 8192));
+            }
+        })
+    };
+    let seekers: Vec<_> = (0..8).map(seeker).collect();
+    for seeker in seekers {
+        seeker.join().unwrap();
+    }
 }

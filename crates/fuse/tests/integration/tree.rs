@@ -51,7 +51,8 @@ pub(crate) struct Line {
 impl Tree {
     pub(crate) fn new() -> Self {
         let mut tree = Self { nodes: HashMap::new(), next_node: 1 };
-        let caller = Caller { uid: 0, gid: 0, pid: 0, group_of_parent: None };
+        let uid = rustix::process::geteuid().as_raw();
+        let caller = Caller { uid, gid: 0, pid: 0, group_of_parent: None };
         let root = tree.add(0o040_755, &caller, Content::Directory(Directory::new(1)));
         tree.nodes.get_mut(&root).unwrap().attributes.nlink = 2;
         tree
