@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
-use userbtrfs_fuse::{MountError, MountOptions, Way};
+use userbtrfs_fuse::{Mount, MountError, MountOptions, Way};
 
-use crate::harness::{Mounted, available_or_skip, config, options};
+use crate::harness::{Mounted, available_or_skip, config, options, until};
 use crate::memory::Ways;
 
 /// A file as a block device, until this is dropped.
@@ -59,7 +59,7 @@ fn unmounting_waits_for_the_server() {
     assert!(line.contains(" fuseblk.memory "), "{line}");
     fs::write(mounted.path("file"), "x").unwrap();
     let began = Instant::now();
-    assert!(Command::new("umount").arg(mounted.root()).status().unwrap().success());
+    mounted.run_umount();
     assert!(began.elapsed() >= Duration::from_millis(300));
     assert!(mounted.memory.seen.change(|state| state.destroyed));
     mounted.session.wait().unwrap();
@@ -85,7 +85,8 @@ fn a_device_in_use_is_let_go_of_when_the_last_user_closes() {
     assert!(file.metadata().is_err() || file.sync_all().is_err());
     drop(file);
     drop(mounted);
-    Mounted::with(Ways::default(), &config(), &device.options()).unwrap();
+    let point = tempfile::TempDir::new().unwrap();
+    until("the device to be free", || Mount::new(point.path(), &device.options()).is_ok());
 }
 
 #[test]
@@ -93,6 +94,6 @@ fn a_block_device_is_not_mounted_by_the_helper() {
     let Some(device) = LoopDevice::new() else { return };
     let options = MountOptions { way: Way::Helper, ..device.options() };
     let point = tempfile::TempDir::new().unwrap();
-    let refused = userbtrfs_fuse::Mount::new(point.path(), &options).unwrap_err();
+    let refused = Mount::new(point.path(), &options).unwrap_err();
     assert_eq!(refused, MountError::BlockDevice);
 }

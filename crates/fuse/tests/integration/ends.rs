@@ -99,7 +99,7 @@ fn a_session_ends_when_it_is_unmounted() {
     let Some(mounted) = Mounted::new() else { return };
     fs::write(mounted.path("file"), "x").unwrap();
     assert!(is_mounted(mounted.root()));
-    mounted.session.unmount().unwrap();
+    mounted.unmount();
     assert!(!is_mounted(mounted.root()));
     mounted.session.wait().unwrap();
     assert_eq!(mounted.session.threads(), 0);
@@ -109,7 +109,7 @@ fn a_session_ends_when_it_is_unmounted() {
 #[test]
 fn a_session_ends_when_somebody_else_unmounts_it() {
     let Some(mounted) = Mounted::new() else { return };
-    assert!(Command::new("umount").arg(mounted.root()).status().unwrap().success());
+    mounted.run_umount();
     mounted.session.wait().unwrap();
     // Something else may be mounted there now: it stays.
     let other = Mount::new(mounted.root(), &options()).unwrap();
@@ -176,7 +176,7 @@ fn a_panic_fails_its_request_and_is_told_at_the_end() {
     }
     fs::write(mounted.path("file"), "served by others").unwrap();
     until("replacements", || mounted.session.threads() == 2);
-    mounted.session.unmount().unwrap();
+    mounted.unmount();
     assert_eq!(mounted.session.wait(), Err(SessionError::Panicked));
 }
 
@@ -207,7 +207,8 @@ fn the_helper_mounts_and_unmounts() {
     assert!(line.starts_with("memory,\\040in\\040a\\040test "), "{line}");
     assert!(line.contains(" fuse.memory "), "{line}");
     fs::write(mounted.path("file"), "x").unwrap();
-    assert!(Command::new("fusermount3").arg("-u").arg(mounted.root()).status().unwrap().success());
+    let unmount = || Command::new("fusermount3").arg("-u").arg(mounted.root()).output().unwrap();
+    until("nobody to use it", || unmount().status.success());
     mounted.session.wait().unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! A mount for a test, undone when the test ends, however it ends.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 use userbtrfs_fuse::{Config, InitFlags, Mount, MountFlags, MountOptions, Session};
@@ -38,6 +39,21 @@ impl Mounted {
         let flags =
             InitFlags::LOCAL_DISK & !(InitFlags::NO_OPEN_SUPPORT | InitFlags::NO_OPENDIR_SUPPORT);
         Self::with(ways, &Config { flags, ..config() }, &options())
+    }
+
+    /// Unmounts what nobody here uses. A program that another test is just starting may still have
+    /// copies of what was open, for a moment.
+    pub(crate) fn unmount(&self) {
+        until("nobody to use it", || match self.session.unmount() {
+            Err(error) if error.is_busy() => false,
+            done => done.is_ok(),
+        });
+    }
+
+    /// Has umount(8) unmount it.
+    pub(crate) fn run_umount(&self) {
+        let umount = || Command::new("umount").arg(self.root()).output().unwrap();
+        until("nobody to use it", || umount().status.success());
     }
 
     pub(crate) fn root(&self) -> &Path {
