@@ -39,6 +39,7 @@ mod notify;
 mod opcode;
 mod operation;
 mod parse;
+mod readahead;
 mod reply;
 mod server;
 mod session;

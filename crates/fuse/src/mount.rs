@@ -10,7 +10,7 @@
 mod direct;
 mod helper;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,7 @@ pub enum Way {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
     /// What the table of mounts shows as the source: any text, but the path of the block device
-    /// where `block_size` is given.
+    /// where `block_size` is given. Where it is empty, the kind of filesystem.
     pub source: OsString,
     /// The kind of filesystem: the table of mounts shows it as `fuse.KIND`. May be empty.
     pub subtype: String,
@@ -110,6 +110,17 @@ pub enum MountError {
     /// `fusermount3` refused.
     #[error("{0}")]
     Helper(String),
+}
+
+impl MountOptions {
+    /// What the table of mounts shows as the source. The kernel takes no empty one.
+    fn shown_source(&self) -> &OsStr {
+        match (self.source.as_os_str(), self.subtype.as_str()) {
+            (source, "") if source.is_empty() => OsStr::new("fuse"),
+            (source, subtype) if source.is_empty() => OsStr::new(subtype),
+            (source, _) => source,
+        }
+    }
 }
 
 impl MountError {

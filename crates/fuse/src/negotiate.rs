@@ -25,7 +25,8 @@ pub struct Config {
     pub flags: InitFlags,
     /// The most bytes of one read or write: whole pages, at least one.
     pub max_write: u32,
-    /// The most bytes that the kernel reads ahead.
+    /// The most bytes that the kernel reads ahead: where root serves, and otherwise no more than
+    /// what the kernel offers.
     pub max_readahead: u32,
     /// How many requests that nobody waits for (reading ahead, writing back) may be under way.
     pub max_background: u16,
@@ -117,7 +118,7 @@ pub struct Agreement {
     pub offered: InitFlags,
     /// The most bytes of one read or write.
     pub max_write: u32,
-    /// The most bytes that the kernel reads ahead.
+    /// The most bytes that the kernel reads ahead, unless root raises that.
     pub max_readahead: u32,
 }
 

@@ -18,6 +18,7 @@ use crate::interrupts::Interrupts;
 use crate::mount::{Mount, MountError};
 use crate::negotiate::{Agreement, Config, HandshakeError, handshake};
 use crate::notify::Notifier;
+use crate::readahead;
 use crate::server::Server;
 
 /// A mount with threads that serve it.
@@ -62,6 +63,7 @@ impl Session {
         let agreement = handshake(&channel, config)?;
         server.init(&agreement, Notifier::new(channel.clone()));
         let crew = Crew::start(server, channel, agreement, config)?;
+        readahead::raise(mount.point(), config.max_readahead);
         Ok(Self { crew, mount })
     }
 

@@ -19,7 +19,8 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     let mode = stat(point).map_err(wrong)?.st_mode;
     let data = CString::new(data(&device, mode, options)).map_err(|_| MountError::Nul)?;
     let flags = system_flags(options.flags);
-    rustix::mount::mount(&options.source, point, kind(options), flags, data.as_c_str())
+    let source = options.shown_source();
+    rustix::mount::mount(source, point, kind(options), flags, data.as_c_str())
         .map_err(|error| MountError::System { call: "mount", path: point.to_owned(), error })?;
     Ok(device)
 }

@@ -99,9 +99,7 @@ fn text(options: &MountOptions) -> OsString {
     if !options.subtype.is_empty() {
         parts.push(format!("subtype={}", escaped(&options.subtype)));
     }
-    if !options.source.is_empty() {
-        parts.push(format!("fsname={}", escaped(&options.source.to_string_lossy())));
-    }
+    parts.push(format!("fsname={}", escaped(&options.shown_source().to_string_lossy())));
     parts.join(",").into()
 }
 

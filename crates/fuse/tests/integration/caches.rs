@@ -1,6 +1,7 @@
 //! What the kernel keeps, and is told to forget.
 
 use std::fs;
+use std::io::Read;
 
 use userbtrfs_fuse::{Caller, Entry, Name, NodeId, Stale};
 
@@ -41,6 +42,22 @@ fn contents_are_kept_until_they_are_called_stale() {
     assert!(mounted.memory.notifier().invalidate_inode(file, stale).unwrap());
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     assert!(!mounted.session.notifier().invalidate_inode(NodeId(999), stale).unwrap());
+}
+
+#[test]
+fn files_are_read_ahead_further_than_by_default() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    fs::write(&path, vec![7; 8 << 20]).unwrap();
+    let all = Stale::Contents { offset: 0, length: None };
+    mounted.session.notifier().invalidate_inode(node(&mounted, "file"), all).unwrap();
+    // Asked for in small pieces, so that what is more was read ahead.
+    let (mut file, mut piece) = (fs::File::open(&path).unwrap(), vec![0; 16 << 10]);
+    while file.read(&mut piece).unwrap() > 0 {
+        assert!(piece == vec![7; 16 << 10]);
+    }
+    let largest = mounted.memory.seen.change(|state| state.largest_read);
+    assert!(largest > 128 << 10, "{largest}");
 }
 
 #[test]

@@ -103,6 +103,7 @@ fn a_session_ends_when_it_is_unmounted() {
     assert!(!is_mounted(mounted.root()));
     mounted.session.wait().unwrap();
     assert_eq!(mounted.session.threads(), 0);
+    assert_eq!(mounted.bytes_there("file"), b"x");
     mounted.session.unmount().unwrap();
 }
 
@@ -127,11 +128,7 @@ fn what_is_in_use_is_not_unmounted_but_can_be_stopped() {
     mounted.session.wait().unwrap();
     assert!(!is_mounted(mounted.root()));
     assert!(file.sync_all().is_err());
-    let kept = mounted.memory.with(|tree| {
-        let line = tree.list(userbtrfs_fuse::NodeId::ROOT, 2).unwrap().remove(0);
-        tree.file(userbtrfs_fuse::NodeId(line.node)).unwrap().read(0, 100)
-    });
-    assert_eq!(kept, b"written before the end");
+    assert_eq!(mounted.bytes_there("file"), b"written before the end");
 }
 
 /// Writes, and leaves what was written in the kernel's cache.
@@ -210,6 +207,20 @@ fn the_helper_mounts_and_unmounts() {
     let unmount = || Command::new("fusermount3").arg("-u").arg(mounted.root()).output().unwrap();
     until("nobody to use it", || unmount().status.success());
     mounted.session.wait().unwrap();
+}
+
+#[test]
+fn a_mount_needs_no_options() {
+    for way in [Way::Direct, Way::Helper] {
+        if !available_or_skip() || (way == Way::Helper && !has_helper()) {
+            return;
+        }
+        let options = MountOptions { way, ..MountOptions::default() };
+        let mounted = Mounted::with(Ways::default(), &config(), &options).unwrap();
+        let all = mounts();
+        let line = all.lines().find(|line| line.contains(mounted.root().to_str().unwrap()));
+        assert!(line.unwrap().starts_with("fuse /"), "{line:?}");
+    }
 }
 
 #[test]

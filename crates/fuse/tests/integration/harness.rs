@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use userbtrfs_fuse::{Config, InitFlags, Mount, MountFlags, MountOptions, Session};
+use userbtrfs_fuse::{Config, InitFlags, Mount, MountFlags, MountOptions, NodeId, Session};
 use userbtrfs_sync::Arc;
 
 use crate::memory::{Memory, Ways};
@@ -54,6 +54,15 @@ impl Mounted {
     pub(crate) fn run_umount(&self) {
         let umount = || Command::new("umount").arg(self.root()).output().unwrap();
         until("nobody to use it", || umount().status.success());
+    }
+
+    /// What the server has of a file in the root, whatever the kernel still keeps.
+    pub(crate) fn bytes_there(&self, name: &str) -> Vec<u8> {
+        self.memory.with(|tree| {
+            let lines = tree.list(NodeId::ROOT, 2).unwrap();
+            let line = lines.iter().find(|line| line.name == name.as_bytes()).unwrap();
+            tree.file(NodeId(line.node)).unwrap().read(0, u64::MAX)
+        })
     }
 
     pub(crate) fn root(&self) -> &Path {

@@ -37,6 +37,7 @@ pub(crate) struct Seen {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) opens: usize,
+    pub(crate) largest_read: u32,
     pub(crate) syncs: usize,
     pub(crate) destroyed: bool,
     pub(crate) interrupts: usize,
@@ -233,6 +234,7 @@ impl Server for Memory {
     }
 
     fn read(&self, request: &Request, read: &Read, reply: Reply<Bytes>) {
+        self.seen.change(|state| state.largest_read = state.largest_read.max(read.size));
         self.with(|tree| match tree.file(request.node) {
             Ok(file) => reply.send(Ok(&file.read(read.offset, u64::from(read.size)))),
             Err(error) => reply.fail(error),
