@@ -3,17 +3,22 @@
 //! 1. Who can end a request early says so by [`Interrupts::watch`]; an INTERRUPT of any other
 //!    request changes nothing.
 //! 2. An INTERRUPT may overtake the request: it is kept until the request is watched or has ended.
-//! 3. One may also come after the end of its request; so only the last [`EARLY_MAX`] are kept.
+//! 3. One may also come after the end of its request; so only the last [`EARLY_MAX`] are kept, and
+//!    none for longer than [`EARLY_LIFE`].
 //! 4. What is done for an interrupt is done under no lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
 /// How many interrupts of requests not watched are kept.
 const EARLY_MAX: usize = 64;
+
+/// How long an interrupt of a request not watched is kept.
+const EARLY_LIFE: Duration = Duration::from_secs(10);
 
 type Action = Box<dyn FnOnce() + Send>;
 
@@ -27,7 +32,8 @@ pub(crate) struct Interrupts {
 #[derive(Default)]
 struct State {
     watched: HashMap<u64, Action>,
-    early: VecDeque<u64>,
+    /// Oldest first.
+    early: VecDeque<(u64, Instant)>,
 }
 
 impl Interrupts {
@@ -57,7 +63,7 @@ impl Interrupts {
         let action = self.change(|state| {
             let action = state.watched.remove(&unique);
             if action.is_none() {
-                state.early.push_back(unique);
+                state.early.push_back((unique, Instant::now()));
             }
             if state.early.len() > EARLY_MAX {
                 state.early.pop_front();
@@ -84,6 +90,7 @@ impl Interrupts {
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
+        state.drop_old(Instant::now());
         let result = change(&mut state);
         self.entries.store(state.watched.len() + state.early.len(), Ordering::Release);
         result
@@ -92,8 +99,13 @@ impl Interrupts {
 
 impl State {
     fn take_early(&mut self, unique: u64) -> bool {
-        let at = self.early.iter().position(|&early| early == unique);
+        let at = self.early.iter().position(|early| early.0 == unique);
         at.and_then(|at| self.early.remove(at)).is_some()
+    }
+
+    fn drop_old(&mut self, now: Instant) {
+        let is_old = |came: Instant| now.saturating_duration_since(came) > EARLY_LIFE;
+        while self.early.pop_front_if(|early| is_old(early.1)).is_some() {}
     }
 }
 
@@ -147,6 +159,18 @@ mod tests {
         interrupts.end(4);
         assert_eq!(interrupts.entries.load(Ordering::Relaxed), 0);
         assert_eq!(Arc::strong_count(&count), 1);
+    }
+
+    #[test]
+    fn an_interrupt_that_nobody_wants_does_not_stay() {
+        let interrupts = Interrupts::new();
+        interrupts.interrupt(2);
+        let mut state = interrupts.state.lock();
+        let now = state.early[0].1;
+        state.drop_old(now + EARLY_LIFE);
+        assert_eq!(state.early.len(), 1);
+        state.drop_old(now + EARLY_LIFE + Duration::from_nanos(1));
+        assert!(state.early.is_empty());
     }
 
     #[test]
