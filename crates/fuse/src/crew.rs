@@ -21,8 +21,10 @@ use userbtrfs_sync::{Arc, Class, Condvar, Mutex, thread};
 
 use crate::channel::{Channel, End};
 use crate::clone;
+use crate::counts::Counts;
 use crate::dispatch::{dispatch, refuse};
 use crate::negotiate::{Agreement, Config, buffer_size};
+use crate::opcode::Opcode;
 use crate::server::Server;
 use crate::session::SessionError;
 
@@ -62,6 +64,8 @@ struct State {
     calls: usize,
     seats: Vec<Arc<Seat>>,
     handles: Vec<thread::JoinHandle<()>>,
+    /// What threads that have ended have counted.
+    past: Counts,
     over: bool,
     failure: Option<SessionError>,
 }
@@ -70,6 +74,7 @@ struct State {
 #[derive(Default)]
 struct Seat {
     at_work: AtomicBool,
+    counts: Counts,
 }
 
 impl Crew {
@@ -108,6 +113,13 @@ impl Crew {
 
     pub(crate) fn threads(&self) -> usize {
         self.state.lock().threads
+    }
+
+    /// How many requests of a kind there were.
+    pub(crate) fn count(&self, opcode: Opcode) -> u64 {
+        let state = self.state.lock();
+        let present = state.seats.iter().map(|seat| seat.counts.get(opcode));
+        present.sum::<u64>() + state.past.get(opcode)
     }
 
     /// From now on requests are refused.
@@ -210,7 +222,7 @@ impl Crew {
         if self.is_stopped() {
             refuse(channel, message, self.agreement.flags, Errno::NOTCONN);
         } else {
-            dispatch(&*self.server, channel, message, self.agreement.flags);
+            dispatch(&*self.server, channel, message, self.agreement.flags, &seat.counts);
         }
         seat.at_work.store(false, Ordering::SeqCst);
     }
@@ -284,6 +296,7 @@ impl Drop for Leaves<'_> {
         let mut state = self.crew.state.lock();
         state.threads -= 1;
         state.awake -= 1;
+        state.past.add(&self.seat.counts);
         state.seats.retain(|seat| !Arc::ptr_eq(seat, self.seat));
         if std::thread::panicking() {
             state.failure = Some(SessionError::Panicked);

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use userbtrfs_sync::Arc;
 
 use crate::channel::Channel;
+use crate::counts::Counts;
 use crate::flags::InitFlags;
 use crate::opcode::Opcode;
 use crate::operation::{Operation, Request};
@@ -14,15 +15,19 @@ use crate::parse::parse;
 use crate::reply::Reply;
 use crate::server::Server;
 
-/// Has a message done.
+/// Has a message done, and counts it.
 pub(crate) fn dispatch<S: Server + ?Sized>(
     server: &S,
     channel: &Arc<Channel>,
     message: &[u8],
     agreed: InitFlags,
+    counts: &Counts,
 ) {
     match parse(message, agreed) {
-        Ok((request, operation)) => call(server, channel, &request, operation),
+        Ok((request, operation)) => {
+            counts.count(request.opcode);
+            call(server, channel, &request, operation);
+        }
         Err(malformed) => {
             let is_answered = malformed.opcode.is_some_and(Opcode::is_answered);
             if let (Some(unique), true) = (malformed.unique, is_answered) {

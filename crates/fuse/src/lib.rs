@@ -28,6 +28,7 @@
 mod answer;
 mod channel;
 mod clone;
+mod counts;
 mod crew;
 mod dispatch;
 mod flags;

@@ -89,6 +89,8 @@ impl InitFlags {
         .union(Self::SPLICE_MOVE)
         .union(Self::SPLICE_READ)
         .union(Self::MAP_ALIGNMENT)
+        .union(Self::SUBMOUNTS)
+        .union(Self::HAS_INODE_DAX)
         .union(Self::SECURITY_CTX)
         .union(Self::PASSTHROUGH)
         .union(Self::HAS_RESEND)

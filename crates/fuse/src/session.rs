@@ -18,6 +18,7 @@ use crate::interrupts::Interrupts;
 use crate::mount::{Mount, MountError};
 use crate::negotiate::{Agreement, Config, HandshakeError, handshake};
 use crate::notify::Notifier;
+use crate::opcode::Opcode;
 use crate::readahead;
 use crate::server::Server;
 
@@ -85,6 +86,11 @@ impl Session {
     /// How many threads there are, those that sleep included.
     pub fn threads(&self) -> usize {
         self.crew.threads()
+    }
+
+    /// How many requests of this kind there were; all kinds that are not known count as one.
+    pub fn requests(&self, opcode: Opcode) -> u64 {
+        self.crew.count(opcode)
     }
 
     /// Unmounts if nobody uses it, which ends the session.

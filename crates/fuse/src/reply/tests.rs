@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use super::*;
 use crate::answer::*;
+use crate::counts::Counts;
 use crate::dispatch::dispatch;
 use crate::flags::{InitFlags, OpenedFlags};
 use crate::interrupts::Interrupts;
@@ -304,6 +305,7 @@ fn message(opcode: Opcode, body: &[u8]) -> Vec<u8> {
 #[test]
 fn a_server_of_nothing_answers_everything_that_is_asked() {
     let kernel = Kernel::new();
+    let counts = Counts::default();
     let body = [b"a\0b\0", &[0; 252][..]].concat();
     for &opcode in Opcode::ALL.iter().chain(&[Opcode::Unknown(54)]) {
         // Structures of zeros, but for what is a name, or has an enum of which zero is none.
@@ -316,7 +318,13 @@ fn a_server_of_nothing_answers_everything_that_is_asked() {
             Opcode::Interrupt | Opcode::Lseek => &[0; 64],
             _ => &[&[0; 16][..], &body].concat(),
         };
-        dispatch(&Nothing, &kernel.channel, &message(opcode, body), InitFlags::SETXATTR_EXT);
+        dispatch(
+            &Nothing,
+            &kernel.channel,
+            &message(opcode, body),
+            InitFlags::SETXATTR_EXT,
+            &counts,
+        );
         assert_eq!(kernel.is_silent(), !opcode.is_answered(), "{opcode:?}");
     }
 }
@@ -324,7 +332,10 @@ fn a_server_of_nothing_answers_everything_that_is_asked() {
 #[test]
 fn what_is_malformed_fails_where_it_can_be_answered() {
     let kernel = Kernel::new();
-    let ask = |message: &[u8]| dispatch(&Nothing, &kernel.channel, message, InitFlags::empty());
+    let counts = Counts::default();
+    let ask = |message: &[u8]| {
+        dispatch(&Nothing, &kernel.channel, message, InitFlags::empty(), &counts);
+    };
     ask(&message(Opcode::Read, &[0; 8]));
     assert_eq!(kernel.hear(), (-5, vec![]));
     ask(&message(Opcode::Forget, &[]));

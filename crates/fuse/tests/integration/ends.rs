@@ -175,6 +175,7 @@ fn a_panic_fails_its_request_and_is_told_at_the_end() {
     until("replacements", || mounted.session.threads() == 2);
     mounted.unmount();
     assert_eq!(mounted.session.wait(), Err(SessionError::Panicked));
+    assert!(mounted.session.requests(userbtrfs_fuse::Opcode::Lookup) >= 4);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use rustix::fs::{
     renameat_with, setxattr, statvfs, statx, utimensat,
 };
 use rustix::io::Errno;
+use userbtrfs_fuse::Opcode;
 
 use crate::harness::Mounted;
 
@@ -155,6 +156,7 @@ fn space_is_counted() {
     let found = statvfs(mounted.root()).unwrap();
     assert_eq!((found.f_blocks, found.f_bfree, found.f_bavail), (1000, 600, 500));
     assert_eq!((found.f_frsize, found.f_namemax), (4096, 255));
+    assert_eq!(mounted.session.requests(Opcode::Statfs), 1);
 }
 
 #[test]
