@@ -34,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "decompress", run: targets::decompress, max_len: 4096 },
     Target { name: "image", run: targets::image, max_len: 256 },
     Target { name: "path", run: targets::path, max_len: 512 },
+    Target { name: "request", run: targets::request, max_len: 512 },
 ];
 
 /// A target that must fail: it proves that a failure is noticed.

@@ -3,6 +3,7 @@
 mod filesystem;
 mod image;
 mod items;
+mod request;
 
 use std::sync::LazyLock;
 
@@ -21,6 +22,7 @@ use crate::damage::damage;
 
 pub(crate) use filesystem::path;
 pub(crate) use image::image;
+pub(crate) use request::request;
 
 static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(samples);
 

@@ -48,6 +48,9 @@ pub enum Class {
     CacheShard,
     /// Logical addresses to places on devices.
     ChunkMap,
+    /// The threads of a FUSE mount, and who is to be told of interrupts: short, nothing is taken
+    /// under it.
+    FuseSession,
     /// Requests in flight to one device. Nothing is taken after it.
     DeviceQueue,
 }
@@ -95,6 +98,7 @@ impl Class {
             Self::TransactionState => "transaction state",
             Self::CacheShard => "cache shard",
             Self::ChunkMap => "chunk map",
+            Self::FuseSession => "fuse session",
             Self::DeviceQueue => "device queue",
         }
     }

@@ -22,6 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("format", &["codec"]),
     ("device", &["sync"]),
+    ("fuse", &["sync"]),
     ("volume", &["format", "device", "codec", "sync"]),
     ("btree", &["volume", "format", "device", "sync"]),
     ("mkfs", &["volume", "format", "device", "codec", "sync"]),

@@ -1,0 +1,108 @@
+//! One descriptor of the FUSE device.
+//!
+//! 1. A request is answered through the descriptor that it came by: the kernel knows it there
+//!    only. Notices go through any.
+//! 2. A message is read and written as a whole, in one call.
+//! 3. A reply that the kernel will not take is dropped where nobody waits for it any more, and is
+//!    followed by EIO where somebody may.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+use rustix::io::{Errno, read, writev};
+use userbtrfs_sync::Arc;
+use zerocopy::IntoBytes;
+
+use crate::interrupts::Interrupts;
+use crate::wire;
+
+/// Errors of the system below this number can be answered.
+const ERRNO_END: i32 = 512;
+/// Parts of a message that need no allocation.
+const FEW_PARTS: usize = 8;
+
+/// A descriptor, and what all descriptors of the mount share.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    device: OwnedFd,
+    interrupts: Arc<Interrupts>,
+}
+
+/// Why nothing more will come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The filesystem is no longer mounted, or the mount was aborted.
+    Gone,
+    /// The device fails.
+    Failed(Errno),
+}
+
+impl Channel {
+    pub(crate) fn new(device: OwnedFd, interrupts: Arc<Interrupts>) -> Self {
+        Self { device, interrupts }
+    }
+
+    pub(crate) fn device(&self) -> &OwnedFd {
+        &self.device
+    }
+
+    pub(crate) fn interrupts(&self) -> &Arc<Interrupts> {
+        &self.interrupts
+    }
+
+    /// The next message; waits for it.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], End> {
+        loop {
+            match read(&self.device, &mut *buffer) {
+                Ok(count) => return Ok(&buffer[..count]),
+                // ENOENT: who asked went away before we came to read.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Err(End::Gone),
+                Err(error) => return Err(End::Failed(error)),
+            }
+        }
+    }
+
+    /// Answers a request, with what the parts make together.
+    pub(crate) fn answer(&self, unique: u64, parts: &[IoSlice<'_>]) {
+        match self.write(unique, 0, parts) {
+            Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(error) => {
+                debug_assert_ne!(error, Errno::INVAL, "a reply is built as the kernel wants it");
+                self.refuse(unique, Errno::IO);
+            }
+        }
+    }
+
+    /// Answers a request with an error; one that the kernel does not take goes as EIO.
+    pub(crate) fn refuse(&self, unique: u64, error: Errno) {
+        let raw = error.raw_os_error();
+        let number = if (1..ERRNO_END).contains(&raw) { raw } else { Errno::IO.raw_os_error() };
+        // Who does not take an error has gone.
+        let _ = self.write(unique, -number, &[]);
+    }
+
+    /// Tells something unasked.
+    pub(crate) fn notify(&self, notice: wire::Notice, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        self.write(0, notice.number(), parts)
+    }
+
+    fn write(&self, unique: u64, error: i32, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        let len = u32::try_from(size_of::<wire::OutHeader>() + length);
+        let len = len.expect("a message is no longer than the buffer it was asked into");
+        let header = wire::OutHeader { len, error, unique };
+        self.write_behind(header.as_bytes(), parts)
+    }
+
+    fn write_behind(&self, header: &[u8], parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        let mut few = [IoSlice::new(&[]); FEW_PARTS];
+        few[0] = IoSlice::new(header);
+        if let Some(behind) = few.get_mut(1..=parts.len()) {
+            behind.copy_from_slice(parts);
+            return writev(&self.device, &few[..=parts.len()]).map(drop);
+        }
+        let all: Vec<_> = few[..1].iter().chain(parts).copied().collect();
+        writev(&self.device, &all).map(drop)
+    }
+}

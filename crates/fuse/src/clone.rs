@@ -1,0 +1,32 @@
+//! More descriptors of one mount.
+#![expect(unsafe_code, reason = "rustix has no call for this ioctl")]
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::ioctl::{Setter, ioctl, opcode};
+
+/// The device that mounts are served through.
+pub(crate) const DEVICE: &str = "/dev/fuse";
+
+/// `_IOR(229, 0, uint32_t)`: makes a new descriptor one of the mount that the given one serves.
+const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
+
+/// Opens the device anew.
+pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
+    open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Another descriptor of the same mount: what is received by it is answered by it.
+pub(crate) fn clone(device: impl AsFd) -> Result<OwnedFd, Errno> {
+    let descriptor = u32::try_from(device.as_fd().as_raw_fd()).map_err(|_| Errno::BADF)?;
+    let new = open_device()?;
+    // SAFETY: the kernel reads a u32 from the argument, whatever the direction in the number says,
+    // and that is what a `Setter` of a u32 points to.
+    unsafe {
+        let setter = Setter::<CLONE, u32>::new(descriptor);
+        ioctl(&new, setter)?;
+    }
+    Ok(new)
+}

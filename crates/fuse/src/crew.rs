@@ -1,0 +1,314 @@
+//! The threads that serve a mount.
+//!
+//! 1. Each thread has a descriptor and a buffer of its own. It receives a request, has it done,
+//!    and receives the next: no request is handed on.
+//! 2. At least `wanted` threads are *awake*, which is all but those in [`may_sleep`] and those
+//!    *spare*: one is woken or started in the place of each that goes to sleep. Once there are
+//!    `most` altogether, that is so only where nobody else would be awake: what one waits for may
+//!    be a request that another has to receive.
+//! 3. Of more than twice as many as wanted that are awake, those that end a request become spare.
+//! 4. A thread is *at work* from before it looks whether the crew has been stopped. So whoever is
+//!    not at work after a stop will not call the server any more. Who ends tells those who wait.
+//! 5. A thread that panics is replaced.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+use userbtrfs_sync::{Arc, Class, Condvar, Mutex, thread};
+
+use crate::channel::{Channel, End};
+use crate::clone;
+use crate::counts::Counts;
+use crate::dispatch::{dispatch, refuse};
+use crate::negotiate::{Agreement, Config, buffer_size};
+use crate::opcode::Opcode;
+use crate::server::Server;
+use crate::session::SessionError;
+
+thread_local! {
+    /// The crew that this thread is of.
+    static CREW: RefCell<Option<Arc<Crew>>> = const { RefCell::new(None) };
+}
+
+/// Does what may take long: wait for a disk, for a lock that is held over I/O, for another request.
+/// Meanwhile another thread receives requests in place of this one, if this one serves a mount.
+pub fn may_sleep<R>(work: impl FnOnce() -> R) -> R {
+    // Who sleeps already has been replaced.
+    let _asleep = CREW.take().map(Asleep::new);
+    work()
+}
+
+pub(crate) struct Crew {
+    server: Arc<dyn Server>,
+    channel: Arc<Channel>,
+    agreement: Agreement,
+    wanted: usize,
+    most: usize,
+    stopped: AtomicBool,
+    /// More are awake than should be: looked at after each request, without the lock.
+    crowded: AtomicBool,
+    state: Mutex<State>,
+    /// For spares: they may be needed. For those who wait: a thread has ended or is idle.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    threads: usize,
+    awake: usize,
+    spares: usize,
+    /// How many spares shall wake.
+    calls: usize,
+    seats: Vec<Arc<Seat>>,
+    handles: Vec<thread::JoinHandle<()>>,
+    /// What threads that have ended have counted.
+    past: Counts,
+    over: bool,
+    failure: Option<SessionError>,
+}
+
+/// What others see of a thread.
+#[derive(Default)]
+struct Seat {
+    at_work: AtomicBool,
+    counts: Counts,
+}
+
+impl Crew {
+    /// Starts the threads that are wanted.
+    pub(crate) fn start(
+        server: Arc<dyn Server>,
+        channel: Arc<Channel>,
+        agreement: Agreement,
+        config: &Config,
+    ) -> io::Result<Arc<Self>> {
+        let wanted = config.threads.max(1);
+        let crew = Arc::new(Self {
+            server,
+            channel,
+            agreement,
+            wanted,
+            most: config.threads_max.max(wanted),
+            stopped: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
+            state: Mutex::new(Class::FuseSession, State::default()),
+            changed: Condvar::new(),
+        });
+        let mut state = crew.state.lock();
+        (0..wanted).try_for_each(|_| crew.add_thread(&mut state))?;
+        drop(state);
+        Ok(crew)
+    }
+
+    pub(crate) fn agreement(&self) -> &Agreement {
+        &self.agreement
+    }
+
+    pub(crate) fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.state.lock().threads
+    }
+
+    /// How many requests of a kind there were.
+    pub(crate) fn count(&self, opcode: Opcode) -> u64 {
+        let state = self.state.lock();
+        let present = state.seats.iter().map(|seat| seat.counts.get(opcode));
+        present.sum::<u64>() + state.past.get(opcode)
+    }
+
+    /// From now on requests are refused.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        let _state = self.state.lock();
+        self.changed.notify_all();
+    }
+
+    /// Waits until all threads have ended, or the crew is stopped and nobody at work.
+    pub(crate) fn wait(&self) -> Result<(), SessionError> {
+        let mut state = self.state.lock();
+        while state.threads > 0 && !self.is_idle(&state) {
+            self.changed.wait_idle(&mut state);
+        }
+        let all_ended = state.threads == 0;
+        let handles = std::mem::take(&mut state.handles);
+        let failure = state.failure;
+        drop(state);
+        if all_ended {
+            // A panic was noted where it happened.
+            for handle in handles {
+                drop(handle.join());
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn is_idle(&self, state: &State) -> bool {
+        self.is_stopped() && state.seats.iter().all(|seat| !seat.at_work.load(Ordering::SeqCst))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let seat = Arc::new(Seat::default());
+        let (crew, taken) = (self.clone(), seat.clone());
+        let builder = thread::Builder::new().name("fuse".to_owned());
+        state.handles.push(builder.spawn(move || crew.run(&taken))?);
+        state.seats.push(seat);
+        state.threads += 1;
+        state.awake += 1;
+        Ok(())
+    }
+
+    /// Sees to it that enough are awake, as far as there may be more.
+    fn replenish(self: &Arc<Self>, state: &mut State) {
+        if state.over || self.is_stopped() {
+            return;
+        }
+        while state.awake < self.wanted {
+            let is_enough = state.threads >= self.most && state.awake > 0;
+            if state.spares > 0 {
+                state.spares -= 1;
+                state.awake += 1;
+                state.calls += 1;
+                self.changed.notify_all();
+            } else if is_enough || self.add_thread(state).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether more are awake than should be, now that their number has changed.
+    fn judge(&self, state: &State) -> bool {
+        let crowded = state.awake > 2 * self.wanted;
+        self.crowded.store(crowded, Ordering::Relaxed);
+        crowded
+    }
+
+    /// What a thread does from beginning to end.
+    fn run(self: &Arc<Self>, seat: &Arc<Seat>) {
+        let _leaves = Leaves { crew: self, seat };
+        CREW.set(Some(self.clone()));
+        let channel = self.own_channel();
+        let mut buffer = vec![0; buffer_size(self.agreement.max_write)];
+        loop {
+            match channel.receive(&mut buffer) {
+                Ok(message) => self.work(seat, &channel, message),
+                Err(end) => return self.note_end(end),
+            }
+            if self.is_stopped() || !self.stays_awake() {
+                return;
+            }
+        }
+    }
+
+    /// A descriptor for this thread; the mount's first, where there can be no other.
+    fn own_channel(&self) -> Arc<Channel> {
+        match clone::clone(self.channel.device()) {
+            Ok(device) => Arc::new(Channel::new(device, self.channel.interrupts().clone())),
+            Err(_) => self.channel.clone(),
+        }
+    }
+
+    fn work(&self, seat: &Seat, channel: &Arc<Channel>, message: &[u8]) {
+        seat.at_work.store(true, Ordering::SeqCst);
+        if self.is_stopped() {
+            refuse(channel, message, self.agreement.flags, Errno::NOTCONN);
+        } else {
+            dispatch(&*self.server, channel, message, self.agreement.flags, &seat.counts);
+        }
+        seat.at_work.store(false, Ordering::SeqCst);
+    }
+
+    /// Sleeps as a spare while too many are awake; false when all is over.
+    fn stays_awake(&self) -> bool {
+        if !self.crowded.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut state = self.state.lock();
+        if !self.judge(&state) {
+            return true;
+        }
+        state.awake -= 1;
+        state.spares += 1;
+        self.judge(&state);
+        while state.calls == 0 && !state.over && !self.is_stopped() {
+            self.changed.wait_idle(&mut state);
+        }
+        let is_called = state.calls > 0;
+        if is_called {
+            state.calls -= 1;
+        } else {
+            state.spares -= 1;
+            state.awake += 1;
+        }
+        is_called
+    }
+
+    fn note_end(&self, end: End) {
+        let mut state = self.state.lock();
+        state.over = true;
+        if let End::Failed(error) = end {
+            state.failure = Some(SessionError::Device(error));
+        }
+    }
+}
+
+/// A thread in [`may_sleep`].
+struct Asleep(Arc<Crew>);
+
+impl Asleep {
+    fn new(crew: Arc<Crew>) -> Self {
+        let mut state = crew.state.lock();
+        state.awake -= 1;
+        crew.replenish(&mut state);
+        drop(state);
+        Self(crew)
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.awake += 1;
+        self.0.judge(&state);
+        drop(state);
+        CREW.set(Some(self.0.clone()));
+    }
+}
+
+/// A thread that has begun, and will end.
+struct Leaves<'a> {
+    crew: &'a Arc<Crew>,
+    seat: &'a Arc<Seat>,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        CREW.set(None);
+        let mut state = self.crew.state.lock();
+        state.threads -= 1;
+        state.awake -= 1;
+        state.past.add(&self.seat.counts);
+        state.seats.retain(|seat| !Arc::ptr_eq(seat, self.seat));
+        if std::thread::panicking() {
+            state.failure = Some(SessionError::Panicked);
+        }
+        self.crew.replenish(&mut state);
+        self.crew.changed.notify_all();
+        assert!(state.awake <= state.threads, "who is awake is there");
+    }
+}
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Crew({} threads)", self.threads())
+    }
+}

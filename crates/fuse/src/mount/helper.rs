@@ -1,0 +1,132 @@
+//! Mounting as anybody, by `fusermount3`.
+//!
+//! The helper mounts, and sends the descriptor of the device through a socket whose number it
+//! reads from its environment. Here the socket is its standard input.
+
+use std::ffi::OsString;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+
+use super::{MountError, MountFlags, MountOptions};
+
+const HELPER: &str = "fusermount3";
+/// Where the helper reads the number of its socket.
+const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
+
+/// Mounts, and returns the descriptor of the device.
+pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    if options.block_size.is_some() {
+        return Err(MountError::BlockDevice);
+    }
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(MountError::Device)?;
+    let mut command = helper();
+    command.arg("-o").arg(text(options)).arg("--").arg(point);
+    let child = command.env(SOCKET_VARIABLE, "0").stdin(theirs).stderr(Stdio::piped()).spawn();
+    let child = child.map_err(|error| no_helper(&error))?;
+    // Our copy of the helper's end goes: what the helper does not send will never come.
+    drop(command);
+    let device = receive(&ours);
+    let output = child.wait_with_output().map_err(|error| no_helper(&error))?;
+    match device {
+        Ok(Some(device)) if output.status.success() => Ok(device),
+        _ => Err(refused(&output.stderr)),
+    }
+}
+
+/// Unmounts.
+pub(super) fn unmount(point: &Path, detach: bool) -> Result<(), MountError> {
+    let mut command = helper();
+    command.arg("-u").args(detach.then_some("-z")).arg("--").arg(point);
+    let output = command.stdin(Stdio::null()).output().map_err(|error| no_helper(&error))?;
+    if output.status.success() { Ok(()) } else { Err(refused(&output.stderr)) }
+}
+
+/// The helper, which is to speak English: what it says is all there is to tell errors apart.
+fn helper() -> Command {
+    let mut command = Command::new(HELPER);
+    command.env("LC_ALL", "C");
+    command
+}
+
+fn no_helper(error: &io::Error) -> MountError {
+    MountError::NoHelper(error.to_string())
+}
+
+fn refused(message: &[u8]) -> MountError {
+    MountError::Helper(String::from_utf8_lossy(message).trim().to_owned())
+}
+
+/// The descriptor that the helper sends; none if it ends without.
+fn receive(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(descriptors.next())
+}
+
+/// The options as the helper reads them.
+fn text(options: &MountOptions) -> OsString {
+    let names = [
+        (MountFlags::READ_ONLY, "ro"),
+        (MountFlags::NO_SUID, "nosuid"),
+        (MountFlags::NO_DEV, "nodev"),
+        (MountFlags::NO_EXEC, "noexec"),
+        (MountFlags::NO_ATIME, "noatime"),
+        (MountFlags::SYNCHRONOUS, "sync"),
+        (MountFlags::ALLOW_OTHER, "allow_other"),
+        (MountFlags::DEFAULT_PERMISSIONS, "default_permissions"),
+    ];
+    let set = names.into_iter().filter(|(flag, _)| options.flags.contains(*flag));
+    let mut parts: Vec<String> = set.map(|(_, name)| name.to_owned()).collect();
+    parts.extend(options.max_read.map(|bytes| format!("max_read={bytes}")));
+    if !options.subtype.is_empty() {
+        parts.push(format!("subtype={}", escaped(&options.subtype)));
+    }
+    parts.push(format!("fsname={}", escaped(&options.shown_source().to_string_lossy())));
+    parts.join(",").into()
+}
+
+/// Commas separate options, unless a backslash stands before them.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_separated_by_commas_that_are_not_escaped() {
+        let options = MountOptions {
+            source: "a,b\\c".into(),
+            subtype: "x".to_owned(),
+            flags: MountFlags::READ_ONLY | MountFlags::ALLOW_OTHER,
+            max_read: Some(4096),
+            ..MountOptions::default()
+        };
+        assert_eq!(text(&options), "ro,allow_other,max_read=4096,subtype=x,fsname=a\\,b\\\\c");
+    }
+
+    #[test]
+    fn a_block_device_is_not_for_the_helper() {
+        let options = MountOptions { block_size: Some(512), ..MountOptions::default() };
+        assert_eq!(mount(Path::new("/"), &options).unwrap_err(), MountError::BlockDevice);
+    }
+}

@@ -1,0 +1,160 @@
+//! The kinds of requests.
+
+/// Declares the kinds with their numbers.
+macro_rules! opcodes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+        /// What the kernel asks for; the numbers are those of `linux/fuse.h`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Opcode {
+            $($(#[$doc])* $name,)*
+            /// One that is not known here.
+            Unknown(u32),
+        }
+
+        impl Opcode {
+            /// All that are known.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The kind of this number.
+            pub fn new(number: u32) -> Self {
+                match number {
+                    $($number => Self::$name,)*
+                    _ => Self::Unknown(number),
+                }
+            }
+
+            /// The number of the kind.
+            pub fn number(self) -> u32 {
+                match self {
+                    $(Self::$name => $number,)*
+                    Self::Unknown(number) => number,
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    /// Finds a name.
+    Lookup = 1,
+    /// Takes references off a node; not answered.
+    Forget = 2,
+    /// Reads attributes.
+    Getattr = 3,
+    /// Changes attributes.
+    Setattr = 4,
+    /// Reads a symbolic link.
+    Readlink = 5,
+    /// Makes a symbolic link.
+    Symlink = 6,
+    /// Makes a node of any kind but a directory.
+    Mknod = 8,
+    /// Makes a directory.
+    Mkdir = 9,
+    /// Removes a name.
+    Unlink = 10,
+    /// Removes a directory.
+    Rmdir = 11,
+    /// Renames, without flags.
+    Rename = 12,
+    /// Gives a node another name.
+    Link = 13,
+    /// Opens a file.
+    Open = 14,
+    /// Reads from a file.
+    Read = 15,
+    /// Writes to a file.
+    Write = 16,
+    /// Counts space.
+    Statfs = 17,
+    /// Ends a handle.
+    Release = 18,
+    /// Makes a file durable.
+    Fsync = 20,
+    /// Sets an extended attribute.
+    Setxattr = 21,
+    /// Reads an extended attribute.
+    Getxattr = 22,
+    /// Lists extended attributes.
+    Listxattr = 23,
+    /// Removes an extended attribute.
+    Removexattr = 24,
+    /// A descriptor was closed.
+    Flush = 25,
+    /// The first request of all.
+    Init = 26,
+    /// Opens a directory.
+    Opendir = 27,
+    /// Lists a directory.
+    Readdir = 28,
+    /// Ends a handle of a directory.
+    Releasedir = 29,
+    /// Makes a directory durable.
+    Fsyncdir = 30,
+    /// Looks for a lock in the way.
+    Getlk = 31,
+    /// Takes or releases a lock.
+    Setlk = 32,
+    /// Takes a lock, waiting for it.
+    Setlkw = 33,
+    /// Checks permission.
+    Access = 34,
+    /// Makes and opens a file.
+    Create = 35,
+    /// Somebody no longer wants to wait for an answer; seldom answered itself.
+    Interrupt = 36,
+    /// Finds a block of a file on its device.
+    Bmap = 37,
+    /// The last request of a block device's mount.
+    Destroy = 38,
+    /// Device control.
+    Ioctl = 39,
+    /// Readiness.
+    Poll = 40,
+    /// Answers a notification of ours.
+    NotifyReply = 41,
+    /// Takes references off many nodes; not answered.
+    BatchForget = 42,
+    /// Allocates, punches, zeroes.
+    Fallocate = 43,
+    /// Lists a directory with what LOOKUP would say.
+    Readdirplus = 44,
+    /// Renames, with flags.
+    Rename2 = 45,
+    /// Finds data and holes.
+    Lseek = 46,
+    /// Copies between files; 32 bits of length are answered.
+    CopyFileRange = 47,
+    /// Makes everything durable.
+    Syncfs = 50,
+    /// Makes and opens a file without a name.
+    Tmpfile = 51,
+    /// Reads attributes, with the time of birth.
+    Statx = 52,
+    /// Copies between files; 64 bits of length are answered.
+    CopyFileRange64 = 53,
+}
+
+impl Opcode {
+    /// The most bytes that READLINK is answered with: the longest path, without its NUL.
+    pub(crate) const READLINK_SIZE: u32 = 4095;
+
+    /// Whether the kernel waits for an answer.
+    pub fn is_answered(self) -> bool {
+        !matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt | Self::NotifyReply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_kinds_agree() {
+        for number in 0..100 {
+            assert_eq!(Opcode::new(number).number(), number);
+        }
+        assert_eq!(Opcode::ALL.len(), 49);
+        assert_eq!(Opcode::new(48), Opcode::Unknown(48));
+    }
+}

@@ -1,0 +1,99 @@
+//! A mount of a block device: the kernel passes sync(2) on, and waits for the end.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tempfile::NamedTempFile;
+use userbtrfs_fuse::{Mount, MountError, MountOptions, Way};
+
+use crate::harness::{Mounted, available_or_skip, config, options, until};
+use crate::memory::Ways;
+
+/// A file as a block device, until this is dropped.
+struct LoopDevice {
+    path: String,
+    _image: NamedTempFile,
+}
+
+impl LoopDevice {
+    fn new() -> Option<Self> {
+        if !available_or_skip() {
+            return None;
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "no loop devices in CI");
+            println!("SKIPPED: no loop devices");
+            return None;
+        }
+        let image = NamedTempFile::new().unwrap();
+        image.as_file().set_len(1 << 20).unwrap();
+        let mut losetup = Command::new("losetup");
+        let output = losetup.args(["--find", "--show"]).arg(image.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        Some(Self { path, _image: image })
+    }
+
+    fn options(&self) -> MountOptions {
+        let (source, block_size) = (self.path.clone().into(), Some(4096));
+        MountOptions { source, block_size, ..options() }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let detached = Command::new("losetup").arg("--detach").arg(&self.path).status();
+        assert!(detached.is_ok_and(|status| status.success()), "{} stays", self.path);
+    }
+}
+
+#[test]
+fn unmounting_waits_for_the_server() {
+    let Some(device) = LoopDevice::new() else { return };
+    let ways = Ways { destroy_takes: 300, ..Ways::default() };
+    let mounted = Mounted::with(ways, &config(), &device.options()).unwrap();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.starts_with(&device.path)).unwrap();
+    assert!(line.contains(" fuseblk.memory "), "{line}");
+    fs::write(mounted.path("file"), "x").unwrap();
+    let began = Instant::now();
+    mounted.run_umount();
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert!(mounted.memory.seen.change(|state| state.destroyed));
+    mounted.session.wait().unwrap();
+}
+
+#[test]
+fn sync_reaches_the_server() {
+    let Some(device) = LoopDevice::new() else { return };
+    let mounted = Mounted::with(Ways::default(), &config(), &device.options()).unwrap();
+    rustix::fs::syncfs(File::open(mounted.root()).unwrap()).unwrap();
+    rustix::fs::syncfs(File::open(mounted.root()).unwrap()).unwrap();
+    assert!(mounted.memory.seen.change(|state| state.syncs) >= 2);
+}
+
+#[test]
+fn a_device_in_use_is_let_go_of_when_the_last_user_closes() {
+    let Some(device) = LoopDevice::new() else { return };
+    let mounted = Mounted::with(Ways::default(), &config(), &device.options()).unwrap();
+    let file = File::create_new(mounted.path("file")).unwrap();
+    assert!(mounted.session.unmount().unwrap_err().is_busy());
+    mounted.session.stop().unwrap();
+    mounted.session.wait().unwrap();
+    assert!(file.metadata().is_err() || file.sync_all().is_err());
+    drop(file);
+    drop(mounted);
+    let point = tempfile::TempDir::new().unwrap();
+    until("the device to be free", || Mount::new(point.path(), &device.options()).is_ok());
+}
+
+#[test]
+fn a_block_device_is_not_mounted_by_the_helper() {
+    let Some(device) = LoopDevice::new() else { return };
+    let options = MountOptions { way: Way::Helper, ..device.options() };
+    let point = tempfile::TempDir::new().unwrap();
+    let refused = Mount::new(point.path(), &options).unwrap_err();
+    assert_eq!(refused, MountError::BlockDevice);
+}

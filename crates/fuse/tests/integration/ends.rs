@@ -1,0 +1,253 @@
+//! How mounts begin, fail to, and end.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+use userbtrfs_fuse::{Mount, MountError, MountFlags, MountOptions, Session, SessionError, Way};
+
+use crate::harness::{Mounted, available_or_skip, config, options, until};
+use crate::memory::{Memory, Ways};
+
+fn mounts() -> String {
+    fs::read_to_string("/proc/self/mounts").unwrap()
+}
+
+fn is_mounted(point: &Path) -> bool {
+    mounts().lines().any(|line| line.split(' ').nth(1) == point.to_str())
+}
+
+/// Runs one of these tests as a user who is nobody, in a directory of that user's.
+fn as_nobody(test: &str) -> bool {
+    const NOBODY: u32 = 65534;
+    let directory = TempDir::new().unwrap();
+    std::os::unix::fs::chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    // The program itself may stand where only root may look.
+    let program = directory.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::create_dir(directory.path().join("point")).unwrap();
+    std::os::unix::fs::chown(directory.path().join("point"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut command = Command::new(&program);
+    command.args([test, "--exact", "--nocapture"]).env(NOBODYS_PLACE, directory.path());
+    let output = command.uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    output.status.success()
+}
+
+/// Whether users other than root may open the device, as on most systems; otherwise says that a
+/// test is skipped.
+fn is_for_all_or_skip() -> bool {
+    let is_for_all = fs::metadata("/dev/fuse").unwrap().mode() & 0o006 == 0o006;
+    if !is_for_all {
+        println!("SKIPPED: only root may open /dev/fuse");
+    }
+    is_for_all
+}
+
+/// Where nobody's tests may mount.
+const NOBODYS_PLACE: &str = "USERBTRFS_TEST_PLACE_OF_NOBODY";
+
+/// A user mounts, uses, stops and mounts again, with files open.
+fn mount_as_user(point: &Path) {
+    let options = options();
+    let refused = MountOptions { flags: MountFlags::ALLOW_OTHER, ..options.clone() };
+    let refused = Mount::new(point, &refused).unwrap_err();
+    assert!(
+        matches!(&refused, MountError::Helper(text) if text.contains("allow_other")),
+        "{refused:?}"
+    );
+    for _ in 0..2 {
+        let mount = Mount::new(point, &options).unwrap();
+        let memory = userbtrfs_sync::Arc::new(Memory::new(Ways::default()));
+        let session = Session::start(mount, memory, &config()).unwrap();
+        let file = File::create_new(point.join("file")).unwrap();
+        (&file, b"written before the end").write();
+        assert!(session.unmount().unwrap_err().is_busy());
+        session.stop().unwrap();
+        session.wait().unwrap();
+        assert!(!is_mounted(point));
+        assert!(file.sync_all().is_err());
+    }
+}
+
+#[test]
+fn any_user_mounts_by_the_helper() {
+    if let Some(place) = std::env::var_os(NOBODYS_PLACE) {
+        mount_as_user(&Path::new(&place).join("point"));
+    } else if available_or_skip() && has_helper() && is_for_all_or_skip() {
+        assert!(as_nobody("ends::any_user_mounts_by_the_helper"));
+    }
+}
+
+/// Whether `fusermount3` is there; otherwise says that a test is skipped.
+fn has_helper() -> bool {
+    let there = Command::new("fusermount3").arg("--version").output().is_ok();
+    assert!(there || std::env::var("CI").as_deref() != Ok("true"), "no fusermount3 in CI");
+    if !there {
+        println!("SKIPPED: no fusermount3");
+    }
+    there
+}
+
+#[test]
+fn a_session_ends_when_it_is_unmounted() {
+    let Some(mounted) = Mounted::new() else { return };
+    fs::write(mounted.path("file"), "x").unwrap();
+    assert!(is_mounted(mounted.root()));
+    mounted.unmount();
+    assert!(!is_mounted(mounted.root()));
+    mounted.session.wait().unwrap();
+    assert_eq!(mounted.session.threads(), 0);
+    assert_eq!(mounted.bytes_there("file"), b"x");
+    mounted.session.unmount().unwrap();
+}
+
+#[test]
+fn a_session_ends_when_somebody_else_unmounts_it() {
+    let Some(mounted) = Mounted::new() else { return };
+    mounted.run_umount();
+    mounted.session.wait().unwrap();
+    // Something else may be mounted there now: it stays.
+    let other = Mount::new(mounted.root(), &options()).unwrap();
+    mounted.session.stop().unwrap();
+    assert!(is_mounted(other.point()));
+}
+
+#[test]
+fn what_is_in_use_is_not_unmounted_but_can_be_stopped() {
+    let Some(mounted) = Mounted::new() else { return };
+    let file = File::create_new(mounted.path("file")).unwrap();
+    (&file, b"written before the end").write();
+    assert!(mounted.session.unmount().unwrap_err().is_busy());
+    mounted.session.stop().unwrap();
+    mounted.session.wait().unwrap();
+    assert!(!is_mounted(mounted.root()));
+    assert!(file.sync_all().is_err());
+    assert_eq!(mounted.bytes_there("file"), b"written before the end");
+}
+
+/// Writes, and leaves what was written in the kernel's cache.
+trait WriteLater {
+    fn write(self);
+}
+
+impl WriteLater for (&File, &[u8; 22]) {
+    fn write(self) {
+        std::os::unix::fs::FileExt::write_all_at(self.0, self.1, 0).unwrap();
+    }
+}
+
+#[test]
+fn a_session_that_is_dropped_is_unmounted_whoever_uses_it() {
+    let Some(mounted) = Mounted::new() else { return };
+    let file = File::create_new(mounted.path("file")).unwrap();
+    let point = mounted.root().to_owned();
+    drop(mounted);
+    assert!(!is_mounted(&point));
+    assert!(file.sync_all().is_err());
+}
+
+#[test]
+fn a_mount_that_gets_no_session_is_unmounted() {
+    if !available_or_skip() {
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let mount = Mount::new(directory.path(), &options()).unwrap();
+    assert!(is_mounted(mount.point()) && mount.is_alive());
+    drop(mount);
+    assert!(!is_mounted(directory.path()));
+}
+
+#[test]
+fn a_panic_fails_its_request_and_is_told_at_the_end() {
+    let Some(mounted) = Mounted::new() else { return };
+    for _ in 0..3 {
+        let error = fs::metadata(mounted.path("panic")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    }
+    fs::write(mounted.path("file"), "served by others").unwrap();
+    until("replacements", || mounted.session.threads() == 2);
+    mounted.unmount();
+    assert_eq!(mounted.session.wait(), Err(SessionError::Panicked));
+    assert!(mounted.session.requests(userbtrfs_fuse::Opcode::Lookup) >= 4);
+}
+
+#[test]
+fn the_table_of_mounts_shows_what_was_asked_for() {
+    let flags = MountFlags::READ_ONLY | MountFlags::NO_SUID | MountFlags::ALLOW_OTHER;
+    let options = MountOptions { flags, ..options() };
+    let Some(mounted) = Mounted::with(Ways::default(), &config(), &options) else { return };
+    let all = mounts();
+    let line = all.lines().find(|line| line.contains(mounted.root().to_str().unwrap())).unwrap();
+    assert!(line.starts_with("memory,\\040in\\040a\\040test "), "{line}");
+    for part in [" fuse.memory ro,nosuid,", "allow_other"] {
+        assert!(line.contains(part), "{line}");
+    }
+    let error = File::create_new(mounted.path("file")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+}
+
+#[test]
+fn the_helper_mounts_and_unmounts() {
+    if !available_or_skip() || !has_helper() {
+        return;
+    }
+    let options = MountOptions { way: Way::Helper, ..options() };
+    let Some(mounted) = Mounted::with(Ways::default(), &config(), &options) else { return };
+    let all = mounts();
+    let line = all.lines().find(|line| line.contains(mounted.root().to_str().unwrap())).unwrap();
+    assert!(line.starts_with("memory,\\040in\\040a\\040test "), "{line}");
+    assert!(line.contains(" fuse.memory "), "{line}");
+    fs::write(mounted.path("file"), "x").unwrap();
+    let unmount = || Command::new("fusermount3").arg("-u").arg(mounted.root()).output().unwrap();
+    until("nobody to use it", || unmount().status.success());
+    mounted.session.wait().unwrap();
+}
+
+#[test]
+fn a_mount_needs_no_options() {
+    for way in [Way::Direct, Way::Helper] {
+        if !available_or_skip() || (way == Way::Helper && !has_helper()) {
+            return;
+        }
+        let options = MountOptions { way, ..MountOptions::default() };
+        let mounted = Mounted::with(Ways::default(), &config(), &options).unwrap();
+        let all = mounts();
+        let line = all.lines().find(|line| line.contains(mounted.root().to_str().unwrap()));
+        assert!(line.unwrap().starts_with("fuse /"), "{line:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why() {
+    if !available_or_skip() {
+        return;
+    }
+    let nowhere = Mount::new(Path::new("/no/where"), &options()).unwrap_err();
+    assert_eq!(nowhere.to_string(), "/no/where: No such file or directory (os error 2)");
+    let directory = TempDir::new().unwrap();
+    let options = MountOptions { block_size: Some(4096), source: "/dev/null".into(), ..options() };
+    let refused = Mount::new(directory.path(), &options).unwrap_err();
+    assert!(matches!(refused, MountError::System { call: "mount", .. }), "{refused}");
+}
+
+#[test]
+fn a_session_begins_once_the_filesystem_can_be_used() {
+    if !available_or_skip() {
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let mount = Mount::new(directory.path(), &options()).unwrap();
+    let memory = userbtrfs_sync::Arc::new(Memory::new(Ways::default()));
+    let session = Session::start(mount, memory, &config()).unwrap();
+    let agreed = session.agreement();
+    assert!(agreed.flags.contains(userbtrfs_fuse::InitFlags::WRITEBACK_CACHE), "{agreed:?}");
+    assert_eq!(agreed.max_write, 1 << 20);
+    assert!(fs::read_dir(directory.path()).unwrap().next().is_none());
+}

@@ -1,0 +1,115 @@
+//! Many programs at once: threads, requests that wait, and signals.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use userbtrfs_fuse::Config;
+
+use crate::harness::{Mounted, config, options};
+use crate::memory::Ways;
+
+/// A program that has this file made durable.
+fn sync_program(mounted: &Mounted, name: &str) -> Child {
+    Command::new("sync").arg(mounted.path(name)).spawn().unwrap()
+}
+
+#[test]
+fn threads_do_not_disturb_each_other() {
+    let Some(mounted) = Mounted::new() else { return };
+    thread::scope(|scope| {
+        for worker in 0..8_u8 {
+            let root = mounted.path(&worker.to_string());
+            scope.spawn(move || {
+                fs::create_dir(&root).unwrap();
+                for round in 0..100 {
+                    let path = root.join(round.to_string());
+                    fs::write(&path, vec![worker; 5000]).unwrap();
+                    File::open(&path).unwrap().sync_all().unwrap();
+                    fs::rename(&path, root.join("now")).unwrap();
+                    assert!(fs::read(root.join("now")).unwrap() == vec![worker; 5000]);
+                }
+                assert_eq!(fs::read_dir(&root).unwrap().count(), 1);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_request_that_waits_is_interrupted_by_a_signal() {
+    let Some(mounted) = Mounted::new() else { return };
+    fs::write(mounted.path("held"), "x").unwrap();
+    let mut program = sync_program(&mounted, "held");
+    let seen = &mounted.memory.seen;
+    seen.until(|state| state.held.is_some());
+    assert!(program.try_wait().unwrap().is_none());
+    kill_process(Pid::from_child(&program), Signal::TERM).unwrap();
+    assert!(!program.wait().unwrap().success());
+    seen.until(|state| state.interrupts == 1 && state.held.is_none());
+    fs::write(mounted.path("other"), "the mount lives on").unwrap();
+}
+
+#[test]
+fn a_request_is_answered_later_by_another_thread() {
+    let Some(mounted) = Mounted::new() else { return };
+    fs::write(mounted.path("held"), "x").unwrap();
+    let mut program = sync_program(&mounted, "held");
+    mounted.memory.seen.until(|state| state.held.is_some());
+    // More requests than there are threads, while that one waits.
+    for number in 0..10 {
+        fs::write(mounted.path(&number.to_string()), "x").unwrap();
+    }
+    let reply = mounted.memory.seen.change(|state| state.held.take()).unwrap();
+    thread::spawn(move || reply.succeed(&())).join().unwrap();
+    assert!(program.wait().unwrap().success());
+}
+
+#[test]
+fn a_mount_is_served_while_more_requests_sleep_than_there_are_threads() {
+    const SLEEPERS: usize = 20;
+    let Some(mounted) = Mounted::new() else { return };
+    assert_eq!(mounted.session.threads(), 2);
+    // The kernel lets one file be made durable once at a time.
+    let sleeper = |number| {
+        let path = mounted.path(&format!("slow-{number}"));
+        thread::spawn(move || File::create_new(path).unwrap().sync_all().unwrap())
+    };
+    let sleepers: Vec<_> = (0..SLEEPERS).map(sleeper).collect();
+    let seen = &mounted.memory.seen;
+    seen.until(|state| state.sleepers == SLEEPERS);
+    assert_eq!(mounted.session.threads(), SLEEPERS + 2);
+    fs::write(mounted.path("other"), "served meanwhile").unwrap();
+    seen.change(|state| state.sleepers_may_go = true);
+    for sleeper in sleepers {
+        sleeper.join().unwrap();
+    }
+    for number in 0..50 {
+        fs::write(mounted.path(&number.to_string()), "served after").unwrap();
+    }
+    assert_eq!(mounted.session.threads(), SLEEPERS + 2);
+}
+
+#[test]
+fn somebody_receives_also_where_all_threads_that_may_be_sleep() {
+    let config = Config { threads: 1, threads_max: 2, ..config() };
+    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    // Each seek has what is dirty written back before it is answered, by a request that another
+    // thread has to serve.
+    let seeker = |number: usize| {
+        let path = mounted.path(&number.to_string());
+        thread::spawn(move || {
+            let file = File::create_new(path).unwrap();
+            for round in 0..20 {
+                file.write_all_at(&[1; 4096], round * 8192).unwrap();
+                let data = rustix::fs::SeekFrom::Data(round * 8192);
+                assert_eq!(rustix::fs::seek(&file, data), Ok(round * 8192));
+            }
+        })
+    };
+    let seekers: Vec<_> = (0..8).map(seeker).collect();
+    for seeker in seekers {
+        seeker.join().unwrap();
+    }
+}

@@ -1,0 +1,5 @@
+//! libFuzzer's way into the target `request`.
+#![forbid(unsafe_code)]
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| userbtrfs_fuzzing::run("request", input));
