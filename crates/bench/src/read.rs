@@ -4,9 +4,9 @@
 //! 1. What is read from memory was read just before, whole: by the library into its own cache, by
 //!    the kernel into the page cache. Opening and filling are not timed there; elsewhere opening an
 //!    image is, and caches are empty.
-//! 2. What is *lent* is not only brought but looked at: all its bytes are added up. The library lends
-//!    them without a copy; a call of the kernel copies them first; where the kernel's file is mapped
-//!    nothing is called or copied, and nothing checked.
+//! 2. What is *lent* is not only brought but looked at: all its bytes are added up. The library
+//!    lends them without a copy; a call of the kernel copies them first; where the kernel's file is
+//!    mapped nothing is called or copied, and nothing checked.
 //! 3. Many reads in flight are as many threads with one read each, on both sides.
 
 use std::fs;

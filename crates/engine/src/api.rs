@@ -18,6 +18,8 @@ mod inode;
 mod options;
 mod path;
 mod reader;
+#[cfg(all(test, shuttle))]
+mod shuttle_models;
 mod space;
 mod subvolume;
 #[cfg(test)]

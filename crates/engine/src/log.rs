@@ -15,9 +15,6 @@ mod draft;
 mod exists;
 mod items;
 mod replay;
-#[cfg(test)]
-#[cfg(shuttle)]
-mod shuttle_models;
 mod sync;
 mod trace;
 

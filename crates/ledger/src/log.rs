@@ -24,6 +24,8 @@
 mod blocks;
 mod commit;
 mod group;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod reason;
 mod stats;
 mod sums;
