@@ -74,6 +74,11 @@ impl<'a> Draft<'a> {
         Self { key, change: item.as_ref().map_or(ItemChange::Remove, ItemChange::Extent) }
     }
 
+    /// Whether it is of an item of a file.
+    pub(super) fn is_extent(&self) -> bool {
+        self.key.kind == ItemKind::EXTENT_DATA
+    }
+
     /// What becomes of the names of a directory that hash alike, packed.
     pub(super) fn names(dir: u64, hash: u32, packed: &'a [u8]) -> Self {
         let key = Key::new(dir, ItemKind::DIR_ITEM, u64::from(hash));

@@ -5,7 +5,7 @@
 //! 2. An inode's set is frozen, then put into the tree, then dropped: until that is done reads
 //!    find it there.
 //! 3. Operations go on meanwhile, on sets of their own.
-//! 4. Extents of files come in two rounds: see [`super::cut`].
+//! 4. Extents of files come in two rounds: see [`super::cut`]. No leaf is written between them.
 //! 5. Names by hash come late: a merge passes them on to what waits of its directory for that,
 //!    and puts all of them into the tree only where it is to, or where they are too many. Those of
 //!    a directory of moderate size go there before: when they are many beside all that it has.
@@ -99,6 +99,8 @@ struct Batch<'a> {
     dirs: Vec<Arc<Inode>>,
     /// What comes into items.
     buffer: Vec<u8>,
+    /// Items of files overlap just now: their leaves must not be written.
+    is_cutting: bool,
 }
 
 impl Nodes {
@@ -214,6 +216,7 @@ impl<'a> Batch<'a> {
             replaced: Vec::new(),
             dirs: Vec::new(),
             buffer: Vec::new(),
+            is_cutting: false,
         }
     }
 
@@ -279,6 +282,7 @@ impl<'a> Batch<'a> {
 
     /// Puts a part of what becomes of a file into the tree.
     fn put_cuts(&mut self, inode: &Inode, cuts: &mut Cuts) -> Result<()> {
+        self.is_cutting = true;
         self.take_cuts(inode, cuts);
         self.put_remnants(inode)?;
         let changes = std::mem::take(&mut cuts.changes);
@@ -310,6 +314,8 @@ impl<'a> Batch<'a> {
         self.extents = 0;
         self.put_remnants(any)?;
         self.put(any, taken.iter().flat_map(Taken::drafts))?;
+        self.is_cutting = false;
+        self.handle.write_early()?;
         self.count_references();
         for Taken { inode, set, .. } in taken {
             if set.gone {
@@ -330,6 +336,7 @@ impl<'a> Batch<'a> {
     /// Puts what must come first into the tree.
     fn put_remnants(&mut self, any: &Inode) -> Result<()> {
         let remnants = std::mem::take(&mut self.remnants);
+        self.is_cutting |= !remnants.is_empty();
         self.put(any, remnants.iter().map(|(number, edit)| Draft::extent(*number, edit)))
     }
 
@@ -338,7 +345,8 @@ impl<'a> Batch<'a> {
         self.replaced.drain(..).for_each(|(inode, replaced)| replaced.count(handle, inode));
     }
 
-    fn put<'d>(&mut self, any: &Inode, mut drafts: impl Iterator<Item = Draft<'d>>) -> Result<()> {
+    fn put<'d>(&mut self, any: &Inode, drafts: impl Iterator<Item = Draft<'d>>) -> Result<()> {
+        let mut drafts = drafts.peekable();
         loop {
             let some: Vec<_> = drafts.by_ref().take(EDITS_MAX).collect();
             if some.is_empty() {
@@ -346,7 +354,11 @@ impl<'a> Batch<'a> {
             }
             let mut edits = Draft::edits(&some, &mut self.buffer);
             self.handle.apply(any.tree(), &mut edits)?;
-            self.handle.write_early()?;
+            let (last, next) = (some.last(), drafts.peek());
+            let amid_a_file = [last, next].iter().all(|draft| draft.is_some_and(Draft::is_extent));
+            if !self.is_cutting && !amid_a_file {
+                self.handle.write_early()?;
+            }
         }
     }
 

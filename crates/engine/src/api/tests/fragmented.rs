@@ -122,3 +122,32 @@ fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
     assert!((1..whole).contains(&left), "{left} of {whole} bytes");
     lab
 }
+
+/// Leaves that were written early while files were being cut had items that overlapped.
+#[test]
+fn many_files_are_cut_with_little_memory() {
+    const SECTOR: usize = 4096;
+    let options = Options { nodesize: 4096, ..Options::default() };
+    let lab = Lab::of(512 << 20, &options, 4 << 20);
+    let files: Vec<_> = (0..600).map(|number| lab.create(&number.to_string())).collect();
+    for file in &files {
+        file.write_all_at(&[1].repeat(8 * SECTOR), 0).unwrap();
+        // So that each has a leaf of its own.
+        for at in (10..90).step_by(2) {
+            file.write_all_at(&[2; SECTOR], at * SECTOR as u64).unwrap();
+        }
+    }
+    lab.fs.commit().unwrap();
+    for file in &files {
+        file.write_all_at(&[3; SECTOR], 3 * SECTOR as u64).unwrap();
+    }
+    lab.fs.commit().unwrap();
+    for file in files {
+        let mut bytes = vec![0; 8 * SECTOR];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+        let sectors: Vec<u8> = bytes.iter().step_by(SECTOR).copied().collect();
+        assert_eq!(sectors, [1, 1, 1, 3, 1, 1, 1, 1]);
+        file.close().unwrap();
+    }
+    lab.close();
+}
