@@ -192,6 +192,11 @@ impl<'a> LogWriter<'a> {
         self.trees.logs.get(&subvolume).map(|log| &log.tree)
     }
 
+    /// Whether the transaction may still become durable: not where who changes it has failed.
+    pub fn check(&self) -> Result<(), CommitReason> {
+        self.ledger.gate.check().map_err(|_| CommitReason::Failed)
+    }
+
     /// The subvolumes that have a log in this transaction.
     pub fn subvolumes(&self) -> Vec<TreeId> {
         self.trees.logs.keys().copied().collect()

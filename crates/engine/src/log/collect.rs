@@ -30,7 +30,9 @@ use userbtrfs_sync::{Arc, thread};
 use super::draft::{self, Drafts, keys_of};
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
-use crate::node::{Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, Nodes, ROOT_DIR, Runs};
+use crate::node::{
+    Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, Nodes, PlacedLink, ROOT_DIR, Runs,
+};
 
 /// Items that are changed at once.
 const EDITS_MAX: usize = 2048;
@@ -254,6 +256,20 @@ impl<'a, 'w> Collector<'a, 'w> {
         self.drafts.put(key, &item.encode());
     }
 
+    /// The names that an inode has, and those that it lost. Who has none just now, and is not gone,
+    /// gets one in the next moment: that is waited for.
+    fn names(&self, inode: &Inode) -> Doubtful<(Vec<PlacedLink>, Vec<Lost>)> {
+        loop {
+            let named = self.nodes.names_to_log(inode, self.running);
+            let (names, lost) = named.map_err(|_| CommitReason::Failed)?;
+            if !names.is_empty() || inode.item().nlink == 0 {
+                return Ok((names, lost));
+            }
+            self.writer.check()?;
+            thread::yield_now();
+        }
+    }
+
     /// Logs the names of an inode, and what belongs to them; says whether it has any.
     pub(super) fn log_names(&mut self, inode: &Inode, before: &Before) -> Doubtful<bool> {
         let number = inode.id().number;
@@ -261,8 +277,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         if number == ROOT_DIR {
             return Ok(true);
         }
-        let named = self.nodes.names_to_log(inode, self.running);
-        let (names, lost) = named.map_err(|_| CommitReason::Failed)?;
+        let (names, lost) = self.names(inode)?;
         if names.is_empty() && inode.is_linkable() {
             return Ok(true);
         }
