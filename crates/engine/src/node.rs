@@ -75,7 +75,7 @@ pub(crate) use extents::{ExtentChanges, Kind, PendingExtent, reference};
 pub(crate) use file::{FileChange, FileWatch};
 pub(crate) use inode::{InMemory, Inode};
 pub(crate) use merge::Merger;
-pub(crate) use names::DirPosition;
+pub(crate) use names::{DirPosition, NamesToLog};
 pub(crate) use orphan::{EXTENTS_PER_STEP, Opened};
 pub(crate) use pending::{PlacedLink, RefPlace};
 pub(crate) use rename::RenameKind;

@@ -31,7 +31,7 @@ use super::draft::{self, Drafts, keys_of};
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::node::{
-    Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, Nodes, PlacedLink, ROOT_DIR, Runs,
+    Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, NamesToLog, Nodes, ROOT_DIR, Runs,
 };
 
 /// Items that are changed at once.
@@ -258,12 +258,12 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     /// The names that an inode has, and those that it lost. Who has none just now, and is not gone,
     /// gets one in the next moment: that is waited for.
-    fn names(&self, inode: &Inode) -> Doubtful<(Vec<PlacedLink>, Vec<Lost>)> {
+    fn names(&self, inode: &Inode) -> Doubtful<NamesToLog> {
         loop {
             let named = self.nodes.names_to_log(inode, self.running);
-            let (names, lost) = named.map_err(|_| CommitReason::Failed)?;
-            if !names.is_empty() || inode.item().nlink == 0 {
-                return Ok((names, lost));
+            let named = named.map_err(|_| CommitReason::Failed)?;
+            if !named.names.is_empty() || inode.item().nlink == 0 {
+                return Ok(named);
             }
             self.writer.check()?;
             thread::yield_now();
@@ -277,7 +277,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         if number == ROOT_DIR {
             return Ok(true);
         }
-        let (names, lost) = self.names(inode)?;
+        let NamesToLog { names, lost, over } = self.names(inode)?;
         if names.is_empty() && inode.is_linkable() {
             return Ok(true);
         }
@@ -286,6 +286,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             return Ok(false);
         }
         self.log_lost(&lost)?;
+        self.nodes.traces().forget_lost(self.running, inode.id(), &over);
         let items = draft::names(number, &names);
         let old = match before.logged {
             Some(_) => self.keys(number, ItemKind::INODE_REF..=ItemKind::INODE_EXTREF)?,
@@ -336,7 +337,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             }
             let Some(inode) = self.inode(dir)? else { return Ok(()) };
             let named = self.nodes.names_to_log(&inode, self.running);
-            let (names, _) = named.map_err(|_| CommitReason::Failed)?;
+            let names = named.map_err(|_| CommitReason::Failed)?.names;
             let Some((name, _)) = names.first() else { return Ok(()) };
             dir = name.dir;
         }

@@ -53,6 +53,16 @@ pub(super) fn check_new_name(name: &[u8]) -> Result<()> {
     }
 }
 
+/// What the log may have to know of the names of an inode.
+pub(crate) struct NamesToLog {
+    /// Those that it has, and the item in which each stands.
+    pub(crate) names: Vec<PlacedLink>,
+    /// Those that it lost.
+    pub(crate) lost: Vec<Lost>,
+    /// Of these, such as are not committed, and gone: once they were seen to, they are nothing.
+    pub(crate) over: Vec<Lost>,
+}
+
 impl Nodes {
     /// What `name` leads to in the directory, if it is there.
     pub(crate) fn lookup(&self, dir: InodeId, name: &[u8]) -> Result<Option<Found>> {
@@ -205,20 +215,17 @@ impl Nodes {
     /// As [`Nodes::names`], but without those that are being lost in transaction `running`, and
     /// with the item in which each stands; and all that it lost there, as far as the log may have
     /// to know.
-    pub(crate) fn names_to_log(
-        &self,
-        inode: &Inode,
-        running: u64,
-    ) -> Result<(Vec<PlacedLink>, Vec<Lost>)> {
+    pub(crate) fn names_to_log(&self, inode: &Inode, running: u64) -> Result<NamesToLog> {
         let (changes, lost) = {
             let state = inode.state();
             (NameChanges::of(&state), self.traces.lost(running, inode.id()))
         };
         let mut names = self.names_with(inode, changes)?;
-        let is_lost =
-            |link: &Link| lost.iter().any(|it| (it.dir, it.index) == (link.dir, link.index));
-        names.retain(|(link, _)| !is_lost(link));
-        Ok((names, lost))
+        let is_at = |lost: &Lost, link: &Link| (lost.dir, lost.index) == (link.dir, link.index);
+        let is_over = |it: &&Lost| !it.committed && !names.iter().any(|(link, _)| is_at(it, link));
+        let over = lost.iter().filter(is_over).copied().collect();
+        names.retain(|(link, _)| !lost.iter().any(|it| is_at(it, link)));
+        Ok(NamesToLog { names, lost, over })
     }
 
     /// The names of an inode of which these changes wait, and in which item each stands.

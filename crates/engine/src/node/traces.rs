@@ -14,7 +14,7 @@
 //! 4. Evicting an inode from memory changes nothing here.
 //! 5. Who would keep too many notes forgets all, and says so: then only a commit will do.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use userbtrfs_btree::ShortKeys;
 use userbtrfs_ledger::LogGroup;
@@ -54,6 +54,8 @@ struct Trace {
     xattrs_changed: bool,
     /// The names that it lost.
     lost: Few<Lost>,
+    /// How many others it lost, which are forgotten.
+    lost_before: usize,
     entries: Option<Box<Entries>>,
 }
 
@@ -291,7 +293,23 @@ impl Traces {
     pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> bool {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
-        trace.is_some_and(|trace| !trace.lost.is_empty())
+        trace.is_some_and(Trace::lost_any)
+    }
+
+    /// Forgets names that an inode lost, but not that there were such. However often it moves, it
+    /// leaves no more than the log was not told of yet.
+    pub(crate) fn forget_lost(&self, running: u64, inode: InodeId, over: &[Lost]) {
+        let mut table = self.table.lock();
+        let Some(table) = table.of(running).filter(|_| !over.is_empty()) else { return };
+        let Some(trace) = table.inodes.get_mut(&inode) else { return };
+        let places: HashSet<_> = over.iter().map(|lost| (lost.dir, lost.index)).collect();
+        let all = std::mem::take(&mut trace.lost);
+        for lost in all.iter().filter(|lost| !places.contains(&(lost.dir, lost.index))) {
+            trace.lost.push(*lost);
+        }
+        let forgotten = all.len() - trace.lost.len();
+        trace.lost_before += forgotten;
+        table.notes = table.notes.saturating_sub(forgotten);
     }
 
     /// Who lost names of these hashes, each in its directory, and lives on or is in the log.
@@ -366,7 +384,7 @@ impl Trace {
             logged: self.logged,
             was_stale: std::mem::take(&mut self.is_stale),
             xattrs_changed: self.xattrs_changed,
-            lost_names: !self.lost.is_empty(),
+            lost_names: self.lost_any(),
         };
         if self.logged.is_none() || mode == Mode::All {
             self.xattrs_changed = false;
@@ -375,6 +393,10 @@ impl Trace {
         let whole = self.logged.and_then(|logged| logged.whole);
         self.logged = Some(Logged { mode: known, whole });
         Some(before)
+    }
+
+    fn lost_any(&self) -> bool {
+        self.lost_before > 0 || !self.lost.is_empty()
     }
 
     fn entries(&mut self) -> &mut Entries {
@@ -501,6 +523,19 @@ mod tests {
         assert_eq!(traces.logged(5, FILE).unwrap().mode, Mode::All);
         traces.named(5, FILE);
         assert_eq!(traces.take_stale(5, |_| true), Ok(vec![FILE]), "stale anew");
+    }
+
+    #[test]
+    fn that_names_were_lost_outlasts_which() {
+        let traces = Traces::new();
+        traces.log(5, &[FILE], Mode::Exists);
+        traces.note(5, &[parting(2, true, true), parting(3, false, true)], None);
+        let over = Lost { dir: DIR.number, index: 3, hash: 7, committed: false };
+        traces.forget_lost(5, FILE, &[over]);
+        assert!(matches!(traces.lost(5, FILE)[..], [Lost { index: 2, .. }]));
+        let rest = traces.lost(5, FILE);
+        traces.forget_lost(5, FILE, &rest);
+        assert!(traces.lost(5, FILE).is_empty() && traces.lost_any(5, FILE));
     }
 
     #[test]
