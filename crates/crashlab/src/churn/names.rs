@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags};
 use rustix::fs::{chmod, lremovexattr, lsetxattr, makedev, mknodat, renameat_with};
+use rustix::io::Errno;
 
 use super::Churn;
 
@@ -95,7 +96,14 @@ pub(super) fn set_xattr(churn: &mut Churn) -> io::Result<()> {
     let path = if of_dir { churn.dir()? } else { churn.file()? };
     let name = xattr_name(churn);
     let length = churn.random.below(XATTR_MAX);
-    Ok(lsetxattr(path, name, &churn.random.bytes(length), XattrFlags::empty())?)
+    let value = churn.random.bytes(length);
+    let set = || lsetxattr(&path, &name, &value, XattrFlags::empty());
+    // Linux lets one grow only where its leaf has room for that.
+    if set() == Err(Errno::NOSPC) {
+        lremovexattr(&path, &name)?;
+        set()?;
+    }
+    Ok(())
 }
 
 pub(super) fn remove_xattr(churn: &mut Churn) -> io::Result<()> {
