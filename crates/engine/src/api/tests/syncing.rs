@@ -92,15 +92,27 @@ fn who_wants_no_logs_commits_and_is_told_why() {
 }
 
 #[test]
-fn a_file_that_nobody_could_find_is_not_logged() {
+fn a_file_that_nobody_will_find_is_not_logged() {
+    let traced = Traced::new();
+    let root = traced.lab.fs.root();
+    let file = root.create(b"gone", 0o600).unwrap().open().unwrap();
+    root.remove_file(b"gone").unwrap();
+    traced.lab.fs.commit().unwrap();
+    file.write_at(&[7; 9000], 0).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncHow::Unchanged]);
+}
+
+#[test]
+fn a_file_that_may_get_a_name_is_logged() {
     let traced = Traced::new();
     let root = traced.lab.fs.root();
     let file = root.create_unnamed(0o600).unwrap().open().unwrap();
     file.write_at(&[7; 9000], 0).unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Unchanged]);
+    assert_eq!(traced.told(), [SyncHow::Logged]);
     root.link(b"named", file.inode()).unwrap();
-    file.sync_all().unwrap();
+    root.sync_all().unwrap();
     assert_eq!(traced.told(), [SyncHow::Logged]);
     drop((file, root));
     let lab = traced.crashed();
