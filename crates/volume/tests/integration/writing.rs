@@ -93,7 +93,8 @@ fn after_an_error_no_more_is_written_than_was_in_flight() {
     let many = (0..4000).map(|n| (Logical(0x1000_0000 + n * NODE), node(1)));
     let error = volume.write_blocks(many).unwrap_err();
     assert!(matches!(error, WriteError::Range { logical: Logical(0x1000_0000), .. }), "{error}");
-    assert!(device.changes().len() < 200);
+    // Three batches of 128 may be in flight while the next is made.
+    assert!(device.changes().len() <= 4 * 128);
 }
 
 #[test]

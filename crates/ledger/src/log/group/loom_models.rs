@@ -5,7 +5,7 @@ use loom::thread;
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::Ordering;
 
-use super::world::World;
+use super::world::{Why, World};
 
 /// What a thread does with its bit.
 type Part = fn(&World, u64);
@@ -24,7 +24,7 @@ fn explore(preemptions: usize, parts: &'static [Part], least: u64) {
         here(&world, 1 << others.len());
         threads.into_iter().for_each(|thread| thread.join().expect("loom fails the model itself"));
         assert!(world.led.load(Ordering::Relaxed) >= least);
-        world.groups.renew();
+        world.renew();
         world.sync(1 << parts.len(), World::write).expect("all begins anew");
     });
 }

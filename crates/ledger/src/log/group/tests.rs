@@ -56,7 +56,7 @@ fn a_failure_is_that_of_all_that_follow_until_all_begins_anew() {
     assert_eq!(world.sync(2, World::fail), Err(Why::Device));
     assert_eq!(world.sync(4, World::write), Err(Why::Device));
     assert!(matches!(world.groups.join(1), Role::Ended(Ok(()))), "it was durable before");
-    world.groups.renew();
+    world.renew();
     assert_eq!(world.sync(8, World::write), Ok(()));
     assert_eq!(world.led.load(Ordering::Relaxed), 2);
 }
@@ -97,7 +97,7 @@ fn a_group_that_fails_before_the_one_that_had_failed_is_told() {
         assert!(waits.join().unwrap());
     });
     assert!(matches!(world.groups.join(group + 1), Role::Ended(Err(Why::Device))));
-    world.groups.renew();
+    world.renew();
     assert_eq!(world.sync_pledged(2, Ok(())), Ok(()));
     assert_eq!(world.sync_pledged(4, Err(Why::Device)), Err(Why::Device));
 }

@@ -116,6 +116,12 @@ impl World {
         lead.end(gathered);
     }
 
+    /// Begins anew: what was promised in vain is not in what comes next.
+    pub(super) fn renew(&self) {
+        self.groups.renew();
+        *self.given.lock() = 0;
+    }
+
     /// Closes a group, and fails to write it.
     pub(super) fn fail(&self, lead: Lead<'_, Why>) {
         let memory = self.memory.lock();
