@@ -9,7 +9,8 @@
 //! 2. A lost name is noted where its place is committed, or where its inode or its directory is in
 //!    the log: nobody else needs to know. It is noted before it is gone, or in the moment when the
 //!    inode gets another one in its place; who asks for the names of an inode leaves out those
-//!    that are noted as lost.
+//!    that are noted as lost. One that was not committed is forgotten when it is gone and the log
+//!    was told; that there was one is not.
 //! 3. What one rename does is noted at once.
 //! 4. Evicting an inode from memory changes nothing here.
 //! 5. Who would keep too many notes forgets all, and says so: then only a commit will do.
