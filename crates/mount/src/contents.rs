@@ -4,13 +4,15 @@
 //!    that may sleep.
 //! 2. What is written is in memory when it is answered. Where the program wants it durable, it is;
 //!    the kernel mostly asks for that by itself, after.
-//! 3. The kernel keeps what is written before it sends it: who looks for holes has it sent first.
-//! 4. When a file gets data that waits to be written, its attributes as the kernel keeps them are
+//! 3. When a file was changed, the kernel knows, since it keeps what is written; and it says so, in
+//!    requests of their own. What is done to contents leaves the times as they are.
+//! 4. The kernel keeps what is written before it sends it: who looks for holes has it sent first.
+//! 5. When a file gets data that waits to be written, its attributes as the kernel keeps them are
 //!    old. That is said after the answer: the kernel may be waiting for that to let the file go.
 
 use std::io::IoSlice;
 
-use userbtrfs_engine::api::{Allocate, File, Slice};
+use userbtrfs_engine::api::{self, Allocate, Attributes, File, Slice};
 use userbtrfs_fuse::{
     Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Lseek, NodeId, OFlags,
     Position, Read, Reply, Stale, Whence, Write, Written, may_sleep,
@@ -62,7 +64,7 @@ impl Served {
         let file = self.file(node)?;
         let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode()).map_err(errno)?;
         let was_clean = file.inode().metadata().map_err(errno)?.unfinished == 0;
-        let written = file.write_at(write.data, write.offset).map_err(errno)?;
+        let written = file.write_back_at(write.data, write.offset).map_err(errno)?;
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             file.sync_all().map_err(errno)?;
         }
@@ -72,7 +74,7 @@ impl Served {
     pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {
         let what = what_to_allocate(fallocate.mode)?;
         let file = self.file(node)?;
-        file.allocate(fallocate.offset, fallocate.length, what).map_err(errno)
+        keeping_times(&file, || file.allocate(fallocate.offset, fallocate.length, what))
     }
 
     pub(crate) fn seek(&self, node: NodeId, lseek: &Lseek) -> Result<Position, Errno> {
@@ -94,9 +96,19 @@ impl Served {
         }
         let (source, target) = (self.file(node)?, self.file(copy.target)?);
         let length = copy.length.min(COPY_MAX);
-        let copied = target.copy_from(&source, copy.offset, copy.target_offset, length);
-        copied.map(Copied).map_err(errno)
+        let copy = || target.copy_from(&source, copy.offset, copy.target_offset, length);
+        keeping_times(&target, copy).map(Copied)
     }
+}
+
+/// Changes a file, and leaves its times as they were.
+fn keeping_times<T>(file: &File, change: impl FnOnce() -> api::Result<T>) -> Result<T, Errno> {
+    let before = file.inode().metadata().map_err(errno)?;
+    let changed = change().map_err(errno)?;
+    let (modified, changed_at) = (Some(before.modified), Some(before.changed));
+    let times = Attributes { modified, changed: changed_at, ..Attributes::default() };
+    file.inode().set_attributes(&times).map_err(errno)?;
+    Ok(changed)
 }
 
 /// The bytes of a range, as far as the file goes.

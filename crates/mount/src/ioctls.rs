@@ -84,7 +84,12 @@ fn set_shown(inode: &Inode, wanted: u32) -> Result<Vec<u8>, Errno> {
         return Err(Errno::OPNOTSUPP);
     }
     let set = FLAGS.iter().filter(|(_, shown, _)| wanted & shown != 0);
-    let flags = set.fold(InodeFlags::empty(), |all, (flag, ..)| all | *flag);
+    let mut flags = set.fold(InodeFlags::empty(), |all, (flag, ..)| all | *flag);
+    let metadata = inode.metadata().map_err(errno)?;
+    if metadata.is_file() && metadata.size > 0 {
+        // How a file is overwritten is decided when it is empty; Linux says nothing of that.
+        flags.set(InodeFlags::NODATACOW, metadata.flags.contains(InodeFlags::NODATACOW));
+    }
     inode.set_flags(flags).map(|()| Vec::new()).map_err(errno)
 }
 

@@ -85,6 +85,15 @@ impl Lookups {
         self.shard(key).lock().nameless.remove(&key)
     }
 
+    /// All that the kernel knows now.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        let nodes = |shard: &Shard| {
+            let known = shard.0.lock();
+            known.counts.keys().map(|key| NodeId(u64::from_le_bytes(*key))).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(nodes).collect()
+    }
+
     /// The kernel knows nothing any more. Gives all that was kept.
     #[must_use = "they are dropped where no lock is held"]
     pub(crate) fn clear(&self) -> Vec<Inode> {
@@ -115,6 +124,9 @@ mod tests {
             lookups.add(NodeId(node));
         }
         assert_eq!((count(300), count(301), count(302)), (Some(2), Some(1), None));
+        let mut nodes = lookups.nodes();
+        nodes.sort();
+        assert_eq!(nodes, [NodeId(300), NodeId(301)]);
         assert!(lookups.remove(NodeId(300), 1).is_none());
         assert_eq!(count(300), Some(1));
         assert!(lookups.remove(NodeId(300), 5).is_none());

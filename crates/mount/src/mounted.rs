@@ -30,9 +30,13 @@ pub struct Mounted {
     served: Arc<Served>,
 }
 
-/// Ends a mount from any thread but those that serve.
-#[derive(Clone, Debug)]
-pub struct Stopper(Arc<Session>);
+/// Ends a mount from any thread but those that serve. To be dropped before [`Mounted::end`], which
+/// otherwise leaves the filesystem open, though durable.
+#[derive(Clone)]
+pub struct Stopper {
+    session: Arc<Session>,
+    served: Arc<Served>,
+}
 
 /// How a mount ended badly.
 #[derive(Debug, Error)]
@@ -77,7 +81,7 @@ impl Mounted {
 
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.session))
+        Stopper { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 
     /// Waits until it is unmounted, or stopped. Then [`Mounted::end`] is called.
@@ -105,11 +109,18 @@ impl Stopper {
     /// Ends the mount, whoever uses it: what programs have written is taken, the mount goes, and
     /// what is asked from then on fails.
     pub fn stop(&self) -> Result<(), MountError> {
-        self.0.stop()
+        match self.session.unmount() {
+            Err(error) if error.is_busy() => {
+                // sync(2) does not wait for what the kernel is sending.
+                self.served.collect();
+                self.session.stop()
+            }
+            done => done,
+        }
     }
 
     /// Unmounts, if nobody uses it.
     pub fn unmount(&self) -> Result<(), MountError> {
-        self.0.unmount()
+        self.session.unmount()
     }
 }

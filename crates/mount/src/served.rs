@@ -9,8 +9,8 @@ use userbtrfs_engine::api::{self, Dir, Error, Filesystem, Inode};
 use userbtrfs_fuse::{
     Agreement, Bytes, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry, Errno,
     ExtendedStat, Fallocate, Fsync, Getxattr, Handle, Ioctl, IoctlData, Link, Lseek, Mkdir, Mknod,
-    Name, Names, NodeId, Notifier, Position, Read, Rename, Reply, Request, Server, Setxattr, Stat,
-    Statistics, Statx, Symlink, Tmpfile, Value, Write, Written, may_sleep,
+    Name, Names, NodeId, Notifier, Position, Read, Rename, Reply, Request, Server, Setxattr, Stale,
+    Stat, Statistics, Statx, Symlink, Tmpfile, Value, Write, Written, may_sleep,
 };
 use userbtrfs_sync::{Class, Mutex, OnceLock};
 
@@ -58,6 +58,16 @@ impl Served {
     /// Tells the kernel what is old.
     pub(crate) fn notifier(&self) -> &Notifier {
         self.notifier.get().expect("set before the first request")
+    }
+
+    /// Has the kernel send all that it keeps of files, and waits for that. Not to be called by a
+    /// thread that serves.
+    pub(crate) fn collect(&self) {
+        let all = Stale::Contents { offset: 0, length: None };
+        for node in self.lookups.nodes() {
+            // What could not be sent is told to those who wrote it.
+            let _ = self.notifier().invalidate_inode(node, all);
+        }
     }
 
     /// Nothing is asked for any more: lets go of what has no name, and makes all durable. Who opens

@@ -21,10 +21,10 @@ const SET_GROUP_ID: u32 = 0o2000;
 impl Served {
     /// The value of an attribute.
     pub(crate) fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        match is_settable(name) || name.starts_with(PROPERTIES) {
-            true => self.inode(node).xattr(name).map_err(errno),
-            false => Err(Errno::OPNOTSUPP),
+        if !name.starts_with(PROPERTIES) {
+            check_name(name)?;
         }
+        self.inode(node).xattr(name).map_err(errno)
     }
 
     /// The names of all, each with a NUL behind it.
@@ -35,22 +35,18 @@ impl Served {
 
     /// Sets an attribute.
     pub(crate) fn set_xattr(&self, node: NodeId, set: &Setxattr<'_>) -> Result<(), Errno> {
+        check_name(set.name)?;
         let inode = self.inode(node);
         match set.name {
             acl::ACCESS => set_access_list(&inode, set),
             acl::DEFAULT => set_default_list(&inode, set),
-            name if is_settable(name) => {
-                inode.set_xattr(name, set.value, mode(set.flags)?).map_err(errno)
-            }
-            _ => Err(Errno::OPNOTSUPP),
+            name => inode.set_xattr(name, set.value, mode(set.flags)?).map_err(errno),
         }
     }
 
     /// Removes an attribute. An access list that is not there is no error.
     pub(crate) fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<(), Errno> {
-        if !is_settable(name) {
-            return Err(Errno::OPNOTSUPP);
-        }
+        check_name(name)?;
         match self.inode(node).remove_xattr(name) {
             Err(Error::NoAttribute) if is_list(name) => Ok(()),
             done => done.map_err(errno),
@@ -62,8 +58,15 @@ fn is_list(name: &[u8]) -> bool {
     matches!(name, acl::ACCESS | acl::DEFAULT)
 }
 
-fn is_settable(name: &[u8]) -> bool {
-    is_list(name) || NAMESPACES.iter().any(|space| name.starts_with(space))
+/// Checks that a name is in a namespace, and is more than that.
+fn check_name(name: &[u8]) -> Result<(), Errno> {
+    let rest = NAMESPACES.iter().find_map(|space| name.strip_prefix(*space));
+    match rest {
+        _ if is_list(name) => Ok(()),
+        Some([]) => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+        None => Err(Errno::OPNOTSUPP),
+    }
 }
 
 fn mode(flags: XattrFlags) -> Result<XattrMode, Errno> {

@@ -22,6 +22,7 @@ mod mount;
 mod mv;
 mod output;
 mod paths;
+mod patience;
 mod put;
 mod rm;
 mod rootdir;

@@ -7,7 +7,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::Ordering;
 
 use super::File;
-use crate::data::{Allocate, Writer};
+use crate::data::{Allocate, Times, Writer};
 use crate::error::{Error, Result};
 
 /// Bytes that are copied from file to file in one go.
@@ -31,7 +31,13 @@ impl File {
     /// Set-id bits stay. [`Error::NoSpace`] where there is no room for the first byte,
     /// [`Error::FileTooLarge`] where it would lie behind 2^63 - 1.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.writer()?.write(&self.contents, offset, bytes)
+        self.writer()?.write(&self.contents, offset, bytes, Times::Now)
+    }
+
+    /// As [`File::write_at`], but its times stay: of bytes that somebody has kept, who knows when
+    /// they were written, and sets that as well.
+    pub fn write_back_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        self.writer()?.write(&self.contents, offset, bytes, Times::Kept)
     }
 
     /// Writes all bytes at `offset`; where that fails, the first of them may be written.

@@ -83,7 +83,7 @@ fn set_id_bits_go_with_changes() {
                 &format!("rm -f file; echo content >file; chmod 0666 file; chmod {bits} file"),
             );
         };
-        for (bits, left) in [("6777", 0o777), ("6767", 0o2767), ("2747", 0o747), ("4666", 0o666)] {
+        for (bits, left) in [("6777", 0o777), ("6767", 0o2767), ("2747", 0o2747), ("4666", 0o666)] {
             with(bits);
             chown(&path, Some(1), None).unwrap();
             assert_eq!(mode(&path), left, "chown of {bits}");

@@ -5,8 +5,7 @@
 //!    read of it, or written.
 //! 2. It returns when the directory can be used; with `-f` when it is unmounted.
 //! 3. A signal ends the mount as umount(8) does, whoever uses it: everything is durable after.
-//! 4. Who still has the image is waited for a while: the end of a mount is known to umount(8) before
-//!    its server knows.
+//! 4. Who still has the image is waited for a while.
 
 pub(super) mod helper;
 mod options;
@@ -18,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -28,6 +26,7 @@ use userbtrfs::mount::{Mount, MountError, MountOptions, Mounted, Options};
 use userbtrfs::{Filesystem, Notice};
 
 use super::args::Global;
+use super::patience::{is_in_use, patiently};
 use super::{complain, remark};
 use options::Wishes;
 
@@ -55,10 +54,6 @@ pub(crate) struct MountArgs {
 const KIND: &str = "userbtrfs";
 /// The size of blocks of a block device that the kernel mounts, in bytes.
 const BLOCK: u32 = 4096;
-
-/// How long somebody is waited for who seems to have the image open, and how often that is tried.
-const PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is mounted.
 struct Site<'a> {
@@ -139,10 +134,7 @@ impl<'a> Site<'a> {
             claim: !self.is_claimed,
             ..FileOptions::default()
         };
-        patiently(
-            || FileDevice::open(&self.args.image, options),
-            |error| matches!(error, DeviceError::Locked { .. } | DeviceError::InUse { .. }),
-        )
+        patiently(|| FileDevice::open(&self.args.image, options), is_in_use)
     }
 
     fn open(&self, device: FileDevice) -> Result<Filesystem> {
@@ -172,20 +164,6 @@ impl<'a> Site<'a> {
             |error| self.is_claimed && MountError::is_busy(error),
         );
         Ok(mounted?)
-    }
-}
-
-/// Tries until it succeeds, fails in another way, or has taken too long.
-fn patiently<T, E>(
-    mut attempt: impl FnMut() -> Result<T, E>,
-    is_busy: impl Fn(&E) -> bool,
-) -> Result<T, E> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match attempt() {
-            Err(error) if is_busy(&error) && Instant::now() < deadline => thread::sleep(PAUSE),
-            done => return done,
-        }
     }
 }
 

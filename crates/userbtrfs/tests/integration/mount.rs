@@ -92,7 +92,8 @@ impl Site {
 
     /// Waits until nobody has the image open any more, and looks at it.
     fn judge(&self) {
-        OpenOptions::new().write(true).open(self.image()).unwrap().close().unwrap();
+        let opened = || OpenOptions::new().write(true).open(self.image());
+        until("the end of the server", || opened().is_ok_and(|image| image.close().is_ok()));
         btrfs_check(&self.image()).unwrap();
     }
 }

@@ -262,7 +262,7 @@ mod tests {
             ("ro=1", "unknown mount option \"ro=1\""),
             ("commit=soon", "mount option commit=soon: not a number"),
             ("threads=0", "threads=0"),
-            ("memory=x", "mount option memory: not a size"),
+            ("memory=x", "mount option memory: unknown suffix x"),
             ("io_uring=maybe", "io_uring=maybe"),
             ("nologreplay", "nologreplay goes with ro alone"),
         ] {
