@@ -1,8 +1,9 @@
 //! A mount, from its beginning to its end.
 //!
-//! 1. When it ends, however it ends, everything is made durable: by the kernel's last request, which
-//!    umount(8) waits for, where a block device is mounted as such; otherwise by [`Mounted::end`],
-//!    after the kernel let go of it. An opener waits from then on until it is closed.
+//! 1. When it ends, however it ends, everything is made durable: by the kernel's last request,
+//!    which umount(8) waits for, where a block device is mounted as such; otherwise by
+//!    [`Mounted::end`], after the kernel let go of it. An opener waits from then on until it is
+//!    closed.
 //! 2. What a crash of the server leaves is what was synced.
 
 use std::path::Path;

@@ -65,6 +65,32 @@ fn ranges_are_copied_as_far_as_they_go() {
 }
 
 #[test]
+fn what_somebody_has_kept_is_written_without_a_time() {
+    let lab = Lab::new();
+    let file = lab.create("file");
+    let times = Timestamp { sec: -5, nsec: 7 };
+    let (modified, changed) = (Some(times), Some(times));
+    let attributes = Attributes { modified, changed, ..Attributes::default() };
+    file.inode().set_attributes(&attributes).unwrap();
+    let shown = |file: &File| {
+        let metadata = file.inode().metadata().unwrap();
+        (metadata.modified, metadata.changed)
+    };
+    // Also where it is put behind what was there.
+    assert_eq!(file.write_back_at(b"kept", 0).unwrap(), 4);
+    file.sync_all().unwrap();
+    assert_eq!(file.write_back_at(&[1; 10_000], 4).unwrap(), 10_000);
+    assert_eq!(shown(&file), (times, times));
+    drop(file);
+    let lab = lab.reopened();
+    assert_eq!(shown(&lab.file("file")), (times, times));
+    assert_eq!(lab.fs.metadata("/file").unwrap().size, 10_004);
+    lab.file("file").write_at(b"now", 0).unwrap();
+    assert!(shown(&lab.file("file")).0 > times);
+    lab.close();
+}
+
+#[test]
 fn what_is_in_memory_is_had_without_reading() {
     let lab = Lab::new();
     let file = lab.create("file");
