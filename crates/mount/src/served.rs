@@ -63,6 +63,9 @@ impl Served {
     /// Has the kernel send all that it keeps of files, and waits for that. Not to be called by a
     /// thread that serves.
     pub(crate) fn collect(&self) {
+        if !self.is_writable {
+            return;
+        }
         let all = Stale::Contents { offset: 0, length: None };
         for node in self.lookups.nodes() {
             // What could not be sent is told to those who wrote it.
