@@ -163,16 +163,16 @@ impl Meta {
         let dirs = usize::try_from(self.dirs)?;
         if target == Target::Btrfs {
             let mounted = Mounted::new(bench, &image, dirs)?;
-            return self.samples(bench, part, &mounted);
+            let mut samples = self.samples(bench, part, &mounted)?;
+            // What the kernel takes is not in this process.
+            for (_, sample) in &mut samples {
+                sample.peak = None;
+            }
+            return Ok(samples);
         }
-        memory::reset_peak()?;
         let library = Library::new(&image, dirs, self.memory)?;
-        let mut samples = self.samples(bench, part, &library)?;
-        let peak = memory::peak()?;
+        let samples = self.samples(bench, part, &library)?;
         library.close()?;
-        for (_, sample) in &mut samples {
-            sample.peak = Some(peak);
-        }
         Ok(samples)
     }
 
@@ -190,10 +190,12 @@ impl Meta {
         let doings = if part == Part::Commit { &Doing::ALL[..1] } else { &Doing::ALL[..] };
         bench.settle()?;
         let sample = |doing: &Doing| {
+            memory::reset_peak()?;
             let (work, ()) = timed(|| self.each(bench, *doing, names))?;
             let (commit, ()) = timed(|| names.commit())?;
+            let peak = Some(memory::peak()?);
             self.check(*doing, names)?;
-            Ok((*doing, Sample { sync: Some(commit), ..Sample::of_work(work) }))
+            Ok((*doing, Sample { sync: Some(commit), peak, ..Sample::of_work(work) }))
         };
         doings.iter().map(sample).collect()
     }

@@ -5,7 +5,7 @@
 //! 2. By reasons, the commits that are counted are the fsyncs that said so.
 //! 3. There are such fsyncs: now and then space grows, and without a log all are.
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use userbtrfs::{CommitReason, OpenOptions, SyncHow, SyncRecord};
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::manifest::{Bytes, Mode};
@@ -110,6 +110,7 @@ impl Watched {
         for record in &records {
             match record.how {
                 SyncHow::Unchanged => {}
+                SyncHow::Failed => bail!("{record:?}"),
                 SyncHow::Logged => self.since_opened.logged += 1,
                 SyncHow::Committed(reason) => {
                     self.since_opened.committed[place(reason)] += 1;

@@ -262,6 +262,7 @@ stories! {
     a_removed_directory_is_fsynced
     a_removed_directory_and_a_file_in_its_place
     who_left_a_removed_directory_stays
+    a_directory_leaves_others_that_are_removed
     removed_by_a_rename_and_fsynced
     a_logged_file_is_removed_and_another_fsynced
     a_new_logged_file_is_removed_and_another_fsynced

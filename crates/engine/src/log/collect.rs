@@ -28,6 +28,7 @@ use userbtrfs_ledger::{CommitReason, LogGroup, LogPledge, LogWriter};
 use userbtrfs_sync::{Arc, thread};
 
 use super::draft::{self, Drafts, keys_of};
+use super::trace::Amount;
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::node::{
@@ -65,7 +66,7 @@ pub(super) struct Collector<'a, 'w> {
     seen: BTreeSet<u64>,
     /// Of whom it logged all.
     whole: BTreeSet<u64>,
-    items: usize,
+    amount: Amount,
 }
 
 /// How an inode is to be logged.
@@ -89,8 +90,7 @@ pub(super) struct Collected<'a> {
     pub(super) group: LogGroup,
     /// That data comes of which it tells.
     pub(super) pledge: Option<LogPledge<'a>>,
-    /// Items that were changed.
-    pub(super) items: usize,
+    pub(super) amount: Amount,
 }
 
 /// Makes the logs what they must be when a group is closed.
@@ -122,7 +122,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             ranges: BTreeMap::new(),
             seen: BTreeSet::new(),
             whole: BTreeSet::new(),
-            items: 0,
+            amount: Amount::default(),
         }
     }
 
@@ -138,7 +138,8 @@ impl<'a, 'w> Collector<'a, 'w> {
         self.finish()?;
         let awaits_data = whole.data.is_some_and(|data| !data.is_empty());
         let pledge = awaits_data.then(|| self.writer.pledge());
-        Ok(Collected { group: self.writer.group(), pledge, items: self.items })
+        let amount = Amount { inodes: self.seen.len(), ..self.amount };
+        Ok(Collected { group: self.writer.group(), pledge, amount })
     }
 
     /// Logs stale inodes anew; says whether there were any.
@@ -470,7 +471,8 @@ impl<'a, 'w> Collector<'a, 'w> {
         if self.drafts.len() <= max {
             return Ok(());
         }
-        self.items += self.drafts.len();
+        self.amount.items += self.drafts.len();
+        self.amount.bytes += self.drafts.bytes();
         self.writer.apply(self.subvolume, &mut self.drafts.edits())?;
         self.drafts.clear();
         Ok(())

@@ -50,6 +50,12 @@ impl Drafts {
         self.list.len()
     }
 
+    /// Bytes of the contents.
+    pub(super) fn bytes(&self) -> usize {
+        let content = |draft: &Draft| draft.content.as_ref().map_or(0, Range::len);
+        self.list.iter().map(content).sum()
+    }
+
     /// An item is there, with this content.
     pub(super) fn put(&mut self, key: Key, item: &[u8]) {
         let start = self.contents.len();

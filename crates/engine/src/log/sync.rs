@@ -14,7 +14,7 @@ use userbtrfs_ledger::{
 use userbtrfs_sync::Arc;
 
 use super::collect::{self, Collected, Collector, Whole};
-use super::trace::{Clock, Listener, Phase, SyncHow, Trace};
+use super::trace::{Amount, Clock, Listener, Phase, SyncHow, Trace};
 use crate::data::{Contents, OrderedExtents, Writer};
 use crate::error::{Error, Result};
 use crate::node::{Inode, Mode, Nodes};
@@ -92,10 +92,13 @@ impl Log {
 
     /// Makes a file durable, its data and its attributes; tells what could not be written of it.
     pub(crate) fn sync_file(&self, contents: &Arc<Contents>) -> Result<()> {
-        let clock = self.trace.clock();
+        let (clock, inode) = (self.trace.clock(), contents.inode());
         let synced = self.writer.send_off(contents).and_then(|mut data| match data.has_failed() {
-            true => Ok(()),
-            false => self.make_durable(contents.inode(), Some(&mut data), clock),
+            true => {
+                clock.end(inode.id(), SyncHow::Failed, Amount::default());
+                Ok(())
+            }
+            false => self.make_durable(inode, Some(&mut data), clock),
         });
         self.writer.take_failure(contents)?;
         synced
@@ -115,9 +118,9 @@ impl Log {
     ) -> Result<()> {
         clock.lap(Phase::WriteBack);
         let mut waiting = Waiting { nodes: &self.nodes, data, clock };
-        let (items, left) = self.log_and_wait(inode, &mut waiting)?;
+        let (amount, left) = self.log_and_wait(inode, &mut waiting)?;
         let (how, done) = match left {
-            Left::Nothing if items == 0 => (SyncHow::Unchanged, Ok(())),
+            Left::Nothing if amount.items == 0 => (SyncHow::Unchanged, Ok(())),
             Left::Nothing => (SyncHow::Logged, Ok(())),
             Left::Wait(generation) => {
                 let durable = self.ledger.wait_durable(generation);
@@ -125,9 +128,7 @@ impl Log {
                 (SyncHow::Unchanged, durable.map_err(Error::from))
             }
             // Its file tells that; who syncs next commits.
-            Left::Commit(_, failure) if waiting.has_failed() => {
-                (SyncHow::Committed(failure.reason()), Ok(()))
-            }
+            Left::Commit(..) if waiting.has_failed() => (SyncHow::Failed, Ok(())),
             Left::Commit(generation, failure) => {
                 let how = SyncHow::Committed(failure.reason());
                 let failed = match failure {
@@ -139,40 +140,40 @@ impl Log {
                 (how, committed.and(failed))
             }
         };
-        waiting.clock.end(inode.id(), how, items);
+        waiting.clock.end(inode.id(), how, amount);
         done
     }
 
     /// Does what is done for an inode in the running transaction: afterwards its data has landed.
-    /// Gives how many items of the log were changed, and what is left.
+    /// Gives what was put into the log, and what is left.
     fn log_and_wait(
         &self,
         inode: &Arc<Inode>,
         waiting: &mut Waiting<'_, '_>,
-    ) -> Result<(usize, Left)> {
+    ) -> Result<(Amount, Left)> {
         let handle = self.ledger.start(HandleKind::Operation)?;
         let commit = |failure| Left::Commit(handle.generation(), failure);
         let next = self.log(&handle, &Whole { inode, data: waiting.data.as_deref() });
         waiting.clock.lap(Phase::Collect);
-        let (items, left) = match next {
-            Next::Wait(generation) => (0, Left::Wait(generation)),
-            Next::Group(Collected { group, pledge, items }) => {
+        let (amount, left) = match next {
+            Next::Wait(generation) => (Amount::default(), Left::Wait(generation)),
+            Next::Group(Collected { group, pledge, amount }) => {
                 if let Some(data) = waiting.data.as_mut() {
                     data.logged(group);
                 }
                 let synced = self.ledger.sync_log(&handle, group, pledge, waiting);
                 let left = synced.map_or_else(commit, |()| Left::Nothing);
-                (items, left)
+                (amount, left)
             }
             Next::Commit(reason) => {
                 self.ledger.require_commit(&handle, reason);
-                (0, commit(reason.into()))
+                (Amount::default(), commit(reason.into()))
             }
         };
         // What failed of it is told by its file.
         let _told = waiting.land(&handle);
         waiting.waited(LogWait::Device);
-        Ok((items, left))
+        Ok((amount, left))
     }
 
     fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &Whole<'_>) -> Next<'a> {
@@ -191,7 +192,7 @@ impl Log {
             && is_settled
             && inode.stamp(running) == Some(stamp)
         {
-            return Next::Group(Collected { group, pledge: None, items: 0 });
+            return Next::Group(Collected { group, pledge: None, amount: Amount::default() });
         }
         let collected = self.ledger.logs(handle).and_then(|mut writer| {
             Collector::new(&self.nodes, &mut writer, inode.id().subvolume).run(whole)

@@ -17,8 +17,12 @@ pub struct SyncRecord {
     pub inode: InodeId,
     /// How.
     pub how: SyncHow,
+    /// Inodes that were logged for it: itself, and those that belong to it.
+    pub inodes: usize,
     /// Items that were put into the log, or removed from it; those of checksums apart.
     pub items: usize,
+    /// Bytes of the content of these items.
+    pub bytes: usize,
     /// How long it took to send its data off, with the wait for what was on its way before.
     pub write_back: Duration,
     /// How long it took to log it in memory, with the wait for others who do.
@@ -40,9 +44,18 @@ pub enum SyncHow {
     Unchanged,
     /// By the log.
     Logged,
-    /// By a commit; but where its own data could not be written it is not durable, and the commit
-    /// is left to who syncs next.
+    /// By a commit, or not at all where the call fails.
     Committed(CommitReason),
+    /// Not at all: its own data could not be written, which the call tells unless another was told.
+    Failed,
+}
+
+/// What a sync put into the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Amount {
+    pub(super) inodes: usize,
+    pub(super) items: usize,
+    pub(super) bytes: usize,
 }
 
 /// Who listens.
@@ -113,17 +126,20 @@ impl Clock<'_> {
     }
 
     /// The sync is over.
-    pub(super) fn end(self, inode: InodeId, how: SyncHow, items: usize) {
+    pub(super) fn end(self, inode: InodeId, how: SyncHow, amount: Amount) {
         if self.last.is_none() {
             return;
         }
         let [write_back, collect, writers, previous, device] = self.laps;
+        let Amount { inodes, items, bytes } = amount;
         let listener = self.trace.listener.lock().clone();
         if let Some(listener) = listener {
             listener(&SyncRecord {
                 inode,
                 how,
+                inodes,
                 items,
+                bytes,
                 write_back,
                 collect,
                 writers,

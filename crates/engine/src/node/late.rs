@@ -3,14 +3,15 @@
 //! The names of a large directory stand in its tree by their hashes: a few of them fall into nearly
 //! as many leaves. So they wait here, packed, while all else that changed with them is merged,
 //! until they are many beside those of the directory, or memory or a commit asks for them; then
-//! each leaf is come to once for all of them.
+//! each leaf is come to once for all of them. Memory asks for a part of the hashes at a time, so
+//! that nobody waits for long.
 //!
 //! 1. What is here is older than the sets of the directory, and newer than its tree.
 //! 2. It changes only while a merge runs, and is dropped when all of it is in the tree.
 //! 3. For each hash there is what becomes of each name that hashes so and changed. What came and
 //!    went, and the tree does not know, leaves nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use userbtrfs_btree::ShortKeys;
 use userbtrfs_format::{DirEntry, DirEntryKind, dir_entries};
@@ -21,6 +22,24 @@ use super::pending::{NameChange, Said};
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct LateNames {
+    /// None of them is empty.
+    parts: BTreeMap<Part, PartNames>,
+}
+
+/// A sixteenth of all hashes, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Part(u8);
+
+impl Part {
+    fn of(hash: u32) -> Self {
+        let [highest, ..] = hash.to_be_bytes();
+        Self(highest >> 4)
+    }
+}
+
+/// The names that hash to a part.
+#[derive(Default)]
+struct PartNames {
     /// Where the changes of the names of a hash are packed.
     by_hash: HashMap<u32, u32, ShortKeys>,
     /// What became of the changes of a hash is appended; what was there before stays behind.
@@ -52,11 +71,73 @@ const SOUND: &str = "packed here";
 impl LateNames {
     /// About what all this takes in memory.
     pub(super) fn bytes(&self) -> usize {
-        self.packed.len() + self.by_hash.len() * HASH_BYTES
+        self.parts.values().map(PartNames::bytes).sum()
     }
 
     /// Takes in what became of names that hash alike.
     pub(super) fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
+        let part = Part::of(hash);
+        let names = self.parts.entry(part).or_default();
+        names.take_in(hash, alike);
+        if names.by_hash.is_empty() {
+            self.parts.remove(&part);
+        }
+    }
+
+    /// What waits of a name.
+    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
+        let found = self.alike(hash).find(|change| change.name == name);
+        match found.map(|change| change.entry) {
+            Some(Some(entry)) => {
+                let entry = parse(entry);
+                Said::There((EntryTarget::from_disk(&entry), entry.kind))
+            }
+            Some(None) => Said::Gone,
+            None => Said::Nothing,
+        }
+    }
+
+    /// How long the entries are that come to those that hash so.
+    pub(super) fn len_added(&self, hash: u32) -> usize {
+        self.alike(hash).filter_map(|change| change.entry).map(<[u8]>::len).sum()
+    }
+
+    /// How long all the names are together.
+    pub(super) fn names_len(&self) -> usize {
+        self.parts.values().map(|names| names.names_len).sum()
+    }
+
+    /// The part that takes most memory.
+    pub(super) fn largest(&self) -> Part {
+        let largest = self.parts.iter().max_by_key(|(_, names)| names.bytes());
+        *largest.expect("what is empty is dropped").0
+    }
+
+    /// What becomes of the names of each hash of a part, or of all, in the order of the hashes.
+    pub(super) fn iter(&self, part: Option<Part>) -> impl Iterator<Item = (u32, &[u8])> {
+        let is_wanted = move |of: &Part| part.is_none_or(|part| part == *of);
+        self.parts.iter().filter(move |(of, _)| is_wanted(of)).flat_map(|(_, names)| names.iter())
+    }
+
+    /// A part is in the tree, or all is.
+    pub(super) fn forget(&mut self, part: Option<Part>) {
+        match part {
+            Some(part) => drop(self.parts.remove(&part)),
+            None => self.parts.clear(),
+        }
+    }
+
+    fn alike(&self, hash: u32) -> impl Iterator<Item = LateName<'_>> {
+        unpacked(self.parts.get(&Part::of(hash)).map_or(&[], |names| names.alike(hash)))
+    }
+}
+
+impl PartNames {
+    fn bytes(&self) -> usize {
+        self.packed.len() + self.by_hash.len() * HASH_BYTES
+    }
+
+    fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
         let old = self.by_hash.get(&hash).map_or_else(Vec::new, |at| self.packed_at(*at).to_vec());
         self.names_len -= names_len(&old);
         let start = self.packed.len();
@@ -86,39 +167,14 @@ impl LateNames {
         }
     }
 
-    /// What waits of a name.
-    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
-        let found = self.alike(hash).find(|change| change.name == name);
-        match found.map(|change| change.entry) {
-            Some(Some(entry)) => {
-                let entry = parse(entry);
-                Said::There((EntryTarget::from_disk(&entry), entry.kind))
-            }
-            Some(None) => Said::Gone,
-            None => Said::Nothing,
-        }
-    }
-
-    /// How long the entries are that come to those that hash so.
-    pub(super) fn len_added(&self, hash: u32) -> usize {
-        self.alike(hash).filter_map(|change| change.entry).map(<[u8]>::len).sum()
-    }
-
-    /// How long all the names are together.
-    pub(super) fn names_len(&self) -> usize {
-        self.names_len
-    }
-
-    /// What becomes of the names of each hash, in the order of the hashes.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[u8])> {
+    fn iter(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let mut places: Vec<_> = self.by_hash.iter().map(|(hash, at)| (*hash, *at)).collect();
         places.sort_unstable();
         places.into_iter().map(|(hash, at)| (hash, self.packed_at(at)))
     }
 
-    fn alike(&self, hash: u32) -> impl Iterator<Item = LateName<'_>> {
-        let packed = self.by_hash.get(&hash).map_or(&[][..], |at| self.packed_at(*at));
-        unpacked(packed)
+    fn alike(&self, hash: u32) -> &[u8] {
+        self.by_hash.get(&hash).map_or(&[], |at| self.packed_at(*at))
     }
 
     fn packed_at(&self, at: u32) -> &[u8] {
@@ -211,7 +267,7 @@ mod tests {
         assert_eq!(late.len_added(hash), a.on_disk().encode().len());
         take_in(&mut late, |pending| pending.remove_entry(&a));
         assert_eq!(late.find(hash, b"a"), Said::Nothing);
-        assert_eq!(late.iter().count(), 0);
+        assert_eq!(late.iter(None).count(), 0);
 
         take_in(&mut late, |pending| pending.remove_entry(&a));
         assert_eq!(late.find(hash, b"a"), Said::Gone);
@@ -219,7 +275,7 @@ mod tests {
         assert_eq!(late.find(hash, b"a"), Said::There((again.target, again.kind)));
         take_in(&mut late, |pending| pending.remove_entry(&again));
         assert_eq!(late.find(hash, b"a"), Said::Gone);
-        assert_eq!((late.iter().count(), late.names_len()), (1, 1));
+        assert_eq!((late.iter(None).count(), late.names_len()), (1, 1));
     }
 
     #[test]
@@ -232,12 +288,12 @@ mod tests {
         take_in(&mut late, |pending| pending.remove_entry(&b));
         assert_eq!(late.find(hash, &one), Said::There((a.target, a.kind)));
         assert_eq!(late.find(hash, &two), Said::Gone);
-        let (found, packed) = late.iter().next().unwrap();
+        let (found, packed) = late.iter(None).next().unwrap();
         let names: Vec<_> = unpacked(packed).map(|change| change.name.to_vec()).collect();
         assert_eq!(late.names_len(), one.len() + two.len());
         assert_eq!((found, names), (hash, vec![one, two]));
         assert!(late.bytes() > packed.len());
         late.take_in(hash, &Few::<NameChange>::default());
-        assert_eq!(late.iter().count(), 1);
+        assert_eq!(late.iter(None).count(), 1);
     }
 }

@@ -22,6 +22,7 @@ use userbtrfs_sync::Arc;
 use super::cut::{Cuts, Cutter, ExtentEdit};
 use super::edits::Draft;
 use super::extents::Replaced;
+use super::late::{LateNames, Part};
 use super::orphan::stored_extent;
 use super::pending::{EntryChanges, Pending};
 use super::stored::{self, ORPHANS};
@@ -136,9 +137,12 @@ impl Nodes {
             batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
-        if what == Merge::All || self.late.bytes() > self.options.late_bytes.min(LATE_MAX) {
-            let dirs = self.late.take();
-            dirs.iter().try_for_each(|dir| self.merge_late(handle, dir))?;
+        let late_max = match what {
+            Merge::All => 0,
+            Merge::Most => self.options.late_bytes.min(LATE_MAX),
+        };
+        if what == Merge::All || self.late.bytes() > late_max {
+            self.merge_some_late(handle, late_max)?;
         }
         if !self.late.is_empty() {
             self.hold(handle, promised);
@@ -146,12 +150,29 @@ impl Nodes {
         Ok(())
     }
 
-    /// Puts the names of a directory that come late into its tree.
-    fn merge_late(&self, handle: &Handle<'_>, dir: &Inode) -> Result<()> {
+    /// Puts names that come late into their trees, until no more of them are left than so much.
+    fn merge_some_late(&self, handle: &Handle<'_>, max: usize) -> Result<()> {
+        for dir in self.late.take() {
+            let largest = || dir.state().late.as_ref().map(|late| late.largest());
+            while let Some(part) = largest()
+                && self.late.bytes() > max
+            {
+                self.merge_late(handle, &dir, (max > 0).then_some(part))?;
+            }
+            if dir.state().late.is_some() {
+                self.late.add(&dir, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the names of a directory that come late into its tree: a part of them, or all.
+    fn merge_late(&self, handle: &Handle<'_>, dir: &Inode, part: Option<Part>) -> Result<()> {
         let Some(late) = dir.state().late.clone() else { return Ok(()) };
-        let drafts = late.iter().map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
+        let drafts = late.iter(part).map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
         Batch::new(self, handle).put(dir, drafts)?;
-        self.forget_late(dir);
+        drop(late);
+        self.forget_late(dir, part);
         Ok(())
     }
 
@@ -163,15 +184,21 @@ impl Nodes {
         late > 0 && is_moderate && late.saturating_mul(MANY) >= state.item.size
     }
 
-    /// The names of a directory that come late are in its tree, or are not to come any more.
-    fn forget_late(&self, dir: &Inode) {
-        if let Some(late) = dir.state().late.take() {
-            self.late.shrink(late.bytes());
+    /// The names of a directory that come late, or a part of them, are in its tree, or are not to
+    /// come any more.
+    fn forget_late(&self, dir: &Inode, part: Option<Part>) {
+        let mut state = dir.state();
+        let Some(late) = state.late.as_mut().map(shared_by_merges) else { return };
+        let before = late.bytes();
+        late.forget(part);
+        self.late.shrink(before - late.bytes());
+        if late.bytes() == 0 {
+            state.late = None;
         }
     }
 
     /// Passes names that were merged but for their hashes on to those that come late. Until all
-    /// are, they are found in their set.
+    /// are, they are found in their set. Of those that came and went nothing is left.
     fn pass_on(&self, dir: &Arc<Inode>, changes: &EntryChanges) {
         let mut names = changes.by_name.iter().peekable();
         while names.peek().is_some() {
@@ -179,8 +206,7 @@ impl Nodes {
             if state.late.is_none() {
                 self.late.add(dir, 0);
             }
-            let late = Arc::get_mut(state.late.get_or_insert_default());
-            let late = late.expect("only a merge shares them, and there is one");
+            let late = shared_by_merges(state.late.get_or_insert_default());
             let before = late.bytes();
             for (hash, alike) in names.by_ref().take(PASSED_MAX) {
                 late.take_in(*hash, alike);
@@ -188,8 +214,16 @@ impl Nodes {
             let after = late.bytes();
             self.late.grow(after.saturating_sub(before));
             self.late.shrink(before.saturating_sub(after));
+            if after == 0 {
+                state.late = None;
+            }
         }
     }
+}
+
+/// What only merges share, for the one that changes it.
+fn shared_by_merges(late: &mut Arc<LateNames>) -> &mut LateNames {
+    Arc::get_mut(late).expect("only a merge shares them, and there is one")
 }
 
 impl Taken {
@@ -319,7 +353,7 @@ impl<'a> Batch<'a> {
         self.count_references();
         for Taken { inode, set, .. } in taken {
             if set.gone {
-                self.nodes.forget_late(&inode);
+                self.nodes.forget_late(&inode, None);
             } else if !set.entries.by_name.is_empty() {
                 self.nodes.pass_on(&inode, &set.entries);
                 self.dirs.push(Arc::clone(&inode));
@@ -369,6 +403,6 @@ impl<'a> Batch<'a> {
         self.put(any, orphans.into_iter())?;
         let Self { nodes, handle, dirs, .. } = self;
         let mut dirs = dirs.iter().filter(|dir| nodes.has_many_late(dir));
-        dirs.try_for_each(|dir| nodes.merge_late(handle, dir))
+        dirs.try_for_each(|dir| nodes.merge_late(handle, dir, None))
     }
 }

@@ -51,12 +51,16 @@ impl Lab {
     }
 
     fn open(device: Arc<MemoryDevice>) -> Self {
+        Self::open_with(device, OPTIONS)
+    }
+
+    fn open_with(device: Arc<MemoryDevice>, nodes: NodesOptions) -> Self {
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
         let forest = Arc::new(Forest::new(Arc::new(volume.unwrap()), 16 << 20));
         let mut options = LedgerOptions::default();
         (options.commit_seconds, options.dirty_max) = (0, 128 << 10);
         let ledger = Ledger::open(forest, options).unwrap();
-        let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), OPTIONS));
+        let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), nodes));
         let merger: Arc<dyn Participant> = Arc::new(Merger(Arc::downgrade(&nodes)));
         ledger.register(vec![merger]);
         Self { device, ledger, nodes }
@@ -418,6 +422,37 @@ fn a_directory_is_listed_by_stable_positions_while_it_changes() {
         assert_eq!(lab.names(dir), expected);
         let size: usize = expected.iter().map(|name| 2 * name.len()).sum();
         assert_eq!(lab.nodes.item(dir).unwrap().size, size as u64);
+    });
+}
+
+#[test]
+fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
+    const LATE: usize = 8 << 10;
+    let bounds = NodesOptions { inodes_max: 1000, pending_max: 16 << 10, late_bytes: LATE };
+    let lab = Lab::open_with(Arc::new(MemoryDevice::from_bytes(Lab::new().closed())), bounds);
+    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
+    let mut left = 0;
+    for number in 0..2000 {
+        lab.nodes.create(dir, &name(number), &FILE).unwrap();
+        if number >= 500 && number % 3 == 0 {
+            lab.nodes.unlink(dir, &name(number - 500)).unwrap();
+        }
+        if number % 100 == 99 {
+            lab.ledger.merge_most().unwrap();
+            let late = lab.nodes.late.bytes();
+            assert!(late <= LATE, "{late}");
+            left += usize::from(late > LATE / 2);
+        }
+    }
+    // Not all of them were merged for the sake of a few.
+    assert!(left > 15, "{left}");
+    let is_left = |number: u32| !(number < 1500 && (number + 500).is_multiple_of(3));
+    lab.each_way(|lab| {
+        for number in 0..2000 {
+            assert_eq!(lab.id(dir, &name(number)).is_some(), is_left(number), "{number}");
+        }
+        let expected: Vec<_> = (0..2000).filter(|number| is_left(*number)).map(name).collect();
+        assert_eq!(lab.names(dir), expected);
     });
 }
 

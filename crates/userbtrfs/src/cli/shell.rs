@@ -15,9 +15,10 @@ use userbtrfs::Filesystem;
 
 use super::args::{Global, PathsArgs, WriteArgs};
 use super::paths::each;
+use super::trace::{self, TraceArgs};
 use super::verb::{Access, FileVerb, Session};
 use super::words::words;
-use super::{complain, is_closed_pipe, message};
+use super::{complain, is_closed_pipe, message, stats};
 
 #[derive(clap::Args)]
 pub(crate) struct ShellArgs {
@@ -46,6 +47,10 @@ enum LineVerb {
     Sync,
     /// Make files durable
     Fsync(PathsArgs),
+    /// Show what was counted since the image was opened
+    Stats,
+    /// Print a line for each fsync that follows: how it went, how much, and where its time went
+    Trace(TraceArgs),
     /// End at once, and lose what is not durable
     Crash,
     /// End in good order, as the end of the input does
@@ -126,6 +131,14 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
         }
         LineVerb::Fsync(args) => {
             each(&args.paths, |path| fsync(&session.filesystem, path)).map(Next::Line)
+        }
+        LineVerb::Stats => {
+            stats::print(&session.filesystem.stats(), session.global.format)?;
+            Ok(Next::Line(ExitCode::SUCCESS))
+        }
+        LineVerb::Trace(args) => {
+            trace::set(&session.filesystem, args, session.global.format);
+            Ok(Next::Line(ExitCode::SUCCESS))
         }
         LineVerb::Crash => Ok(Next::Crash),
         LineVerb::Exit => Ok(Next::Close),

@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use serde_json::{Value, json};
+
 use crate::support::command::{Ran, command};
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
@@ -104,6 +106,45 @@ fn what_was_fsynced_outlives_a_crash() {
     // Linux is asked without being let write, and could not replay the log.
     shell(&made, &[], &["sync"]).good();
     made.judge();
+}
+
+#[test]
+fn each_fsync_is_traced_until_that_is_stopped() {
+    let made = Made::new();
+    let lines = [
+        "mkdir /a",
+        "trace fsync",
+        "fsync /a /a",
+        "trace fsync --format json",
+        "mkdir /a/b",
+        "fsync /a",
+        "trace fsync --stop",
+        "mkdir /a/c",
+        "fsync /a",
+    ];
+    let said = shell(&made, &[], &lines).good();
+    let said: Vec<_> = said.lines().collect();
+    assert_eq!(said.len(), 3, "{said:?}");
+    let logged: Vec<_> = said[0].split("; ").collect();
+    assert!(logged[0].ends_with(": log") && logged[1].starts_with("inodes 1, "), "{said:?}");
+    assert!(said[1].contains(": unchanged; inodes 0, items 0, bytes 0; us: "), "{said:?}");
+    let traced: Value = serde_json::from_str(said[2]).unwrap();
+    assert_eq!((&traced["how"], &traced["reason"]), (&json!("log"), &Value::Null), "{traced}");
+    for amount in ["inodes", "items", "bytes", "device-us"] {
+        assert!(traced[amount].as_u64().unwrap() > 0, "{amount}: {traced}");
+    }
+}
+
+#[test]
+fn what_was_counted_is_shown() {
+    let made = Made::new();
+    let said = shell(&made, &[], &["mkdir /a", "fsync /a", "fsync /a", "stats"]).good();
+    assert!(said.lines().any(|line| line == "log groups: 1"), "{said}");
+    assert!(!said.contains("commits"), "{said}");
+    let said = shell(&made, &[], &["--format json stats"]).good();
+    let stats: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(stats["stats"]["log-groups"], 0, "{stats}");
+    assert_eq!(stats["stats"]["commits"]["no space for a log"], 0, "{stats}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use userbtrfs_device::{DeviceError, Request, Ticket};
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+use userbtrfs_sync::{Class, Mutex};
 
 use super::*;
 
@@ -82,6 +83,26 @@ fn what_cannot_be_written_is_told_once_and_the_old_data_stays() {
     assert!(fs.read("file").unwrap() == expected);
     assert!(fs.read("other").unwrap() == [2; 8192]);
     fs.close().unwrap();
+}
+
+#[test]
+fn a_sync_that_fails_is_traced_as_one() {
+    let device = Failing::new();
+    let fs = open(Arc::clone(&device) as Arc<dyn Device>, 32 << 20);
+    let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
+    let told = Arc::new(Mutex::new(Class::CacheShard, Vec::new()));
+    let heard = Arc::clone(&told);
+    fs.trace_syncs(move |record| heard.lock().push(record.how));
+    device.fail(true);
+    file.write_at(&[b'!'; 4096], 0).unwrap();
+    file.sync_all().unwrap_err();
+    assert_eq!(*told.lock(), [SyncHow::Failed]);
+    file.sync_all().unwrap();
+    assert_ne!(told.lock()[1], SyncHow::Failed);
+    device.fail(false);
+    file.close().unwrap();
+    fs.close().unwrap();
+    check(&device.memory);
 }
 
 #[test]

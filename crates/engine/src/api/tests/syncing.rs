@@ -60,6 +60,23 @@ fn what_changed_is_logged_and_what_did_not_is_not() {
 }
 
 #[test]
+fn how_much_was_logged_is_told() {
+    let traced = Traced::new();
+    let dir = traced.lab.fs.root().create_dir(b"dir", 0o755).unwrap();
+    let file = dir.create(b"file", 0o644).unwrap();
+    file.set_xattr(b"user.long", &[b'x'; 1000], XattrMode::Create).unwrap();
+    file.sync_all().unwrap();
+    file.sync_all().unwrap();
+    let records = std::mem::take(&mut *traced.records.lock());
+    let amounts = |record: &SyncRecord| (record.inodes, record.items, record.bytes);
+    let [logged, unchanged] = &records[..] else { panic!("{records:?}") };
+    // The file, and the directory that is new, too.
+    assert_eq!(logged.inodes, 2, "{logged:?}");
+    assert!(logged.items > 3 && logged.bytes > 1000 && logged.bytes < 2000, "{logged:?}");
+    assert_eq!(amounts(unchanged), (0, 0, 0));
+}
+
+#[test]
 fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
     let traced = Traced::new();
     let bytes = pattern(5, 300_000);

@@ -1,9 +1,12 @@
 //! The last stage: what is counted agrees with what there is.
 //!
-//! 1. The link count of an inode whose names changed is how many it has. One without any is listed
-//!    to be deleted; if it is a directory, what is in it loses its name first.
-//! 2. No directory has more than one name.
+//! 1. What is in a directory without a name loses its name there, and so on below, before any names
+//!    are counted.
+//! 2. The link count of an inode whose names changed is how many it has. One without any is listed
+//!    to be deleted. No directory has more than one.
 //! 3. The bytes of a file whose contents changed are those of its extents.
+
+use std::collections::BTreeSet;
 
 use userbtrfs_format::{FileKind, ItemKind, Key};
 use userbtrfs_sync::Arc;
@@ -15,8 +18,8 @@ use crate::node::{Inode, ROOT_DIR};
 impl Replay<'_> {
     /// Ends the replay of a log.
     pub(super) fn settle(&mut self, report: &mut Replayed) -> Result<()> {
-        while let Some(number) = self.renamed.pop_first() {
-            let key = Key::new(number, ItemKind::INODE_ITEM, 0);
+        for number in self.empty_nameless(report)? {
+            let key = inode_key(number);
             let done = self.settle_links(key, report);
             done.or_else(|error| self.leave_out(Some(key), error, Some(&mut *report)))?;
         }
@@ -29,24 +32,43 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn settle_links(&mut self, key: Key, report: &mut Replayed) -> Result<()> {
+    /// Empties directories without a name; gives all inodes whose names changed.
+    fn empty_nameless(&mut self, report: &mut Replayed) -> Result<BTreeSet<u64>> {
+        let mut seen = BTreeSet::new();
+        while let Some(number) = self.renamed.pop_first() {
+            seen.insert(number);
+            let key = inode_key(number);
+            let done = self.empty_if_nameless(key, report);
+            done.or_else(|error| self.leave_out(Some(key), error, Some(&mut *report)))?;
+        }
+        Ok(seen)
+    }
+
+    fn empty_if_nameless(&mut self, key: Key, report: &mut Replayed) -> Result<()> {
+        match self.renamed_inode(key)? {
+            Some((dir, 0)) if dir.kind() == FileKind::Directory => self.empty(key, &dir, report),
+            _ => Ok(()),
+        }
+    }
+
+    /// An inode that is there, and how many names it has.
+    fn renamed_inode(&self, key: Key) -> Result<Option<(Arc<Inode>, usize)>> {
         // The root of a subvolume has its name elsewhere.
         if key.objectid == ROOT_DIR {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(inode) = self.nodes.replay_find(self.id(key.objectid))? else { return Ok(()) };
+        let Some(inode) = self.nodes.replay_find(self.id(key.objectid))? else { return Ok(None) };
         let names = self.nodes.names(inode.id())?.len();
-        let is_directory = inode.kind() == FileKind::Directory;
-        if is_directory && names > 1 {
+        Ok(Some((inode, names)))
+    }
+
+    fn settle_links(&self, key: Key, report: &mut Replayed) -> Result<()> {
+        let Some((inode, names)) = self.renamed_inode(key)? else { return Ok(()) };
+        if inode.kind() == FileKind::Directory && names > 1 {
             let why = LogDamage::DirectoryNames { inode: key.objectid, names };
             return Err(self.log.damage(key, why));
         }
-        if names == 0 {
-            report.deleted += 1;
-            if is_directory {
-                self.empty(key, &inode, report)?;
-            }
-        }
+        report.deleted += u64::from(names == 0);
         let links = u32::try_from(names).expect("names stand in items, which are few for an inode");
         self.nodes.replay_links(&inode, links)
     }
@@ -63,4 +85,8 @@ impl Replay<'_> {
         }
         Ok(())
     }
+}
+
+fn inode_key(number: u64) -> Key {
+    Key::new(number, ItemKind::INODE_ITEM, 0)
 }

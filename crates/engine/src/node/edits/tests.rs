@@ -26,7 +26,7 @@ fn edits_of(mut changes: Pending) -> Vec<ItemEdit<'static>> {
     changes.entries.by_name.iter().for_each(|(hash, alike)| late.take_in(*hash, alike));
     changes.freeze(item(FileKind::Directory));
     let mut drafts: Vec<_> = Draft::of(257, Box::leak(Box::new(changes))).collect();
-    drafts.extend(late.iter().map(|(hash, packed)| Draft::names(257, hash, packed)));
+    drafts.extend(late.iter(None).map(|(hash, packed)| Draft::names(257, hash, packed)));
     drafts.sort_by_key(|draft| draft.key);
     let drafts = drafts.leak();
     let edits = Draft::edits(drafts, Box::leak(Box::default()));
