@@ -4,6 +4,7 @@
 //! 2. [`run`] does the same operations to a target and to a model, and compares how each ends, and
 //!    all that is there before and after each reopening and at the end.
 
+mod directory;
 mod linux;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use crate::manifest::{Difference, Manifest};
 use crate::model::{Answer, End, Model};
 use crate::operation::Operation;
 
+pub use directory::Directory;
 pub use linux::LinuxTarget;
 
 /// How many differences are printed.

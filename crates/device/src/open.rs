@@ -8,7 +8,8 @@
 //! 4. A file open for writing is locked ([`ImageLock`]) before it is measured, and is let go after
 //!    its last request; the file that is written is the one that is locked.
 //! 5. A block device open for writing is claimed from the kernel as well (`O_EXCL`), which refuses
-//!    one that is mounted, and then lets nobody mount it.
+//!    one that is mounted, and then lets nobody mount it; unless the caller has it claimed
+//!    otherwise.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -60,6 +61,9 @@ pub struct FileOptions {
     pub direct: Direct,
     /// By io_uring?
     pub io_uring: IoUring,
+    /// Claim a block device that is open for writing (`O_EXCL`)? Not where it is mounted by the
+    /// opener, which claims it as well.
+    pub claim: bool,
     /// Most requests a thread has in flight, 1 to 4096 (others are brought into that range). A
     /// thread has one ring for all devices: the device it submits to first sets its depth.
     pub queue_depth: u32,
@@ -71,6 +75,7 @@ impl Default for FileOptions {
             writable: false,
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
+            claim: true,
             queue_depth: 64,
         }
     }
@@ -131,7 +136,7 @@ impl OpenFile {
             true => Some(ImageLock::take(first, &name)?),
             false => None,
         };
-        if options.writable && is_block_device {
+        if options.writable && options.claim && is_block_device {
             way.flags = OFlags::EXCL;
         }
         let try_direct = match options.direct {

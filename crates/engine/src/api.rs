@@ -38,7 +38,7 @@ pub use inode::{Dir, DirEntries, DirEntry, FileType, Inode, Metadata};
 pub use options::{OpenOptions, PendingLog};
 pub use path::join_path;
 pub use reader::{Chunk, FileReader};
-pub use space::{SpaceUse, Usage};
+pub use space::{SpaceLeft, SpaceUse, Usage};
 pub use subvolume::SubvolumeInfo;
 pub use userbtrfs_btree::CacheStats;
 pub use userbtrfs_codec::compress::Compression;

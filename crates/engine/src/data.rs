@@ -70,6 +70,7 @@ pub(crate) use ordered::OrderedExtents;
 pub(crate) use pieces::{Piece, Source, pieces};
 pub(crate) use segments::{InlineData, Segment, SegmentKind, Segments};
 pub(crate) use stream::Stream;
+pub(crate) use write::Times;
 pub(crate) use writer::{Flusher, Writer, WriterOptions};
 
 use userbtrfs_format::{InodeFlags, TreeId};

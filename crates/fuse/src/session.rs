@@ -102,6 +102,9 @@ impl Session {
     /// server, the mount is taken out of the tree of names, and what is asked from then on fails
     /// with ENOTCONN. Requests that are being worked on are finished.
     ///
+    /// What was written is given as far as sync(2) waits for that, which newer kernels do not: who
+    /// knows its nodes calls their contents stale before.
+    ///
     /// Where it is not root who stops a mount in use, threads remain that wait for requests, to
     /// refuse them, until the last user has closed what is open.
     ///

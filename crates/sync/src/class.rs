@@ -48,8 +48,8 @@ pub enum Class {
     CacheShard,
     /// Logical addresses to places on devices.
     ChunkMap,
-    /// The threads of a FUSE mount, and who is to be told of interrupts: short, nothing is taken
-    /// under it.
+    /// The threads of a FUSE mount, who is to be told of interrupts, and which nodes the kernel
+    /// knows: short, nothing is taken under it.
     FuseSession,
     /// Requests in flight to one device. Nothing is taken after it.
     DeviceQueue,

@@ -18,9 +18,11 @@ mod log;
 mod ls;
 mod mkdir;
 mod mkfs;
+mod mount;
 mod mv;
 mod output;
 mod paths;
+mod patience;
 mod put;
 mod rm;
 mod rootdir;
@@ -44,10 +46,15 @@ use anyhow::Result;
 use clap::Parser as _;
 
 use args::{Args, Global, Verb};
+use mount::helper::Called;
 
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match mount::helper::arguments(std::env::args_os()) {
+        Called::Command(arguments) => Args::try_parse_from(arguments),
+        Called::Nothing => return ExitCode::SUCCESS,
+    };
+    let args = match args {
         Ok(args) => args,
         Err(error) => {
             let failed = error.use_stderr();
@@ -76,6 +83,7 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
         Verb::Mkfs(args) => mkfs::run(global, args),
         Verb::Files(verb) => verb::run(global, verb),
         Verb::Shell(args) => shell::run(global, args),
+        Verb::Mount(args) => mount::run(global, args),
         Verb::Subvolume(verb) => subvolume::run(global, verb),
         Verb::Dump(verb) => dump::run(global, verb),
         Verb::Log(verb) => log::run(global, verb),

@@ -24,6 +24,7 @@ pub use userbtrfs_format::{
     Quoted, SuperblockError,
 };
 pub use userbtrfs_mkfs as mkfs;
+pub use userbtrfs_mount as mount;
 pub use userbtrfs_volume::{CopyError, OpenError, ReadError, SuperblockCopyError};
 
 #[cfg(doctest)]

@@ -35,10 +35,8 @@ impl Level {
     }
 }
 
-/// What is made belongs to root, and to the group of the directory where that has its set-group-id
-/// bit.
-const ROOT: u32 = 0;
-
+/// What is made belongs to root, or to whom [`Dir::for_owner`] names, and to the group of the
+/// directory where that has its set-group-id bit.
 impl Dir {
     /// Makes an empty file.
     pub fn create(&self, name: &[u8], mode: u32) -> Result<Inode> {
@@ -75,16 +73,20 @@ impl Dir {
     /// [`Dir::link`], and is deleted where it has none when its last handle goes.
     pub fn create_unnamed(&self, mode: u32) -> Result<Inode> {
         let inode = self.inode();
-        let new = NewInode { kind: NewKind::File, mode, uid: ROOT, gid: ROOT };
+        let new = self.new_inode(NewKind::File, mode);
         let opened = inode.nodes().create_unnamed(inode.id(), &new)?;
         Ok(Inode::of_opened(inode.filesystem().clone(), opened))
     }
 
     fn make(&self, name: &[u8], kind: NewKind<'_>, mode: u32) -> Result<Inode> {
         let inode = self.inode();
-        let new = NewInode { kind, mode, uid: ROOT, gid: ROOT };
-        let id = inode.nodes().create(inode.id(), name, &new)?;
+        let id = inode.nodes().create(inode.id(), name, &self.new_inode(kind, mode))?;
         Ok(inode.filesystem().inode(id))
+    }
+
+    fn new_inode<'a>(&self, kind: NewKind<'a>, mode: u32) -> NewInode<'a> {
+        let (uid, gid) = self.owner;
+        NewInode { kind, mode, uid, gid }
     }
 
     /// Gives an inode of the same subvolume, which is no directory, one more name.

@@ -140,6 +140,13 @@ impl File {
         self.contents.slice(self.inode.inner().forest(), offset)
     }
 
+    /// Bytes from `offset` on without a copy, if they are in memory: as far as in one buffer. They
+    /// stay as they are now, whatever is written after.
+    pub fn held(&self, offset: u64) -> Option<Slice> {
+        let left = self.len().checked_sub(offset).filter(|left| *left > 0)?;
+        Some(self.contents.held(offset)?.first(left))
+    }
+
     /// Reads whole sectors past the memory that is kept for files, but sees what is dirty there:
     /// as many bytes as asked for, zeros behind the end of the file. [`Error::Invalid`] where the
     /// range is not of whole sectors.

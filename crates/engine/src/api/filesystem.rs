@@ -136,6 +136,12 @@ impl Filesystem {
         self.inner.commit()
     }
 
+    /// Says that it is about to be closed: who opens the image for writing from now on waits for
+    /// that, and is not refused.
+    pub fn closing(&self) {
+        self.volume().closing();
+    }
+
     /// Makes all changes durable, and closes. Where clones of it or handles into it are left, it
     /// stays open for them, and is closed with the last one.
     pub fn close(self) -> Result<()> {

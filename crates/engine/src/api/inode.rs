@@ -7,7 +7,7 @@ use super::filesystem::Inner;
 use super::path::{read_link, step};
 use super::{File, Filesystem};
 use crate::error::{Error, InodeId, Result};
-use crate::node::{DirPosition, EMPTY_DIR, Entry, Link, Nodes, Opened};
+use crate::node::{DirPosition, EMPTY_DIR, Entry, EntryTarget, Link, Nodes, Opened, ROOT_DIR};
 
 /// What an inode or an entry of a directory is.
 pub type FileType = FileKind;
@@ -46,6 +46,8 @@ pub struct Metadata {
     pub size: u64,
     /// Bytes that its extents hold, before compression.
     pub allocated: u64,
+    /// Bytes of its content that wait in memory to be written, or are on their way.
+    pub unfinished: u64,
     /// Its flags.
     pub flags: InodeFlags,
     /// The transaction that created it.
@@ -76,6 +78,7 @@ impl Metadata {
             device: item.device(),
             size: item.size,
             allocated: item.nbytes,
+            unfinished: 0,
             flags: item.flags,
             generation: item.generation,
             transid: item.transid,
@@ -100,6 +103,7 @@ impl Metadata {
             device: (0, 0),
             size: 0,
             allocated: 0,
+            unfinished: 0,
             flags: InodeFlags::empty(),
             generation: 0,
             transid: 0,
@@ -165,7 +169,9 @@ impl Inode {
             Some(opened) => opened.inode().item(),
             None => self.nodes().item(self.id)?,
         };
-        Ok(Metadata::new(self.id, &item))
+        let in_memory = self.inner().files.get(self.id).filter(|_| item.kind == FileKind::Regular);
+        let unfinished = in_memory.map_or(0, |contents| contents.unfinished_bytes());
+        Ok(Metadata { unfinished, ..Metadata::new(self.id, &item) })
     }
 
     /// All its extended attributes: names and values. ACLs are among them, as
@@ -226,7 +232,12 @@ impl Inode {
 #[derive(Clone)]
 pub struct Dir {
     inode: Inode,
+    /// User and group of what is made in it.
+    pub(super) owner: (u32, u32),
 }
+
+/// User and group of what is made where nobody is named.
+const ROOT_USER: (u32, u32) = (0, 0);
 
 /// An entry of a directory.
 #[derive(Clone, Debug)]
@@ -237,7 +248,14 @@ pub struct DirEntry {
 
 impl Dir {
     pub(crate) fn new(inode: Inode) -> Self {
-        Self { inode }
+        Self { inode, owner: ROOT_USER }
+    }
+
+    /// The directory, as the place where what is made from now on belongs to this user, and to this
+    /// group unless the directory passes its own on.
+    #[must_use]
+    pub fn for_owner(self, uid: u32, gid: u32) -> Self {
+        Self { owner: (uid, gid), ..self }
     }
 
     /// Makes the directory durable: its attributes, and its entries as they are now, with what new
@@ -294,6 +312,17 @@ impl Dir {
             listed: Vec::new().into_iter(),
         }
     }
+
+    /// About `max` entries from a position on, and the position after them; nothing where none
+    /// follow. There may be none although some follow.
+    pub fn list(&self, position: u64, max: usize) -> Result<(Vec<DirEntry>, Option<u64>)> {
+        let dir = self.inode.id;
+        if dir.number == EMPTY_DIR {
+            return Ok((Vec::new(), None));
+        }
+        let (entries, next) = self.inode.nodes().list_some_of(dir, position, max)?;
+        Ok((entries.into_iter().map(|entry| DirEntry { dir, entry }).collect(), next))
+    }
 }
 
 impl DirEntry {
@@ -314,6 +343,15 @@ impl DirEntry {
             DirEntryKind::Socket => FileKind::Socket,
             DirEntryKind::Xattr => return None,
         })
+    }
+
+    /// What it says that it leads to: of a subvolume, the root directory. Whether that is so shows
+    /// [`Dir::follow`].
+    pub fn target(&self) -> InodeId {
+        match self.entry.target {
+            EntryTarget::Inode(number) => InodeId { number, ..self.dir },
+            EntryTarget::Subvolume(subvolume) => InodeId { subvolume, number: ROOT_DIR },
+        }
     }
 
     /// The position after it, for [`Dir::entries_from`].

@@ -3,6 +3,7 @@
 use userbtrfs_format::{
     BlockGroupFlags, BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Profile, TreeId,
 };
+use userbtrfs_ledger::{Kind, Ledger};
 
 use super::Filesystem;
 use crate::error::{Error, Result};
@@ -32,7 +33,61 @@ pub struct Usage {
     pub kinds: Vec<SpaceUse>,
 }
 
+/// How much room there is, in bytes of content: what is kept twice counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceLeft {
+    /// What the device could hold if nothing were on it.
+    pub total: u64,
+    /// What nothing holds: neither content nor trees.
+    pub free: u64,
+    /// About what files can still take.
+    pub available: u64,
+}
+
+/// What is left of the space of files, and of the device.
+struct Room {
+    used: u64,
+    data_free: u64,
+    device_free: u64,
+}
+
 impl Filesystem {
+    /// How much space is left, with what is promised to data that waits to be written.
+    pub fn space_left(&self) -> Result<SpaceLeft> {
+        let room = match &self.inner.ledger {
+            Some(ledger) => self.room_now(ledger),
+            None => room_of(&self.usage()?),
+        };
+        let copies = self.copies(BlockGroupFlags::DATA);
+        let total = self.superblock().device.total_bytes / copies;
+        let free = total.saturating_sub(room.used / copies);
+        let available = room.data_free.saturating_add(room.device_free / copies).min(free);
+        Ok(SpaceLeft { total, free, available })
+    }
+
+    fn room_now(&self, ledger: &Ledger) -> Room {
+        let space = ledger.space();
+        let kinds = [
+            (Kind::Data, BlockGroupFlags::DATA),
+            (Kind::Metadata, BlockGroupFlags::METADATA),
+            (Kind::System, BlockGroupFlags::SYSTEM),
+        ];
+        let counted = kinds.iter().filter(|(kind, _)| *kind != Kind::Metadata || !space.is_mixed());
+        let used = counted.map(|(kind, flags)| space.usage(*kind).allocated * self.copies(*flags));
+        let data = space.usage(Kind::Data);
+        let taken = [data.allocated, data.reserved, if space.is_mixed() { data.global } else { 0 }];
+        let data_free = data.total.saturating_sub(taken.iter().sum());
+        let device_free = self.superblock().device.total_bytes.saturating_sub(space.device_used());
+        Room { used: used.sum(), data_free, device_free }
+    }
+
+    /// In how many copies something is kept.
+    fn copies(&self, flags: BlockGroupFlags) -> u64 {
+        let chunks = self.volume().chunks();
+        let of_kind = chunks.iter().find(|chunk| chunk.flags.contains(flags));
+        of_kind.map_or(1, |chunk| copies(chunk.profile))
+    }
+
     /// How much space there is, and what it is used for.
     pub fn usage(&self) -> Result<Usage> {
         let superblock = self.superblock();
@@ -70,4 +125,20 @@ impl Filesystem {
         let item = position.leaf.item(position.slot);
         Ok(BlockGroupItem::parse(chunk.len, item.data).expect("verified with its block"))
     }
+}
+
+/// The same of a filesystem that does not change.
+fn room_of(usage: &Usage) -> Room {
+    let of_files = |row: &&SpaceUse| row.flags.contains(BlockGroupFlags::DATA);
+    let used = |row: &SpaceUse| row.used.saturating_mul(copies(row.profile));
+    let free = |row: &SpaceUse| row.total.saturating_sub(row.used);
+    Room {
+        used: usage.kinds.iter().map(used).fold(0, u64::saturating_add),
+        data_free: usage.kinds.iter().filter(of_files).map(free).fold(0, u64::saturating_add),
+        device_free: usage.device_size.saturating_sub(usage.device_allocated),
+    }
+}
+
+fn copies(profile: Profile) -> u64 {
+    if profile == Profile::Dup { 2 } else { 1 }
 }

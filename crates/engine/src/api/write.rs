@@ -7,8 +7,11 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::Ordering;
 
 use super::File;
-use crate::data::{Allocate, Writer};
+use crate::data::{Allocate, Times, Writer};
 use crate::error::{Error, Result};
+
+/// Bytes that are copied from file to file in one go.
+const COPY_PART: usize = 1 << 20;
 
 impl File {
     /// Who writes it, if it may be written.
@@ -28,7 +31,13 @@ impl File {
     /// Set-id bits stay. [`Error::NoSpace`] where there is no room for the first byte,
     /// [`Error::FileTooLarge`] where it would lie behind 2^63 - 1.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.writer()?.write(&self.contents, offset, bytes)
+        self.writer()?.write(&self.contents, offset, bytes, Times::Now)
+    }
+
+    /// As [`File::write_at`], but its times stay: of bytes that somebody has kept, who knows when
+    /// they were written, and sets that as well.
+    pub fn write_back_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        self.writer()?.write(&self.contents, offset, bytes, Times::Kept)
     }
 
     /// Writes all bytes at `offset`; where that fails, the first of them may be written.
@@ -46,6 +55,30 @@ impl File {
         let inner = self.inode().inner();
         inner.nodes.file_to_change(self.inode().id(), true)?;
         inner.writer()?.append(&self.contents, bytes)
+    }
+
+    /// Copies bytes of `source` from one offset to another, and gives how many: fewer than asked
+    /// for where `source` ends, or an error comes behind the first of them. The ranges do not
+    /// overlap where both are one file.
+    pub fn copy_from(&self, source: &Self, from: u64, to: u64, len: u64) -> Result<u64> {
+        let part = usize::try_from(len).map_or(COPY_PART, |len| len.min(COPY_PART));
+        let mut bytes = vec![0; part];
+        let mut done = 0;
+        while done < len {
+            let left = usize::try_from(len - done).map_or(part, |left| left.min(part));
+            match self.copy_part(source, from + done, to + done, &mut bytes[..left]) {
+                Ok(0) => break,
+                Ok(copied) => done += copied,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn copy_part(&self, source: &Self, from: u64, to: u64, bytes: &mut [u8]) -> Result<u64> {
+        let read = source.read_at(bytes, from)?;
+        Ok(self.write_at(&bytes[..read], to)? as u64)
     }
 
     /// Gives the file this size: bytes go, or zeros come.

@@ -13,7 +13,7 @@ use userbtrfs_sync::Arc;
 
 use super::portion::{difference, whole_extent};
 use super::transfer::EXTENT_MAX;
-use super::write::Growth;
+use super::write::{Growth, Times};
 use super::writer::{SECTOR, Writer, end_of, sector_end, sector_start, size_of};
 use super::{Contents, SegmentKind, Segments};
 use crate::error::{Error, Result};
@@ -97,7 +97,7 @@ impl Writer {
             return Ok(());
         }
         let zero = |forest: &Forest| contents.write_zeros(forest, start, end);
-        match self.change(contents, start..end, Growth::Refused, zero) {
+        match self.change(contents, start..end, (Growth::Refused, Times::Now), zero) {
             Err(Error::NoSpace) => {
                 let zeros = [0; SECTOR_SIZE as usize];
                 let len = usize::try_from(end - start).expect("within a sector");

@@ -131,7 +131,7 @@ impl Contents {
     // What is here.
 
     /// Valid bytes from an offset on, as far as they are in one block; also beyond the size.
-    pub(super) fn held(&self, offset: u64) -> Option<Slice> {
+    pub(crate) fn held(&self, offset: u64) -> Option<Slice> {
         let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
         let (buffer, range) = self.state.read().blocks.slice(sector)?.into_parts();
         Some(Slice::new(buffer, range.start + skip..range.end))
@@ -175,6 +175,11 @@ impl Contents {
         let clip =
             |run: Range<u64>| (run.start * size).max(start)..run.end.saturating_mul(size).min(end);
         runs.into_iter().map(clip).collect()
+    }
+
+    /// The bytes of all sectors that are dirty or being written.
+    pub(crate) fn unfinished_bytes(&self) -> u64 {
+        self.state.read().blocks.usage().unfinished * SECTOR as u64
     }
 
     /// What a write would newly dirty: the sectors, and at most so many runs.

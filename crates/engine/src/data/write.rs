@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use userbtrfs_format::Timestamp;
 use userbtrfs_sync::Arc;
 
 use super::writer::{SECTOR, SIZE_MAX, Writer, now, sector_end, sector_start, size_of};
@@ -30,6 +31,21 @@ pub(super) enum Growth {
     Refused,
 }
 
+/// What a write does to the times of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// It is changed now.
+    Now,
+    /// It was changed before, and whoever knows when says so.
+    Kept,
+}
+
+impl Times {
+    fn now(self) -> Option<Timestamp> {
+        (self == Self::Now).then(now)
+    }
+}
+
 impl Writer {
     /// Writes bytes, and gives how many: fewer than there are only where space ends.
     pub(crate) fn write(
@@ -37,18 +53,20 @@ impl Writer {
         contents: &Arc<Contents>,
         offset: u64,
         bytes: &[u8],
+        times: Times,
     ) -> Result<usize> {
         self.ledger.check()?;
         let bytes = reachable(offset, bytes)?;
         let mut done = 0;
         if offset + bytes.len() as u64 <= size_of(contents) {
-            done = self.write_parts(contents, offset, bytes, Growth::Refused)?;
+            done = self.write_parts(contents, offset, bytes, (Growth::Refused, times))?;
         }
         if done == bytes.len() {
             return Ok(done);
         }
         let _operation = contents.inode().lock_operation();
-        match self.write_parts(contents, offset + done as u64, &bytes[done..], Growth::Allowed) {
+        let rest = &bytes[done..];
+        match self.write_parts(contents, offset + done as u64, rest, (Growth::Allowed, times)) {
             Ok(more) => Ok(done + more),
             Err(_) if done > 0 => Ok(done),
             Err(error) => Err(error),
@@ -63,7 +81,7 @@ impl Writer {
         if reachable(start, bytes)?.len() < bytes.len() {
             return Err(Error::FileTooLarge);
         }
-        let done = self.write_parts(contents, start, bytes, Growth::Allowed)?;
+        let done = self.write_parts(contents, start, bytes, (Growth::Allowed, Times::Now))?;
         if done < bytes.len() {
             self.shrink(contents, start)?;
             return Err(Error::NoSpace);
@@ -82,13 +100,13 @@ impl Writer {
         contents: &Arc<Contents>,
         offset: u64,
         bytes: &[u8],
-        growth: Growth,
+        how: (Growth, Times),
     ) -> Result<usize> {
         let (mut done, mut part_max) = (0, self.part_max());
         while done < bytes.len() {
             let at = offset + done as u64;
             let part = first_part(at, &bytes[done..], part_max);
-            match self.write_part(contents, at, part, growth) {
+            match self.write_part(contents, at, part, how) {
                 Ok(true) => done += part.len(),
                 Ok(false) => break,
                 Err(Error::NoSpace) if part_max > SECTOR => part_max /= 2,
@@ -105,14 +123,14 @@ impl Writer {
         contents: &Arc<Contents>,
         at: u64,
         part: &[u8],
-        growth: Growth,
+        (growth, times): (Growth, Times),
     ) -> Result<bool> {
         if growth == Growth::Allowed {
             self.settle_end(contents, at)?;
         }
         let range = at..at + part.len() as u64;
         let write = |forest: &Forest| contents.write(forest, at, part);
-        match self.change(contents, range, growth, write) {
+        match self.change(contents, range, (growth, times), write) {
             Err(Error::NoSpace) if self.write_through(contents, at, part, growth)? => Ok(true),
             done => done,
         }
@@ -123,7 +141,7 @@ impl Writer {
         &self,
         contents: &Arc<Contents>,
         range: Range<u64>,
-        growth: Growth,
+        (growth, times): (Growth, Times),
         change: impl FnOnce(&Forest) -> Result<Delta>,
     ) -> Result<bool> {
         self.throttle()?;
@@ -138,7 +156,7 @@ impl Writer {
             let delta = contents.new_dirty(start, end);
             if delta.sectors <= expected.sectors && delta.runs <= expected.runs {
                 let delta = change(self.nodes.forest())?;
-                contents.inode().written_to(end, now());
+                contents.inode().written_to(end, times.now());
                 contents.account.settle(reserved, delta, self.prices);
                 return Ok(true);
             }
@@ -162,7 +180,7 @@ impl Writer {
         // has anything behind it.
         if last < end && self.holds_data(contents, last..end)? {
             let redirty = |forest: &Forest| contents.redirty(forest, last, end);
-            self.change(contents, last..size, Growth::Refused, redirty)?;
+            self.change(contents, last..size, (Growth::Refused, Times::Kept), redirty)?;
         }
         if end < to && self.holds_data(contents, end..sector_end(to))? {
             self.remove(contents, end..sector_end(to), |kind| {
@@ -204,7 +222,7 @@ impl Writer {
             }
             let part_len = usize::try_from(part).expect("within a sector");
             let modify = |forest: &Forest| contents.modify(forest, at, part_len, &mut change);
-            match self.change(contents, at..at + part, Growth::Refused, modify) {
+            match self.change(contents, at..at + part, (Growth::Refused, Times::Now), modify) {
                 Ok(true) => done += part_len,
                 Ok(false) => {}
                 Err(_) if done > 0 => break,

@@ -295,12 +295,15 @@ impl Inode {
 
     /// Data was written to memory, as far as `end`. What the tree knows of the size stays, until
     /// the data is in extents; until then the caller keeps the inode. Set-id bits stay, too:
-    /// whether they go is for those who know who writes.
-    pub(crate) fn written_to(&self, end: u64, now: Timestamp) {
+    /// whether they go is for those who know who writes. So do the times, where `now` is nothing.
+    pub(crate) fn written_to(&self, end: u64, now: Option<Timestamp>) {
         let mut state = self.state();
         let size = state.item.size.max(end);
         state.set_size(size);
-        state.touch(now);
+        match now {
+            Some(now) => state.touch(now),
+            None => state.item.sequence = state.item.sequence.wrapping_add(1),
+        }
     }
 }
 

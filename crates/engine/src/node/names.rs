@@ -254,10 +254,20 @@ impl Nodes {
         if dir.number == EMPTY_DIR {
             return Ok((Vec::new(), None));
         }
-        self.list_some(&*self.inode(dir)?, position, LIST_MAX)
+        self.list_some_of(dir, position, LIST_MAX)
     }
 
     /// As [`Nodes::list`], about so many entries.
+    pub(crate) fn list_some_of(
+        &self,
+        dir: InodeId,
+        position: DirPosition,
+        max: usize,
+    ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        self.list_some(&*self.inode(dir)?, position, max)
+    }
+
+    /// The same, of an inode at hand.
     pub(super) fn list_some(
         &self,
         dir: &Inode,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::log::{LogArgs, LogVerb};
+use super::mount::MountArgs;
 use super::shell::ShellArgs;
 use super::verb::FileVerb;
 
@@ -106,6 +107,8 @@ pub(crate) enum Verb {
     Files(FileVerb<RootArgs, WriteArgs>),
     /// Do all this to one image: a command a line, from a prompt or a script
     Shell(ShellArgs),
+    /// Mount an image by FUSE; umount(8) or fusermount3 -u ends that
+    Mount(MountArgs),
     /// Show subvolumes and snapshots
     #[command(subcommand)]
     Subvolume(SubvolumeVerb),

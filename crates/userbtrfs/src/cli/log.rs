@@ -17,6 +17,7 @@ use userbtrfs_volume::Volume;
 use super::args::{Format, Global};
 use super::complain;
 use super::output::{print_json, stdout};
+use super::patience::{is_open_elsewhere, patiently};
 
 /// What is done with a log.
 #[derive(Subcommand)]
@@ -89,7 +90,8 @@ fn settle_quietly(args: &LogArgs, what: PendingLog) -> Result<Option<Replayed>> 
     let named = || args.image.display().to_string();
     let mut options = OpenOptions::new();
     options.write(true).pending_log(what).commit_seconds(0);
-    let mut filesystem = options.open(&args.image).with_context(named)?;
+    let opened = patiently(|| options.open(&args.image), is_open_elsewhere);
+    let mut filesystem = opened.with_context(named)?;
     let replayed = filesystem.take_replayed();
     filesystem.close().with_context(named)?;
     Ok(replayed)

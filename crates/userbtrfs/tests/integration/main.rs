@@ -19,6 +19,7 @@ mod examples;
 mod get;
 mod memory;
 mod mkfs;
+mod mount;
 mod pending_logs;
 mod put;
 mod put_data;

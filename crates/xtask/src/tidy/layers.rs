@@ -28,9 +28,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mkfs", &["volume", "format", "device", "codec", "sync"]),
     ("ledger", &["btree", "volume", "format", "device", "sync", "codec"]),
     ("engine", &["ledger", "btree", "volume", "format", "device", "sync", "codec"]),
+    ("mount", &["engine", "fuse", "sync"]),
     (
         "userbtrfs",
-        &["engine", "mkfs", "ledger", "btree", "volume", "format", "device", "sync", "codec"],
+        &[
+            "mount", "engine", "mkfs", "ledger", "btree", "volume", "format", "device", "sync",
+            "codec",
+        ],
     ),
 ];
 

@@ -166,7 +166,7 @@ fn the_tree_knows_no_more_of_the_size_than_it_may() {
     let world = World::new();
     let now = Timestamp { sec: 5, nsec: 6 };
     assert_eq!(world.stored_size(), 0);
-    world.inode.written_to(3 * SECTOR, now);
+    world.inode.written_to(3 * SECTOR, Some(now));
     let item = world.inode.item();
     assert_eq!((item.size, item.mtime, item.ctime), (3 * SECTOR, now, now));
     let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
@@ -178,7 +178,7 @@ fn the_tree_knows_no_more_of_the_size_than_it_may() {
     assert_eq!(world.stored_size(), SECTOR);
     world.change(|file| file.set_size(10)).unwrap();
     assert_eq!((world.stored_size(), world.inode.item().size), (10, 10));
-    world.inode.written_to(5, now);
+    world.inode.written_to(5, Some(now));
     assert_eq!(world.inode.item().size, 10);
     world
         .change(|file| {

@@ -1,0 +1,291 @@
+//! A tree of files that is reached through the system, as programs reach it.
+//!
+//! 1. Paths are followed one directory at a time, so that they are looked up in the order
+//!    [`crate::operation`] says, and may be longer than Linux takes at once.
+//! 2. An object is found first, and then reached through its descriptor alone.
+
+mod data;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, FileType, Mode as OpenMode, OFlags, RenameFlags};
+use rustix::fs::{Gid, IFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use crate::manifest::{Bytes, Kind, Mode, Time};
+use crate::model::{Answer, End, Outcome};
+use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
+
+/// The root of a tree, and what is open in it. Making one empties the umask of the process.
+pub struct Directory {
+    handles: BTreeMap<u8, OwnedFd>,
+    root: OwnedFd,
+}
+
+impl Directory {
+    /// The tree at a path.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        rustix::process::umask(OpenMode::empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = fs::open(path, flags, OpenMode::empty())?;
+        Ok(Self { handles: BTreeMap::new(), root })
+    }
+
+    /// fsync(2), or fdatasync(2), of a file or directory.
+    pub fn sync(&self, object: &Object, data_only: bool) -> Outcome {
+        self.on_object(object, |at| {
+            let opened = reopen_any(&at.try_clone_to_owned().map_err(io_error)?)?;
+            if data_only { fs::fdatasync(opened) } else { fs::fsync(opened) }
+        })
+    }
+
+    /// Makes all of the filesystem durable.
+    pub fn commit(&self) -> Outcome {
+        fs::syncfs(&self.root)
+    }
+
+    /// Does an operation, or says why not.
+    pub fn apply(&mut self, operation: &Operation) -> End {
+        match operation {
+            Operation::Read { object, offset, length } => {
+                self.on_object(object, |at| data::read(at, *offset, *length)).map(Answer)
+            }
+            change => self.change(change).map(|()| Answer::default()),
+        }
+    }
+
+    fn on_object<T>(
+        &self,
+        object: &Object,
+        act: impl FnOnce(BorrowedFd<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        match object {
+            Object::Path(path) => act(self.at_path(path)?.as_fd()),
+            Object::Handle(handle) => act(self.at_handle(*handle)?),
+        }
+    }
+
+    fn change(&mut self, operation: &Operation) -> Outcome {
+        match operation {
+            Operation::Create { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Mknod { .. }
+            | Operation::Symlink { .. } => self.make(operation),
+            Operation::Link { from, to } => self.link(from, to),
+            Operation::Unlink { path } => self.unlink(path, AtFlags::empty()),
+            Operation::Rmdir { path } => self.unlink(path, AtFlags::REMOVEDIR),
+            Operation::Rename { from, to, kind } => self.rename(from, to, *kind),
+            Operation::Tmpfile { dir, handle, mode } => {
+                let dir = self.dir(dir.as_slice())?;
+                let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+                let opened = fs::openat(dir, c".", flags, raw(*mode))?;
+                self.handles.insert(*handle, opened);
+                Ok(())
+            }
+            Operation::Open { path, handle } => {
+                let opened = reopen_any(&self.at_path(path)?)?;
+                self.handles.insert(*handle, opened);
+                Ok(())
+            }
+            Operation::Close { handle } => self.handles.remove(handle).map(drop).ok_or(Errno::BADF),
+            Operation::Setattr { object, .. }
+            | Operation::SetFlags { object, .. }
+            | Operation::SetXattr { object, .. }
+            | Operation::RemoveXattr { object, .. } => {
+                self.on_object(object, |at| change(at, operation))
+            }
+            Operation::Truncate { object, .. }
+            | Operation::Write { object, .. }
+            | Operation::Append { object, .. }
+            | Operation::Replace { object, .. }
+            | Operation::Allocate { object, .. }
+            | Operation::Sync { object } => {
+                self.on_object(object, |at| data::change(at, operation))
+            }
+            Operation::Read { .. } | Operation::Commit | Operation::Reopen => {
+                unreachable!("no change that is asked of a target")
+            }
+        }
+    }
+
+    fn make(&self, operation: &Operation) -> Outcome {
+        match operation {
+            Operation::Create { path, mode } => {
+                let (dir, name) = self.parent(path)?;
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                fs::openat(dir, name, flags, raw(*mode)).map(drop)
+            }
+            Operation::Mkdir { path, mode } => {
+                let (dir, name) = self.parent(path)?;
+                fs::mkdirat(dir, name, raw(*mode))
+            }
+            Operation::Mknod { path, kind, mode, rdev: (major, minor) } => {
+                let (dir, name) = self.parent(path)?;
+                let rdev = fs::makedev(*major, *minor);
+                fs::mknodat(dir, name, file_type(*kind), raw(*mode), rdev)
+            }
+            Operation::Symlink { path, target } => {
+                let (dir, name) = self.parent(path)?;
+                fs::symlinkat(target.as_slice(), dir, name)
+            }
+            _ => unreachable!("an operation that makes something"),
+        }
+    }
+
+    fn link(&self, from: &Object, to: &Bytes) -> Outcome {
+        let old_dir = match from {
+            Object::Path(path) => Some(self.dir(split(path.as_slice()).unwrap_or_default().0)?),
+            Object::Handle(_) => None,
+        };
+        let (new_dir, new_name) = self.parent(to)?;
+        let (old, name, flags) = match (from, &old_dir) {
+            (Object::Path(path), Some(dir)) => (dir.as_fd(), last(path), AtFlags::empty()),
+            (Object::Handle(handle), _) => {
+                (self.at_handle(*handle)?, &b""[..], AtFlags::EMPTY_PATH)
+            }
+            (Object::Path(_), None) => unreachable!("its directory was opened"),
+        };
+        fs::linkat(old, name, new_dir, new_name, flags)
+    }
+
+    fn unlink(&self, path: &Bytes, flags: AtFlags) -> Outcome {
+        let (dir, name) = self.parent(path)?;
+        fs::unlinkat(dir, name, flags)
+    }
+
+    fn rename(&self, from: &Bytes, to: &Bytes, kind: RenameKind) -> Outcome {
+        let (old_dir, old_name) = self.parent(from)?;
+        let (new_dir, new_name) = self.parent(to)?;
+        let flags = match kind {
+            RenameKind::Plain => RenameFlags::empty(),
+            RenameKind::NoReplace => RenameFlags::NOREPLACE,
+            RenameKind::Exchange => RenameFlags::EXCHANGE,
+            RenameKind::Whiteout => RenameFlags::WHITEOUT,
+            RenameKind::WhiteoutNoReplace => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
+        };
+        fs::renameat_with(old_dir, old_name, new_dir, new_name, flags)
+    }
+
+    fn dir(&self, path: &[u8]) -> Outcome<OwnedFd> {
+        let root = open_dir(&self.root, c".")?;
+        names(path).try_fold(root, open_dir)
+    }
+
+    fn parent<'a>(&self, path: &'a Bytes) -> Outcome<(OwnedFd, &'a [u8])> {
+        let (dir, name) = split(path.as_slice()).ok_or(Errno::INVAL)?;
+        Ok((self.dir(dir)?, name))
+    }
+
+    /// What is at a path, for naming it alone.
+    fn at_path(&self, path: &Bytes) -> Outcome<OwnedFd> {
+        let dir = self.dir(split(path.as_slice()).unwrap_or_default().0)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(dir, last(path), flags, OpenMode::empty())
+    }
+
+    fn at_handle(&self, handle: u8) -> Outcome<BorrowedFd<'_>> {
+        self.handles.get(&handle).map(AsFd::as_fd).ok_or(Errno::BADF)
+    }
+}
+
+fn open_dir(at: impl AsFd, name: impl rustix::path::Arg) -> Outcome<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat(at, name, flags, OpenMode::empty())
+}
+
+/// The last name of a path, or what the root calls itself.
+fn last(path: &Bytes) -> &[u8] {
+    split(path.as_slice()).map_or(b".", |(_, name)| name)
+}
+
+fn raw(mode: Mode) -> OpenMode {
+    OpenMode::from_raw_mode(mode.bits())
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Dir => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Block => FileType::BlockDevice,
+        Kind::Char => FileType::CharacterDevice,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+    }
+}
+
+fn kind(object: impl AsFd) -> Outcome<FileType> {
+    Ok(FileType::from_raw_mode(fs::fstat(object)?.st_mode))
+}
+
+/// A path that leads to what a descriptor stands for, whatever that is.
+fn by_itself(object: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", object.as_fd().as_raw_fd())
+}
+
+/// Opens a file or directory again, for reading and, if it is a file, writing.
+fn reopen_any(object: &OwnedFd) -> Outcome<OwnedFd> {
+    let access = match kind(object)? {
+        FileType::RegularFile => OFlags::RDWR,
+        FileType::Directory => OFlags::RDONLY,
+        FileType::Symlink => return Err(Errno::LOOP),
+        _ => return Err(Errno::INVAL),
+    };
+    fs::open(by_itself(object), access | OFlags::CLOEXEC, OpenMode::empty())
+}
+
+fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {
+    match operation {
+        Operation::Setattr { attributes, .. } => set_attributes(object, attributes),
+        Operation::SetFlags { flags, .. } => {
+            let opened = reopen_any(&object.try_clone_to_owned().map_err(io_error)?)?;
+            fs::ioctl_setflags(opened, IFlags::from_bits_retain(*flags))
+        }
+        Operation::SetXattr { name, value, kind, .. } => {
+            let flags = match kind {
+                XattrKind::Any => XattrFlags::empty(),
+                XattrKind::Create => XattrFlags::CREATE,
+                XattrKind::Replace => XattrFlags::REPLACE,
+            };
+            fs::setxattr(by_itself(object), name.as_slice(), value.as_slice(), flags)
+        }
+        Operation::RemoveXattr { name, .. } => fs::removexattr(by_itself(object), name.as_slice()),
+        _ => unreachable!("an operation on an object"),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn io_error(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).expect("an error of the system")
+}
+
+fn set_attributes(object: BorrowedFd<'_>, attributes: &Attributes) -> Outcome {
+    let Attributes { mode, uid, gid, atime, mtime } = attributes;
+    if mode.is_some() && kind(object)? == FileType::Symlink {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let here = by_itself(object);
+    if uid.is_some() || gid.is_some() {
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        fs::chownat(object, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+    }
+    if let Some(mode) = mode {
+        fs::chmod(&here, raw(*mode))?;
+    }
+    if atime.is_some() || mtime.is_some() {
+        let times = Timestamps { last_access: time(*atime), last_modification: time(*mtime) };
+        fs::utimensat(fs::CWD, &here, &times, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn time(time: Option<Time>) -> Timespec {
+    match time {
+        Some(Time { seconds, nanoseconds }) => {
+            Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+        }
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+    }
+}

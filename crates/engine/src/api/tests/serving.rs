@@ -1,0 +1,150 @@
+//! What who serves a filesystem to programs needs.
+
+use super::*;
+
+#[test]
+fn what_is_made_belongs_to_whom_it_is_made_for() {
+    let lab = Lab::new();
+    let dir = lab.fs.root().for_owner(7, 8);
+    let owner = |inode: &Inode| {
+        let metadata = inode.metadata().unwrap();
+        (metadata.uid, metadata.gid)
+    };
+    assert_eq!(owner(&dir.create(b"file", 0o600).unwrap()), (7, 8));
+    assert_eq!(owner(dir.create_dir(b"dir", 0o700).unwrap().inode()), (7, 8));
+    assert_eq!(owner(&dir.create_unnamed(0o600).unwrap()), (7, 8));
+    assert_eq!(owner(&lab.fs.root().create(b"other", 0o600).unwrap()), (0, 0));
+    lab.close();
+}
+
+#[test]
+fn a_directory_is_listed_in_parts() {
+    let lab = Lab::new();
+    let root = lab.fs.root();
+    let names: Vec<Vec<u8>> = (0..50).map(|n| format!("file{n}").into_bytes()).collect();
+    for name in &names {
+        root.create(name, 0o600).unwrap();
+    }
+    let lab = lab.reopened();
+    let root = lab.fs.root();
+    let (mut found, mut next) = (Vec::new(), Some(0));
+    while let Some(position) = next {
+        let (entries, after) = root.list(position, 7).unwrap();
+        assert!(entries.len() <= 8, "{}", entries.len());
+        for entry in &entries {
+            assert_eq!(entry.target(), root.follow(entry).unwrap().id());
+            found.push(entry.name().to_vec());
+        }
+        next = after;
+        // What comes meanwhile is met, once.
+        if found.len() == 49 {
+            root.create(b"late", 0o600).unwrap();
+        }
+    }
+    let late = found.iter().filter(|name| *name == b"late").count();
+    assert!(late <= 1);
+    found.retain(|name| name != b"late");
+    assert_eq!(found, names);
+    lab.close();
+}
+
+#[test]
+fn ranges_are_copied_as_far_as_they_go() {
+    let lab = Lab::new();
+    let (from, to) = (lab.create("from"), lab.create("to"));
+    let bytes = pattern(3, (2 << 20) + 100);
+    from.write_all_at(&bytes, 0).unwrap();
+    let length = bytes.len() as u64;
+    assert_eq!(to.copy_from(&from, 10, 5, u64::MAX).unwrap(), length - 10);
+    let found = to.read_all().unwrap();
+    assert!(found[..5] == [0; 5] && found[5..] == bytes[10..]);
+    assert_eq!(to.copy_from(&from, length, 0, 1).unwrap(), 0);
+    assert_eq!(from.copy_from(&from, 0, 1 << 20, 100).unwrap(), 100);
+    assert!(from.read_all().unwrap()[1 << 20..][..100] == bytes[..100]);
+    lab.close();
+}
+
+#[test]
+fn what_somebody_has_kept_is_written_without_a_time() {
+    let lab = Lab::new();
+    let file = lab.create("file");
+    let times = Timestamp { sec: -5, nsec: 7 };
+    let (modified, changed) = (Some(times), Some(times));
+    let attributes = Attributes { modified, changed, ..Attributes::default() };
+    file.inode().set_attributes(&attributes).unwrap();
+    let shown = |file: &File| {
+        let metadata = file.inode().metadata().unwrap();
+        (metadata.modified, metadata.changed)
+    };
+    // Also where it is put behind what was there.
+    assert_eq!(file.write_back_at(b"kept", 0).unwrap(), 4);
+    file.sync_all().unwrap();
+    assert_eq!(file.write_back_at(&[1; 10_000], 4).unwrap(), 10_000);
+    assert_eq!(shown(&file), (times, times));
+    drop(file);
+    let lab = lab.reopened();
+    assert_eq!(shown(&lab.file("file")), (times, times));
+    assert_eq!(lab.fs.metadata("/file").unwrap().size, 10_004);
+    lab.file("file").write_at(b"now", 0).unwrap();
+    assert!(shown(&lab.file("file")).0 > times);
+    lab.close();
+}
+
+#[test]
+fn what_is_in_memory_is_had_without_reading() {
+    let lab = Lab::new();
+    let file = lab.create("file");
+    let bytes = pattern(4, 200_000);
+    file.write_all_at(&bytes, 0).unwrap();
+    assert!(*file.held(5000).unwrap() == bytes[5000..][..file.held(5000).unwrap().len()]);
+    assert_eq!(&*file.held(199_999).unwrap(), &bytes[199_999..]);
+    assert!(file.held(200_000).is_none() && file.held(u64::MAX).is_none());
+    drop(file);
+    let lab = lab.reopened();
+    let file = lab.file("file");
+    assert!(file.held(0).is_none());
+    file.read_all().unwrap();
+    file.read_at(&mut [0; 10], 0).unwrap();
+    assert!(file.held(0).is_some());
+    lab.close();
+}
+
+#[test]
+fn what_waits_to_be_written_is_told() {
+    let lab = Lab::new();
+    let file = lab.create("file");
+    let told = || {
+        let metadata = file.inode().metadata().unwrap();
+        (metadata.allocated, metadata.unfinished)
+    };
+    assert_eq!(told(), (0, 0));
+    file.write_all_at(&[1; 10_000], 0).unwrap();
+    assert_eq!(told(), (0, 12_288));
+    file.sync_all().unwrap();
+    assert_eq!(told(), (12_288, 0));
+    lab.close();
+}
+
+#[test]
+fn space_that_is_left_is_what_can_be_written() {
+    for options in [Options::default(), Options::mixed()] {
+        let lab = Lab::of(256 << 20, &options, 32 << 20);
+        let before = lab.fs.space_left().unwrap();
+        assert!(before.available <= before.free && before.free < before.total);
+        let file = lab.create("file");
+        file.write_all_at(&vec![1; 16 << 20], 0).unwrap();
+        let promised = lab.fs.space_left().unwrap();
+        assert!(promised.available <= before.available - (16 << 20));
+        lab.fs.commit().unwrap();
+        let written = lab.fs.space_left().unwrap();
+        let taken = before.available - written.available;
+        assert!((16 << 20..24 << 20).contains(&taken), "{taken}");
+        drop(file);
+        let Lab { device, fs, .. } = lab;
+        fs.close().unwrap();
+        let reader = OpenOptions::new().open_devices(vec![device]).unwrap();
+        let read = reader.space_left().unwrap();
+        assert!(read.available.abs_diff(written.available) < 4 << 20, "{read:?} {written:?}");
+        assert_eq!(read.total, written.total);
+    }
+}

@@ -1,0 +1,172 @@
+//! Access lists of POSIX.1e, as extended attributes have them, and what they have to do with
+//! permissions.
+//!
+//! An attribute is a version, 2, in four bytes, and entries of eight: a tag, the permissions, and
+//! the number of a user or group; all little-endian.
+//!
+//! 1. The permissions of a file are three entries of its list: that of the owner, that of the mask
+//!    or, where there is none, of the owning group, and that of others. Both change together.
+//! 2. A list that says no more than permissions can say is not kept.
+//! 3. What is made in a directory with a default list gets that, cut down to the permissions that
+//!    were asked for; the umask then counts for nothing.
+
+/// The attribute with the list that is checked.
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// The attribute with the list that is inherited.
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+const VERSION: u32 = 2;
+const HEAD_BYTES: usize = 4;
+const ENTRY_BYTES: usize = 8;
+
+/// Tags of entries.
+const OWNER: u16 = 0x01;
+const OWNING_GROUP: u16 = 0x04;
+const MASK: u16 = 0x10;
+const OTHERS: u16 = 0x20;
+
+const PERMISSIONS: u32 = 0o777;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    tag: u16,
+    permissions: u16,
+    id: u32,
+}
+
+/// An access list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Acl(Vec<Entry>);
+
+impl Acl {
+    /// Reads an attribute; nothing where it is none.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (version, entries) = bytes.split_at_checked(HEAD_BYTES)?;
+        let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();
+        if version != VERSION.to_le_bytes() || !rest.is_empty() {
+            return None;
+        }
+        let acl = Self(entries.iter().map(|entry| Entry::parse(*entry)).collect());
+        let has = |tag| acl.0.iter().filter(|entry| entry.tag == tag).count() == 1;
+        (has(OWNER) && has(OWNING_GROUP) && has(OTHERS)).then_some(acl)
+    }
+
+    /// The attribute.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        for Entry { tag, permissions, id } in &self.0 {
+            bytes.extend_from_slice(&tag.to_le_bytes());
+            bytes.extend_from_slice(&permissions.to_le_bytes());
+            bytes.extend_from_slice(&id.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The tag of the entry that the group bits of a mode are.
+    fn group_tag(&self) -> u16 {
+        if self.0.iter().any(|entry| entry.tag == MASK) { MASK } else { OWNING_GROUP }
+    }
+
+    /// The entries that the bits of a mode are, and how far up they stand in it.
+    fn classes(&self) -> [(u16, u32); 3] {
+        [(OWNER, 6), (self.group_tag(), 3), (OTHERS, 0)]
+    }
+
+    /// The nine permission bits.
+    pub(crate) fn mode(&self) -> u32 {
+        let bits = |(tag, shift)| {
+            let entry = self.0.iter().find(|entry| entry.tag == tag);
+            entry.map_or(0, |entry| u32::from(entry.permissions & 7) << shift)
+        };
+        self.classes().into_iter().map(bits).sum()
+    }
+
+    /// The list after chmod(2).
+    pub(crate) fn with_mode(mut self, mode: u32) -> Self {
+        for (tag, shift) in self.classes() {
+            let bits = u16::try_from(mode >> shift & 7).expect("three bits");
+            let class = self.0.iter_mut().filter(|entry| entry.tag == tag);
+            class.for_each(|entry| entry.permissions = bits);
+        }
+        self
+    }
+
+    /// The list of what is made with these permissions where this one is inherited.
+    pub(crate) fn inherited(self, mode: u32) -> Self {
+        let both = self.mode() & mode;
+        self.with_mode(both)
+    }
+
+    /// Whether it says no more than permissions can say.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.len() == self.classes().len()
+    }
+}
+
+impl Entry {
+    fn parse(bytes: [u8; ENTRY_BYTES]) -> Self {
+        let [tag, tag_high, permissions, permissions_high, id @ ..] = bytes;
+        Self {
+            tag: u16::from_le_bytes([tag, tag_high]),
+            permissions: u16::from_le_bytes([permissions, permissions_high]),
+            id: u32::from_le_bytes(id),
+        }
+    }
+}
+
+/// The mode with the permissions of a list in place of its own.
+pub(crate) fn mode_with(mode: u32, acl: &Acl) -> u32 {
+    mode & !PERMISSIONS | acl.mode()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: u32 = u32::MAX;
+
+    fn acl(entries: &[(u16, u16, u32)]) -> Acl {
+        let entry = |&(tag, permissions, id)| Entry { tag, permissions, id };
+        Acl(entries.iter().map(entry).collect())
+    }
+
+    fn with_user() -> Acl {
+        acl(&[(1, 7, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (16, 6, NOBODY), (32, 1, NOBODY)])
+    }
+
+    #[test]
+    fn bytes_go_round() {
+        let bytes = with_user().to_bytes();
+        assert_eq!(bytes.len(), 4 + 5 * 8);
+        assert_eq!(bytes[..12], [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255]);
+        assert_eq!(Acl::parse(&bytes), Some(with_user()));
+    }
+
+    #[test]
+    fn what_is_no_list_is_none() {
+        let bytes = with_user().to_bytes();
+        assert_eq!(Acl::parse(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(Acl::parse(&[1, 0, 0, 0]), None);
+        assert_eq!(Acl::parse(&acl(&[(1, 7, 0), (4, 7, 0)]).to_bytes()), None);
+        assert_eq!(Acl::parse(b""), None);
+    }
+
+    #[test]
+    fn the_mask_stands_for_the_group() {
+        assert_eq!(with_user().mode(), 0o761);
+        let changed = with_user().with_mode(0o640);
+        assert_eq!(changed.mode(), 0o640);
+        assert_eq!(changed.0[2], Entry { tag: OWNING_GROUP, permissions: 5, id: NOBODY });
+        let plain = acl(&[(1, 7, NOBODY), (4, 5, NOBODY), (32, 0, NOBODY)]);
+        assert_eq!(plain.mode(), 0o750);
+        assert!(plain.is_plain() && !with_user().is_plain());
+    }
+
+    #[test]
+    fn what_is_inherited_allows_no_more_than_was_asked_for() {
+        let inherited = with_user().inherited(0o640);
+        assert_eq!(inherited.mode(), 0o640);
+        assert_eq!(with_user().inherited(0o777), with_user());
+        assert_eq!(mode_with(0o2644, &inherited), 0o2640);
+    }
+}

@@ -1,0 +1,151 @@
+//! Attributes: what is shown, and what is set.
+//!
+//! 1. They are the kernel's to keep, without end, but those of a file with data that waits to be
+//!    written: what that takes is not known before. When a file gets such data, the kernel is told.
+//! 2. What the kernel itself keeps of a file before it writes it back is not known here, and is not
+//!    in its blocks. A file without blocks passes for one hole with some programs: so a file of a
+//!    filesystem that can be written shows one block at least.
+//! 3. Time goes by the server's clock where the kernel says no other.
+
+use std::time::{Duration, SystemTime};
+
+use userbtrfs_engine::api::{self, Error, Inode, Metadata};
+use userbtrfs_fuse::{
+    Attributes, Changes, DeviceNumber, Entry, Errno, ExtendedStat, FOREVER, NewTime, NodeId, Stat,
+    Timestamp,
+};
+
+use crate::acl::{self, Acl};
+use crate::errno;
+use crate::privileges::drop_set_id;
+use crate::served::Served;
+
+const PERMISSIONS: u32 = 0o7777;
+
+/// The size of I/O that suits, and what the blocks of a file are a multiple of.
+const SECTOR: u32 = 4096;
+/// The unit in which blocks are shown.
+const BLOCK: u64 = 512;
+
+/// How long the kernel keeps attributes that are about to change by themselves.
+const SOON: Duration = Duration::from_secs(1);
+
+impl Served {
+    /// What is shown of an inode.
+    pub(crate) fn stat(&self, inode: &Inode) -> Result<Stat, Errno> {
+        self.stat_of(&inode.metadata().map_err(errno)?)
+    }
+
+    pub(crate) fn extended_stat(&self, inode: &Inode) -> Result<ExtendedStat, Errno> {
+        let metadata = inode.metadata().map_err(errno)?;
+        Ok(ExtendedStat {
+            stat: self.stat_of(&metadata)?,
+            born: Some(shown_time(metadata.created)),
+        })
+    }
+
+    fn stat_of(&self, metadata: &Metadata) -> Result<Stat, Errno> {
+        Ok(Stat { attributes: self.attributes(metadata)?, valid: validity(metadata) })
+    }
+
+    /// What is said of a name that leads to an inode. It is not counted as a reference.
+    pub(crate) fn entry(&self, inode: &Inode) -> Result<Entry, Errno> {
+        let metadata = inode.metadata().map_err(errno)?;
+        Ok(Entry {
+            node: self.ids.node(metadata.id)?,
+            generation: metadata.generation,
+            attributes: self.attributes(&metadata)?,
+            attributes_valid: validity(&metadata),
+            entry_valid: FOREVER,
+        })
+    }
+
+    fn attributes(&self, metadata: &Metadata) -> Result<Attributes, Errno> {
+        let (major, minor) = metadata.device;
+        Ok(Attributes {
+            ino: self.ids.shown(metadata.id)?,
+            size: metadata.size,
+            blocks: blocks(metadata, self.is_writable),
+            atime: shown_time(metadata.accessed),
+            mtime: shown_time(metadata.modified),
+            ctime: shown_time(metadata.changed),
+            mode: metadata.mode,
+            nlink: metadata.nlink,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            rdev: DeviceNumber { major, minor },
+            block_size: SECTOR,
+        })
+    }
+
+    /// Sets attributes.
+    pub(crate) fn change(&self, node: NodeId, changes: &Changes) -> Result<Stat, Errno> {
+        let inode = self.inode(node);
+        // chown(2) that names nobody says nothing, and takes the bits all the same.
+        let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
+            == Changes::default();
+        if changes.kill_suid_sgid || says_nothing {
+            drop_set_id(&inode).map_err(errno)?;
+        }
+        inode.set_attributes(&wanted(changes)).map_err(errno)?;
+        if let Some(mode) = changes.mode {
+            follow_mode(&inode, mode).map_err(errno)?;
+        }
+        self.stat(&inode)
+    }
+}
+
+/// The access list of an inode follows its permissions.
+fn follow_mode(inode: &Inode, mode: u32) -> api::Result<()> {
+    let list = match inode.xattr(acl::ACCESS) {
+        Err(Error::NoAttribute) => return Ok(()),
+        found => found?,
+    };
+    // What is no list stays as it is.
+    let Some(acl) = Acl::parse(&list) else { return Ok(()) };
+    inode.set_xattr(acl::ACCESS, &acl.with_mode(mode).to_bytes(), api::XattrMode::Either)
+}
+
+fn wanted(changes: &Changes) -> api::Attributes {
+    api::Attributes {
+        mode: changes.mode.map(|mode| mode & PERMISSIONS),
+        uid: changes.uid,
+        gid: changes.gid,
+        size: changes.size,
+        accessed: changes.atime.map(new_time),
+        modified: changes.mtime.map(new_time),
+        changed: changes.ctime.map(time),
+        created: None,
+    }
+}
+
+/// How long the kernel may keep it.
+fn validity(metadata: &Metadata) -> Duration {
+    if metadata.unfinished > 0 { SOON } else { FOREVER }
+}
+
+fn blocks(metadata: &Metadata, is_writable: bool) -> u64 {
+    let sector = u64::from(SECTOR);
+    let whole = |bytes: u64| bytes.div_ceil(sector).saturating_mul(sector);
+    let with_waiting = metadata.allocated.saturating_add(metadata.unfinished);
+    let bytes = metadata.allocated.max(with_waiting.min(whole(metadata.size)));
+    let least = u64::from(is_writable && metadata.is_file());
+    (whole(bytes) / BLOCK).max(least)
+}
+
+fn new_time(new: NewTime) -> api::Timestamp {
+    match new {
+        NewTime::Now => SystemTime::now().into(),
+        NewTime::At(at) => time(at),
+    }
+}
+
+fn time(time: Timestamp) -> api::Timestamp {
+    api::Timestamp { sec: time.seconds(), nsec: time.nanoseconds() }
+}
+
+/// A time of the disk; one with impossible nanoseconds shows none.
+fn shown_time(time: api::Timestamp) -> Timestamp {
+    let whole = || Timestamp::new(time.sec, 0).expect("no nanoseconds");
+    Timestamp::new(time.sec, time.nsec).unwrap_or_else(whole)
+}

@@ -1,0 +1,142 @@
+//! Contents of files: reading, writing, and what else is done to ranges of them.
+//!
+//! 1. What is in memory is sent from where it stands, at once; what is not is brought by a thread
+//!    that may sleep.
+//! 2. What is written is in memory when it is answered. Where the program wants it durable, it is;
+//!    the kernel mostly asks for that by itself, after.
+//! 3. When a file was changed, the kernel knows, since it keeps what is written; and it says so, in
+//!    requests of their own. What is done to contents leaves the times as they are.
+//! 4. The kernel keeps what is written before it sends it: who looks for holes has it sent first.
+//! 5. When a file gets data that waits to be written, its attributes as the kernel keeps them are
+//!    old. That is said after the answer: the kernel may be waiting for that to let the file go.
+
+use std::io::IoSlice;
+
+use userbtrfs_engine::api::{self, Allocate, Attributes, File, Slice};
+use userbtrfs_fuse::{
+    Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Lseek, NodeId, OFlags,
+    Position, Read, Reply, Stale, Whence, Write, Written, may_sleep,
+};
+
+use crate::errno;
+use crate::privileges::drop_set_id;
+use crate::served::Served;
+
+/// The most bytes that one request copies: what is asked for may be all there is, and whoever
+/// waits must be able to stop.
+const COPY_MAX: u64 = 16 << 20;
+
+/// What is sent: slices of memory, and after them a copy of what was not there.
+struct Found {
+    slices: Vec<Slice>,
+    rest: Vec<u8>,
+}
+
+impl Served {
+    pub(crate) fn file(&self, node: NodeId) -> Result<File, Errno> {
+        self.inode(node).open().map_err(errno)
+    }
+
+    pub(crate) fn read_file(&self, node: NodeId, read: &Read, reply: Reply<Bytes>) {
+        match self.file(node).and_then(|file| found(&file, read.offset, read.size)) {
+            Ok(Found { slices, rest }) => {
+                let parts = slices.iter().map(|slice| &slice[..]).chain([&rest[..]]);
+                reply.send_slices(&parts.map(IoSlice::new).collect::<Vec<_>>());
+            }
+            Err(error) => reply.fail(error),
+        }
+    }
+
+    pub(crate) fn write_file(&self, node: NodeId, write: &Write<'_>, reply: Reply<Written>) {
+        let (written, is_news) = match may_sleep(|| self.written(node, write)) {
+            Ok(done) => done,
+            Err(error) => return reply.fail(error),
+        };
+        reply.succeed(&Written(written));
+        if is_news {
+            // Where the mount is over, nobody keeps anything.
+            let _ = may_sleep(|| self.notifier().invalidate_inode(node, Stale::Attributes));
+        }
+    }
+
+    /// How many bytes were written, and whether the attributes that the kernel has are old.
+    fn written(&self, node: NodeId, write: &Write<'_>) -> Result<(u32, bool), Errno> {
+        let file = self.file(node)?;
+        let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode()).map_err(errno)?;
+        let was_clean = file.inode().metadata().map_err(errno)?.unfinished == 0;
+        let written = file.write_back_at(write.data, write.offset).map_err(errno)?;
+        if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
+            file.sync_all().map_err(errno)?;
+        }
+        Ok((u32::try_from(written).expect("no more than was sent"), was_clean || lost_bits))
+    }
+
+    pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {
+        let what = what_to_allocate(fallocate.mode)?;
+        let file = self.file(node)?;
+        keeping_times(&file, || file.allocate(fallocate.offset, fallocate.length, what))
+    }
+
+    pub(crate) fn seek(&self, node: NodeId, lseek: &Lseek) -> Result<Position, Errno> {
+        let offset = u64::try_from(lseek.offset).map_err(|_| Errno::NXIO)?;
+        if self.is_writable {
+            self.notifier().invalidate_inode(node, Stale::Contents { offset, length: None })?;
+        }
+        let file = self.file(node)?;
+        let found = match lseek.whence {
+            Whence::Data => file.seek_data(offset),
+            Whence::Hole => file.seek_hole(offset),
+        };
+        found.map(Position).map_err(errno)
+    }
+
+    pub(crate) fn copy(&self, node: NodeId, copy: &CopyFileRange) -> Result<Copied, Errno> {
+        if copy.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        let (source, target) = (self.file(node)?, self.file(copy.target)?);
+        let length = copy.length.min(COPY_MAX);
+        let copy = || target.copy_from(&source, copy.offset, copy.target_offset, length);
+        keeping_times(&target, copy).map(Copied)
+    }
+}
+
+/// Changes a file, and leaves its times as they were.
+fn keeping_times<T>(file: &File, change: impl FnOnce() -> api::Result<T>) -> Result<T, Errno> {
+    let before = file.inode().metadata().map_err(errno)?;
+    let changed = change().map_err(errno)?;
+    let (modified, changed_at) = (Some(before.modified), Some(before.changed));
+    let times = Attributes { modified, changed: changed_at, ..Attributes::default() };
+    file.inode().set_attributes(&times).map_err(errno)?;
+    Ok(changed)
+}
+
+/// The bytes of a range, as far as the file goes.
+fn found(file: &File, offset: u64, size: u32) -> Result<Found, Errno> {
+    let (mut slices, mut at, end) = (Vec::new(), offset, offset + u64::from(size));
+    while at < end {
+        let Some(slice) = file.held(at) else { break };
+        let slice = slice.first(end - at);
+        at += slice.len() as u64;
+        slices.push(slice);
+    }
+    let mut rest = Vec::new();
+    if at < end && at < file.len() {
+        let left = file.len().saturating_sub(at).min(end - at);
+        rest.resize(usize::try_from(left).expect("no more than is asked for"), 0);
+        let read = may_sleep(|| file.read_at(&mut rest, at)).map_err(errno)?;
+        rest.truncate(read);
+    }
+    Ok(Found { slices, rest })
+}
+
+fn what_to_allocate(mode: FallocateFlags) -> Result<Allocate, Errno> {
+    let keep_size = mode.contains(FallocateFlags::KEEP_SIZE);
+    let what = mode.difference(FallocateFlags::KEEP_SIZE);
+    match what {
+        _ if what.is_empty() => Ok(Allocate::Reserve { keep_size }),
+        FallocateFlags::ZERO_RANGE => Ok(Allocate::ZeroRange { keep_size }),
+        FallocateFlags::PUNCH_HOLE if keep_size => Ok(Allocate::PunchHole),
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}

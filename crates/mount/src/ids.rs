@@ -1,0 +1,98 @@
+//! Inodes to nodes, and back.
+//!
+//! A node and the number that stat(2) shows are computed from the subvolume and the inode's number
+//! in it, so that nothing has to be kept for that:
+//!
+//! ```text
+//!   63           40 39                                0
+//!  +---------------+-----------------------------------+
+//!  |   subvolume   |  number                           |   0 is the subvolume that is mounted
+//!  +---------------+-----------------------------------+
+//! ```
+//!
+//! 1. The root of the mounted subvolume is node 1, as the kernel wants it; it shows its own number.
+//! 2. What is in the mounted subvolume shows the numbers that Linux shows. What is in others shows
+//!    others: one mount has one device number, and two inodes with one number would pass for one.
+//! 3. Subvolumes from 2^24 on, and inodes from 2^40 on, have no node: EOVERFLOW.
+
+use userbtrfs_engine::api::{InodeId, TreeId};
+use userbtrfs_fuse::{Errno, NodeId};
+
+const NUMBER_BITS: u32 = 40;
+const SUBVOLUME_BITS: u32 = 24;
+
+/// Computes nodes.
+pub(crate) struct Ids {
+    root: InodeId,
+}
+
+impl Ids {
+    /// For a mount whose root is this directory.
+    pub(crate) fn new(root: InodeId) -> Self {
+        Self { root }
+    }
+
+    /// The number that is shown.
+    pub(crate) fn shown(&self, id: InodeId) -> Result<u64, Errno> {
+        let subvolume = if id.subvolume == self.root.subvolume { 0 } else { id.subvolume.0 };
+        match subvolume >> SUBVOLUME_BITS == 0 && id.number >> NUMBER_BITS == 0 {
+            true => Ok(subvolume << NUMBER_BITS | id.number),
+            false => Err(Errno::OVERFLOW),
+        }
+    }
+
+    /// The node of an inode.
+    pub(crate) fn node(&self, id: InodeId) -> Result<NodeId, Errno> {
+        if id == self.root {
+            return Ok(NodeId::ROOT);
+        }
+        self.shown(id).map(NodeId)
+    }
+
+    /// The inode of a node.
+    pub(crate) fn inode(&self, node: NodeId) -> InodeId {
+        if node == NodeId::ROOT {
+            return self.root;
+        }
+        let number = node.0 & ((1 << NUMBER_BITS) - 1);
+        match node.0 >> NUMBER_BITS {
+            0 => InodeId { number, ..self.root },
+            subvolume => InodeId { subvolume: TreeId(subvolume), number },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(subvolume: u64, number: u64) -> InodeId {
+        InodeId { subvolume: TreeId(subvolume), number }
+    }
+
+    #[test]
+    fn nodes_lead_back_to_their_inodes() {
+        let ids = Ids::new(id(5, 256));
+        let last = (1 << 40) - 1;
+        for inode in [id(5, 256), id(5, 257), id(5, last), id(256, 256), id((1 << 24) - 1, last)] {
+            assert_eq!(ids.inode(ids.node(inode).unwrap()), inode);
+        }
+        assert_eq!(ids.node(id(5, 256)), Ok(NodeId::ROOT));
+    }
+
+    #[test]
+    fn no_two_inodes_show_one_number() {
+        let ids = Ids::new(id(256, 256));
+        assert_eq!(ids.shown(id(256, 256)), Ok(256));
+        assert_eq!(ids.shown(id(256, 300)), Ok(300));
+        assert_eq!(ids.shown(id(257, 0x300)), Ok(257 << 40 | 0x300));
+    }
+
+    #[test]
+    fn numbers_that_are_too_large_are_refused() {
+        let ids = Ids::new(id(5, 256));
+        for inode in [id(5, 1 << 40), id(1 << 24, 256), id(256, u64::MAX)] {
+            assert_eq!(ids.node(inode), Err(Errno::OVERFLOW));
+        }
+    }
+}

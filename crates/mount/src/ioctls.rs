@@ -1,0 +1,105 @@
+//! Device control: the flags of inodes in both of Linux's forms, and a sync of all.
+//!
+//! An ioctl that changes flags goes through the kernel's own checks first: who may change them,
+//! and which of them.
+
+use userbtrfs_engine::api::{Inode, InodeFlags};
+use userbtrfs_fuse::{Errno, Ioctl, NodeId};
+
+use crate::errno;
+use crate::served::Served;
+
+/// The commands, without direction and size: `FS_IOC_GETFLAGS`, ...
+const GET_FLAGS: u32 = 0x6601;
+const SET_FLAGS: u32 = 0x6602;
+/// `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`.
+const GET_EXTENDED: u32 = 0x581f;
+const SET_EXTENDED: u32 = 0x5820;
+/// `BTRFS_IOC_SYNC`.
+const SYNC: u32 = 0x9408;
+
+/// Bytes of `struct fsxattr`: the flags come first, then what btrfs does not have.
+const EXTENDED_BYTES: usize = 28;
+
+/// Inode flags, as `FS_*_FL` and, where there is such a one, `FS_XFLAG_*` (`linux/fs.h`).
+const FLAGS: &[(InodeFlags, u32, u32)] = &[
+    (InodeFlags::SYNC, 0x8, 0x20),
+    (InodeFlags::IMMUTABLE, 0x10, 0x8),
+    (InodeFlags::APPEND, 0x20, 0x10),
+    (InodeFlags::NODUMP, 0x40, 0x80),
+    (InodeFlags::NOATIME, 0x80, 0x40),
+    (InodeFlags::DIRSYNC, 0x1_0000, 0),
+    (InodeFlags::NODATACOW, 0x80_0000, 0),
+    (InodeFlags::COMPRESS, 0x4, 0),
+    (InodeFlags::NOCOMPRESS, 0x400, 0),
+];
+/// Shown, and never set from outside: `FS_VERITY_FL`.
+const VERITY: u32 = 0x10_0000;
+
+impl Served {
+    /// What goes back to the caller.
+    pub(crate) fn control(&self, node: NodeId, ioctl: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
+        let inode = self.inode(node);
+        match ioctl.command & 0xffff {
+            GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
+            SET_FLAGS => set_shown(&inode, first_word(ioctl.input)?),
+            GET_EXTENDED => {
+                let mut bytes = extended(flags(&inode)?).to_le_bytes().to_vec();
+                bytes.resize(EXTENDED_BYTES, 0);
+                Ok(bytes)
+            }
+            SET_EXTENDED => set_extended(&inode, first_word(ioctl.input)?),
+            SYNC => self.filesystem.commit().map(|()| Vec::new()).map_err(errno),
+            _ => Err(Errno::NOTTY),
+        }
+    }
+}
+
+fn first_word(input: &[u8]) -> Result<u32, Errno> {
+    let word = input.first_chunk().ok_or(Errno::INVAL)?;
+    Ok(u32::from_le_bytes(*word))
+}
+
+fn flags(inode: &Inode) -> Result<InodeFlags, Errno> {
+    Ok(inode.metadata().map_err(errno)?.flags)
+}
+
+fn shown(flags: InodeFlags) -> u32 {
+    let set = FLAGS.iter().filter(|(flag, ..)| flags.contains(*flag)).map(|(_, shown, _)| shown);
+    let verity = if flags.contains(InodeFlags::VERITY) { VERITY } else { 0 };
+    let all = set.fold(verity, |all, shown| all | shown);
+    // Linux shows one of both.
+    let (compress, not) = (0x4, 0x400);
+    if all & not != 0 { all & !compress } else { all }
+}
+
+fn extended(flags: InodeFlags) -> u32 {
+    let set = FLAGS.iter().filter(|(flag, ..)| flags.contains(*flag));
+    set.fold(0, |all, (_, _, extended)| all | extended)
+}
+
+fn set_shown(inode: &Inode, wanted: u32) -> Result<Vec<u8>, Errno> {
+    let known = FLAGS.iter().fold(VERITY, |all, (_, shown, _)| all | shown);
+    if wanted & !known != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let set = FLAGS.iter().filter(|(_, shown, _)| wanted & shown != 0);
+    let mut flags = set.fold(InodeFlags::empty(), |all, (flag, ..)| all | *flag);
+    let metadata = inode.metadata().map_err(errno)?;
+    if metadata.is_file() && metadata.size > 0 {
+        // How a file is overwritten is decided when it is empty; Linux says nothing of that.
+        flags.set(InodeFlags::NODATACOW, metadata.flags.contains(InodeFlags::NODATACOW));
+    }
+    inode.set_flags(flags).map(|()| Vec::new()).map_err(errno)
+}
+
+fn set_extended(inode: &Inode, wanted: u32) -> Result<Vec<u8>, Errno> {
+    let with_form = FLAGS.iter().filter(|(.., extended)| *extended != 0);
+    let known = with_form.clone().fold(0, |all, (.., extended)| all | extended);
+    if wanted & !known != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let mut flags = flags(inode)?;
+    with_form.for_each(|(flag, _, extended)| flags.set(*flag, wanted & extended != 0));
+    inode.set_flags(flags).map(|()| Vec::new()).map_err(errno)
+}

@@ -1,0 +1,49 @@
+//! A mount: requests of the kernel to calls of the engine, and back.
+//!
+//! | file          | what it does                                                           |
+//! |---------------|------------------------------------------------------------------------|
+//! | `mounted`     | a mount from its beginning to its end                                  |
+//! | `served`      | which method answers which request                                     |
+//! | `ids`         | inodes to nodes, by computing                                          |
+//! | `lookups`     | what the kernel knows, and keeps without a name                        |
+//! | `names`, `listing`, `attributes`, `contents`, `xattrs`, `ioctls` | the requests, by kind |
+//! | `acl`         | access lists, and what they have to do with permissions                |
+//! | `privileges`  | set-id bits that a file loses when it is changed                       |
+//!
+//! 1. There are no semantics here but those that the kernel leaves to a server: access lists are
+//!    inherited and follow permissions, set-id bits and capabilities go with changes.
+//! 2. The kernel checks permissions, by attributes and access lists; nothing here does.
+//! 3. Attributes and names are the kernel's to keep without end: it makes all changes itself. Where
+//!    it does not know what else a change did, it is told.
+//! 4. Files and directories are not opened: a request names its inode, and that is all that is
+//!    needed. An inode without a name stays until the kernel forgets it.
+//! 5. A change is durable when the library says so; see [`Mounted`] for the end of a mount.
+
+#![forbid(unsafe_code)]
+
+mod acl;
+mod attributes;
+mod contents;
+mod ids;
+mod ioctls;
+mod listing;
+mod lookups;
+mod mounted;
+mod names;
+mod privileges;
+mod served;
+mod xattrs;
+
+pub use mounted::{EndError, Mounted, Options, Stopper};
+/// How a directory is mounted at.
+pub use userbtrfs_fuse::{
+    Mount, MountError, MountFlags, MountOptions, Opcode, SessionError, StartError, Way,
+};
+
+use userbtrfs_engine::api::Error;
+use userbtrfs_fuse::Errno;
+
+/// The number by which a program learns of an error.
+fn errno(error: impl std::borrow::Borrow<Error>) -> Errno {
+    Errno::from_raw_os_error(error.borrow().errno())
+}

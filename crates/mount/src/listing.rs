@@ -1,0 +1,133 @@
+//! Listings of directories.
+//!
+//! 1. A place in a listing is 1 after `.`, 2 after `..`, and from then on the directory's own: it
+//!    stays good while entries come and go, and no other entry ever has it.
+//! 2. A listing with nodes counts a reference for each that it sends, and for no other. What an
+//!    entry leads to may be damaged: it is listed all the same.
+
+use userbtrfs_engine::api::{Dir, DirEntry, FileKind};
+use userbtrfs_fuse::{
+    DirectoryEntry, Entries, Entry, Errno, FOREVER, FileType, Name, Names, NodeId, Read, Reply,
+};
+
+use crate::errno;
+use crate::served::Served;
+
+/// The place after `..`: no entry has one before it.
+const AFTER_DOTS: u64 = 2;
+
+/// The least bytes of an entry in a listing, alone and with its node.
+const NAME_BYTES: u32 = 32;
+const ENTRY_BYTES: u32 = 160;
+
+/// A line of a listing.
+struct Line {
+    ino: u64,
+    next: u64,
+    kind: FileType,
+    name: Vec<u8>,
+    /// Nothing where it is `.` or `..`.
+    entry: Option<DirEntry>,
+}
+
+impl Line {
+    /// The line as it is sent; nothing where a damaged directory has a name that cannot be.
+    fn shown(&self) -> Option<DirectoryEntry<'_>> {
+        let Self { ino, next, kind, .. } = *self;
+        Some(DirectoryEntry { ino, next, kind, name: Name::new(&self.name)? })
+    }
+}
+
+impl Served {
+    pub(crate) fn list_names(&self, node: NodeId, read: &Read, reply: Reply<Names>) {
+        let lines = match self.lines(node, read, NAME_BYTES) {
+            Ok((_, lines)) => lines,
+            Err(error) => return reply.fail(error),
+        };
+        let mut list = reply.begin();
+        for shown in lines.iter().filter_map(Line::shown) {
+            if !list.add(&shown) {
+                break;
+            }
+        }
+        list.send();
+    }
+
+    pub(crate) fn list_entries(&self, node: NodeId, read: &Read, reply: Reply<Entries>) {
+        let (dir, lines) = match self.lines(node, read, ENTRY_BYTES) {
+            Ok(found) => found,
+            Err(error) => return reply.fail(error),
+        };
+        let mut list = reply.begin();
+        for line in &lines {
+            let Some(shown) = line.shown() else { continue };
+            let found = line.entry.as_ref().and_then(|entry| self.refer_to(&dir, entry).ok());
+            if !list.add(&shown, &found.unwrap_or(Entry::absent(FOREVER))) {
+                if let Some(found) = found {
+                    drop(self.lookups.remove(found.node, 1));
+                }
+                break;
+            }
+        }
+        list.send();
+    }
+
+    fn refer_to(&self, dir: &Dir, entry: &DirEntry) -> Result<Entry, Errno> {
+        self.refer(&dir.follow(entry).map_err(errno)?)
+    }
+
+    /// As many lines as may fit, if each takes `least` bytes; and the directory.
+    fn lines(&self, node: NodeId, read: &Read, least: u32) -> Result<(Dir, Vec<Line>), Errno> {
+        let dir = self.dir(node)?;
+        let max = usize::try_from(read.size / least).map_or(1, |max| max.max(1));
+        let mut lines = self.dots(&dir, read.offset);
+        let mut next = Some(read.offset.max(AFTER_DOTS));
+        while let Some(position) = next.filter(|_| lines.len() < max) {
+            let (entries, after) = dir.list(position, max - lines.len()).map_err(errno)?;
+            lines.extend(entries.into_iter().map(|entry| self.line(entry)));
+            next = after;
+        }
+        Ok((dir, lines))
+    }
+
+    fn line(&self, entry: DirEntry) -> Line {
+        Line {
+            ino: self.ids.shown(entry.target()).unwrap_or(u64::MAX),
+            next: entry.position(),
+            kind: entry.kind().map_or(FileType::Unknown, file_type),
+            name: entry.name().to_vec(),
+            entry: Some(entry),
+        }
+    }
+
+    fn dots(&self, dir: &Dir, offset: u64) -> Vec<Line> {
+        if offset >= AFTER_DOTS {
+            return Vec::new();
+        }
+        let shown = |id| self.ids.shown(id).unwrap_or(u64::MAX);
+        let own = dir.inode().id();
+        let names = dir.inode().names().unwrap_or_default();
+        let parent = names.first().map_or(own, |(parent, _)| parent.id());
+        let dots = [(1, own, "."), (AFTER_DOTS, parent, "..")].into_iter();
+        let line = |(next, id, name): (u64, _, &str)| Line {
+            ino: shown(id),
+            next,
+            kind: FileType::Directory,
+            name: name.into(),
+            entry: None,
+        };
+        dots.filter(|(next, ..)| *next > offset).map(line).collect()
+    }
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Regular => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::CharDevice => FileType::CharacterDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Fifo => FileType::Fifo,
+        FileKind::Socket => FileType::Socket,
+    }
+}

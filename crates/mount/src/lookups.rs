@@ -1,0 +1,137 @@
+//! What the kernel knows: how many references it has to each node, and the inodes that it keeps
+//! though they have no name.
+//!
+//! 1. Of a node with a name only the count is kept, so that the inode may be evicted.
+//! 2. An inode that loses its last name while it is known stays here until it is forgotten, or gets
+//!    a name again. The kernel refers to what it removes: it is known until after the answer.
+//! 3. What goes is given to the caller, to be dropped where no lock is held: that may delete it.
+
+use std::collections::HashMap;
+
+use userbtrfs_engine::api::Inode;
+use userbtrfs_fuse::NodeId;
+use userbtrfs_sync::{Class, Mutex};
+
+const SHARDS: usize = 16;
+
+/// The bytes of a node: aligned to nothing, so that an entry of the table has twelve bytes. With a
+/// byte of the table's own for each place, and at most 16 places for 7 entries, that is less than
+/// 32 bytes.
+type Key = [u8; 8];
+
+/// See the module's text.
+#[derive(Default)]
+pub(crate) struct Lookups {
+    shards: [Shard; SHARDS],
+}
+
+struct Shard(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    counts: HashMap<Key, u32>,
+    nameless: HashMap<Key, Inode>,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self(Mutex::new(Class::FuseSession, Known::default()))
+    }
+}
+
+impl Lookups {
+    fn shard(&self, key: Key) -> &Mutex<Known> {
+        &self.shards[usize::from(key[0]) % SHARDS].0
+    }
+
+    /// The kernel gets one reference more.
+    pub(crate) fn add(&self, node: NodeId) {
+        let key = node.0.to_le_bytes();
+        let mut known = self.shard(key).lock();
+        let count = known.counts.entry(key).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// The kernel gives back references. Gives an inode that nobody needs any more.
+    #[must_use = "it is dropped where no lock is held"]
+    pub(crate) fn remove(&self, node: NodeId, references: u64) -> Option<Inode> {
+        let key = node.0.to_le_bytes();
+        let mut known = self.shard(key).lock();
+        let count = known.counts.get_mut(&key)?;
+        let left = u64::from(*count).saturating_sub(references);
+        *count = u32::try_from(left).expect("no more than before");
+        if left > 0 {
+            return None;
+        }
+        known.counts.remove(&key);
+        known.nameless.remove(&key)
+    }
+
+    /// Keeps an inode that has no name, until it is forgotten. Gives it back if it is not known.
+    #[must_use = "it is dropped where no lock is held"]
+    pub(crate) fn keep(&self, node: NodeId, inode: Inode) -> Option<Inode> {
+        let key = node.0.to_le_bytes();
+        let mut known = self.shard(key).lock();
+        match known.counts.contains_key(&key) {
+            true => known.nameless.insert(key, inode),
+            false => Some(inode),
+        }
+    }
+
+    /// An inode has a name: it is kept no more.
+    #[must_use = "it is dropped where no lock is held"]
+    pub(crate) fn release(&self, node: NodeId) -> Option<Inode> {
+        let key = node.0.to_le_bytes();
+        self.shard(key).lock().nameless.remove(&key)
+    }
+
+    /// All that the kernel knows now.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        let nodes = |shard: &Shard| {
+            let known = shard.0.lock();
+            known.counts.keys().map(|key| NodeId(u64::from_le_bytes(*key))).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(nodes).collect()
+    }
+
+    /// The kernel knows nothing any more. Gives all that was kept.
+    #[must_use = "they are dropped where no lock is held"]
+    pub(crate) fn clear(&self) -> Vec<Inode> {
+        let take = |shard: &Shard| std::mem::take(&mut *shard.0.lock()).nameless.into_values();
+        self.shards.iter().flat_map(take).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_table_has_twelve_bytes() {
+        assert_eq!(size_of::<(Key, u32)>(), 12);
+        let places = 16.0 / 7.0;
+        assert!(f64::from(12 + 1) * places < 32.0);
+    }
+
+    #[test]
+    fn references_are_counted() {
+        let lookups = Lookups::default();
+        let count = |node: u64| {
+            let key = node.to_le_bytes();
+            lookups.shard(key).lock().counts.get(&key).copied()
+        };
+        for node in [300, 301, 300] {
+            lookups.add(NodeId(node));
+        }
+        assert_eq!((count(300), count(301), count(302)), (Some(2), Some(1), None));
+        let mut nodes = lookups.nodes();
+        nodes.sort();
+        assert_eq!(nodes, [NodeId(300), NodeId(301)]);
+        assert!(lookups.remove(NodeId(300), 1).is_none());
+        assert_eq!(count(300), Some(1));
+        assert!(lookups.remove(NodeId(300), 5).is_none());
+        assert_eq!(count(300), None);
+        assert!(lookups.clear().is_empty());
+        assert_eq!(count(301), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! A mount, from its beginning to its end.
+//!
+//! 1. When it ends, however it ends, everything is made durable: by the kernel's last request,
+//!    which umount(8) waits for, where a block device is mounted as such; otherwise by
+//!    [`Mounted::end`], after the kernel let go of it. An opener waits from then on until it is
+//!    closed.
+//! 2. What a crash of the server leaves is what was synced.
+
+use std::path::Path;
+
+use thiserror::Error;
+use userbtrfs_engine::api::{self, Filesystem};
+use userbtrfs_fuse::{
+    Config, InitFlags, Mount, MountError, Opcode, Session, SessionError, StartError,
+};
+use userbtrfs_sync::Arc;
+
+use crate::served::Served;
+
+/// How a filesystem is served.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// How many threads receive requests; as many as there are processors where it is not said.
+    pub threads: Option<usize>,
+}
+
+/// A filesystem that is mounted and served.
+pub struct Mounted {
+    /// Before what it serves, which it lets go of.
+    session: Arc<Session>,
+    served: Arc<Served>,
+}
+
+/// Ends a mount from any thread but those that serve. To be dropped before [`Mounted::end`], which
+/// otherwise leaves the filesystem open, though durable.
+#[derive(Clone)]
+pub struct Stopper {
+    session: Arc<Session>,
+    served: Arc<Served>,
+}
+
+/// How a mount ended badly.
+#[derive(Debug, Error)]
+pub enum EndError {
+    /// The filesystem could not be made durable, or not all of it.
+    #[error(transparent)]
+    Filesystem(#[from] api::Error),
+    /// It could not be served to the end. It is durable.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl Mounted {
+    /// Begins to serve a filesystem. When this returns, it can be used.
+    pub fn start(
+        mount: Mount,
+        filesystem: Filesystem,
+        options: &Options,
+    ) -> Result<Self, StartError> {
+        let served = Arc::new(Served::new(filesystem));
+        let mut config = Config {
+            // A node that the kernel has forgotten is not to be found by its number again: what it
+            // led to may have gone.
+            flags: InitFlags::LOCAL_DISK.difference(InitFlags::EXPORT_SUPPORT),
+            ..Config::default()
+        };
+        config.threads = options.threads.unwrap_or(config.threads);
+        let server = Arc::clone(&served);
+        let session = Arc::new(Session::start(mount, server, &config)?);
+        Ok(Self { session, served })
+    }
+
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        self.session.point()
+    }
+
+    /// How many requests of a kind there were.
+    pub fn requests(&self, opcode: Opcode) -> u64 {
+        self.session.requests(opcode)
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
+    }
+
+    /// Waits until it is unmounted, or stopped. Then [`Mounted::end`] is called.
+    pub fn wait(&self) {
+        // The end tells what was wrong.
+        let _ = self.session.wait();
+    }
+
+    /// Waits until it is unmounted or stopped, makes everything durable, and closes.
+    pub fn end(self) -> Result<(), EndError> {
+        let ended = self.session.wait();
+        self.served.settle();
+        let settled = self.served.take_failure();
+        drop(self.session);
+        // Threads may be left that refuse what is asked for by those who still have files open.
+        if let Some(served) = Arc::into_inner(self.served) {
+            served.filesystem.close()?;
+        }
+        settled?;
+        Ok(ended?)
+    }
+}
+
+impl Stopper {
+    /// Ends the mount, whoever uses it: what programs have written is taken, the mount goes, and
+    /// what is asked from then on fails.
+    pub fn stop(&self) -> Result<(), MountError> {
+        match self.session.unmount() {
+            Err(error) if error.is_busy() => {
+                // sync(2) does not wait for what the kernel is sending.
+                self.served.collect();
+                self.session.stop()
+            }
+            done => done,
+        }
+    }
+
+    /// Unmounts, if nobody uses it.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        self.session.unmount()
+    }
+}

@@ -1,0 +1,200 @@
+//! Names: looked up, made, moved and removed.
+//!
+//! 1. The kernel holds its lock of a directory over each request that changes names in it, and
+//!    refers to what it removes: so what has a name is looked up before that is removed, and is
+//!    the same then.
+//! 2. Each answer with an entry is counted before it is sent: the kernel may forget it at once.
+//! 3. What is made belongs to the caller. Its permissions and access lists come from the default
+//!    list of the directory, and where there is none, from the umask.
+
+use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, RenameMode, XattrMode};
+use userbtrfs_fuse::{
+    Caller, Created, Entry, Errno, FOREVER, Link, Mknod, Name, NodeId, Opened, OpenedFlags, Rename,
+    RenameFlags, Tmpfile,
+};
+
+use crate::acl::{self, Acl};
+use crate::errno;
+use crate::served::Served;
+
+/// What a new inode gets from its directory and its maker.
+struct Heritage {
+    mode: u32,
+    lists: Vec<(&'static [u8], Vec<u8>)>,
+}
+
+/// What is wanted of something that is made.
+pub(crate) struct Wanted {
+    /// The kind and the permission bits.
+    pub(crate) mode: u32,
+    pub(crate) umask: u32,
+}
+
+impl Served {
+    pub(crate) fn dir(&self, node: NodeId) -> Result<Dir, Errno> {
+        self.inode(node).open_dir().map_err(errno)
+    }
+
+    /// What is said of a name that leads to an inode; the kernel refers to it from now on.
+    pub(crate) fn refer(&self, inode: &Inode) -> Result<Entry, Errno> {
+        let entry = self.entry(inode)?;
+        self.lookups.add(entry.node);
+        Ok(entry)
+    }
+
+    /// Finds a name.
+    pub(crate) fn find(&self, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        match self.dir(parent)?.lookup(name.as_bytes()) {
+            Ok(inode) => self.refer(&inode),
+            Err(Error::NotFound) => Ok(Entry::absent(FOREVER)),
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    /// Makes something that has a mode.
+    pub(crate) fn make(
+        &self,
+        (parent, caller): (NodeId, &Caller),
+        name: Name<'_>,
+        wanted: &Wanted,
+        make: impl FnOnce(&Dir, &[u8], u32) -> api::Result<Inode>,
+    ) -> Result<Entry, Errno> {
+        let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
+        let heritage = Heritage::of(&dir, wanted)?;
+        let inode = make(&dir, name.as_bytes(), heritage.mode).map_err(errno)?;
+        if let Err(error) = heritage.give(&inode) {
+            let _half_made = match FileKind::from_mode(wanted.mode) {
+                Some(FileKind::Directory) => dir.remove_dir(name.as_bytes()),
+                _ => dir.remove_file(name.as_bytes()),
+            };
+            return Err(errno(error));
+        }
+        self.refer(&inode)
+    }
+
+    pub(crate) fn make_node(
+        &self,
+        at: (NodeId, &Caller),
+        mknod: &Mknod<'_>,
+    ) -> Result<Entry, Errno> {
+        let device = (mknod.device.major, mknod.device.minor);
+        let wanted = Wanted { mode: mknod.mode, umask: mknod.umask };
+        self.make(at, mknod.name, &wanted, |dir, name, mode| dir.make_node(name, mode, device))
+    }
+
+    pub(crate) fn make_symlink(
+        &self,
+        (parent, caller): (NodeId, &Caller),
+        name: Name<'_>,
+        target: &[u8],
+    ) -> Result<Entry, Errno> {
+        let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
+        let inode = dir.symlink(name.as_bytes(), target).map_err(errno)?;
+        self.refer(&inode)
+    }
+
+    /// Makes a file without a name, which stays until it is forgotten.
+    pub(crate) fn make_unnamed(
+        &self,
+        (parent, caller): (NodeId, &Caller),
+        tmpfile: &Tmpfile,
+    ) -> Result<Created, Errno> {
+        let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
+        let wanted = Wanted { mode: tmpfile.mode, umask: tmpfile.umask };
+        let heritage = Heritage::of(&dir, &wanted)?;
+        let inode = dir.create_unnamed(heritage.mode).map_err(errno)?;
+        heritage.give(&inode).map_err(errno)?;
+        let entry = self.refer(&inode)?;
+        drop(self.lookups.keep(entry.node, inode));
+        Ok(created(entry))
+    }
+
+    pub(crate) fn give_name(&self, parent: NodeId, link: &Link<'_>) -> Result<Entry, Errno> {
+        let inode = self.inode(link.target);
+        self.dir(parent)?.link(link.name.as_bytes(), &inode).map_err(errno)?;
+        drop(self.lookups.release(link.target));
+        self.refer(&inode)
+    }
+
+    /// Removes a name by `remove`.
+    pub(crate) fn remove(
+        &self,
+        parent: NodeId,
+        name: Name<'_>,
+        remove: impl FnOnce(&Dir, &[u8]) -> api::Result<()>,
+    ) -> Result<(), Errno> {
+        let dir = self.dir(parent)?;
+        let removed = dir.lookup(name.as_bytes()).map_err(errno)?;
+        remove(&dir, name.as_bytes()).map_err(errno)?;
+        self.keep_if_nameless(removed);
+        Ok(())
+    }
+
+    pub(crate) fn move_name(&self, parent: NodeId, rename: &Rename<'_>) -> Result<(), Errno> {
+        let mode = rename_mode(rename.flags)?;
+        let (from, to) = (self.dir(parent)?, self.dir(rename.new_parent)?);
+        // What is wrong with the name shows below.
+        let replaced = to.lookup(rename.new_name.as_bytes()).ok();
+        from.rename(rename.name.as_bytes(), &to, rename.new_name.as_bytes(), mode)
+            .map_err(errno)?;
+        if let Some(replaced) = replaced {
+            self.keep_if_nameless(replaced);
+        }
+        Ok(())
+    }
+
+    /// An inode may have lost its last name; the kernel may go on using it.
+    fn keep_if_nameless(&self, inode: Inode) {
+        let is_nameless = inode.metadata().is_ok_and(|metadata| metadata.nlink == 0);
+        if let Ok(node) = self.ids.node(inode.id())
+            && is_nameless
+        {
+            drop(self.lookups.keep(node, inode));
+        }
+    }
+}
+
+/// The answer to what makes and opens a file: there is nothing to open.
+pub(crate) fn created(entry: Entry) -> Created {
+    let opened = Opened { flags: OpenedFlags::KEEP_CACHE, ..Opened::default() };
+    Created { entry, opened }
+}
+
+fn rename_mode(flags: RenameFlags) -> Result<RenameMode, Errno> {
+    const BOTH: RenameFlags = RenameFlags::WHITEOUT.union(RenameFlags::NOREPLACE);
+    match flags {
+        flags if flags.is_empty() => Ok(RenameMode::Replace),
+        RenameFlags::NOREPLACE => Ok(RenameMode::NoReplace),
+        RenameFlags::EXCHANGE => Ok(RenameMode::Exchange),
+        RenameFlags::WHITEOUT => Ok(RenameMode::Whiteout),
+        BOTH => Ok(RenameMode::WhiteoutNoReplace),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+impl Heritage {
+    /// What is made in `dir` gets.
+    fn of(dir: &Dir, wanted: &Wanted) -> Result<Self, Errno> {
+        let default = match dir.inode().xattr(acl::DEFAULT) {
+            Err(Error::NoAttribute) => {
+                return Ok(Self { mode: wanted.mode & !wanted.umask, lists: Vec::new() });
+            }
+            found => found.map_err(errno)?,
+        };
+        let access = Acl::parse(&default).ok_or(Errno::IO)?.inherited(wanted.mode);
+        let mode = acl::mode_with(wanted.mode, &access);
+        let mut lists = Vec::new();
+        if !access.is_plain() {
+            lists.push((acl::ACCESS, access.to_bytes()));
+        }
+        if FileKind::from_mode(wanted.mode) == Some(FileKind::Directory) {
+            lists.push((acl::DEFAULT, default));
+        }
+        Ok(Self { mode, lists })
+    }
+
+    fn give(&self, inode: &Inode) -> api::Result<()> {
+        let give = |(name, list): &(&[u8], Vec<u8>)| inode.set_xattr(name, list, XattrMode::Either);
+        self.lists.iter().try_for_each(give)
+    }
+}

@@ -1,0 +1,262 @@
+//! Which method answers which request.
+//!
+//! 1. What may wait for the device does so where another thread receives meanwhile; names and
+//!    attributes are mostly in memory, and done at once.
+//! 2. OPEN, OPENDIR, FLUSH and their ends are not written: the kernel does without. So are ACCESS
+//!    and locks, which are the kernel's.
+
+use userbtrfs_engine::api::{self, Dir, Error, Filesystem, Inode};
+use userbtrfs_fuse::{
+    Agreement, Bytes, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry, Errno,
+    ExtendedStat, Fallocate, Fsync, Getxattr, Handle, Ioctl, IoctlData, Link, Lseek, Mkdir, Mknod,
+    Name, Names, NodeId, Notifier, Position, Read, Rename, Reply, Request, Server, Setxattr, Stale,
+    Stat, Statistics, Statx, Symlink, Tmpfile, Value, Write, Written, may_sleep,
+};
+use userbtrfs_sync::{Class, Mutex, OnceLock};
+
+use crate::errno;
+use crate::ids::Ids;
+use crate::lookups::Lookups;
+use crate::names::{Wanted, created};
+
+/// The bits of a mode that say that it is a directory.
+const DIRECTORY: u32 = 0o040_000;
+/// What space is counted in, in bytes.
+const BLOCK: u32 = 4096;
+/// The longest name, in bytes.
+const NAME_MAX: u32 = 255;
+
+/// A filesystem that is mounted.
+pub(crate) struct Served {
+    pub(crate) filesystem: Filesystem,
+    /// Whether it was opened for writing.
+    pub(crate) is_writable: bool,
+    pub(crate) ids: Ids,
+    pub(crate) lookups: Lookups,
+    /// Why not all could be made durable when the mount ended.
+    failed: Mutex<Option<Error>>,
+    notifier: OnceLock<Notifier>,
+}
+
+impl Served {
+    pub(crate) fn new(filesystem: Filesystem) -> Self {
+        Self {
+            is_writable: filesystem.is_writable(),
+            ids: Ids::new(filesystem.root().inode().id()),
+            filesystem,
+            lookups: Lookups::default(),
+            failed: Mutex::new(Class::FuseSession, None),
+            notifier: OnceLock::new(),
+        }
+    }
+
+    /// The inode of a node.
+    pub(crate) fn inode(&self, node: NodeId) -> Inode {
+        self.filesystem.inode(self.ids.inode(node))
+    }
+
+    /// Tells the kernel what is old.
+    pub(crate) fn notifier(&self) -> &Notifier {
+        self.notifier.get().expect("set before the first request")
+    }
+
+    /// Has the kernel send all that it keeps of files, and waits for that. Not to be called by a
+    /// thread that serves.
+    pub(crate) fn collect(&self) {
+        if !self.is_writable {
+            return;
+        }
+        let all = Stale::Contents { offset: 0, length: None };
+        for node in self.lookups.nodes() {
+            // What could not be sent is told to those who wrote it.
+            let _ = self.notifier().invalidate_inode(node, all);
+        }
+    }
+
+    /// Nothing is asked for any more: lets go of what has no name, and makes all durable. Who opens
+    /// the image from now on waits for the end.
+    pub(crate) fn settle(&self) {
+        self.filesystem.closing();
+        drop(self.lookups.clear());
+        if let Err(error) = self.filesystem.commit() {
+            // Of several the first tells most.
+            self.failed.lock().get_or_insert(error);
+        }
+    }
+
+    /// What was wrong when all was to be made durable.
+    pub(crate) fn take_failure(&self) -> api::Result<()> {
+        self.failed.lock().take().map_or(Ok(()), Err)
+    }
+
+    fn sync(&self, node: NodeId) -> Result<(), Errno> {
+        may_sleep(|| self.inode(node).sync_all()).map_err(errno)
+    }
+
+    fn statistics(&self) -> Result<Statistics, Errno> {
+        let left = self.filesystem.space_left().map_err(errno)?;
+        let blocks = |bytes: u64| bytes / u64::from(BLOCK);
+        Ok(Statistics {
+            blocks: blocks(left.total),
+            blocks_free: blocks(left.free),
+            blocks_available: blocks(left.available),
+            files: 0,
+            files_free: 0,
+            block_size: BLOCK,
+            name_max: NAME_MAX,
+            fragment_size: BLOCK,
+        })
+    }
+}
+
+impl Server for Served {
+    fn init(&self, _: &Agreement, notifier: Notifier) {
+        assert!(self.notifier.set(notifier).is_ok(), "a mount begins once");
+    }
+
+    fn destroy(&self, _: &Request, reply: Reply<()>) {
+        may_sleep(|| self.settle());
+        reply.succeed(&());
+    }
+
+    fn lookup(&self, request: &Request, name: Name<'_>, reply: Reply<Entry>) {
+        reply.send(self.find(request.node, name));
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        if let Some(gone) = self.lookups.remove(node, lookups) {
+            may_sleep(|| drop(gone));
+        }
+    }
+
+    fn getattr(&self, request: &Request, _: Option<Handle>, reply: Reply<Stat>) {
+        reply.send(self.stat(&self.inode(request.node)));
+    }
+
+    fn statx(&self, request: &Request, _: &Statx, reply: Reply<ExtendedStat>) {
+        reply.send(self.extended_stat(&self.inode(request.node)));
+    }
+
+    fn setattr(&self, request: &Request, changes: &Changes, reply: Reply<Stat>) {
+        let change = || self.change(request.node, changes);
+        reply.send(if changes.size.is_some() { may_sleep(change) } else { change() });
+    }
+
+    fn readlink(&self, request: &Request, reply: Reply<Bytes>) {
+        let target = self.inode(request.node).read_link();
+        reply.send(target.as_deref().map_err(errno));
+    }
+
+    fn symlink(&self, request: &Request, symlink: &Symlink<'_>, reply: Reply<Entry>) {
+        let at = (request.node, &request.caller);
+        reply.send(self.make_symlink(at, symlink.name, symlink.target));
+    }
+
+    fn mknod(&self, request: &Request, mknod: &Mknod<'_>, reply: Reply<Entry>) {
+        reply.send(self.make_node((request.node, &request.caller), mknod));
+    }
+
+    fn mkdir(&self, request: &Request, mkdir: &Mkdir<'_>, reply: Reply<Entry>) {
+        let wanted = Wanted { mode: DIRECTORY | mkdir.mode, umask: mkdir.umask };
+        let at = (request.node, &request.caller);
+        let make = |dir: &Dir, name: &[u8], mode| {
+            dir.create_dir(name, mode).map(|made| made.inode().clone())
+        };
+        reply.send(self.make(at, mkdir.name, &wanted, make));
+    }
+
+    fn create(&self, request: &Request, create: &Create<'_>, reply: Reply<Created>) {
+        let wanted = Wanted { mode: create.mode, umask: create.umask };
+        let at = (request.node, &request.caller);
+        reply.send(self.make(at, create.name, &wanted, Dir::create).map(created));
+    }
+
+    fn tmpfile(&self, request: &Request, tmpfile: &Tmpfile, reply: Reply<Created>) {
+        reply.send(self.make_unnamed((request.node, &request.caller), tmpfile));
+    }
+
+    fn link(&self, request: &Request, link: &Link<'_>, reply: Reply<Entry>) {
+        reply.send(self.give_name(request.node, link));
+    }
+
+    fn unlink(&self, request: &Request, name: Name<'_>, reply: Reply<()>) {
+        reply.send(self.remove(request.node, name, Dir::remove_file));
+    }
+
+    fn rmdir(&self, request: &Request, name: Name<'_>, reply: Reply<()>) {
+        reply.send(self.remove(request.node, name, Dir::remove_dir));
+    }
+
+    fn rename(&self, request: &Request, rename: &Rename<'_>, reply: Reply<()>) {
+        reply.send(self.move_name(request.node, rename));
+    }
+
+    fn read(&self, request: &Request, read: &Read, reply: Reply<Bytes>) {
+        self.read_file(request.node, read, reply);
+    }
+
+    fn write(&self, request: &Request, write: &Write<'_>, reply: Reply<Written>) {
+        self.write_file(request.node, write, reply);
+    }
+
+    fn fsync(&self, request: &Request, _: &Fsync, reply: Reply<()>) {
+        reply.send(self.sync(request.node));
+    }
+
+    fn fsyncdir(&self, request: &Request, _: &Fsync, reply: Reply<()>) {
+        reply.send(self.sync(request.node));
+    }
+
+    fn syncfs(&self, _: &Request, reply: Reply<()>) {
+        reply.send(may_sleep(|| self.filesystem.commit()).map_err(errno));
+    }
+
+    fn readdir(&self, request: &Request, read: &Read, reply: Reply<Names>) {
+        may_sleep(|| self.list_names(request.node, read, reply));
+    }
+
+    fn readdirplus(&self, request: &Request, read: &Read, reply: Reply<Entries>) {
+        may_sleep(|| self.list_entries(request.node, read, reply));
+    }
+
+    fn statfs(&self, _: &Request, reply: Reply<Statistics>) {
+        reply.send(self.statistics());
+    }
+
+    fn setxattr(&self, request: &Request, setxattr: &Setxattr<'_>, reply: Reply<()>) {
+        reply.send(self.set_xattr(request.node, setxattr));
+    }
+
+    fn getxattr(&self, request: &Request, getxattr: &Getxattr<'_>, reply: Reply<Value>) {
+        let value = self.xattr(request.node, getxattr.name);
+        reply.send(value.as_deref().map_err(|error| *error));
+    }
+
+    fn listxattr(&self, request: &Request, reply: Reply<Value>) {
+        let names = self.xattr_names(request.node);
+        reply.send(names.as_deref().map_err(|error| *error));
+    }
+
+    fn removexattr(&self, request: &Request, name: &[u8], reply: Reply<()>) {
+        reply.send(self.remove_xattr(request.node, name));
+    }
+
+    fn ioctl(&self, request: &Request, ioctl: &Ioctl<'_>, reply: Reply<IoctlData>) {
+        let limit = usize::try_from(reply.size()).expect("a size in memory");
+        let done = may_sleep(|| self.control(request.node, ioctl));
+        let fitting = done.as_ref().map(|bytes| (0, &bytes[..bytes.len().min(limit)]));
+        reply.send(fitting.map_err(|error| *error));
+    }
+
+    fn fallocate(&self, request: &Request, fallocate: &Fallocate, reply: Reply<()>) {
+        reply.send(may_sleep(|| self.allocate(request.node, fallocate)));
+    }
+
+    fn lseek(&self, request: &Request, lseek: &Lseek, reply: Reply<Position>) {
+        reply.send(may_sleep(|| self.seek(request.node, lseek)));
+    }
+
+    fn copy_file_range(&self, request: &Request, copy: &CopyFileRange, reply: Reply<Copied>) {
+        reply.send(may_sleep(|| self.copy(request.node, copy)));
+    }
+}

@@ -1,0 +1,107 @@
+//! Extended attributes.
+//!
+//! 1. Names are those of Linux's namespaces; who may see which is the kernel's to say.
+//! 2. An access list changes the permissions, and is kept only where it says more than they do.
+
+use userbtrfs_engine::api::{self, Error, FileKind, Inode, XattrMode};
+use userbtrfs_fuse::{Errno, NodeId, Setxattr, XattrFlags};
+
+use crate::acl::{self, Acl};
+use crate::errno;
+use crate::served::Served;
+
+/// What may be set: whatever has these at its start, and the access lists.
+const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security."];
+/// Of this namespace Linux knows the meaning of each; here they are only shown.
+const PROPERTIES: &[u8] = b"btrfs.";
+
+const PERMISSIONS: u32 = 0o7777;
+const SET_GROUP_ID: u32 = 0o2000;
+
+impl Served {
+    /// The value of an attribute.
+    pub(crate) fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        if !name.starts_with(PROPERTIES) {
+            check_name(name)?;
+        }
+        self.inode(node).xattr(name).map_err(errno)
+    }
+
+    /// The names of all, each with a NUL behind it.
+    pub(crate) fn xattr_names(&self, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let xattrs = self.inode(node).xattrs().map_err(errno)?;
+        Ok(xattrs.into_iter().flat_map(|(name, _)| [name, vec![0]].concat()).collect())
+    }
+
+    /// Sets an attribute.
+    pub(crate) fn set_xattr(&self, node: NodeId, set: &Setxattr<'_>) -> Result<(), Errno> {
+        check_name(set.name)?;
+        let inode = self.inode(node);
+        match set.name {
+            acl::ACCESS => set_access_list(&inode, set),
+            acl::DEFAULT => set_default_list(&inode, set),
+            name => inode.set_xattr(name, set.value, mode(set.flags)?).map_err(errno),
+        }
+    }
+
+    /// Removes an attribute. An access list that is not there is no error.
+    pub(crate) fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<(), Errno> {
+        check_name(name)?;
+        match self.inode(node).remove_xattr(name) {
+            Err(Error::NoAttribute) if is_list(name) => Ok(()),
+            done => done.map_err(errno),
+        }
+    }
+}
+
+fn is_list(name: &[u8]) -> bool {
+    matches!(name, acl::ACCESS | acl::DEFAULT)
+}
+
+/// Checks that a name is in a namespace, and is more than that.
+fn check_name(name: &[u8]) -> Result<(), Errno> {
+    let rest = NAMESPACES.iter().find_map(|space| name.strip_prefix(*space));
+    match rest {
+        _ if is_list(name) => Ok(()),
+        Some([]) => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+        None => Err(Errno::OPNOTSUPP),
+    }
+}
+
+fn mode(flags: XattrFlags) -> Result<XattrMode, Errno> {
+    match (flags.contains(XattrFlags::CREATE), flags.contains(XattrFlags::REPLACE)) {
+        (false, false) => Ok(XattrMode::Either),
+        (true, false) => Ok(XattrMode::Create),
+        (false, true) => Ok(XattrMode::Replace),
+        (true, true) => Err(Errno::INVAL),
+    }
+}
+
+fn set_access_list(inode: &Inode, set: &Setxattr<'_>) -> Result<(), Errno> {
+    let acl = Acl::parse(set.value).ok_or(Errno::INVAL)?;
+    let before = inode.metadata().map_err(errno)?.mode;
+    let kept = if set.kill_sgid { before & !SET_GROUP_ID } else { before };
+    let after = acl::mode_with(kept, &acl);
+    let put = match acl.is_plain() {
+        true => match inode.remove_xattr(acl::ACCESS) {
+            Err(Error::NoAttribute) => Ok(()),
+            done => done,
+        },
+        false => inode.set_xattr(acl::ACCESS, set.value, XattrMode::Either),
+    };
+    put.map_err(errno)?;
+    let mode = (after != before).then_some(after & PERMISSIONS);
+    let attributes = api::Attributes { mode, ..api::Attributes::default() };
+    inode.set_attributes(&attributes).map_err(errno)
+}
+
+fn set_default_list(inode: &Inode, set: &Setxattr<'_>) -> Result<(), Errno> {
+    Acl::parse(set.value).ok_or(Errno::INVAL)?;
+    match inode.metadata().map_err(errno)?.kind {
+        FileKind::Directory => {
+            inode.set_xattr(acl::DEFAULT, set.value, XattrMode::Either).map_err(errno)
+        }
+        _ => Err(Errno::ACCESS),
+    }
+}

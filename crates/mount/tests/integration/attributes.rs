@@ -1,0 +1,178 @@
+//! Attributes, and what a file loses when it changes.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, chown};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, IFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, ioctl_getflags,
+    ioctl_setflags, statvfs, statx, utimensat,
+};
+
+use crate::support::{Site, both, nobody_does, shell};
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn times_before_1970_and_after_2038_are_kept() {
+    both(|root| {
+        let path = root.join("file");
+        File::create(&path).unwrap();
+        let set = |access: (i64, i64), change: (i64, i64)| {
+            let time = |(tv_sec, tv_nsec): (i64, i64)| Timespec { tv_sec, tv_nsec };
+            let times = Timestamps { last_access: time(access), last_modification: time(change) };
+            utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+            let metadata = fs::metadata(&path).unwrap();
+            let access = (metadata.atime(), metadata.atime_nsec());
+            (access, (metadata.mtime(), metadata.mtime_nsec()))
+        };
+        let (early, late) = ((-5, 999_999_999), (1 << 34, 1));
+        assert_eq!(set(early, late), (early, late));
+        assert_eq!(set(late, early), (late, early));
+        let (now, _) = set((0, UTIME_NOW), early);
+        let stat = statx(CWD, &path, AtFlags::empty(), StatxFlags::BTIME).unwrap();
+        assert!(stat.stx_mask & StatxFlags::BTIME.bits() != 0);
+        assert!(stat.stx_btime.tv_sec > 1_500_000_000 && now.0 >= stat.stx_btime.tv_sec);
+    });
+}
+
+/// All that changes a file changes its times, or those of its directory.
+#[test]
+fn times_follow_changes() {
+    both(|root| {
+        let path = root.join("file");
+        fs::write(&path, "x").unwrap();
+        let times = |path: &Path| {
+            let metadata = fs::metadata(path).unwrap();
+            let of = |seconds: i64, nanoseconds: i64| (seconds, nanoseconds);
+            (
+                of(metadata.mtime(), metadata.mtime_nsec()),
+                of(metadata.ctime(), metadata.ctime_nsec()),
+            )
+        };
+        let changes: &[(&str, bool, bool, bool)] = &[
+            // What is done, and whether it changes the content, the inode, the directory.
+            ("chmod 600 file", false, true, false),
+            ("printf y >>file", true, true, false),
+            ("ln file link", false, true, true),
+            ("setfattr -n user.a -v b file", false, true, false),
+            ("rm link", false, true, true),
+            ("truncate -s 100 file", true, true, false),
+            ("mv file other; mv other file", false, true, true),
+        ];
+        for (script, content, inode, dir) in changes {
+            std::thread::sleep(std::time::Duration::from_millis(15));
+            let (file, above) = (times(&path), times(root));
+            shell(root, script);
+            let now = (times(&path), times(root));
+            assert_eq!((now.0.0 > file.0, now.0.1 > file.1), (*content, *inode), "{script}");
+            assert_eq!(now.1.0 > above.0, *dir, "{script}");
+        }
+    });
+}
+
+#[test]
+fn set_id_bits_go_with_changes() {
+    both(|root| {
+        let path = root.join("file");
+        let with = |bits: &str| {
+            shell(
+                root,
+                &format!("rm -f file; echo content >file; chmod 0666 file; chmod {bits} file"),
+            );
+        };
+        for (bits, left) in [("6777", 0o777), ("6767", 0o2767), ("2747", 0o2747), ("4666", 0o666)] {
+            with(bits);
+            chown(&path, Some(1), None).unwrap();
+            assert_eq!(mode(&path), left, "chown of {bits}");
+            with(bits);
+            chown(&path, None, None).unwrap();
+            assert_eq!(mode(&path), left, "chown of {bits} to nobody");
+        }
+        for change in ["printf x >>file", "truncate -s 3 file", ": >file"] {
+            with("6777");
+            nobody_does(root, change);
+            assert_eq!(mode(&path), 0o777, "{change}");
+            with("6777");
+            shell(root, change);
+            assert_eq!(mode(&path), 0o6777, "{change} by root");
+        }
+        with("6777");
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(b"by root", 0).unwrap();
+        assert_eq!(mode(&path), 0o6777);
+        shell(root, "mkdir dir; chmod 6777 dir");
+        chown(root.join("dir"), Some(1), None).unwrap();
+        assert_eq!(mode(&root.join("dir")), 0o6777);
+    });
+}
+
+#[test]
+fn capabilities_go_with_changes() {
+    // Version 2, CAP_NET_RAW.
+    const SET: &str = "rm -f file; echo content >file; chmod 777 file; \
+        setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 file";
+    both(|root| {
+        for change in ["printf x >>file", "truncate -s 3 file", "chown 1 file", ": >file"] {
+            shell(root, SET);
+            let has =
+                || shell(root, "getfattr -d -m - --absolute-names file").contains("security.");
+            assert!(has());
+            shell(root, change);
+            assert!(!has(), "{change}");
+        }
+        shell(root, SET);
+        shell(root, "chmod 700 file; touch file; mv file other; mv other file");
+        assert!(shell(root, "getfattr -d -m - --absolute-names file").contains("security."));
+    });
+}
+
+#[test]
+fn flags_are_shown_and_set() {
+    both(|root| {
+        let path = root.join("file");
+        let file = File::create(&path).unwrap();
+        assert_eq!(ioctl_getflags(&file).unwrap(), IFlags::empty());
+        ioctl_setflags(&file, IFlags::NOATIME | IFlags::NODUMP).unwrap();
+        assert_eq!(ioctl_getflags(&file).unwrap(), IFlags::NOATIME | IFlags::NODUMP);
+        shell(root, "lsattr file; chattr +C file; mkdir dir; chattr +c dir; echo x >dir/inherits");
+        assert!(shell(root, "lsattr -d file").contains('C'));
+        assert!(shell(root, "lsattr dir/inherits").contains('c'));
+        shell(root, "chattr -C file; chattr +i file");
+        shell(root, "! mv file other 2>error; ! rm -f file 2>error; ! ln file link 2>error");
+        shell(root, "! chmod 777 file 2>error; chattr -i file; mv file other");
+    });
+}
+
+/// What a filesystem says of its space is about what Linux says.
+#[test]
+fn space_is_counted_as_linux_counts_it() {
+    let Some(site) = Site::new() else { return };
+    let fill = |root: &Path| {
+        let before = statvfs(root).unwrap();
+        let file = File::create(root.join("file")).unwrap();
+        for part in 0..64 {
+            file.write_all_at(&vec![1; 1 << 20], part << 20).unwrap();
+        }
+        file.sync_all().unwrap();
+        rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
+        let after = statvfs(root).unwrap();
+        (before, after)
+    };
+    site.format();
+    let linux = site.with_linux("noatime", fill);
+    site.format();
+    let ours = site.with_ours(fill);
+    let slack = (96 << 20) / 4096;
+    for (linux, ours) in [(&linux.0, &ours.0), (&linux.1, &ours.1)] {
+        assert_eq!((ours.f_blocks, ours.f_frsize), (linux.f_blocks, linux.f_frsize));
+        for (ours, linux) in [(ours.f_bfree, linux.f_bfree), (ours.f_bavail, linux.f_bavail)] {
+            assert!(ours.abs_diff(linux) < slack, "{ours} blocks, and {linux} of Linux");
+        }
+        assert_eq!(ours.f_namemax, linux.f_namemax);
+    }
+    let taken = ours.0.f_bavail - ours.1.f_bavail;
+    assert!(taken.abs_diff((64 << 20) / 4096) < 1024, "64 MiB took {taken} blocks");
+}

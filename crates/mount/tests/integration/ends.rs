@@ -1,0 +1,109 @@
+//! How mounts end, and what may not be changed.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+
+use rustix::io::Errno;
+use userbtrfs_crashlab::walk_linux;
+use userbtrfs_engine::api::{Error, OpenOptions};
+use userbtrfs_mount::{MountFlags, MountOptions, Opcode};
+
+use crate::support::{Ours, Site, mount_options, pattern, shell};
+
+#[test]
+fn what_was_written_is_there_after_the_end_of_the_mount() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let shown = site.with_ours(|root| {
+        shell(root, "mkdir a; echo content >a/file; ln -s file a/link; touch -d 2001-02-03 a");
+        walk_linux::walk(root).unwrap()
+    });
+    site.judge(&shown);
+    site.with_ours(|root| {
+        assert_eq!(fs::read_to_string(root.join("a/link")).unwrap(), "content\n");
+    });
+}
+
+/// A mount that somebody stops while it is used loses nothing that was written before.
+#[test]
+fn a_mount_that_is_stopped_in_use_is_committed() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let file = File::create_new(ours.path().join("file")).unwrap();
+    file.write_all_at(&pattern(3 << 20), 0).unwrap();
+    let removed = File::create_new(ours.path().join("removed")).unwrap();
+    fs::remove_file(ours.path().join("removed")).unwrap();
+    ours.mounted.stopper().stop().unwrap();
+    ours.mounted.end().unwrap();
+    assert!(file.sync_all().is_err() && removed.sync_all().is_err());
+    drop((file, removed));
+    userbtrfs_crashlab::linux::btrfs_check(&site.image()).unwrap();
+    site.with_linux("ro,noatime", |root| {
+        assert!(fs::read(root.join("file")).unwrap() == pattern(3 << 20));
+        assert_eq!(fs::read_dir(root).unwrap().count(), 1);
+    });
+    site.linux.assert_no_complaints().unwrap();
+}
+
+#[test]
+fn nobody_else_opens_the_image_for_writing_before_the_end() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let refused = OpenOptions::new().write(true).open(site.image()).err().unwrap();
+    assert!(matches!(refused, Error::Device(_)) && refused.errno() == 16, "{refused}");
+    ours.end();
+    OpenOptions::new().write(true).open(site.image()).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_mount_for_reading_changes_nothing() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    site.with_linux("noatime", |root| shell(root, "mkdir a; echo content >a/file"));
+    let before = fs::read(site.image()).unwrap();
+    let filesystem = OpenOptions::new().open(site.image()).unwrap();
+    let flags = MountFlags::READ_ONLY | MountFlags::DEFAULT_PERMISSIONS;
+    let ours = Ours::of(&site, filesystem, &MountOptions { flags, ..mount_options() });
+    assert_eq!(fs::read_to_string(ours.path().join("a/file")).unwrap(), "content\n");
+    let refused = File::create(ours.path().join("new")).unwrap_err();
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::ROFS));
+    shell(ours.path(), "ls -lR; ! touch a/file 2>/dev/null; ! rm -f a/file 2>/dev/null; df .");
+    ours.end();
+    assert!(fs::read(site.image()).unwrap() == before);
+}
+
+/// What the kernel knows it does not ask for again.
+#[test]
+fn few_requests_are_made() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let path = ours.path().join("file");
+    fs::write(&path, [1; 10_000]).unwrap();
+    // Where a file is closed, the kernel wants to know anew what it takes.
+    let file = File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let look = || {
+        let mut bytes = vec![0; 10_000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 10_000);
+        assert!(!ours.path().join("absent").exists());
+    };
+    look();
+    // Until what was written is on the disk, what it takes is asked for each second.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    look();
+    let kinds = [Opcode::Lookup, Opcode::Getattr, Opcode::Statx, Opcode::Read, Opcode::Open];
+    let requests = || kinds.map(|kind| ours.mounted.requests(kind));
+    let before = requests();
+    for _ in 0..50 {
+        look();
+    }
+    assert_eq!(requests(), before);
+    assert!(ours.mounted.requests(Opcode::Open) <= 1);
+    assert!(ours.mounted.requests(Opcode::Flush) <= 1);
+    drop(file);
+    ours.end();
+}

@@ -1,0 +1,21 @@
+//! What programs find in a mount.
+//!
+//! 1. A behaviour is tested in a filesystem that Linux has mounted, too: a test that Linux would
+//!    fail is wrong.
+//! 2. After each the mount ends in order. Then `btrfs check` finds nothing, and Linux, which mounts
+//!    the image, shows what the mount showed.
+//! 3. Where there is no FUSE, or Linux cannot be asked, a line says SKIPPED; in CI that is a panic.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod attributes;
+mod contents;
+mod ends;
+mod listing;
+mod model;
+mod names;
+mod programs;
+mod subvolumes;
+mod support;
+mod xattrs;

@@ -1,0 +1,226 @@
+//! Images, mounted by Linux and by us.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use userbtrfs_crashlab::linux::{self, Linux, btrfs_check, run};
+use userbtrfs_crashlab::manifest::{Manifest, diff};
+use userbtrfs_crashlab::walk_linux;
+use userbtrfs_engine::api::{Filesystem, OpenOptions};
+use userbtrfs_mount::{Mount, MountFlags, MountOptions, Mounted, Options};
+
+/// The size of an image, of which most is a hole.
+const IMAGE_BYTES: u64 = 1 << 30;
+
+/// A user without rights.
+pub(crate) const NOBODY: u32 = 65534;
+
+/// Whether anything can be mounted here.
+pub(crate) fn available_or_skip() -> bool {
+    if !linux::available_or_skip() {
+        return false;
+    }
+    let there = Path::new("/dev/fuse").exists();
+    assert!(there || std::env::var("CI").as_deref() != Ok("true"), "no FUSE in CI");
+    if !there {
+        println!("SKIPPED: no /dev/fuse");
+    }
+    there
+}
+
+/// Place for an image and what is mounted, and the right to ask Linux.
+pub(crate) struct Site {
+    pub(crate) linux: Linux,
+    folder: TempDir,
+}
+
+impl Site {
+    /// Nothing where nothing can be mounted.
+    pub(crate) fn new() -> Option<Self> {
+        if !available_or_skip() {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        // Others than root shall get to what is mounted in it.
+        open_to_all(folder.path());
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        Some(Self { linux: Linux::lock().unwrap(), folder })
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn image(&self) -> PathBuf {
+        self.at("image")
+    }
+
+    /// Makes the image anew.
+    pub(crate) fn format(&self) {
+        self.format_with(&[]);
+    }
+
+    pub(crate) fn format_with(&self, options: &[&str]) {
+        File::create(self.image()).unwrap().set_len(IMAGE_BYTES).unwrap();
+        run(Command::new("mkfs.btrfs").args(["-q", "-f"]).args(options).arg(self.image())).unwrap();
+    }
+
+    /// Mounts the image by Linux, and lets it be used.
+    pub(crate) fn with_linux<R>(&self, options: &str, work: impl FnOnce(&Path) -> R) -> R {
+        let mount = self.linux.mount(&self.image(), options).unwrap();
+        open_to_all(mount.path());
+        work(mount.path())
+    }
+
+    /// Mounts the image, lets it be used, and ends the mount in order.
+    pub(crate) fn with_ours<R>(&self, work: impl FnOnce(&Path) -> R) -> R {
+        let ours = Ours::new(self, OpenOptions::new().write(true));
+        let result = work(ours.path());
+        ours.end();
+        result
+    }
+
+    /// Does the same in a filesystem of Linux's and in one of ours, of which Linux shows the same
+    /// afterwards.
+    pub(crate) fn both(&self, work: impl Fn(&Path)) {
+        self.format();
+        self.with_linux("noatime", &work);
+        self.format();
+        let shown = self.with_ours(|root| {
+            work(root);
+            walk_linux::walk(root).unwrap()
+        });
+        self.judge(&shown);
+    }
+
+    /// Linux finds nothing wrong with the image, and shows this.
+    pub(crate) fn judge(&self, shown: &Manifest) {
+        btrfs_check(&self.image()).unwrap();
+        let linux = self.with_linux("ro,noatime", |root| walk_linux::walk(root).unwrap());
+        let differences = diff(shown, &linux, &[]);
+        assert!(differences.is_empty(), "the mount's first: {:#?}", &differences);
+        self.linux.assert_no_complaints().unwrap();
+    }
+}
+
+/// The test `work`, in both.
+pub(crate) fn both(work: impl Fn(&Path)) {
+    if let Some(site) = Site::new() {
+        site.both(work);
+    }
+}
+
+/// The image, mounted by us.
+pub(crate) struct Ours {
+    pub(crate) mounted: Mounted,
+}
+
+impl Ours {
+    pub(crate) fn new(site: &Site, options: &OpenOptions) -> Self {
+        let filesystem = options.open(site.image()).unwrap();
+        Self::of(site, filesystem, &mount_options())
+    }
+
+    pub(crate) fn of(site: &Site, filesystem: Filesystem, options: &MountOptions) -> Self {
+        let point = site.at("point");
+        // It may be there from the last time.
+        let _ = std::fs::create_dir(&point);
+        let mount = Mount::new(&point, options).unwrap();
+        let options = Options { threads: Some(2) };
+        Self { mounted: Mounted::start(mount, filesystem, &options).unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.mounted.point()
+    }
+
+    /// Unmounts it. A program that another test is just starting may still have copies of what was
+    /// open, for a moment.
+    pub(crate) fn end(self) {
+        let stopper = self.mounted.stopper();
+        until("nobody to use the mount", || match stopper.unmount() {
+            Err(error) if error.is_busy() => false,
+            done => done.is_ok(),
+        });
+        drop(stopper);
+        self.mounted.end().unwrap();
+    }
+}
+
+/// How most tests mount.
+pub(crate) fn mount_options() -> MountOptions {
+    MountOptions {
+        source: "image".into(),
+        subtype: "userbtrfs".to_owned(),
+        flags: MountFlags::DEFAULT_PERMISSIONS | MountFlags::ALLOW_OTHER,
+        ..MountOptions::default()
+    }
+}
+
+/// Waits until it is so, for at most ten seconds.
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited too long for: {what}");
+}
+
+/// Lets everybody look into a directory.
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    if let Ok(metadata) = path.metadata() {
+        let mode = metadata.permissions().mode() | 0o755;
+        // What is read-only is so already.
+        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
+    }
+}
+
+/// Runs a script of the shell in a directory; an error of it is one of the test.
+pub(crate) fn shell(directory: &Path, script: &str) -> String {
+    let output = run(Command::new("sh").args(["-ec", script]).current_dir(directory)).unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a script in a directory as a user without rights.
+pub(crate) fn as_nobody(directory: &Path, script: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-ec", script]).current_dir(directory).uid(NOBODY).gid(NOBODY);
+    command.output().unwrap()
+}
+
+/// The same, which succeeds.
+#[track_caller]
+pub(crate) fn nobody_does(directory: &Path, script: &str) {
+    let output = as_nobody(directory, script);
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// The same, which fails for want of rights.
+#[track_caller]
+pub(crate) fn nobody_is_refused(directory: &Path, script: &str) {
+    let output = as_nobody(directory, &format!("LC_ALL=C; {script}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_refused = ["not permitted", "ermission denied"].iter().any(|words| said.contains(words));
+    assert!(!output.status.success() && is_refused, "{output:?}");
+}
+
+/// Whether a program is there; otherwise says that something is skipped.
+pub(crate) fn has_program(name: &str) -> bool {
+    let there = Command::new(name).arg("--version").output().is_ok();
+    if !there {
+        println!("SKIPPED: no {name}");
+    }
+    there
+}
+
+/// Bytes that repeat in no page.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| u8::try_from((at * 7 + at / 251) % 251).unwrap()).collect()
+}

@@ -1,0 +1,177 @@
+//! `mount`: an image as a directory, by FUSE.
+//!
+//! 1. The image is opened first: who cannot have it leaves no mount behind. A block device that
+//!    root mounts is the exception: the kernel claims it as it mounts it, and only then is anything
+//!    read of it, or written.
+//! 2. It returns when the directory can be used; with `-f` when it is unmounted.
+//! 3. A signal ends the mount as umount(8) does, whoever uses it: everything is durable after.
+//! 4. Who still has the image is waited for a while.
+
+pub(super) mod helper;
+mod options;
+mod ready;
+
+use std::ffi::OsString;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use userbtrfs::device::{DeviceError, FileDevice, FileOptions};
+use userbtrfs::mount::{Mount, MountError, MountOptions, Mounted, Options};
+use userbtrfs::{Filesystem, Notice};
+
+use super::args::Global;
+use super::patience::{is_in_use, patiently};
+use super::{complain, remark};
+use options::Wishes;
+
+#[derive(clap::Args)]
+pub(crate) struct MountArgs {
+    /// Mount options, with commas between them
+    #[arg(short, long, value_name = "OPTS")]
+    options: Vec<OsString>,
+    /// Stay in the foreground until it is unmounted
+    #[arg(short, long)]
+    foreground: bool,
+    /// Say on stdout when it is mounted, and let go of the terminal
+    #[arg(long, hide = true)]
+    say_ready: bool,
+    /// Take options that are not known
+    #[arg(long, hide = true)]
+    sloppy: bool,
+    /// An image file or a block device
+    image: PathBuf,
+    /// The directory to mount it at
+    dir: PathBuf,
+}
+
+/// How the table of mounts calls this kind of filesystem, after `fuse.` or `fuseblk.`.
+const KIND: &str = "userbtrfs";
+/// The size of blocks of a block device that the kernel mounts, in bytes.
+const BLOCK: u32 = 4096;
+
+/// What is mounted.
+struct Site<'a> {
+    global: &'a Global,
+    args: &'a MountArgs,
+    wishes: Wishes,
+    /// The image, for messages.
+    name: String,
+    /// It is a block device that the kernel claims.
+    is_claimed: bool,
+}
+
+pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
+    let site = Site::new(global, args)?;
+    match args.foreground || args.say_ready {
+        true => site.serve(),
+        false => ready::in_background(global, args),
+    }
+}
+
+impl<'a> Site<'a> {
+    fn new(global: &'a Global, args: &'a MountArgs) -> Result<Self> {
+        let wishes = Wishes::parse(&args.options, args.sloppy)?;
+        let name = args.image.display().to_string();
+        let is_root = rustix::process::geteuid().is_root();
+        // Of what is only read there may be several mounts, which the kernel would take for one.
+        let is_claimed = is_root && !wishes.is_read_only() && is_block_device(&args.image);
+        Ok(Self { global, args, wishes, name, is_claimed })
+    }
+
+    /// Mounts, and serves to the end.
+    fn serve(&self) -> Result<ExitCode> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let mounted = self.begin()?;
+        if self.args.say_ready {
+            ready::say()?;
+        }
+        let (stopper, handle) = (mounted.stopper(), signals.handle());
+        let ender = thread::spawn(move || {
+            for _ in signals.forever() {
+                if let Err(error) = stopper.stop() {
+                    complain(&error.to_string());
+                }
+            }
+        });
+        mounted.wait();
+        handle.close();
+        ender.join().map_err(|_| anyhow!("a signal made a thread panic"))?;
+        mounted.end().with_context(|| self.name.clone())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn begin(&self) -> Result<Mounted> {
+        self.tell_wishes();
+        let device = self.open_device().with_context(|| self.name.clone())?;
+        let claimed = if self.is_claimed { Some(self.mount()?) } else { None };
+        let filesystem = self.open(device)?;
+        let mount = match claimed {
+            Some(mount) => mount,
+            None => self.mount()?,
+        };
+        let options = Options { threads: self.wishes.threads };
+        Ok(Mounted::start(mount, filesystem, &options)?)
+    }
+
+    fn tell_wishes(&self) {
+        if self.global.verbose > 0 {
+            for option in &self.wishes.meaningless {
+                remark(self.global, &format!("mount: option {option} has no meaning here"));
+            }
+        }
+    }
+
+    fn open_device(&self) -> Result<FileDevice, DeviceError> {
+        let options = FileOptions {
+            writable: !self.wishes.is_read_only(),
+            io_uring: self.wishes.io_uring,
+            claim: !self.is_claimed,
+            ..FileOptions::default()
+        };
+        patiently(|| FileDevice::open(&self.args.image, options), is_in_use)
+    }
+
+    fn open(&self, device: FileDevice) -> Result<Filesystem> {
+        let options = self.wishes.to_open();
+        let opened = options.open_devices(vec![Arc::new(device)]);
+        let filesystem = opened.with_context(|| self.name.clone())?;
+        let say = |notice: &Notice| remark(self.global, &format!("{}: {notice}", self.name));
+        filesystem.notices().iter().for_each(say);
+        if self.global.verbose > 0 && filesystem.replayed().is_some() {
+            remark(self.global, &format!("{}: a log was replayed", self.name));
+        }
+        Ok(filesystem)
+    }
+
+    fn mount(&self) -> Result<Mount> {
+        let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.args.image));
+        let options = MountOptions {
+            // Of a block device the kernel wants the path.
+            source: if self.is_claimed { source(&self.args.image) } else { shown },
+            subtype: KIND.to_owned(),
+            block_size: self.is_claimed.then_some(BLOCK),
+            flags: self.wishes.flags,
+            ..MountOptions::default()
+        };
+        let mounted = patiently(
+            || Mount::new(&self.args.dir, &options),
+            |error| self.is_claimed && MountError::is_busy(error),
+        );
+        Ok(mounted?)
+    }
+}
+
+/// The image as the table of mounts shows it.
+fn source(image: &Path) -> OsString {
+    image.canonicalize().map_or_else(|_| image.into(), PathBuf::into_os_string)
+}
+
+fn is_block_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
+}

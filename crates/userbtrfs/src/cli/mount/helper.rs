@@ -1,0 +1,85 @@
+//! The command as a helper of mount(8): called as `mount.fuse.userbtrfs IMAGE DIR -o OPTS`, as
+//! that does for `mount -t fuse.userbtrfs` and for a line of `/etc/fstab`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// What the command was called to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Called {
+    /// What these arguments say, the first one its name.
+    Command(Vec<OsString>),
+    /// Nothing: `mount -f` only pretends.
+    Nothing,
+}
+
+/// Takes the arguments that it was called with.
+pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Called {
+    let given: Vec<_> = given.collect();
+    let is_helper = given.first().is_some_and(|name| is_helper(name));
+    if is_helper { translate(&given[1..]) } else { Called::Command(given) }
+}
+
+fn is_helper(name: &OsStr) -> bool {
+    let file = Path::new(name).file_name();
+    file.is_some_and(|file| file.as_encoded_bytes().starts_with(b"mount."))
+}
+
+/// The arguments of mount(8) as those of the verb.
+fn translate(given: &[OsString]) -> Called {
+    let mut arguments: Vec<OsString> = vec!["userbtrfs".into(), "mount".into()];
+    let mut paths = Vec::new();
+    let mut given = given.iter();
+    while let Some(argument) = given.next() {
+        let Some(letters) = argument.to_str().and_then(|text| text.strip_prefix('-')) else {
+            paths.push(argument.clone());
+            continue;
+        };
+        for letter in letters.chars() {
+            match letter {
+                'f' => return Called::Nothing,
+                'v' => arguments.push("--verbose".into()),
+                's' => arguments.push("--sloppy".into()),
+                'o' => {
+                    arguments.push("--options".into());
+                    arguments.extend(given.next().cloned());
+                }
+                // The kind, and a namespace: both are known.
+                't' | 'N' => drop(given.next()),
+                'n' => {}
+                other => arguments.push(format!("-{other}").into()),
+            }
+        }
+    }
+    arguments.push("--".into());
+    arguments.extend(paths);
+    Called::Command(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn called(words: &str) -> Called {
+        arguments(words.split(' ').map(OsString::from))
+    }
+
+    fn command(words: &str) -> Called {
+        Called::Command(words.split(' ').map(OsString::from).collect())
+    }
+
+    #[test]
+    fn arguments_of_mount_become_those_of_the_verb() {
+        let given = "/sbin/mount.fuse.userbtrfs disk.img /mnt -sv -o rw,nosuid -t fuse.userbtrfs";
+        let verb = "userbtrfs mount --sloppy --verbose --options rw,nosuid -- disk.img /mnt";
+        assert_eq!(called(given), command(verb));
+        assert_eq!(called("mount.userbtrfs a b -x"), command("userbtrfs mount -x -- a b"));
+        assert_eq!(called("mount.userbtrfs a b -nf"), Called::Nothing);
+    }
+
+    #[test]
+    fn other_names_change_nothing() {
+        let given = "/usr/bin/userbtrfs mount -f disk.img /mnt";
+        assert_eq!(called(given), command(given));
+    }
+}

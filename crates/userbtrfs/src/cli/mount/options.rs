@@ -1,0 +1,275 @@
+//! Mount options: what `-o` says.
+//!
+//! 1. Names are those of btrfs, of FUSE, and of mount(8); one that is not known is refused by name.
+//! 2. What Linux's btrfs knows and has no meaning here is taken, and told with `-v`. What only
+//!    mount(8) and its table heed is taken without a word.
+
+use std::ffi::OsString;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use userbtrfs::mount::MountFlags;
+use userbtrfs::{IoUring, OpenOptions, PendingLog, TreeId};
+
+use super::super::args::size;
+
+/// What is wished of a mount.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// Permissions are always the kernel's to check.
+    pub(super) flags: MountFlags,
+    pub(super) threads: Option<usize>,
+    /// What the table of mounts shows in place of the image.
+    pub(super) name: Option<OsString>,
+    pub(super) io_uring: IoUring,
+    /// Options that say nothing here.
+    pub(super) meaningless: Vec<String>,
+    subvolume: Option<Subvolume>,
+    commit_seconds: Option<u64>,
+    memory: Option<u64>,
+    tree_log: bool,
+    replay: bool,
+    discard: bool,
+}
+
+/// Which subvolume is mounted.
+#[derive(Debug, PartialEq, Eq)]
+enum Subvolume {
+    Path(String),
+    Id(u64),
+}
+
+/// What Linux's btrfs takes, with or without a value.
+const MEANINGLESS: &[&str] = &[
+    "acl",
+    "autodefrag",
+    "compress",
+    "compress-force",
+    "datacow",
+    "datasum",
+    "max_inline",
+    "noautodefrag",
+    "nodatacow",
+    "nodatasum",
+    "nossd",
+    "relatime",
+    "space_cache",
+    "ssd",
+    "thread_pool",
+];
+
+/// What is mount(8)'s alone, or says what is so anyway.
+const SILENT: &[&str] = &[
+    "async",
+    "auto",
+    "default_permissions",
+    "defaults",
+    "dev",
+    "exec",
+    "noauto",
+    "nodiratime",
+    "nofail",
+    "nouser",
+    "rw",
+    "suid",
+    "treelog",
+    "user",
+    "users",
+    "_netdev",
+];
+
+/// Options that are flags of the mount.
+const FLAGS: &[(&str, MountFlags)] = &[
+    ("allow_other", MountFlags::ALLOW_OTHER),
+    ("noatime", MountFlags::NO_ATIME),
+    ("nodev", MountFlags::NO_DEV),
+    ("noexec", MountFlags::NO_EXEC),
+    ("nosuid", MountFlags::NO_SUID),
+    ("ro", MountFlags::READ_ONLY),
+    ("sync", MountFlags::SYNCHRONOUS),
+];
+
+impl Wishes {
+    /// Reads lists of options; of two that contradict each other the later one holds. With `sloppy`
+    /// those that are not known are taken.
+    pub(super) fn parse(lists: &[OsString], sloppy: bool) -> Result<Self> {
+        let mut wishes = Self {
+            flags: MountFlags::DEFAULT_PERMISSIONS,
+            threads: None,
+            name: None,
+            io_uring: IoUring::Auto,
+            meaningless: Vec::new(),
+            subvolume: None,
+            commit_seconds: None,
+            memory: None,
+            tree_log: true,
+            replay: true,
+            discard: false,
+        };
+        for list in lists {
+            let list = list.to_str().context("mount options that are not UTF-8")?;
+            for option in list.split(',').filter(|option| !option.is_empty()) {
+                if !wishes.take(option)? {
+                    ensure!(sloppy, "unknown mount option \"{option}\"");
+                    wishes.meaningless.push(option.to_owned());
+                }
+            }
+        }
+        ensure!(wishes.replay || wishes.is_read_only(), "nologreplay goes with ro alone");
+        Ok(wishes)
+    }
+
+    /// Whether nothing may be changed.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.flags.contains(MountFlags::READ_ONLY)
+    }
+
+    /// Takes an option; says whether it is known.
+    fn take(&mut self, option: &str) -> Result<bool> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        if MEANINGLESS.contains(&name) {
+            self.meaningless.push(option.to_owned());
+            return Ok(true);
+        }
+        match value {
+            None => Ok(self.take_word(name)),
+            Some(value) => self.take_value(name, value),
+        }
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == word) {
+            self.flags |= *flag;
+            return true;
+        }
+        match word {
+            "rw" => self.flags -= MountFlags::READ_ONLY,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
+            "notreelog" => self.tree_log = false,
+            "nologreplay" | "norecovery" => self.replay = false,
+            other => return SILENT.contains(&other) || other.starts_with("x-"),
+        }
+        true
+    }
+
+    fn take_value(&mut self, name: &str, value: &str) -> Result<bool> {
+        match name {
+            "subvol" => self.subvolume = Some(Subvolume::Path(value.to_owned())),
+            "subvolid" => self.subvolume = Some(Subvolume::Id(number(name, value)?)),
+            "commit" => self.commit_seconds = Some(number(name, value)?),
+            "threads" => {
+                let threads = number(name, value)?;
+                ensure!(threads > 0, "mount option threads=0: there must be one at least");
+                self.threads = Some(threads);
+            }
+            "memory" => {
+                let bytes = size(value).map_err(|why| anyhow!("mount option memory: {why}"))?;
+                self.memory = Some(bytes);
+            }
+            "fsname" => self.name = Some(value.into()),
+            "io_uring" => self.io_uring = io_uring(value)?,
+            "discard" => match value {
+                "async" | "sync" => self.discard = true,
+                other => bail!("mount option discard={other}: not async"),
+            },
+            // fuse's own, for the table of mounts.
+            "subtype" => {}
+            other => return Ok(other.starts_with("x-") || other == "comment"),
+        }
+        Ok(true)
+    }
+
+    /// How the filesystem is opened.
+    pub(super) fn to_open(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.write(!self.is_read_only()).tree_log(self.tree_log).discard(self.discard);
+        if !self.replay {
+            options.pending_log(PendingLog::Leave);
+        }
+        if let Some(bytes) = self.memory {
+            options.memory(bytes);
+        }
+        if let Some(seconds) = self.commit_seconds {
+            options.commit_seconds(seconds);
+        }
+        match &self.subvolume {
+            Some(Subvolume::Path(path)) => {
+                options.subvolume_path(path.as_bytes());
+            }
+            Some(Subvolume::Id(id)) => {
+                options.subvolume_id(TreeId(*id));
+            }
+            None => {}
+        }
+        options
+    }
+}
+
+fn number<T: FromStr>(name: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|_| anyhow!("mount option {name}={value}: not a number"))
+}
+
+fn io_uring(value: &str) -> Result<IoUring> {
+    Ok(match value {
+        "auto" => IoUring::Auto,
+        "on" => IoUring::On,
+        "off" => IoUring::Off,
+        other => bail!("mount option io_uring={other}: neither auto nor on nor off"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &str) -> Result<Wishes> {
+        Wishes::parse(&[list.into()], false)
+    }
+
+    #[test]
+    fn options_are_taken_by_name() {
+        let wishes = parse("rw,nosuid,subvol=a/b,commit=5,memory=64M,threads=3,notreelog").unwrap();
+        assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS | MountFlags::NO_SUID);
+        assert_eq!(wishes.subvolume, Some(Subvolume::Path("a/b".to_owned())));
+        assert_eq!((wishes.commit_seconds, wishes.memory), (Some(5), Some(64 << 20)));
+        assert_eq!(
+            (wishes.threads, wishes.tree_log, wishes.is_read_only()),
+            (Some(3), false, false)
+        );
+        assert!(parse("ro,nologreplay,subvolid=5").unwrap().is_read_only());
+        assert!(!parse("ro,rw").unwrap().is_read_only());
+        let lists = ["fsname=x".into(), ",allow_other,".into()];
+        let wishes = Wishes::parse(&lists, false).unwrap();
+        assert_eq!(wishes.name.as_deref(), Some("x".as_ref()));
+        assert!(wishes.flags.contains(MountFlags::ALLOW_OTHER));
+    }
+
+    #[test]
+    fn what_means_nothing_is_kept_to_be_told() {
+        let wishes = parse("compress=zstd:3,ssd,defaults,x-systemd.automount,space_cache=v2");
+        assert_eq!(wishes.unwrap().meaningless, ["compress=zstd:3", "ssd", "space_cache=v2"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_by_name() {
+        for (list, says) in [
+            ("ro,degraded", "unknown mount option \"degraded\""),
+            ("subvolume=a", "unknown mount option \"subvolume=a\""),
+            ("ro=1", "unknown mount option \"ro=1\""),
+            ("commit=soon", "mount option commit=soon: not a number"),
+            ("threads=0", "threads=0"),
+            ("memory=x", "mount option memory: unknown suffix x"),
+            ("io_uring=maybe", "io_uring=maybe"),
+            ("nologreplay", "nologreplay goes with ro alone"),
+        ] {
+            let error = parse(list).unwrap_err().to_string();
+            assert!(error.contains(says), "{error:?} does not say {says:?}");
+        }
+        let sloppy = Wishes::parse(&["degraded".into()], true).unwrap();
+        assert_eq!(sloppy.meaningless, ["degraded"]);
+    }
+}

@@ -1,0 +1,38 @@
+//! Waiting for an image that somebody else has open, who may be about to let it go.
+//!
+//! The end of a mount is known to umount(8) before its server knows, and only from then on does the
+//! server say that it is closing. So who is refused tries again, for a short while.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use userbtrfs::Error;
+use userbtrfs::device::DeviceError;
+
+/// How long it is tried, and how often.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Tries until it succeeds, fails in another way, or has taken too long.
+pub(super) fn patiently<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_busy: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Err(error) if is_busy(&error) && Instant::now() < deadline => thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+}
+
+/// Whether somebody else has the image open for writing, or mounted.
+pub(super) fn is_in_use(error: &DeviceError) -> bool {
+    matches!(error, DeviceError::Locked { .. } | DeviceError::InUse { .. })
+}
+
+/// The same of an error of opening the filesystem.
+pub(super) fn is_open_elsewhere(error: &Error) -> bool {
+    matches!(error, Error::Device(device) if is_in_use(device))
+}

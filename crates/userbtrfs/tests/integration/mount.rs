@@ -1,0 +1,347 @@
+//! `mount`: how it begins and ends, in the foreground and behind, and what a crash of it leaves.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use userbtrfs::OpenOptions;
+use userbtrfs_crashlab::linux::{self, Access, Linux, LoopDevice, btrfs_check};
+
+use super::support::command::{Ran, command, run};
+use super::support::made::Made;
+
+/// Whether anything can be mounted here; if not, says so as a skipped test does.
+fn available_or_skip() -> bool {
+    if !linux::available_or_skip() {
+        return false;
+    }
+    let there = Path::new("/dev/fuse").exists();
+    assert!(there || std::env::var("CI").as_deref() != Ok("true"), "no FUSE in CI");
+    if !there {
+        println!("SKIPPED: no /dev/fuse");
+    }
+    there
+}
+
+/// A filesystem and a place to mount it at, where nothing is left mounted.
+struct Site {
+    made: Made,
+}
+
+impl Site {
+    fn new() -> Option<Self> {
+        if !available_or_skip() {
+            return None;
+        }
+        let made = Made::new();
+        fs::create_dir(made.at("point")).unwrap();
+        Some(Self { made })
+    }
+
+    fn image(&self) -> PathBuf {
+        self.made.image()
+    }
+
+    fn point(&self) -> PathBuf {
+        self.made.at("point")
+    }
+
+    fn arguments(&self, options: &[&str]) -> Vec<std::ffi::OsString> {
+        let words = ["mount"].iter().chain(options).map(Into::into);
+        words.chain([self.image().into(), self.point().into()]).collect()
+    }
+
+    /// Mounts in the background.
+    fn mount(&self, options: &[&str]) -> Ran {
+        run(self.arguments(options))
+    }
+
+    /// Mounts in the foreground of another process.
+    fn serve(&self, options: &[&str]) -> Child {
+        let options = [&["-f"], options].concat();
+        let mut command = command(self.arguments(&options));
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until("the mount", || self.is_mounted());
+        child
+    }
+
+    fn is_mounted(&self) -> bool {
+        self.line().is_some()
+    }
+
+    /// Its line in the table of mounts.
+    fn line(&self) -> Option<String> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let point = self.point();
+        let is_it = |line: &&str| line.split(' ').nth(1) == point.to_str();
+        mounts.lines().find(is_it).map(str::to_owned)
+    }
+
+    fn umount(&self) {
+        // Who looks at all mounts may have it open for a moment.
+        let umount = || Command::new("umount").arg(self.point()).output().unwrap();
+        until("nobody to use it", || umount().status.success());
+    }
+
+    /// Waits until nobody has the image open any more, and looks at it.
+    fn judge(&self) {
+        let opened = || OpenOptions::new().write(true).open(self.image());
+        until("the end of the server", || opened().is_ok_and(|image| image.close().is_ok()));
+        btrfs_check(&self.image()).unwrap();
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        while self.is_mounted() {
+            let detached = Command::new("umount").arg("-l").arg(self.point()).status();
+            if !detached.is_ok_and(|status| status.success()) {
+                return;
+            }
+        }
+    }
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited too long for: {what}");
+}
+
+fn send(signal: Signal, child: &Child) {
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn a_mount_in_the_background_is_ready_when_the_command_returns() {
+    let Some(site) = Site::new() else { return };
+    site.mount(&["-o", "noatime,fsname=a name"]).good();
+    let line = site.line().unwrap();
+    assert!(line.starts_with("a\\040name ") && line.contains(" fuse.userbtrfs rw,"), "{line}");
+    fs::write(site.point().join("file"), "content").unwrap();
+    site.umount();
+    // The next one waits for its end.
+    site.mount(&[]).good();
+    assert_eq!(fs::read_to_string(site.point().join("file")).unwrap(), "content");
+    site.umount();
+    site.judge();
+}
+
+#[test]
+fn a_signal_ends_a_mount_in_use_with_a_commit() {
+    let Some(site) = Site::new() else { return };
+    for signal in [Signal::TERM, Signal::INT] {
+        let child = site.serve(&[]);
+        let mut file = File::create(site.point().join("file")).unwrap();
+        file.write_all(b"content").unwrap();
+        send(signal, &child);
+        Ran::from(child.wait_with_output().unwrap()).good();
+        assert!(!site.is_mounted() && file.sync_all().is_err());
+        drop(file);
+        assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
+    }
+    site.judge();
+}
+
+#[test]
+fn umount_ends_the_process() {
+    let Some(site) = Site::new() else { return };
+    let child = site.serve(&["-v", "-o", "ssd,compress=zstd"]);
+    site.umount();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for option in ["ssd", "compress=zstd"] {
+        let says = format!("userbtrfs: mount: option {option} has no meaning here\n");
+        assert!(ran.stderr.contains(&says), "{ran:?}");
+    }
+    site.judge();
+}
+
+#[test]
+fn what_cannot_be_mounted_is_refused_by_name() {
+    let Some(site) = Site::new() else { return };
+    let refused = |ran: Ran, says: &[&str]| {
+        let said = ran.bad();
+        for word in says {
+            assert!(said.contains(word), "{said}");
+        }
+        assert!(!site.is_mounted());
+    };
+    refused(site.mount(&["-o", "ro,nonsense=1"]), &["unknown mount option \"nonsense=1\""]);
+    refused(site.mount(&["-o", "subvol=none"]), &["no such"]);
+    let (image, point) = (site.image(), site.point());
+    let mount =
+        |image: &Path, point: &Path| run([Path::new("mount"), image, point].map(Path::as_os_str));
+    refused(mount(&site.made.at("absent"), &point), &["absent", "No such file"]);
+    refused(mount(&image, &site.made.at("nowhere")), &["nowhere", "No such file"]);
+    fs::write(site.made.at("other"), vec![0; 1 << 20]).unwrap();
+    refused(mount(&site.made.at("other"), &point), &["other"]);
+    refused(mount(&point, &point), &["directory"]);
+    let child = site.serve(&[]);
+    fs::create_dir(site.made.at("second")).unwrap();
+    let second = mount(&image, &site.made.at("second")).bad();
+    assert!(second.contains("image") && second.contains("open"), "{second}");
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).good();
+}
+
+#[test]
+fn mount_finds_the_command_as_its_helper() {
+    let Some(site) = Site::new() else { return };
+    let helper = site.made.at("mount.fuse.userbtrfs");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_userbtrfs"), &helper).unwrap();
+    let call = |more: &[&str]| {
+        let mut command = Command::new(&helper);
+        command.arg(site.image()).arg(site.point()).args(more);
+        Ran::from(command.output().unwrap())
+    };
+    call(&["-f", "-o", "rw"]).good();
+    assert!(!site.is_mounted());
+    call(&["-n", "-o", "rw,nosuid,nodev,_netdev", "-t", "fuse.userbtrfs"]).good();
+    let line = site.line().unwrap();
+    assert!(line.contains(" fuse.userbtrfs rw,nosuid,nodev,"), "{line}");
+    site.umount();
+    call(&["-o", "degraded"]).bad();
+    site.judge();
+}
+
+#[test]
+fn any_user_may_mount_where_fusermount_is() {
+    const NOBODY: u32 = 65534;
+    let Some(site) = Site::new() else { return };
+    if fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
+        println!("SKIPPED: only root may open /dev/fuse");
+        return;
+    }
+    for path in [site.image(), site.point(), site.made.at("")] {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let program = site.made.at("program");
+    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
+    let mut command = Command::new(program);
+    command.args(site.arguments(&[])).uid(NOBODY).gid(NOBODY).current_dir("/");
+    Ran::from(command.output().unwrap()).good();
+    site.umount();
+    site.judge();
+}
+
+/// As a block device that the kernel claims, a mount is waited for by umount(8), and sync(2) is
+/// passed on.
+#[test]
+fn a_block_device_is_committed_when_umount_returns() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    let device = LoopDevice::attach(&linux, &site.image(), Access::ReadWrite).unwrap();
+    let mount = || {
+        let point = site.point();
+        run(["mount".as_ref(), device.path().as_os_str(), point.as_os_str()])
+    };
+    for turn in 0..3 {
+        mount().good();
+        let line = site.line().unwrap();
+        assert!(line.contains(" fuseblk.userbtrfs rw,"), "{line}");
+        assert!(mount().bad().contains("open"), "a second one is refused");
+        fs::write(site.point().join(format!("synced{turn}")), "content").unwrap();
+        rustix::fs::syncfs(File::open(site.point()).unwrap()).unwrap();
+        let shown = run(["ls".as_ref(), device.path().as_os_str(), "/".as_ref()]).good();
+        assert!(shown.contains(&format!("synced{turn}")), "{shown}");
+        fs::write(site.point().join(format!("file{turn}")), "content").unwrap();
+        site.umount();
+        let shown = run(["ls".as_ref(), device.path().as_os_str(), "/".as_ref()]).good();
+        assert!(shown.contains(&format!("file{turn}")), "{shown}");
+    }
+    drop(device);
+    site.judge();
+}
+
+/// What was fsynced is there after the server is killed, by our replay and by that of Linux.
+#[test]
+fn what_was_fsynced_survives_a_kill() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    for turn in 0..3 {
+        let mut child = site.serve(&[]);
+        let folder = site.point().join(format!("turn{turn}"));
+        fs::create_dir(&folder).unwrap();
+        File::open(site.point()).unwrap().sync_all().unwrap();
+        let synced = write_until(&folder, || {
+            thread::sleep(Duration::from_millis(300 + 250 * turn));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        });
+        assert!(synced > 0);
+        Command::new("umount").arg("-l").arg(site.point()).status().unwrap();
+        until("the end", || !site.is_mounted());
+        check(&linux, &site, turn, synced);
+    }
+    site.judge();
+}
+
+/// Two write files, fsync them, give them another name and fsync their directory, until `end` is
+/// over; gives how many each has done at least.
+fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers = [0, 1].map(|writer| {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut done = 0;
+                while !is_over.load(Ordering::Relaxed) && write(folder, writer, done).is_ok() {
+                    done += 1;
+                }
+                done
+            })
+        });
+        end();
+        is_over.store(true, Ordering::Relaxed);
+        writers.map(|writer| writer.join().unwrap()).into_iter().min().unwrap()
+    })
+}
+
+fn content(writer: u64, number: u64) -> Vec<u8> {
+    format!("{writer} {number} ").repeat(1 + usize::try_from(number % 3000).unwrap()).into_bytes()
+}
+
+fn write(folder: &Path, writer: u64, number: u64) -> std::io::Result<()> {
+    let (new, last) = (folder.join(format!("new{writer}")), name(folder, writer, number));
+    let mut file = File::create(&new)?;
+    file.write_all(&content(writer, number))?;
+    file.sync_all()?;
+    fs::rename(&new, &last)?;
+    File::open(folder)?.sync_all()
+}
+
+fn name(folder: &Path, writer: u64, number: u64) -> PathBuf {
+    folder.join(format!("file{writer}-{number}"))
+}
+
+fn check(linux: &Linux, site: &Site, turn: u64, synced: u64) {
+    let copy = site.made.at("copy");
+    let mut cp = Command::new("cp");
+    linux::run(cp.args(["--sparse=always"]).arg(site.image()).arg(&copy)).unwrap();
+    let mount = linux.mount(&copy, "noatime").unwrap();
+    let folder = mount.path().join(format!("turn{turn}"));
+    let ours = OpenOptions::new().open(site.image()).unwrap();
+    for (writer, number) in (0..2).flat_map(|writer| (0..synced).map(move |n| (writer, n))) {
+        let expected = content(writer, number);
+        let there = fs::read(name(&folder, writer, number)).unwrap();
+        assert!(there == expected, "Linux: {writer} {number}");
+        let path = format!("/turn{turn}/file{writer}-{number}");
+        assert!(ours.read(&path).unwrap() == expected, "ours: {path}");
+    }
+    drop(mount);
+    linux.assert_no_complaints().unwrap();
+    btrfs_check(&copy).unwrap();
+}
