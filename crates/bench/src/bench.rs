@@ -107,7 +107,7 @@ impl Bench {
     /// Makes the next turn start as every other did.
     pub(crate) fn settle(&self) -> Result<()> {
         self.interrupt.check()?;
-        rustix::fs::sync();
+        rustix::fs::syncfs(File::open(&self.folder)?)?;
         if !self.common.warm {
             fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
         }
