@@ -1,6 +1,5 @@
 //! Who acts a story.
 
-use std::fs;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -157,7 +156,6 @@ impl Actor for Kernel<'_> {
                 self.0.commit();
                 Ok(())
             }
-            Step::Evict => Ok(fs::write("/proc/sys/vm/drop_caches", "3")?),
             Step::Remount => {
                 self.0.reopen();
                 Ok(())

@@ -1,14 +1,14 @@
 //! Steps that Linux alone can do so far, or that it does in a way of its own.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail, ensure};
-use rustix::fs::copy_file_range;
+use rustix::fs::{Advice, copy_file_range, fadvise};
 use rustix::io::{ReadWriteFlags, pwritev2};
 
 use super::step::Step;
@@ -20,6 +20,7 @@ use crate::pattern;
 /// Does a step in what is mounted at `root`.
 pub(super) fn act(root: &Path, step: &Step) -> Result<()> {
     match step {
+        Step::Evict => evict(root),
         Step::WriteThrough(write) => write_through(root, write),
         Step::Clone { from, offset, length, to, at } => {
             clone(&below(root, from), *offset, *length, &below(root, to), *at)
@@ -29,6 +30,26 @@ pub(super) fn act(root: &Path, step: &Step) -> Result<()> {
         Step::Delete(path) => subvolume("delete", &[], &[below(root, path)]),
         other => bail!("no step of Linux alone: {other:?}"),
     }
+}
+
+/// Linux forgets what nobody uses: the pages of all files here, and then the inodes.
+fn evict(root: &Path) -> Result<()> {
+    forget_pages(root)?;
+    // Not 3: that also waits for every other filesystem of the machine.
+    Ok(fs::write("/proc/sys/vm/drop_caches", "2")?)
+}
+
+fn forget_pages(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            forget_pages(&entry.path())?;
+        } else if kind.is_file() {
+            fadvise(File::open(entry.path())?, 0, None, Advice::DontNeed)?;
+        }
+    }
+    Ok(())
 }
 
 fn below(root: &Path, path: &Bytes) -> PathBuf {
