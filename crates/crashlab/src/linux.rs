@@ -24,6 +24,9 @@ pub use kernel_log::KernelLog;
 pub use loop_device::{Access, LoopDevice};
 pub use mount::Mount;
 
+/// What is locked, wherever one's own temporary files are.
+const LOCK: &str = "/tmp/userbtrfs-linux.lock";
+
 /// The right to ask Linux: one holder at a time on this machine.
 #[derive(Debug)]
 pub struct Linux {
@@ -34,8 +37,7 @@ pub struct Linux {
 impl Linux {
     /// Waits for the right, makes Linux forget the devices it knows and notes where its log ends.
     pub fn lock() -> anyhow::Result<Self> {
-        let path = env::temp_dir().join("userbtrfs-linux.lock");
-        let lock = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+        let lock = File::create(LOCK).with_context(|| format!("creating {LOCK}"))?;
         lock.lock().context("locking")?;
         forget()?;
         Ok(Self { log: Arc::new(KernelLog::from_now()?), _lock: lock })
