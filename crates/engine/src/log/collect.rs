@@ -293,7 +293,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             Some(_) => self.keys(number, ItemKind::INODE_REF..=ItemKind::INODE_EXTREF)?,
             None => Vec::new(),
         };
-        self.drafts.replace(old, items);
+        self.replace(inode, old, items)?;
         let named = |name: &Link| (name.dir, name_hash(&name.name));
         self.log_way_to(names.iter().map(|(name, _)| named(name)).collect())?;
         if inode.kind() == FileKind::Directory && !lost.is_empty() {
@@ -390,7 +390,21 @@ impl<'a, 'w> Collector<'a, 'w> {
             Some(_) => self.keys(number, ItemKind::XATTR_ITEM..=ItemKind::XATTR_ITEM)?,
             None => Vec::new(),
         };
-        self.drafts.replace(old, draft::xattrs(number, &xattrs));
+        self.replace(inode, old, draft::xattrs(number, &xattrs))
+    }
+
+    /// Items of names or attributes of an inode take the place of those that the log has.
+    fn replace(
+        &mut self,
+        inode: &Inode,
+        old: Vec<Key>,
+        items: BTreeMap<Key, Vec<u8>>,
+    ) -> Doubtful<()> {
+        let is_new = inode.item().generation == self.running;
+        if !is_new && items.values().any(|item| item.len() > self.overwriting_max()) {
+            return Err(CommitReason::LargeItem);
+        }
+        self.drafts.replace(old, items);
         Ok(())
     }
 
@@ -464,6 +478,13 @@ impl<'a, 'w> Collector<'a, 'w> {
         let log = self.writer.tree(self.subvolume).map(|log| &**log);
         let keys = self.drafts.keys(self.nodes.forest(), log, keys_of(number, kinds));
         keys.map_err(|_| CommitReason::Failed)
+    }
+
+    /// The longest item that may be put over one that is shorter. Linux wants room in a leaf for
+    /// all of it beside the old one; where no leaf has that, it makes none, and its replay ends in
+    /// a `BUG` unless there is some by chance.
+    pub(super) fn overwriting_max(&self) -> usize {
+        self.nodes.item_max() / 2
     }
 
     /// Puts what is drafted into the log, if it is more than that.

@@ -87,7 +87,11 @@ impl Collector<'_, '_> {
             return Ok(false);
         }
         self.put_item(number, &existing(&inode));
+        let is_changed = inode.transid >= self.running && inode.generation < self.running;
         while let Some(item) = items.item().filter(|item| is_own(item.key)) {
+            if is_changed && item.data.len() > self.overwriting_max() {
+                return Ok(false);
+            }
             tell_names(&item, names);
             if is_name(item.key.kind) || item.key.kind == ItemKind::XATTR_ITEM {
                 self.drafts.put(item.key, item.data);

@@ -23,7 +23,7 @@ const EXTREF_HEAD: usize = 18;
 
 impl Nodes {
     /// The most bytes that an item may have.
-    pub(super) fn item_max(&self) -> usize {
+    pub(crate) fn item_max(&self) -> usize {
         item_len_max(self.forest.store().volume().geometry().nodesize)
     }
 

@@ -24,6 +24,8 @@ pub enum CommitReason {
     TooManyExtents,
     /// More inodes belong to what is logged than a log takes.
     TooManyInodes,
+    /// An item is so large that a replay by Linux may find no room for it.
+    LargeItem,
     /// What happened to an inode in this transaction is not known any more.
     Forgotten,
     /// A subvolume came, went, or moved.
@@ -32,7 +34,7 @@ pub enum CommitReason {
 
 impl CommitReason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Disabled,
         Self::NewBlockGroup,
         Self::NoSpace,
@@ -40,6 +42,7 @@ impl CommitReason {
         Self::DataFailed,
         Self::TooManyExtents,
         Self::TooManyInodes,
+        Self::LargeItem,
         Self::Forgotten,
         Self::Subvolume,
     ];
@@ -60,6 +63,7 @@ impl fmt::Display for CommitReason {
             Self::DataFailed => "data failed",
             Self::TooManyExtents => "too many extents",
             Self::TooManyInodes => "too many inodes",
+            Self::LargeItem => "an item is large",
             Self::Forgotten => "an inode was forgotten",
             Self::Subvolume => "a subvolume changed",
         })

@@ -4,6 +4,8 @@ use userbtrfs_sync::{Class, Mutex};
 
 use super::*;
 
+const LARGE: SyncHow = SyncHow::Committed(CommitReason::LargeItem);
+
 /// A filesystem whose syncs are told of.
 struct Traced {
     lab: Lab,
@@ -74,6 +76,19 @@ fn how_much_was_logged_is_told() {
     assert_eq!(logged.inodes, 2, "{logged:?}");
     assert!(logged.items > 3 && logged.bytes > 1000 && logged.bytes < 2000, "{logged:?}");
     assert_eq!(amounts(unchanged), (0, 0, 0));
+}
+
+#[test]
+fn what_linux_may_find_no_room_for_is_committed() {
+    let traced = Traced::new();
+    let file = traced.lab.create("file");
+    traced.lab.fs.commit().unwrap();
+    let large = vec![b'x'; 8200];
+    for (len, how) in [(8000, SyncHow::Logged), (8200, LARGE), (100, SyncHow::Logged)] {
+        file.inode().set_xattr(b"user.long", &large[..len], XattrMode::Either).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(traced.told(), [how], "{len}");
+    }
 }
 
 #[test]
