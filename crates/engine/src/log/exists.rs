@@ -66,7 +66,7 @@ impl Collector<'_, '_> {
     }
 
     /// Copies the items that say that an inode exists, and tells its names; unless it has none, or
-    /// more is to be logged of it. The cursor stands before them.
+    /// more is to be logged of it, or one of them may be too large. The cursor stands before them.
     fn copy(
         &mut self,
         items: &mut Cursor<'_>,

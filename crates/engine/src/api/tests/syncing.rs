@@ -92,6 +92,27 @@ fn what_linux_may_find_no_room_for_is_committed() {
 }
 
 #[test]
+fn names_for_which_linux_may_find_no_room_are_committed() {
+    let traced = Traced::new();
+    let root = traced.lab.fs.root();
+    let file = root.create(b"file", 0o644).unwrap();
+    let link = |number: u32| root.link(format!("{number:0240}").as_bytes(), &file).unwrap();
+    (0..31).for_each(link);
+    traced.lab.fs.commit().unwrap();
+    link(31);
+    file.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncHow::Logged], "twice as much fits into a leaf");
+    link(32);
+    file.sync_all().unwrap();
+    assert_eq!(traced.told(), [LARGE], "from memory");
+    link(33);
+    let ledger = traced.lab.fs.inner.ledger.as_ref().unwrap();
+    ledger.merge_pending().unwrap();
+    root.sync_all().unwrap();
+    assert_eq!(traced.told(), [LARGE], "from the tree");
+}
+
+#[test]
 fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
     let traced = Traced::new();
     let bytes = pattern(5, 300_000);
