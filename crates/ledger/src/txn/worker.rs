@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
+use super::CommitCause;
 use crate::ledger::Ledger;
 
 /// See the module's text.
@@ -44,7 +45,7 @@ impl Due {
 /// What to do next.
 enum Task {
     Merge,
-    Commit,
+    Commit(CommitCause),
     Stop,
 }
 
@@ -70,9 +71,9 @@ impl Worker {
                 let _failed = match task {
                     Task::Stop => return,
                     Task::Merge => ledger.merge_most(),
-                    Task::Commit => {
+                    Task::Commit(cause) => {
                         due = Due::after(pause);
-                        ledger.commit()
+                        ledger.commit_for(cause)
                     }
                 };
             }
@@ -84,6 +85,7 @@ impl Worker {
         self.shared.wish(|wishes| wishes.merge = true);
     }
 
+    /// Too much is in memory that only a commit takes out.
     pub(crate) fn request_commit(&self) {
         self.shared.wish(|wishes| wishes.commit = true);
     }
@@ -120,8 +122,11 @@ impl Shared {
                 return Task::Stop;
             }
             let left = due.left();
-            if std::mem::take(&mut wishes.commit) || left.is_zero() {
-                return Task::Commit;
+            if std::mem::take(&mut wishes.commit) {
+                return Task::Commit(CommitCause::Memory);
+            }
+            if left.is_zero() {
+                return Task::Commit(CommitCause::Age);
             }
             if std::mem::take(&mut wishes.merge) {
                 return Task::Merge;

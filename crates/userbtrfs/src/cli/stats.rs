@@ -4,23 +4,24 @@ use std::io::Write;
 
 use anyhow::Result;
 use serde_json::Value;
-use userbtrfs::{CommitReason, Stats};
+use userbtrfs::{CommitCause, CommitReason, Stats};
 
 use super::args::Format;
 use super::output::{print_json, stdout};
 
-/// Prints all counters: of the cache of nodes, of discards, of logs, and of commits in place of
-/// logs by reason.
+/// Prints all counters: of the cache of nodes, of discards, of logs, of commits by cause, and of
+/// those in place of logs by reason.
 pub(crate) fn print(stats: &Stats, format: Format) -> Result<()> {
-    let commits = CommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
+    let causes = CommitCause::ALL.map(|cause| (cause.name().to_owned(), stats.commits.by(cause)));
+    let reasons = CommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
     match format {
         Format::Text => {
             let mut out = stdout();
             for (name, count) in counters(stats) {
                 writeln!(out, "{name}: {count}")?;
             }
-            for (reason, count) in commits.iter().filter(|(_, count)| *count > 0) {
-                writeln!(out, "commits, {reason}: {count}")?;
+            for (cause, count) in causes.iter().chain(&reasons).filter(|(_, count)| *count > 0) {
+                writeln!(out, "commits, {cause}: {count}")?;
             }
             out.flush()?;
             Ok(())
@@ -28,7 +29,8 @@ pub(crate) fn print(stats: &Stats, format: Format) -> Result<()> {
         Format::Json => {
             let counts = counters(stats).map(|(name, count)| (name.replace(' ', "-"), count));
             let mut document = json_counts(counts);
-            document["commits"] = json_counts(commits);
+            document["commits"] = json_counts(causes);
+            document["commits-for-syncs"] = json_counts(reasons);
             print_json("stats", &document)
         }
     }
