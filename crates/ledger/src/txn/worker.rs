@@ -82,17 +82,17 @@ impl Worker {
     }
 
     pub(crate) fn request_merge(&self) {
-        self.shared.wish(|wishes| wishes.merge = true);
+        self.shared.wish(|wishes| &mut wishes.merge);
     }
 
     /// Too much is in memory that only a commit takes out.
     pub(crate) fn request_commit(&self) {
-        self.shared.wish(|wishes| wishes.commit = true);
+        self.shared.wish(|wishes| &mut wishes.commit);
     }
 
     /// Ends the thread, after what it is doing.
     pub(crate) fn stop(&self) {
-        self.shared.wish(|wishes| wishes.stop = true);
+        self.shared.wish(|wishes| &mut wishes.stop);
         let thread = self.thread.lock().take();
         // It may be the worker itself that lets go of the last handle.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
@@ -109,9 +109,11 @@ impl Drop for Worker {
 }
 
 impl Shared {
-    fn wish(&self, wish: impl FnOnce(&mut Wishes)) {
-        wish(&mut self.wishes.lock());
-        self.wake.notify_one();
+    /// A wish that is not fulfilled yet has woken the worker already.
+    fn wish(&self, wish: impl FnOnce(&mut Wishes) -> &mut bool) {
+        if !std::mem::replace(wish(&mut self.wishes.lock()), true) {
+            self.wake.notify_one();
+        }
     }
 
     /// Waits for a wish, or until a commit is due.
