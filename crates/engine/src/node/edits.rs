@@ -85,9 +85,9 @@ impl<'a> Draft<'a> {
         Self { key, change: ItemChange::Names(packed) }
     }
 
-    /// What a frozen set makes of items, with the attributes of its inode; but for extents, which are cut out of those there are,
-    /// for names by hash, which come late, and for the list of inodes without a name, which stands
-    /// elsewhere.
+    /// What a frozen set makes of items, with the attributes of its inode; but for extents, which
+    /// are cut out of those there are, for names by hash, which come late, and for the list of
+    /// inodes without a name, which stands elsewhere.
     pub(super) fn of(
         number: u64,
         changes: &'a Pending,
