@@ -86,9 +86,11 @@ impl Volume {
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), WriteError> {
-        match self.is_writable() {
-            true => Ok(()),
-            false => Err(WriteError::ReadOnly { device: self.name().into() }),
+        let device = || self.name().into();
+        match (self.is_writable(), self.is_stopped()) {
+            (false, _) => Err(WriteError::ReadOnly { device: device() }),
+            (true, true) => Err(WriteError::Stopped { device: device() }),
+            (true, false) => Ok(()),
         }
     }
 
