@@ -9,6 +9,7 @@
 //! | `names`, `listing`, `attributes`, `contents`, `xattrs`, `ioctls` | the requests, by kind |
 //! | `acl`         | access lists, and what they have to do with permissions                |
 //! | `privileges`  | set-id bits that a file loses when it is changed                       |
+//! | `shutdown`    | the ioctl that ends all writing                                        |
 //!
 //! 1. There are no semantics here but those that the kernel leaves to a server: access lists are
 //!    inherited and follow permissions, set-id bits and capabilities go with changes.
@@ -32,9 +33,10 @@ mod mounted;
 mod names;
 mod privileges;
 mod served;
+mod shutdown;
 mod xattrs;
 
-pub use mounted::{EndError, Mounted, Options, Stopper};
+pub use mounted::{EndError, Mounted, Observer, Options, Stopper};
 /// How a directory is mounted at.
 pub use userbtrfs_fuse::{
     Mount, MountError, MountFlags, MountOptions, Opcode, SessionError, StartError, Way,
