@@ -10,6 +10,7 @@
 //! | `acl`         | access lists, and what they have to do with permissions                |
 //! | `privileges`  | set-id bits that a file loses when it is changed                       |
 //! | `shutdown`    | the ioctl that ends all writing                                        |
+//! | `control`     | what those who mounted it ask past the kernel                          |
 //!
 //! 1. There are no semantics here but those that the kernel leaves to a server: access lists are
 //!    inherited and follow permissions, set-id bits and capabilities go with changes.
@@ -25,6 +26,7 @@
 mod acl;
 mod attributes;
 mod contents;
+pub mod control;
 mod ids;
 mod ioctls;
 mod listing;
@@ -44,6 +46,9 @@ pub use userbtrfs_fuse::{
 
 use userbtrfs_engine::api::Error;
 use userbtrfs_fuse::Errno;
+
+/// How the table of mounts calls this kind of filesystem, after `fuse.` or `fuseblk.`.
+pub const KIND: &str = "userbtrfs";
 
 /// The number by which a program learns of an error.
 fn errno(error: impl std::borrow::Borrow<Error>) -> Errno {
