@@ -8,24 +8,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rustix::io::Errno;
-use userbtrfs_crashlab::linux::{btrfs_check, run};
+use userbtrfs_crashlab::linux::{btrfs_check, run, shutdown};
 use userbtrfs_engine::api::OpenOptions;
 
 use crate::support::{NOBODY, Ours, Site, has_program};
-
-/// Asks for it, as a C program would.
-const ASK: &str = r#"
-open(my $at, "<", $ARGV[0]) or die "open: $!\n";
-my $flag = pack("L", $ARGV[1]);
-ioctl($at, 0x8004587d, $flag) or die "$!\n";
-"#;
-
-/// The program that asks for it, with a flag.
-fn ask(root: &Path, flag: u32) -> Command {
-    let mut command = Command::new("perl");
-    command.env("LC_ALL", "C").args(["-e", ASK]).arg(root).arg(flag.to_string());
-    command
-}
 
 fn refused(output: &Output, why: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -74,13 +60,13 @@ fn what_is_left(flag: u32, shown: impl Fn(&Path)) {
     site.format();
     let ours = Ours::new(&site, OpenOptions::new().write(true));
     let written = fill(ours.path());
-    let asked = ask(ours.path(), flag).output().unwrap();
+    let asked = shutdown(ours.path(), flag).output().unwrap();
     assert!(asked.status.success(), "{asked:?}");
     let copy = site.at("copy");
     run(Command::new("cp").arg("--sparse=always").args([site.image(), copy.clone()])).unwrap();
     every_change_fails(ours.path(), written);
     assert_eq!(fs::read_to_string(ours.path().join("synced")).unwrap(), "synced");
-    let again = ask(ours.path(), 0).output().unwrap();
+    let again = shutdown(ours.path(), 0).output().unwrap();
     assert!(again.status.success(), "{again:?}");
     ours.end();
     run(Command::new("cmp").args([site.image(), copy.clone()])).unwrap();
@@ -133,10 +119,10 @@ fn others_may_not_ask_for_it() {
     site.format();
     let ours = Ours::new(&site, OpenOptions::new().write(true));
     let root = ours.path();
-    refused(&ask(root, 7).output().unwrap(), "Invalid argument");
-    refused(&ask(root, 2).uid(NOBODY).gid(NOBODY).output().unwrap(), "not permitted");
+    refused(&shutdown(root, 7).output().unwrap(), "Invalid argument");
+    refused(&shutdown(root, 2).uid(NOBODY).gid(NOBODY).output().unwrap(), "not permitted");
     let within = |program: &str, arguments: &[&str]| {
-        let asked = ask(root, 2);
+        let asked = shutdown(root, 2);
         let mut command = Command::new(program);
         command.env("LC_ALL", "C").args(arguments).arg("perl").args(asked.get_args());
         command

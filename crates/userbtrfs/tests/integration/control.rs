@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use rustix::fs::{major, minor};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -14,7 +15,7 @@ use serde_json::Value;
 use userbtrfs::OpenOptions;
 use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
 
-use super::mount::{Site, until};
+use super::mount::{self, Site, until};
 use super::support::command::{Ran, command, run};
 
 const NOBODY: u32 = 65534;
@@ -213,6 +214,13 @@ fn a_user_asks_the_own_mount_without_a_directory_for_that() {
         let metadata = directory.symlink_metadata().unwrap();
         assert_eq!((metadata.uid(), metadata.mode() & 0o777), (NOBODY, 0o700));
     }
+    // The flag is read from the caller's memory, which the kernel may deny to this server.
+    let mut asked = linux::shutdown(&site.point(), 2);
+    let asked = asked.uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert!(asked.status.success() || said.contains("not permitted"), "{said}");
+    let shown = as_nobody(&["stats".into(), site.point().into()]).good();
+    assert_eq!(shown.contains("state: shut down\n"), asked.status.success(), "{shown}");
     site.umount();
     site.judge();
 }
@@ -323,6 +331,135 @@ fn shows_what_was_before(linux: &Linux, site: &Site, end: &str) {
     assert!(others.iter().all(|other| ours.lookup(format!("/{other}")).is_err()));
     ours.close().unwrap();
     btrfs_check(&site.image()).unwrap();
+}
+
+/// As above, while programs write and sync.
+#[test]
+fn what_was_synced_before_a_cut_amid_work_is_there() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    for turn in 0..3 {
+        let mut child = site.serve(&[]);
+        let folder = site.point().join(format!("turn{turn}"));
+        fs::create_dir(&folder).unwrap();
+        File::open(site.point()).unwrap().sync_all().unwrap();
+        let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+        let synced = std::thread::scope(|scope| {
+            for (writer, done) in (0..).zip(&done) {
+                let (is_over, folder) = (&is_over, &folder);
+                scope.spawn(move || {
+                    for number in 0.. {
+                        if is_over.load(SeqCst) || mount::write(folder, writer, number).is_err() {
+                            return;
+                        }
+                        done.store(number + 1, SeqCst);
+                    }
+                });
+            }
+            let count = || done.each_ref().map(|done| done.load(SeqCst)).into_iter().min().unwrap();
+            until("some work", || count() > 20 + 50 * turn);
+            let synced = count();
+            ask("stats --drop-writes on", &site.point(), &[]).good();
+            let cut = count();
+            until("some more work", || count() > cut + 20);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            is_over.store(true, SeqCst);
+            synced
+        });
+        site.umount();
+        mount::check(&linux, &site, turn, synced);
+    }
+    site.judge();
+}
+
+/// What programs were told is durable, is there after a shutdown without a sync.
+#[test]
+fn what_was_synced_before_a_shutdown_amid_work_is_there() {
+    let Some(site) = Site::new() else { return };
+    if Command::new("perl").arg("-v").output().is_err() {
+        println!("SKIPPED: no perl");
+        return;
+    }
+    let linux = Linux::lock().unwrap();
+    for turn in 0..3 {
+        let child = site.serve(&[]);
+        let folder = site.point().join(format!("turn{turn}"));
+        fs::create_dir(&folder).unwrap();
+        File::open(site.point()).unwrap().sync_all().unwrap();
+        let synced = mount::write_until(&folder, || {
+            std::thread::sleep(std::time::Duration::from_millis(200 + 100 * turn));
+            linux::run(&mut linux::shutdown(&site.point(), 2)).unwrap();
+        });
+        assert!(synced > 0);
+        let shown = stats(&site.point());
+        assert_eq!((&shown["state"], &shown["why"].is_string()), (&"shut down".into(), &true));
+        site.umount();
+        Ran::from(child.wait_with_output().unwrap()).good();
+        mount::check(&linux, &site, turn, synced);
+    }
+    site.judge();
+}
+
+/// Where the disk beneath the image is full, programs get EIO, and `stats` says why.
+#[test]
+fn a_full_disk_beneath_is_said() {
+    let Some(site) = Site::new() else { return };
+    let small = Small::new(&site);
+    let child = command([
+        "mount".as_ref(),
+        "-f".as_ref(),
+        small.image().as_os_str(),
+        site.point().as_os_str(),
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    until("the mount", || site.is_mounted());
+    fsync(site.point().join("before"), "content");
+    let large = vec![b'x'; 1 << 20];
+    let write = |number| {
+        let mut file = File::create(site.point().join(format!("file{number}")))?;
+        file.write_all(&large)?;
+        file.sync_all()
+    };
+    let failed = (0..32).filter_map(|number| write(number).err());
+    let errors: Vec<_> = failed.filter_map(|error| error.raw_os_error()).collect();
+    let sync = Command::new("btrfs").args(["filesystem", "sync"]).arg(site.point()).output();
+    assert!(!sync.unwrap().status.success());
+    let shown = stats(&site.point());
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).bad();
+    assert!(errors.len() > 10 && errors.iter().all(|error| [5, 30].contains(error)), "{errors:?}");
+    assert_eq!(shown["state"], "read-only");
+    assert!(shown["why"].as_str().unwrap().contains("No space left on device"), "{shown}");
+    let ours = OpenOptions::new().open(small.image()).unwrap();
+    assert_eq!(ours.read("/before").unwrap(), b"content");
+}
+
+/// A filesystem on a disk that is soon full.
+struct Small(PathBuf);
+
+impl Small {
+    fn new(site: &Site) -> Self {
+        let small = Self(site.made.at("small"));
+        fs::create_dir(&small.0).unwrap();
+        let mut command = Command::new("mount");
+        linux::run(command.args(["-t", "tmpfs", "-o", "size=16m", "none"]).arg(&small.0)).unwrap();
+        super::support::command::verb("mkfs -q --size 256M", &small.image(), &[]).good();
+        small
+    }
+
+    fn image(&self) -> PathBuf {
+        self.0.join("image")
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 #[test]

@@ -119,7 +119,7 @@ pub(super) fn until(what: &str, mut so: impl FnMut() -> bool) {
     panic!("waited too long for: {what}");
 }
 
-fn send(signal: Signal, child: &Child) {
+pub(super) fn send(signal: Signal, child: &Child) {
     let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
 }
@@ -291,7 +291,7 @@ fn what_was_fsynced_survives_a_kill() {
 
 /// Two write files, fsync them, give them another name and fsync their directory, until `end` is
 /// over; gives how many each has done at least.
-fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
+pub(super) fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writers = [0, 1].map(|writer| {
@@ -314,7 +314,7 @@ fn content(writer: u64, number: u64) -> Vec<u8> {
     format!("{writer} {number} ").repeat(1 + usize::try_from(number % 3000).unwrap()).into_bytes()
 }
 
-fn write(folder: &Path, writer: u64, number: u64) -> std::io::Result<()> {
+pub(super) fn write(folder: &Path, writer: u64, number: u64) -> std::io::Result<()> {
     let (new, last) = (folder.join(format!("new{writer}")), name(folder, writer, number));
     let mut file = File::create(&new)?;
     file.write_all(&content(writer, number))?;
@@ -327,7 +327,7 @@ fn name(folder: &Path, writer: u64, number: u64) -> PathBuf {
     folder.join(format!("file{writer}-{number}"))
 }
 
-fn check(linux: &Linux, site: &Site, turn: u64, synced: u64) {
+pub(super) fn check(linux: &Linux, site: &Site, turn: u64, synced: u64) {
     let copy = site.made.at("copy");
     let mut cp = Command::new("cp");
     linux::run(cp.args(["--sparse=always"]).arg(site.image()).arg(&copy)).unwrap();
