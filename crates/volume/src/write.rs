@@ -49,6 +49,8 @@ impl Volume {
         logical: Logical,
         buffer: &Arc<Buffer>,
     ) -> Result<(), WriteError> {
+        // It may have been stopped meanwhile.
+        self.check_writable()?;
         for Physical(offset) in self.place(logical, buffer.len() as u64)?.copies() {
             let buffer = Arc::clone(buffer).into();
             writes.push(logical, Request::Write { offset, buffer, fua: false });
