@@ -7,12 +7,14 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::process::geteuid;
+use userbtrfs_sync::Arc;
 
 /// What group and others may do with a directory.
 const OTHERS: u32 = 0o077;
@@ -46,6 +48,8 @@ pub(super) fn open_own(path: &Path) -> io::Result<File> {
 
 /// A socket in the tree of names; it is taken out when this is dropped.
 pub(super) struct Place {
+    /// While it is open, its file's number is nobody else's.
+    listener: Arc<UnixListener>,
     directory: File,
     path: PathBuf,
     /// The file: the device it is on, and its number.
@@ -54,7 +58,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Makes a socket in a directory of this user's, which is made if it is not there.
-    pub(super) fn make(directory: &Path, name: &str) -> io::Result<(Self, UnixListener)> {
+    pub(super) fn make(directory: &Path, name: &str) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -67,9 +71,15 @@ impl Place {
             _ => {}
         }
         let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         let file = identity(&path)?;
         drop(alone);
-        Ok((Self { directory, path, file }, listener))
+        Ok(Self { listener: Arc::new(listener), directory, path, file })
+    }
+
+    /// What listens.
+    pub(super) fn listener(&self) -> &Arc<UnixListener> {
+        &self.listener
     }
 }
 
@@ -107,7 +117,6 @@ impl Drop for Alone<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -116,13 +125,12 @@ mod tests {
     fn a_socket_goes_with_its_place_but_not_with_one_that_was_there_before() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("own");
-        let (first, _) = Place::make(&directory, "0:7").unwrap();
-        let path = directory.join("0:7");
-        assert!(UnixStream::connect(&path).is_err(), "nobody listens any more");
-        let (second, listener) = Place::make(&directory, "0:7").unwrap();
+        let first = Place::make(&directory, "0:7").unwrap();
+        let second = Place::make(&directory, "0:7").unwrap();
         drop(first);
+        let path = directory.join("0:7");
         UnixStream::connect(&path).unwrap();
-        listener.accept().unwrap();
+        second.listener().accept().unwrap();
         drop(second);
         assert!(!path.exists());
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -17,6 +18,9 @@ use super::place::{Place, directories, name};
 
 /// The most connections at a time; more are closed unanswered.
 const CONNECTIONS_MAX: usize = 64;
+
+/// How long nobody is accepted after somebody could not be.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// An answer to a question.
 pub enum Answer {
@@ -75,13 +79,13 @@ impl Control {
             made.map_err(|error| failed = told(directory, &error)).ok()
         });
         match made {
-            Some((place, listener)) => Self::serve(place, listener, answerer),
+            Some(place) => Self::serve(place, answerer),
             None => Err(failed),
         }
     }
 
-    fn serve(place: Place, listener: UnixListener, answerer: Answerer) -> io::Result<Self> {
-        let (place, listener) = (Some(place), Arc::new(listener));
+    fn serve(place: Place, answerer: Answerer) -> io::Result<Self> {
+        let (listener, place) = (Arc::clone(place.listener()), Some(place));
         let state = Mutex::new(Class::FuseSession, State::default());
         let shared = Arc::new(Shared { answerer, state });
         let (of_thread, accepted) = (Arc::clone(&shared), Arc::clone(&listener));
@@ -129,9 +133,9 @@ impl Shared {
             match listener.accept() {
                 Ok((stream, _)) if is_own(&stream) => self.begin(stream),
                 Ok(_stranger) => {}
-                Err(error) if is_passing(&error) => {}
-                // It was shut down.
-                Err(_) => return,
+                Err(_) if self.state.lock().over => return,
+                // There is no descriptor left, say.
+                Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }
@@ -182,12 +186,6 @@ fn is_own(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid())
 }
 
-/// Whether the next one may be accepted though this one failed.
-fn is_passing(error: &io::Error) -> bool {
-    let passing = [Errno::INTR, Errno::CONNABORTED, Errno::AGAIN];
-    Errno::from_io_error(error).is_some_and(|errno| passing.contains(&errno))
-}
-
 /// Reads words until an empty one.
 fn read_question(stream: &UnixStream) -> io::Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
@@ -222,7 +220,6 @@ impl Drop for Outlet {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader};
-    use std::time::Duration;
 
     use super::*;
 
@@ -230,8 +227,8 @@ mod tests {
     fn service(answerer: Answerer) -> (tempfile::TempDir, Control, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("own");
-        let (place, listener) = Place::make(&directory, "0:1").unwrap();
-        let control = Control::serve(place, listener, answerer).unwrap();
+        let place = Place::make(&directory, "0:1").unwrap();
+        let control = Control::serve(place, answerer).unwrap();
         (folder, control, directory.join("0:1"))
     }
 
