@@ -44,7 +44,7 @@ pub use userbtrfs_btree::CacheStats;
 pub use userbtrfs_codec::compress::Compression;
 pub use userbtrfs_device::{Buffer, Direct, IoUring, Slice};
 pub use userbtrfs_format::{FileKind, InodeFlags, Timestamp, TreeId};
-pub use userbtrfs_ledger::{CommitReason, Discards, LogStats};
+pub use userbtrfs_ledger::{CommitCause, CommitReason, Commits, Discards, LogStats};
 pub use userbtrfs_volume::Notice;
 pub use walk::{Walk, WalkEntry};
 pub use write::FileWriter;

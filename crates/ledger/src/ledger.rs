@@ -24,7 +24,9 @@ use crate::largest::{Largest, LargestSteps};
 use crate::log::Logs;
 use crate::refs::{self, DelayedRefs};
 use crate::space::{Kind, Space};
-use crate::txn::{ChangedRoots, Gate, Handle, HandleKind, Merge, Participant, Worker};
+use crate::txn::{
+    ChangedRoots, CommitCause, CommitCounts, Gate, Handle, HandleKind, Merge, Participant, Worker,
+};
 
 /// The object id of the item that remembers a balance (-4).
 const BALANCE: u64 = u64::MAX - 3;
@@ -73,6 +75,7 @@ pub struct Ledger {
     pub(crate) refs: DelayedRefs,
     pub(crate) sums: PendingSums,
     pub(crate) gate: Gate,
+    pub(crate) commits: CommitCounts,
     pub(crate) logs: Logs,
     pub(crate) changed: Mutex<ChangedRoots>,
     pub(crate) participants: OnceLock<Vec<Arc<dyn Participant>>>,
@@ -104,6 +107,7 @@ impl Ledger {
             refs: DelayedRefs::default(),
             sums: PendingSums::new(checksum_size),
             gate: Gate::new(next),
+            commits: CommitCounts::default(),
             logs,
             changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
             participants: OnceLock::new(),
@@ -204,7 +208,7 @@ impl Ledger {
         }
         let (dirty, max) = (self.forest.store().dirty_bytes(), self.options.dirty_max);
         if dirty > 2 * max {
-            return self.commit();
+            return self.commit_for(CommitCause::Memory);
         }
         if self.refs.len() * HEAD_BYTES > max / 2 {
             self.worker.request_commit();

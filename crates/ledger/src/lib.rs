@@ -48,4 +48,4 @@ pub use log::{
 pub use space::{
     Kind, NewChunk, Pinned, Reservation, Shortage, Space, SpaceDamage, Usage, bytes_for_items,
 };
-pub use txn::{Handle, HandleKind, Merge, Participant};
+pub use txn::{CommitCause, Commits, Handle, HandleKind, Merge, Participant};

@@ -5,6 +5,7 @@
 //! | `gate`       | the handshake of handles and commits                              |
 //! | `handle`     | a handle: the right to change trees, for a while                  |
 //! | `commit`     | the commit, stage by stage                                        |
+//! | `cause`      | who had transactions committed                                    |
 //! | `books`      | what a commit writes about space: references, block groups, chunks |
 //! | `roots`      | what it writes about trees: root items                            |
 //! | `quotas`     | what it says of quota groups                                      |
@@ -12,6 +13,7 @@
 //! | `worker`     | the thread that merges and commits when nobody asks               |
 
 mod books;
+mod cause;
 mod commit;
 mod gate;
 mod handle;
@@ -20,6 +22,8 @@ mod roots;
 mod superblock;
 mod worker;
 
+pub(crate) use cause::CommitCounts;
+pub use cause::{CommitCause, Commits};
 pub(crate) use gate::{Failed, Gate};
 pub use handle::{Handle, HandleKind};
 pub(crate) use roots::ChangedRoots;

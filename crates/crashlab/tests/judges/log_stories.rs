@@ -75,6 +75,36 @@ fn what_linux_left_we_replay_as_linux_did() {
     }
 }
 
+/// An item of names or of an attribute that grows to more than half of a leaf: a replay by Linux
+/// may find no room for it, and stops the kernel. So Linux does not act this one.
+#[test]
+fn items_that_grow_in_small_nodes_are_replayed() {
+    skip_unless_linux!();
+    let long = "x".repeat(230);
+    let names = |count: u32| {
+        format!(
+            "`create a; times {count} link a old{long}#; sync; times 2 link a new{long}#; fsync a`"
+        )
+    };
+    let value = |length: usize| {
+        let [old, new] = [length, length + 100].map(|length| "v".repeat(length));
+        format!("`create a; setxattr a user.a {old}; sync; setxattr a user.a {new}; fsync a`")
+    };
+    let ways: Vec<_> = (1..14).map(names).chain((1200..2600).step_by(200).map(value)).collect();
+    let text = format!("- **growing** Done: {}. There: `all is now`.", ways.join(", "));
+    let nodes = Options { nodesize: 4096, ..Options::default() };
+    let base = Made::new("4k nodes", IMAGE, nodes).image();
+    let story = &read(&text).unwrap()[0];
+    let (mut failures, mut logs) = (Vec::new(), 0);
+    for (number, steps) in story.ways.iter().enumerate() {
+        let acted = act_by_us(&base, steps).unwrap();
+        logs += usize::from(acted.has_log());
+        failures.extend(judge(story, &format!("way {number}"), &acted));
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!((1..ways.len()).contains(&logs), "{logs} of {} were logged", ways.len());
+}
+
 /// What a story starts from.
 fn plain() -> &'static SparseImage {
     static IMAGE_OF: OnceLock<SparseImage> = OnceLock::new();

@@ -8,14 +8,18 @@
 //! 3. Linux gives the time of the replay to directories and inodes whose names it removes; ours
 //!    keep the times that were logged. Times since the copy was made are not compared.
 //! 4. A replay of ours that is cut at any write starts again, and ends the same.
+//! 5. A log that may stop Linux's own replay is not shown to it.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
 use tempfile::TempDir;
+use userbtrfs::dump::{Format, dump_log};
 use userbtrfs::{Filesystem, OpenOptions, PendingLog, TreeId};
 use userbtrfs_crashlab::devices::cut::{Choice, states};
 use userbtrfs_crashlab::devices::{RecordingDevice, SparseImage};
@@ -26,7 +30,10 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_crashlab::target::{LinuxTarget, Target};
 use userbtrfs_crashlab::{walk_linux, walk_ours};
+use userbtrfs_device::{FileDevice, FileOptions};
+use userbtrfs_format::item_len_max;
 use userbtrfs_sync::Arc;
+use userbtrfs_volume::Volume;
 
 use super::made::{Made, check_file, kinds};
 use super::{Unpacked, assert_none, is_torture, open, open_device, seed, shown};
@@ -34,6 +41,10 @@ use super::{Unpacked, assert_none, is_torture, open, open_device, seed, shown};
 /// Operations before the last commit, and after it.
 const BEFORE: usize = 150;
 const AFTER: usize = 60;
+
+/// Bytes before a name in an INODE_REF, and before name and value in an XATTR_ITEM.
+const REF_HEAD: usize = 10;
+const ENTRY_HEAD: usize = 30;
 
 /// How Linux mounts what it changes.
 const OPTIONS: [&str; 4] =
@@ -49,13 +60,14 @@ struct Left {
 }
 
 impl Left {
-    /// Copies an image that is mounted; the log is in the copy, or there is none.
+    /// Copies an image that is mounted; a log that Linux can replay is in the copy, or there is
+    /// none.
     fn copy(image: &Path) -> Option<(TempDir, PathBuf)> {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("left");
         let mut cp = Command::new("cp");
         run(cp.args(["--sparse=always", "--reflink=never"]).arg(image).arg(&copy)).unwrap();
-        has_log(&copy).then_some((folder, copy))
+        (has_log(&copy) && linux_finds_room(&copy)).then_some((folder, copy))
     }
 
     fn judged((folder, image): (TempDir, PathBuf), linux: &Linux) -> Self {
@@ -116,6 +128,30 @@ fn now() -> Time {
 fn has_log(image: &Path) -> bool {
     let options = OpenOptions::new().pending_log(PendingLog::Leave).clone();
     options.open(image).unwrap().superblock().log_root.is_some()
+}
+
+/// Whether Linux finds room when it puts items of names and attributes of the log over those of
+/// the tree: where both together are longer than a leaf it may not, and may stop.
+fn linux_finds_room(image: &Path) -> bool {
+    let device = FileDevice::open(image, FileOptions::default()).unwrap();
+    let volume = Volume::open(vec![Arc::new(device)]).unwrap();
+    let mut told = Vec::new();
+    let mut damaged = |error: &_| panic!("{error}");
+    dump_log(&volume, Format::Json, &mut told, &mut damaged).unwrap();
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    let mut items: HashMap<[String; 3], usize> = HashMap::new();
+    for one in told["log"].as_array().unwrap() {
+        let number = |key| one[key].as_u64().map_or(0, |number| number.try_into().unwrap());
+        let (item, len) = match (one["name"].as_str(), one["xattr"].as_str()) {
+            (Some(name), _) => (one["dir"].to_string(), REF_HEAD + name.len()),
+            (_, Some(name)) => (name.to_owned(), ENTRY_HEAD + name.len() + number("length")),
+            _ => continue,
+        };
+        let [subvolume, inode] = ["subvolume", "inode"].map(|key| one[key].to_string());
+        *items.entry([subvolume, inode, item]).or_default() += len;
+    }
+    let room = item_len_max(volume.geometry().nodesize);
+    items.values().all(|len| 2 * len <= room)
 }
 
 fn open_for_writing(image: &Path) -> userbtrfs::Result<Filesystem> {

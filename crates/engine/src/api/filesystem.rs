@@ -5,7 +5,7 @@ use std::path::Path;
 use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
 use userbtrfs_format::{Superblock, TreeId};
-use userbtrfs_ledger::{Discards, Ledger, LogStats};
+use userbtrfs_ledger::{Commits, Discards, Ledger, LogStats};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{Notice, Volume};
 
@@ -103,6 +103,8 @@ pub struct Stats {
     pub nodes: CacheStats,
     /// What was given back to the device: see [`OpenOptions::discard`].
     pub discards: Discards,
+    /// Transactions that were committed.
+    pub commits: Commits,
     /// What was done with logs, and why transactions were committed in their place.
     pub log: LogStats,
 }
@@ -304,11 +306,15 @@ impl Filesystem {
     /// Counters since it was opened.
     pub fn stats(&self) -> Stats {
         let nodes = self.inner.forest().store().stats();
-        let (discards, log) = match &self.inner.ledger {
-            Some(ledger) => (ledger.discards(), ledger.log_stats()),
-            None => (Discards::default(), LogStats::default()),
-        };
-        Stats { nodes, discards, log }
+        match &self.inner.ledger {
+            Some(ledger) => Stats {
+                nodes,
+                discards: ledger.discards(),
+                commits: ledger.commits(),
+                log: ledger.log_stats(),
+            },
+            None => Stats { nodes, ..Stats::default() },
+        }
     }
 }
 

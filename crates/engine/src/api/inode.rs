@@ -317,9 +317,6 @@ impl Dir {
     /// follow. There may be none although some follow.
     pub fn list(&self, position: u64, max: usize) -> Result<(Vec<DirEntry>, Option<u64>)> {
         let dir = self.inode.id;
-        if dir.number == EMPTY_DIR {
-            return Ok((Vec::new(), None));
-        }
         let (entries, next) = self.inode.nodes().list_some_of(dir, position, max)?;
         Ok((entries.into_iter().map(|entry| DirEntry { dir, entry }).collect(), next))
     }

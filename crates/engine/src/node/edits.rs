@@ -85,13 +85,17 @@ impl<'a> Draft<'a> {
         Self { key, change: ItemChange::Names(packed) }
     }
 
-    /// What a frozen set makes of items; but for extents, which are cut out of those there are,
+    /// What a frozen set makes of items, with the attributes of its inode; but for extents, which are cut out of those there are,
     /// for names by hash, which come late, and for the list of inodes without a name, which stands
     /// elsewhere.
-    pub(super) fn of(number: u64, changes: &'a Pending) -> impl Iterator<Item = Self> {
+    pub(super) fn of(
+        number: u64,
+        changes: &'a Pending,
+        item: &'a InodeItem,
+    ) -> impl Iterator<Item = Self> {
         let draft =
             move |kind, offset, change| Self { key: Key::new(number, kind, offset), change };
-        let inode = draft(ItemKind::INODE_ITEM, 0, ItemChange::Inode(changes.item()));
+        let inode = draft(ItemKind::INODE_ITEM, 0, ItemChange::Inode(item));
         let xattrs = changes.xattrs.iter().map(move |(hash, alike)| {
             draft(ItemKind::XATTR_ITEM, u64::from(*hash), ItemChange::Xattrs(alike))
         });

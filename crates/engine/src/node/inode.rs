@@ -417,15 +417,13 @@ impl State {
         self.item.sequence = self.item.sequence.wrapping_add(1);
     }
 
-    /// Takes the running set away to be merged.
-    pub(super) fn freeze(&mut self) -> Option<Arc<Pending>> {
-        let mut set = self.running.take()?;
-        let item = self.item_to_log();
-        Arc::get_mut(&mut set).expect("only a set that is merged is shared").freeze(item);
+    /// Takes the running set away to be merged, with the attributes of this moment.
+    pub(super) fn freeze(&mut self) -> Option<(Arc<Pending>, InodeItem)> {
+        let set = self.running.take()?;
         self.ref_len = None;
         assert!(self.merging.is_none(), "an inode never has more than two sets");
         self.merging = Some(Arc::clone(&set));
-        Some(set)
+        Some((set, self.item_to_log()))
     }
 }
 

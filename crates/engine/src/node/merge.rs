@@ -15,7 +15,7 @@
 use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
-use userbtrfs_format::{FileKind, IncompatFlags, ItemKind, Key, SECTOR_SIZE};
+use userbtrfs_format::{FileKind, IncompatFlags, InodeItem, ItemKind, Key, SECTOR_SIZE};
 use userbtrfs_ledger::{Handle, Merge, Participant, Result};
 use userbtrfs_sync::Arc;
 
@@ -76,6 +76,8 @@ impl Participant for Merger {
 struct Taken {
     inode: Arc<Inode>,
     set: Arc<Pending>,
+    /// The attributes that are merged with it.
+    item: InodeItem,
     /// What the tree has of an inode that is gone.
     items: Vec<Key>,
     /// What becomes of the items of a file.
@@ -229,7 +231,7 @@ fn shared_by_merges(late: &mut Arc<LateNames>) -> &mut LateNames {
 impl Taken {
     fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
         let (number, is_gone) = (self.inode.number(), self.set.gone);
-        let drafts = (!is_gone).then(|| Draft::of(number, &self.set));
+        let drafts = (!is_gone).then(|| Draft::of(number, &self.set, &self.item));
         let removed = self.items.iter().map(|key| Draft::remove(*key));
         let extents = self.extents.iter().map(move |edit| Draft::extent(number, edit));
         removed.chain(drafts.into_iter().flatten()).chain(extents)
@@ -256,17 +258,17 @@ impl<'a> Batch<'a> {
 
     /// Takes an inode's changes.
     fn add(&mut self, inode: &Arc<Inode>) -> Result<()> {
-        let Some(set) = inode.state().freeze() else { return Ok(()) };
+        let Some((set, item)) = inode.state().freeze() else { return Ok(()) };
         if let Some(listed) = set.orphan {
             let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, inode.number());
             self.orphans.push(if listed { Draft::mark(key) } else { Draft::remove(key) });
         }
         let (items, extents) = match set.gone {
             true => (self.items(inode)?, Vec::new()),
-            false => (Vec::new(), self.extents(inode, &set)?),
+            false => (Vec::new(), self.extents(inode, &set, &item)?),
         };
         self.extents += extents.len();
-        self.taken.push(Taken { inode: Arc::clone(inode), set, items, extents });
+        self.taken.push(Taken { inode: Arc::clone(inode), set, item, items, extents });
         match self.taken.len() < TAKEN_MAX && self.extents < EDITS_MAX {
             true => Ok(()),
             false => self.apply(inode),
@@ -274,8 +276,13 @@ impl<'a> Batch<'a> {
     }
 
     /// What becomes of the items of a file; where that is much, most of it is done.
-    fn extents(&mut self, inode: &Inode, set: &Pending) -> Result<Vec<ExtentEdit>> {
-        let (extents, holes) = (&set.extents, self.holes(inode, set)?);
+    fn extents(
+        &mut self,
+        inode: &Inode,
+        set: &Pending,
+        item: &InodeItem,
+    ) -> Result<Vec<ExtentEdit>> {
+        let (extents, holes) = (&set.extents, self.holes(inode, set, item)?);
         if extents.is_empty() && holes.is_none() {
             return Ok(Vec::new());
         }
@@ -295,8 +302,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Between which sizes of a file holes must have items; nothing where they have none.
-    fn holes(&self, inode: &Inode, set: &Pending) -> Result<Option<(u64, u64)>> {
-        if !self.holes_have_items || set.item().kind != FileKind::Regular {
+    fn holes(&self, inode: &Inode, set: &Pending, item: &InodeItem) -> Result<Option<(u64, u64)>> {
+        if !self.holes_have_items || item.kind != FileKind::Regular {
             return Ok(None);
         }
         let before = match set.created {
@@ -304,7 +311,7 @@ impl<'a> Batch<'a> {
             false => stored::size(&self.nodes.forest, inode.tree(), inode.number())?,
         };
         let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
-        Ok(Some((up(before), up(set.item().size))))
+        Ok(Some((up(before), up(item.size))))
     }
 
     /// What comes first, and what changes at references, is left to the whole.

@@ -251,9 +251,6 @@ impl Nodes {
         dir: InodeId,
         position: DirPosition,
     ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
-        if dir.number == EMPTY_DIR {
-            return Ok((Vec::new(), None));
-        }
         self.list_some_of(dir, position, LIST_MAX)
     }
 
@@ -264,6 +261,9 @@ impl Nodes {
         position: DirPosition,
         max: usize,
     ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        if dir.number == EMPTY_DIR {
+            return Ok((Vec::new(), None));
+        }
         self.list_some(&*self.inode(dir)?, position, max)
     }
 

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use userbtrfs_btree::ShortKeys;
 use userbtrfs_codec::hash::name_hash;
-use userbtrfs_format::InodeItem;
 use userbtrfs_sync::Arc;
 
 use super::extents::{ExtentChanges, Kind, PendingExtent, Replaced};
@@ -49,8 +48,6 @@ pub(super) struct Pending {
     pub(super) xattrs: BTreeMap<u32, Few<XattrChange>>,
     /// About what all this takes in memory.
     pub(super) bytes: usize,
-    /// The attributes of the moment when the set was frozen: nothing is added to it any more.
-    frozen: Option<InodeItem>,
 }
 
 /// In which item a name of an inode stands.
@@ -164,16 +161,6 @@ impl Pending {
     /// The set of an inode that is being made.
     pub(super) fn of_new() -> Self {
         Self { created: true, bytes: SET_BYTES, ..Self::default() }
-    }
-
-    /// Nothing is added any more.
-    pub(super) fn freeze(&mut self, item: InodeItem) {
-        self.frozen = Some(item);
-    }
-
-    /// The attributes that are merged with it.
-    pub(super) fn item(&self) -> &InodeItem {
-        self.frozen.as_ref().expect("a set is frozen before it is merged")
     }
 
     /// The first set of an inode that there was before, or the next one.

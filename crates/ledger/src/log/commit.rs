@@ -218,11 +218,12 @@ impl Ledger {
     ) -> Result<Sealed, LogFailure> {
         let mut writer = self.logs(handle)?;
         leader.complete(&mut writer)?;
+        let listed = writer.list_roots();
+        listed.map_err(|error| LogFailure::Commit((&error).into()))?;
+        // With the last node that the superblock leads to.
         if self.space.draws_on_new_groups() {
             return Err(CommitReason::NewBlockGroup.into());
         }
-        let listed = writer.list_roots();
-        listed.map_err(|error| LogFailure::Commit((&error).into()))?;
         let store = self.forest.store();
         let list = store.dirty_at(self.logs.blocks.take_unwritten());
         let sealed = store.seal(&list).map(|sealed| {

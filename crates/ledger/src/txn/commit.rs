@@ -22,7 +22,7 @@ use userbtrfs_format::Superblock;
 
 use super::books::Books;
 use super::gate::{Barred, Commit, CommitRole, Open};
-use super::{Handle, Merge, quotas, roots, superblock};
+use super::{CommitCause, Commits, Handle, Merge, quotas, roots, superblock};
 use crate::editor::Editor;
 use crate::error::Result;
 use crate::ledger::Ledger;
@@ -44,15 +44,26 @@ impl Ledger {
     /// transaction. Where nothing changed, nothing is written.
     #[track_caller]
     pub fn commit(&self) -> Result<()> {
-        self.commit_running().map(drop)
+        self.commit_for(CommitCause::Asked)
     }
 
-    /// As [`Ledger::commit`], of a transaction that was running when the caller was in it: where it
-    /// is durable by now, nothing is to be done.
+    /// As [`Ledger::commit`], for another cause than that somebody asked.
+    #[track_caller]
+    pub(crate) fn commit_for(&self, cause: CommitCause) -> Result<()> {
+        self.commit_running(cause).map(drop)
+    }
+
+    /// What was committed, by cause.
+    pub fn commits(&self) -> Commits {
+        self.commits.get()
+    }
+
+    /// As [`Ledger::commit`], for a sync, of a transaction that was running when the caller was in
+    /// it: where it is durable by now, nothing is to be done.
     #[track_caller]
     pub fn commit_transaction(&self, generation: u64) -> Result<()> {
         self.gate.check()?;
-        self.commit_generation(generation).map(drop)
+        self.commit_generation(generation, CommitCause::Sync).map(drop)
     }
 
     /// As [`Ledger::commit`]; then what the transaction freed is free. Block groups that are empty
@@ -65,8 +76,8 @@ impl Ledger {
         }
         let before = self.gate.generation();
         let generation = match self.is_clean() && !self.space.empty_groups().is_empty() {
-            true => self.commit_generation(before)?,
-            false => self.commit_running()?,
+            true => self.commit_generation(before, CommitCause::Space)?,
+            false => self.commit_running(CommitCause::Space)?,
         };
         self.gate.wait_completed(generation)?;
         Ok(generation == before)
@@ -80,7 +91,7 @@ impl Ledger {
 
     /// Gives the transaction that is durable then.
     #[track_caller]
-    fn commit_running(&self) -> Result<u64> {
+    fn commit_running(&self, cause: CommitCause) -> Result<u64> {
         self.gate.check()?;
         let generation = self.gate.generation();
         if self.is_clean() {
@@ -88,13 +99,16 @@ impl Ledger {
             self.gate.wait_durable(generation - 1)?;
             return Ok(generation - 1);
         }
-        self.commit_generation(generation)
+        self.commit_generation(generation, cause)
     }
 
     #[track_caller]
-    fn commit_generation(&self, generation: u64) -> Result<u64> {
+    fn commit_generation(&self, generation: u64, cause: CommitCause) -> Result<u64> {
         match self.gate.begin_commit(generation)? {
-            CommitRole::Lead(commit) => self.lead(commit)?,
+            CommitRole::Lead(commit) => {
+                self.commits.count(cause);
+                self.lead(commit)?;
+            }
             CommitRole::Joined => self.gate.wait_durable(generation)?,
         }
         Ok(generation)

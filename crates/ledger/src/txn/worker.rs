@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
+use super::CommitCause;
 use crate::ledger::Ledger;
 
 /// See the module's text.
@@ -44,7 +45,7 @@ impl Due {
 /// What to do next.
 enum Task {
     Merge,
-    Commit,
+    Commit(CommitCause),
     Stop,
 }
 
@@ -70,9 +71,9 @@ impl Worker {
                 let _failed = match task {
                     Task::Stop => return,
                     Task::Merge => ledger.merge_most(),
-                    Task::Commit => {
+                    Task::Commit(cause) => {
                         due = Due::after(pause);
-                        ledger.commit()
+                        ledger.commit_for(cause)
                     }
                 };
             }
@@ -81,16 +82,17 @@ impl Worker {
     }
 
     pub(crate) fn request_merge(&self) {
-        self.shared.wish(|wishes| wishes.merge = true);
+        self.shared.wish(|wishes| &mut wishes.merge);
     }
 
+    /// Too much is in memory that only a commit takes out.
     pub(crate) fn request_commit(&self) {
-        self.shared.wish(|wishes| wishes.commit = true);
+        self.shared.wish(|wishes| &mut wishes.commit);
     }
 
     /// Ends the thread, after what it is doing.
     pub(crate) fn stop(&self) {
-        self.shared.wish(|wishes| wishes.stop = true);
+        self.shared.wish(|wishes| &mut wishes.stop);
         let thread = self.thread.lock().take();
         // It may be the worker itself that lets go of the last handle.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
@@ -107,9 +109,11 @@ impl Drop for Worker {
 }
 
 impl Shared {
-    fn wish(&self, wish: impl FnOnce(&mut Wishes)) {
-        wish(&mut self.wishes.lock());
-        self.wake.notify_one();
+    /// A wish that is not fulfilled yet has woken the worker already.
+    fn wish(&self, wish: impl FnOnce(&mut Wishes) -> &mut bool) {
+        if !std::mem::replace(wish(&mut self.wishes.lock()), true) {
+            self.wake.notify_one();
+        }
     }
 
     /// Waits for a wish, or until a commit is due.
@@ -120,8 +124,11 @@ impl Shared {
                 return Task::Stop;
             }
             let left = due.left();
-            if std::mem::take(&mut wishes.commit) || left.is_zero() {
-                return Task::Commit;
+            if std::mem::take(&mut wishes.commit) {
+                return Task::Commit(CommitCause::Memory);
+            }
+            if left.is_zero() {
+                return Task::Commit(CommitCause::Age);
             }
             if std::mem::take(&mut wishes.merge) {
                 return Task::Merge;

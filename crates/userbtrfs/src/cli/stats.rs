@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use userbtrfs::device::PowerSwitch;
 use userbtrfs::mount::{Observer, Opcode};
-use userbtrfs::{CommitReason, Filesystem, Stats};
+use userbtrfs::{CommitCause, CommitReason, Filesystem, Stats};
 
 use super::args::{Format, Global};
 use super::mounted::ask;
@@ -62,7 +62,7 @@ impl Toggle {
 }
 
 /// Writes the state of a filesystem and all counters: of the cache of nodes, of discards, of logs,
-/// of commits in place of logs by reason; of a mount the requests by kind.
+/// of commits by cause, and of those in place of logs by reason; of a mount the requests by kind.
 pub(crate) fn write(
     out: &mut dyn Write,
     filesystem: &Filesystem,
@@ -73,7 +73,8 @@ pub(crate) fn write(
     let (state, why) = state(filesystem);
     let dropped = mount.and_then(|mount| mount.switch).filter(|switch| switch.is_cut());
     let dropped = dropped.map(PowerSwitch::dropped);
-    let commits = CommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
+    let causes = CommitCause::ALL.map(|cause| (cause.name().to_owned(), stats.commits.by(cause)));
+    let reasons = CommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
     let requests = mount.map(|mount| requests(mount.observer));
     match format {
         Format::Text => {
@@ -84,11 +85,11 @@ pub(crate) fn write(
             for (name, count) in counters(&stats) {
                 writeln!(out, "{name}: {count}")?;
             }
-            let commits = commits.map(|(reason, count)| (format!("commits, {reason}"), count));
+            let commits = causes.into_iter().chain(reasons);
+            let commits = commits.map(|(cause, count)| (format!("commits, {cause}"), count));
             let requests = requests.unwrap_or_default().into_iter();
             let requests = requests.map(|(kind, count)| (format!("requests, {kind}"), count));
-            for (name, count) in commits.into_iter().chain(requests).filter(|(_, count)| *count > 0)
-            {
+            for (name, count) in commits.chain(requests).filter(|(_, count)| *count > 0) {
                 writeln!(out, "{name}: {count}")?;
             }
             Ok(())
@@ -98,7 +99,8 @@ pub(crate) fn write(
             let mut document = json_counts(counts);
             document["state"] = json!(state);
             document["why"] = json!(why);
-            document["commits"] = json_counts(commits);
+            document["commits"] = json_counts(causes);
+            document["commits-for-syncs"] = json_counts(reasons);
             if let Some(requests) = requests {
                 document["requests"] = json_counts(requests);
                 document["writes-dropped"] = json!(dropped);

@@ -144,7 +144,7 @@ fn what_was_counted_is_shown() {
     let said = shell(&made, &[], &["--format json stats"]).good();
     let stats: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(stats["stats"]["log-groups"], 0, "{stats}");
-    assert_eq!(stats["stats"]["commits"]["no space for a log"], 0, "{stats}");
+    assert_eq!(stats["stats"]["commits-for-syncs"]["no space for a log"], 0, "{stats}");
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl World {
             self.step(&Step::Hole(SECTORS / 2, SECTORS / 2 + 1));
         }
         let operation = nodes.begin().unwrap();
-        let frozen = inode.state().freeze().unwrap();
+        let (frozen, item) = inode.state().freeze().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| steps.iter().for_each(|step| self.step(step))).join().unwrap();
         });
@@ -130,7 +130,7 @@ impl World {
             number: inode.number(),
             extents: &frozen.extents,
             generation: operation.handle.generation(),
-            holes: self.hole_items.then_some((size, frozen.item().size)),
+            holes: self.hole_items.then_some((size, item.size)),
             created: false,
         };
         let put = |cuts: &mut Cuts| {
@@ -147,7 +147,7 @@ impl World {
         let mut rest = cutter.run(max, put).unwrap();
         put(&mut rest).unwrap();
         let key = Key::new(inode.number(), ItemKind::INODE_ITEM, 0);
-        let item = ItemEdit::Put(key, frozen.item().encode().to_vec());
+        let item = ItemEdit::Put(key, item.encode().to_vec());
         operation.handle.apply(inode.tree(), &mut [item]).unwrap();
         inode.state().merging = None;
         nodes.waiting.shrink(frozen.bytes);

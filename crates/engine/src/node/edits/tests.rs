@@ -21,11 +21,11 @@ fn applied(edit: &mut ItemEdit<'_>, current: Option<&[u8]>) -> Option<Vec<u8>> {
 }
 
 /// What edits refer to is left behind: they are few, and small.
-fn edits_of(mut changes: Pending) -> Vec<ItemEdit<'static>> {
+fn edits_of(changes: Pending) -> Vec<ItemEdit<'static>> {
     let late: &mut LateNames = Box::leak(Box::default());
     changes.entries.by_name.iter().for_each(|(hash, alike)| late.take_in(*hash, alike));
-    changes.freeze(item(FileKind::Directory));
-    let mut drafts: Vec<_> = Draft::of(257, Box::leak(Box::new(changes))).collect();
+    let (changes, item) = Box::leak(Box::new((changes, item(FileKind::Directory))));
+    let mut drafts: Vec<_> = Draft::of(257, changes, item).collect();
     drafts.extend(late.iter(None).map(|(hash, packed)| Draft::names(257, hash, packed)));
     drafts.sort_by_key(|draft| draft.key);
     let drafts = drafts.leak();

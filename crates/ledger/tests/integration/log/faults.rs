@@ -175,3 +175,33 @@ fn what_is_in_a_new_block_group_is_committed() {
     }
     ledger.close().unwrap();
 }
+
+#[test]
+fn the_tree_of_the_log_roots_may_be_what_comes_into_a_new_block_group() {
+    for left in 0..4 {
+        let (device, ledger) = recorded("fresh");
+        apply(&ledger, attributes(0..10, 10));
+        let (space, node) = (ledger.space(), u64::from(ledger.volume().geometry().nodesize));
+        let free = || {
+            let usage = space.usage(Kind::Metadata);
+            usage.total - usage.allocated - usage.pinned
+        };
+        let mut taken = Vec::new();
+        while free() > left * node {
+            taken.push(space.allocate_block(Kind::Metadata, Logical(0)).unwrap());
+        }
+        assert!(!space.draws_on_new_groups());
+        let logged = log(&ledger, TreeId::FS, &mut attributes(0..1, 10));
+        // A leaf of the log, and one that leads to it.
+        match logged {
+            Ok(()) => assert!(left >= 2 && !space.draws_on_new_groups(), "{left}"),
+            Err(LogFailure::Commit(CommitReason::NewBlockGroup)) => assert!(left < 2, "{left}"),
+            Err(other) => panic!("{left}: {other}"),
+        }
+        assert_eq!(read_log(&device.recording().end()).is_some(), left >= 2);
+        for block in taken {
+            space.give_back(block, node).unwrap();
+        }
+        ledger.close().unwrap();
+    }
+}
