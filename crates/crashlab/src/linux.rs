@@ -11,6 +11,7 @@
 mod kernel_log;
 mod loop_device;
 mod mount;
+mod shutdown;
 
 use std::env;
 use std::fs::File;
@@ -23,6 +24,7 @@ use userbtrfs_sync::Arc;
 pub use kernel_log::KernelLog;
 pub use loop_device::{Access, LoopDevice};
 pub use mount::Mount;
+pub use shutdown::shutdown;
 
 /// What is locked, wherever one's own temporary files are.
 const LOCK: &str = "/tmp/userbtrfs-linux.lock";

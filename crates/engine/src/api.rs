@@ -33,7 +33,7 @@ pub use crate::log::{LeftOut, Replayed, SyncHow, SyncRecord};
 pub use attributes::{Attributes, XattrMode};
 pub use entries::RenameMode;
 pub use file::{Extent, ExtentKind, File};
-pub use filesystem::{Filesystem, Stats};
+pub use filesystem::{Filesystem, Shutdown, Stats};
 pub use inode::{Dir, DirEntries, DirEntry, FileType, Inode, Metadata};
 pub use options::{OpenOptions, PendingLog};
 pub use path::join_path;

@@ -1,5 +1,7 @@
 //! The kinds of requests.
 
+use std::fmt;
+
 /// Declares the kinds with their numbers.
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
@@ -145,9 +147,31 @@ impl Opcode {
     }
 }
 
+/// The kind in capitals, with an underscore between words; of all that are not known: UNKNOWN.
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Unknown(_) = self {
+            return f.write_str("UNKNOWN");
+        }
+        let name = format!("{self:?}");
+        name.char_indices().try_for_each(|(at, letter)| {
+            let separator = if at > 0 && letter.is_uppercase() { "_" } else { "" };
+            write!(f, "{separator}{}", letter.to_ascii_uppercase())
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_are_shown_in_capitals() {
+        let shown = |opcode: Opcode| opcode.to_string();
+        assert_eq!(shown(Opcode::Readdirplus), "READDIRPLUS");
+        assert_eq!(shown(Opcode::CopyFileRange64), "COPY_FILE_RANGE64");
+        assert_eq!(shown(Opcode::Unknown(7)), "UNKNOWN");
+    }
 
     #[test]
     fn numbers_and_kinds_agree() {

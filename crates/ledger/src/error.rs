@@ -40,6 +40,9 @@ pub enum Error {
     /// Something failed before, and nothing is written any more.
     #[error("the filesystem has turned read-only: {0}")]
     ReadOnly(String),
+    /// Somebody wanted that nothing is written any more.
+    #[error("the filesystem was shut down")]
+    ShutDown,
     /// No space is left, and none can be made.
     #[error("no space left on the device")]
     NoSpace,
@@ -59,6 +62,9 @@ impl From<EditError> for Error {
 
 impl From<Failed> for Error {
     fn from(failed: Failed) -> Self {
-        Self::ReadOnly(failed.why)
+        match failed {
+            Failed::Error(why) => Self::ReadOnly(why),
+            Failed::ShutDown => Self::ShutDown,
+        }
     }
 }

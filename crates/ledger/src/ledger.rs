@@ -161,6 +161,19 @@ impl Ledger {
     /// Ends all writing, for this reason.
     pub fn fail(&self, why: &str) {
         self.gate.fail(why);
+        self.aborted();
+    }
+
+    /// Ends all writing at once, as a cut of the power would: what is on its way to the device may
+    /// still arrive, and no write begins after it.
+    pub fn shut_down(&self) {
+        // In this order the reason is not what writes fail with.
+        self.gate.shut_down();
+        self.volume().stop_writing();
+        self.aborted();
+    }
+
+    fn aborted(&self) {
         self.space.abort();
         self.participants().for_each(|participant| participant.aborted());
     }

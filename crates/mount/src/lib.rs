@@ -9,6 +9,8 @@
 //! | `names`, `listing`, `attributes`, `contents`, `xattrs`, `ioctls` | the requests, by kind |
 //! | `acl`         | access lists, and what they have to do with permissions                |
 //! | `privileges`  | set-id bits that a file loses when it is changed                       |
+//! | `shutdown`    | the ioctl that ends all writing                                        |
+//! | `control`     | what those who mounted it ask past the kernel                          |
 //!
 //! 1. There are no semantics here but those that the kernel leaves to a server: access lists are
 //!    inherited and follow permissions, set-id bits and capabilities go with changes.
@@ -24,6 +26,7 @@
 mod acl;
 mod attributes;
 mod contents;
+pub mod control;
 mod ids;
 mod ioctls;
 mod listing;
@@ -32,9 +35,10 @@ mod mounted;
 mod names;
 mod privileges;
 mod served;
+mod shutdown;
 mod xattrs;
 
-pub use mounted::{EndError, Mounted, Options, Stopper};
+pub use mounted::{EndError, Mounted, Observer, Options, Stopper};
 /// How a directory is mounted at.
 pub use userbtrfs_fuse::{
     Mount, MountError, MountFlags, MountOptions, Opcode, SessionError, StartError, Way,
@@ -42,6 +46,9 @@ pub use userbtrfs_fuse::{
 
 use userbtrfs_engine::api::Error;
 use userbtrfs_fuse::Errno;
+
+/// How the table of mounts calls this kind of filesystem, after `fuse.` or `fuseblk.`.
+pub const KIND: &str = "userbtrfs";
 
 /// The number by which a program learns of an error.
 fn errno(error: impl std::borrow::Borrow<Error>) -> Errno {

@@ -5,6 +5,7 @@
 //!    [`Mounted::end`], after the kernel let go of it. An opener waits from then on until it is
 //!    closed.
 //! 2. What a crash of the server leaves is what was synced.
+//! 3. Where the filesystem was shut down, its end writes nothing, and is no error.
 
 use std::path::Path;
 
@@ -35,6 +36,14 @@ pub struct Mounted {
 /// otherwise leaves the filesystem open, though durable.
 #[derive(Clone)]
 pub struct Stopper {
+    session: Arc<Session>,
+    served: Arc<Served>,
+}
+
+/// What can be seen of a mount while it is served. To be dropped before [`Mounted::end`], as a
+/// [`Stopper`].
+#[derive(Clone)]
+pub struct Observer {
     session: Arc<Session>,
     served: Arc<Served>,
 }
@@ -80,6 +89,11 @@ impl Mounted {
         self.session.requests(opcode)
     }
 
+    /// What shows how it is.
+    pub fn observer(&self) -> Observer {
+        Observer { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
+    }
+
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
         Stopper { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
@@ -99,10 +113,26 @@ impl Mounted {
         drop(self.session);
         // Threads may be left that refuse what is asked for by those who still have files open.
         if let Some(served) = Arc::into_inner(self.served) {
-            served.filesystem.close()?;
+            let is_wanted = served.filesystem.is_shut_down();
+            match served.filesystem.close() {
+                Err(_) if is_wanted => {}
+                closed => closed?,
+            }
         }
         settled?;
         Ok(ended?)
+    }
+}
+
+impl Observer {
+    /// The filesystem.
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.served.filesystem
+    }
+
+    /// How many requests of a kind there were; all kinds that are not known count as one.
+    pub fn requests(&self, opcode: Opcode) -> u64 {
+        self.session.requests(opcode)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::errno;
 use crate::ids::Ids;
 use crate::lookups::Lookups;
 use crate::names::{Wanted, created};
+use crate::shutdown;
 
 /// The bits of a mode that say that it is a directory.
 const DIRECTORY: u32 = 0o040_000;
@@ -60,8 +61,8 @@ impl Served {
         self.notifier.get().expect("set before the first request")
     }
 
-    /// Has the kernel send all that it keeps of files, and waits for that. Not to be called by a
-    /// thread that serves.
+    /// Has the kernel send all that it keeps of files, and waits for that. A thread that serves
+    /// calls it only where another receives meanwhile.
     pub(crate) fn collect(&self) {
         if !self.is_writable {
             return;
@@ -78,7 +79,11 @@ impl Served {
     pub(crate) fn settle(&self) {
         self.filesystem.closing();
         drop(self.lookups.clear());
-        if let Err(error) = self.filesystem.commit() {
+        // Who has shut it down knows what is durable.
+        let is_wanted = self.filesystem.is_shut_down();
+        if let Err(error) = self.filesystem.commit()
+            && !is_wanted
+        {
             // Of several the first tells most.
             self.failed.lock().get_or_insert(error);
         }
@@ -243,7 +248,10 @@ impl Server for Served {
 
     fn ioctl(&self, request: &Request, ioctl: &Ioctl<'_>, reply: Reply<IoctlData>) {
         let limit = usize::try_from(reply.size()).expect("a size in memory");
-        let done = may_sleep(|| self.control(request.node, ioctl));
+        let done = may_sleep(|| match ioctl.command {
+            shutdown::COMMAND => self.shut_down(&request.caller, ioctl.argument),
+            _ => self.control(request.node, ioctl),
+        });
         let fitting = done.as_ref().map(|bytes| (0, &bytes[..bytes.len().min(limit)]));
         reply.send(fitting.map_err(|error| *error));
     }

@@ -19,6 +19,7 @@ mod ls;
 mod mkdir;
 mod mkfs;
 mod mount;
+mod mounted;
 mod mv;
 mod output;
 mod paths;
@@ -42,7 +43,7 @@ use std::cell::Cell;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Parser as _;
 
 use args::{Args, Global, Verb};
@@ -84,6 +85,8 @@ fn dispatch(args: &Args) -> Result<ExitCode> {
         Verb::Files(verb) => verb::run(global, verb),
         Verb::Shell(args) => shell::run(global, args),
         Verb::Mount(args) => mount::run(global, args),
+        Verb::Stats(args) => stats::run(global, args),
+        Verb::Trace(args) => trace::run(global, args),
         Verb::Subvolume(verb) => subvolume::run(global, verb),
         Verb::Dump(verb) => dump::run(global, verb),
         Verb::Log(verb) => log::run(global, verb),
@@ -136,6 +139,14 @@ fn message(error: &anyhow::Error) -> String {
             format!("{said}: {cause}")
         }
     })
+}
+
+/// What is wrong with a line, without the usage.
+fn in_a_line(error: &clap::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = what.split_whitespace().collect();
+    anyhow!("{}", words.join(" ").trim_start_matches("error: "))
 }
 
 /// Says on stderr what failed.

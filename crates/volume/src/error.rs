@@ -201,6 +201,12 @@ pub enum WriteError {
         /// The device's name.
         device: Box<str>,
     },
+    /// Nothing is written any more: see [`Volume::stop_writing`](crate::Volume::stop_writing).
+    #[error("{device}: the filesystem was shut down")]
+    Stopped {
+        /// The device's name.
+        device: Box<str>,
+    },
     /// No chunk holds the range, or it crosses the end of one.
     #[error("logical range {logical} of {len} bytes lies in no chunk")]
     Unmapped {

@@ -32,6 +32,7 @@ mod write;
 
 use userbtrfs_device::Device;
 use userbtrfs_format::{Chunk, DeviceItem, Expectation, Geometry, Logical, Superblock, TreeId};
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Arc, Class, RwLock};
 
 pub use chunk_map::{ChunkMap, Mapping};
@@ -86,6 +87,8 @@ pub struct Volume {
     chunks: RwLock<ChunkMap>,
     notices: Vec<Notice>,
     writable: bool,
+    /// Nothing is written any more.
+    stopped: AtomicBool,
 }
 
 impl Volume {
@@ -123,7 +126,8 @@ impl Volume {
         let system = ChunkMap::of_superblock(&superblock, device.len())?;
         let chunks = RwLock::new(Class::ChunkMap, system);
         let superblock = RwLock::new(Class::ChunkMap, Arc::new(superblock));
-        let volume = Self { device, superblock, geometry, chunks, notices, writable };
+        let stopped = AtomicBool::new(false);
+        let volume = Self { device, superblock, geometry, chunks, notices, writable, stopped };
         volume.read_chunk_tree()?;
         Ok(volume)
     }
@@ -140,6 +144,16 @@ impl Volume {
     /// Whether it was opened for writing.
     pub fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// From now on nothing is written, made durable or given back: each such call fails, for good.
+    /// What was on its way may still arrive.
+    pub fn stop_writing(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
     }
 
     /// What all tree blocks share.

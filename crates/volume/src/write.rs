@@ -49,6 +49,8 @@ impl Volume {
         logical: Logical,
         buffer: &Arc<Buffer>,
     ) -> Result<(), WriteError> {
+        // It may have been stopped meanwhile.
+        self.check_writable()?;
         for Physical(offset) in self.place(logical, buffer.len() as u64)?.copies() {
             let buffer = Arc::clone(buffer).into();
             writes.push(logical, Request::Write { offset, buffer, fua: false });
@@ -86,9 +88,11 @@ impl Volume {
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), WriteError> {
-        match self.is_writable() {
-            true => Ok(()),
-            false => Err(WriteError::ReadOnly { device: self.name().into() }),
+        let device = || self.name().into();
+        match (self.is_writable(), self.is_stopped()) {
+            (false, _) => Err(WriteError::ReadOnly { device: device() }),
+            (true, true) => Err(WriteError::Stopped { device: device() }),
+            (true, false) => Ok(()),
         }
     }
 

@@ -83,6 +83,18 @@ impl Drop for Inner {
     }
 }
 
+/// What is made durable before a filesystem is shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Everything.
+    Sync,
+    /// Names and attributes, but no data that waits to be written: of a file, what the commit has
+    /// of it.
+    Metadata,
+    /// Nothing: what is durable already stays.
+    Nothing,
+}
+
 /// Counters of an open filesystem.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
@@ -158,6 +170,35 @@ impl Filesystem {
         if let Some(ledger) = &self.inner.ledger {
             ledger.fail("it was abandoned");
         }
+    }
+
+    /// Ends all writing, as a cut of the power would, but for what `first` says: what others change
+    /// meanwhile may be durable or not. Every later change and every sync fails with EIO, also that
+    /// of closing; what can be read still is.
+    ///
+    /// Where making durable fails, that is the error, and nothing is ended. Does nothing where the
+    /// filesystem is open for reading, or was shut down before.
+    pub fn shutdown(&self, first: Shutdown) -> Result<()> {
+        let Some(ledger) = self.inner.ledger.as_ref().filter(|_| !self.is_shut_down()) else {
+            return Ok(());
+        };
+        match first {
+            Shutdown::Sync => self.commit()?,
+            Shutdown::Metadata => ledger.commit()?,
+            Shutdown::Nothing => {}
+        }
+        ledger.shut_down();
+        Ok(())
+    }
+
+    /// Whether it was shut down.
+    pub fn is_shut_down(&self) -> bool {
+        matches!(self.failure(), Some(Error::Ledger(userbtrfs_ledger::Error::ShutDown)))
+    }
+
+    /// Why nothing is written any more, where it was opened for writing.
+    pub fn failure(&self) -> Option<Error> {
+        self.inner.ledger.as_ref()?.check().err().map(Error::from)
     }
 
     /// What the one who opened it must be told: a damaged superblock, a pending log.

@@ -7,6 +7,7 @@ mod full;
 mod model;
 mod serving;
 mod shared;
+mod shutdown;
 mod syncing;
 mod writing;
 

@@ -18,6 +18,7 @@
 //! transaction before, from there on this one.
 
 use userbtrfs_btree::DirtyList;
+use userbtrfs_format::Superblock;
 
 use super::books::Books;
 use super::gate::{Barred, Commit, CommitRole, Open};
@@ -25,9 +26,18 @@ use super::{CommitCause, Commits, Handle, Merge, quotas, roots, superblock};
 use crate::editor::Editor;
 use crate::error::Result;
 use crate::ledger::Ledger;
+use crate::space::Pinned;
 
 /// Rounds after which a commit that still finds changes to write is taken for one without end.
 const ROUNDS_MAX: usize = 64;
+
+/// A transaction as it will be on the device.
+struct Last {
+    superblock: Superblock,
+    nodes: DirtyList,
+    /// What the superblock before led to alone.
+    pinned: Pinned,
+}
 
 impl Ledger {
     /// Makes everything durable that was changed before the call. The caller is in no
@@ -119,12 +129,36 @@ impl Ledger {
 
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
         let commit = commit.close_door()?.bar_finish()?;
+        let last = self.telling(|| self.finish_trees(&commit))?;
+        let commit = commit.hand_over()?;
+        self.telling(|| self.write_out(&last))?;
+        self.forest.store().written(last.nodes);
+        let commit = commit.durable()?;
+        self.discard(&last.pinned);
+        self.space.unpin(last.pinned);
+        commit.complete();
+        Ok(())
+    }
+
+    /// Does a part of a commit; where it fails, that is the reason why nothing is written any more.
+    /// It is told while the commit is there: whose end without an end is a reason, too.
+    fn telling<R>(&self, part: impl FnOnce() -> Result<R>) -> Result<R> {
+        part().inspect_err(|error| self.fail(&error.to_string()))
+    }
+
+    /// Stages 2 to 4, but for the hand-over.
+    fn finish_trees(&self, commit: &Commit<'_, Barred>) -> Result<Last> {
         self.drop_logs()?;
         // Nobody is in the middle of handing an extent from one file to another.
         self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
         self.merge(&Handle::new(self, commit.ticket()), Merge::All)?;
-        self.write_books(&commit)?;
-        self.write_out(commit)
+        self.write_books(commit)?;
+        let superblock = superblock::next(self, commit.generation())?;
+        let nodes = self.forest.store().dirty_nodes();
+        assert_eq!(self.sums.bytes(), 0, "checksums are in the tree with their transaction");
+        let pinned = self.space.take_pinned();
+        self.refs.turn_over();
+        Ok(Last { superblock, nodes, pinned })
     }
 
     /// Stage 3.
@@ -174,24 +208,11 @@ impl Ledger {
         }
     }
 
-    /// Stages 4 to 6.
-    fn write_out(&self, commit: Commit<'_, Barred>) -> Result<()> {
-        let (store, volume) = (self.forest.store(), self.volume());
-        let superblock = superblock::next(self, commit.generation())?;
-        let nodes = store.dirty_nodes();
-        assert_eq!(self.sums.bytes(), 0, "checksums are in the tree with their transaction");
-        let pinned = self.space.take_pinned();
-        self.refs.turn_over();
-        let commit = commit.hand_over()?;
-        self.write_nodes(&nodes)?;
-        volume.flush()?;
+    /// Stage 5.
+    fn write_out(&self, last: &Last) -> Result<()> {
+        self.write_nodes(&last.nodes)?;
+        self.volume().flush()?;
         self.gate.check()?;
-        volume.write_superblock(&superblock)?;
-        store.written(nodes);
-        let commit = commit.durable()?;
-        self.discard(&pinned);
-        self.space.unpin(pinned);
-        commit.complete();
-        Ok(())
+        Ok(self.volume().write_superblock(&last.superblock)?)
     }
 }

@@ -73,10 +73,13 @@ pub(crate) enum Kind {
 
 /// Why nothing is committed any more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the filesystem has turned read-only: {why}")]
-pub(crate) struct Failed {
+pub(crate) enum Failed {
     /// The first failure.
-    pub(crate) why: String,
+    #[error("the filesystem has turned read-only: {0}")]
+    Error(String),
+    /// Somebody wanted it so.
+    #[error("the filesystem was shut down")]
+    ShutDown,
 }
 
 /// What a thread that asks for a commit becomes.
@@ -176,7 +179,16 @@ impl Gate {
 
     /// Ends all commits, for this reason; of several reasons the first stays.
     pub(crate) fn fail(&self, why: impl Into<String>) {
-        self.state.lock().fail(why.into());
+        self.end(Failed::Error(why.into()));
+    }
+
+    /// Ends all commits, since somebody wants that; of several reasons the first stays.
+    pub(crate) fn shut_down(&self) {
+        self.end(Failed::ShutDown);
+    }
+
+    fn end(&self, failed: Failed) {
+        self.state.lock().fail(failed);
         let Events { drained, handed_over, durable, completed } = &self.events;
         for event in [drained, handed_over, durable, completed] {
             event.notify_all();

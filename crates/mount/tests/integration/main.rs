@@ -16,6 +16,7 @@ mod listing;
 mod model;
 mod names;
 mod programs;
+mod shutdown;
 mod subvolumes;
 mod support;
 mod xattrs;

@@ -8,6 +8,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use super::log::{LogArgs, LogVerb};
 use super::mount::MountArgs;
 use super::shell::ShellArgs;
+use super::stats::StatsArgs;
+use super::trace::TraceMountArgs;
 use super::verb::FileVerb;
 
 /// btrfs in user space: look into images and block devices, copy out of them and into them, and
@@ -109,7 +111,12 @@ pub(crate) enum Verb {
     Shell(ShellArgs),
     /// Mount an image by FUSE; umount(8) or fusermount3 -u ends that
     Mount(MountArgs),
-    /// Show subvolumes and snapshots
+    /// Show how a mount is, and what was counted since it began
+    Stats(StatsArgs),
+    /// Print a line for each fsync in a mount, until that ends: how it went, how much, and where
+    /// its time went
+    Trace(TraceMountArgs),
+    /// Show subvolumes and snapshots, of an image or of a mount
     #[command(subcommand)]
     Subvolume(SubvolumeVerb),
     /// Show what is on disk
@@ -257,7 +264,7 @@ pub(crate) struct RootOnlyArgs {
 pub(crate) struct SubvolumeShowArgs {
     #[command(flatten)]
     pub(crate) root: RootArgs,
-    /// The path of the subvolume
+    /// The path of the subvolume inside the image
     #[arg(default_value = "/")]
     pub(crate) path: OsString,
 }

@@ -6,7 +6,9 @@
 //! 2. It returns when the directory can be used; with `-f` when it is unmounted.
 //! 3. A signal ends the mount as umount(8) does, whoever uses it: everything is durable after.
 //! 4. Who still has the image is waited for a while.
+//! 5. While it is mounted, who mounted it may ask through the control socket.
 
+mod control;
 pub(super) mod helper;
 mod options;
 mod ready;
@@ -21,13 +23,14 @@ use std::thread;
 use anyhow::{Context as _, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use userbtrfs::device::{DeviceError, FileDevice, FileOptions};
-use userbtrfs::mount::{Mount, MountError, MountOptions, Mounted, Options};
+use userbtrfs::device::{DeviceError, FileDevice, FileOptions, PowerSwitch};
+use userbtrfs::mount::control::Control;
+use userbtrfs::mount::{KIND, Mount, MountError, MountOptions, Mounted, Options};
 use userbtrfs::{Filesystem, Notice};
 
 use super::args::Global;
 use super::patience::{is_in_use, patiently};
-use super::{complain, remark};
+use super::{complain, message, remark};
 use options::Wishes;
 
 #[derive(clap::Args)]
@@ -50,10 +53,10 @@ pub(crate) struct MountArgs {
     dir: PathBuf,
 }
 
-/// How the table of mounts calls this kind of filesystem, after `fuse.` or `fuseblk.`.
-const KIND: &str = "userbtrfs";
 /// The size of blocks of a block device that the kernel mounts, in bytes.
 const BLOCK: u32 = 4096;
+/// Bytes of memory that writes may take which are dropped, for a test.
+const DROPPED_MAX: usize = 1 << 30;
 
 /// What is mounted.
 struct Site<'a> {
@@ -87,7 +90,8 @@ impl<'a> Site<'a> {
     /// Mounts, and serves to the end.
     fn serve(&self) -> Result<ExitCode> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let mounted = self.begin()?;
+        let (mounted, switch) = self.begin()?;
+        let control = self.listen(&mounted, switch);
         if self.args.say_ready {
             ready::say()?;
         }
@@ -100,23 +104,30 @@ impl<'a> Site<'a> {
             }
         });
         mounted.wait();
+        drop(control);
         handle.close();
         ender.join().map_err(|_| anyhow!("a signal made a thread panic"))?;
         mounted.end().with_context(|| self.name.clone())?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn begin(&self) -> Result<Mounted> {
+    fn begin(&self) -> Result<(Mounted, Option<Arc<PowerSwitch>>)> {
         self.tell_wishes();
         let device = self.open_device().with_context(|| self.name.clone())?;
         let claimed = if self.is_claimed { Some(self.mount()?) } else { None };
-        let filesystem = self.open(device)?;
+        let (filesystem, switch) = self.open(device)?;
         let mount = match claimed {
             Some(mount) => mount,
             None => self.mount()?,
         };
         let options = Options { threads: self.wishes.threads };
-        Ok(Mounted::start(mount, filesystem, &options)?)
+        Ok((Mounted::start(mount, filesystem, &options)?, switch))
+    }
+
+    /// Answers who asks; a mount without that is one, too.
+    fn listen(&self, mounted: &Mounted, switch: Option<Arc<PowerSwitch>>) -> Option<Control> {
+        let say = |error| remark(self.global, &message(&error));
+        control::listen(mounted, switch).context("the control socket").map_err(say).ok()
     }
 
     fn tell_wishes(&self) {
@@ -137,16 +148,22 @@ impl<'a> Site<'a> {
         patiently(|| FileDevice::open(&self.args.image, options), is_in_use)
     }
 
-    fn open(&self, device: FileDevice) -> Result<Filesystem> {
-        let options = self.wishes.to_open();
-        let opened = options.open_devices(vec![Arc::new(device)]);
+    /// Opens the filesystem; where it is written, with a switch in the way to its device.
+    fn open(&self, device: FileDevice) -> Result<(Filesystem, Option<Arc<PowerSwitch>>)> {
+        let (options, device) = (self.wishes.to_open(), Arc::new(device));
+        let switched = || Arc::new(PowerSwitch::new(device.clone(), DROPPED_MAX));
+        let switch = (!self.wishes.is_read_only()).then(switched);
+        let opened = options.open_devices(vec![match &switch {
+            Some(switch) => switch.clone(),
+            None => device,
+        }]);
         let filesystem = opened.with_context(|| self.name.clone())?;
         let say = |notice: &Notice| remark(self.global, &format!("{}: {notice}", self.name));
         filesystem.notices().iter().for_each(say);
         if self.global.verbose > 0 && filesystem.replayed().is_some() {
             remark(self.global, &format!("{}: a log was replayed", self.name));
         }
-        Ok(filesystem)
+        Ok((filesystem, switch))
     }
 
     fn mount(&self) -> Result<Mount> {

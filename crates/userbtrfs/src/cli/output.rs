@@ -13,11 +13,17 @@ pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
 
 /// Prints a document under a name, with the header that btrfs-progs puts before it.
 pub(crate) fn print_json(name: &str, content: &Value) -> Result<()> {
-    let document = json!({ "__header": { "version": "1" }, name: content });
     let mut out = stdout();
-    serde_json::to_writer_pretty(&mut out, &document)?;
-    writeln!(out)?;
+    write_json(&mut out, name, content)?;
     out.flush()?;
+    Ok(())
+}
+
+/// Writes a document as [`print_json`] prints it.
+pub(crate) fn write_json(out: &mut dyn Write, name: &str, content: &Value) -> Result<()> {
+    let document = json!({ "__header": { "version": "1" }, name: content });
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)?;
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Waiting for an image that somebody else has open, who may be about to let it go.
+//! Waiting for an image that somebody else has open, who may be about to let it go; and for what is
+//! about to begin.
 //!
 //! The end of a mount is known to umount(8) before its server knows, and only from then on does the
 //! server say that it is closing. So who is refused tries again, for a short while.

@@ -9,16 +9,17 @@ use std::io::{self, BufRead, IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use userbtrfs::Filesystem;
 
 use super::args::{Global, PathsArgs, WriteArgs};
+use super::output::stdout;
 use super::paths::each;
 use super::trace::{self, TraceArgs};
 use super::verb::{Access, FileVerb, Session};
 use super::words::words;
-use super::{complain, is_closed_pipe, message, stats};
+use super::{complain, in_a_line, is_closed_pipe, message, stats};
 
 #[derive(clap::Args)]
 pub(crate) struct ShellArgs {
@@ -133,7 +134,9 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
             each(&args.paths, |path| fsync(&session.filesystem, path)).map(Next::Line)
         }
         LineVerb::Stats => {
-            stats::print(&session.filesystem.stats(), session.global.format)?;
+            let mut out = stdout();
+            stats::write(&mut out, &session.filesystem, None, session.global.format)?;
+            out.flush()?;
             Ok(Next::Line(ExitCode::SUCCESS))
         }
         LineVerb::Trace(args) => {
@@ -148,12 +151,4 @@ fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
 /// Makes what is at a path durable.
 fn fsync(filesystem: &Filesystem, path: &[u8]) -> Result<()> {
     Ok(filesystem.lookup(path)?.sync_all()?)
-}
-
-/// What is wrong with a line, without the usage.
-fn in_a_line(error: &clap::Error) -> anyhow::Error {
-    let text = error.to_string();
-    let what = text.split("\n\n").next().unwrap_or_default();
-    let words: Vec<&str> = what.split_whitespace().collect();
-    anyhow!("{}", words.join(" ").trim_start_matches("error: "))
 }

@@ -1,39 +1,128 @@
-//! `stats`: what was counted since the filesystem was opened.
+//! `stats`: how a filesystem is, and what was counted since it was opened.
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
-use serde_json::Value;
-use userbtrfs::{CommitCause, CommitReason, Stats};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use userbtrfs::device::PowerSwitch;
+use userbtrfs::mount::{Observer, Opcode};
+use userbtrfs::{CommitCause, CommitReason, Filesystem, Stats};
 
-use super::args::Format;
-use super::output::{print_json, stdout};
+use super::args::{Format, Global};
+use super::mounted::ask;
+use super::output::write_json;
 
-/// Prints all counters: of the cache of nodes, of discards, of logs, of commits by cause, and of
-/// those in place of logs by reason.
-pub(crate) fn print(stats: &Stats, format: Format) -> Result<()> {
+#[derive(clap::Args)]
+pub(crate) struct StatsArgs {
+    /// From now on drop what is written to the device, and go on serving, for tests: the image is
+    /// then what a cut of the power would leave. There is a way back only until something was
+    /// dropped
+    #[arg(long, value_enum, value_name = "ON|OFF")]
+    drop_writes: Option<Toggle>,
+    /// Where an image is mounted
+    mountpoint: PathBuf,
+}
+
+/// Whether something is so from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Toggle {
+    /// It is.
+    On,
+    /// It is not.
+    Off,
+}
+
+/// What there is to show of a mount beside its filesystem.
+pub(crate) struct OfMount<'a> {
+    pub(crate) observer: &'a Observer,
+    /// Nothing where it is only read.
+    pub(crate) switch: Option<&'a PowerSwitch>,
+}
+
+/// Asks the server of a mount.
+pub(crate) fn run(global: &Global, args: &StatsArgs) -> Result<ExitCode> {
+    let words = match args.drop_writes {
+        None => vec![OsString::from("stats")],
+        Some(toggle) => vec!["drop-writes".into(), toggle.word().into()],
+    };
+    ask(global, &args.mountpoint, &words)
+}
+
+impl Toggle {
+    fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Writes the state of a filesystem and all counters: of the cache of nodes, of discards, of logs,
+/// of commits by cause, and of those in place of logs by reason; of a mount the requests by kind.
+pub(crate) fn write(
+    out: &mut dyn Write,
+    filesystem: &Filesystem,
+    mount: Option<&OfMount<'_>>,
+    format: Format,
+) -> Result<()> {
+    let stats = filesystem.stats();
+    let (state, why) = state(filesystem);
+    let dropped = mount.and_then(|mount| mount.switch).filter(|switch| switch.is_cut());
+    let dropped = dropped.map(PowerSwitch::dropped);
     let causes = CommitCause::ALL.map(|cause| (cause.name().to_owned(), stats.commits.by(cause)));
     let reasons = CommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
+    let requests = mount.map(|mount| requests(mount.observer));
     match format {
         Format::Text => {
-            let mut out = stdout();
-            for (name, count) in counters(stats) {
+            writeln!(out, "state: {state}")?;
+            let lines = why.map(|why| format!("why: {why}"));
+            let dropped = dropped.map(|count| format!("writes dropped: {count}"));
+            lines.iter().chain(&dropped).try_for_each(|line| writeln!(out, "{line}"))?;
+            for (name, count) in counters(&stats) {
                 writeln!(out, "{name}: {count}")?;
             }
-            for (cause, count) in causes.iter().chain(&reasons).filter(|(_, count)| *count > 0) {
-                writeln!(out, "commits, {cause}: {count}")?;
+            let commits = causes.into_iter().chain(reasons);
+            let commits = commits.map(|(cause, count)| (format!("commits, {cause}"), count));
+            let requests = requests.unwrap_or_default().into_iter();
+            let requests = requests.map(|(kind, count)| (format!("requests, {kind}"), count));
+            for (name, count) in commits.chain(requests).filter(|(_, count)| *count > 0) {
+                writeln!(out, "{name}: {count}")?;
             }
-            out.flush()?;
             Ok(())
         }
         Format::Json => {
-            let counts = counters(stats).map(|(name, count)| (name.replace(' ', "-"), count));
+            let counts = counters(&stats).map(|(name, count)| (name.replace(' ', "-"), count));
             let mut document = json_counts(counts);
+            document["state"] = json!(state);
+            document["why"] = json!(why);
             document["commits"] = json_counts(causes);
             document["commits-for-syncs"] = json_counts(reasons);
-            print_json("stats", &document)
+            if let Some(requests) = requests {
+                document["requests"] = json_counts(requests);
+                document["writes-dropped"] = json!(dropped);
+            }
+            write_json(out, "stats", &document)
         }
     }
+}
+
+/// Whether it can be changed, and if not any more, why.
+fn state(filesystem: &Filesystem) -> (&'static str, Option<String>) {
+    match filesystem.failure() {
+        None if filesystem.is_writable() => ("read-write", None),
+        None => ("read-only", None),
+        Some(why) if filesystem.is_shut_down() => ("shut down", Some(why.to_string())),
+        Some(why) => ("read-only", Some(why.to_string())),
+    }
+}
+
+fn requests(observer: &Observer) -> Vec<(String, u64)> {
+    let kinds = Opcode::ALL.iter().copied().chain([Opcode::Unknown(0)]);
+    kinds.map(|kind| (kind.to_string(), observer.requests(kind))).collect()
 }
 
 fn json_counts(counts: impl IntoIterator<Item = (String, u64)>) -> Value {

@@ -1,15 +1,19 @@
 //! `subvolume list` and `subvolume show`, in the words of btrfs-progs.
 
+use std::ffi::OsStr;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use userbtrfs::{Filesystem, Quoted, SubvolumeInfo, Timestamp};
 
-use super::args::{Format, Global, RootOnlyArgs, SubvolumeShowArgs, SubvolumeVerb};
+use super::args::{DirectIo, Format, Global, RootArgs, RootOnlyArgs};
+use super::args::{SubvolumeShowArgs, SubvolumeVerb};
 use super::ls::shown;
-use super::output::{JsonList, json_name, print_json, stdout};
+use super::mounted::ask;
+use super::output::{JsonList, json_name, stdout, write_json};
 use super::text;
 use super::verb::{Access, Session};
 
@@ -21,12 +25,41 @@ pub(crate) fn run(global: &Global, verb: &SubvolumeVerb) -> Result<ExitCode> {
 }
 
 fn list(global: &Global, args: &RootOnlyArgs) -> Result<ExitCode> {
+    if let Some(point) = mountpoint(&args.root)? {
+        return ask(global, point, &["subvolume-list".into()]);
+    }
     let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
-    let subvolumes =
-        filesystem.subvolumes().with_context(|| args.root.image.display().to_string())?;
-    match global.format {
+    let listed = write_list(&mut stdout(), &filesystem, global.format);
+    listed.with_context(|| args.root.image.display().to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the filesystem is mounted, if it is a directory and no image.
+fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
+    if !root.image.is_dir() {
+        return Ok(None);
+    }
+    let of_images = [
+        ("--subvol", root.subvol.is_some()),
+        ("--subvolid", root.subvolid.is_some()),
+        ("--direct", root.direct != DirectIo::Auto),
+        ("--no-log-replay", root.no_log_replay),
+    ];
+    match of_images.iter().find(|(_, given)| *given) {
+        Some((option, _)) => bail!("{}: {option} is for images", root.image.display()),
+        None => Ok(Some(&root.image)),
+    }
+}
+
+/// Writes a list of all subvolumes.
+pub(super) fn write_list(
+    mut out: &mut dyn Write,
+    filesystem: &Filesystem,
+    format: Format,
+) -> Result<()> {
+    let subvolumes = filesystem.subvolumes()?;
+    match format {
         Format::Text => {
-            let mut out = stdout();
             for subvolume in &subvolumes {
                 let (id, top) = (subvolume.id.0, subvolume.parent.map_or(0, |parent| parent.0));
                 let (generation, path) = (subvolume.root.generation, Quoted(&subvolume.path));
@@ -35,33 +68,48 @@ fn list(global: &Global, args: &RootOnlyArgs) -> Result<ExitCode> {
             out.flush()?;
         }
         Format::Json => {
-            let mut list = JsonList::start(stdout(), "subvolume-list")?;
+            let mut list = JsonList::start(&mut out, "subvolume-list")?;
             for subvolume in &subvolumes {
                 list.add(&document(subvolume))?;
             }
             list.end()?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn show(global: &Global, args: &SubvolumeShowArgs) -> Result<ExitCode> {
+    if let Some(point) = mountpoint(&args.root)? {
+        return ask(global, point, &["subvolume-show".into(), "--".into(), args.path.clone()]);
+    }
     let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
+    let mut out = stdout();
+    write_shown(&mut out, &filesystem, &args.path, global.format)?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what there is to say of the subvolume at a path.
+pub(super) fn write_shown(
+    out: &mut dyn Write,
+    filesystem: &Filesystem,
+    path: &OsStr,
+    format: Format,
+) -> Result<()> {
     let subvolume = filesystem
-        .lookup(args.path.as_encoded_bytes())
+        .lookup(path.as_encoded_bytes())
         .and_then(|inode| filesystem.subvolume_at(&inode))
-        .with_context(|| shown(&args.path))?;
-    let snapshots = snapshots_of(&filesystem, &subvolume)?;
-    match global.format {
-        Format::Text => print(&subvolume, &snapshots)?,
+        .with_context(|| shown(path))?;
+    let snapshots = snapshots_of(filesystem, &subvolume)?;
+    match format {
+        Format::Text => write_text(out, &subvolume, &snapshots),
         Format::Json => {
             let mut document = document(&subvolume);
             let paths = snapshots.iter().map(|snapshot| json_name(&snapshot.path));
             document["snapshots"] = paths.collect();
-            print_json("subvolume-show", &document)?;
+            write_json(out, "subvolume-show", &document)
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn snapshots_of(filesystem: &Filesystem, of: &SubvolumeInfo) -> Result<Vec<SubvolumeInfo>> {
@@ -74,8 +122,11 @@ fn snapshots_of(filesystem: &Filesystem, of: &SubvolumeInfo) -> Result<Vec<Subvo
     Ok(all)
 }
 
-fn print(subvolume: &SubvolumeInfo, snapshots: &[SubvolumeInfo]) -> Result<()> {
-    let mut out = stdout();
+fn write_text(
+    out: &mut dyn Write,
+    subvolume: &SubvolumeInfo,
+    snapshots: &[SubvolumeInfo],
+) -> Result<()> {
     let name = if subvolume.path.is_empty() { b"/" } else { subvolume.path.as_slice() };
     writeln!(out, "{}", Quoted(name))?;
     let mut row = |name: &str, value: &str| writeln!(out, "\t{name:<24}{value}");
@@ -101,7 +152,6 @@ fn print(subvolume: &SubvolumeInfo, snapshots: &[SubvolumeInfo]) -> Result<()> {
     for snapshot in snapshots {
         row("", &Quoted(&snapshot.path).to_string())?;
     }
-    out.flush()?;
     Ok(())
 }
 

@@ -1,14 +1,19 @@
 //! `trace fsync`: a line for each fsync, as it is over.
 
 use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::json;
 use userbtrfs::{Filesystem, SyncHow, SyncRecord};
 
-use super::args::Format;
+use super::args::{Format, Global};
+use super::mounted::ask;
 
+/// In the shell.
 #[derive(clap::Args)]
 pub(crate) struct TraceArgs {
     #[arg(value_enum)]
@@ -18,11 +23,26 @@ pub(crate) struct TraceArgs {
     stop: bool,
 }
 
+/// Of a mount.
+#[derive(clap::Args)]
+pub(crate) struct TraceMountArgs {
+    #[arg(value_enum)]
+    what: Traced,
+    /// Where an image is mounted
+    mountpoint: PathBuf,
+}
+
 /// What can be traced.
 #[derive(Clone, Copy, ValueEnum)]
-enum Traced {
+pub(crate) enum Traced {
     /// Files and directories made durable
     Fsync,
+}
+
+/// Asks the server of a mount, until it ends or we are ended.
+pub(crate) fn run(global: &Global, args: &TraceMountArgs) -> Result<ExitCode> {
+    let Traced::Fsync = args.what;
+    ask(global, &args.mountpoint, &["trace".into(), "fsync".into()])
 }
 
 /// From now on prints what was asked for, or no more.
@@ -32,13 +52,25 @@ pub(crate) fn set(filesystem: &Filesystem, args: &TraceArgs, format: Format) {
         return filesystem.stop_trace();
     }
     filesystem.trace_syncs(move |record| {
-        let line = match format {
-            Format::Text => text(record),
-            Format::Json => document(record),
-        };
         // A pipe that is closed is told to what is printed next.
-        let _ = writeln!(io::stdout(), "{line}");
+        let _ = writeln!(io::stdout(), "{}", line(record, format));
     });
+}
+
+/// What is said of an fsync.
+pub(crate) fn line(record: &SyncRecord, format: Format) -> String {
+    match format {
+        Format::Text => text(record),
+        Format::Json => document(record),
+    }
+}
+
+/// What is said where lines were lost, since they were not read.
+pub(crate) fn lost(lines: u64, format: Format) -> String {
+    match format {
+        Format::Text => format!("lines lost: {lines}"),
+        Format::Json => json!({ "lost": lines }).to_string(),
+    }
 }
 
 fn text(record: &SyncRecord) -> String {

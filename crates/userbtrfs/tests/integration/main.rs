@@ -8,6 +8,7 @@
 
 mod chunks;
 mod cli;
+mod control;
 mod cp;
 mod data;
 mod devices;

@@ -31,12 +31,12 @@ fn available_or_skip() -> bool {
 }
 
 /// A filesystem and a place to mount it at, where nothing is left mounted.
-struct Site {
-    made: Made,
+pub(super) struct Site {
+    pub(super) made: Made,
 }
 
 impl Site {
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         if !available_or_skip() {
             return None;
         }
@@ -45,26 +45,26 @@ impl Site {
         Some(Self { made })
     }
 
-    fn image(&self) -> PathBuf {
+    pub(super) fn image(&self) -> PathBuf {
         self.made.image()
     }
 
-    fn point(&self) -> PathBuf {
+    pub(super) fn point(&self) -> PathBuf {
         self.made.at("point")
     }
 
-    fn arguments(&self, options: &[&str]) -> Vec<std::ffi::OsString> {
+    pub(super) fn arguments(&self, options: &[&str]) -> Vec<std::ffi::OsString> {
         let words = ["mount"].iter().chain(options).map(Into::into);
         words.chain([self.image().into(), self.point().into()]).collect()
     }
 
     /// Mounts in the background.
-    fn mount(&self, options: &[&str]) -> Ran {
+    pub(super) fn mount(&self, options: &[&str]) -> Ran {
         run(self.arguments(options))
     }
 
     /// Mounts in the foreground of another process.
-    fn serve(&self, options: &[&str]) -> Child {
+    pub(super) fn serve(&self, options: &[&str]) -> Child {
         let options = [&["-f"], options].concat();
         let mut command = command(self.arguments(&options));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -72,7 +72,7 @@ impl Site {
         child
     }
 
-    fn is_mounted(&self) -> bool {
+    pub(super) fn is_mounted(&self) -> bool {
         self.line().is_some()
     }
 
@@ -84,14 +84,14 @@ impl Site {
         mounts.lines().find(is_it).map(str::to_owned)
     }
 
-    fn umount(&self) {
+    pub(super) fn umount(&self) {
         // Who looks at all mounts may have it open for a moment.
         let umount = || Command::new("umount").arg(self.point()).output().unwrap();
         until("nobody to use it", || umount().status.success());
     }
 
     /// Waits until nobody has the image open any more, and looks at it.
-    fn judge(&self) {
+    pub(super) fn judge(&self) {
         let opened = || OpenOptions::new().write(true).open(self.image());
         until("the end of the server", || opened().is_ok_and(|image| image.close().is_ok()));
         btrfs_check(&self.image()).unwrap();
@@ -109,7 +109,7 @@ impl Drop for Site {
     }
 }
 
-fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut so: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if so() {
             return;
@@ -119,7 +119,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
     panic!("waited too long for: {what}");
 }
 
-fn send(signal: Signal, child: &Child) {
+pub(super) fn send(signal: Signal, child: &Child) {
     let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
 }
@@ -291,7 +291,7 @@ fn what_was_fsynced_survives_a_kill() {
 
 /// Two write files, fsync them, give them another name and fsync their directory, until `end` is
 /// over; gives how many each has done at least.
-fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
+pub(super) fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writers = [0, 1].map(|writer| {
@@ -314,7 +314,7 @@ fn content(writer: u64, number: u64) -> Vec<u8> {
     format!("{writer} {number} ").repeat(1 + usize::try_from(number % 3000).unwrap()).into_bytes()
 }
 
-fn write(folder: &Path, writer: u64, number: u64) -> std::io::Result<()> {
+pub(super) fn write(folder: &Path, writer: u64, number: u64) -> std::io::Result<()> {
     let (new, last) = (folder.join(format!("new{writer}")), name(folder, writer, number));
     let mut file = File::create(&new)?;
     file.write_all(&content(writer, number))?;
@@ -327,7 +327,7 @@ fn name(folder: &Path, writer: u64, number: u64) -> PathBuf {
     folder.join(format!("file{writer}-{number}"))
 }
 
-fn check(linux: &Linux, site: &Site, turn: u64, synced: u64) {
+pub(super) fn check(linux: &Linux, site: &Site, turn: u64, synced: u64) {
     let copy = site.made.at("copy");
     let mut cp = Command::new("cp");
     linux::run(cp.args(["--sparse=always"]).arg(site.image()).arg(&copy)).unwrap();

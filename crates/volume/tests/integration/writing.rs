@@ -72,6 +72,31 @@ fn more_blocks_than_are_in_flight_at_once_arrive() {
 }
 
 #[test]
+fn nothing_is_written_after_a_stop_not_even_the_rest_of_a_call() {
+    let (volume, device) = open(Recorder::over(image_with_room_for_a_mirror()));
+    let at = Logical(0x1000_0000);
+    volume.add_chunk(chunk(at.0, 0x100_0000, 0x100_0000)).unwrap();
+    let stopping = blocks(at, 9).into_iter().inspect(|(logical, _)| {
+        if logical.0 == at.0 + 5 * NODE {
+            volume.stop_writing();
+        }
+    });
+    let mut ends = vec![volume.write_blocks(stopping)];
+    assert_eq!(device.changes().len(), 5);
+    ends.push(volume.write_blocks(blocks(at, 1)));
+    ends.extend(volume.wait_writes(volume.submit_data([(at, node(1).into())])));
+    ends.extend([volume.flush(), volume.discard(at, NODE)]);
+    ends.extend([
+        volume.write_superblock(&volume.superblock()),
+        volume.write_log_superblock(at, 0),
+    ]);
+    let is_stopped = |end: &Result<(), WriteError>| matches!(end, Err(WriteError::Stopped { .. }));
+    assert!(ends.len() == 7 && ends.iter().all(is_stopped), "{ends:?}");
+    assert_eq!(device.changes(), []);
+    assert_eq!(volume.read(Range { logical: at, len: 4096 }, 0).unwrap().unwrap()[0], 1);
+}
+
+#[test]
 fn the_first_error_names_block_and_place() {
     let metadata = ChunkSpec::metadata();
     let bad = metadata.stripes[1] + 3 * NODE;

@@ -3,8 +3,8 @@
 use shuttle::thread;
 use userbtrfs_sync::Arc;
 
-use super::Kind;
 use super::world::World;
+use super::{Failed, Kind};
 
 /// Why a thread can be joined.
 const JOINED: &str = "shuttle fails the model itself";
@@ -50,7 +50,7 @@ fn it_fails() {
         thread::yield_now();
         world.gate.fail("the test says so");
     });
-    assert_eq!(world.gate.check().expect_err(FAILED).why, "the test says so");
+    assert_eq!(world.gate.check().expect_err(FAILED), Failed::Error("the test says so".into()));
 }
 
 #[test]

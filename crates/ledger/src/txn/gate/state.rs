@@ -84,8 +84,8 @@ impl State {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    pub(super) fn fail(&mut self, why: String) {
-        self.failed.get_or_insert(Failed { why });
+    pub(super) fn fail(&mut self, failed: Failed) {
+        self.failed.get_or_insert(failed);
     }
 
     pub(super) fn is_durable(&self, generation: u64) -> bool {

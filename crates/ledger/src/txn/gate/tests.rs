@@ -166,7 +166,7 @@ fn a_failure_wakes_all_and_the_first_reason_stays() {
         waits(&barred);
         gate.fail("the disk is gone");
         drop(first);
-        let failed = Failed { why: "the disk is gone".into() };
+        let failed = Failed::Error("the disk is gone".into());
         for waiter in [second, durable, completed] {
             assert_eq!(waiter.recv().unwrap(), Err(failed.clone()));
         }
@@ -228,7 +228,7 @@ fn a_panic_with_a_ticket_fails() {
         panic!("{:?} dies", ticket.kind);
     });
     assert_eq!(message, "Operation dies");
-    assert!(gate.check().unwrap_err().why.contains("transaction 7 half changed"));
+    assert!(gate.check().unwrap_err().to_string().contains("transaction 7 half changed"));
 }
 
 /// A handle on something open is let go while its thread unwinds for reasons of its own: what that

@@ -92,9 +92,29 @@ fn where_the_commit_fails_too_nothing_is_written_any_more() {
     device.arm(Fault { lasting: true, ..fault(Operation::Write, 0) });
     let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
     assert!(matches!(failed, LogFailure::Failed(_)), "{failed}");
-    ledger.commit().unwrap_err();
+    let why = ledger.commit().unwrap_err().to_string();
     device.disarm();
-    assert!(matches!(ledger.start(HandleKind::Operation), Err(Error::ReadOnly(_))));
+    is_read_only(&ledger, &why);
+}
+
+/// Whoever wants to change something is told what failed.
+#[track_caller]
+fn is_read_only(ledger: &Ledger, why: &str) {
+    let Err(Error::ReadOnly(told)) = ledger.start(HandleKind::Operation) else {
+        panic!("it is not read-only")
+    };
+    assert_eq!(told, why);
+}
+
+#[test]
+fn why_a_commit_failed_is_told_to_who_comes_later() {
+    for operation in [Operation::Write, Operation::Flush] {
+        let (device, ledger) = faulty();
+        apply(&ledger, attributes(0..10, 10));
+        device.arm(fault(operation, 0));
+        let why = ledger.commit().unwrap_err().to_string();
+        is_read_only(&ledger, &why);
+    }
 }
 
 #[test]

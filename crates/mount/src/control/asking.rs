@@ -1,0 +1,238 @@
+//! The side of who asks.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use thiserror::Error;
+
+use super::place::{directories, name, open_own};
+use crate::KIND;
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum AskError {
+    /// What should be a mount cannot be looked at.
+    #[error("{}: {error}", path.display())]
+    Point {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// It is no mount of ours.
+    #[error("{}: not a mount of userbtrfs", path.display())]
+    NotMounted {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is in a mount of ours, and not where that is mounted.
+    #[error("{}: within the mount at {}", path.display(), mount.display())]
+    Within {
+        /// The path.
+        path: PathBuf,
+        /// Where the mount is.
+        mount: PathBuf,
+    },
+    /// Only who has mounted it may ask.
+    #[error("{}: user {user} has mounted it, and may ask alone", path.display())]
+    Stranger {
+        /// The path.
+        path: PathBuf,
+        /// The user.
+        user: String,
+    },
+    /// It is mounted, but there is no server that this user can reach.
+    #[error("{}: its server is gone, or cannot be reached from here", path.display())]
+    NoServer {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The server says why not.
+    #[error("{0}")]
+    Refused(String),
+    /// The server went away amid an answer, or said what makes no sense.
+    #[error("the server did not answer: {0}")]
+    Unanswered(io::Error),
+    /// The answer could not be passed on.
+    #[error("{0}")]
+    Output(#[source] io::Error),
+}
+
+/// Asks the server of the mount at `point`, and passes the answer on as it comes.
+///
+/// What comes without a known end ends with the mount.
+pub fn ask(point: &Path, words: &[&[u8]], out: &mut dyn Write) -> Result<(), AskError> {
+    let mut stream = connect(point)?;
+    let mut question: Vec<u8> = words.iter().flat_map(|word| [word, &[0][..]].concat()).collect();
+    question.push(0);
+    stream.write_all(&question).map_err(AskError::Unanswered)?;
+    let mut answer = BufReader::new(stream);
+    let mut status = String::new();
+    answer.read_line(&mut status).map_err(AskError::Unanswered)?;
+    match status.trim_end_matches('\n').split_once(' ').unwrap_or((status.trim_end(), "")) {
+        ("error", why) => Err(AskError::Refused(why.to_owned())),
+        ("whole", length) => {
+            let length = length.parse().map_err(|_| nonsense())?;
+            match pass_on(&mut answer.take(length), out)? {
+                passed if passed == length => Ok(()),
+                _ => Err(cut_off()),
+            }
+        }
+        ("parts", "") => pass_on(&mut answer, out).map(drop),
+        ("", "") => Err(cut_off()),
+        _ => Err(nonsense()),
+    }
+}
+
+fn cut_off() -> AskError {
+    AskError::Unanswered(io::ErrorKind::UnexpectedEof.into())
+}
+
+fn nonsense() -> AskError {
+    AskError::Unanswered(io::ErrorKind::InvalidData.into())
+}
+
+/// Passes bytes on until there are no more; gives how many.
+fn pass_on(from: &mut dyn io::BufRead, out: &mut dyn Write) -> Result<u64, AskError> {
+    let mut passed = 0;
+    loop {
+        let bytes = from.fill_buf().map_err(AskError::Unanswered)?;
+        let length = bytes.len();
+        if length == 0 {
+            return Ok(passed);
+        }
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(AskError::Output)?;
+        from.consume(length);
+        passed += length as u64;
+    }
+}
+
+fn connect(point: &Path) -> Result<UnixStream, AskError> {
+    let path = || point.to_owned();
+    let wrong = |error| AskError::Point { path: path(), error };
+    let whole = point.canonicalize().map_err(wrong)?;
+    let device = whole.metadata().map_err(wrong)?.dev();
+    let table = fs::read("/proc/self/mountinfo").map_err(wrong)?;
+    let mounts = mounts_of(&table, &name(device));
+    let Some(first) = mounts.first() else {
+        return Err(AskError::NotMounted { path: path() });
+    };
+    if !mounts.iter().any(|mount| mount.point == whole) {
+        return Err(AskError::Within { path: path(), mount: first.point.clone() });
+    }
+    let sockets = directories().into_iter().filter(|directory| open_own(directory).is_ok());
+    let mut streams =
+        sockets.filter_map(|directory| UnixStream::connect(directory.join(name(device))).ok());
+    match streams.find(is_own) {
+        Some(stream) => Ok(stream),
+        None if first.user == geteuid().as_raw().to_string() => {
+            Err(AskError::NoServer { path: path() })
+        }
+        None => Err(AskError::Stranger { path: path(), user: first.user.clone() }),
+    }
+}
+
+/// Whether it is this user who answers.
+fn is_own(stream: &UnixStream) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid())
+}
+
+/// A line of the table of mounts.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    point: PathBuf,
+    /// Who has mounted it, as a number.
+    user: String,
+}
+
+/// The lines of a table of mounts (`/proc/PID/mountinfo`) that are ours and of this device, as
+/// `MAJOR:MINOR`.
+fn mounts_of(table: &[u8], device: &str) -> Vec<Line> {
+    let kinds = ["fuse", "fuseblk"].map(|way| format!("{way}.{KIND}").into_bytes());
+    let ours = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let end = fields.iter().position(|field| *field == b"-")?;
+        let [kind, _source, options] = fields.get(end + 1..)? else { return None };
+        let is_it = *fields.get(2)? == device.as_bytes() && kinds.iter().any(|one| one == kind);
+        let user =
+            options.split(|byte| *byte == b',').find_map(|one| one.strip_prefix(b"user_id="));
+        is_it.then_some(())?;
+        let point = PathBuf::from(std::ffi::OsString::from_vec(unescaped(fields.get(4)?)));
+        Some(Line { point, user: String::from_utf8_lossy(user?).into_owned() })
+    };
+    table.split(|byte| *byte == b'\n').filter_map(ours).collect()
+}
+
+/// A path of the table: blanks and the like stand in it as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut path = Vec::new();
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let escaped = (byte == b'\\').then(|| after.first_chunk::<3>()).flatten();
+        let digit = |digit: &u8| digit.checked_sub(b'0').filter(|digit| *digit < 8);
+        let octal = |digits: &[u8; 3]| {
+            digits.iter().try_fold(0_u32, |number, one| Some(number * 8 + u32::from(digit(one)?)))
+        };
+        match escaped.and_then(octal).and_then(|number| u8::try_from(number).ok()) {
+            Some(byte) => {
+                path.push(byte);
+                rest = &after[3..];
+            }
+            None => path.push(byte),
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"\
+21 1 0:20 / /proc rw,nosuid shared:5 - proc proc rw
+70 28 0:45 / /mnt/a\\040b\\134 rw - fuse.userbtrfs disk.img rw,user_id=1000,group_id=0
+71 28 0:45 /sub /bound rw - fuse.userbtrfs disk.img rw,user_id=1000,group_id=0
+72 28 0:46 / /mnt/c rw shared:7 master:3 - fuse.other disk.img rw,user_id=0
+73 28 7:3 / /mnt/d rw - fuseblk.userbtrfs /dev/loop3 rw,user_id=0,group_id=0,blksize=4096
+74 28 0:47 / /mnt/e rw
+";
+
+    fn shown(device: &str) -> Vec<(String, String)> {
+        let lines = mounts_of(TABLE, device).into_iter();
+        lines.map(|line| (line.point.display().to_string(), line.user)).collect()
+    }
+
+    #[test]
+    fn mounts_of_ours_are_found_by_their_number() {
+        let of = |point: &str, user: &str| (point.to_owned(), user.to_owned());
+        assert_eq!(shown("0:45"), [of("/mnt/a b\\", "1000"), of("/bound", "1000")]);
+        assert_eq!(shown("7:3"), [of("/mnt/d", "0")]);
+        for other in ["0:20", "0:46", "0:47", "0:4"] {
+            assert_eq!(shown(other), []);
+        }
+    }
+
+    #[test]
+    fn what_is_no_mount_of_ours_is_refused_by_name() {
+        let refused = |path: &str| ask(Path::new(path), &[b"x"], &mut Vec::new()).unwrap_err();
+        assert!(matches!(refused("/proc"), AskError::NotMounted { .. }));
+        assert_eq!(refused("/proc").to_string(), "/proc: not a mount of userbtrfs");
+        assert!(matches!(refused("/nowhere/at/all"), AskError::Point { .. }));
+    }
+
+    #[test]
+    fn a_blank_is_three_octal_digits() {
+        for (field, path) in
+            [("a\\040b", "a b"), ("\\", "\\"), ("\\04", "\\04"), ("\\777", "\\777")]
+        {
+            assert_eq!(unescaped(field.as_bytes()), path.as_bytes());
+        }
+    }
+}

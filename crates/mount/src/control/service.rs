@@ -1,0 +1,290 @@
+//! The side of the mount: a thread that accepts, and one for each connection.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use rustix::process::geteuid;
+use userbtrfs_sync::thread::{self, JoinHandle};
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use super::QUESTION_MAX;
+use super::place::{Place, directories, name};
+
+/// The most connections at a time; more are closed unanswered.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long nobody is accepted after somebody could not be.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// An answer to a question.
+pub enum Answer {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// What comes in parts: is given the way out, and what it gives back is dropped when the asker
+    /// is gone, or the service ends.
+    Parts(Box<dyn FnOnce(Outlet) -> Box<dyn Send> + Send>),
+}
+
+/// Answers questions, or says why not. Dropped when the service ends.
+pub type Answerer = Box<dyn Fn(&[Vec<u8>]) -> Result<Answer, String> + Send + Sync>;
+
+/// The way of parts to one asker. Nobody ever waits in it.
+pub struct Outlet(UnixStream);
+
+/// What became of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way.
+    Whole,
+    /// It is lost: those before it have not been read yet.
+    Lost,
+    /// The asker is gone, or reads no more: so is everything from now on.
+    Gone,
+}
+
+/// The service. It ends when it is dropped.
+pub struct Control {
+    /// First, so that nobody comes while it ends.
+    place: Option<Place>,
+    listener: Arc<UnixListener>,
+    accepting: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    answerer: Answerer,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    over: bool,
+    /// Those that are there, and how each is ended.
+    connections: Vec<(UnixStream, JoinHandle<()>)>,
+}
+
+impl Control {
+    /// Answers from now on who asks about the mount with this number as a device.
+    pub fn listen(device: u64, answerer: Answerer) -> io::Result<Self> {
+        let name = name(device);
+        let mut failed = io::Error::from(io::ErrorKind::NotFound);
+        let made = directories().iter().find_map(|directory| {
+            let made = Place::make(directory, &name);
+            made.map_err(|error| failed = told(directory, &error)).ok()
+        });
+        match made {
+            Some(place) => Self::serve(place, answerer),
+            None => Err(failed),
+        }
+    }
+
+    fn serve(place: Place, answerer: Answerer) -> io::Result<Self> {
+        let (listener, place) = (Arc::clone(place.listener()), Some(place));
+        let state = Mutex::new(Class::FuseSession, State::default());
+        let shared = Arc::new(Shared { answerer, state });
+        let (of_thread, accepted) = (Arc::clone(&shared), Arc::clone(&listener));
+        let builder = thread::Builder::new().name("control".to_owned());
+        let accepting = Some(builder.spawn(move || of_thread.accept(&accepted))?);
+        Ok(Self { place, listener, accepting, shared })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        drop(self.place.take());
+        self.shared.state.lock().over = true;
+        // Wakes who accepts. Where it failed, it would wait for ever.
+        if shutdown(self.listener.as_fd(), Shutdown::Both).is_ok()
+            && let Some(accepting) = self.accepting.take()
+        {
+            accepting.join().expect("who accepts does not panic");
+        }
+        let connections = std::mem::take(&mut self.shared.state.lock().connections);
+        for (stream, _) in &connections {
+            // It may have been closed by the other side.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        for (_, thread) in connections {
+            // A question that made it panic was not answered.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+fn told(place: &std::path::Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", place.display()))
+}
+
+impl Shared {
+    fn accept(self: &Arc<Self>, listener: &UnixListener) {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) if is_own(&stream) => self.begin(stream),
+                Ok(_stranger) => {}
+                Err(_) if self.state.lock().over => return,
+                // There is no descriptor left, say.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Starts a thread for a connection; where that cannot be, it is closed.
+    fn begin(self: &Arc<Self>, stream: UnixStream) {
+        let mut state = self.state.lock();
+        state.connections.retain(|(_, thread)| !thread.is_finished());
+        if state.over || state.connections.len() >= CONNECTIONS_MAX {
+            return;
+        }
+        let Ok(handle) = stream.try_clone() else { return };
+        let shared = Arc::clone(self);
+        let builder = thread::Builder::new().name("control".to_owned());
+        let spawned = builder.spawn(move || {
+            // Who is gone does not want an answer.
+            let _ = shared.converse(&stream);
+            // There is another handle of it.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        });
+        if let Ok(thread) = spawned {
+            state.connections.push((handle, thread));
+        }
+    }
+
+    fn converse(&self, mut stream: &UnixStream) -> io::Result<()> {
+        let words = read_question(stream)?;
+        match (self.answerer)(&words) {
+            Ok(Answer::Whole(bytes)) => {
+                writeln!(stream, "whole {}", bytes.len())?;
+                stream.write_all(&bytes)
+            }
+            Ok(Answer::Parts(begin)) => {
+                stream.write_all(b"parts\n")?;
+                let guard = begin(Outlet(stream.try_clone()?));
+                // There is nothing more to be said: this is the end of the other side.
+                let ended = stream.read(&mut [0]);
+                drop(guard);
+                ended.map(drop)
+            }
+            Err(why) => writeln!(stream, "error {}", why.replace('\n', " ")),
+        }
+    }
+}
+
+/// Whether it is this user who asks.
+fn is_own(stream: &UnixStream) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid())
+}
+
+/// Reads words until an empty one.
+fn read_question(stream: &UnixStream) -> io::Result<Vec<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    for byte in io::BufReader::new(stream.take(QUESTION_MAX)).bytes() {
+        bytes.push(byte?);
+        if bytes == [0] || bytes.ends_with(&[0, 0]) {
+            let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+            return Ok(words.map(<[u8]>::to_vec).collect());
+        }
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}
+
+impl Outlet {
+    /// Sends a part, if it can go at once.
+    pub fn send(&self, part: &[u8]) -> Sent {
+        match send(&self.0, part, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == part.len() => Sent::Whole,
+            Err(Errno::AGAIN) => Sent::Lost,
+            // Half a part would be taken for another one.
+            Ok(_) | Err(_) => Sent::Gone,
+        }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+
+    use super::*;
+
+    /// A service in a directory of its own, and how to reach it.
+    fn service(answerer: Answerer) -> (tempfile::TempDir, Control, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("own");
+        let place = Place::make(&directory, "0:1").unwrap();
+        let control = Control::serve(place, answerer).unwrap();
+        (folder, control, directory.join("0:1"))
+    }
+
+    fn asked(path: &std::path::Path, question: &[u8]) -> UnixStream {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(question).unwrap();
+        stream
+    }
+
+    fn answer(mut stream: &UnixStream) -> String {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn questions_are_answered_whole_or_refused() {
+        let (_folder, control, path) = service(Box::new(|words| match words {
+            [] => Err("nothing\nis asked".to_owned()),
+            words => Ok(Answer::Whole(words.join(&b'+'))),
+        }));
+        assert_eq!(answer(&asked(&path, b"a\0b c\0\0")), "whole 5\na+b c");
+        assert_eq!(answer(&asked(&path, b"\0")), "error nothing is asked\n");
+        let cut = asked(&path, b"a\0b");
+        cut.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(answer(&cut), "");
+        drop(control);
+        assert!(UnixStream::connect(&path).is_err() && !path.exists());
+    }
+
+    #[test]
+    fn parts_come_until_the_end_and_nobody_waits_for_a_reader() {
+        let (send_outlet, outlets) = std::sync::mpsc::sync_channel(4);
+        let (_folder, control, path) = service(Box::new(move |_| {
+            let send_outlet = send_outlet.clone();
+            Ok(Answer::Parts(Box::new(move |outlet| {
+                send_outlet.send(outlet).unwrap();
+                Box::new(())
+            })))
+        }));
+        let reader = asked(&path, b"x\0\0");
+        let outlet = outlets.recv().unwrap();
+        assert_eq!(outlet.send(b"one\n"), Sent::Whole);
+        let mut lines = BufReader::new(&reader).lines().map(Result::unwrap);
+        assert_eq!(lines.by_ref().take(2).collect::<Vec<_>>(), ["parts", "one"]);
+        let lost =
+            (0..100_000).map(|_| outlet.send(&[b'x'; 100])).find(|sent| *sent != Sent::Whole);
+        assert_eq!(lost, Some(Sent::Lost));
+        drop(reader);
+        assert_eq!(outlet.send(b"two\n"), Sent::Gone);
+        // One who does not read, one who has not asked yet.
+        let (hanging, silent) = (asked(&path, b"x\0\0"), asked(&path, b"x"));
+        let outlet = outlets.recv().unwrap();
+        drop(control);
+        assert_eq!(outlet.send(b"three\n"), Sent::Gone);
+        assert_eq!((answer(&hanging), answer(&silent)), ("parts\n".to_owned(), String::new()));
+    }
+}

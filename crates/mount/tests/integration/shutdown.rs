@@ -1,0 +1,141 @@
+//! `FS_IOC_SHUTDOWN`: who may, and what is there after it.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rustix::io::Errno;
+use userbtrfs_crashlab::linux::{btrfs_check, run, shutdown};
+use userbtrfs_engine::api::OpenOptions;
+
+use crate::support::{NOBODY, Ours, Site, has_program};
+
+fn refused(output: &Output, why: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(why), "{output:?}");
+}
+
+#[track_caller]
+fn fails<T>(done: std::io::Result<T>) {
+    let error = done.err().expect("nothing may be changed");
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::IO), "{error}");
+}
+
+/// Makes what is there before: something committed, something synced, something only written.
+fn fill(root: &Path) -> File {
+    fs::write(root.join("committed"), "committed").unwrap();
+    let all = Command::new("btrfs").args(["filesystem", "sync"]).arg(root).output().unwrap();
+    assert!(all.status.success(), "{all:?}");
+    let mut synced = File::create_new(root.join("synced")).unwrap();
+    synced.write_all(b"synced").unwrap();
+    synced.sync_all().unwrap();
+    let mut written = File::create_new(root.join("written")).unwrap();
+    written.write_all(&vec![b'x'; 100_000]).unwrap();
+    written
+}
+
+fn every_change_fails(root: &Path, mut written: File) {
+    fails(File::create(root.join("new")));
+    fails(fs::create_dir(root.join("dir")));
+    fails(fs::remove_file(root.join("synced")));
+    fails(fs::rename(root.join("synced"), root.join("other")));
+    fails(fs::hard_link(root.join("synced"), root.join("link")));
+    fails(fs::set_permissions(root.join("synced"), Permissions::from_mode(0o600)));
+    fails(File::options().write(true).open(root.join("synced")).unwrap().set_len(0));
+    // The kernel takes what is written; that it is lost is told by fsync(2).
+    written.write_all(b"more").unwrap();
+    fails(written.sync_all());
+    fails(File::open(root).unwrap().sync_all());
+}
+
+/// A shutdown with this flag, and what is left by it: for us, and for Linux.
+fn what_is_left(flag: u32, shown: impl Fn(&Path)) {
+    let Some(site) = Site::new() else { return };
+    if !has_program("perl") {
+        return;
+    }
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let written = fill(ours.path());
+    let asked = shutdown(ours.path(), flag).output().unwrap();
+    assert!(asked.status.success(), "{asked:?}");
+    let copy = site.at("copy");
+    run(Command::new("cp").arg("--sparse=always").args([site.image(), copy.clone()])).unwrap();
+    every_change_fails(ours.path(), written);
+    assert_eq!(fs::read_to_string(ours.path().join("synced")).unwrap(), "synced");
+    let again = shutdown(ours.path(), 0).output().unwrap();
+    assert!(again.status.success(), "{again:?}");
+    ours.end();
+    run(Command::new("cmp").args([site.image(), copy.clone()])).unwrap();
+    let linux = site.linux.mount(&copy, "noatime").unwrap();
+    shown(linux.path());
+    drop(linux);
+    btrfs_check(&copy).unwrap();
+    site.with_ours(|root| shown(root));
+    btrfs_check(&site.image()).unwrap();
+    site.linux.assert_no_complaints().unwrap();
+}
+
+fn synced_is_there(root: &Path) {
+    assert_eq!(fs::read_to_string(root.join("committed")).unwrap(), "committed");
+    assert_eq!(fs::read_to_string(root.join("synced")).unwrap(), "synced");
+    assert!(!root.join("new").exists() && !root.join("other").exists());
+}
+
+#[test]
+fn a_full_sync_comes_before_it_with_flag_0() {
+    what_is_left(0, |root| {
+        synced_is_there(root);
+        assert!(fs::read(root.join("written")).unwrap() == vec![b'x'; 100_000]);
+    });
+}
+
+#[test]
+fn names_are_there_but_no_data_that_waits_with_flag_1() {
+    what_is_left(1, |root| {
+        synced_is_there(root);
+        assert_eq!(fs::read(root.join("written")).unwrap(), b"");
+    });
+}
+
+#[test]
+fn nothing_is_there_but_what_was_durable_with_flag_2() {
+    what_is_left(2, |root| {
+        synced_is_there(root);
+        assert!(!root.join("written").exists());
+    });
+}
+
+/// As in Linux it takes CAP_SYS_ADMIN, and a flag that there is.
+#[test]
+fn others_may_not_ask_for_it() {
+    let Some(site) = Site::new() else { return };
+    if !["perl", "setpriv", "unshare"].into_iter().all(has_program) {
+        return;
+    }
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let root = ours.path();
+    refused(&shutdown(root, 7).output().unwrap(), "Invalid argument");
+    refused(&shutdown(root, 2).uid(NOBODY).gid(NOBODY).output().unwrap(), "not permitted");
+    let within = |program: &str, arguments: &[&str]| {
+        let asked = shutdown(root, 2);
+        let mut command = Command::new(program);
+        command.env("LC_ALL", "C").args(arguments).arg("perl").args(asked.get_args());
+        command
+    };
+    let bounded = within("setpriv", &["--bounding-set=-sys_admin"]).output().unwrap();
+    refused(&bounded, "not permitted");
+    // Who is root of its own namespace alone; where nobody may make one, it is the same words.
+    let unshared = within("unshare", &["--user", "--map-root-user"]).output().unwrap();
+    refused(&unshared, "not permitted");
+    let mut file = File::create(root.join("file")).unwrap();
+    file.write_all(b"content").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    ours.end();
+    btrfs_check(&site.image()).unwrap();
+}

@@ -1,0 +1,510 @@
+//! `stats`, `trace` and `subvolume` of a mount, by its control socket; and writes that are dropped.
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use rustix::fs::{major, minor};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
+use userbtrfs::OpenOptions;
+use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
+
+use super::mount::{self, Site, until};
+use super::support::command::{Ran, command, run};
+
+const NOBODY: u32 = 65534;
+
+/// Runs a verb on a mount.
+fn ask(words: &str, point: &Path, rest: &[&str]) -> Ran {
+    super::support::command::verb(words, point, rest)
+}
+
+fn stats(point: &Path) -> Value {
+    let said = ask("--format json stats", point, &[]).good();
+    serde_json::from_str::<Value>(&said).unwrap()["stats"].take()
+}
+
+/// Writes a file and makes it durable.
+fn fsync(path: PathBuf, content: &str) {
+    let mut file = File::create(path).unwrap();
+    file.write_all(content.as_bytes()).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Follows the trace, and waits until it is followed.
+fn follow(point: &Path, format: &str) -> (Child, impl Iterator<Item = String> + use<>) {
+    let words = ["--format", format, "trace", "fsync"].map(AsRef::as_ref);
+    let mut command = command(words.into_iter().chain([point.as_os_str()]));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    // Until it is followed, fsyncs are not told.
+    let (told, first) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        told.send(lines.next()).unwrap();
+        lines
+    });
+    let mut number = 0;
+    until("a line of the trace", || {
+        fsync(point.join("probe"), &number.to_string());
+        number += 1;
+        first.try_recv().is_ok_and(|line| line.is_some())
+    });
+    (child, reader.join().unwrap())
+}
+
+/// Where the socket of a mount is.
+fn socket(point: &Path) -> PathBuf {
+    let device = point.metadata().unwrap().dev();
+    assert!(geteuid().is_root(), "it is root who runs this");
+    PathBuf::from(format!("/run/userbtrfs/{}:{}", major(device), minor(device)))
+}
+
+/// Which file it is, if there is one: that of another mount may have taken its place.
+fn identity(socket: &Path) -> Option<(u64, i64, i64)> {
+    let metadata = socket.symlink_metadata().ok()?;
+    Some((metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
+}
+
+#[test]
+fn stats_show_how_a_mount_is_and_what_it_was_asked() {
+    let Some(site) = Site::new() else { return };
+    let child = site.serve(&[]);
+    let before = stats(&site.point());
+    assert_eq!(before["state"], "read-write");
+    assert_eq!((&before["why"], &before["writes-dropped"]), (&Value::Null, &Value::Null));
+    assert_eq!((&before["log-groups"], &before["requests"]["MKDIR"]), (&0.into(), &0.into()));
+    fs::create_dir(site.point().join("dir")).unwrap();
+    fsync(site.point().join("file"), "content");
+    let after = stats(&site.point());
+    assert_eq!((&after["log-groups"], &after["requests"]["MKDIR"]), (&1.into(), &1.into()));
+    let text = ask("stats", &site.point(), &[]).good();
+    for line in ["state: read-write", "log groups: 1", "requests, MKDIR: 1", "requests, FSYNC: 1"] {
+        assert!(text.lines().any(|said| said == line), "{line} is not in {text}");
+    }
+    let socket = socket(&site.point());
+    let mode = |path: &Path| path.symlink_metadata().unwrap().mode() & 0o777;
+    assert_eq!((mode(socket.parent().unwrap()), mode(&socket)), (0o700, 0o600));
+    let left = identity(&socket);
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).good();
+    assert_ne!(identity(&socket), left);
+    site.judge();
+}
+
+#[test]
+fn a_mount_for_reading_says_so() {
+    let Some(site) = Site::new() else { return };
+    let child = site.serve(&["-o", "ro"]);
+    assert_eq!(stats(&site.point())["state"], "read-only");
+    let refused = ask("stats --drop-writes on", &site.point(), &[]).bad();
+    assert!(refused.contains("for reading"), "{refused}");
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).good();
+}
+
+#[test]
+fn each_fsync_is_told_to_all_who_follow_until_the_mount_ends() {
+    let Some(site) = Site::new() else { return };
+    let server = site.serve(&[]);
+    let (json, mut documents) = follow(&site.point(), "json");
+    let (mut text, mut lines) = follow(&site.point(), "text");
+    fsync(site.point().join("file"), "content");
+    let number = site.point().join("file").metadata().unwrap().ino();
+    let is_it = |line: &String| line.starts_with(&format!("inode {number} of subvolume 5: log; "));
+    assert!(lines.by_ref().any(|line| is_it(&line)));
+    let document = documents.by_ref().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    let found = document.take(100).find(|line| line["inode"] == number).unwrap();
+    assert_eq!((&found["how"], &found["subvolume"]), (&"log".into(), &5.into()));
+    // One who goes is no more told, one who does not read is not waited for.
+    text.kill().unwrap();
+    text.wait().unwrap();
+    let pid = Pid::from_raw(json.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    for number in 0..3000 {
+        fsync(site.point().join("many"), &number.to_string());
+    }
+    site.umount();
+    Ran::from(server.wait_with_output().unwrap()).good();
+    kill_process(pid, Signal::CONT).unwrap();
+    let rest: Vec<_> = documents.collect();
+    assert!(rest.len() > 100 && rest.iter().all(|line| line.starts_with('{')), "{}", rest.len());
+    assert_eq!(Ran::from(json.wait_with_output().unwrap()).good(), "");
+    site.judge();
+}
+
+#[test]
+fn subvolumes_of_a_mount_are_those_of_its_image() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    let mount = linux.mount(&site.image(), "noatime").unwrap();
+    let btrfs = |words: &[&str]| {
+        linux::run(Command::new("btrfs").args(words).current_dir(mount.path())).unwrap();
+    };
+    btrfs(&["subvolume", "create", "one"]);
+    btrfs(&["subvolume", "snapshot", "-r", "one", "a two"]);
+    drop(mount);
+    let asked = |at: &Path| {
+        ["text", "json"].map(|format| {
+            let list = ask(&format!("--format {format} subvolume list"), at, &[]).good();
+            let show = ask(&format!("--format {format} subvolume show"), at, &["/one"]).good();
+            assert!(list.contains("a two") && show.contains("a two"), "{list}{show}");
+            list + &show
+        })
+    };
+    let of_image = asked(&site.image());
+    site.mount(&[]).good();
+    assert_eq!(asked(&site.point()), of_image);
+    let absent = ask("subvolume show", &site.point(), &["/absent"]).bad();
+    assert_eq!(absent, "userbtrfs: /absent: no such file or directory\n");
+    let refused = ask("subvolume list --subvolid 5", &site.point(), &[]).bad();
+    assert!(refused.contains("--subvolid is for images"), "{refused}");
+    assert_eq!(ask("subvolume create", &site.point(), &[]).code, Some(1));
+    site.umount();
+    site.judge();
+}
+
+#[test]
+fn what_is_no_mount_of_this_user_is_refused_by_name() {
+    let Some(site) = Site::new() else { return };
+    let child = site.serve(&["-o", "allow_other"]);
+    fs::create_dir(site.point().join("dir")).unwrap();
+    let refused = |at: &Path, says: &str| {
+        for words in ["stats", "trace fsync", "stats --drop-writes on"] {
+            let said = ask(words, at, &[]).bad();
+            assert!(said.contains(at.to_str().unwrap()) && said.contains(says), "{said}");
+        }
+    };
+    refused(&site.made.at(""), "not a mount of userbtrfs");
+    refused(&site.image(), "not a mount of userbtrfs");
+    refused(&site.made.at("absent"), "No such file");
+    refused(&site.point().join("dir"), "within the mount at");
+    // Whatever may be seen, only who mounted it may ask.
+    fs::set_permissions(site.made.at(""), Permissions::from_mode(0o755)).unwrap();
+    let program = site.made.at("program");
+    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
+    let mut other = Command::new(program);
+    other.arg("stats").arg(site.point()).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let said = Ran::from(other.output().unwrap()).bad();
+    assert!(said.contains("user 0 has mounted it"), "{said}");
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).good();
+}
+
+#[test]
+fn a_user_asks_the_own_mount_without_a_directory_for_that() {
+    let Some(site) = Site::new() else { return };
+    if fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
+        println!("SKIPPED: only root may open /dev/fuse");
+        return;
+    }
+    for path in [site.image(), site.point(), site.made.at("")] {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let program = site.made.at("program");
+    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
+    let as_nobody = |arguments: &[std::ffi::OsString]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).env_remove("XDG_RUNTIME_DIR").current_dir("/");
+        Ran::from(command.uid(NOBODY).gid(NOBODY).output().unwrap())
+    };
+    as_nobody(&site.arguments(&[])).good();
+    let said = as_nobody(&["stats".into(), site.point().into()]).good();
+    assert!(said.contains("state: read-write\n"), "{said}");
+    let directory = PathBuf::from(format!("/tmp/userbtrfs-{NOBODY}"));
+    if !Path::new(&format!("/run/user/{NOBODY}")).exists() {
+        let metadata = directory.symlink_metadata().unwrap();
+        assert_eq!((metadata.uid(), metadata.mode() & 0o777), (NOBODY, 0o700));
+    }
+    // The flag is read from the caller's memory, which the kernel may deny to this server.
+    let mut asked = linux::shutdown(&site.point(), 2);
+    let asked = asked.uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert!(asked.status.success() || said.contains("not permitted"), "{said}");
+    let shown = as_nobody(&["stats".into(), site.point().into()]).good();
+    assert_eq!(shown.contains("state: shut down\n"), asked.status.success(), "{shown}");
+    site.umount();
+    site.judge();
+}
+
+/// Neither who says nothing nor what a killed server left is in the way of anything.
+#[test]
+fn sockets_that_nobody_uses_hinder_nobody() {
+    let Some(site) = Site::new() else { return };
+    let mut killed = site.serve(&[]);
+    assert_eq!(stats(&site.point())["state"], "read-write");
+    let left = socket(&site.point());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let said = ask("stats", &site.point(), &[]).bad();
+    assert!(said.contains(site.point().to_str().unwrap()), "{said}");
+    assert!(left.exists() && UnixStream::connect(&left).is_err());
+    site.umount();
+    // From now on the number may be that of the next mount, whoever makes it.
+    let child = site.serve(&[]);
+    assert_eq!(stats(&site.point())["state"], "read-write");
+    let socket = socket(&site.point());
+    let left = identity(&socket);
+    let mut silent = UnixStream::connect(&socket).unwrap();
+    let mut half = UnixStream::connect(&socket).unwrap();
+    half.write_all(b"stats").unwrap();
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).good();
+    assert_ne!(identity(&socket), left);
+    for stream in [&mut silent, &mut half] {
+        assert_eq!(stream.read(&mut [0; 100]).unwrap(), 0);
+    }
+    site.judge();
+}
+
+/// A block device that the kernel claims: the mount has its number as a device.
+#[test]
+fn a_mounted_block_device_is_asked_likewise() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    let device = linux::LoopDevice::attach(&linux, &site.image(), linux::Access::ReadWrite);
+    let device = device.unwrap();
+    let point = site.point();
+    run(["mount".as_ref(), device.path().as_os_str(), point.as_os_str()]).good();
+    fsync(point.join("before"), "content");
+    ask("stats --drop-writes on", &point, &[]).good();
+    fsync(point.join("after"), "content");
+    assert!(stats(&point)["writes-dropped"].as_u64().unwrap() > 0);
+    // The last commit, which umount(8) waits for, is dropped, too.
+    site.umount();
+    let shown = run(["ls".as_ref(), device.path().as_os_str(), "/".as_ref()]).good();
+    assert_eq!(shown, "before\n");
+    drop(device);
+    site.judge();
+}
+
+#[test]
+fn two_mounts_have_a_socket_each() {
+    let (Some(one), Some(two)) = (Site::new(), Site::new()) else { return };
+    let children = [one.serve(&[]), two.serve(&[])];
+    fs::create_dir(one.point().join("dir")).unwrap();
+    let made = |site: &Site| stats(&site.point())["requests"]["MKDIR"].as_u64().unwrap();
+    assert_eq!((made(&one), made(&two)), (1, 0));
+    for (site, child) in [&one, &two].into_iter().zip(children) {
+        site.umount();
+        Ran::from(child.wait_with_output().unwrap()).good();
+        site.judge();
+    }
+}
+
+/// A cut of the power, as a test makes one: what was fsynced before is there for us and for Linux,
+/// nothing that came later; though the mount showed it all.
+#[test]
+fn what_is_written_after_the_cut_is_not_in_the_image() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    for end in ["kill", "umount"] {
+        let mut child = site.serve(&["-o", "memory=8M"]);
+        let at = |name: &str| site.point().join(format!("{end}-{name}"));
+        fsync(at("before"), "content");
+        assert_eq!(ask("stats --drop-writes on", &site.point(), &[]).good(), "");
+        assert_eq!(stats(&site.point())["writes-dropped"], 0);
+        let image = fs::read(site.image()).unwrap();
+        fsync(at("before"), "other");
+        fs::rename(at("before"), at("renamed")).unwrap();
+        // More than the server keeps in memory, and so is read again.
+        let large = "0123456789abcdef".repeat(1 << 20);
+        for number in 0..3 {
+            fsync(at(&format!("after{number}")), &large);
+        }
+        linux::run(Command::new("btrfs").args(["filesystem", "sync"]).arg(site.point())).unwrap();
+        for number in 0..3 {
+            forget(&at(&format!("after{number}")));
+            assert!(fs::read_to_string(at(&format!("after{number}"))).unwrap() == large);
+        }
+        assert_eq!(fs::read_to_string(at("renamed")).unwrap(), "other");
+        assert!(stats(&site.point())["writes-dropped"].as_u64().unwrap() > 10);
+        let late = ask("stats --drop-writes off", &site.point(), &[]).bad();
+        assert!(late.contains("writes were dropped"), "{late}");
+        if end == "kill" {
+            child.kill().unwrap();
+        }
+        site.umount();
+        child.wait().unwrap();
+        assert!(fs::read(site.image()).unwrap() == image, "{end}: something was written");
+        shows_what_was_before(&linux, &site, end);
+    }
+    site.judge();
+}
+
+/// Has the kernel ask the server again for what it kept of a file.
+fn forget(path: &Path) {
+    let file = File::open(path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+fn shows_what_was_before(linux: &Linux, site: &Site, end: &str) {
+    let copy = site.made.at("copy");
+    let mut cp = Command::new("cp");
+    linux::run(cp.arg("--sparse=always").arg(site.image()).arg(&copy)).unwrap();
+    let mount = linux.mount(&copy, "noatime").unwrap();
+    let named = |name: &str| format!("{end}-{name}");
+    assert_eq!(fs::read_to_string(mount.path().join(named("before"))).unwrap(), "content");
+    let others = ["renamed", "after0", "after1", "after2"].map(named);
+    assert!(others.iter().all(|other| !mount.path().join(other).exists()));
+    drop(mount);
+    linux.assert_no_complaints().unwrap();
+    btrfs_check(&copy).unwrap();
+    let ours = OpenOptions::new().write(true).open(site.image()).unwrap();
+    assert_eq!(ours.read(format!("/{end}-before")).unwrap(), b"content");
+    assert!(others.iter().all(|other| ours.lookup(format!("/{other}")).is_err()));
+    ours.close().unwrap();
+    btrfs_check(&site.image()).unwrap();
+}
+
+/// As above, while programs write and sync.
+#[test]
+fn what_was_synced_before_a_cut_amid_work_is_there() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    for turn in 0..3 {
+        let mut child = site.serve(&[]);
+        let folder = site.point().join(format!("turn{turn}"));
+        fs::create_dir(&folder).unwrap();
+        File::open(site.point()).unwrap().sync_all().unwrap();
+        let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+        let synced = std::thread::scope(|scope| {
+            for (writer, done) in (0..).zip(&done) {
+                let (is_over, folder) = (&is_over, &folder);
+                scope.spawn(move || {
+                    for number in 0.. {
+                        if is_over.load(SeqCst) || mount::write(folder, writer, number).is_err() {
+                            return;
+                        }
+                        done.store(number + 1, SeqCst);
+                    }
+                });
+            }
+            let count = || done.each_ref().map(|done| done.load(SeqCst)).into_iter().min().unwrap();
+            until("some work", || count() > 20 + 50 * turn);
+            let synced = count();
+            ask("stats --drop-writes on", &site.point(), &[]).good();
+            let cut = count();
+            until("some more work", || count() > cut + 20);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            is_over.store(true, SeqCst);
+            synced
+        });
+        site.umount();
+        mount::check(&linux, &site, turn, synced);
+    }
+    site.judge();
+}
+
+/// What programs were told is durable, is there after a shutdown without a sync.
+#[test]
+fn what_was_synced_before_a_shutdown_amid_work_is_there() {
+    let Some(site) = Site::new() else { return };
+    if Command::new("perl").arg("-v").output().is_err() {
+        println!("SKIPPED: no perl");
+        return;
+    }
+    let linux = Linux::lock().unwrap();
+    for turn in 0..3 {
+        let child = site.serve(&[]);
+        let folder = site.point().join(format!("turn{turn}"));
+        fs::create_dir(&folder).unwrap();
+        File::open(site.point()).unwrap().sync_all().unwrap();
+        let synced = mount::write_until(&folder, || {
+            std::thread::sleep(std::time::Duration::from_millis(200 + 100 * turn));
+            linux::run(&mut linux::shutdown(&site.point(), 2)).unwrap();
+        });
+        assert!(synced > 0);
+        let shown = stats(&site.point());
+        assert_eq!((&shown["state"], &shown["why"].is_string()), (&"shut down".into(), &true));
+        site.umount();
+        Ran::from(child.wait_with_output().unwrap()).good();
+        mount::check(&linux, &site, turn, synced);
+    }
+    site.judge();
+}
+
+/// Where the disk beneath the image is full, programs get EIO, and `stats` says why.
+#[test]
+fn a_full_disk_beneath_is_said() {
+    let Some(site) = Site::new() else { return };
+    let small = Small::new(&site);
+    let child = command([
+        "mount".as_ref(),
+        "-f".as_ref(),
+        small.image().as_os_str(),
+        site.point().as_os_str(),
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    until("the mount", || site.is_mounted());
+    fsync(site.point().join("before"), "content");
+    let large = vec![b'x'; 1 << 20];
+    let write = |number| {
+        let mut file = File::create(site.point().join(format!("file{number}")))?;
+        file.write_all(&large)?;
+        file.sync_all()
+    };
+    let failed = (0..32).filter_map(|number| write(number).err());
+    let errors: Vec<_> = failed.filter_map(|error| error.raw_os_error()).collect();
+    let sync = Command::new("btrfs").args(["filesystem", "sync"]).arg(site.point()).output();
+    assert!(!sync.unwrap().status.success());
+    let shown = stats(&site.point());
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).bad();
+    assert!(errors.len() > 10 && errors.iter().all(|error| [5, 30].contains(error)), "{errors:?}");
+    assert_eq!(shown["state"], "read-only");
+    assert!(shown["why"].as_str().unwrap().contains("No space left on device"), "{shown}");
+    let ours = OpenOptions::new().open(small.image()).unwrap();
+    assert_eq!(ours.read("/before").unwrap(), b"content");
+}
+
+/// A filesystem on a disk that is soon full.
+struct Small(PathBuf);
+
+impl Small {
+    fn new(site: &Site) -> Self {
+        let small = Self(site.made.at("small"));
+        fs::create_dir(&small.0).unwrap();
+        let mut command = Command::new("mount");
+        linux::run(command.args(["-t", "tmpfs", "-o", "size=16m", "none"]).arg(&small.0)).unwrap();
+        super::support::command::verb("mkfs -q --size 256M", &small.image(), &[]).good();
+        small
+    }
+
+    fn image(&self) -> PathBuf {
+        self.0.join("image")
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn power_comes_back_while_nothing_was_dropped() {
+    let Some(site) = Site::new() else { return };
+    let child = site.serve(&["-o", "commit=0"]);
+    assert_eq!(ask("stats --drop-writes off", &site.point(), &[]).good(), "");
+    for toggle in ["on", "on", "off"] {
+        ask(&format!("stats --drop-writes {toggle}"), &site.point(), &[]).good();
+    }
+    assert_eq!(stats(&site.point())["writes-dropped"], Value::Null);
+    fsync(site.point().join("file"), "content");
+    site.umount();
+    Ran::from(child.wait_with_output().unwrap()).good();
+    assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
+    let wrong = run(["stats", "--drop-writes", "maybe", "/"]);
+    assert_ne!(wrong.code, Some(0));
+    site.judge();
+}
