@@ -17,5 +17,6 @@ mod model;
 mod names;
 mod programs;
 mod subvolumes;
+mod suites;
 mod support;
 mod xattrs;
