@@ -12,6 +12,7 @@
 mod attributes;
 mod contents;
 mod ends;
+mod ioctls;
 mod listing;
 mod model;
 mod names;

@@ -133,7 +133,7 @@ impl Ours {
         // It may be there from the last time.
         let _ = std::fs::create_dir(&point);
         let mount = Mount::new(&point, options).unwrap();
-        let options = Options { threads: Some(2) };
+        let options = Options { threads: Some(2), device: site.image() };
         Self { mounted: Mounted::start(mount, filesystem, &options).unwrap() }
     }
 

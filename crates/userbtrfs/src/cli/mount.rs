@@ -115,7 +115,8 @@ impl<'a> Site<'a> {
             Some(mount) => mount,
             None => self.mount()?,
         };
-        let options = Options { threads: self.wishes.threads };
+        let device = source(&self.args.image).into();
+        let options = Options { threads: self.wishes.threads, device };
         Ok(Mounted::start(mount, filesystem, &options)?)
     }
 
