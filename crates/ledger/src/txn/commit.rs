@@ -100,17 +100,28 @@ impl Ledger {
     }
 
     fn lead(&self, commit: Commit<'_, Open>) -> Result<()> {
-        self.stages(commit).inspect_err(|error| self.fail(&error.to_string()))
+        self.telling(|| self.stages(commit))
+    }
+
+    /// Tells all others why a stage fails, while the commit still stands: that it was given up
+    /// says nothing of that.
+    fn telling<T>(&self, stage: impl FnOnce() -> Result<T>) -> Result<T> {
+        stage().inspect_err(|error| self.fail(&error.to_string()))
     }
 
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
         let commit = commit.close_door()?.bar_finish()?;
+        self.telling(|| self.change_trees(&commit))?;
+        self.write_out(commit)
+    }
+
+    /// Stages 2 and 3.
+    fn change_trees(&self, commit: &Commit<'_, Barred>) -> Result<()> {
         self.drop_logs()?;
         // Nobody is in the middle of handing an extent from one file to another.
         self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
         self.merge(&Handle::new(self, commit.ticket()), Merge::All)?;
-        self.write_books(&commit)?;
-        self.write_out(commit)
+        self.write_books(commit)
     }
 
     /// Stage 3.
@@ -163,16 +174,18 @@ impl Ledger {
     /// Stages 4 to 6.
     fn write_out(&self, commit: Commit<'_, Barred>) -> Result<()> {
         let (store, volume) = (self.forest.store(), self.volume());
-        let superblock = superblock::next(self, commit.generation())?;
+        let superblock = self.telling(|| superblock::next(self, commit.generation()))?;
         let nodes = store.dirty_nodes();
         assert_eq!(self.sums.bytes(), 0, "checksums are in the tree with their transaction");
         let pinned = self.space.take_pinned();
         self.refs.turn_over();
         let commit = commit.hand_over()?;
-        self.write_nodes(&nodes)?;
-        volume.flush()?;
-        self.gate.check()?;
-        volume.write_superblock(&superblock)?;
+        self.telling(|| {
+            self.write_nodes(&nodes)?;
+            volume.flush()?;
+            self.gate.check()?;
+            Ok(volume.write_superblock(&superblock)?)
+        })?;
         store.written(nodes);
         let commit = commit.durable()?;
         self.discard(&pinned);

@@ -490,6 +490,23 @@ fn a_device_that_does_not_take_discards_does_no_harm() {
     files.close();
 }
 
+/// Who comes after a commit that failed learns why it did.
+#[test]
+fn the_reason_of_a_failed_commit_is_told_to_all() {
+    for operation in [Operation::Write, Operation::Flush] {
+        let (_folder, image) = unpack("dup");
+        let inner = Arc::new(SparseImage::from_file(&image).unwrap().to_device());
+        let device = Arc::new(FaultyDevice::new(inner));
+        let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+        let mut files = Files::new(Arc::clone(&ledger), 3);
+        (0..10).for_each(|_| files.step_without_commit());
+        device.arm(Fault { operation, after: 0, how: How::Eio, lasting: false });
+        let [first, later] = [(); 2].map(|()| ledger.commit().unwrap_err().to_string());
+        assert!(first.contains("Input/output error"), "{first}");
+        assert!(later.contains("read-only") && later.contains(&first), "{later}, for {first}");
+    }
+}
+
 fn discards_after_the_superblock(recording: &Recording) -> Vec<Range<u64>> {
     let (mut written, mut ranges) = (false, Vec::new());
     for recorded in &recording.events {
