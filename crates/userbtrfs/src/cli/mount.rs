@@ -18,7 +18,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use userbtrfs::device::{DeviceError, FileDevice, FileOptions};
@@ -151,6 +152,9 @@ impl<'a> Site<'a> {
     }
 
     fn mount(&self) -> Result<Mount> {
+        // The kernel would take a file, whose content is a directory then.
+        let is_file = self.args.dir.metadata().is_ok_and(|metadata| !metadata.is_dir());
+        ensure!(!is_file, "{}: {}", self.args.dir.display(), Errno::NOTDIR);
         let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.args.image));
         let options = MountOptions {
             // Of a block device the kernel wants the path.
@@ -164,7 +168,8 @@ impl<'a> Site<'a> {
             || Mount::new(&self.args.dir, &options),
             |error| self.is_claimed && MountError::is_busy(error),
         );
-        Ok(mounted?)
+        // That it may not be written, say, is of the device and not of the directory.
+        if self.is_claimed { mounted.with_context(|| self.name.clone()) } else { Ok(mounted?) }
     }
 }
 

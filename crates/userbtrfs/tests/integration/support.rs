@@ -43,6 +43,11 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
+/// Whether every count is done in full.
+pub(crate) fn is_torture() -> bool {
+    std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1")
+}
+
 /// An inode of the top-level subvolume.
 pub(crate) fn top_level(number: u64) -> InodeId {
     InodeId { subvolume: TreeId::FS, number }
