@@ -56,7 +56,8 @@ def path_of(answer):
 for path in places:
     number = os.lstat(os.path.join(root, path)).st_ino & 0xffffffffff
     for tree in 0, 5, 256, 257, 258, 999:
-        ask('INO_LOOKUP %d' % tree, path, 0xd0009412, struct.pack('<QQ4080x', tree, number), path_of)
+        asked = struct.pack('<QQ4080x', tree, number)
+        ask('INO_LOOKUP %d' % tree, path, 0xd0009412, asked, path_of)
 
 
 def items_of(answer):

@@ -10,7 +10,7 @@ use userbtrfs_engine::api::OpenOptions;
 
 use crate::support::{Ours, Site, is_torture, shell, tool_or_skip};
 
-/// How many tests of pjdfstest Linux's btrfs passes at least: with fewer the suite itself is broken.
+/// How many tests of pjdfstest Linux's btrfs passes at least: with fewer the suite is broken.
 const PASSED_MIN: usize = 360;
 
 /// What a test of pjdfstest came to, as it says itself.
