@@ -6,13 +6,21 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+use userbtrfs::OpenOptions;
+use userbtrfs::device::{FileDevice, FileOptions, Operation};
+use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
+use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How};
 use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice};
 
 use super::mount::{Site, anybody_may_or_skip, until};
 use super::support::command::{Ran, run, verb};
+use super::support::pattern;
 
 const NOBODY: u32 = 65534;
 
@@ -177,7 +185,7 @@ fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
     let ran = Ran::from(server.wait_with_output().unwrap());
     let said = ran.bad();
     assert!(said.contains("No space left on device"), "{said}");
-    until("the end", || userbtrfs::OpenOptions::new().open(host.at("image")).is_ok());
+    until("the end", || OpenOptions::new().open(host.at("image")).is_ok());
     let filesystem = userbtrfs::Filesystem::open(host.at("image")).unwrap();
     for number in 0..durable {
         assert!(filesystem.read(format!("/{number}")).unwrap() == content(number), "{number}");
@@ -216,4 +224,67 @@ fn damage(image: &Path, bytes: &[u8]) {
     let sectors = content.chunks(4096).enumerate().filter(|(_, sector)| sector.starts_with(bytes));
     let count = sectors.map(|(at, _)| file.write_all_at(&[1; 4096], at as u64 * 4096).unwrap());
     assert!(count.count() > 10);
+}
+
+/// A device that fails under load: programs are told of an I/O error, nothing is changed from then
+/// on, the end tells why, and what was synced is there.
+#[test]
+fn a_device_that_fails_makes_the_mount_read_only() {
+    let Some(site) = Site::new() else { return };
+    let options = FileOptions { writable: true, ..FileOptions::default() };
+    let file = Arc::new(FileDevice::open(site.image(), options).unwrap());
+    let device = Arc::new(FaultyDevice::new(file));
+    let filesystem =
+        OpenOptions::new().write(true).open_devices(vec![Arc::clone(&device) as _]).unwrap();
+    let options = MountOptions { source: "image".into(), ..MountOptions::default() };
+    let mount = Mount::new(&site.point(), &options).unwrap();
+    let mounted = Mounted::start(mount, filesystem, &Options::default()).unwrap();
+    let root = mounted.point();
+    let synced: Vec<u32> = thread::scope(|scope| {
+        let writers =
+            [0, 1, 2, 3].map(|writer| scope.spawn(move || write_until_refused(root, writer)));
+        thread::sleep(Duration::from_millis(500));
+        let (operation, how) = (Operation::Write, How::Eio);
+        device.arm(Fault { operation, after: 0, how, lasting: true });
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    assert!(device.failed() > 0 && synced.iter().all(|count| *count > 0), "{synced:?}");
+    // What was there before is read.
+    assert!(fs::read(root.join("0-0")).unwrap() == pattern(5000));
+    let stopper = mounted.stopper();
+    until("nobody to use the mount", || stopper.unmount().is_ok());
+    drop(stopper);
+    let why = mounted.end().unwrap_err().to_string();
+    assert!(why.contains("Input/output error"), "{why}");
+    drop(device);
+    let filesystem = OpenOptions::new().write(true).open(site.image()).unwrap();
+    for (writer, count) in synced.iter().enumerate() {
+        for number in 0..*count {
+            let path = format!("/{writer}-{number}");
+            assert!(filesystem.read(&path).unwrap() == pattern(5000), "{path}");
+        }
+    }
+    filesystem.close().unwrap();
+    site.judge();
+}
+
+/// Makes files and syncs them, until the filesystem is read-only; gives how many were synced before
+/// the first that was not.
+fn write_until_refused(root: &Path, writer: u32) -> u32 {
+    let write = |number: u32| {
+        let file = File::create_new(root.join(format!("{writer}-{number}")))?;
+        file.write_all_at(&pattern(5000), 0)?;
+        file.sync_all()
+    };
+    let (mut synced, mut has_failed) = (0, false);
+    for number in 0.. {
+        match write(number).map_err(|error| Errno::from_io_error(&error).unwrap()) {
+            Ok(()) if !has_failed => synced += 1,
+            Ok(()) | Err(Errno::IO) => {}
+            Err(Errno::ROFS) => return synced,
+            Err(other) => panic!("{other}"),
+        }
+        has_failed |= synced <= number;
+    }
+    unreachable!("it does not turn read-only")
 }
