@@ -75,6 +75,8 @@ pub fn run(args: &Args) -> Result<Report> {
 }
 
 fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
+    // Better now than after hours.
+    programs::all_are_here(bench)?;
     extract::run(bench, &ExtractArgs::all(common), report)?;
     read::run(bench, &ReadArgs::all(common), report)?;
     list::run(bench, &ListArgs::all(common), report)?;

@@ -29,6 +29,16 @@ const DBENCH_BYTES: u64 = 1 << 30;
 /// Bytes of one write of fio.
 const FIO_BLOCK: u64 = 64 << 10;
 
+/// An error that names what is not here, of all that these programs and their targets take.
+pub(crate) fn all_are_here(bench: &Bench) -> Result<()> {
+    let mut needed = vec!["dbench", "fs_mark", "fio"];
+    if bench.chosen(TARGETS)?.contains(&Target::Fuse2fs) {
+        needed.push("fuse2fs");
+    }
+    let script = "for program; do command -v $program || { echo no $program >&2; exit 1; }; done";
+    linux::run(Command::new("sh").args(["-c", script, "sh"]).args(needed)).map(drop)
+}
+
 /// Clients of a file server, each number of them.
 pub(crate) fn dbench(bench: &Bench, args: &DbenchArgs, report: &mut Report) -> Result<()> {
     for clients in &args.clients {
