@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -59,7 +60,9 @@ fn what_was_fsynced_survives_a_kill() {
 /// Kills the server in the middle of what a program does; gives how many files each writer has
 /// fsynced.
 fn kill_during(site: &Site, program: Program, outside: &Path, delay: Duration) -> u64 {
-    let mut server = site.serve(&[]);
+    // A database server is another user, and wants to get there.
+    fs::set_permissions(site.made.at(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut server = site.serve(&["-o", "allow_other"]);
     let [work, folder] = PLACES.map(|name| site.point().join(name));
     fs::create_dir(&work).unwrap();
     fs::create_dir(&folder).unwrap();
