@@ -7,7 +7,7 @@ SECONDS ?= 60
 help: ## List these verbs
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-run: ## Build, make images of a real tree, change one, read them back and verify every file
+run: ## Build, make images of a real tree, change and mount one, read them back and verify every file
 	@scripts/demo
 
 test: ## All checks of the CI share

@@ -33,7 +33,7 @@ pub(crate) fn turn(bench: &Bench, target: Target, syncs: u64) -> Result<Vec<Step
     };
     let amount = Amount { bytes: syncs * PART, items: syncs, ..Amount::default() };
     let case = "4K append + fsync, bytes to the device".to_owned();
-    Ok(vec![Step { case, series: None, amount, sample }])
+    Ok(vec![Step { case, amount, sample, ..Step::default() }])
 }
 
 fn on_mount(bench: &Bench, image: &Fresh, syncs: u64) -> Result<Sample> {

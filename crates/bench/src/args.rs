@@ -55,6 +55,12 @@ pub enum Verb {
     /// Making small changes durable: 64 KiB more of a file and fsync, by one job and by many; and
     /// the fsync of a directory
     Fsync(FsyncArgs),
+    /// Clients of a file server (dbench), on a mount
+    Dbench(DbenchArgs),
+    /// Empty files that many threads make (fs_mark), on a mount
+    Fsmark(FsmarkArgs),
+    /// Jobs that write a file each with an fsync after each write (fio), on a mount
+    Fio(FioArgs),
     /// All of these
     All(Common),
 }
@@ -71,6 +77,9 @@ impl Verb {
             | Self::Build(BuildArgs { common, .. })
             | Self::Write(WriteArgs { common, .. })
             | Self::Fsync(FsyncArgs { common, .. })
+            | Self::Dbench(DbenchArgs { common, .. })
+            | Self::Fsmark(FsmarkArgs { common, .. })
+            | Self::Fio(FioArgs { common, .. })
             | Self::All(common) => common,
         }
     }
@@ -361,6 +370,85 @@ impl FsyncArgs {
             files: number(100_000),
             common: common.clone(),
         }
+    }
+}
+
+/// What `dbench` takes.
+#[derive(Clone, clap::Args)]
+pub struct DbenchArgs {
+    /// How many clients there are
+    #[arg(long, value_delimiter = ',', default_values_t = CLIENTS, value_name = "N")]
+    pub clients: Vec<NonZeroU64>,
+    /// How long each turn takes, in seconds
+    #[arg(long, default_value_t = SECONDS, value_name = "N")]
+    pub seconds: NonZeroU64,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// How many clients there are, and for how many seconds.
+const CLIENTS: [NonZeroU64; 4] = [number(1), number(16), number(64), number(200)];
+const SECONDS: NonZeroU64 = number(60);
+
+const fn number(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).expect("not 0")
+}
+
+impl DbenchArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        Self { clients: CLIENTS.to_vec(), seconds: SECONDS, common: common.clone() }
+    }
+}
+
+/// What `fsmark` takes.
+#[derive(Clone, clap::Args)]
+pub struct FsmarkArgs {
+    /// How many threads there are, each with a directory of its own
+    #[arg(long, value_delimiter = ',', default_values_t = MARKING, value_name = "N")]
+    pub threads: Vec<NonZeroU64>,
+    /// How many files each of them makes
+    #[arg(long, default_value_t = MARKED, value_name = "N")]
+    pub files: NonZeroU64,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// How many threads there are, and how many files each of them makes.
+const MARKING: [NonZeroU64; 2] = [number(1), number(16)];
+const MARKED: NonZeroU64 = number(20_000);
+
+impl FsmarkArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        Self { threads: MARKING.to_vec(), files: MARKED, common: common.clone() }
+    }
+}
+
+/// What `fio` takes.
+#[derive(Clone, clap::Args)]
+pub struct FioArgs {
+    /// How many jobs there are, each with a file of its own
+    #[arg(long, value_delimiter = ',', default_values_t = JOBS, value_name = "N")]
+    pub jobs: Vec<NonZeroU64>,
+    /// How much all of them write together, in MiB
+    #[arg(long, default_value_t = WRITTEN_BY_JOBS, value_name = "MIB")]
+    pub mebibytes: NonZeroU64,
+    /// What every verb takes
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// How many jobs there are, and how much they write, in MiB.
+const JOBS: [NonZeroU64; 3] = [number(1), number(16), number(64)];
+const WRITTEN_BY_JOBS: NonZeroU64 = number(256);
+
+impl FioArgs {
+    /// The full set.
+    pub(crate) fn all(common: &Common) -> Self {
+        Self { jobs: JOBS.to_vec(), mebibytes: WRITTEN_BY_JOBS, common: common.clone() }
     }
 }
 

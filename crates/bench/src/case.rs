@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crate::bench::{Bench, say};
 use crate::floor;
 use crate::image::Image;
+use crate::mounts::Requests;
 use crate::report::{Amount, Report, Row};
 use crate::sample::{Sample, Spread};
 use crate::target::Target;
@@ -33,6 +34,7 @@ pub(crate) trait Case {
 }
 
 /// One step of a turn.
+#[derive(Default)]
 pub(crate) struct Step {
     /// What was done, as in the report.
     pub(crate) case: String,
@@ -42,6 +44,8 @@ pub(crate) struct Step {
     pub(crate) amount: Amount,
     /// How long it took.
     pub(crate) sample: Sample,
+    /// How many requests the kernel made for it, by their kind, where these are counted.
+    pub(crate) requests: Requests,
 }
 
 /// Lets all targets have their turns and adds their rows.
@@ -55,7 +59,7 @@ pub(crate) fn measure(bench: &Bench, case: &dyn Case, report: &mut Report) -> Re
     let name = case.name();
     let rows = take_turns(bench, &name, targets, |target| {
         let (sample, amount) = turn(bench, case, target)?;
-        Ok([Step { case: name.clone(), series: None, amount, sample }])
+        Ok([Step { case: name.clone(), amount, sample, ..Step::default() }])
     })?;
     report.describe(case.image());
     report.add(rows, bench.compares_durable());
@@ -118,6 +122,7 @@ fn row(case: &str, target: Target, steps: &[Step]) -> Row {
         with_mount: with(|sample| sample.mount),
         peak: samples().filter_map(|sample| sample.peak).max(),
         written: samples().filter_map(|sample| sample.written).max(),
+        requests: last.requests.clone(),
         growth: None,
         speed: BTreeMap::new(),
     }

@@ -117,7 +117,7 @@ impl Appends {
         let amount =
             Amount { bytes: self.bytes(), items: self.each * self.jobs, ..Amount::default() };
         let case = format!("64K write + fsync, {} jobs", self.jobs);
-        Ok(vec![Step { case, series: None, amount, sample: Sample::of_work(work) }])
+        Ok(vec![Step { case, amount, sample: Sample::of_work(work), ..Step::default() }])
     }
 
     fn bytes(&self) -> u64 {
@@ -229,7 +229,7 @@ fn directory(bench: &Bench, target: Target, files: u64) -> Result<Vec<Step>> {
     };
     let amount = Amount { items: files, ..Amount::default() };
     let case = format!("fsync of a directory, {files} creates before");
-    Ok(vec![Step { case, series: None, amount, sample: Sample::of_work(work) }])
+    Ok(vec![Step { case, amount, sample: Sample::of_work(work), ..Step::default() }])
 }
 
 fn directory_on_mount(bench: &Bench, image: &Fresh, files: u64) -> Result<Duration> {

@@ -28,7 +28,10 @@ mod machine;
 mod mapping;
 mod memory;
 mod meta;
+mod mounts;
 mod names;
+mod nothing;
+mod programs;
 mod put;
 mod random;
 mod read;
@@ -42,8 +45,8 @@ mod write;
 use anyhow::Result;
 
 use args::{
-    Args, BuildArgs, Common, ExtractArgs, FsyncArgs, ListArgs, MetaArgs, PutArgs, ReadArgs, Verb,
-    WriteArgs,
+    Args, BuildArgs, Common, DbenchArgs, ExtractArgs, FioArgs, FsmarkArgs, FsyncArgs, ListArgs,
+    MetaArgs, PutArgs, ReadArgs, Verb, WriteArgs,
 };
 use bench::Bench;
 use report::Report;
@@ -62,6 +65,9 @@ pub fn run(args: &Args) -> Result<Report> {
         Verb::Build(args) => put::build(&bench, args, &mut report)?,
         Verb::Write(args) => write::run(&bench, args, &mut report)?,
         Verb::Fsync(args) => fsync::run(&bench, args, &mut report)?,
+        Verb::Dbench(args) => programs::dbench(&bench, args, &mut report)?,
+        Verb::Fsmark(args) => programs::fsmark(&bench, args, &mut report)?,
+        Verb::Fio(args) => programs::fio(&bench, args, &mut report)?,
         Verb::All(common) => all(&bench, common, &mut report)?,
     }
     report.sort();
@@ -69,6 +75,8 @@ pub fn run(args: &Args) -> Result<Report> {
 }
 
 fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
+    // Better now than after hours.
+    programs::all_are_here(bench)?;
     extract::run(bench, &ExtractArgs::all(common), report)?;
     read::run(bench, &ReadArgs::all(common), report)?;
     list::run(bench, &ListArgs::all(common), report)?;
@@ -76,5 +84,8 @@ fn all(bench: &Bench, common: &Common, report: &mut Report) -> Result<()> {
     put::run(bench, &PutArgs::all(common), report)?;
     put::build(bench, &BuildArgs::all(common), report)?;
     write::run(bench, &WriteArgs::all(common), report)?;
-    fsync::run(bench, &FsyncArgs::all(common), report)
+    fsync::run(bench, &FsyncArgs::all(common), report)?;
+    programs::dbench(bench, &DbenchArgs::all(common), report)?;
+    programs::fsmark(bench, &FsmarkArgs::all(common), report)?;
+    programs::fio(bench, &FioArgs::all(common), report)
 }

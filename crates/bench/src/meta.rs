@@ -152,7 +152,13 @@ impl Meta {
             Target::FloorWrite => Amount { bytes: self.bytes(), ..Amount::default() },
             _ => Amount { items: self.files, ..Amount::default() },
         };
-        Step { case: format!("{series} {}", self.files), series: Some(series), amount, sample }
+        Step {
+            case: format!("{series} {}", self.files),
+            series: Some(series),
+            amount,
+            sample,
+            ..Step::default()
+        }
     }
 
     fn turn(&self, bench: &Bench, part: Part, target: Target) -> Result<Vec<(Doing, Sample)>> {

@@ -52,7 +52,7 @@ fn measure(bench: &Bench, tree: impl FnOnce() -> Result<Put>, report: &mut Repor
     let case = put.case.clone();
     let rows = take_turns(bench, &case, targets, |target| {
         let (case, amount) = (case.clone(), put.amount());
-        Ok([Step { case, series: None, amount, sample: put.turn(bench, target)? }])
+        Ok([Step { case, amount, sample: put.turn(bench, target)?, ..Step::default() }])
     })?;
     report.add(rows, bench.compares_durable());
     Ok(())

@@ -51,6 +51,8 @@ pub struct Row {
     pub peak: Option<u64>,
     /// The most bytes that reached the device in one turn, where that is measured.
     pub written: Option<u64>,
+    /// How many requests the kernel made in one turn, by their kind, where these are counted.
+    pub requests: BTreeMap<String, u64>,
     /// How many times as much one item costs as where the least of them were done.
     pub growth: Option<f64>,
     /// How many times as fast as a reference it was, by the medians.
@@ -121,7 +123,7 @@ impl Report {
 }
 
 /// Columns of the table; those in which no row has anything are left out.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 18] = [
     "case",
     "target",
     "median s",
@@ -135,8 +137,11 @@ const COLUMNS: [&str; 15] = [
     "vs btrfs",
     "vs restore",
     "vs rootdir",
+    "vs fuse2fs",
+    "vs nothing",
     "peak MiB",
     "KiB written each",
+    "requests",
 ];
 
 impl fmt::Display for Report {
@@ -154,6 +159,9 @@ impl fmt::Display for Report {
         table(f, &rows)
     }
 }
+
+/// How many kinds of requests are shown.
+const KINDS_SHOWN: usize = 5;
 
 /// What stands where there is nothing to say.
 const NOTHING: &str = "-";
@@ -182,13 +190,28 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
         speed(Target::Btrfs),
         speed(Target::Restore),
         speed(Target::Rootdir),
+        speed(Target::Fuse2fs),
+        speed(Target::Nothing),
         or_nothing(row.peak.map(|peak| format!("{}", peak >> 20))),
         or_nothing(
             row.written.map(|bytes| {
                 format!("{:.1}", float(bytes) / 1024.0 / float(row.amount.items.max(1)))
             }),
         ),
+        requests(&row.requests),
     ]
+}
+
+/// All of them, and those kinds that most of them are of.
+fn requests(counted: &BTreeMap<String, u64>) -> String {
+    if counted.is_empty() {
+        return NOTHING.to_owned();
+    }
+    let mut kinds: Vec<_> = counted.iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let shown = kinds.iter().take(KINDS_SHOWN).map(|(kind, count)| format!("{kind} {count}"));
+    let all: u64 = counted.values().sum();
+    format!("{all}: {}", shown.collect::<Vec<_>>().join(", "))
 }
 
 fn table(f: &mut fmt::Formatter<'_>, rows: &[[String; COLUMNS.len()]]) -> fmt::Result {
@@ -229,6 +252,7 @@ mod tests {
             with_mount: None,
             peak: None,
             written: None,
+            requests: BTreeMap::new(),
             growth: None,
             speed: BTreeMap::new(),
         }
@@ -282,6 +306,13 @@ mod tests {
         }
         let growths: Vec<_> = report.rows.iter().map(|row| row.growth).collect();
         assert_eq!(growths, [None, Some(1.5), Some(1.25)]);
+    }
+
+    #[test]
+    fn of_requests_the_most_frequent_kinds_are_shown() {
+        let counted = (1..=7).map(|n| (format!("K{n}"), n * n)).collect();
+        assert_eq!(requests(&counted), "140: K7 49, K6 36, K5 25, K4 16, K3 9");
+        assert_eq!(requests(&BTreeMap::new()), NOTHING);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub enum Target {
     Lib,
     /// The command `userbtrfs`
     Cli,
+    /// Our mount of a new image
+    Fuse,
     /// The kernel's btrfs on a loop device, and the usual tool on top of it
     Btrfs,
     /// The same mount, where a file that is mapped can be looked at without a call
@@ -21,6 +23,10 @@ pub enum Target {
     Restore,
     /// `mkfs.btrfs --rootdir`
     Rootdir,
+    /// `fuse2fs`: ext4 through FUSE
+    Fuse2fs,
+    /// A server of the same transport and the same caches as ours that does nothing
+    Nothing,
     /// The disk: reading the image from start to end
     #[value(skip)]
     FloorRead,
@@ -31,11 +37,12 @@ pub enum Target {
 
 impl Target {
     /// Whom ours are compared with.
-    pub const REFERENCES: [Self; 3] = [Self::Btrfs, Self::Restore, Self::Rootdir];
+    pub const REFERENCES: [Self; 5] =
+        [Self::Btrfs, Self::Restore, Self::Rootdir, Self::Fuse2fs, Self::Nothing];
 
     /// Whether it is userbtrfs.
     pub fn is_ours(self) -> bool {
-        matches!(self, Self::Lib | Self::Cli)
+        matches!(self, Self::Lib | Self::Cli | Self::Fuse)
     }
 }
 
@@ -44,10 +51,13 @@ impl fmt::Display for Target {
         f.pad(match self {
             Self::Lib => "lib",
             Self::Cli => "cli",
+            Self::Fuse => "fuse",
             Self::Btrfs => "btrfs",
             Self::Mmap => "mmap",
             Self::Restore => "restore",
             Self::Rootdir => "rootdir",
+            Self::Fuse2fs => "fuse2fs",
+            Self::Nothing => "nothing",
             Self::FloorRead => "floor-read",
             Self::FloorWrite => "floor-write",
         })

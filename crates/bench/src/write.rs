@@ -174,7 +174,7 @@ impl Write {
         };
         let step = |what, sample| {
             let case = format!("{name}{what} {}M", self.size() >> 20);
-            Step { case, series: None, amount, sample }
+            Step { case, amount, sample, ..Step::default() }
         };
         let durable = sample
             .sync

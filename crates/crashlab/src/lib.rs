@@ -12,7 +12,8 @@
 //!    After a crash, [`history`] says what may be left of a file, and [`kept`] what must be left
 //!    of what was fsynced.
 //! 6. [`devices`] fail on demand, and make the images that a crash may leave.
-//! 7. [`golden`] knows the golden images. [`sample`] and [`churn`] fill others: with real files,
+//! 7. [`programs`] are what people use, as scripts.
+//! 8. [`golden`] knows the golden images. [`sample`] and [`churn`] fill others: with real files,
 //!    and with random changes by a seed ([`random`]).
 //!
 //! It does not read images itself: userbtrfs and Linux do.
@@ -30,6 +31,7 @@ pub mod manifest;
 pub mod model;
 pub mod operation;
 pub mod pattern;
+pub mod programs;
 pub mod random;
 pub mod sample;
 pub mod stories;

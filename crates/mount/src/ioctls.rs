@@ -1,13 +1,21 @@
-//! Device control: the flags of inodes in both of Linux's forms, and a sync of all.
+//! Device control: the flags of inodes in both of Linux's forms, a sync of all, and what tools of
+//! btrfs ask for.
 //!
-//! An ioctl that changes flags goes through the kernel's own checks first: who may change them,
-//! and which of them.
+//! 1. An ioctl that changes flags goes through the kernel's own checks first: who may change them,
+//!    and which of them.
+//! 2. Those of btrfs have one form each, with the size that `linux/btrfs.h` gives them; who may use
+//!    them is checked here.
+
+mod info;
+mod record;
+mod search;
 
 use userbtrfs_engine::api::{Inode, InodeFlags};
-use userbtrfs_fuse::{Errno, Ioctl, NodeId};
+use userbtrfs_fuse::{Errno, Ioctl, Request};
 
 use crate::errno;
 use crate::served::Served;
+use record::Reader;
 
 /// The commands, without direction and size: `FS_IOC_GETFLAGS`, ...
 const GET_FLAGS: u32 = 0x6601;
@@ -17,6 +25,13 @@ const GET_EXTENDED: u32 = 0x581f;
 const SET_EXTENDED: u32 = 0x5820;
 /// `BTRFS_IOC_SYNC`.
 const SYNC: u32 = 0x9408;
+
+/// Commands of btrfs, in full: `BTRFS_IOC_TREE_SEARCH`, ...
+const TREE_SEARCH: u32 = 0xd000_9411;
+const INO_LOOKUP: u32 = 0xd000_9412;
+const DEV_INFO: u32 = 0xd000_941e;
+const FS_INFO: u32 = 0x8400_941f;
+const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 
 /// Bytes of `struct fsxattr`: the flags come first, then what btrfs does not have.
 const EXTENDED_BYTES: usize = 28;
@@ -38,18 +53,32 @@ const VERITY: u32 = 0x10_0000;
 
 impl Served {
     /// What goes back to the caller.
-    pub(crate) fn control(&self, node: NodeId, ioctl: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
-        let inode = self.inode(node);
-        match ioctl.command & 0xffff {
+    pub(crate) fn control(&self, request: &Request, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
+        let inode = self.inode(request.node);
+        match it.command & 0xffff {
             GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
-            SET_FLAGS => set_shown(&inode, first_word(ioctl.input)?),
+            SET_FLAGS => set_shown(&inode, first_word(it.input)?),
             GET_EXTENDED => {
                 let mut bytes = extended(flags(&inode)?).to_le_bytes().to_vec();
                 bytes.resize(EXTENDED_BYTES, 0);
                 Ok(bytes)
             }
-            SET_EXTENDED => set_extended(&inode, first_word(ioctl.input)?),
+            SET_EXTENDED => set_extended(&inode, it.input),
             SYNC => self.filesystem.commit().map(|()| Vec::new()).map_err(errno),
+            _ => self.of_btrfs(request, &inode, it),
+        }
+    }
+}
+
+impl Served {
+    /// Those that only btrfs has.
+    fn of_btrfs(&self, request: &Request, inode: &Inode, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
+        match it.command {
+            TREE_SEARCH => self.search_tree(&request.caller, inode, it.input),
+            INO_LOOKUP => self.look_up_path(&request.caller, inode, it.input),
+            DEV_INFO => self.device_info(it.input),
+            FS_INFO => self.filesystem_info(),
+            GET_SUBVOL_INFO => self.subvolume_info(inode),
             _ => Err(Errno::NOTTY),
         }
     }
@@ -93,7 +122,13 @@ fn set_shown(inode: &Inode, wanted: u32) -> Result<Vec<u8>, Errno> {
     inode.set_flags(flags).map(|()| Vec::new()).map_err(errno)
 }
 
-fn set_extended(inode: &Inode, wanted: u32) -> Result<Vec<u8>, Errno> {
+fn set_extended(inode: &Inode, input: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut reader = Reader(input);
+    let (wanted, extent_size, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    // The project, and the size of extents that are cloned.
+    if [extent_size, reader.u32()?, reader.u32()?] != [0; 3] {
+        return Err(Errno::OPNOTSUPP);
+    }
     let with_form = FLAGS.iter().filter(|(.., extended)| *extended != 0);
     let known = with_form.clone().fold(0, |all, (.., extended)| all | extended);
     if wanted & !known != 0 {

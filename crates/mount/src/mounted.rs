@@ -7,7 +7,7 @@
 //! 2. What a crash of the server leaves is what was synced.
 //! 3. Where the filesystem was shut down, its end writes nothing, and is no error.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use userbtrfs_engine::api::{self, Filesystem};
@@ -19,10 +19,12 @@ use userbtrfs_sync::Arc;
 use crate::served::Served;
 
 /// How a filesystem is served.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How many threads receive requests; as many as there are processors where it is not said.
     pub threads: Option<usize>,
+    /// The device or the image file, as programs are told when they ask for it.
+    pub device: PathBuf,
 }
 
 /// A filesystem that is mounted and served.
@@ -66,7 +68,7 @@ impl Mounted {
         filesystem: Filesystem,
         options: &Options,
     ) -> Result<Self, StartError> {
-        let served = Arc::new(Served::new(filesystem));
+        let served = Arc::new(Served::new(filesystem, options.device.clone()));
         let mut config = Config {
             // A node that the kernel has forgotten is not to be found by its number again: what it
             // led to may have gone.

@@ -5,6 +5,8 @@
 //! 2. OPEN, OPENDIR, FLUSH and their ends are not written: the kernel does without. So are ACCESS
 //!    and locks, which are the kernel's.
 
+use std::path::PathBuf;
+
 use userbtrfs_engine::api::{self, Dir, Error, Filesystem, Inode};
 use userbtrfs_fuse::{
     Agreement, Bytes, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry, Errno,
@@ -30,6 +32,8 @@ const NAME_MAX: u32 = 255;
 /// A filesystem that is mounted.
 pub(crate) struct Served {
     pub(crate) filesystem: Filesystem,
+    /// What it is in, as it is told.
+    pub(crate) device: PathBuf,
     /// Whether it was opened for writing.
     pub(crate) is_writable: bool,
     pub(crate) ids: Ids,
@@ -40,8 +44,9 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    pub(crate) fn new(filesystem: Filesystem) -> Self {
+    pub(crate) fn new(filesystem: Filesystem, device: PathBuf) -> Self {
         Self {
+            device,
             is_writable: filesystem.is_writable(),
             ids: Ids::new(filesystem.root().inode().id()),
             filesystem,
@@ -250,7 +255,7 @@ impl Server for Served {
         let limit = usize::try_from(reply.size()).expect("a size in memory");
         let done = may_sleep(|| match ioctl.command {
             shutdown::COMMAND => self.shut_down(&request.caller, ioctl.argument),
-            _ => self.control(request.node, ioctl),
+            _ => self.control(request, ioctl),
         });
         let fitting = done.as_ref().map(|bytes| (0, &bytes[..bytes.len().min(limit)]));
         reply.send(fitting.map_err(|error| *error));

@@ -2,8 +2,8 @@
 //!
 //! 1. Where `mkfs.btrfs` is, it makes an image of part of a real directory, which is listed,
 //!    extracted and compared with that directory. No privilege is needed.
-//! 2. The command makes an image of its own of that directory, changes it, and copies it out again;
-//!    `btrfs check` and Linux judge it where they are.
+//! 2. The command makes an image of its own of that directory, changes it, mounts it where there is
+//!    FUSE, and copies it out again; `btrfs check` and Linux judge it where they are.
 //! 3. Every golden image is unpacked, extracted and compared with what Linux showed of it.
 //! 4. Images named on the command line are listed and extracted, with nothing to compare them with.
 //! 5. All files it makes are in one temporary folder, gone at the end.
@@ -11,6 +11,7 @@
 //! It calls the command as a user does, and reads no image itself.
 
 mod golden;
+mod mounted;
 mod tree;
 mod written;
 

@@ -9,6 +9,8 @@ mod golden;
 mod tidy;
 mod unpack;
 
+use std::process::ExitCode;
+
 use clap::Parser;
 
 /// Development verbs of userbtrfs.
@@ -27,8 +29,18 @@ enum Verb {
     Golden(golden::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Verb::parse() {
+fn main() -> ExitCode {
+    match run(Verb::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> anyhow::Result<()> {
+    match verb {
         Verb::Tidy(args) => tidy::run(&args),
         Verb::Unpack(args) => unpack::run(&args),
         Verb::Demo(args) => demo::run(&args),

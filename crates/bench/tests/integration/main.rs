@@ -35,7 +35,7 @@ fn rows(dir: &Path, verb: &[&str], targets: &str) -> Vec<(String, String)> {
 
 /// The rows that these cases have; ours come first.
 fn check(mut found: Vec<(String, String)>, cases: &[(&str, &[&str])]) {
-    let ours = |target: &str| matches!(target, "lib" | "cli");
+    let ours = |target: &str| matches!(target, "lib" | "cli" | "fuse");
     let first_of_theirs = found.iter().position(|(_, target)| !ours(target)).unwrap();
     assert!(found[first_of_theirs..].iter().all(|(_, target)| !ours(target)), "{found:?}");
     let pairs = |(case, targets): &(&str, &[&str])| {
@@ -161,5 +161,37 @@ fn a_tree_is_put() {
     let dir = tempfile::tempdir().unwrap();
     let found = rows(dir.path(), &["put"], "lib,btrfs,rootdir");
     check(found, &[("put inline-40", &["lib", "cli", "btrfs", "rootdir", "floor-write"])]);
+    assert_eq!(left_in(&dir), 0);
+}
+
+/// Whether a program is there; otherwise says that something is skipped.
+fn has_program(name: &str) -> bool {
+    let there = Command::new("sh").args(["-c", &format!("command -v {name}")]).output();
+    let there = there.is_ok_and(|output| output.status.success());
+    if !there {
+        println!("SKIPPED: no {name}");
+    }
+    there
+}
+
+#[test]
+fn programs_are_run_on_mounts() {
+    skip_unless_linux!();
+    if !Path::new("/dev/fuse").exists() {
+        return println!("SKIPPED: no /dev/fuse");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let targets = ["fuse", "btrfs", "nothing"];
+    let verbs: [(&[&str], &str); 3] = [
+        (&["dbench", "--clients", "2", "--seconds", "3"], "dbench 2"),
+        (&["fsmark", "--threads", "2"], "fs_mark x2 80"),
+        (&["fio", "--jobs", "2"], "fio fsync x2"),
+    ];
+    for (verb, case) in verbs {
+        if has_program(if verb[0] == "fsmark" { "fs_mark" } else { verb[0] }) {
+            let found = rows(dir.path(), verb, &targets.join(","));
+            check(found, &[(case, &targets)]);
+        }
+    }
     assert_eq!(left_in(&dir), 0);
 }

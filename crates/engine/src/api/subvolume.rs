@@ -15,6 +15,8 @@ pub struct SubvolumeInfo {
     pub id: TreeId,
     /// The number of the subvolume that contains it; nothing for the top level.
     pub parent: Option<TreeId>,
+    /// The directory of that one that has its name; nothing for the top level.
+    pub dir: Option<u64>,
     /// Its name; empty for the top level.
     pub name: Vec<u8>,
     /// Its path from the top level, without a leading slash; empty for the top level.
@@ -63,7 +65,10 @@ impl Filesystem {
     fn describe(&self, subvolume: Subvolume) -> Result<SubvolumeInfo> {
         let path = share::path_of(&self.inner.nodes, &subvolume)?;
         let Subvolume { id, root, parent } = subvolume;
-        let (parent, name) = parent.map_or((None, Vec::new()), |(id, _, name)| (Some(id), name));
-        Ok(SubvolumeInfo { id, parent, name, path, root })
+        let (parent, dir, name) = match parent {
+            Some((parent, dir, name)) => (Some(parent), Some(dir), name),
+            None => (None, None, Vec::new()),
+        };
+        Ok(SubvolumeInfo { id, parent, dir, name, path, root })
     }
 }

@@ -5,11 +5,17 @@
 //! of `panic` panics; an fsync of `slow...` sleeps on its thread until the test says so.
 
 use rustix::fs::FallocateFlags;
-use userbtrfs_fuse::*;
+use userbtrfs_fuse::{
+    Agreement, Bytes, Changes, Copied, CopyFileRange, Create, Created, DirectoryEntry, Entries,
+    Entry, Errno, ExtendedStat, FOREVER, Fallocate, FileType, Fsync, Getxattr, Handle, Ioctl,
+    IoctlData, Link, Lseek, Mkdir, Mknod, Name, Names, NodeId, Notifier, OFlags, Open, Opened,
+    OpenedFlags, Position, Read, Rename, Reply, Request, Server, Setxattr, Stale, Stat, Statistics,
+    Statx, Symlink, Tmpfile, Value, Whence, Write, Written, may_sleep,
+};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex, OnceLock};
 
-use crate::sparse::Sparse;
-use crate::tree::{Content, Directory, Tree};
+use super::sparse::Sparse;
+use super::tree::{Content, Directory, Tree};
 
 /// Contents of other files.
 pub(crate) struct Memory {
@@ -394,7 +400,7 @@ impl Server for Memory {
     }
 }
 
-fn entry_of(line: &crate::tree::Line) -> DirectoryEntry<'_> {
+fn entry_of(line: &super::tree::Line) -> DirectoryEntry<'_> {
     let name = Name::new(&line.name).unwrap();
     DirectoryEntry { ino: line.node, next: line.next, kind: line.kind, name }
 }

@@ -8,7 +8,7 @@ use userbtrfs_fuse::{
     NewTime, NodeId, RenameFlags, Stat, Timestamp, XattrFlags,
 };
 
-use crate::sparse::Sparse;
+use super::sparse::Sparse;
 
 /// Where the names of a directory begin; before them are `.` and `..`.
 const FIRST_COOKIE: u64 = 3;

@@ -12,11 +12,13 @@
 mod attributes;
 mod contents;
 mod ends;
+mod ioctls;
 mod listing;
 mod model;
 mod names;
 mod programs;
 mod shutdown;
 mod subvolumes;
+mod suites;
 mod support;
 mod xattrs;

@@ -10,7 +10,7 @@ use userbtrfs_crashlab::target::{self, Directory, Mismatch, Target};
 use userbtrfs_crashlab::walk_linux;
 use userbtrfs_engine::api::OpenOptions;
 
-use crate::support::{Ours, Site};
+use crate::support::{Ours, Site, is_torture};
 
 /// Operations of one sequence.
 const LENGTH: usize = 600;
@@ -76,8 +76,7 @@ impl Target for OurTarget<'_> {
 fn a_mount_answers_as_the_model_does() {
     let Some(site) = Site::new() else { return };
     let seed = std::env::var("USERBTRFS_SEED").map_or(1, |seed| seed.parse().unwrap());
-    let is_torture = std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1");
-    let sequences = if is_torture { 200 } else { 12 };
+    let sequences = if is_torture() { 200 } else { 12 };
     for (seed, node_size) in (seed..seed + sequences).zip(NODE_SIZES.into_iter().cycle()) {
         let operations: Vec<_> =
             Generator::new(seed, node_size).take(LENGTH).map(without_told_late).collect();

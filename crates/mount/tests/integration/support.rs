@@ -25,9 +25,8 @@ pub(crate) fn available_or_skip() -> bool {
         return false;
     }
     let there = Path::new("/dev/fuse").exists();
-    assert!(there || std::env::var("CI").as_deref() != Ok("true"), "no FUSE in CI");
     if !there {
-        println!("SKIPPED: no /dev/fuse");
+        skip("no /dev/fuse");
     }
     there
 }
@@ -65,7 +64,11 @@ impl Site {
     }
 
     pub(crate) fn format_with(&self, options: &[&str]) {
-        File::create(self.image()).unwrap().set_len(IMAGE_BYTES).unwrap();
+        self.format_sized(IMAGE_BYTES, options);
+    }
+
+    pub(crate) fn format_sized(&self, bytes: u64, options: &[&str]) {
+        File::create(self.image()).unwrap().set_len(bytes).unwrap();
         run(Command::new("mkfs.btrfs").args(["-q", "-f"]).args(options).arg(self.image())).unwrap();
     }
 
@@ -130,7 +133,7 @@ impl Ours {
         // It may be there from the last time.
         let _ = std::fs::create_dir(&point);
         let mount = Mount::new(&point, options).unwrap();
-        let options = Options { threads: Some(2) };
+        let options = Options { threads: Some(2), device: site.image() };
         Self { mounted: Mounted::start(mount, filesystem, &options).unwrap() }
     }
 
@@ -211,13 +214,41 @@ pub(crate) fn nobody_is_refused(directory: &Path, script: &str) {
     assert!(!output.status.success() && is_refused, "{output:?}");
 }
 
+/// One of the suites that scripts/install-test-deps built beside what cargo builds; otherwise says
+/// that something is skipped.
+pub(crate) fn tool_or_skip(name: &str) -> Option<PathBuf> {
+    let this = std::env::current_exe().unwrap();
+    let mut there = this.ancestors().map(|folder| folder.join("test-tools/bin").join(name));
+    let found = there.find(|program| program.is_file());
+    if found.is_none() {
+        skip(&format!("no {name}"));
+    }
+    found
+}
+
 /// Whether a program is there; otherwise says that something is skipped.
 pub(crate) fn has_program(name: &str) -> bool {
     let there = Command::new(name).arg("--version").output().is_ok();
     if !there {
-        println!("SKIPPED: no {name}");
+        skip(&format!("no {name}"));
     }
     there
+}
+
+/// Says that something is skipped for want of a program; CI has them all.
+pub(crate) fn skip(reason: &str) {
+    assert!(!is_ci(), "in CI: {reason}");
+    println!("SKIPPED: {reason}");
+}
+
+/// Whether every count is done in full.
+pub(crate) fn is_torture() -> bool {
+    std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1")
+}
+
+/// CI has all that it takes.
+fn is_ci() -> bool {
+    std::env::var("CI").as_deref() == Ok("true")
 }
 
 /// Bytes that repeat in no page.

@@ -20,7 +20,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use userbtrfs::device::{DeviceError, FileDevice, FileOptions, PowerSwitch};
@@ -120,7 +121,8 @@ impl<'a> Site<'a> {
             Some(mount) => mount,
             None => self.mount()?,
         };
-        let options = Options { threads: self.wishes.threads };
+        let device = source(&self.args.image).into();
+        let options = Options { threads: self.wishes.threads, device };
         Ok((Mounted::start(mount, filesystem, &options)?, switch))
     }
 
@@ -167,6 +169,9 @@ impl<'a> Site<'a> {
     }
 
     fn mount(&self) -> Result<Mount> {
+        // The kernel would take a file, whose content is a directory then.
+        let is_file = self.args.dir.metadata().is_ok_and(|metadata| !metadata.is_dir());
+        ensure!(!is_file, "{}: {}", self.args.dir.display(), Errno::NOTDIR);
         let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.args.image));
         let options = MountOptions {
             // Of a block device the kernel wants the path.
@@ -180,7 +185,8 @@ impl<'a> Site<'a> {
             || Mount::new(&self.args.dir, &options),
             |error| self.is_claimed && MountError::is_busy(error),
         );
-        Ok(mounted?)
+        // That it may not be written, say, is of the device and not of the directory.
+        if self.is_claimed { mounted.with_context(|| self.name.clone()) } else { Ok(mounted?) }
     }
 }
 

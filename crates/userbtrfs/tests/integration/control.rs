@@ -15,8 +15,9 @@ use serde_json::Value;
 use userbtrfs::OpenOptions;
 use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
 
-use super::mount::{self, Site, until};
+use super::mount::{Site, until};
 use super::support::command::{Ran, command, run};
+use super::support::synced;
 
 const NOBODY: u32 = 65534;
 
@@ -369,7 +370,8 @@ fn what_was_synced_before_a_cut_amid_work_is_there() {
     let linux = Linux::lock().unwrap();
     for turn in 0..3 {
         let mut child = site.serve(&[]);
-        let folder = site.point().join(format!("turn{turn}"));
+        let name = format!("turn{turn}");
+        let folder = site.point().join(&name);
         fs::create_dir(&folder).unwrap();
         File::open(site.point()).unwrap().sync_all().unwrap();
         let (is_over, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
@@ -378,7 +380,7 @@ fn what_was_synced_before_a_cut_amid_work_is_there() {
                 let (is_over, folder) = (&is_over, &folder);
                 scope.spawn(move || {
                     for number in 0.. {
-                        if is_over.load(SeqCst) || mount::write(folder, writer, number).is_err() {
+                        if is_over.load(SeqCst) || synced::write(folder, writer, number).is_err() {
                             return;
                         }
                         done.store(number + 1, SeqCst);
@@ -397,7 +399,7 @@ fn what_was_synced_before_a_cut_amid_work_is_there() {
             synced
         });
         site.umount();
-        mount::check(&linux, &site, turn, synced);
+        synced::check_image(&linux, &site, &name, synced);
     }
     site.judge();
 }
@@ -413,10 +415,11 @@ fn what_was_synced_before_a_shutdown_amid_work_is_there() {
     let linux = Linux::lock().unwrap();
     for turn in 0..3 {
         let child = site.serve(&[]);
-        let folder = site.point().join(format!("turn{turn}"));
+        let name = format!("turn{turn}");
+        let folder = site.point().join(&name);
         fs::create_dir(&folder).unwrap();
         File::open(site.point()).unwrap().sync_all().unwrap();
-        let synced = mount::write_until(&folder, || {
+        let synced = synced::write_until(&folder, || {
             std::thread::sleep(std::time::Duration::from_millis(200 + 100 * turn));
             linux::run(&mut linux::shutdown(&site.point(), 2)).unwrap();
         });
@@ -425,7 +428,7 @@ fn what_was_synced_before_a_shutdown_amid_work_is_there() {
         assert_eq!((&shown["state"], &shown["why"].is_string()), (&"shut down".into(), &true));
         site.umount();
         Ran::from(child.wait_with_output().unwrap()).good();
-        mount::check(&linux, &site, turn, synced);
+        synced::check_image(&linux, &site, &name, synced);
     }
     site.judge();
 }

@@ -6,7 +6,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -30,13 +29,22 @@ fn available_or_skip() -> bool {
     there
 }
 
+/// Whether anybody may use FUSE; if not, says so as a skipped test does.
+pub(crate) fn anybody_may_or_skip() -> bool {
+    let may = fs::metadata("/dev/fuse").unwrap().mode() & 0o006 == 0o006;
+    if !may {
+        println!("SKIPPED: only root may open /dev/fuse");
+    }
+    may
+}
+
 /// A filesystem and a place to mount it at, where nothing is left mounted.
-pub(super) struct Site {
-    pub(super) made: Made,
+pub(crate) struct Site {
+    pub(crate) made: Made,
 }
 
 impl Site {
-    pub(super) fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         if !available_or_skip() {
             return None;
         }
@@ -45,26 +53,26 @@ impl Site {
         Some(Self { made })
     }
 
-    pub(super) fn image(&self) -> PathBuf {
+    pub(crate) fn image(&self) -> PathBuf {
         self.made.image()
     }
 
-    pub(super) fn point(&self) -> PathBuf {
+    pub(crate) fn point(&self) -> PathBuf {
         self.made.at("point")
     }
 
-    pub(super) fn arguments(&self, options: &[&str]) -> Vec<std::ffi::OsString> {
+    pub(crate) fn arguments(&self, options: &[&str]) -> Vec<std::ffi::OsString> {
         let words = ["mount"].iter().chain(options).map(Into::into);
         words.chain([self.image().into(), self.point().into()]).collect()
     }
 
     /// Mounts in the background.
-    pub(super) fn mount(&self, options: &[&str]) -> Ran {
+    pub(crate) fn mount(&self, options: &[&str]) -> Ran {
         run(self.arguments(options))
     }
 
     /// Mounts in the foreground of another process.
-    pub(super) fn serve(&self, options: &[&str]) -> Child {
+    pub(crate) fn serve(&self, options: &[&str]) -> Child {
         let options = [&["-f"], options].concat();
         let mut command = command(self.arguments(&options));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -72,7 +80,7 @@ impl Site {
         child
     }
 
-    pub(super) fn is_mounted(&self) -> bool {
+    pub(crate) fn is_mounted(&self) -> bool {
         self.line().is_some()
     }
 
@@ -84,14 +92,14 @@ impl Site {
         mounts.lines().find(is_it).map(str::to_owned)
     }
 
-    pub(super) fn umount(&self) {
+    pub(crate) fn umount(&self) {
         // Who looks at all mounts may have it open for a moment.
         let umount = || Command::new("umount").arg(self.point()).output().unwrap();
         until("nobody to use it", || umount().status.success());
     }
 
     /// Waits until nobody has the image open any more, and looks at it.
-    pub(super) fn judge(&self) {
+    pub(crate) fn judge(&self) {
         let opened = || OpenOptions::new().write(true).open(self.image());
         until("the end of the server", || opened().is_ok_and(|image| image.close().is_ok()));
         btrfs_check(&self.image()).unwrap();
@@ -109,7 +117,7 @@ impl Drop for Site {
     }
 }
 
-pub(super) fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if so() {
             return;
@@ -119,7 +127,7 @@ pub(super) fn until(what: &str, mut so: impl FnMut() -> bool) {
     panic!("waited too long for: {what}");
 }
 
-pub(super) fn send(signal: Signal, child: &Child) {
+pub(crate) fn send(signal: Signal, child: &Child) {
     let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
 }
@@ -221,8 +229,7 @@ fn mount_finds_the_command_as_its_helper() {
 fn any_user_may_mount_where_fusermount_is() {
     const NOBODY: u32 = 65534;
     let Some(site) = Site::new() else { return };
-    if fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
-        println!("SKIPPED: only root may open /dev/fuse");
+    if !anybody_may_or_skip() {
         return;
     }
     for path in [site.image(), site.point(), site.made.at("")] {
@@ -264,84 +271,4 @@ fn a_block_device_is_committed_when_umount_returns() {
     }
     drop(device);
     site.judge();
-}
-
-/// What was fsynced is there after the server is killed, by our replay and by that of Linux.
-#[test]
-fn what_was_fsynced_survives_a_kill() {
-    let Some(site) = Site::new() else { return };
-    let linux = Linux::lock().unwrap();
-    for turn in 0..3 {
-        let mut child = site.serve(&[]);
-        let folder = site.point().join(format!("turn{turn}"));
-        fs::create_dir(&folder).unwrap();
-        File::open(site.point()).unwrap().sync_all().unwrap();
-        let synced = write_until(&folder, || {
-            thread::sleep(Duration::from_millis(300 + 250 * turn));
-            child.kill().unwrap();
-            child.wait().unwrap();
-        });
-        assert!(synced > 0);
-        Command::new("umount").arg("-l").arg(site.point()).status().unwrap();
-        until("the end", || !site.is_mounted());
-        check(&linux, &site, turn, synced);
-    }
-    site.judge();
-}
-
-/// Two write files, fsync them, give them another name and fsync their directory, until `end` is
-/// over; gives how many each has done at least.
-pub(super) fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let writers = [0, 1].map(|writer| {
-            let is_over = &is_over;
-            scope.spawn(move || {
-                let mut done = 0;
-                while !is_over.load(Ordering::Relaxed) && write(folder, writer, done).is_ok() {
-                    done += 1;
-                }
-                done
-            })
-        });
-        end();
-        is_over.store(true, Ordering::Relaxed);
-        writers.map(|writer| writer.join().unwrap()).into_iter().min().unwrap()
-    })
-}
-
-fn content(writer: u64, number: u64) -> Vec<u8> {
-    format!("{writer} {number} ").repeat(1 + usize::try_from(number % 3000).unwrap()).into_bytes()
-}
-
-pub(super) fn write(folder: &Path, writer: u64, number: u64) -> std::io::Result<()> {
-    let (new, last) = (folder.join(format!("new{writer}")), name(folder, writer, number));
-    let mut file = File::create(&new)?;
-    file.write_all(&content(writer, number))?;
-    file.sync_all()?;
-    fs::rename(&new, &last)?;
-    File::open(folder)?.sync_all()
-}
-
-fn name(folder: &Path, writer: u64, number: u64) -> PathBuf {
-    folder.join(format!("file{writer}-{number}"))
-}
-
-pub(super) fn check(linux: &Linux, site: &Site, turn: u64, synced: u64) {
-    let copy = site.made.at("copy");
-    let mut cp = Command::new("cp");
-    linux::run(cp.args(["--sparse=always"]).arg(site.image()).arg(&copy)).unwrap();
-    let mount = linux.mount(&copy, "noatime").unwrap();
-    let folder = mount.path().join(format!("turn{turn}"));
-    let ours = OpenOptions::new().open(site.image()).unwrap();
-    for (writer, number) in (0..2).flat_map(|writer| (0..synced).map(move |n| (writer, n))) {
-        let expected = content(writer, number);
-        let there = fs::read(name(&folder, writer, number)).unwrap();
-        assert!(there == expected, "Linux: {writer} {number}");
-        let path = format!("/turn{turn}/file{writer}-{number}");
-        assert!(ours.read(&path).unwrap() == expected, "ours: {path}");
-    }
-    drop(mount);
-    linux.assert_no_complaints().unwrap();
-    btrfs_check(&copy).unwrap();
 }

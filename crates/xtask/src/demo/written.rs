@@ -1,7 +1,7 @@
 //! An image of our own in the demo: made of a real directory, changed, and judged.
 //!
 //! 1. Each change is made twice: by the command in the image, and by the machine's own tool of that
-//!    name in the directory.
+//!    name in the directory. Where there is FUSE, it is mounted as well, and changed so.
 //! 2. The image is compared with the directory as Linux mounts it, where it can be asked, and as
 //!    the command copies it out.
 
@@ -18,7 +18,7 @@ use userbtrfs_crashlab::linux::{self, Linux};
 use userbtrfs_crashlab::manifest::{Kind, Manifest};
 use userbtrfs_crashlab::walk_linux::walk;
 
-use super::{Demo, Extracted, find_program, verify};
+use super::{Demo, Extracted, find_program, mounted, verify};
 
 /// A change: a verb with its options, and paths from the top of the tree.
 struct Edit {
@@ -42,6 +42,7 @@ pub(super) fn show(demo: &Demo, source: &Path) -> Result<()> {
     }
     demo.call(&["ls", "-l"], &[&image, Path::new("/edited")])?;
     demo.call(&["df"], &[&image])?;
+    mounted::show(demo, &image, source)?;
     let expected = walk(source)?;
     judge(demo, &image, &expected)?;
     let extracted = demo.extract(&image)?;

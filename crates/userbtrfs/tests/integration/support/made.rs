@@ -24,8 +24,14 @@ impl Made {
     /// An empty filesystem of this size.
     pub(crate) fn of_size(size: &str) -> Self {
         let made = Self { folder: tempfile::tempdir().expect("there is room") };
-        verb("mkfs -q", &made.image(), &["--size", size]).good();
+        made.format(size);
         made
+    }
+
+    /// Makes it anew, with nothing in it.
+    pub(crate) fn format(&self, size: &str) {
+        let _ = std::fs::remove_file(self.image());
+        verb("mkfs -q", &self.image(), &["--size", size]).good();
     }
 
     pub(crate) fn image(&self) -> PathBuf {

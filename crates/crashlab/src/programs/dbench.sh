@@ -1,0 +1,7 @@
+# What clients of a file server do.
+needs dbench
+if [ $SCALE = 1 ]; then
+    dbench -t 20 -D . 10
+else
+    dbench -t 60 -D . 64
+fi

@@ -1,0 +1,32 @@
+//! Items of trees, as they are on disk.
+
+use userbtrfs_btree::ReadAhead;
+use userbtrfs_format::{Key, TreeId};
+
+use super::Filesystem;
+use crate::error::Result;
+
+impl Filesystem {
+    /// Shows the items of a tree in key order, from the first whose key is not less than `first`:
+    /// the key, the transaction that last changed the leaf that it is in, and its bytes; until
+    /// `show` says that it wants no more.
+    ///
+    /// What was changed and waits in memory is not in trees before the next commit.
+    pub fn show_items(
+        &self,
+        tree: TreeId,
+        first: &Key,
+        mut show: impl FnMut(&Key, u64, &[u8]) -> bool,
+    ) -> Result<()> {
+        let forest = self.inner.forest();
+        let tree = forest.tree(tree)?;
+        let mut cursor = forest.cursor(&tree, first, ReadAhead::Off)?;
+        while let (Some((leaf, _)), Some(item)) = (cursor.leaf(), cursor.item()) {
+            if !show(&item.key, leaf.header().generation, item.data) {
+                break;
+            }
+            cursor.advance()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! What a filesystem, its device and its subvolumes are.
+//!
+//! `struct btrfs_ioctl_fs_info_args`, `btrfs_ioctl_dev_info_args` and
+//! `btrfs_ioctl_get_subvol_info_args` of `linux/btrfs.h`. Anybody may ask.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use userbtrfs_engine::api::{Inode, Timestamp};
+use userbtrfs_fuse::Errno;
+
+use super::record::{Reader, Writer};
+use crate::errno;
+use crate::served::Served;
+
+/// Bytes of the structures.
+const FS_INFO_BYTES: usize = 1024;
+const SUBVOL_INFO_BYTES: usize = 504;
+/// Where the path of a device stands, and its bytes with the NUL behind it.
+const PATH_AT: usize = 3072;
+const PATH_BYTES: usize = 1024;
+/// Bytes of the name of a subvolume, with the NUL behind it.
+const NAME_BYTES: usize = 256;
+
+/// What is told beside the old fields: `BTRFS_FS_INFO_FLAG_CSUM_INFO`, `_GENERATION` and
+/// `_METADATA_UUID`.
+const ALL_TOLD: u64 = 0b111;
+
+impl Served {
+    /// All that may be asked for: what was asked for does not come with the request, since the
+    /// command says that it only gives.
+    pub(super) fn filesystem_info(&self) -> Result<Vec<u8>, Errno> {
+        let superblock = self.filesystem.superblock();
+        let checksum = superblock.checksum_kind;
+        let checksum_bytes = u16::try_from(checksum.size()).map_err(|_| Errno::OVERFLOW)?;
+        let metadata_uuid = match superblock.metadata_uuid.is_nil() {
+            true => superblock.fsid,
+            false => superblock.metadata_uuid,
+        };
+        let mut writer = Writer::default();
+        writer.u64(superblock.device.id).u64(superblock.num_devices);
+        writer.bytes(superblock.fsid.as_bytes());
+        writer.u32(superblock.nodesize).u32(superblock.sectorsize).u32(superblock.sectorsize);
+        writer.u16(checksum.to_disk()).u16(checksum_bytes);
+        writer.u64(ALL_TOLD).u64(superblock.generation).bytes(metadata_uuid.as_bytes());
+        Ok(writer.pad_to(FS_INFO_BYTES).finish())
+    }
+
+    /// What is known of the device of a number, or of a number and a UUID.
+    pub(super) fn device_info(&self, input: &[u8]) -> Result<Vec<u8>, Errno> {
+        let superblock = self.filesystem.superblock();
+        let device = &superblock.device;
+        let mut reader = Reader(input);
+        let (id, uuid) = (reader.u64()?, reader.array::<16>()?);
+        if id != device.id || (uuid != [0; 16] && uuid != *device.uuid.as_bytes()) {
+            return Err(Errno::NODEV);
+        }
+        let used = self.filesystem.usage().map_err(errno)?.device_allocated;
+        let mut writer = Writer::default();
+        writer.u64(device.id).bytes(device.uuid.as_bytes()).u64(used).u64(device.total_bytes);
+        writer.bytes(superblock.fsid.as_bytes()).pad_to(PATH_AT);
+        Ok(writer.text(self.device.as_os_str().as_bytes(), PATH_BYTES).finish())
+    }
+
+    /// What is known of the subvolume that an inode is in.
+    pub(super) fn subvolume_info(&self, inode: &Inode) -> Result<Vec<u8>, Errno> {
+        let info = self.filesystem.subvolume(inode.id().subvolume).map_err(errno)?;
+        let mut writer = Writer::default();
+        writer.u64(info.id.0).text(&info.name, NAME_BYTES);
+        writer.u64(info.parent.map_or(0, |parent| parent.0)).u64(info.dir.unwrap_or(0));
+        writer.u64(info.root.generation).u64(info.root.flags.bits());
+        // What an old filesystem did not know of its subvolumes is zero.
+        if let Some(more) = &info.root.extended {
+            for uuid in [&more.uuid, &more.parent_uuid, &more.received_uuid] {
+                writer.bytes(uuid.as_bytes());
+            }
+            writer.u64(more.ctransid).u64(more.otransid).u64(more.stransid).u64(more.rtransid);
+            let times: [&Timestamp; 4] = [&more.ctime, &more.otime, &more.stime, &more.rtime];
+            for time in times {
+                writer.time(time);
+            }
+        }
+        Ok(writer.pad_to(SUBVOL_INFO_BYTES).finish())
+    }
+}

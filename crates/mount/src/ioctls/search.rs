@@ -1,0 +1,167 @@
+//! Items of trees, and the paths of inodes, for who may see all of them.
+//!
+//! `struct btrfs_ioctl_search_args` and `btrfs_ioctl_ino_lookup_args` of `linux/btrfs.h`. A search
+//! shows the trees: what was changed and is not committed may be missing.
+
+use userbtrfs_engine::api::{Error, Inode, InodeId, ItemKind, Key, TreeId};
+use userbtrfs_fuse::{Caller, Errno};
+
+use super::record::{Reader, Writer};
+use crate::errno;
+use crate::served::Served;
+
+/// Bytes of the arguments: what is searched for, and what is found.
+const SEARCH_KEY_BYTES: usize = 104;
+const SEARCH_BYTES: usize = 4096;
+/// Where the number of items stands in them.
+const COUNT_AT: usize = 64;
+/// Bytes before an item that is found.
+const HEADER_BYTES: usize = 32;
+
+/// Bytes of a path that is looked up, with the NUL behind it.
+const PATH_BYTES: usize = 4080;
+/// The root directory of each subvolume.
+const ROOT_DIR: u64 = 256;
+
+/// What is searched for.
+struct Search {
+    tree: TreeId,
+    first: Key,
+    last: Key,
+    /// Transactions that last changed the leaf of an item.
+    transactions: std::ops::RangeInclusive<u64>,
+    /// At most; at least one.
+    count: u32,
+}
+
+impl Search {
+    fn parse(input: &[u8], own: TreeId) -> Result<Self, Errno> {
+        let mut reader = Reader(input);
+        let mut next = || reader.u64();
+        let (tree, objectids) = (next()?, (next()?, next()?));
+        let (offsets, transactions) = ((next()?, next()?), next()?..=next()?);
+        let kinds = (reader.u32()?, reader.u32()?);
+        let key = |objectid, kind: u32, offset| Key::new(objectid, item_kind(kind), offset);
+        Ok(Self {
+            tree: if tree == 0 { own } else { TreeId(tree) },
+            first: key(objectids.0, kinds.0, offsets.0),
+            last: key(objectids.1, kinds.1, offsets.1),
+            transactions,
+            count: reader.u32()?.max(1),
+        })
+    }
+}
+
+/// Linux keeps the lowest byte.
+fn item_kind(kind: u32) -> ItemKind {
+    let [lowest, ..] = kind.to_le_bytes();
+    ItemKind(lowest)
+}
+
+/// What goes back of a search: headers and items, as many as there is room for.
+struct Found {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Found {
+    /// Adds an item; says whether there may be more.
+    fn add(&mut self, key: &Key, transaction: u64, data: &[u8]) -> bool {
+        let room = SEARCH_BYTES - SEARCH_KEY_BYTES;
+        // What is too large by itself is shown without its content.
+        let never_fits = HEADER_BYTES + data.len() > room;
+        let data = if never_fits && self.count == 0 { &[] } else { data };
+        if self.bytes.len() + HEADER_BYTES + data.len() > room {
+            return false;
+        }
+        let mut writer = Writer::default();
+        let len = u32::try_from(data.len()).expect("an item is shorter than its block");
+        writer.u64(transaction).u64(key.objectid).u64(key.offset);
+        writer.u32(u32::from(key.kind.0)).u32(len).bytes(data);
+        self.bytes.extend(writer.finish());
+        self.count += 1;
+        !never_fits
+    }
+}
+
+impl Served {
+    pub(super) fn search_tree(
+        &self,
+        caller: &Caller,
+        inode: &Inode,
+        input: &[u8],
+    ) -> Result<Vec<u8>, Errno> {
+        admit(caller)?;
+        if input.len() != SEARCH_BYTES {
+            return Err(Errno::INVAL);
+        }
+        let search = Search::parse(input, inode.id().subvolume)?;
+        let mut found = Found { bytes: Vec::new(), count: 0 };
+        let show = |key: &Key, transaction, data: &[u8]| {
+            if *key > search.last || found.count >= search.count {
+                return false;
+            }
+            !search.transactions.contains(&transaction) || found.add(key, transaction, data)
+        };
+        match self.filesystem.show_items(search.tree, &search.first, show) {
+            Err(Error::NoTree(_)) => Err(Errno::NOENT),
+            done => done.map_err(errno),
+        }?;
+        // What is not said stays as it came.
+        let mut answer = input.to_vec();
+        answer[COUNT_AT..COUNT_AT + 4].copy_from_slice(&found.count.to_le_bytes());
+        answer[SEARCH_KEY_BYTES..][..found.bytes.len()].copy_from_slice(&found.bytes);
+        Ok(answer)
+    }
+
+    /// The path of an inode in its subvolume, with a slash behind each name; of several the last.
+    pub(super) fn look_up_path(
+        &self,
+        caller: &Caller,
+        inode: &Inode,
+        input: &[u8],
+    ) -> Result<Vec<u8>, Errno> {
+        let mut reader = Reader(input);
+        let (tree, number) = (reader.u64()?, reader.u64()?);
+        let subvolume = if tree == 0 { inode.id().subvolume } else { TreeId(tree) };
+        // A root is where it is, whether it is there or not; so anybody learns which subvolume an
+        // inode is in.
+        let path = if number == ROOT_DIR {
+            Vec::new()
+        } else {
+            admit(caller)?;
+            self.path_in_subvolume(InodeId { subvolume, number })?
+        };
+        let mut writer = Writer::default();
+        writer.u64(subvolume.0).u64(number);
+        Ok(writer.text(&path, PATH_BYTES).finish())
+    }
+
+    fn path_in_subvolume(&self, id: InodeId) -> Result<Vec<u8>, Errno> {
+        self.filesystem.subvolume_root(id.subvolume).map_err(errno)?;
+        let (mut names, mut len) = (Vec::new(), 0);
+        let mut inode = self.filesystem.inode(id);
+        while inode.id().number != ROOT_DIR {
+            let all = match inode.names() {
+                Err(Error::NoInode(_)) => return Err(Errno::NOENT),
+                names => names.map_err(errno)?,
+            };
+            // The first name in the last of its directories.
+            let last = all.into_iter().rev().max_by_key(|(dir, _)| dir.id().number);
+            let (dir, name) = last.ok_or(Errno::NOENT)?;
+            len += name.len() + 1;
+            if len >= PATH_BYTES {
+                return Err(Errno::NAMETOOLONG);
+            }
+            names.push([&name[..], b"/"].concat());
+            inode = dir;
+        }
+        names.reverse();
+        Ok(names.concat())
+    }
+}
+
+/// Who has all rights; the kernel does not say more of a caller than who it is.
+fn admit(caller: &Caller) -> Result<(), Errno> {
+    if caller.uid == 0 { Ok(()) } else { Err(Errno::PERM) }
+}

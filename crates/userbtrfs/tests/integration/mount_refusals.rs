@@ -1,0 +1,290 @@
+//! What a mount cannot have, and devices that fail below one.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use userbtrfs::OpenOptions;
+use userbtrfs::device::{FileDevice, FileOptions, Operation};
+use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
+use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How};
+use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice};
+
+use super::mount::{Site, anybody_may_or_skip, until};
+use super::support::command::{Ran, run, verb};
+use super::support::pattern;
+
+const NOBODY: u32 = 65534;
+
+fn refused(site: &Site, ran: Ran, says: &[&str]) {
+    let said = ran.bad();
+    for word in says {
+        assert!(said.contains(word), "{said}");
+    }
+    assert!(!site.is_mounted());
+}
+
+/// What is in a directory is there again after.
+#[test]
+fn a_directory_that_is_not_empty_is_hidden() {
+    let Some(site) = Site::new() else { return };
+    fs::write(site.point().join("below"), "content").unwrap();
+    site.mount(&[]).good();
+    assert_eq!(fs::read_dir(site.point()).unwrap().count(), 0);
+    fs::write(site.point().join("above"), "content").unwrap();
+    site.umount();
+    assert!(site.point().join("below").exists() && !site.point().join("above").exists());
+    site.judge();
+}
+
+#[test]
+fn a_file_is_no_place_to_mount_at() {
+    let Some(site) = Site::new() else { return };
+    let file = site.made.at("file");
+    fs::write(&file, "content").unwrap();
+    let ran = run(["mount".as_ref(), site.image().as_os_str(), file.as_os_str()]);
+    let said = ran.bad();
+    assert!(said.contains("file") && said.contains("Not a directory"), "{said}");
+    assert_eq!(fs::read_to_string(file).unwrap(), "content");
+}
+
+/// It can be mounted for reading all the same.
+#[test]
+fn an_image_that_may_not_be_written_is_refused() {
+    let Some(site) = Site::new() else { return };
+    let (program, image) = (as_nobody(&site), site.image());
+    chown(&image, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o444)).unwrap();
+    let mount = |options: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(site.arguments(options)).uid(NOBODY).gid(NOBODY).current_dir("/");
+        Ran::from(command.output().unwrap())
+    };
+    refused(&site, mount(&[]), &["image", "Permission denied"]);
+    if anybody_may_or_skip() {
+        mount(&["-o", "ro"]).good();
+        site.umount();
+    }
+}
+
+#[test]
+fn a_device_for_reading_is_refused() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    let device = LoopDevice::attach(&linux, &site.image(), Access::ReadOnly).unwrap();
+    let mount = |options: &[&str]| {
+        let point = site.point();
+        let words = [&["mount"], options].concat();
+        let words = words.iter().map(AsRef::<std::ffi::OsStr>::as_ref);
+        run(words.chain([device.path().as_os_str(), point.as_os_str()]))
+    };
+    refused(&site, mount(&[]), &[device.path().to_str().unwrap()]);
+    mount(&["-o", "ro"]).good();
+    assert_eq!(fs::read_dir(site.point()).unwrap().count(), 0);
+    site.umount();
+    // Nobody has the device when it is detached.
+    until("the end of the server", || {
+        File::options().read(true).open(device.path()).is_ok_and(|device| {
+            rustix::fs::flock(&device, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+        })
+    });
+}
+
+/// A copy of the command that nobody can run, in a folder that is nobody's.
+fn as_nobody(site: &Site) -> std::path::PathBuf {
+    for path in [site.image(), site.point(), site.made.at("")] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let program = site.made.at("program");
+    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
+    program
+}
+
+#[test]
+fn without_fusermount_only_root_mounts() {
+    let Some(site) = Site::new() else { return };
+    let program = as_nobody(&site);
+    let mut command = Command::new(program);
+    command.args(site.arguments(&[])).env("PATH", "/nonexistent");
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    refused(&site, Ran::from(command.output().unwrap()), &["fusermount3", "cannot be run"]);
+}
+
+#[test]
+fn without_fuse_nothing_is_mounted() {
+    // A machine without it, as far as this process sees; the image may be in /dev/shm.
+    const HIDE: &str = "mount --rbind /dev/shm /mnt; mount -t tmpfs none /dev; mkdir /dev/shm; \
+        mount --rbind /mnt /dev/shm; mknod /dev/null c 1 3; exec \"$@\"";
+    let Some(site) = Site::new() else { return };
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", HIDE, "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_userbtrfs")).args(site.arguments(&[]));
+    refused(&site, Ran::from(command.output().unwrap()), &["/dev/fuse", "No such file"]);
+}
+
+/// A small disk that the image lies on; unmounted when dropped.
+struct Host(tempfile::TempDir);
+
+impl Host {
+    fn new(bytes: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+        let flags = MountFlags::empty();
+        rustix::mount::mount("none", folder.path(), "tmpfs", flags, options.as_c_str()).unwrap();
+        Self(folder)
+    }
+
+    fn at(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        rustix::mount::unmount(self.0.path(), UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// Programs are told of an I/O error and not that the filesystem is full; from then on nothing is
+/// changed; the command says why; and all that was durable is there.
+#[test]
+fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
+    let Some(site) = Site::new() else { return };
+    let host = Host::new(48 << 20);
+    verb("mkfs -q", &host.at("image"), &["--size", "256M"]).good();
+    let _ = fs::remove_file(site.image());
+    std::os::unix::fs::symlink(host.at("image"), site.image()).unwrap();
+    let server = site.serve(&["-o", "commit=1"]);
+    let content = |number: u32| vec![u8::try_from(number % 250).unwrap(); 1 << 20];
+    let write = |number: u32| {
+        let mut file = File::create_new(site.point().join(number.to_string()))?;
+        file.write_all(&content(number))?;
+        file.sync_all()
+    };
+    let (durable, error) = (0..)
+        .map(|number| (number, write(number)))
+        .find_map(|(number, done)| done.err().map(|error| (number, error)))
+        .unwrap();
+    assert!(durable > 10, "{error}");
+    assert!(is_of_device(&error), "{error}");
+    // What is in trees finds no room, either.
+    let made = |number: u32| fs::create_dir(site.point().join(format!("dir{number}")));
+    let error = (0..1_000_000).find_map(|number| made(number).err()).unwrap();
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::ROFS), "{error}");
+    // What is there is read.
+    assert!(fs::read(site.point().join("3")).unwrap() == content(3));
+    site.umount();
+    let ran = Ran::from(server.wait_with_output().unwrap());
+    let said = ran.bad();
+    assert!(said.contains("No space left on device"), "{said}");
+    until("the end", || OpenOptions::new().open(host.at("image")).is_ok());
+    let filesystem = userbtrfs::Filesystem::open(host.at("image")).unwrap();
+    for number in 0..durable {
+        assert!(filesystem.read(format!("/{number}")).unwrap() == content(number), "{number}");
+    }
+    userbtrfs_crashlab::linux::btrfs_check(&host.at("image")).unwrap();
+}
+
+fn is_of_device(error: &std::io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::ROFS))
+}
+
+/// Reads fail as well where the device does, and other files can be read.
+#[test]
+fn a_hole_in_the_device_is_an_io_error() {
+    let Some(site) = Site::new() else { return };
+    site.mount(&[]).good();
+    for name in ["lost", "kept"] {
+        fs::write(site.point().join(name), name.repeat(200_000)).unwrap();
+    }
+    site.umount();
+    site.judge();
+    damage(&site.image(), b"lostlost");
+    let server = site.serve(&[]);
+    let error = fs::read(site.point().join("lost")).unwrap_err();
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::IO));
+    assert_eq!(fs::read_to_string(site.point().join("kept")).unwrap(), "kept".repeat(200_000));
+    fs::write(site.point().join("new"), "content").unwrap();
+    site.umount();
+    Ran::from(server.wait_with_output().unwrap()).good();
+}
+
+/// Overwrites all sectors that begin with these bytes.
+fn damage(image: &Path, bytes: &[u8]) {
+    let content = fs::read(image).unwrap();
+    let file = File::options().write(true).open(image).unwrap();
+    let sectors = content.chunks(4096).enumerate().filter(|(_, sector)| sector.starts_with(bytes));
+    let count = sectors.map(|(at, _)| file.write_all_at(&[1; 4096], at as u64 * 4096).unwrap());
+    assert!(count.count() > 10);
+}
+
+/// A device that fails under load: programs are told of an I/O error, nothing is changed from then
+/// on, the end tells why, and what was synced is there.
+#[test]
+fn a_device_that_fails_makes_the_mount_read_only() {
+    let Some(site) = Site::new() else { return };
+    let options = FileOptions { writable: true, ..FileOptions::default() };
+    let file = Arc::new(FileDevice::open(site.image(), options).unwrap());
+    let device = Arc::new(FaultyDevice::new(file));
+    let filesystem =
+        OpenOptions::new().write(true).open_devices(vec![Arc::clone(&device) as _]).unwrap();
+    let options = MountOptions { source: "image".into(), ..MountOptions::default() };
+    let mount = Mount::new(&site.point(), &options).unwrap();
+    let mounted = Mounted::start(mount, filesystem, &Options::default()).unwrap();
+    let root = mounted.point();
+    let synced: Vec<u32> = thread::scope(|scope| {
+        let writers =
+            [0, 1, 2, 3].map(|writer| scope.spawn(move || write_until_refused(root, writer)));
+        thread::sleep(Duration::from_millis(500));
+        let (operation, how) = (Operation::Write, How::Eio);
+        device.arm(Fault { operation, after: 0, how, lasting: true });
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    assert!(device.failed() > 0 && synced.iter().all(|count| *count > 0), "{synced:?}");
+    // What was there before is read.
+    assert!(fs::read(root.join("0-0")).unwrap() == pattern(5000));
+    let stopper = mounted.stopper();
+    until("nobody to use the mount", || stopper.unmount().is_ok());
+    drop(stopper);
+    let why = mounted.end().unwrap_err().to_string();
+    assert!(why.contains("Input/output error"), "{why}");
+    drop(device);
+    let filesystem = OpenOptions::new().write(true).open(site.image()).unwrap();
+    for (writer, count) in synced.iter().enumerate() {
+        for number in 0..*count {
+            let path = format!("/{writer}-{number}");
+            assert!(filesystem.read(&path).unwrap() == pattern(5000), "{path}");
+        }
+    }
+    filesystem.close().unwrap();
+    site.judge();
+}
+
+/// Makes files and syncs them, until the filesystem is read-only; gives how many were synced before
+/// the first that was not.
+fn write_until_refused(root: &Path, writer: u32) -> u32 {
+    let write = |number: u32| {
+        let file = File::create_new(root.join(format!("{writer}-{number}")))?;
+        file.write_all_at(&pattern(5000), 0)?;
+        file.sync_all()
+    };
+    let (mut synced, mut has_failed) = (0, false);
+    for number in 0.. {
+        match write(number).map_err(|error| Errno::from_io_error(&error).unwrap()) {
+            Ok(()) if !has_failed => synced += 1,
+            Ok(()) | Err(Errno::IO) => {}
+            Err(Errno::ROFS) => return synced,
+            Err(other) => panic!("{other}"),
+        }
+        has_failed |= synced <= number;
+    }
+    unreachable!("it does not turn read-only")
+}

@@ -1,0 +1,76 @@
+//! Files that two writers make durable one after the other, each with its name.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
+
+use crate::mount::Site;
+
+/// Has both write until `end` is over; gives how many files each has done at least.
+pub(crate) fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers = [0, 1].map(|writer| {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut done = 0;
+                while !is_over.load(Ordering::Relaxed) && write(folder, writer, done).is_ok() {
+                    done += 1;
+                }
+                done
+            })
+        });
+        end();
+        is_over.store(true, Ordering::Relaxed);
+        writers.map(|writer| writer.join().unwrap()).into_iter().min().unwrap()
+    })
+}
+
+/// Writes one file, fsyncs it, gives it another name and fsyncs their directory.
+pub(crate) fn write(folder: &Path, writer: u64, number: u64) -> io::Result<()> {
+    let (new, last) = (folder.join(format!("new{writer}")), name(folder, writer, number));
+    let mut file = File::create(&new)?;
+    file.write_all(&content(writer, number))?;
+    file.sync_all()?;
+    fs::rename(&new, &last)?;
+    File::open(folder)?.sync_all()
+}
+
+fn content(writer: u64, number: u64) -> Vec<u8> {
+    format!("{writer} {number} ").repeat(1 + usize::try_from(number % 3000).unwrap()).into_bytes()
+}
+
+fn name(folder: &Path, writer: u64, number: u64) -> PathBuf {
+    folder.join(format!("file{writer}-{number}"))
+}
+
+/// Checks that so many files of each are there, as `who` shows them.
+pub(crate) fn check(folder: &Path, synced: u64, who: &str) {
+    for (writer, number) in (0..2).flat_map(|writer| (0..synced).map(move |n| (writer, n))) {
+        let there = fs::read(name(folder, writer, number)).unwrap();
+        assert!(there == content(writer, number), "{who}: {writer} {number}");
+    }
+}
+
+/// The same of an image that may hold a log: Linux replays a copy of it, we in memory.
+pub(crate) fn check_image(linux: &Linux, site: &Site, folder: &str, synced: u64) {
+    let copy = site.made.at("copy");
+    let mut cp = Command::new("cp");
+    linux::run(cp.arg("--sparse=always").arg(site.image()).arg(&copy)).unwrap();
+    let mount = linux.mount(&copy, "noatime").unwrap();
+    check(&mount.path().join(folder), synced, "Linux");
+    drop(mount);
+    linux.assert_no_complaints().unwrap();
+    btrfs_check(&copy).unwrap();
+
+    let ours = site.made.at("ours");
+    let within = format!("/{folder}");
+    site.made.does("get", &[&within, ours.to_str().unwrap()]);
+    check(&ours, synced, "ours");
+    fs::remove_dir_all(ours).unwrap();
+}

@@ -1,0 +1,96 @@
+//! The image of our own in the demo, mounted: the machine's own tools work in it.
+//!
+//! What they do there they do in the directory, too; so both show the same.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use userbtrfs_crashlab::linux;
+use userbtrfs_crashlab::walk_linux::walk;
+
+use super::{Demo, Extracted, find_program, is_superuser, show_beginning, verify};
+
+/// How long the mount is waited for, in steps.
+const PATIENCE: u32 = 500;
+const STEP: Duration = Duration::from_millis(20);
+
+/// What is done, in the mount and in the directory.
+const WORK: &str = "mkdir -m 755 by-mount; cp -a edited/[cm]o* by-mount; \
+    seq 100000 >by-mount/written; ln by-mount/written by-mount/linked; sync by-mount/written; \
+    tar -cSf - --exclude=changed edited | tar -xf - -C by-mount; mv by-mount/edited by-mount/again";
+
+/// Mounts the image where that can be done, and changes it and the directory.
+pub(super) fn show(demo: &Demo, image: &Path, source: &Path) -> Result<()> {
+    if let Some(lack) = lack() {
+        println!("\nIt is not mounted: {lack}.");
+        return Ok(());
+    }
+    let point = demo.path("mnt");
+    std::fs::create_dir(&point)?;
+    let mut server = mount(demo, image, &point)?;
+    let shown = work(demo, &point, source);
+    let unmounted = unmount(&point);
+    shown.and(unmounted)?;
+    // When it ends, all is durable.
+    let status = server.wait()?;
+    ensure!(status.success(), "userbtrfs mount: {status}");
+    println!("\n$ umount mnt");
+    Ok(())
+}
+
+fn lack() -> Option<&'static str> {
+    if !Path::new("/dev/fuse").exists() {
+        return Some("there is no /dev/fuse");
+    }
+    let can = is_superuser() || find_program("fusermount3").is_some();
+    (!can).then_some("fusermount3 is not here")
+}
+
+fn mount(demo: &Demo, image: &Path, point: &Path) -> Result<Child> {
+    println!("\n$ userbtrfs mount {} mnt", demo.short(image));
+    let mut command = Command::new(&demo.program);
+    command.args(["mount", "-f"]).arg(image).arg(point).stdin(Stdio::null());
+    let mut server = command.spawn()?;
+    let device = |path: &Path| path.metadata().map(|metadata| metadata.dev());
+    let above = device(point.parent().context("a folder")?)?;
+    for _ in 0..PATIENCE {
+        if device(point)? != above {
+            return Ok(server);
+        }
+        ensure!(server.try_wait()?.is_none(), "userbtrfs mount ended at once");
+        thread::sleep(STEP);
+    }
+    server.kill()?;
+    anyhow::bail!("userbtrfs mount is not ready");
+}
+
+fn unmount(point: &Path) -> Result<()> {
+    let mut command = match is_superuser() {
+        true => Command::new("umount"),
+        false => Command::new("fusermount3"),
+    };
+    if !is_superuser() {
+        command.arg("-u");
+    }
+    linux::run(command.arg(point)).map(drop)
+}
+
+/// Works in both, and compares them.
+fn work(demo: &Demo, point: &Path, source: &Path) -> Result<()> {
+    let shell = |script: &str, directory: &Path| {
+        linux::run(Command::new("sh").args(["-ec", script]).current_dir(directory))
+    };
+    println!("$ cd mnt; {WORK}");
+    shell(WORK, point)?;
+    shell(WORK, source)?;
+    println!("$ ls -l mnt; df -h mnt");
+    let listed = shell("ls -l; df -h .", point)?;
+    show_beginning(&String::from_utf8_lossy(&listed.stdout));
+    println!("\nThe mount shows");
+    let mounted = Extracted { folder: point.to_owned(), all_kept: true, time: None };
+    verify("the directory", &walk(source)?, &mounted, demo.begun)
+}
