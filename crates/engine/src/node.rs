@@ -82,7 +82,7 @@ pub(crate) use rename::RenameKind;
 pub(crate) use replay::NamesItem;
 pub(crate) use runs::Runs;
 pub(crate) use stored::lookup_in_roots;
-pub(crate) use traces::{Before, Forgotten, Lost, Mode, Traces};
+pub(crate) use traces::{Before, Lost, Mode, Traces};
 pub(crate) use userbtrfs_ledger::Forest;
 pub(crate) use xattr::XattrKind;
 

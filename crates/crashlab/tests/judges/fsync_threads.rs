@@ -36,6 +36,7 @@ const BLOCK: usize = 4096;
 const SUPERBLOCK: u64 = 64 << 10;
 /// How long what must not wait for a device may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+const MOMENT: Duration = Duration::from_millis(2);
 
 fn image(nodesize: u32) -> SparseImage {
     Made::new("plain", 256 * MIB, Options { nodesize, ..Options::default() }).image()
@@ -313,23 +314,53 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
         filesystem.root().rename(b"x", &filesystem.root(), b"d", RenameMode::NoReplace).unwrap();
     };
     change("first");
+    let waited_for = || device.is_waited_for();
+    let sync = || dir.sync_all().unwrap();
+    let commit = || filesystem.commit().unwrap();
     // Nobody else; then while an fsync waits, and while a commit does.
-    held(&device, || change("second"), || {});
+    held(&device, || change("second"), |_| {});
     file.append(&[2; BLOCK]).unwrap();
-    held(&device, || change("third"), || file.sync_all().unwrap());
-    held(&device, || change("fourth"), || filesystem.commit().unwrap());
+    held(
+        &device,
+        || change("third"),
+        |scope| {
+            begin(scope, || file.sync_all().unwrap(), waited_for);
+        },
+    );
+    held(&device, || change("fourth"), |scope| begin(scope, commit, waited_for));
+    // While a commit has begun that must wait for an fsync, and for a commit.
+    held(
+        &device,
+        || change("fifth"),
+        |scope| {
+            begin(scope, sync, waited_for);
+            also_commit(scope, &filesystem);
+        },
+    );
+    held(
+        &device,
+        || change("sixth"),
+        |scope| {
+            begin(scope, commit, waited_for);
+            dir.create(b"later", 0o644).unwrap();
+            also_commit(scope, &filesystem);
+        },
+    );
     file.close().unwrap();
     filesystem.close().unwrap();
 }
 
-/// While somebody waits for the device, which is held, this returns.
-fn held(device: &HeldDevice, change: impl Fn() + Send, waiting: impl Fn() + Send) {
+type Scope<'s, 'e> = thread::Scope<'s, 'e>;
+
+/// While the device is held, and somebody may have begun to wait for it, this returns.
+fn held<'e>(
+    device: &HeldDevice,
+    change: impl Fn() + Send + 'e,
+    begin: impl for<'s> FnOnce(&'s Scope<'s, 'e>),
+) {
     device.hold();
     thread::scope(|scope| {
-        let waits = scope.spawn(waiting);
-        while !waits.is_finished() && !device.is_waited_for() {
-            thread::yield_now();
-        }
+        begin(scope);
         let (done, is_done) = channel();
         scope.spawn(move || {
             change();
@@ -339,6 +370,24 @@ fn held(device: &HeldDevice, change: impl Fn() + Send, waiting: impl Fn() + Send
         device.release();
         in_time.expect("it waits for the device");
     });
+}
+
+/// Does something in a thread of its own, and waits until that has begun.
+fn begin<'s>(
+    scope: &'s Scope<'s, '_>,
+    what: impl FnOnce() + Send + 's,
+    has_begun: impl Fn() -> bool,
+) {
+    let thread = scope.spawn(what);
+    while !thread.is_finished() && !has_begun() {
+        thread::yield_now();
+    }
+}
+
+fn also_commit<'s>(scope: &'s Scope<'s, '_>, filesystem: &'s Filesystem) {
+    let commits = || filesystem.stats().commits.by(CommitCause::Asked);
+    let before = commits();
+    begin(scope, || filesystem.commit().unwrap(), || commits() > before);
 }
 
 /// A file that changed in a transaction that is being written, and in the next one.
@@ -406,6 +455,36 @@ fn an_fsync_while_a_commit_writes_waits_for_its_superblock_alone() {
     assert_eq!((log.groups, log.waits_for_commit), (1, 1));
     assert!(CommitReason::ALL.iter().all(|reason| log.commits(*reason) == 0), "{log:?}");
     assert_eq!(between.left(), [[1; BLOCK], [2; BLOCK]].concat());
+}
+
+/// Its name went in the transaction that is being written.
+#[test]
+fn an_fsync_of_a_file_without_a_name_waits_until_that_is_gone() {
+    let between = Between::new();
+    let Between { recording, held, filesystem, file, .. } = &between;
+    filesystem.commit().unwrap();
+    filesystem.root().remove_file(b"f").unwrap();
+    held.hold_write_of(SUPERBLOCK);
+    let told = thread::scope(|scope| {
+        let waited_for = || held.is_waited_for();
+        begin(scope, || filesystem.commit().unwrap(), waited_for);
+        file.append(&[2; BLOCK]).unwrap();
+        let sync = scope.spawn(|| {
+            file.sync_all().unwrap();
+            recording.count()
+        });
+        // Time to be told too early.
+        (0..100).take_while(|_| !sync.is_finished()).for_each(|_| thread::sleep(MOMENT));
+        held.release();
+        sync.join().unwrap()
+    });
+    let mut recording = recording.recording();
+    recording.events.truncate(told);
+    let opened = open_device(Arc::new(recording.end().to_device())).unwrap();
+    assert!(opened.lookup("/f").is_err(), "it is still there");
+    let Between { filesystem, file, .. } = between;
+    file.close().unwrap();
+    filesystem.close().unwrap();
 }
 
 #[test]

@@ -32,7 +32,7 @@ use super::trace::Amount;
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::node::{
-    Before, EntryTarget, Forgotten, Inode, Link, Lost, Mode, NamesToLog, Nodes, ROOT_DIR, Runs,
+    Before, EntryTarget, Inode, Link, Lost, Mode, NamesToLog, Nodes, ROOT_DIR, Runs,
 };
 
 /// Items that are changed at once.
@@ -166,8 +166,7 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     fn take_stale(&self) -> Doubtful<Vec<InodeId>> {
         let is_own = |id: InodeId| id.subvolume == self.subvolume;
-        let stale = self.nodes.traces().take_stale(self.running, is_own);
-        stale.map_err(|Forgotten| CommitReason::Forgotten)
+        Ok(self.nodes.traces().take_stale(self.running, is_own)?)
     }
 
     pub(super) fn id(&self, number: u64) -> InodeId {
@@ -184,15 +183,17 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// From now on inodes are in the log. Who gets a name in this moment is waited for.
-    pub(super) fn begin(&self, numbers: &[u64], mode: Mode) -> Vec<Before> {
+    pub(super) fn begin(&self, numbers: &[u64], mode: Mode) -> Doubtful<Vec<Before>> {
         let traces = self.nodes.traces();
         let ids: Vec<_> = numbers.iter().map(|number| self.id(*number)).collect();
         let begun = traces.log(self.running, &ids, mode);
         let wait = |(id, mut before): (InodeId, Option<Before>)| loop {
-            match before {
-                Some(before) => return before,
-                None => thread::yield_now(),
+            if let Some(before) = before {
+                return Ok(before);
             }
+            // Who was in the middle of it may have panicked.
+            self.writer.check()?;
+            thread::yield_now();
             before = traces.log(self.running, &[id], mode)[0];
         };
         ids.iter().copied().zip(begun).map(wait).collect()
@@ -223,7 +224,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     /// Logs all of an inode.
     fn log_whole(&mut self, whole: &Whole<'_>) -> Doubtful<()> {
         let inode = whole.inode;
-        let before = self.begin(&[inode.id().number], Mode::All)[0];
+        let before = self.begin(&[inode.id().number], Mode::All)?[0];
         self.seen.insert(inode.id().number);
         self.whole.insert(inode.id().number);
         // What changes after this look is not in the log.
@@ -322,7 +323,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     fn log_dir(&mut self, dir: u64) -> Doubtful<()> {
         let Some(inode) = self.inode(dir)? else { return Ok(()) };
         let is_new = inode.item().generation == self.running;
-        if is_new || self.nodes.traces().lost_any(self.running, inode.id()) {
+        if is_new || self.nodes.traces().lost_any(self.running, inode.id())? {
             self.todo.push_back((dir, Wish::Exists));
         }
         Ok(())
@@ -361,7 +362,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             match self.inode(dir)? {
                 Some(_) => self.ranges.entry(dir).or_default().insert(index..index + 1),
                 // It goes with the directory, whose own place must be known to have gone.
-                None if self.nodes.traces().lost_any(self.running, id) => {}
+                None if self.nodes.traces().lost_any(self.running, id)? => {}
                 None => return Err(CommitReason::Forgotten),
             }
         }

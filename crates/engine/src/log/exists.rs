@@ -33,7 +33,7 @@ impl Collector<'_, '_> {
     /// Logs that inodes exist, with their names.
     pub(super) fn log_existence_of(&mut self, mut numbers: Vec<u64>) -> Doubtful<()> {
         numbers.sort_unstable();
-        let begun = self.begin(&numbers, Mode::Exists);
+        let begun = self.begin(&numbers, Mode::Exists)?;
         let begun: Vec<_> = numbers.into_iter().zip(begun).collect();
         let stored: Vec<_> = begun.iter().map(|begun| self.find_stored(begun)).collect();
         let Some(first) = stored.iter().position(Option::is_some) else {

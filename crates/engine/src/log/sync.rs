@@ -151,7 +151,7 @@ impl Log {
         inode: &Arc<Inode>,
         waiting: &mut Waiting<'_, '_>,
     ) -> Result<(Amount, Left)> {
-        let handle = self.ledger.start(HandleKind::Operation)?;
+        let handle = self.ledger.start(HandleKind::Sync)?;
         let commit = |failure| Left::Commit(handle.generation(), failure);
         let next = self.log(&handle, &Whole { inode, data: waiting.data.as_deref() });
         waiting.clock.lap(Phase::Collect);
@@ -183,9 +183,14 @@ impl Log {
         if is_settled && item.transid < running {
             return Next::Wait(item.transid);
         }
-        if item.nlink == 0 && !inode.is_linkable() && !traces.lost_any(running, inode.id()) {
-            // Nobody will ever find it.
-            return Next::Wait(0);
+        if item.nlink == 0 && !inode.is_linkable() {
+            match traces.lost_any(running, inode.id()) {
+                Ok(true) => {}
+                Ok(false) if item.generation == running => return Next::Wait(0),
+                // It lost its names before; then nobody will ever find it.
+                Ok(false) => return Next::Wait(running - 1),
+                Err(forgotten) => return Next::Commit(forgotten.into()),
+            }
         }
         let logged = traces.logged(running, inode.id()).filter(|it| it.mode == Mode::All);
         if let Some((stamp, group)) = logged.and_then(|logged| logged.whole)

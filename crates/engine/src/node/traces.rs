@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 
 use userbtrfs_btree::ShortKeys;
-use userbtrfs_ledger::LogGroup;
+use userbtrfs_ledger::{CommitReason, LogGroup};
 use userbtrfs_sync::{Class, Mutex};
 
 use super::few::Few;
@@ -178,6 +178,12 @@ pub(crate) struct Departed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forgotten;
 
+impl From<Forgotten> for CommitReason {
+    fn from(Forgotten: Forgotten) -> Self {
+        Self::Forgotten
+    }
+}
+
 impl Traces {
     pub(super) fn new() -> Self {
         let table = Mutex::new(Class::CacheShard, Table::default());
@@ -291,10 +297,13 @@ impl Traces {
     }
 
     /// Whether an inode lost a name.
-    pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> bool {
+    pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> Result<bool, Forgotten> {
         let mut table = self.table.lock();
-        let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
-        trace.is_some_and(Trace::lost_any)
+        let Some(table) = table.of(running) else { return Ok(false) };
+        match table.forgotten {
+            true => Err(Forgotten),
+            false => Ok(table.inodes.get(&inode).is_some_and(Trace::lost_any)),
+        }
     }
 
     /// Forgets names that an inode lost, but not that there were such. However often it moves, it
@@ -536,7 +545,8 @@ mod tests {
         assert!(matches!(traces.lost(5, FILE)[..], [Lost { index: 2, .. }]));
         let rest = traces.lost(5, FILE);
         traces.forget_lost(5, FILE, &rest);
-        assert!(traces.lost(5, FILE).is_empty() && traces.lost_any(5, FILE));
+        assert!(traces.lost(5, FILE).is_empty());
+        assert_eq!(traces.lost_any(5, FILE), Ok(true));
     }
 
     #[test]
@@ -591,7 +601,9 @@ mod tests {
             traces.note(5, &[parting(2 * index, true, true)], None);
         }
         assert_eq!(traces.take_stale(5, |_| true), Err(Forgotten));
+        assert_eq!(traces.lost_any(5, FILE), Err(Forgotten));
         traces.note(6, &[parting(3, true, true)], None);
         assert_eq!(traces.take_stale(6, |_| true), Ok(vec![]));
+        assert_eq!(traces.lost_any(6, FILE), Ok(true));
     }
 }

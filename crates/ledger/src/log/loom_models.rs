@@ -63,7 +63,7 @@ impl World {
 
     /// Logs a change, and waits until it is durable; its leader writes by `write`.
     fn sync(&self, bit: u64, write: Write) -> Result<(), Unwritten> {
-        let ticket = self.gate.join(Kind::Operation).map_err(|_| Unwritten)?;
+        let ticket = self.gate.join(Kind::Sync).map_err(|_| Unwritten)?;
         let generation = ticket.generation();
         let group = self.log(generation, bit);
         let synced = loop {
@@ -127,7 +127,7 @@ impl World {
     }
 
     fn lead(&self, commit: Commit<'_, Open>, succeeds: bool) -> Result<(), Failed> {
-        let commit = commit.close_door()?.bar_finish()?;
+        let commit = commit.settle()?.close_door()?.bar_finish()?;
         let bits = self.drop_logs(&commit);
         let generation = commit.generation();
         let commit = commit.hand_over()?;

@@ -128,7 +128,7 @@ impl Ledger {
     }
 
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
-        let commit = commit.close_door()?.bar_finish()?;
+        let commit = commit.settle()?.close_door()?.bar_finish()?;
         let last = self.telling(|| self.finish_trees(&commit))?;
         let commit = commit.hand_over()?;
         self.telling(|| self.write_out(&last))?;

@@ -11,7 +11,9 @@
 //!    no stage is entered any more. What became durable before it stays durable.
 //! 6. A leader who gives up, and a panic while a ticket is held, are failures: what they left
 //!    half done is never committed.
-//! 7. A thread is in a transaction once: a ticket, and leadership, are entered in the lock order
+//! 7. Who changes names waits for no device: operations are shut out only when those who wait for
+//!    one, the syncs of this transaction and the writing of the one before, are done with it.
+//! 8. A thread is in a transaction once: a ticket, and leadership, are entered in the lock order
 //!    as a transaction handle. So neither does a leader wait for its own ticket.
 //!
 //! What this module does not do: it knows nothing of trees, of space or of devices, nor when a
@@ -56,14 +58,16 @@ struct Events {
     handed_over: Condvar,
     /// The super of the transaction that is being written is durable.
     durable: Condvar,
-    /// What that transaction replaced may be used again.
+    /// What that transaction replaced may be used again. One of its waiters is the next leader.
     completed: Condvar,
 }
 
 /// Who joins a transaction, and so how long into a commit it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A change on behalf of a caller, and the leader of a log commit.
+    /// Who makes something durable by the log: it waits for the device meanwhile.
+    Sync,
+    /// A change on behalf of a caller.
     Operation,
     /// The completion of an ordered extent, for which open operations may wait.
     Finish,

@@ -19,7 +19,9 @@ const COST_OF_FEW: u64 = 64;
 /// As what a transaction is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
-    /// A change on behalf of a caller.
+    /// Who waits for a group of log changes ([`Ledger::sync_log`]).
+    Sync,
+    /// A change on behalf of a caller. It waits for no device.
     Operation,
     /// The completion of written data, for which operations may wait.
     Finish,
@@ -28,6 +30,7 @@ pub enum HandleKind {
 impl From<HandleKind> for Kind {
     fn from(kind: HandleKind) -> Self {
         match kind {
+            HandleKind::Sync => Self::Sync,
             HandleKind::Operation => Self::Operation,
             HandleKind::Finish => Self::Finish,
         }

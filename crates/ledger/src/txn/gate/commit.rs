@@ -25,6 +25,8 @@ pub(crate) struct Commit<'g, S> {
 
 /// Everybody may still join the transaction.
 pub(crate) enum Open {}
+/// No sync is in the transaction any more.
+pub(crate) enum Settled {}
 /// No operation is in the transaction any more.
 pub(crate) enum Closed {}
 /// Nobody but the leader is.
@@ -37,6 +39,7 @@ pub(crate) enum Written {}
 /// A stage in which the transaction may still be changed by its leader.
 pub(crate) trait Changing {}
 impl Changing for Open {}
+impl Changing for Settled {}
 impl Changing for Closed {}
 impl Changing for Barred {}
 
@@ -54,6 +57,17 @@ impl<'g> Commit<'g, Open> {
         Self { leader, stage: PhantomData }
     }
 
+    /// Waits until the transaction before this one is completed; then takes no more syncs, and
+    /// waits until none is open. Operations go on meanwhile.
+    pub(crate) fn settle(self) -> Result<Commit<'g, Settled>, Failed> {
+        let Leader { gate, generation, .. } = self.leader;
+        drop(gate.completed(gate.state.lock(), generation - 1)?);
+        self.leader.drain(Kind::Sync, State::settle)?;
+        Ok(self.advanced())
+    }
+}
+
+impl<'g> Commit<'g, Settled> {
     /// Takes no more operations, and waits until none is open.
     pub(crate) fn close_door(self) -> Result<Commit<'g, Closed>, Failed> {
         self.leader.drain(Kind::Operation, State::close_door)?;
@@ -70,10 +84,10 @@ impl<'g> Commit<'g, Closed> {
 }
 
 impl<'g> Commit<'g, Barred> {
-    /// Waits until the transaction before this one is completed, and lets the next one run.
+    /// Lets the next transaction run.
     pub(crate) fn hand_over(self) -> Result<Commit<'g, HandedOver>, Failed> {
-        let Leader { gate, generation, .. } = self.leader;
-        let mut state = gate.completed(gate.state.lock(), generation - 1)?;
+        let Leader { gate, .. } = self.leader;
+        let mut state = gate.state.lock();
         state.check()?;
         gate.running.store(state.hand_over(), Ordering::Release);
         drop(state);
@@ -98,7 +112,7 @@ impl<'g> Commit<'g, HandedOver> {
 }
 
 impl Commit<'_, Written> {
-    /// What the transaction replaced is free: the next one may be handed over.
+    /// What the transaction replaced is free: the next one may be committed.
     pub(crate) fn complete(mut self) {
         let Leader { gate, generation, .. } = self.leader;
         gate.state.lock().set_completed(generation);

@@ -54,6 +54,11 @@ fn operate_and_sync(world: &World) -> u64 {
     u64::from(world.sync_up_to(generation).expect(SOUND))
 }
 
+fn log(world: &World) -> u64 {
+    world.change(Kind::Sync).expect(SOUND);
+    0
+}
+
 fn finish(world: &World) -> u64 {
     world.change(Kind::Finish).expect(SOUND);
     0
@@ -72,13 +77,14 @@ fn hand_over_first(world: &World) -> Commit<'_, HandedOver> {
     let Ok(CommitRole::Lead(commit)) = world.gate.begin_commit(FIRST) else {
         panic!("nobody else asked, and nothing failed");
     };
-    world.shut(commit.close_door().expect(SOUND)).expect(SOUND).hand_over().expect(SOUND)
+    let commit = commit.settle().expect(SOUND).close_door().expect(SOUND);
+    world.shut(commit).expect(SOUND).hand_over().expect(SOUND)
 }
 
 /// Gives the first transaction's commit up behind the closed door.
 fn give_up(world: &World) -> u64 {
     if let Ok(CommitRole::Lead(commit)) = world.gate.begin_commit(FIRST) {
-        commit.close_door().map(drop).unwrap_or_default();
+        commit.settle().and_then(Commit::close_door).map(drop).unwrap_or_default();
     }
     world.gate.check().expect_err(FAILED);
     0
@@ -116,6 +122,7 @@ fn a_change_is_seen_by_its_commit_or_belongs_to_the_next() {
     explore(4, || assert_eq!(succeed(&[operate], sync), 1));
     explore(3, || assert_eq!(succeed(&[operate, operate], sync), 1));
     explore(3, || assert_eq!(succeed(&[operate, finish], sync), 1));
+    explore(3, || assert_eq!(succeed(&[operate, log], sync), 1));
 }
 
 #[test]
@@ -133,7 +140,7 @@ fn commits_follow_each_other() {
 }
 
 #[test]
-fn the_next_commit_drains_while_this_one_is_written() {
+fn the_next_commit_begins_while_this_one_is_written() {
     explore(3, || {
         let world = Arc::new(World::new());
         let commit = hand_over_first(&world);
@@ -163,6 +170,37 @@ fn an_operation_may_wait_for_the_finish_of_an_extent() {
         drop(ticket);
         worker.join().expect(JOINED);
         world.verify(committer.join().expect(JOINED));
+    });
+}
+
+/// A sync that waits for the device ends only after an operation that begins when a commit may have
+/// begun already.
+#[test]
+fn an_operation_does_not_wait_for_a_sync() {
+    explore(3, || {
+        let world = Arc::new(World::new());
+        let ticket = world.gate.join(Kind::Sync).expect(SOUND);
+        let committer = Arc::clone(&world);
+        let committer = thread::spawn(move || sync_first(&committer));
+        assert_eq!(world.change(Kind::Operation).expect(SOUND), FIRST);
+        drop(ticket);
+        world.verify(committer.join().expect(JOINED));
+    });
+}
+
+/// Nor for the one before to be written, where the next commit may have begun already.
+#[test]
+fn an_operation_does_not_wait_for_two_commits() {
+    explore(3, || {
+        let world = Arc::new(World::new());
+        let commit = hand_over_first(&world);
+        let next = Arc::clone(&world);
+        let next = thread::spawn(move || assert!(next.sync_up_to(FIRST + 1).expect(SOUND)));
+        // Nobody else completes the first.
+        assert_eq!(world.change(Kind::Operation).expect(SOUND), FIRST + 1);
+        commit.durable().expect(SOUND).complete();
+        next.join().expect(JOINED);
+        world.verify(2);
     });
 }
 

@@ -11,6 +11,9 @@ use super::{Failed, Kind};
 ///      transaction N                                   transaction N + 1
 ///
 ///      Running
+///         |  settle: no more syncs, wait until none
+///         |  is open
+///      Settled
 ///         |  close_door: no more operations, wait
 ///         |  until none is open
 ///      Closed
@@ -18,23 +21,24 @@ use super::{Failed, Kind};
 ///         |  until no finish is open
 ///      Barred
 ///         |  hand_over  -----------------------------> Running
-///      handed over                                        |  close_door
-///         |  durable: the super is on the device       Closed
-///      durable                                            |  bar_finish
-///         |  complete                                  Barred
-///      completed  ------------------------------------->  |  hand_over, not before N is completed
-///                                                      handed over ...
+///      handed over                                        |
+///         |  durable: the super is on the device          |
+///      durable                                            |
+///         |  complete                                     |
+///      completed  ------------------------------------->  |  settle, not before N is completed
+///                                                      Settled ...
 ///
 ///      any stage  -- fail, a leader dropped, a panic -->  failed, and N + 1 with it
 /// ```
 ///
-/// | stage       | operation        | finish           | commit (N's leader)     |
-/// |-------------|------------------|------------------|-------------------------|
-/// | Running     | joins N          | joins N          | joins N                 |
-/// | Closed      | waits for N + 1  | joins N          | joins N                 |
-/// | Barred      | waits for N + 1  | waits for N + 1  | joins N                 |
-/// | handed over | joins N + 1      | joins N + 1      | has no tickets any more |
-/// | failed      | error            | error            | error at the next stage |
+/// | stage       | sync            | operation       | finish          | commit (N's leader)     |
+/// |-------------|-----------------|-----------------|-----------------|-------------------------|
+/// | Running     | joins N         | joins N         | joins N         | joins N                 |
+/// | Settled     | waits for N + 1 | joins N         | joins N         | joins N                 |
+/// | Closed      | waits for N + 1 | waits for N + 1 | joins N         | joins N                 |
+/// | Barred      | waits for N + 1 | waits for N + 1 | waits for N + 1 | joins N                 |
+/// | handed over | joins N + 1     | joins N + 1     | joins N + 1     | has no tickets any more |
+/// | failed      | error           | error           | error           | error at the next stage |
 ///
 /// The stages from *handed over* on are those of the transaction before the running one, and
 /// follow from the numbers.
@@ -42,7 +46,9 @@ use super::{Failed, Kind};
 pub(super) enum Stage {
     /// All may join.
     Running,
-    /// The door is closed to operations.
+    /// All but syncs.
+    Settled,
+    /// The door is closed to operations, too.
     Closed,
     /// And to the completion of extents.
     Barred,
@@ -54,6 +60,7 @@ pub(super) struct State {
     running: u64,
     stage: Stage,
     has_leader: bool,
+    syncs: u64,
     operations: u64,
     finishes: u64,
     durable: u64,
@@ -68,6 +75,7 @@ impl State {
             running: first,
             stage: Stage::Running,
             has_leader: false,
+            syncs: 0,
             operations: 0,
             finishes: 0,
             durable: before,
@@ -99,7 +107,8 @@ impl State {
     /// Whether the running transaction takes one more of this kind.
     pub(super) fn admits(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Operation => self.stage == Stage::Running,
+            Kind::Sync => self.stage == Stage::Running,
+            Kind::Operation => matches!(self.stage, Stage::Running | Stage::Settled),
             Kind::Finish => self.stage != Stage::Barred,
             Kind::Commit => true,
         }
@@ -129,6 +138,7 @@ impl State {
     /// The members of this kind; the leader's own tickets are borrowed from it and not counted.
     fn count(&mut self, kind: Kind) -> Option<&mut u64> {
         match kind {
+            Kind::Sync => Some(&mut self.syncs),
             Kind::Operation => Some(&mut self.operations),
             Kind::Finish => Some(&mut self.finishes),
             Kind::Commit => None,
@@ -141,9 +151,16 @@ impl State {
         generation == self.running && !std::mem::replace(&mut self.has_leader, true)
     }
 
+    /// The running transaction takes no more syncs.
+    pub(super) fn settle(&mut self) {
+        assert!(self.completed + 1 == self.running, "the one before is written");
+        self.advance(Stage::Running, Stage::Settled);
+    }
+
     /// The running transaction takes no more operations.
     pub(super) fn close_door(&mut self) {
-        self.advance(Stage::Running, Stage::Closed);
+        assert!(self.syncs == 0, "operations wait for no sync");
+        self.advance(Stage::Settled, Stage::Closed);
     }
 
     /// The running transaction takes nobody more.
@@ -155,7 +172,6 @@ impl State {
     /// The running transaction is to be written, and the next one runs; returns its number.
     pub(super) fn hand_over(&mut self) -> u64 {
         assert!(self.operations == 0 && self.finishes == 0, "nobody is in it");
-        assert!(self.completed + 1 == self.running, "only one transaction is being written");
         self.advance(Stage::Barred, Stage::Running);
         self.has_leader = false;
         self.running += 1;

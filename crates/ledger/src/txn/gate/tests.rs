@@ -21,7 +21,8 @@ fn lead(gate: &Gate, generation: u64) -> Commit<'_, Open> {
 }
 
 fn lead_to_closed(gate: &Gate, generation: u64) -> Commit<'_, Closed> {
-    lead(gate, generation).close_door().expect("nothing has failed")
+    let settled = lead(gate, generation).settle().expect("nothing has failed");
+    settled.close_door().expect("nothing has failed")
 }
 
 /// What `action` returns, from a thread of its own.
@@ -51,10 +52,15 @@ fn joined(gate: &Gate, kind: Kind) -> Result<u64, Failed> {
 }
 
 #[test]
-fn stages_shut_out_operations_and_then_finishes() {
+fn stages_shut_out_syncs_then_operations_and_then_finishes() {
     let gate = Gate::new(FIRST);
     thread::scope(|scope| {
         let commit = lead(&gate, FIRST);
+        assert_eq!(later(scope, || joined(&gate, Kind::Sync)).recv().unwrap(), Ok(FIRST));
+
+        let commit = commit.settle().unwrap();
+        let sync = later(scope, || joined(&gate, Kind::Sync));
+        waits(&sync);
         let operation = later(scope, || joined(&gate, Kind::Operation));
         let finish = later(scope, || joined(&gate, Kind::Finish));
         assert_eq!(operation.recv().unwrap(), Ok(FIRST));
@@ -73,8 +79,9 @@ fn stages_shut_out_operations_and_then_finishes() {
         assert_eq!((commit.ticket().generation(), commit.ticket().kind), (FIRST, Kind::Commit));
 
         let commit = commit.hand_over().unwrap();
-        assert_eq!(operation.recv().unwrap(), Ok(FIRST + 1));
-        assert_eq!(finish.recv().unwrap(), Ok(FIRST + 1));
+        for next in [sync, operation, finish] {
+            assert_eq!(next.recv().unwrap(), Ok(FIRST + 1));
+        }
         commit.durable().unwrap().complete();
     });
 }
@@ -97,6 +104,20 @@ fn the_door_closes_behind_the_last_operation() {
 }
 
 #[test]
+fn operations_go_on_while_syncs_are_waited_for() {
+    let gate = Gate::new(FIRST);
+    thread::scope(|scope| {
+        let tickets = [gate.join(Kind::Sync).unwrap()];
+        let closed = later(scope, || lead_to_closed(&gate, FIRST).generation());
+        waits(&closed);
+        let operation = later(scope, || joined(&gate, Kind::Operation));
+        assert_eq!(operation.recv().unwrap(), Ok(FIRST));
+        drop(tickets);
+        assert_eq!(closed.recv().unwrap(), FIRST);
+    });
+}
+
+#[test]
 fn durable_and_completed_are_waited_for_apart() {
     let gate = Gate::new(FIRST);
     thread::scope(|scope| {
@@ -113,21 +134,24 @@ fn durable_and_completed_are_waited_for_apart() {
 }
 
 #[test]
-fn a_second_transaction_drains_but_is_not_handed_over_before_the_first_is_completed() {
+fn a_second_transaction_takes_all_until_the_first_is_completed() {
     let gate = &Gate::new(FIRST);
     thread::scope(|scope| {
         let first = lead_to_closed(gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
-        let (barred, is_barred) = channel();
         let second = later(scope, move || {
             let commit = lead_to_closed(gate, FIRST + 1).bar_finish().unwrap();
-            barred.send(()).unwrap();
             commit.hand_over().unwrap().durable().unwrap().complete();
         });
-        is_barred.recv().unwrap();
+        let all_join = || {
+            let kinds = [Kind::Sync, Kind::Operation, Kind::Finish];
+            let joined = kinds.map(|kind| later(scope, move || joined(gate, kind)));
+            joined.into_iter().all(|joined| joined.recv().unwrap() == Ok(FIRST + 1))
+        };
         waits(&second);
+        assert!(all_join());
         let first = first.durable().unwrap();
         waits(&second);
-        assert_eq!(gate.generation(), FIRST + 1);
+        assert!(all_join());
         first.complete();
         second.recv().unwrap();
         assert_eq!(gate.generation(), FIRST + 2);
@@ -156,21 +180,20 @@ fn a_failure_wakes_all_and_the_first_reason_stays() {
     thread::scope(|scope| {
         let first = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
         let second = later(scope, || {
-            let commit = lead_to_closed(&gate, FIRST + 1).bar_finish().unwrap();
-            commit.hand_over().map(drop)
+            let CommitRole::Lead(commit) = gate.begin_commit(FIRST + 1).unwrap() else {
+                panic!("nobody else leads it")
+            };
+            commit.settle().map(drop)
         });
         let durable = later(scope, || gate.wait_durable(FIRST));
         let completed = later(scope, || gate.wait_completed(FIRST));
         waits(&second);
-        let barred = later(scope, || joined(&gate, Kind::Finish));
-        waits(&barred);
         gate.fail("the disk is gone");
         drop(first);
         let failed = Failed::Error("the disk is gone".into());
         for waiter in [second, durable, completed] {
             assert_eq!(waiter.recv().unwrap(), Err(failed.clone()));
         }
-        assert_eq!(barred.recv().unwrap(), Err(failed.clone()));
         assert_eq!(joined(&gate, Kind::Operation), Err(failed.clone()));
         assert_eq!(gate.begin_commit(FIRST + 1).map(drop), Err(failed.clone()));
         assert_eq!(gate.check(), Err(failed));
@@ -196,7 +219,7 @@ fn no_stage_is_entered_after_a_failure() {
         let run = || {
             let commit = lead(&gate, FIRST);
             fail_at(0);
-            let commit = commit.close_door()?;
+            let commit = commit.settle()?.close_door()?;
             fail_at(1);
             let commit = commit.bar_finish()?;
             fail_at(2);
@@ -291,7 +314,7 @@ fn a_crowd_changes_and_commits() {
     for _ in 0..rounds(20, 1000) {
         let world = World::new();
         let part = |number: usize| {
-            let kind = if number.is_multiple_of(3) { Kind::Finish } else { Kind::Operation };
+            let kind = [Kind::Finish, Kind::Operation, Kind::Sync][number % 3];
             let turn = |round: usize| {
                 let generation = world.change(kind).unwrap();
                 let asks = (number + round).is_multiple_of(8);

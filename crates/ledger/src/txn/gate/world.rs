@@ -61,7 +61,7 @@ impl World {
 
     /// Takes a commit from its beginning to its end.
     pub(super) fn lead(&self, commit: Commit<'_, Open>) -> Result<(), Failed> {
-        let commit = self.shut(commit.close_door()?)?;
+        let commit = self.shut(commit.settle()?.close_door()?)?;
         self.write(commit)
     }
 
