@@ -8,9 +8,7 @@
 use userbtrfs_btree::{
     BlockSource, Extent, NoSpace, ReadAhead, RefChange, Sharing, SourceError, Tree, User,
 };
-use userbtrfs_format::{
-    BlockFlags, CompatRoFlags, DevReplaceItem, Header, ItemKind, Key, Logical, TreeId,
-};
+use userbtrfs_format::{BlockFlags, DevReplaceItem, Header, ItemKind, Key, Logical, TreeId};
 use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
 use userbtrfs_volume::Volume;
 
@@ -88,8 +86,8 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the books of a volume that is open for writing. Nothing is written yet.
     ///
-    /// Refused by name: a running balance, relocation trees, a device replacement, a free space
-    /// tree that is not valid.
+    /// Refused by name: a running balance, relocation trees, a device replacement. A free space
+    /// tree that is not valid is made anew by the first commit.
     pub fn open(forest: Arc<Forest>, options: LedgerOptions) -> Result<Arc<Self>> {
         assert!(forest.store().volume().is_writable(), "the volume is open for writing");
         check_writable(&forest)?;
@@ -200,7 +198,7 @@ impl Ledger {
     }
 
     fn merge_now(&self, what: Merge) -> Result<()> {
-        let handle = self.start(HandleKind::Operation)?;
+        let handle = self.start(HandleKind::Writing)?;
         self.merge(&handle, what)?;
         drop(handle);
         if self.options.only_asked {
@@ -253,13 +251,7 @@ fn check_writable(forest: &Forest) -> Result<()> {
     if replaces_device(forest)? {
         return Err(Error::Unwritable("a device is being replaced"));
     }
-    let superblock = forest.store().volume().superblock();
-    let free_space = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
-    let invalid = superblock.compat_ro.intersection(free_space) == CompatRoFlags::FREE_SPACE_TREE;
-    match invalid {
-        true => Err(Error::Unwritable("the free space tree is not valid")),
-        false => Ok(()),
-    }
+    Ok(())
 }
 
 /// Whether a tree has an item of this object and kind.

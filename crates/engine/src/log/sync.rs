@@ -151,7 +151,7 @@ impl Log {
         inode: &Arc<Inode>,
         waiting: &mut Waiting<'_, '_>,
     ) -> Result<(Amount, Left)> {
-        let handle = self.ledger.start(HandleKind::Sync)?;
+        let handle = self.ledger.start(HandleKind::Writing)?;
         let commit = |failure| Left::Commit(handle.generation(), failure);
         let next = self.log(&handle, &Whole { inode, data: waiting.data.as_deref() });
         waiting.clock.lap(Phase::Collect);

@@ -63,7 +63,7 @@ impl World {
 
     /// Logs a change, and waits until it is durable; its leader writes by `write`.
     fn sync(&self, bit: u64, write: Write) -> Result<(), Unwritten> {
-        let ticket = self.gate.join(Kind::Sync).map_err(|_| Unwritten)?;
+        let ticket = self.gate.join(Kind::Writing).map_err(|_| Unwritten)?;
         let generation = ticket.generation();
         let group = self.log(generation, bit);
         let synced = loop {

@@ -34,6 +34,17 @@ impl<'a> Books<'a> {
         Self { ledger, editor }
     }
 
+    /// Makes the free space tree anew where it is not valid. Nothing that this transaction changed
+    /// is in the extent tree yet; its new block groups are entered once more.
+    pub(super) fn mend_free_space_tree(&self) -> Result<()> {
+        let compat = self.ledger.volume().superblock().compat_ro;
+        if !self.has_free_space_tree() || compat.contains(CompatRoFlags::FREE_SPACE_TREE_VALID) {
+            return Ok(());
+        }
+        let groups: Vec<_> = self.ledger.volume().chunks().iter().map(range_of).collect();
+        free_tree::rebuild(&self.editor, &groups)
+    }
+
     /// Brings delayed references into the extent tree until there are none.
     pub(super) fn run_references(&self) -> Result<()> {
         loop {

@@ -164,6 +164,7 @@ impl Ledger {
     /// Stage 3.
     fn write_books(&self, commit: &Commit<'_, Barred>) -> Result<()> {
         let books = Books::new(self, commit.generation());
+        books.mend_free_space_tree()?;
         quotas::mark(&books.editor)?;
         books.run_references()?;
         books.remove_empty_groups()?;

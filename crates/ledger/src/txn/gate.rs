@@ -12,7 +12,7 @@
 //! 6. A leader who gives up, and a panic while a ticket is held, are failures: what they left
 //!    half done is never committed.
 //! 7. Who changes names waits for no device: operations are shut out only when those who wait for
-//!    one, the syncs of this transaction and the writing of the one before, are done with it.
+//!    one, in this transaction or to write the one before, are done with it.
 //! 8. A thread is in a transaction once: a ticket, and leadership, are entered in the lock order
 //!    as a transaction handle. So neither does a leader wait for its own ticket.
 //!
@@ -65,8 +65,8 @@ struct Events {
 /// Who joins a transaction, and so how long into a commit it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Who makes something durable by the log: it waits for the device meanwhile.
-    Sync,
+    /// Who waits for the device meanwhile: a sync by the log, a merge that writes leaves early.
+    Writing,
     /// A change on behalf of a caller.
     Operation,
     /// The completion of an ordered extent, for which open operations may wait.

@@ -19,8 +19,9 @@ const COST_OF_FEW: u64 = 64;
 /// As what a transaction is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
-    /// Who waits for a group of log changes ([`Ledger::sync_log`]).
-    Sync,
+    /// Who waits for the device meanwhile: for a group of log changes ([`Ledger::sync_log`]), or
+    /// to write leaves early ([`Handle::write_early`]).
+    Writing,
     /// A change on behalf of a caller. It waits for no device.
     Operation,
     /// The completion of written data, for which operations may wait.
@@ -30,7 +31,7 @@ pub enum HandleKind {
 impl From<HandleKind> for Kind {
     fn from(kind: HandleKind) -> Self {
         match kind {
-            HandleKind::Sync => Self::Sync,
+            HandleKind::Writing => Self::Writing,
             HandleKind::Operation => Self::Operation,
             HandleKind::Finish => Self::Finish,
         }

@@ -5,7 +5,9 @@
 //! 2. A pending log belongs to the commit before: it is gone.
 
 use userbtrfs_btree::Root;
-use userbtrfs_format::{BackupRoot, Logical, Superblock, TreeId, encode_sys_chunk_array};
+use userbtrfs_format::{
+    BackupRoot, CompatRoFlags, Logical, Superblock, TreeId, encode_sys_chunk_array,
+};
 
 use super::books::system_chunks;
 use crate::error::{Error, Result};
@@ -33,6 +35,10 @@ pub(super) fn next(ledger: &Ledger, generation: u64) -> Result<Superblock> {
     if superblock.cache_generation == generation {
         // The old space cache does not know of this transaction.
         superblock.cache_generation = 0;
+    }
+    if superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE) {
+        // It was made anew where it was not.
+        superblock.compat_ro |= CompatRoFlags::FREE_SPACE_TREE_VALID;
     }
     let newest =
         superblock.backup_roots.iter().position(|backup| backup.tree_root_generation == before);

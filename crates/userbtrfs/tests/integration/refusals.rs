@@ -1,5 +1,6 @@
 //! What must not be written is refused by name, and nothing of it changes.
 
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -11,7 +12,7 @@ use userbtrfs_forge::{ImageEditor, block_group, field, put_u64, u64_at};
 
 use crate::support::forging::{Items, edit_leaf};
 use crate::support::golden::Unpacked;
-use crate::support::made::Made;
+use crate::support::made::{Made, judge};
 use crate::support::{assert_says, refusal};
 
 /// The object ids of what remembers a balance, and of relocation trees.
@@ -30,6 +31,10 @@ fn fresh() -> ImageEditor {
     static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
     let image = IMAGE.get_or_init(|| std::fs::read(Unpacked::new("fresh").path()).unwrap());
     ImageEditor::from_bytes(image.clone()).unwrap()
+}
+
+fn editor_of(image: &Path) -> ImageEditor {
+    ImageEditor::from_bytes(std::fs::read(image).unwrap()).unwrap()
 }
 
 /// Why a device is not opened for writing. It stays as it is.
@@ -103,10 +108,30 @@ fn features_and_states_are_refused_by_name() {
             editor.edit_superblock(|bytes| put_u64(bytes, at, u64_at(bytes, at) | 1 << bit));
         });
     }
-    let stale = "the free space tree is not valid";
-    refused(stale, stale, |editor| {
+}
+
+/// It is made anew from what is in use.
+#[test]
+fn a_free_space_tree_that_is_not_valid_is_no_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["fresh", "dup"] {
+        let image = folder.path().join(name);
+        let mut editor = editor_of(&Unpacked::new(name).path());
         editor.edit_superblock(|bytes| bytes[field::COMPAT_RO] &= !2);
-    });
+        first_leaf(&mut editor, TreeId::FREE_SPACE, |items| {
+            let last = *items.keys().last().unwrap();
+            items.remove(&last);
+        });
+        std::fs::write(&image, editor.image().unwrap()).unwrap();
+        let filesystem = OpenOptions::new().write(true).open(&image).unwrap();
+        let made = filesystem.root().create(b"made", 0o644).unwrap().open().unwrap();
+        made.append(&[7; 10_000]).unwrap();
+        made.close().unwrap();
+        filesystem.close().unwrap();
+        judge(&image);
+        let superblock = editor_of(&image).superblock();
+        assert_eq!(superblock[field::COMPAT_RO] & 3, 3, "it is valid");
+    }
 }
 
 /// The changes of `btrfstune` that were cut off are not for reading either.

@@ -25,7 +25,7 @@ pub(crate) struct Commit<'g, S> {
 
 /// Everybody may still join the transaction.
 pub(crate) enum Open {}
-/// No sync is in the transaction any more.
+/// Nobody who waits for the device is in the transaction any more.
 pub(crate) enum Settled {}
 /// No operation is in the transaction any more.
 pub(crate) enum Closed {}
@@ -57,12 +57,12 @@ impl<'g> Commit<'g, Open> {
         Self { leader, stage: PhantomData }
     }
 
-    /// Waits until the transaction before this one is completed; then takes no more syncs, and
-    /// waits until none is open. Operations go on meanwhile.
+    /// Waits until the transaction before this one is completed; then takes nobody more who waits
+    /// for the device, and waits until none of them is left. Operations go on meanwhile.
     pub(crate) fn settle(self) -> Result<Commit<'g, Settled>, Failed> {
         let Leader { gate, generation, .. } = self.leader;
         drop(gate.completed(gate.state.lock(), generation - 1)?);
-        self.leader.drain(Kind::Sync, State::settle)?;
+        self.leader.drain(Kind::Writing, State::settle)?;
         Ok(self.advanced())
     }
 }

@@ -55,7 +55,7 @@ fn operate_and_sync(world: &World) -> u64 {
 }
 
 fn log(world: &World) -> u64 {
-    world.change(Kind::Sync).expect(SOUND);
+    world.change(Kind::Writing).expect(SOUND);
     0
 }
 
@@ -179,7 +179,7 @@ fn an_operation_may_wait_for_the_finish_of_an_extent() {
 fn an_operation_does_not_wait_for_a_sync() {
     explore(3, || {
         let world = Arc::new(World::new());
-        let ticket = world.gate.join(Kind::Sync).expect(SOUND);
+        let ticket = world.gate.join(Kind::Writing).expect(SOUND);
         let committer = Arc::clone(&world);
         let committer = thread::spawn(move || sync_first(&committer));
         assert_eq!(world.change(Kind::Operation).expect(SOUND), FIRST);

@@ -11,8 +11,8 @@ use super::{Failed, Kind};
 ///      transaction N                                   transaction N + 1
 ///
 ///      Running
-///         |  settle: no more syncs, wait until none
-///         |  is open
+///         |  settle: nobody more who writes, wait
+///         |  until none of them is left
 ///      Settled
 ///         |  close_door: no more operations, wait
 ///         |  until none is open
@@ -31,7 +31,7 @@ use super::{Failed, Kind};
 ///      any stage  -- fail, a leader dropped, a panic -->  failed, and N + 1 with it
 /// ```
 ///
-/// | stage       | sync            | operation       | finish          | commit (N's leader)     |
+/// | stage       | writing         | operation       | finish          | commit (N's leader)     |
 /// |-------------|-----------------|-----------------|-----------------|-------------------------|
 /// | Running     | joins N         | joins N         | joins N         | joins N                 |
 /// | Settled     | waits for N + 1 | joins N         | joins N         | joins N                 |
@@ -46,7 +46,7 @@ use super::{Failed, Kind};
 pub(super) enum Stage {
     /// All may join.
     Running,
-    /// All but syncs.
+    /// All but who waits for the device.
     Settled,
     /// The door is closed to operations, too.
     Closed,
@@ -60,7 +60,7 @@ pub(super) struct State {
     running: u64,
     stage: Stage,
     has_leader: bool,
-    syncs: u64,
+    writing: u64,
     operations: u64,
     finishes: u64,
     durable: u64,
@@ -75,7 +75,7 @@ impl State {
             running: first,
             stage: Stage::Running,
             has_leader: false,
-            syncs: 0,
+            writing: 0,
             operations: 0,
             finishes: 0,
             durable: before,
@@ -107,7 +107,7 @@ impl State {
     /// Whether the running transaction takes one more of this kind.
     pub(super) fn admits(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Sync => self.stage == Stage::Running,
+            Kind::Writing => self.stage == Stage::Running,
             Kind::Operation => matches!(self.stage, Stage::Running | Stage::Settled),
             Kind::Finish => self.stage != Stage::Barred,
             Kind::Commit => true,
@@ -138,7 +138,7 @@ impl State {
     /// The members of this kind; the leader's own tickets are borrowed from it and not counted.
     fn count(&mut self, kind: Kind) -> Option<&mut u64> {
         match kind {
-            Kind::Sync => Some(&mut self.syncs),
+            Kind::Writing => Some(&mut self.writing),
             Kind::Operation => Some(&mut self.operations),
             Kind::Finish => Some(&mut self.finishes),
             Kind::Commit => None,
@@ -151,7 +151,7 @@ impl State {
         generation == self.running && !std::mem::replace(&mut self.has_leader, true)
     }
 
-    /// The running transaction takes no more syncs.
+    /// The running transaction takes nobody more who waits for the device.
     pub(super) fn settle(&mut self) {
         assert!(self.completed + 1 == self.running, "the one before is written");
         self.advance(Stage::Running, Stage::Settled);
@@ -159,7 +159,7 @@ impl State {
 
     /// The running transaction takes no more operations.
     pub(super) fn close_door(&mut self) {
-        assert!(self.syncs == 0, "operations wait for no sync");
+        assert!(self.writing == 0, "operations wait for no device");
         self.advance(Stage::Settled, Stage::Closed);
     }
 

@@ -56,10 +56,10 @@ fn stages_shut_out_syncs_then_operations_and_then_finishes() {
     let gate = Gate::new(FIRST);
     thread::scope(|scope| {
         let commit = lead(&gate, FIRST);
-        assert_eq!(later(scope, || joined(&gate, Kind::Sync)).recv().unwrap(), Ok(FIRST));
+        assert_eq!(later(scope, || joined(&gate, Kind::Writing)).recv().unwrap(), Ok(FIRST));
 
         let commit = commit.settle().unwrap();
-        let sync = later(scope, || joined(&gate, Kind::Sync));
+        let sync = later(scope, || joined(&gate, Kind::Writing));
         waits(&sync);
         let operation = later(scope, || joined(&gate, Kind::Operation));
         let finish = later(scope, || joined(&gate, Kind::Finish));
@@ -107,7 +107,7 @@ fn the_door_closes_behind_the_last_operation() {
 fn operations_go_on_while_syncs_are_waited_for() {
     let gate = Gate::new(FIRST);
     thread::scope(|scope| {
-        let tickets = [gate.join(Kind::Sync).unwrap()];
+        let tickets = [gate.join(Kind::Writing).unwrap()];
         let closed = later(scope, || lead_to_closed(&gate, FIRST).generation());
         waits(&closed);
         let operation = later(scope, || joined(&gate, Kind::Operation));
@@ -143,7 +143,7 @@ fn a_second_transaction_takes_all_until_the_first_is_completed() {
             commit.hand_over().unwrap().durable().unwrap().complete();
         });
         let all_join = || {
-            let kinds = [Kind::Sync, Kind::Operation, Kind::Finish];
+            let kinds = [Kind::Writing, Kind::Operation, Kind::Finish];
             let joined = kinds.map(|kind| later(scope, move || joined(gate, kind)));
             joined.into_iter().all(|joined| joined.recv().unwrap() == Ok(FIRST + 1))
         };
@@ -314,7 +314,7 @@ fn a_crowd_changes_and_commits() {
     for _ in 0..rounds(20, 1000) {
         let world = World::new();
         let part = |number: usize| {
-            let kind = [Kind::Finish, Kind::Operation, Kind::Sync][number % 3];
+            let kind = [Kind::Finish, Kind::Operation, Kind::Writing][number % 3];
             let turn = |round: usize| {
                 let generation = world.change(kind).unwrap();
                 let asks = (number + round).is_multiple_of(8);
