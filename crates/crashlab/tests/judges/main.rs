@@ -27,6 +27,7 @@ mod golden;
 mod host_full;
 mod linux_seek;
 mod linux_tree;
+mod listing;
 mod log_stories;
 mod made;
 mod model;
