@@ -5,7 +5,12 @@
 use std::io::Write as _;
 
 use clap::Parser as _;
+use mimalloc::MiMalloc;
 use userbtrfs_bench::args::{Args, Format};
+
+/// As the command has it.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
