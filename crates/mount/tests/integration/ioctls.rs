@@ -202,3 +202,42 @@ print(change(0x800), change(0x1), change(0, 7), flags())
         assert_eq!(site.with_ours(ask), linux);
     }
 }
+
+/// The kernel checks who changes flags by whole commands. Others that only look like them, of
+/// another size or direction, change nothing, whoever asks.
+#[test]
+fn who_does_not_own_a_file_may_not_change_its_flags() {
+    const ASK: &str = r"
+import errno, fcntl, os, struct
+file = os.open('file', os.O_RDONLY)
+
+
+def change(command, argument):
+    try:
+        fcntl.ioctl(file, command, argument)
+        return 0
+    except OSError as error:
+        return error.errno
+
+
+NODUMP, EXTENDED = 0x40, struct.pack('<5I8x', 0x80, 0, 0, 0, 0)
+exact = [change(0x40086602, struct.pack('<Q', NODUMP)), change(0x401c5820, EXTENDED)]
+assert exact == [errno.EPERM] * 2, exact
+for size in 4, 8, 12, 28, 32:
+    for direction in 1, 2, 3:
+        for kind, argument in (0x6602, struct.pack('<Q', NODUMP)), (0x5820, EXTENDED):
+            command = direction << 30 | size << 16 | kind
+            if command not in (0x40086602, 0x401c5820):
+                said = change(command, argument.ljust(32, bytes(1)))
+                assert said == errno.ENOTTY, (hex(command), said)
+flags = bytearray(8)
+fcntl.ioctl(file, 0x80086601, flags)
+assert flags[:4] == bytes(4), flags
+";
+    if has_program("python3") {
+        crate::support::both(|root| {
+            std::fs::write(root.join("file"), "of root").unwrap();
+            nobody_does(root, &format!("python3 - <<'END'\n{ASK}\nEND"));
+        });
+    }
+}
