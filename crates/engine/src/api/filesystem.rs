@@ -150,8 +150,8 @@ impl Filesystem {
         self.inner.commit()
     }
 
-    /// Says that it is about to be closed: who opens the image for writing from now on waits for
-    /// that, and is not refused.
+    /// Says that it is about to be closed: who opens the image from now on waits for that, and is
+    /// not refused.
     pub fn closing(&self) {
         self.volume().closing();
     }
