@@ -38,7 +38,8 @@ impl Served {
     }
 
     pub(crate) fn read_file(&self, node: NodeId, read: &Read, reply: Reply<Bytes>) {
-        match self.file(node).and_then(|file| found(&file, read.offset, read.size)) {
+        let file = may_sleep(|| self.file(node));
+        match file.and_then(|file| found(&file, read.offset, read.size)) {
             Ok(Found { slices, rest }) => {
                 let parts = slices.iter().map(|slice| &slice[..]).chain([&rest[..]]);
                 reply.send_slices(&parts.map(IoSlice::new).collect::<Vec<_>>());
