@@ -201,6 +201,15 @@ impl Filesystem {
         self.inner.ledger.as_ref()?.check().err().map(Error::from)
     }
 
+    /// Has `tell` called, once, when something fails from now on after which nothing is written any
+    /// more; not a shutdown. Who calls it may hold locks, so it does no more than pass the word on.
+    /// To be said once; nothing comes of it where the filesystem is open for reading.
+    pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
+        if let Some(ledger) = &self.inner.ledger {
+            ledger.tell_failure(move |error| tell(error.into()));
+        }
+    }
+
     /// What the one who opened it must be told: a damaged superblock, a pending log.
     pub fn notices(&self) -> &[Notice] {
         self.volume().notices()

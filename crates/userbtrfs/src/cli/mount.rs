@@ -20,6 +20,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -29,7 +30,7 @@ use signal_hook::iterator::Signals;
 use userbtrfs::device::{DeviceError, FileDevice, FileOptions, PowerSwitch};
 use userbtrfs::mount::control::Control;
 use userbtrfs::mount::{KIND, Mount, MountError, MountOptions, Mounted, Options};
-use userbtrfs::{Filesystem, Notice};
+use userbtrfs::{Error, Filesystem, Notice};
 
 use super::args::Global;
 use super::patience::{is_in_use, patiently, until_noticed};
@@ -94,6 +95,7 @@ impl<'a> Site<'a> {
     fn serve(&self) -> Result<ExitCode> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let (mounted, switch) = self.begin()?;
+        self.complain_of_failure(&mounted);
         let control = self.listen(&mounted, switch);
         if self.args.say_ready {
             ready::say()?;
@@ -112,6 +114,20 @@ impl<'a> Site<'a> {
         ender.join().map_err(|_| anyhow!("a signal made a thread panic"))?;
         mounted.end().with_context(|| self.name.clone())?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says on stderr, as soon as that is so, why nothing is written any more. In the background
+    /// there is none; `stats` says it anyway.
+    fn complain_of_failure(&self, mounted: &Mounted) {
+        let (tell, told) = channel::<Error>();
+        // Who is told has ended when the filesystem is not there any more, and lets go of this.
+        mounted.observer().filesystem().tell_failure(move |error| drop(tell.send(error)));
+        let name = self.name.clone();
+        thread::spawn(move || {
+            for error in told {
+                complain(&message(&anyhow::Error::from(error).context(name.clone())));
+            }
+        });
     }
 
     fn begin(&self) -> Result<(Mounted, Option<Arc<PowerSwitch>>)> {
