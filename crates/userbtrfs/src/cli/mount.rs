@@ -38,6 +38,7 @@ use super::{complain, message, remark};
 use options::Wishes;
 
 #[derive(clap::Args)]
+#[command(after_help = options::HELP)]
 pub(crate) struct MountArgs {
     /// Mount options, with commas between them
     #[arg(short, long, value_name = "OPTS")]
