@@ -2,7 +2,7 @@
 //!
 //! 1. Each is of the same size, in a new image file on the same disk, and mounted `noatime`.
 //! 2. Ours, and the one that does nothing, are served by this process: so their requests can be
-//!    counted.
+//!    counted. Ours has the same switch in the way to its device as `userbtrfs mount` has.
 //! 3. What is mounted is unmounted when the value is dropped; [`Mounted::end`] tells how long that
 //!    took, with all made durable.
 
@@ -10,14 +10,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use userbtrfs::OpenOptions;
+use userbtrfs::device::{FileDevice, FileOptions, PowerSwitch};
 use userbtrfs::mount::{Mount, MountFlags, MountOptions, Opcode, Options};
+use userbtrfs::{Filesystem, OpenOptions};
+use userbtrfs_crashlab::here::until_mounted;
 use userbtrfs_crashlab::linux::{self, Mount as KernelMount};
 use userbtrfs_fuse::Session;
+use userbtrfs_sync::Arc;
 
 use crate::bench::Bench;
 use crate::fresh::Fresh;
@@ -27,9 +29,6 @@ use crate::target::Target;
 
 /// Bytes of each filesystem, most of which are never written.
 const BYTES: u64 = 32 << 30;
-/// How long a mount is waited for, in steps.
-const PATIENCE: u32 = 500;
-const STEP: Duration = Duration::from_millis(20);
 
 /// A filesystem that is mounted.
 pub(crate) struct Mounted {
@@ -85,7 +84,7 @@ impl Mounted {
     /// How many requests were made so far.
     pub(crate) fn requests(&self) -> Requests {
         let of = |count: &dyn Fn(Opcode) -> u64| {
-            let all = Opcode::ALL.iter().map(|kind| (format!("{kind:?}"), count(*kind)));
+            let all = Opcode::ALL.iter().map(|kind| (kind.to_string(), count(*kind)));
             all.filter(|(_, count)| *count > 0).collect()
         };
         match self.served.as_ref() {
@@ -145,7 +144,7 @@ fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<S
     };
     match target {
         Target::Fuse => {
-            let filesystem = OpenOptions::new().write(true).open(image.path())?;
+            let filesystem = open(image.path())?;
             let mount = Mount::new(point, &options)?;
             let options = Options { device: image.path().to_owned(), ..Options::default() };
             Ok(Served::Ours(userbtrfs::mount::Mounted::start(mount, filesystem, &options)?))
@@ -155,21 +154,19 @@ fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<S
     }
 }
 
+/// As the command opens what it mounts; here the switch stays on.
+fn open(image: &Path) -> Result<Filesystem> {
+    let device = FileDevice::open(image, FileOptions { writable: true, ..FileOptions::default() })?;
+    let switch = Arc::new(PowerSwitch::new(Arc::new(device), 0));
+    Ok(OpenOptions::new().write(true).open_devices(vec![switch])?)
+}
+
 /// In the foreground of another process.
 fn fuse2fs(image: &Fresh, point: &Path) -> Result<Served> {
     let mut command = Command::new("fuse2fs");
     command.arg("-f").args(["-o", "noatime"]).arg(image.path()).arg(point);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let mut child = command.spawn().context("fuse2fs, of the package of that name")?;
-    let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev);
-    let above = device(point.parent().context("a folder")?)?;
-    for _ in 0..PATIENCE {
-        if device(point)? != above {
-            return Ok(Served::Program(child));
-        }
-        ensure!(child.try_wait()?.is_none(), "fuse2fs ended at once");
-        thread::sleep(STEP);
-    }
-    child.kill()?;
-    bail!("fuse2fs does not mount")
+    until_mounted("fuse2fs", &mut child, point)?;
+    Ok(Served::Program(child))
 }

@@ -13,8 +13,8 @@
 //!    of what was fsynced.
 //! 6. [`devices`] fail on demand, and make the images that a crash may leave.
 //! 7. [`programs`] are what people use, as scripts.
-//! 8. [`golden`] knows the golden images. [`sample`] and [`churn`] fill others: with real files,
-//!    and with random changes by a seed ([`random`]).
+//! 8. [`here`] says what there is for tests. [`golden`] knows the golden images. [`sample`] and
+//!    [`churn`] fill others: with real files, and with random changes by a seed ([`random`]).
 //!
 //! It does not read images itself: userbtrfs and Linux do.
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ pub mod devices;
 pub mod dump_compare;
 pub mod engine_target;
 pub mod golden;
+pub mod here;
 pub mod history;
 pub mod kept;
 pub mod linux;

@@ -19,8 +19,8 @@ pub trait Device: Send + Sync {
     /// Whether writes and discards are refused.
     fn is_read_only(&self) -> bool;
 
-    /// Says that whoever has the device open will soon be done with it: another who opens it for
-    /// writing from now on waits for that, and is not refused. There is no way back.
+    /// Says that whoever has the device open will soon be done with it: another who opens it from
+    /// now on waits for that, and is not refused. There is no way back.
     fn closing(&self) {}
 
     /// Starts a batch. Blocks only while more requests are in flight than the queue holds.

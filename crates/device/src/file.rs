@@ -59,6 +59,15 @@ impl FileDevice {
         self.file.is_direct()
     }
 
+    /// Says to who asks by [`mount_of_holder`](crate::mount_of_holder) that what is here is served
+    /// as the mount of this number as a device, until it is [closing](Device::closing). Nothing
+    /// where it is open for reading.
+    pub fn serves(&self, mount: u64) {
+        if let Some(lock) = &self.file.lock {
+            lock.serves(mount);
+        }
+    }
+
     /// Whether I/O is submitted by io_uring.
     pub fn uses_io_uring(&self) -> bool {
         self.ring_depth.is_some()

@@ -21,7 +21,7 @@
 //! 6. Any offset and any length work on every device; a multiple of 4096 never costs a copy.
 //! 7. The engine (io_uring or plain calls) and the mode (direct or buffered) change speed only.
 //! 8. A file or block device is open for writing once at a time, whichever process opens it;
-//!    readers are never in the way.
+//!    readers are never in the way, and wait for one who is closing.
 
 mod batch;
 mod buffer;
@@ -46,6 +46,7 @@ pub use buffer::Buffer;
 pub use device::Device;
 pub use error::{Access, DeviceError, Operation};
 pub use file::FileDevice;
+pub use lock::mount_of_holder;
 pub use memory::MemoryDevice;
 pub use open::{Direct, FileOptions, IoUring};
 pub use overlay::Overlay;

@@ -14,10 +14,18 @@
 //! 4. With the door in hand it takes the room, and waits for it: whoever is there has given the
 //!    door back, so is closing. At most one waits, and only for the holder's end.
 //! 5. Everyone takes the door before the room, so nobody waits in a circle.
-//! 6. Who reads takes neither.
+//! 6. Who reads takes neither, and waits for nobody but a holder that is closing: so it finds what
+//!    that leaves. (With another opener waiting already, who has the door, it does not wait.)
+//! 7. A holder that serves a mount says which one, by a lock of the byte of the mount's number as a
+//!    device, counted from byte 3 on, until it says *closing*. A mount may be gone before its
+//!    server knows; so who reads and wants to see the end of it can wait for the server to notice.
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -27,6 +35,14 @@ use crate::error::DeviceError;
 
 const DOOR: libc::off_t = 0;
 const ROOM: libc::off_t = 1;
+/// Where the numbers of mounts begin: not next to the room, since the kernel makes one lock of
+/// neighbours.
+const MOUNTS: libc::off_t = 3;
+/// To the end of all, as the length of a range.
+const ALL: libc::off_t = 0;
+
+/// How often a reader looks whether a holder is still closing.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Held: no other description of the file gets it. Given back when it is dropped.
 pub(crate) struct ImageLock {
@@ -52,14 +68,55 @@ impl ImageLock {
     pub(crate) fn closing(&self) {
         // If it fails the door stays shut: openers are refused until the end, which is safe.
         let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, 1));
+        let _ = set(&self.file, &bytes(libc::F_UNLCK, MOUNTS, ALL));
     }
+
+    /// Says that it serves the mount of this number as a device.
+    pub(crate) fn serves(&self, mount: u64) {
+        // Where it cannot be said, nobody waits for that.
+        if let Some(at) = place_of(mount) {
+            let _ = set(&self.file, &bytes(libc::F_WRLCK, at, 1));
+        }
+    }
+}
+
+fn place_of(mount: u64) -> Option<libc::off_t> {
+    libc::off_t::try_from(mount).ok()?.checked_add(MOUNTS)
+}
+
+/// Waits, with a file open for reading, while somebody else has it who is closing.
+pub(crate) fn wait_while_closing(file: &File) {
+    while !is_held(file, DOOR) && is_held(file, ROOM) {
+        thread::sleep(PAUSE);
+    }
+}
+
+/// The number as a device of the mount that the holder of an image serves, if one does and the
+/// image can be read.
+pub fn mount_of_holder(image: &Path) -> Option<u64> {
+    let kind = image.metadata().ok()?.file_type();
+    let file = (kind.is_file() || kind.is_block_device()).then(|| File::open(image))?.ok()?;
+    let place = blocking(&file, MOUNTS, ALL)?;
+    u64::try_from(place - MOUNTS).ok()
+}
+
+fn is_held(file: &File, byte: libc::off_t) -> bool {
+    blocking(file, byte, 1).is_some()
+}
+
+/// Where the lock of a writer begins that is in the way of a reader of these bytes. Where locks
+/// cannot be asked for, there is none.
+fn blocking(file: &File, start: libc::off_t, len: libc::off_t) -> Option<libc::off_t> {
+    let mut found = bytes(libc::F_RDLCK, start, len);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).ok()?;
+    (libc::c_int::from(found.l_type) != libc::F_UNLCK).then_some(found.l_start)
 }
 
 impl Drop for ImageLock {
     /// Closing the description does it too, but not while a process that was forked and has not
     /// come to its `exec` shares it.
     fn drop(&mut self) {
-        let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, 2));
+        let _ = set(&self.file, &bytes(libc::F_UNLCK, DOOR, ALL));
     }
 }
 

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use userbtrfs_sync::{Class, Mutex};
 
 use crate::error::DeviceError;
-use crate::lock::ImageLock;
+use crate::lock::{ImageLock, wait_while_closing};
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every file system we know.
 const FILE_ALIGNMENT: u64 = 4096;
@@ -55,7 +55,8 @@ pub enum IoUring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Open for writes and discards too. One at a time may: a second is refused while the first
-    /// is open, and waits while it is [closing](crate::Device::closing).
+    /// is open, and waits while it is [closing](crate::Device::closing). Who only reads is not
+    /// refused, and waits likewise.
     pub writable: bool,
     /// Past the page cache?
     pub direct: Direct,
@@ -132,9 +133,11 @@ impl OpenFile {
         let sector = if is_block_device { sector_size(&first).map_err(failed)? } else { 1 };
         let unit = if is_block_device { sector } else { FILE_ALIGNMENT };
         way.first = Some(metadata);
-        let lock = match options.writable {
-            true => Some(ImageLock::take(first, &name)?),
-            false => None,
+        let lock = if options.writable {
+            Some(ImageLock::take(first, &name)?)
+        } else {
+            wait_while_closing(&first);
+            None
         };
         if options.writable && options.claim && is_block_device {
             way.flags = OFlags::EXCL;

@@ -8,7 +8,8 @@
 //!           restore
 //! ```
 //!
-//! 1. While the power is on everything goes to the device as it is.
+//! 1. Until something is dropped everything goes to the device as it is: who reads takes no lock
+//!    for that.
 //! 2. After the cut nothing is written, flushed or discarded there: what is changed is in memory,
 //!    where reads find it. What was on its way may still arrive, or not, as at any cut.
 //! 3. What has changed in memory never comes to the device: in which order it had to is not known
@@ -132,8 +133,9 @@ impl Device for PowerSwitch {
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let changes = batch.iter().filter(|one| !matches!(one, Request::Read { .. })).count();
         if changes == 0 {
-            // Where nothing was dropped, that is what is below.
-            return self.memory.submit(batch);
+            // What is in memory came there after it was said that it would.
+            let has_dropped = self.state.load(Ordering::SeqCst) == DROPPED;
+            return if has_dropped { self.memory.submit(batch) } else { self.below.submit(batch) };
         }
         let submitting = Submitting::new(&self.submitting);
         if self.reaches() {

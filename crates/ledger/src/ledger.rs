@@ -181,6 +181,13 @@ impl Ledger {
         Ok(self.gate.check()?)
     }
 
+    /// Has `tell` called, once, when something fails from now on that ends all writing; not a
+    /// shutdown. Who calls it may hold locks, so it does no more than pass the word on. To be said
+    /// once.
+    pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
+        self.gate.tell_failure(move |failed| tell(failed.into()));
+    }
+
     pub(crate) fn participants(&self) -> impl Iterator<Item = &Arc<dyn Participant>> {
         self.participants.get().into_iter().flatten()
     }

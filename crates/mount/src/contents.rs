@@ -38,7 +38,8 @@ impl Served {
     }
 
     pub(crate) fn read_file(&self, node: NodeId, read: &Read, reply: Reply<Bytes>) {
-        match self.file(node).and_then(|file| found(&file, read.offset, read.size)) {
+        let file = may_sleep(|| self.file(node));
+        match file.and_then(|file| found(&file, read.offset, read.size)) {
             Ok(Found { slices, rest }) => {
                 let parts = slices.iter().map(|slice| &slice[..]).chain([&rest[..]]);
                 reply.send_slices(&parts.map(IoSlice::new).collect::<Vec<_>>());
@@ -63,12 +64,14 @@ impl Served {
     fn written(&self, node: NodeId, write: &Write<'_>) -> Result<(u32, bool), Errno> {
         let file = self.file(node)?;
         let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode()).map_err(errno)?;
-        let was_clean = file.inode().metadata().map_err(errno)?.unfinished == 0;
+        let before = file.unfinished_since();
         let written = file.write_back_at(write.data, write.offset).map_err(errno)?;
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             file.sync_all().map_err(errno)?;
         }
-        Ok((u32::try_from(written).expect("no more than was sent"), was_clean || lost_bits))
+        // If at any moment nothing waited, the kernel may have got attributes to keep.
+        let is_news = before.is_none() || file.unfinished_since() != before;
+        Ok((u32::try_from(written).expect("no more than was sent"), is_news || lost_bits))
     }
 
     pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {

@@ -23,7 +23,7 @@ mod asking;
 mod place;
 mod service;
 
-pub use asking::{AskError, ask};
+pub use asking::{AskError, ask, is_mounted};
 pub use service::{Answer, Answerer, Control, Outlet, Sent};
 
 /// The most bytes of a question.

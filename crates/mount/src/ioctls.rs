@@ -2,7 +2,9 @@
 //! btrfs ask for.
 //!
 //! 1. An ioctl that changes flags goes through the kernel's own checks first: who may change them,
-//!    and which of them.
+//!    and which of them. The kernel knows it by its whole command, direction and size included: any
+//!    other command comes here unchecked, and is none of ours. (Those of programs of 32 bits the
+//!    kernel turns into these.)
 //! 2. Those of btrfs have one form each, with the size that `linux/btrfs.h` gives them; who may use
 //!    them is checked here.
 
@@ -17,16 +19,15 @@ use crate::errno;
 use crate::served::Served;
 use record::Reader;
 
-/// The commands, without direction and size: `FS_IOC_GETFLAGS`, ...
-const GET_FLAGS: u32 = 0x6601;
-const SET_FLAGS: u32 = 0x6602;
+/// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`: of a long, in which they take the lower word.
+const GET_FLAGS: u32 = 0x8008_6601;
+const SET_FLAGS: u32 = 0x4008_6602;
 /// `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`.
-const GET_EXTENDED: u32 = 0x581f;
-const SET_EXTENDED: u32 = 0x5820;
-/// `BTRFS_IOC_SYNC`.
-const SYNC: u32 = 0x9408;
+const GET_EXTENDED: u32 = 0x801c_581f;
+const SET_EXTENDED: u32 = 0x401c_5820;
 
-/// Commands of btrfs, in full: `BTRFS_IOC_TREE_SEARCH`, ...
+/// Those of btrfs: `BTRFS_IOC_SYNC`, `BTRFS_IOC_TREE_SEARCH`, ...
+const SYNC: u32 = 0x9408;
 const TREE_SEARCH: u32 = 0xd000_9411;
 const INO_LOOKUP: u32 = 0xd000_9412;
 const DEV_INFO: u32 = 0xd000_941e;
@@ -55,7 +56,7 @@ impl Served {
     /// What goes back to the caller.
     pub(crate) fn control(&self, request: &Request, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(request.node);
-        match it.command & 0xffff {
+        match it.command {
             GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
             SET_FLAGS => set_shown(&inode, first_word(it.input)?),
             GET_EXTENDED => {

@@ -34,6 +34,7 @@ mod lookups;
 mod mounted;
 mod names;
 mod privileges;
+mod rights;
 mod served;
 mod shutdown;
 mod xattrs;

@@ -101,10 +101,12 @@ impl Mounted {
         Stopper { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 
-    /// Waits until it is unmounted, or stopped. Then [`Mounted::end`] is called.
+    /// Waits until it is unmounted, or stopped. Then [`Mounted::end`] is called, for which an
+    /// opener of the image waits already.
     pub fn wait(&self) {
         // The end tells what was wrong.
         let _ = self.session.wait();
+        self.served.filesystem.closing();
     }
 
     /// Waits until it is unmounted or stopped, makes everything durable, and closes.

@@ -1,7 +1,8 @@
 //! Which method answers which request.
 //!
-//! 1. What may wait for the device does so where another thread receives meanwhile; names and
-//!    attributes are mostly in memory, and done at once.
+//! 1. What may wait for the device does so where another thread receives meanwhile. That is
+//!    whatever looks at an inode, which may have been evicted; it costs two short locks a request.
+//!    What is found in memory of a file is sent after that.
 //! 2. OPEN, OPENDIR, FLUSH and their ends are not written: the kernel does without. So are ACCESS
 //!    and locks, which are the kernel's.
 
@@ -130,7 +131,7 @@ impl Server for Served {
     }
 
     fn lookup(&self, request: &Request, name: Name<'_>, reply: Reply<Entry>) {
-        reply.send(self.find(request.node, name));
+        reply.send(may_sleep(|| self.find(request.node, name)));
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
@@ -140,30 +141,29 @@ impl Server for Served {
     }
 
     fn getattr(&self, request: &Request, _: Option<Handle>, reply: Reply<Stat>) {
-        reply.send(self.stat(&self.inode(request.node)));
+        reply.send(may_sleep(|| self.stat(&self.inode(request.node))));
     }
 
     fn statx(&self, request: &Request, _: &Statx, reply: Reply<ExtendedStat>) {
-        reply.send(self.extended_stat(&self.inode(request.node)));
+        reply.send(may_sleep(|| self.extended_stat(&self.inode(request.node))));
     }
 
     fn setattr(&self, request: &Request, changes: &Changes, reply: Reply<Stat>) {
-        let change = || self.change(request.node, changes);
-        reply.send(if changes.size.is_some() { may_sleep(change) } else { change() });
+        reply.send(may_sleep(|| self.change(request.node, changes)));
     }
 
     fn readlink(&self, request: &Request, reply: Reply<Bytes>) {
-        let target = self.inode(request.node).read_link();
+        let target = may_sleep(|| self.inode(request.node).read_link());
         reply.send(target.as_deref().map_err(errno));
     }
 
     fn symlink(&self, request: &Request, symlink: &Symlink<'_>, reply: Reply<Entry>) {
         let at = (request.node, &request.caller);
-        reply.send(self.make_symlink(at, symlink.name, symlink.target));
+        reply.send(may_sleep(|| self.make_symlink(at, symlink.name, symlink.target)));
     }
 
     fn mknod(&self, request: &Request, mknod: &Mknod<'_>, reply: Reply<Entry>) {
-        reply.send(self.make_node((request.node, &request.caller), mknod));
+        reply.send(may_sleep(|| self.make_node((request.node, &request.caller), mknod)));
     }
 
     fn mkdir(&self, request: &Request, mkdir: &Mkdir<'_>, reply: Reply<Entry>) {
@@ -172,33 +172,33 @@ impl Server for Served {
         let make = |dir: &Dir, name: &[u8], mode| {
             dir.create_dir(name, mode).map(|made| made.inode().clone())
         };
-        reply.send(self.make(at, mkdir.name, &wanted, make));
+        reply.send(may_sleep(|| self.make(at, mkdir.name, &wanted, make)));
     }
 
     fn create(&self, request: &Request, create: &Create<'_>, reply: Reply<Created>) {
         let wanted = Wanted { mode: create.mode, umask: create.umask };
         let at = (request.node, &request.caller);
-        reply.send(self.make(at, create.name, &wanted, Dir::create).map(created));
+        reply.send(may_sleep(|| self.make(at, create.name, &wanted, Dir::create).map(created)));
     }
 
     fn tmpfile(&self, request: &Request, tmpfile: &Tmpfile, reply: Reply<Created>) {
-        reply.send(self.make_unnamed((request.node, &request.caller), tmpfile));
+        reply.send(may_sleep(|| self.make_unnamed((request.node, &request.caller), tmpfile)));
     }
 
     fn link(&self, request: &Request, link: &Link<'_>, reply: Reply<Entry>) {
-        reply.send(self.give_name(request.node, link));
+        reply.send(may_sleep(|| self.give_name(request.node, link)));
     }
 
     fn unlink(&self, request: &Request, name: Name<'_>, reply: Reply<()>) {
-        reply.send(self.remove(request.node, name, Dir::remove_file));
+        reply.send(may_sleep(|| self.remove(request.node, name, Dir::remove_file)));
     }
 
     fn rmdir(&self, request: &Request, name: Name<'_>, reply: Reply<()>) {
-        reply.send(self.remove(request.node, name, Dir::remove_dir));
+        reply.send(may_sleep(|| self.remove(request.node, name, Dir::remove_dir)));
     }
 
     fn rename(&self, request: &Request, rename: &Rename<'_>, reply: Reply<()>) {
-        reply.send(self.move_name(request.node, rename));
+        reply.send(may_sleep(|| self.move_name(request.node, rename)));
     }
 
     fn read(&self, request: &Request, read: &Read, reply: Reply<Bytes>) {
@@ -230,25 +230,25 @@ impl Server for Served {
     }
 
     fn statfs(&self, _: &Request, reply: Reply<Statistics>) {
-        reply.send(self.statistics());
+        reply.send(may_sleep(|| self.statistics()));
     }
 
     fn setxattr(&self, request: &Request, setxattr: &Setxattr<'_>, reply: Reply<()>) {
-        reply.send(self.set_xattr(request.node, setxattr));
+        reply.send(may_sleep(|| self.set_xattr(request.node, setxattr)));
     }
 
     fn getxattr(&self, request: &Request, getxattr: &Getxattr<'_>, reply: Reply<Value>) {
-        let value = self.xattr(request.node, getxattr.name);
+        let value = may_sleep(|| self.xattr(request.node, getxattr.name));
         reply.send(value.as_deref().map_err(|error| *error));
     }
 
     fn listxattr(&self, request: &Request, reply: Reply<Value>) {
-        let names = self.xattr_names(request.node);
+        let names = may_sleep(|| self.xattr_names(request.node));
         reply.send(names.as_deref().map_err(|error| *error));
     }
 
     fn removexattr(&self, request: &Request, name: &[u8], reply: Reply<()>) {
-        reply.send(self.remove_xattr(request.node, name));
+        reply.send(may_sleep(|| self.remove_xattr(request.node, name)));
     }
 
     fn ioctl(&self, request: &Request, ioctl: &Ioctl<'_>, reply: Reply<IoctlData>) {

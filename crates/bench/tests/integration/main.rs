@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use userbtrfs_crashlab::here::{fuse_or_skip, has_program};
 use userbtrfs_crashlab::skip_unless_linux;
 
 /// A scale at which all of it takes seconds.
@@ -164,21 +165,11 @@ fn a_tree_is_put() {
     assert_eq!(left_in(&dir), 0);
 }
 
-/// Whether a program is there; otherwise says that something is skipped.
-fn has_program(name: &str) -> bool {
-    let there = Command::new("sh").args(["-c", &format!("command -v {name}")]).output();
-    let there = there.is_ok_and(|output| output.status.success());
-    if !there {
-        println!("SKIPPED: no {name}");
-    }
-    there
-}
-
 #[test]
 fn programs_are_run_on_mounts() {
     skip_unless_linux!();
-    if !Path::new("/dev/fuse").exists() {
-        return println!("SKIPPED: no /dev/fuse");
+    if !fuse_or_skip() {
+        return;
     }
     let dir = tempfile::tempdir().unwrap();
     let targets = ["fuse", "btrfs", "nothing"];

@@ -4,7 +4,7 @@ use userbtrfs_device::{Device, Request, Ticket};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
 /// Passes everything on to another device; while it is held, whoever changes something waits, or
-/// whoever writes at one place.
+/// whoever writes at one place, or whoever reads.
 pub struct HeldDevice {
     inner: Arc<dyn Device>,
     state: Mutex<State>,
@@ -23,18 +23,28 @@ enum What {
     All,
     /// Batches with a write of this byte.
     WriteOf(u64),
+    /// Batches that only read.
+    Reads,
 }
 
 impl What {
     fn has(self, batch: &[Request]) -> bool {
-        let Self::WriteOf(byte) = self else { return true };
-        batch.iter().any(|request| match request {
+        let writes = |byte: u64, request: &Request| match request {
             Request::Write { offset, buffer, .. } => {
                 (*offset..offset + buffer.len() as u64).contains(&byte)
             }
             _ => false,
-        })
+        };
+        match self {
+            Self::All => !only_reads(batch),
+            Self::WriteOf(byte) => batch.iter().any(|request| writes(byte, request)),
+            Self::Reads => only_reads(batch),
+        }
     }
+}
+
+fn only_reads(batch: &[Request]) -> bool {
+    batch.iter().all(|request| matches!(request, Request::Read { .. }))
 }
 
 impl HeldDevice {
@@ -54,6 +64,11 @@ impl HeldDevice {
         self.state.lock().held = Some(What::WriteOf(byte));
     }
 
+    /// From now on nothing is read.
+    pub fn hold_reads(&self) {
+        self.state.lock().held = Some(What::Reads);
+    }
+
     /// All goes on.
     pub fn release(&self) {
         self.state.lock().held = None;
@@ -62,7 +77,12 @@ impl HeldDevice {
 
     /// Whether somebody waits.
     pub fn is_waited_for(&self) -> bool {
-        self.state.lock().waiting > 0
+        self.waiting() > 0
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.state.lock().waiting
     }
 }
 
@@ -84,10 +104,11 @@ impl Device for HeldDevice {
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
-        if batch.iter().all(|request| matches!(request, Request::Read { .. })) {
+        let mut state = self.state.lock();
+        if !state.held.is_some_and(|held| held.has(&batch)) && only_reads(&batch) {
+            drop(state);
             return self.inner.submit(batch);
         }
-        let mut state = self.state.lock();
         state.waiting += 1;
         while state.held.is_some_and(|held| held.has(&batch)) {
             self.changed.wait_idle(&mut state);

@@ -45,6 +45,7 @@ use tempfile::TempDir;
 use userbtrfs::device::Device;
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::manifest::{Difference, Manifest, diff};
 use userbtrfs_sync::Arc;
 
@@ -94,10 +95,6 @@ fn assert_none(what: &str, differences: &[Difference]) {
     let shown: Vec<_> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
     let count = differences.len();
     assert!(count == 0, "{what}: {count} differences, Linux's first:\n{}", shown.join("\n"));
-}
-
-fn is_torture() -> bool {
-    std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1")
 }
 
 /// The seed of a test: one that was asked for, or the time.

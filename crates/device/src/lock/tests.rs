@@ -106,6 +106,18 @@ fn has_door(path: &Path) -> bool {
     libc::c_int::from(found.l_type) != libc::F_UNLCK
 }
 
+/// A reader that waits: nothing comes until `end` has ended the holder.
+fn assert_reader_waits(path: &Path, end: impl FnOnce()) {
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        let read = || FileDevice::open(path, FileOptions::default()).map(drop);
+        scope.spawn(move || tell.send(read()).unwrap());
+        assert_eq!(told.recv_timeout(A_WHILE).err(), Some(RecvTimeoutError::Timeout));
+        end();
+        told.recv().unwrap().unwrap();
+    });
+}
+
 /// An opener that waits: nothing comes until `end` has ended the holder.
 fn assert_waits(path: &Path, end: impl FnOnce()) {
     let (tell, told) = channel();
@@ -152,6 +164,42 @@ fn an_opener_waits_for_one_that_is_closing() {
     let first = open(file.path()).unwrap();
     first.closing();
     assert_waits(file.path(), || drop(first));
+}
+
+/// What a reader finds then is what the other one leaves.
+#[test]
+fn a_reader_waits_for_one_that_is_closing() {
+    let file = image();
+    let first = open(file.path()).unwrap();
+    first.closing();
+    assert_reader_waits(file.path(), || drop(first));
+
+    let mut holder = Holder::of(file.path());
+    holder.closing();
+    assert_reader_waits(file.path(), || drop(holder));
+    // It took nothing that would be in the way of a writer.
+    let reader = FileDevice::open(file.path(), FileOptions::default()).unwrap();
+    drop(open(file.path()).unwrap());
+    drop(reader);
+}
+
+#[test]
+fn a_holder_says_which_mount_it_serves_until_it_is_closing() {
+    let file = image();
+    let first = open(file.path()).unwrap();
+    assert_eq!(mount_of_holder(file.path()), None);
+    first.serves(0x703);
+    assert_eq!(mount_of_holder(file.path()), Some(0x703));
+    assert_locked(file.path());
+    first.closing();
+    assert_eq!(mount_of_holder(file.path()), None);
+    drop(first);
+    let second = open(file.path()).unwrap();
+    second.serves(0);
+    assert_eq!(mount_of_holder(file.path()), Some(0));
+    drop(second);
+    assert_eq!(mount_of_holder(file.path()), None);
+    assert_eq!(mount_of_holder(Path::new("/dev/null")), None);
 }
 
 #[test]

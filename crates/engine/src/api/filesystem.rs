@@ -150,8 +150,8 @@ impl Filesystem {
         self.inner.commit()
     }
 
-    /// Says that it is about to be closed: who opens the image for writing from now on waits for
-    /// that, and is not refused.
+    /// Says that it is about to be closed: who opens the image from now on waits for that, and is
+    /// not refused.
     pub fn closing(&self) {
         self.volume().closing();
     }
@@ -199,6 +199,15 @@ impl Filesystem {
     /// Why nothing is written any more, where it was opened for writing.
     pub fn failure(&self) -> Option<Error> {
         self.inner.ledger.as_ref()?.check().err().map(Error::from)
+    }
+
+    /// Has `tell` called, once, when something fails from now on after which nothing is written any
+    /// more; not a shutdown. Who calls it may hold locks, so it does no more than pass the word on.
+    /// To be said once; nothing comes of it where the filesystem is open for reading.
+    pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
+        if let Some(ledger) = &self.inner.ledger {
+            ledger.tell_failure(move |error| tell(error.into()));
+        }
     }
 
     /// What the one who opened it must be told: a damaged superblock, a pending log.

@@ -165,12 +165,13 @@ impl Inode {
         if self.id.number == EMPTY_DIR {
             return Ok(Metadata::empty_dir(self.id));
         }
+        // Before what the extents hold: where nothing is unfinished any more, that is among it.
+        let in_memory = self.inner().files.get(self.id);
+        let unfinished = in_memory.map_or(0, |contents| contents.unfinished_bytes());
         let item = match &self.held {
             Some(opened) => opened.inode().item(),
             None => self.nodes().item(self.id)?,
         };
-        let in_memory = self.inner().files.get(self.id).filter(|_| item.kind == FileKind::Regular);
-        let unfinished = in_memory.map_or(0, |contents| contents.unfinished_bytes());
         Ok(Metadata { unfinished, ..Metadata::new(self.id, &item) })
     }
 

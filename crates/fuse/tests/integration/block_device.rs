@@ -6,9 +6,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
+use userbtrfs_crashlab::here::{fuse_or_skip, until};
 use userbtrfs_fuse::{Mount, MountError, MountOptions, Way};
 
-use crate::harness::{Mounted, available_or_skip, config, options, until};
+use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;
 
 /// A file as a block device, until this is dropped.
@@ -19,7 +20,7 @@ struct LoopDevice {
 
 impl LoopDevice {
     fn new() -> Option<Self> {
-        if !available_or_skip() {
+        if !fuse_or_skip() {
             return None;
         }
         if !Path::new("/dev/loop-control").exists() {

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 
+use userbtrfs_crashlab::here::until;
 use userbtrfs_fuse::{Config, InitFlags};
 
-use crate::harness::{Mounted, config, options, until};
+use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;
 
 const MANY: usize = 10_000;

@@ -1,16 +1,16 @@
 //! How mounts begin, fail to, and end.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::io::Errno;
 use tempfile::TempDir;
+use userbtrfs_crashlab::here::{FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until};
 use userbtrfs_fuse::{Mount, MountError, MountFlags, MountOptions, Session, SessionError, Way};
 
-use crate::harness::{Mounted, available_or_skip, config, options, until};
+use crate::harness::{Mounted, config, options};
 use crate::memory::{Memory, Ways};
 
 fn mounts() -> String {
@@ -23,7 +23,6 @@ fn is_mounted(point: &Path) -> bool {
 
 /// Runs one of these tests as a user who is nobody, in a directory of that user's.
 fn as_nobody(test: &str) -> bool {
-    const NOBODY: u32 = 65534;
     let directory = TempDir::new().unwrap();
     std::os::unix::fs::chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     // The program itself may stand where only root may look.
@@ -37,16 +36,6 @@ fn as_nobody(test: &str) -> bool {
     println!("{}", String::from_utf8_lossy(&output.stdout));
     println!("{}", String::from_utf8_lossy(&output.stderr));
     output.status.success()
-}
-
-/// Whether users other than root may open the device, as on most systems; otherwise says that a
-/// test is skipped.
-fn is_for_all_or_skip() -> bool {
-    let is_for_all = fs::metadata("/dev/fuse").unwrap().mode() & 0o006 == 0o006;
-    if !is_for_all {
-        println!("SKIPPED: only root may open /dev/fuse");
-    }
-    is_for_all
 }
 
 /// Where nobody's tests may mount.
@@ -79,19 +68,12 @@ fn mount_as_user(point: &Path) {
 fn any_user_mounts_by_the_helper() {
     if let Some(place) = std::env::var_os(NOBODYS_PLACE) {
         mount_as_user(&Path::new(&place).join("point"));
-    } else if available_or_skip() && has_helper() && is_for_all_or_skip() {
-        assert!(as_nobody("ends::any_user_mounts_by_the_helper"));
+        return;
     }
-}
-
-/// Whether `fusermount3` is there; otherwise says that a test is skipped.
-fn has_helper() -> bool {
-    let there = Command::new("fusermount3").arg("--version").output().is_ok();
-    assert!(there || std::env::var("CI").as_deref() != Ok("true"), "no fusermount3 in CI");
-    if !there {
-        println!("SKIPPED: no fusermount3");
+    let this = "ends::any_user_mounts_by_the_helper";
+    if fuse_or_skip() && has_program("fusermount3") && is_apart(this, FUSE_FOR_ALL) {
+        assert!(as_nobody(this));
     }
-    there
 }
 
 #[test]
@@ -154,7 +136,7 @@ fn a_session_that_is_dropped_is_unmounted_whoever_uses_it() {
 
 #[test]
 fn a_mount_that_gets_no_session_is_unmounted() {
-    if !available_or_skip() {
+    if !fuse_or_skip() {
         return;
     }
     let directory = TempDir::new().unwrap();
@@ -195,7 +177,7 @@ fn the_table_of_mounts_shows_what_was_asked_for() {
 
 #[test]
 fn the_helper_mounts_and_unmounts() {
-    if !available_or_skip() || !has_helper() {
+    if !fuse_or_skip() || !has_program("fusermount3") {
         return;
     }
     let options = MountOptions { way: Way::Helper, ..options() };
@@ -213,7 +195,7 @@ fn the_helper_mounts_and_unmounts() {
 #[test]
 fn a_mount_needs_no_options() {
     for way in [Way::Direct, Way::Helper] {
-        if !available_or_skip() || (way == Way::Helper && !has_helper()) {
+        if !fuse_or_skip() || (way == Way::Helper && !has_program("fusermount3")) {
             return;
         }
         let options = MountOptions { way, ..MountOptions::default() };
@@ -226,7 +208,7 @@ fn a_mount_needs_no_options() {
 
 #[test]
 fn what_cannot_be_mounted_says_why() {
-    if !available_or_skip() {
+    if !fuse_or_skip() {
         return;
     }
     let nowhere = Mount::new(Path::new("/no/where"), &options()).unwrap_err();
@@ -239,7 +221,7 @@ fn what_cannot_be_mounted_says_why() {
 
 #[test]
 fn a_session_begins_once_the_filesystem_can_be_used() {
-    if !available_or_skip() {
+    if !fuse_or_skip() {
         return;
     }
     let directory = TempDir::new().unwrap();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
+use userbtrfs_crashlab::here::{fuse_or_skip, until};
 use userbtrfs_fuse::{Config, InitFlags, Mount, MountFlags, MountOptions, NodeId, Session};
 use userbtrfs_sync::Arc;
 
@@ -23,7 +24,7 @@ impl Mounted {
     }
 
     pub(crate) fn with(ways: Ways, config: &Config, options: &MountOptions) -> Option<Self> {
-        if !available_or_skip() {
+        if !fuse_or_skip() {
             return None;
         }
         let directory = TempDir::new().unwrap();
@@ -98,29 +99,4 @@ pub(crate) fn options() -> MountOptions {
         flags: MountFlags::DEFAULT_PERMISSIONS,
         ..MountOptions::default()
     }
-}
-
-/// Whether a filesystem can be mounted. If not, says so as a skipped test does; where `CI` is
-/// `true` it must be possible, and this panics.
-pub(crate) fn available_or_skip() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    let reason = match (Path::new("/dev/fuse").exists(), is_root) {
-        (true, true) => return true,
-        (false, _) => "no /dev/fuse",
-        (true, false) => "not root",
-    };
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "no FUSE in CI: {reason}");
-    println!("SKIPPED: {reason}");
-    false
-}
-
-/// Waits until it is so, for at most ten seconds.
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if so() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("waited too long for: {what}");
 }

@@ -36,7 +36,7 @@ use std::thread::panicking;
 use thiserror::Error;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::order::{Held, Identity};
-use userbtrfs_sync::{Class, Condvar, Mutex, MutexGuard};
+use userbtrfs_sync::{Class, Condvar, Mutex, MutexGuard, OnceLock};
 
 pub(crate) use commit::{Barred, Commit, Open};
 use state::State;
@@ -47,7 +47,12 @@ pub(crate) struct Gate {
     /// The running transaction, for those who only want to know; changed under `state`.
     running: AtomicU64,
     events: Events,
+    /// Who is told of a failure.
+    told: OnceLock<Tell>,
 }
+
+/// What a failure is told to: it does no more than pass it on, since who fails may hold locks.
+type Tell = Box<dyn Fn(Failed) + Send + Sync>;
 
 /// What is waited for, each by its own waiters. A failure wakes all.
 #[derive(Default)]
@@ -115,6 +120,7 @@ impl Gate {
             state: Mutex::new(Class::TransactionState, State::new(first)),
             running: AtomicU64::new(first),
             events: Events::default(),
+            told: OnceLock::new(),
         }
     }
 
@@ -181,9 +187,19 @@ impl Gate {
         self.completed(self.state.lock(), generation).map(drop)
     }
 
-    /// Ends all commits, for this reason; of several reasons the first stays.
+    /// Ends all commits, for this reason; of several reasons the first stays, and is told.
     pub(crate) fn fail(&self, why: impl Into<String>) {
-        self.end(Failed::Error(why.into()));
+        let failed = Failed::Error(why.into());
+        if self.end(failed.clone())
+            && let Some(tell) = self.told.get()
+        {
+            tell(failed);
+        }
+    }
+
+    /// Has the failure told that comes; not one that was before, nor a shutdown. To be called once.
+    pub(crate) fn tell_failure(&self, tell: impl Fn(Failed) + Send + Sync + 'static) {
+        assert!(self.told.set(Box::new(tell)).is_ok(), "one is told");
     }
 
     /// Ends all commits, since somebody wants that; of several reasons the first stays.
@@ -191,12 +207,14 @@ impl Gate {
         self.end(Failed::ShutDown);
     }
 
-    fn end(&self, failed: Failed) {
-        self.state.lock().fail(failed);
+    /// Says whether it was the first reason.
+    fn end(&self, failed: Failed) -> bool {
+        let is_first = self.state.lock().fail(failed);
         let Events { drained, handed_over, durable, completed } = &self.events;
         for event in [drained, handed_over, durable, completed] {
             event.notify_all();
         }
+        is_first
     }
 
     /// Whether there was a failure.

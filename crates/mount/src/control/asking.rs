@@ -138,6 +138,12 @@ fn connect(point: &Path) -> Result<UnixStream, AskError> {
     }
 }
 
+/// Whether a mount with this number as a device can be seen; also where that cannot be told.
+pub fn is_mounted(device: u64) -> bool {
+    let table = fs::read("/proc/self/mountinfo");
+    table.map_or(true, |table| !mounts_of(&table, &name(device)).is_empty())
+}
+
 /// Whether it is this user who answers.
 fn is_own(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid())

@@ -1,4 +1,4 @@
-//! Items of trees, and the paths of inodes, for who may see all of them.
+//! Items of trees, and the paths of inodes, for who may see all of them (`rights`).
 //!
 //! `struct btrfs_ioctl_search_args` and `btrfs_ioctl_ino_lookup_args` of `linux/btrfs.h`. A search
 //! shows the trees: what was changed and is not committed may be missing.
@@ -8,6 +8,7 @@ use userbtrfs_fuse::{Caller, Errno};
 
 use super::record::{Reader, Writer};
 use crate::errno;
+use crate::rights::admit;
 use crate::served::Served;
 
 /// Bytes of the arguments: what is searched for, and what is found.
@@ -159,9 +160,4 @@ impl Served {
         names.reverse();
         Ok(names.concat())
     }
-}
-
-/// Who has all rights; the kernel does not say more of a caller than who it is.
-fn admit(caller: &Caller) -> Result<(), Errno> {
-    if caller.uid == 0 { Ok(()) } else { Err(Errno::PERM) }
 }

@@ -214,7 +214,7 @@ END
 /// A shared mapping, of several processes.
 #[test]
 fn what_is_written_to_a_mapping_is_in_the_file() {
-    if !crate::support::has_program("python3") {
+    if !userbtrfs_crashlab::here::has_program("python3") {
         return;
     }
     both(|root| {

@@ -43,7 +43,6 @@ fn a_mount_that_is_stopped_in_use_is_committed() {
         assert!(fs::read(root.join("file")).unwrap() == pattern(3 << 20));
         assert_eq!(fs::read_dir(root).unwrap().count(), 1);
     });
-    site.linux.assert_no_complaints().unwrap();
 }
 
 #[test]

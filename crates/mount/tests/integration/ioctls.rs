@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use userbtrfs_crashlab::here::has_program;
 use userbtrfs_engine::api::OpenOptions;
 use userbtrfs_mount::{MountFlags, MountOptions};
 
-use crate::support::{Ours, Site, has_program, mount_options, nobody_does, shell};
+use crate::support::{Ours, Site, mount_options, nobody_does, shell};
 
 /// Two subvolumes, one in the other, a snapshot, links, and files enough for several leaves.
 const TREE: &str = "btrfs -q subvolume create sub; mkdir -p a/b sub/deep; echo x >a/b/file; \
@@ -138,7 +139,7 @@ fn assert_same(what: &str, linux: &str, ours: &str) {
     assert!(linux == ours, "{what}, {name}, from {at} on:\n{}\n{}", part(linux), part(ours));
 }
 
-/// Who is not root learns of filesystem, device and subvolume, and nothing of trees.
+/// Who has not all rights learns of filesystem, device and subvolume, and nothing of trees.
 #[test]
 fn who_has_no_rights_may_not_search_trees() {
     const ASK: &str = r"
@@ -160,9 +161,15 @@ said = [ask(0x8400941f, bytes(1024)), ask(0xd000941e, struct.pack('<Q4088x', 1))
         ask(0xd0009412, struct.pack('<QQ4080x', 0, 257)), ask(0xd0009411, bytes(4096))]
 assert said == [0, 0, 0, 0, 0, 1, 1], said
 ";
-    if has_program("python3") {
-        crate::support::both(|root| nobody_does(root, &format!("python3 - <<'END'\n{ASK}\nEND")));
+    if !["python3", "setpriv"].into_iter().all(has_program) {
+        return;
     }
+    crate::support::both(|root| {
+        nobody_does(root, &format!("python3 - <<'END'\n{ASK}\nEND"));
+        // Nor may root without the right.
+        let bounded = "setpriv --bounding-set=-sys_admin python3 -";
+        shell(root, &format!("{bounded} <<'END'\n{ASK}\nEND"));
+    });
 }
 
 /// `FS_IOC_FSSETXATTR` sets what it can, and refuses the rest.
@@ -200,5 +207,44 @@ print(change(0x800), change(0x1), change(0, 7), flags())
         let linux = site.with_linux("noatime", ask);
         site.format();
         assert_eq!(site.with_ours(ask), linux);
+    }
+}
+
+/// The kernel checks who changes flags by whole commands. Others that only look like them, of
+/// another size or direction, change nothing, whoever asks.
+#[test]
+fn who_does_not_own_a_file_may_not_change_its_flags() {
+    const ASK: &str = r"
+import errno, fcntl, os, struct
+file = os.open('file', os.O_RDONLY)
+
+
+def change(command, argument):
+    try:
+        fcntl.ioctl(file, command, argument)
+        return 0
+    except OSError as error:
+        return error.errno
+
+
+NODUMP, EXTENDED = 0x40, struct.pack('<5I8x', 0x80, 0, 0, 0, 0)
+exact = [change(0x40086602, struct.pack('<Q', NODUMP)), change(0x401c5820, EXTENDED)]
+assert exact == [errno.EPERM] * 2, exact
+for size in 4, 8, 12, 28, 32:
+    for direction in 1, 2, 3:
+        for kind, argument in (0x6602, struct.pack('<Q', NODUMP)), (0x5820, EXTENDED):
+            command = direction << 30 | size << 16 | kind
+            if command not in (0x40086602, 0x401c5820):
+                said = change(command, argument.ljust(32, bytes(1)))
+                assert said == errno.ENOTTY, (hex(command), said)
+flags = bytearray(8)
+fcntl.ioctl(file, 0x80086601, flags)
+assert flags[:4] == bytes(4), flags
+";
+    if has_program("python3") {
+        crate::support::both(|root| {
+            std::fs::write(root.join("file"), "of root").unwrap();
+            nobody_does(root, &format!("python3 - <<'END'\n{ASK}\nEND"));
+        });
     }
 }

@@ -3,10 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use rustix::fs::Dir;
+use rustix::fs::{Dir, FileType, Mode};
+use userbtrfs_crashlab::here::is_torture;
+use userbtrfs_crashlab::linux::btrfs_check;
 
-use crate::support::{both, shell};
+use crate::support::{Site, both, shell};
 
 fn names(root: &Path) -> BTreeSet<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
@@ -52,6 +56,49 @@ fn a_directory_is_listed_while_it_changes() {
         assert_eq!(stayed.clone().count(), 2000);
         assert_eq!(stayed.collect::<BTreeSet<_>>().len(), 2000);
     });
+}
+
+/// The same of very many entries, while another thread changes them.
+#[test]
+fn a_directory_of_very_many_entries_is_listed_while_it_changes() {
+    let Some(site) = Site::new() else { return };
+    let count = if is_torture() { 1_000_000 } else { 100_000 };
+    site.format_sized(8 << 30, &[]);
+    let stays = |number: usize| format!("stays{number}");
+    site.with_ours(|root| {
+        let dir = File::open(root).unwrap();
+        let make = |name: &str| {
+            let (kind, mode) = (FileType::RegularFile, Mode::from_raw_mode(0o644));
+            rustix::fs::mknodat(&dir, name, kind, mode, 0).unwrap();
+        };
+        (0..count).for_each(|number| make(&stays(number)));
+        let is_listed = AtomicBool::new(false);
+        let (seen, changes) = thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                let mut changes = 0_usize;
+                while !is_listed.load(Ordering::Relaxed) || changes < 1000 {
+                    make(&format!("comes{changes}"));
+                    if let Some(gone) = changes.checked_sub(10) {
+                        fs::remove_file(root.join(format!("comes{gone}"))).unwrap();
+                    }
+                    changes += 1;
+                }
+                changes
+            });
+            let entries = Dir::read_from(&dir).unwrap();
+            let names =
+                entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
+            let seen: Vec<_> = names.filter(|name| name.starts_with("stays")).collect();
+            is_listed.store(true, Ordering::Relaxed);
+            (seen, changes.join().unwrap())
+        });
+        println!("{changes} came while {count} were listed");
+        assert_eq!(seen.len(), count);
+        assert!(seen.into_iter().collect::<BTreeSet<_>>() == (0..count).map(stays).collect());
+    });
+    btrfs_check(&site.image()).unwrap();
+    let there = site.with_linux("ro,noatime", |root| names(root).len());
+    assert_eq!(there, count + 10);
 }
 
 #[test]

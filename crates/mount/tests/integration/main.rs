@@ -14,6 +14,7 @@ mod contents;
 mod ends;
 mod ioctls;
 mod listing;
+mod locks;
 mod model;
 mod names;
 mod programs;

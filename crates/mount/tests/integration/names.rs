@@ -7,9 +7,10 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
 use rustix::io::Errno;
+use userbtrfs_crashlab::here::until;
 use userbtrfs_engine::api;
 
-use crate::support::{Ours, Site, both, nobody_does, nobody_is_refused, shell, until};
+use crate::support::{Ours, Site, both, nobody_does, nobody_is_refused, shell};
 
 fn errno(error: &std::io::Error) -> Option<Errno> {
     Errno::from_io_error(error)

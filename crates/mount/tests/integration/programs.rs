@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use userbtrfs_crashlab::here::{is_torture, skip};
 use userbtrfs_crashlab::programs::{End, Program};
 use userbtrfs_crashlab::walk_linux;
 
-use crate::support::{Site, is_torture, skip};
+use crate::support::Site;
 
 /// The size of an image, of which most is a hole: room for what is built, or written in full.
 const BYTES: u64 = 16 << 30;

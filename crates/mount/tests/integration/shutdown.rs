@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rustix::io::Errno;
+use userbtrfs_crashlab::here::{NOBODY, has_program};
 use userbtrfs_crashlab::linux::{btrfs_check, run, shutdown};
 use userbtrfs_engine::api::OpenOptions;
 
-use crate::support::{NOBODY, Ours, Site, has_program};
+use crate::support::{Ours, Site};
 
 fn refused(output: &Output, why: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -70,13 +71,10 @@ fn what_is_left(flag: u32, shown: impl Fn(&Path)) {
     assert!(again.status.success(), "{again:?}");
     ours.end();
     run(Command::new("cmp").args([site.image(), copy.clone()])).unwrap();
-    let linux = site.linux.mount(&copy, "noatime").unwrap();
-    shown(linux.path());
-    drop(linux);
+    Site::with_image_in_linux(&copy, "noatime", &shown);
     btrfs_check(&copy).unwrap();
     site.with_ours(|root| shown(root));
     btrfs_check(&site.image()).unwrap();
-    site.linux.assert_no_complaints().unwrap();
 }
 
 fn synced_is_there(root: &Path) {

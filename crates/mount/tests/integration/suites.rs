@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::walk_linux;
 use userbtrfs_engine::api::OpenOptions;
 
-use crate::support::{Ours, Site, is_torture, shell, tool_or_skip};
+use crate::support::{Ours, Site, shell, tool_or_skip};
 
 /// How many tests of pjdfstest Linux's btrfs passes at least: with fewer the suite is broken.
 const PASSED_MIN: usize = 360;

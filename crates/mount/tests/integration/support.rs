@@ -4,9 +4,9 @@ use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use tempfile::TempDir;
+use userbtrfs_crashlab::here::{NOBODY, fuse_or_skip, skip, until};
 use userbtrfs_crashlab::linux::{self, Linux, btrfs_check, run};
 use userbtrfs_crashlab::manifest::{Manifest, diff};
 use userbtrfs_crashlab::walk_linux;
@@ -16,38 +16,24 @@ use userbtrfs_mount::{Mount, MountFlags, MountOptions, Mounted, Options};
 /// The size of an image, of which most is a hole.
 const IMAGE_BYTES: u64 = 1 << 30;
 
-/// A user without rights.
-pub(crate) const NOBODY: u32 = 65534;
-
-/// Whether anything can be mounted here.
-pub(crate) fn available_or_skip() -> bool {
-    if !linux::available_or_skip() {
-        return false;
-    }
-    let there = Path::new("/dev/fuse").exists();
-    if !there {
-        skip("no /dev/fuse");
-    }
-    there
-}
-
-/// Place for an image and what is mounted, and the right to ask Linux.
+/// Place for an image and what is mounted.
+///
+/// Linux is asked by one at a time on the whole machine, so for no longer than it takes.
 pub(crate) struct Site {
-    pub(crate) linux: Linux,
     folder: TempDir,
 }
 
 impl Site {
     /// Nothing where nothing can be mounted.
     pub(crate) fn new() -> Option<Self> {
-        if !available_or_skip() {
+        if !linux::available_or_skip() || !fuse_or_skip() {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         // Others than root shall get to what is mounted in it.
         open_to_all(folder.path());
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        Some(Self { linux: Linux::lock().unwrap(), folder })
+        Some(Self { folder })
     }
 
     pub(crate) fn at(&self, name: &str) -> PathBuf {
@@ -72,11 +58,24 @@ impl Site {
         run(Command::new("mkfs.btrfs").args(["-q", "-f"]).args(options).arg(self.image())).unwrap();
     }
 
-    /// Mounts the image by Linux, and lets it be used.
+    /// Mounts the image by Linux, and lets it be used; Linux finds nothing wrong.
     pub(crate) fn with_linux<R>(&self, options: &str, work: impl FnOnce(&Path) -> R) -> R {
-        let mount = self.linux.mount(&self.image(), options).unwrap();
+        Self::with_image_in_linux(&self.image(), options, work)
+    }
+
+    /// The same with another image.
+    pub(crate) fn with_image_in_linux<R>(
+        image: &Path,
+        options: &str,
+        work: impl FnOnce(&Path) -> R,
+    ) -> R {
+        let linux = Linux::lock().unwrap();
+        let mount = linux.mount(image, options).unwrap();
         open_to_all(mount.path());
-        work(mount.path())
+        let result = work(mount.path());
+        drop(mount);
+        linux.assert_no_complaints().unwrap();
+        result
     }
 
     /// Mounts the image, lets it be used, and ends the mount in order.
@@ -106,7 +105,6 @@ impl Site {
         let linux = self.with_linux("ro,noatime", |root| walk_linux::walk(root).unwrap());
         let differences = diff(shown, &linux, &[]);
         assert!(differences.is_empty(), "the mount's first: {:#?}", &differences);
-        self.linux.assert_no_complaints().unwrap();
     }
 }
 
@@ -164,17 +162,6 @@ pub(crate) fn mount_options() -> MountOptions {
     }
 }
 
-/// Waits until it is so, for at most ten seconds.
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if so() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("waited too long for: {what}");
-}
-
 /// Lets everybody look into a directory.
 fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
@@ -224,31 +211,6 @@ pub(crate) fn tool_or_skip(name: &str) -> Option<PathBuf> {
         skip(&format!("no {name}"));
     }
     found
-}
-
-/// Whether a program is there; otherwise says that something is skipped.
-pub(crate) fn has_program(name: &str) -> bool {
-    let there = Command::new(name).arg("--version").output().is_ok();
-    if !there {
-        skip(&format!("no {name}"));
-    }
-    there
-}
-
-/// Says that something is skipped for want of a program; CI has them all.
-pub(crate) fn skip(reason: &str) {
-    assert!(!is_ci(), "in CI: {reason}");
-    println!("SKIPPED: {reason}");
-}
-
-/// Whether every count is done in full.
-pub(crate) fn is_torture() -> bool {
-    std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1")
-}
-
-/// CI has all that it takes.
-fn is_ci() -> bool {
-    std::env::var("CI").as_deref() == Ok("true")
 }
 
 /// Bytes that repeat in no page.

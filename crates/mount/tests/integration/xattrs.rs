@@ -6,8 +6,9 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, lsetxattr, removexattr, setxattr};
 use rustix::io::Errno;
+use userbtrfs_crashlab::here::has_program;
 
-use crate::support::{both, has_program, nobody_does, nobody_is_refused, shell};
+use crate::support::{both, nobody_does, nobody_is_refused, shell};
 
 fn get(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 70_000];

@@ -12,8 +12,8 @@ use super::stats::StatsArgs;
 use super::trace::TraceMountArgs;
 use super::verb::FileVerb;
 
-/// btrfs in user space: look into images and block devices, copy out of them and into them, and
-/// change them, without mounting them.
+/// btrfs in user space: look into images and block devices, copy out of them and into them, change
+/// them, and mount them, without the kernel's btrfs.
 #[derive(Parser)]
 #[command(name = "userbtrfs", version)]
 pub(crate) struct Args {

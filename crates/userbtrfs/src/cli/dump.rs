@@ -8,12 +8,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use userbtrfs::TreeId;
 use userbtrfs::dump::{self, TreeSelection};
-use userbtrfs_device::{Device, FileDevice, FileOptions};
+use userbtrfs_device::Device;
 use userbtrfs_format::{SUPERBLOCK_OFFSETS, Superblock};
 use userbtrfs_volume::{Volume, read_superblock_copy};
 
 use super::args::{DumpSuperArgs, DumpTreeArgs, DumpVerb, Format, Global};
 use super::output::stdout;
+use super::patience::device_to_read;
 use super::{complain, remark};
 
 pub(crate) fn run(global: &Global, verb: &DumpVerb) -> Result<ExitCode> {
@@ -64,7 +65,7 @@ fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
 }
 
 fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
-    Ok(Arc::new(FileDevice::open(path, FileOptions::default())?))
+    Ok(Arc::new(device_to_read(path)?))
 }
 
 fn format(global: &Global) -> dump::Format {

@@ -11,13 +11,12 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use userbtrfs::dump::{self, dump_log};
 use userbtrfs::{Counted, LeftOut, OpenOptions, PendingLog, Replayed};
-use userbtrfs_device::{FileDevice, FileOptions};
 use userbtrfs_volume::Volume;
 
 use super::args::{Format, Global};
 use super::complain;
 use super::output::{print_json, stdout};
-use super::patience::{is_open_elsewhere, patiently};
+use super::patience::{device_to_read, is_open_elsewhere, patiently};
 
 /// What is done with a log.
 #[derive(Subcommand)]
@@ -71,8 +70,7 @@ pub(crate) fn show(global: &Global, args: &LogArgs) -> Result<ExitCode> {
 }
 
 fn open(image: &Path) -> Result<Volume> {
-    let device = FileDevice::open(image, FileOptions::default())?;
-    Ok(Volume::open(vec![Arc::new(device)])?)
+    Ok(Volume::open(vec![Arc::new(device_to_read(image)?)])?)
 }
 
 fn settle(global: &Global, args: &LogArgs, what: PendingLog, name: &str) -> Result<ExitCode> {

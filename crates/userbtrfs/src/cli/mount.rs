@@ -5,7 +5,9 @@
 //!    read of it, or written.
 //! 2. It returns when the directory can be used; with `-f` when it is unmounted.
 //! 3. A signal ends the mount as umount(8) does, whoever uses it: everything is durable after.
-//! 4. Who still has the image is waited for a while.
+//! 4. Who still has the image is waited for a while. When the mount is gone, this server says so at
+//!    once, and who opens the image from then on waits for its end; until then it says which mount
+//!    it serves, so that a reader who cannot find that any more waits as well.
 //! 5. While it is mounted, who mounted it may ask through the control socket.
 
 mod control;
@@ -14,10 +16,11 @@ mod options;
 mod ready;
 
 use std::ffi::OsString;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -27,14 +30,15 @@ use signal_hook::iterator::Signals;
 use userbtrfs::device::{DeviceError, FileDevice, FileOptions, PowerSwitch};
 use userbtrfs::mount::control::Control;
 use userbtrfs::mount::{KIND, Mount, MountError, MountOptions, Mounted, Options};
-use userbtrfs::{Filesystem, Notice};
+use userbtrfs::{Error, Filesystem, Notice};
 
 use super::args::Global;
-use super::patience::{is_in_use, patiently};
+use super::patience::{is_in_use, patiently, until_noticed};
 use super::{complain, message, remark};
 use options::Wishes;
 
 #[derive(clap::Args)]
+#[command(after_help = options::HELP)]
 pub(crate) struct MountArgs {
     /// Mount options, with commas between them
     #[arg(short, long, value_name = "OPTS")]
@@ -92,6 +96,7 @@ impl<'a> Site<'a> {
     fn serve(&self) -> Result<ExitCode> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let (mounted, switch) = self.begin()?;
+        self.complain_of_failure(&mounted);
         let control = self.listen(&mounted, switch);
         if self.args.say_ready {
             ready::say()?;
@@ -112,18 +117,37 @@ impl<'a> Site<'a> {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Says on stderr, as soon as that is so, why nothing is written any more. In the background
+    /// there is none; `stats` says it anyway.
+    fn complain_of_failure(&self, mounted: &Mounted) {
+        let (tell, told) = channel::<Error>();
+        // Who is told has ended when the filesystem is not there any more, and lets go of this.
+        mounted.observer().filesystem().tell_failure(move |error| drop(tell.send(error)));
+        let name = self.name.clone();
+        thread::spawn(move || {
+            for error in told {
+                complain(&message(&anyhow::Error::from(error).context(name.clone())));
+            }
+        });
+    }
+
     fn begin(&self) -> Result<(Mounted, Option<Arc<PowerSwitch>>)> {
         self.tell_wishes();
-        let device = self.open_device().with_context(|| self.name.clone())?;
+        let device = Arc::new(self.open_device().with_context(|| self.name.clone())?);
         let claimed = if self.is_claimed { Some(self.mount()?) } else { None };
-        let (filesystem, switch) = self.open(device)?;
+        let (filesystem, switch) = self.open(&device)?;
         let mount = match claimed {
             Some(mount) => mount,
             None => self.mount()?,
         };
-        let device = source(&self.args.image).into();
-        let options = Options { threads: self.wishes.threads, device };
-        Ok((Mounted::start(mount, filesystem, &options)?, switch))
+        let path = source(&self.args.image).into();
+        let options = Options { threads: self.wishes.threads, device: path };
+        let mounted = Mounted::start(mount, filesystem, &options)?;
+        // Where it is unmounted already, nobody has to find it.
+        if let Ok(metadata) = mounted.point().metadata() {
+            device.serves(metadata.dev());
+        }
+        Ok((mounted, switch))
     }
 
     /// Answers who asks; a mount without that is one, too.
@@ -147,17 +171,20 @@ impl<'a> Site<'a> {
             claim: !self.is_claimed,
             ..FileOptions::default()
         };
+        if self.wishes.is_read_only() {
+            until_noticed(&self.args.image);
+        }
         patiently(|| FileDevice::open(&self.args.image, options), is_in_use)
     }
 
     /// Opens the filesystem; where it is written, with a switch in the way to its device.
-    fn open(&self, device: FileDevice) -> Result<(Filesystem, Option<Arc<PowerSwitch>>)> {
-        let (options, device) = (self.wishes.to_open(), Arc::new(device));
+    fn open(&self, device: &Arc<FileDevice>) -> Result<(Filesystem, Option<Arc<PowerSwitch>>)> {
+        let options = self.wishes.to_open();
         let switched = || Arc::new(PowerSwitch::new(device.clone(), DROPPED_MAX));
         let switch = (!self.wishes.is_read_only()).then(switched);
         let opened = options.open_devices(vec![match &switch {
             Some(switch) => switch.clone(),
-            None => device,
+            None => device.clone(),
         }]);
         let filesystem = opened.with_context(|| self.name.clone())?;
         let say = |notice: &Notice| remark(self.global, &format!("{}: {notice}", self.name));

@@ -2,13 +2,16 @@
 //! about to begin.
 //!
 //! The end of a mount is known to umount(8) before its server knows, and only from then on does the
-//! server say that it is closing. So who is refused tries again, for a short while.
+//! server say that it is closing. So who is refused tries again, for a short while; and who reads,
+//! and is never refused, waits likewise where the mount that an image is served as is gone.
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use userbtrfs::Error;
-use userbtrfs::device::DeviceError;
+use userbtrfs::device::{DeviceError, FileDevice, FileOptions, mount_of_holder};
+use userbtrfs::mount::control::is_mounted;
 
 /// How long it is tried, and how often.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -26,6 +29,20 @@ pub(super) fn patiently<T, E>(
             done => return done,
         }
     }
+}
+
+/// Waits until a server of an image whose mount is gone has noticed that; from then on every
+/// opener waits for its end. Where the mount only cannot be seen from here, that is in vain, and
+/// not for long.
+pub(super) fn until_noticed(image: &Path) {
+    let is_late = || mount_of_holder(image).is_some_and(|mount| !is_mounted(mount));
+    let _ = patiently(|| if is_late() { Err(()) } else { Ok(()) }, |()| true);
+}
+
+/// Opens an image for reading, as its last server leaves it.
+pub(super) fn device_to_read(image: &Path) -> Result<FileDevice, DeviceError> {
+    until_noticed(image);
+    FileDevice::open(image, FileOptions::default())
 }
 
 /// Whether somebody else has the image open for writing, or mounted.

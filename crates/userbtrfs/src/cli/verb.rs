@@ -20,7 +20,7 @@ use super::getfattr::GetfattrArgs;
 use super::ln::LnArgs;
 use super::mkdir::MkdirArgs;
 use super::mv::MvArgs;
-use super::patience::{is_open_elsewhere, patiently};
+use super::patience::{is_open_elsewhere, patiently, until_noticed};
 use super::put::PutArgs;
 use super::rm::RmArgs;
 use super::setfattr::SetfattrArgs;
@@ -216,6 +216,9 @@ impl Session {
             Access::Once { discard } => options.write(true).discard(discard).commit_seconds(0),
             Access::Write { discard } => options.write(true).discard(discard),
         };
+        if access == Access::Read {
+            until_noticed(&root.image);
+        }
         let opened = patiently(|| options.open(&root.image), is_open_elsewhere);
         let filesystem = opened.with_context(|| name.clone())?;
         for notice in filesystem.notices() {

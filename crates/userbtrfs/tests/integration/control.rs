@@ -13,20 +13,20 @@ use rustix::fs::{major, minor};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 use userbtrfs::OpenOptions;
+use userbtrfs_crashlab::here::{FUSE_FOR_ALL, NOBODY, has_program, is_apart, until};
 use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
 
-use super::mount::{Site, until};
+use super::mount::Site;
 use super::support::command::{Ran, command, run};
+use super::support::nobody::Nobody;
 use super::support::synced;
-
-const NOBODY: u32 = 65534;
 
 /// Runs a verb on a mount.
 fn ask(words: &str, point: &Path, rest: &[&str]) -> Ran {
     super::support::command::verb(words, point, rest)
 }
 
-fn stats(point: &Path) -> Value {
+pub(crate) fn stats(point: &Path) -> Value {
     let said = ask("--format json stats", point, &[]).good();
     serde_json::from_str::<Value>(&said).unwrap()["stats"].take()
 }
@@ -200,22 +200,14 @@ fn what_is_no_mount_of_this_user_is_refused_by_name() {
 #[test]
 fn a_user_asks_the_own_mount_without_a_directory_for_that() {
     let Some(site) = Site::new() else { return };
-    if fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
-        println!("SKIPPED: only root may open /dev/fuse");
+    let this = "control::a_user_asks_the_own_mount_without_a_directory_for_that";
+    if !["perl", "fusermount3"].into_iter().all(has_program) || !is_apart(this, FUSE_FOR_ALL) {
         return;
     }
-    for path in [site.image(), site.point(), site.made.at("")] {
-        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let program = site.made.at("program");
-    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
-    let as_nobody = |arguments: &[std::ffi::OsString]| {
-        let mut command = Command::new(&program);
-        command.args(arguments).env_remove("XDG_RUNTIME_DIR").current_dir("/");
-        Ran::from(command.uid(NOBODY).gid(NOBODY).output().unwrap())
-    };
-    as_nobody(&site.arguments(&[])).good();
-    let said = as_nobody(&["stats".into(), site.point().into()]).good();
+    let nobody = Nobody::of(&site);
+    nobody.run(site.arguments(&[])).good();
+    let stats = || nobody.run(["stats".as_ref(), site.point().as_os_str()]).good();
+    let said = stats();
     assert!(said.contains("state: read-write\n"), "{said}");
     let directory = PathBuf::from(format!("/tmp/userbtrfs-{NOBODY}"));
     if !Path::new(&format!("/run/user/{NOBODY}")).exists() {
@@ -227,7 +219,7 @@ fn a_user_asks_the_own_mount_without_a_directory_for_that() {
     let asked = asked.uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();
     let said = String::from_utf8_lossy(&asked.stderr);
     assert!(asked.status.success() || said.contains("not permitted"), "{said}");
-    let shown = as_nobody(&["stats".into(), site.point().into()]).good();
+    let shown = stats();
     assert_eq!(shown.contains("state: shut down\n"), asked.status.success(), "{shown}");
     site.umount();
     site.judge();
@@ -345,17 +337,13 @@ fn forget(path: &Path) {
 }
 
 fn shows_what_was_before(linux: &Linux, site: &Site, end: &str) {
-    let copy = site.made.at("copy");
-    let mut cp = Command::new("cp");
-    linux::run(cp.arg("--sparse=always").arg(site.image()).arg(&copy)).unwrap();
-    let mount = linux.mount(&copy, "noatime").unwrap();
     let named = |name: &str| format!("{end}-{name}");
-    assert_eq!(fs::read_to_string(mount.path().join(named("before"))).unwrap(), "content");
     let others = ["renamed", "after0", "after1", "after2"].map(named);
-    assert!(others.iter().all(|other| !mount.path().join(other).exists()));
-    drop(mount);
-    linux.assert_no_complaints().unwrap();
-    btrfs_check(&copy).unwrap();
+    let look = |root: &Path| {
+        assert_eq!(fs::read_to_string(root.join(named("before"))).unwrap(), "content");
+        assert!(others.iter().all(|other| !root.join(other).exists()));
+    };
+    linux.with_copy(&site.image(), &site.made.at("copy"), look).unwrap();
     let ours = OpenOptions::new().write(true).open(site.image()).unwrap();
     assert_eq!(ours.read(format!("/{end}-before")).unwrap(), b"content");
     assert!(others.iter().all(|other| ours.lookup(format!("/{other}")).is_err()));
@@ -408,8 +396,7 @@ fn what_was_synced_before_a_cut_amid_work_is_there() {
 #[test]
 fn what_was_synced_before_a_shutdown_amid_work_is_there() {
     let Some(site) = Site::new() else { return };
-    if Command::new("perl").arg("-v").output().is_err() {
-        println!("SKIPPED: no perl");
+    if !has_program("perl") {
         return;
     }
     let linux = Linux::lock().unwrap();
@@ -431,67 +418,6 @@ fn what_was_synced_before_a_shutdown_amid_work_is_there() {
         synced::check_image(&linux, &site, &name, synced);
     }
     site.judge();
-}
-
-/// Where the disk beneath the image is full, programs get EIO, and `stats` says why.
-#[test]
-fn a_full_disk_beneath_is_said() {
-    let Some(site) = Site::new() else { return };
-    let small = Small::new(&site);
-    let child = command([
-        "mount".as_ref(),
-        "-f".as_ref(),
-        small.image().as_os_str(),
-        site.point().as_os_str(),
-    ])
-    .stdout(Stdio::piped())
-    .stderr(Stdio::piped())
-    .spawn()
-    .unwrap();
-    until("the mount", || site.is_mounted());
-    fsync(site.point().join("before"), "content");
-    let large = vec![b'x'; 1 << 20];
-    let write = |number| {
-        let mut file = File::create(site.point().join(format!("file{number}")))?;
-        file.write_all(&large)?;
-        file.sync_all()
-    };
-    let failed = (0..32).filter_map(|number| write(number).err());
-    let errors: Vec<_> = failed.filter_map(|error| error.raw_os_error()).collect();
-    let sync = Command::new("btrfs").args(["filesystem", "sync"]).arg(site.point()).output();
-    assert!(!sync.unwrap().status.success());
-    let shown = stats(&site.point());
-    site.umount();
-    Ran::from(child.wait_with_output().unwrap()).bad();
-    assert!(errors.len() > 10 && errors.iter().all(|error| [5, 30].contains(error)), "{errors:?}");
-    assert_eq!(shown["state"], "read-only");
-    assert!(shown["why"].as_str().unwrap().contains("No space left on device"), "{shown}");
-    let ours = OpenOptions::new().open(small.image()).unwrap();
-    assert_eq!(ours.read("/before").unwrap(), b"content");
-}
-
-/// A filesystem on a disk that is soon full.
-struct Small(PathBuf);
-
-impl Small {
-    fn new(site: &Site) -> Self {
-        let small = Self(site.made.at("small"));
-        fs::create_dir(&small.0).unwrap();
-        let mut command = Command::new("mount");
-        linux::run(command.args(["-t", "tmpfs", "-o", "size=16m", "none"]).arg(&small.0)).unwrap();
-        super::support::command::verb("mkfs -q --size 256M", &small.image(), &[]).good();
-        small
-    }
-
-    fn image(&self) -> PathBuf {
-        self.0.join("image")
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

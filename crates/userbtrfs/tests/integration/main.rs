@@ -24,6 +24,7 @@ mod mount;
 mod mount_kills;
 mod mount_memory;
 mod mount_refusals;
+mod mount_waits;
 mod pending_logs;
 mod put;
 mod put_data;

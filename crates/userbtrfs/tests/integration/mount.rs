@@ -1,42 +1,20 @@
 //! `mount`: how it begins and ends, in the foreground and behind, and what a crash of it leaves.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
+use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs::OpenOptions;
+use userbtrfs_crashlab::here::{FUSE_FOR_ALL, fuse_or_skip, has_program, is_apart, until};
 use userbtrfs_crashlab::linux::{self, Access, Linux, LoopDevice, btrfs_check};
 
 use super::support::command::{Ran, command, run};
 use super::support::made::Made;
-
-/// Whether anything can be mounted here; if not, says so as a skipped test does.
-fn available_or_skip() -> bool {
-    if !linux::available_or_skip() {
-        return false;
-    }
-    let there = Path::new("/dev/fuse").exists();
-    assert!(there || std::env::var("CI").as_deref() != Ok("true"), "no FUSE in CI");
-    if !there {
-        println!("SKIPPED: no /dev/fuse");
-    }
-    there
-}
-
-/// Whether anybody may use FUSE; if not, says so as a skipped test does.
-pub(crate) fn anybody_may_or_skip() -> bool {
-    let may = fs::metadata("/dev/fuse").unwrap().mode() & 0o006 == 0o006;
-    if !may {
-        println!("SKIPPED: only root may open /dev/fuse");
-    }
-    may
-}
+use super::support::nobody::Nobody;
 
 /// A filesystem and a place to mount it at, where nothing is left mounted.
 pub(crate) struct Site {
@@ -45,7 +23,7 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new() -> Option<Self> {
-        if !available_or_skip() {
+        if !linux::available_or_skip() || !fuse_or_skip() {
             return None;
         }
         let made = Made::new();
@@ -115,16 +93,6 @@ impl Drop for Site {
             }
         }
     }
-}
-
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("waited too long for: {what}");
 }
 
 pub(crate) fn send(signal: Signal, child: &Child) {
@@ -225,22 +193,72 @@ fn mount_finds_the_command_as_its_helper() {
     site.judge();
 }
 
+/// By mount(8), which finds the command as a helper in /sbin: by type, and by a line of fstab.
 #[test]
-fn any_user_may_mount_where_fusermount_is() {
-    const NOBODY: u32 = 65534;
+fn mount_and_fstab_mount_it() {
+    const HELPER: &str = "mkdir \"$0/old\" \"$0/new\"; mount --bind /sbin \"$0/old\"; \
+        ln -s \"$0\"/old/* \"$0/new\"; ln -sf \"$PROGRAM\" \"$0/new/mount.fuse.userbtrfs\"; \
+        mount --bind \"$0/new\" /sbin";
     let Some(site) = Site::new() else { return };
-    if !anybody_may_or_skip() {
+    let helper = format!("PROGRAM={}; {HELPER}", env!("CARGO_BIN_EXE_userbtrfs"));
+    if !is_apart("mount::mount_and_fstab_mount_it", &helper) {
         return;
     }
-    for path in [site.image(), site.point(), site.made.at("")] {
-        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let program = site.made.at("program");
-    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
-    let mut command = Command::new(program);
-    command.args(site.arguments(&[])).uid(NOBODY).gid(NOBODY).current_dir("/");
-    Ran::from(command.output().unwrap()).good();
+    let (image, point) = (site.image(), site.point());
+    let mount = |arguments: &[&OsStr]| linux::run(Command::new("mount").args(arguments)).unwrap();
+    let kind = ["-t", "fuse.userbtrfs", "-o", "nosuid,commit=5"].map(OsStr::new);
+    mount(&[&kind[..], &[image.as_os_str(), point.as_os_str()]].concat());
+    let line = site.line().unwrap();
+    assert!(line.contains(" fuse.userbtrfs rw,nosuid,"), "{line}");
+    fs::write(point.join("file"), "content").unwrap();
     site.umount();
+    let (table, paths) = (site.made.at("fstab"), [&image, &point].map(|path| path.display()));
+    let [image, place] = paths;
+    let options = "ro,noauto,nofail,x-systemd.requires=network.target,_netdev";
+    fs::write(&table, format!("{image} {place} fuse.userbtrfs {options} 0 0\n")).unwrap();
+    mount(&["-T".as_ref(), table.as_os_str(), point.as_os_str()]);
+    let line = site.line().unwrap();
+    assert!(line.contains(" fuse.userbtrfs ro,"), "{line}");
+    assert_eq!(fs::read_to_string(point.join("file")).unwrap(), "content");
+    site.umount();
+    site.judge();
+}
+
+#[test]
+fn any_user_may_mount_where_fusermount_is() {
+    let Some(site) = Site::new() else { return };
+    let this = "mount::any_user_may_mount_where_fusermount_is";
+    if !has_program("fusermount3") || !is_apart(this, FUSE_FOR_ALL) {
+        return;
+    }
+    Nobody::of(&site).run(site.arguments(&[])).good();
+    site.umount();
+    site.judge();
+}
+
+/// umount(8) may return before the server knows; who only reads finds the end of it all the same.
+#[test]
+fn who_reads_after_umount_finds_what_was_written() {
+    let Some(site) = Site::new() else { return };
+    let second = site.made.at("second");
+    fs::create_dir(&second).unwrap();
+    let second = second.to_str().unwrap();
+    for turn in 0..4 {
+        let makes = |name: String| {
+            site.mount(&[]).good();
+            fs::create_dir(site.point().join(&name)).unwrap();
+            rustix::mount::unmount(site.point(), UnmountFlags::empty()).unwrap();
+            name
+        };
+        let name = makes(format!("listed{turn}"));
+        assert!(site.made.verb("ls", &[]).good().lines().any(|line| line == name), "{name}");
+        let name = makes(format!("dumped{turn}"));
+        assert!(site.made.verb("dump tree", &["-t", "fs"]).good().contains(&name), "{name}");
+        let name = makes(format!("mounted{turn}"));
+        site.made.verb("mount -o ro", &[second]).good();
+        assert!(Path::new(second).join(&name).is_dir(), "{name}");
+        linux::run(Command::new("umount").arg(second)).unwrap();
+    }
     site.judge();
 }
 

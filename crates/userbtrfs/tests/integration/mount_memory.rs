@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::process::Child;
 
+use userbtrfs_crashlab::here::is_torture;
+
 use super::mount::Site;
 use super::support::command::Ran;
-use super::support::is_torture;
 
 const MIB: u64 = 1 << 20;
 /// What a mount takes beside a small bound: the program, and the messages under way, of which there

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -16,13 +15,14 @@ use userbtrfs::OpenOptions;
 use userbtrfs::device::{FileDevice, FileOptions, Operation};
 use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How};
+use userbtrfs_crashlab::here::{FUSE_FOR_ALL, has_program, is_apart, until};
 use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice};
 
-use super::mount::{Site, anybody_may_or_skip, until};
-use super::support::command::{Ran, run, verb};
+use super::control::stats;
+use super::mount::Site;
+use super::support::command::{Ran, command, run, verb};
+use super::support::nobody::Nobody;
 use super::support::pattern;
-
-const NOBODY: u32 = 65534;
 
 fn refused(site: &Site, ran: Ran, says: &[&str]) {
     let said = ran.bad();
@@ -60,19 +60,16 @@ fn a_file_is_no_place_to_mount_at() {
 #[test]
 fn an_image_that_may_not_be_written_is_refused() {
     let Some(site) = Site::new() else { return };
-    let (program, image) = (as_nobody(&site), site.image());
+    let this = "mount_refusals::an_image_that_may_not_be_written_is_refused";
+    if !has_program("fusermount3") || !is_apart(this, FUSE_FOR_ALL) {
+        return;
+    }
+    let (nobody, image) = (Nobody::of(&site), site.image());
     chown(&image, Some(0), Some(0)).unwrap();
     fs::set_permissions(&image, fs::Permissions::from_mode(0o444)).unwrap();
-    let mount = |options: &[&str]| {
-        let mut command = Command::new(&program);
-        command.args(site.arguments(options)).uid(NOBODY).gid(NOBODY).current_dir("/");
-        Ran::from(command.output().unwrap())
-    };
-    refused(&site, mount(&[]), &["image", "Permission denied"]);
-    if anybody_may_or_skip() {
-        mount(&["-o", "ro"]).good();
-        site.umount();
-    }
+    refused(&site, nobody.run(site.arguments(&[])), &["image", "Permission denied"]);
+    nobody.run(site.arguments(&["-o", "ro"])).good();
+    site.umount();
 }
 
 #[test]
@@ -98,23 +95,11 @@ fn a_device_for_reading_is_refused() {
     });
 }
 
-/// A copy of the command that nobody can run, in a folder that is nobody's.
-fn as_nobody(site: &Site) -> std::path::PathBuf {
-    for path in [site.image(), site.point(), site.made.at("")] {
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let program = site.made.at("program");
-    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
-    program
-}
-
 #[test]
 fn without_fusermount_only_root_mounts() {
     let Some(site) = Site::new() else { return };
-    let program = as_nobody(&site);
-    let mut command = Command::new(program);
-    command.args(site.arguments(&[])).env("PATH", "/nonexistent");
-    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    let mut command = Nobody::of(&site).command(site.arguments(&[]));
+    command.env("PATH", "/nonexistent");
     refused(&site, Ran::from(command.output().unwrap()), &["fusermount3", "cannot be run"]);
 }
 
@@ -154,7 +139,7 @@ impl Drop for Host {
 }
 
 /// Programs are told of an I/O error and not that the filesystem is full; from then on nothing is
-/// changed; the command says why; and all that was durable is there.
+/// changed; the command says why at once, and `stats` does; and all that was durable is there.
 #[test]
 fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
     let Some(site) = Site::new() else { return };
@@ -162,7 +147,10 @@ fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
     verb("mkfs -q", &host.at("image"), &["--size", "256M"]).good();
     let _ = fs::remove_file(site.image());
     std::os::unix::fs::symlink(host.at("image"), site.image()).unwrap();
-    let server = site.serve(&["-o", "commit=1"]);
+    let said = site.made.at("said");
+    let mut command = command(site.arguments(&["-f", "-o", "commit=1"]));
+    let mut server = command.stderr(File::create(&said).unwrap()).spawn().unwrap();
+    until("the mount", || site.is_mounted());
     let content = |number: u32| vec![u8::try_from(number % 250).unwrap(); 1 << 20];
     let write = |number: u32| {
         let mut file = File::create_new(site.point().join(number.to_string()))?;
@@ -181,10 +169,14 @@ fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
     assert_eq!(Errno::from_io_error(&error), Some(Errno::ROFS), "{error}");
     // What is there is read.
     assert!(fs::read(site.point().join("3")).unwrap() == content(3));
+    let said = || fs::read_to_string(&said).unwrap();
+    until("a word of the server", || said().contains("No space left on device"));
+    let shown = stats(&site.point());
+    assert_eq!(shown["state"], "read-only");
+    assert!(shown["why"].as_str().unwrap().contains("No space left on device"), "{shown}");
     site.umount();
-    let ran = Ran::from(server.wait_with_output().unwrap());
-    let said = ran.bad();
-    assert!(said.contains("No space left on device"), "{said}");
+    assert_eq!(server.wait().unwrap().code(), Some(1));
+    assert!(said().lines().all(|line| line.starts_with("userbtrfs: ")), "{}", said());
     until("the end", || OpenOptions::new().open(host.at("image")).is_ok());
     let filesystem = userbtrfs::Filesystem::open(host.at("image")).unwrap();
     for number in 0..durable {

@@ -4,6 +4,7 @@ pub(crate) mod command;
 pub(crate) mod forging;
 pub(crate) mod golden;
 pub(crate) mod made;
+pub(crate) mod nobody;
 pub(crate) mod shown;
 pub(crate) mod synced;
 
@@ -42,11 +43,6 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
         state.to_be_bytes()[0]
     };
     (0..len).map(|_| next()).collect()
-}
-
-/// Whether every count is done in full.
-pub(crate) fn is_torture() -> bool {
-    std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1")
 }
 
 /// An inode of the top-level subvolume.

@@ -2,21 +2,15 @@
 //!
 //! What they do there they do in the directory, too; so both show the same.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+use userbtrfs_crashlab::here::until_mounted;
 use userbtrfs_crashlab::linux;
 use userbtrfs_crashlab::walk_linux::walk;
 
 use super::{Demo, Extracted, find_program, is_superuser, show_beginning, verify};
-
-/// How long the mount is waited for, in steps.
-const PATIENCE: u32 = 500;
-const STEP: Duration = Duration::from_millis(20);
 
 /// What is done, in the mount and in the directory.
 const WORK: &str = "mkdir -m 755 by-mount; cp -a edited/[cm]o* by-mount; \
@@ -55,17 +49,8 @@ fn mount(demo: &Demo, image: &Path, point: &Path) -> Result<Child> {
     let mut command = Command::new(&demo.program);
     command.args(["mount", "-f"]).arg(image).arg(point).stdin(Stdio::null());
     let mut server = command.spawn()?;
-    let device = |path: &Path| path.metadata().map(|metadata| metadata.dev());
-    let above = device(point.parent().context("a folder")?)?;
-    for _ in 0..PATIENCE {
-        if device(point)? != above {
-            return Ok(server);
-        }
-        ensure!(server.try_wait()?.is_none(), "userbtrfs mount ended at once");
-        thread::sleep(STEP);
-    }
-    server.kill()?;
-    anyhow::bail!("userbtrfs mount is not ready");
+    until_mounted("userbtrfs mount", &mut server, point)?;
+    Ok(server)
 }
 
 fn unmount(point: &Path) -> Result<()> {

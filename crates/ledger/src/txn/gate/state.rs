@@ -92,8 +92,11 @@ impl State {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    pub(super) fn fail(&mut self, failed: Failed) {
+    /// Says whether it is the first failure.
+    pub(super) fn fail(&mut self, failed: Failed) -> bool {
+        let is_first = !self.has_failed();
         self.failed.get_or_insert(failed);
+        is_first
     }
 
     pub(super) fn is_durable(&self, generation: u64) -> bool {

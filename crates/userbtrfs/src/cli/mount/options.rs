@@ -89,6 +89,26 @@ const FLAGS: &[(&str, MountFlags)] = &[
     ("sync", MountFlags::SYNCHRONOUS),
 ];
 
+/// What is said of all of them.
+pub(super) const HELP: &str = "\
+Mount options:
+  ro, rw                     Only read; read and write, which is the default
+  subvol=PATH, subvolid=ID   Mount this subvolume, not the default one
+  commit=SECONDS             Commit that long after a change; 0 is only when asked to [default: 30]
+  notreelog, treelog         Have fsync commit; have it write a log, which is the default
+  nologreplay, norecovery    With ro, leave a log that is pending alone
+  discard, nodiscard         Give free space back to the device, or not, which is the default
+  memory=SIZE                The bound of memory for caches and what waits [default: 256M]
+  threads=N                  How many threads receive requests [default: one for each processor]
+  io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
+  allow_other                Let other users in
+  fsname=NAME                What the table of mounts shows in place of the image
+  noatime, nodev, noexec, nosuid, sync
+                             As in mount(8)
+
+Options of btrfs that have no meaning here (compress, ssd, ...) are taken, and named with -v; those
+of mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken.";
+
 impl Wishes {
     /// Reads lists of options; of two that contradict each other the later one holds. With `sloppy`
     /// those that are not known are taken.
@@ -246,6 +266,28 @@ mod tests {
         let wishes = Wishes::parse(&lists, false).unwrap();
         assert_eq!(wishes.name.as_deref(), Some("x".as_ref()));
         assert!(wishes.flags.contains(MountFlags::ALLOW_OTHER));
+    }
+
+    /// What is listed is known, and what is known and has a meaning is listed.
+    #[test]
+    fn the_help_lists_the_options() {
+        let names = HELP.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names = names.flat_map(|line| line[2..].split("  ").next().unwrap().split(", "));
+        let names: Vec<_> = names.map(|name| name.split('=').next().unwrap()).collect();
+        let with_value =
+            ["subvol", "subvolid", "commit", "memory", "threads", "io_uring", "fsname"];
+        for name in &names {
+            let value = match *name {
+                "io_uring" => "=on",
+                name if with_value.contains(&name) => "=1",
+                _ => "",
+            };
+            let wishes = parse(&format!("ro,{name}{value}")).unwrap();
+            assert!(wishes.meaningless.is_empty(), "{name}");
+        }
+        for name in FLAGS.iter().map(|(name, _)| name).chain(&with_value) {
+            assert!(names.contains(name), "{name}");
+        }
     }
 
     #[test]

@@ -3,11 +3,10 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
+use userbtrfs_crashlab::linux::Linux;
 
 use crate::mount::Site;
 
@@ -59,14 +58,8 @@ pub(crate) fn check(folder: &Path, synced: u64, who: &str) {
 
 /// The same of an image that may hold a log: Linux replays a copy of it, we in memory.
 pub(crate) fn check_image(linux: &Linux, site: &Site, folder: &str, synced: u64) {
-    let copy = site.made.at("copy");
-    let mut cp = Command::new("cp");
-    linux::run(cp.arg("--sparse=always").arg(site.image()).arg(&copy)).unwrap();
-    let mount = linux.mount(&copy, "noatime").unwrap();
-    check(&mount.path().join(folder), synced, "Linux");
-    drop(mount);
-    linux.assert_no_complaints().unwrap();
-    btrfs_check(&copy).unwrap();
+    let look = |root: &Path| check(&root.join(folder), synced, "Linux");
+    linux.with_copy(&site.image(), &site.made.at("copy"), look).unwrap();
 
     let ours = site.made.at("ours");
     let within = format!("/{folder}");

@@ -1,0 +1,53 @@
+//! Who may do what takes all rights.
+//!
+//! 1. Who has CAP_SYS_ADMIN where the mount is served may, as in Linux. The kernel says no more of
+//!    a caller than which process it is, and whose; the rest stands in `/proc`.
+//! 2. The user who mounted may, too, where that takes no privilege: who may read and write the
+//!    image itself, and kill the server, can do no worse by asking.
+
+use std::fs;
+
+use userbtrfs_fuse::{Caller, Errno};
+
+/// CAP_SYS_ADMIN, in a set of capabilities.
+const SYS_ADMIN: u64 = 1 << 21;
+
+/// Refuses whoever has not all rights.
+pub(crate) fn admit(caller: &Caller) -> Result<(), Errno> {
+    let own = rustix::process::geteuid();
+    let is_mounter = !own.is_root() && caller.uid == own.as_raw();
+    match is_mounter || (has_own_namespace(caller) && is_administrator(caller)) {
+        true => Ok(()),
+        false => Err(Errno::PERM),
+    }
+}
+
+/// Whether the caller's capabilities are about the same users as the server's.
+fn has_own_namespace(caller: &Caller) -> bool {
+    let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/user"));
+    of(&caller.pid.to_string()).is_ok_and(|its| of("self").is_ok_and(|own| its == own))
+}
+
+fn is_administrator(caller: &Caller) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", caller.pid));
+    status.is_ok_and(|status| effective(&status) & SYS_ADMIN != 0)
+}
+
+/// The capabilities that are in effect, of what `/proc/PID/status` says.
+fn effective(status: &str) -> u64 {
+    let digits = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_those_in_effect() {
+        let status = "Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000200000\n";
+        assert_eq!(effective(status), SYS_ADMIN);
+        assert_eq!(effective("CapPrm:\t000001ffffffffff\n"), 0);
+        assert_eq!(effective("CapEff:\tnonsense\n"), 0);
+    }
+}
