@@ -232,10 +232,14 @@ impl File {
         }
         let mut at = offset;
         while at < size {
-            let Some(hole) = self.seek(at, |kind| !is_data(kind))? else { return Ok(size) };
-            match self.contents.unfinished(hole, size, 1).first() {
-                Some(dirty) if dirty.start <= hole => at = dirty.end,
-                _ => return Ok(hole),
+            // First what is unfinished: what lands meanwhile is found beneath.
+            match self.contents.unfinished(at, size, 1).first() {
+                Some(dirty) if dirty.start <= at => at = dirty.end,
+                _ => match self.seek(at, |kind| !is_data(kind))? {
+                    Some(hole) if hole > at => at = hole,
+                    Some(hole) => return Ok(hole),
+                    None => return Ok(size),
+                },
             }
         }
         Ok(size)
