@@ -5,6 +5,7 @@ mod failing;
 mod fragmented;
 mod full;
 mod model;
+mod orphans;
 mod serving;
 mod shared;
 mod shutdown;
