@@ -14,6 +14,7 @@ use std::sync::Weak;
 use std::time::Instant;
 
 use userbtrfs_device::{Buffer, Slice};
+use userbtrfs_sync::atomic::{AtomicU32, Ordering};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 
@@ -43,6 +44,8 @@ pub(crate) struct Contents {
     /// What is promised to what is dirty.
     pub(super) account: Account,
     state: RwLock<State>,
+    /// How many let it grow just now over its end.
+    growing: AtomicU32,
     cache: Arc<Shared>,
     me: Weak<Contents>,
 }
@@ -64,6 +67,15 @@ enum Listing {
 }
 
 /// Which content is beneath a file. As long as it stays the same, nothing beneath changes, and
+/// One who lets a file grow over its end: while he is there none of it goes into the tree.
+pub(super) struct Growing<'a>(&'a Contents);
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.0.growing.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// nothing that was in memory alone comes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(u64, u64);
@@ -81,6 +93,7 @@ impl Contents {
             writeback: Mutex::with_identity(identity(Class::Writeback), ()),
             account: Account::default(),
             state: RwLock::with_identity(identity(Class::FileContents), state),
+            growing: AtomicU32::new(0),
             cache: Arc::clone(cache),
             me: Weak::clone(me),
         })
@@ -99,6 +112,17 @@ impl Contents {
     /// What is beneath, as it is now.
     pub(crate) fn source(&self) -> FileSource {
         FileSource::new(&self.inode, self.cache.ledger.as_ref())
+    }
+
+    /// The file is about to grow over its end.
+    pub(super) fn grow(&self) -> Growing<'_> {
+        self.growing.fetch_add(1, Ordering::SeqCst);
+        Growing(self)
+    }
+
+    /// Whether it is.
+    pub(super) fn is_growing(&self) -> bool {
+        self.growing.load(Ordering::SeqCst) > 0
     }
 
     /// Which content is beneath.
