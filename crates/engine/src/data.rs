@@ -9,6 +9,7 @@
 //! | `contents`                     | a file in memory: the blocks, with their locks          |
 //! | `load`, `change`               | reading it, and what every change of it in memory does  |
 //! | `file_cache`                   | all files in memory, and the bound of what they take    |
+//! | `failures`                     | what could not be written, until it is told             |
 //! | `stream`                       | a file from start to end, past that bound               |
 //! | `writer`, `reserved`           | who writes, and what is promised to dirty data          |
 //! | `write`, `direct`              | writing into memory, and past it                        |
@@ -42,6 +43,7 @@ mod checksums;
 mod contents;
 mod direct;
 mod dirty;
+mod failures;
 mod fetch;
 mod file_cache;
 mod in_place;
@@ -64,6 +66,7 @@ pub use allocate::Allocate;
 pub(crate) use checksums::SectorSums;
 pub(crate) use contents::Contents;
 pub(crate) use dirty::{Delta, DirtyRun};
+pub(crate) use failures::Told;
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use file_cache::{FileCache, UnfinishedFile};
 pub(crate) use ordered::OrderedExtents;

@@ -22,10 +22,11 @@ use super::FileSource;
 use super::block::SECTOR;
 use super::blocks::{Blocks, Evicted, Usage};
 use super::dirty::{Delta, DirtyRun};
+use super::failures::Told;
 use super::file_cache::Shared;
 use super::range_lock::RangeLock;
 use super::reserved::Account;
-use crate::error::InodeId;
+use crate::error::{InodeId, Result, Unwritten};
 use crate::node::Inode;
 
 /// The most bytes that are copied while the blocks are locked.
@@ -43,9 +44,9 @@ pub(crate) struct Contents {
     pub(super) writeback: Mutex<()>,
     /// What is promised to what is dirty.
     pub(super) account: Account,
-    state: RwLock<State>,
     /// How many let it grow just now over its end.
     growing: AtomicU32,
+    state: RwLock<State>,
     cache: Arc<Shared>,
     me: Weak<Contents>,
 }
@@ -66,7 +67,6 @@ enum Listing {
     Anew,
 }
 
-/// Which content is beneath a file. As long as it stays the same, nothing beneath changes, and
 /// One who lets a file grow over its end: while he is there none of it goes into the tree.
 pub(super) struct Growing<'a>(&'a Contents);
 
@@ -76,6 +76,7 @@ impl Drop for Growing<'_> {
     }
 }
 
+/// Which content is beneath a file. As long as it stays the same, nothing beneath changes, and
 /// nothing that was in memory alone comes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(u64, u64);
@@ -92,8 +93,8 @@ impl Contents {
             range: RangeLock::new(inode.id()),
             writeback: Mutex::with_identity(identity(Class::Writeback), ()),
             account: Account::default(),
-            state: RwLock::with_identity(identity(Class::FileContents), state),
             growing: AtomicU32::new(0),
+            state: RwLock::with_identity(identity(Class::FileContents), state),
             cache: Arc::clone(cache),
             me: Weak::clone(me),
         })
@@ -123,6 +124,21 @@ impl Contents {
     /// Whether it is.
     pub(super) fn is_growing(&self) -> bool {
         self.growing.load(Ordering::SeqCst) > 0
+    }
+
+    /// Somebody opens the file: of which failures of writing it he counts as told.
+    pub(crate) fn opened(&self) -> Told {
+        self.cache.failures.opened(self.id())
+    }
+
+    /// Tells a user of the file what could not be written after the failure of this number.
+    pub(crate) fn tell_failure(&self, since: u64, told: &Told) -> Result<()> {
+        self.cache.failures.tell(self.id(), since, told)
+    }
+
+    /// Something of the file could not be written.
+    pub(super) fn add_failure(&self, what: Unwritten) {
+        self.cache.failures.add(self.id(), what);
     }
 
     /// Which content is beneath.

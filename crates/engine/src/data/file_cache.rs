@@ -18,6 +18,7 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 use super::block::SECTOR;
 use super::blocks::{Evicted, Usage};
 use super::contents::{BLOCK, Contents};
+use super::failures::Failures;
 use crate::error::InodeId;
 use crate::node::Inode;
 
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     ages: Mutex<VecDeque<(Arc<Contents>, u64, u64)>>,
     /// The files that are unfinished, by the time when they became dirty, and a number.
     unfinished: Mutex<Unfinished>,
+    pub(super) failures: Failures,
     usage: Counters,
     bytes_max: u64,
     pub(super) ahead_max: u64,
@@ -83,6 +85,7 @@ impl FileCache {
             shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, HashMap::new())),
             ages: Mutex::new(Class::CacheShard, VecDeque::new()),
             unfinished: Mutex::new(Class::CacheShard, Unfinished::default()),
+            failures: Failures::new(),
             usage: Counters::default(),
             bytes_max,
             ahead_max: (bytes_max / BLOCK as u64 / 8).clamp(1, AHEAD_MAX),
@@ -118,6 +121,11 @@ impl FileCache {
         if let Some(contents) = self.get(id) {
             contents.drop_clean();
         }
+    }
+
+    /// What could not be written.
+    pub(super) fn failures(&self) -> &Failures {
+        &self.shared.failures
     }
 
     /// The bytes of all sectors that are dirty, or being written.
@@ -179,9 +187,13 @@ impl Shared {
 
     /// Forgets a file that is dropped, unless there is another one of its number.
     pub(super) fn removed(&self, id: InodeId, contents: &Weak<Contents>) {
+        let failures = self.failures.count();
+        let is_it = |there: &Weak<Contents>| Weak::ptr_eq(there, contents);
         let mut shard = self.shard(id).lock();
-        if shard.get(&id).is_some_and(|there| Weak::ptr_eq(there, contents)) {
-            shard.remove(&id);
+        let was_last = shard.get(&id).is_some_and(is_it) && shard.remove(&id).is_some();
+        drop(shard);
+        if was_last {
+            self.failures.closed(id, failures);
         }
     }
 

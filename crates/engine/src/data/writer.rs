@@ -10,19 +10,18 @@
 //! Space is reserved before the second is taken: a reservation may write other files back, merge
 //! and commit.
 
-use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::SystemTime;
 
 use userbtrfs_format::{SECTOR_SIZE, Timestamp};
 use userbtrfs_ledger::{Handle, Ledger, Merge, Participant, Reservation};
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_sync::Arc;
 
 use super::reserved::{Need, Prices, Reserved};
 use super::worker::Worker;
 use super::writeback::Tail;
 use super::{Contents, Delta, FileCache, FileSource};
-use crate::error::{Error, InodeId, Result, Unwritten};
+use crate::error::{Error, InodeId, Result};
 use crate::node::{FileChange, FileWatch, Nodes};
 
 /// Bytes in a sector.
@@ -54,8 +53,6 @@ pub(crate) struct Writer {
     pub(super) prices: Prices,
     options: WriterOptions,
     worker: Worker,
-    /// Failures of writing that nobody was told of, the first of each file.
-    failed: Mutex<BTreeMap<InodeId, Unwritten>>,
 }
 
 impl Writer {
@@ -70,8 +67,7 @@ impl Writer {
         let prices =
             Prices { nodesize: geometry.nodesize, checksum: geometry.checksum_kind.size() as u64 };
         let worker = Worker::new();
-        let failed = Mutex::new(Class::FileContents, BTreeMap::new());
-        let writer = Arc::new(Self { cache, nodes, ledger, prices, options, worker, failed });
+        let writer = Arc::new(Self { cache, nodes, ledger, prices, options, worker });
         let watch: Weak<dyn FileWatch> = Arc::downgrade(&writer) as Weak<dyn FileWatch>;
         writer.nodes.watch(watch);
         writer.worker.start(&writer, options.age_seconds);
@@ -83,23 +79,11 @@ impl Writer {
         self.options.unfinished_max
     }
 
-    /// Data could not be written: its file tells it, or who makes all durable before that.
-    pub(super) fn fail(&self, contents: &Contents, failed: Unwritten) {
-        contents.account.fail(failed.clone());
-        self.failed.lock().entry(contents.id()).or_insert(failed);
-    }
-
-    /// Tells what could not be written of a file, once.
-    pub(crate) fn take_failure(&self, contents: &Contents) -> Result<()> {
-        self.failed.lock().remove(&contents.id());
-        contents.account.take_failure().map_or(Ok(()), |failed| Err(failed.into()))
-    }
-
     /// Writes all data, to make it durable; gives a failure that nobody was told of.
     pub(crate) fn settle(&self) -> Result<()> {
         let written = self.write_back_all();
-        let failed = std::mem::take(&mut *self.failed.lock()).into_values().next();
-        written.and(failed.map_or(Ok(()), |failed| Err(failed.into())))
+        let told = self.cache.failures().tell_of_all();
+        written.and(told)
     }
 
     /// Ends the background work, after what it is doing.
@@ -186,11 +170,11 @@ impl Drop for Writer {
 
 impl FileWatch for Writer {
     fn gone(&self, id: InodeId) {
-        self.failed.lock().remove(&id);
         if let Some(contents) = self.cache.get(id) {
             contents.account.die();
             self.purge(&contents);
         }
+        self.cache.failures().deleted(id);
     }
 }
 
