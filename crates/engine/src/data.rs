@@ -12,6 +12,7 @@
 //! | `failures`                     | what could not be written, until it is told             |
 //! | `stream`                       | a file from start to end, past that bound               |
 //! | `writer`, `reserved`           | who writes, and what is promised to dirty data          |
+//! | `admission`                    | who may make more data dirty                            |
 //! | `write`, `direct`              | writing into memory, and past it                        |
 //! | `resize`, `allocate`           | sizes, and space ahead of data                          |
 //! | `writeback`, `worker`          | writing back what is dirty; threads that do             |
@@ -35,6 +36,7 @@
 //!    size of the file.
 //! 4. What is in memory is newer than what is beneath, or the same.
 
+mod admission;
 mod allocate;
 mod block;
 mod blocks;

@@ -67,6 +67,9 @@ struct Counters {
     bytes: AtomicU64,
     blocks: AtomicU64,
     unfinished: AtomicU64,
+    /// The most that it was.
+    #[cfg(test)]
+    unfinished_peak: AtomicU64,
 }
 
 /// A file with sectors that are dirty or being written.
@@ -139,6 +142,12 @@ impl FileCache {
         self.shared.bytes_max
     }
 
+    /// The most bytes that were ever unfinished.
+    #[cfg(test)]
+    pub(crate) fn unfinished_peak(&self) -> u64 {
+        self.shared.usage.unfinished_peak.load(Ordering::Relaxed) * SECTOR as u64
+    }
+
     /// About how much they do.
     #[cfg(test)]
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -207,6 +216,10 @@ impl Shared {
         count(&self.usage.bytes, before.bytes, after.bytes);
         count(&self.usage.blocks, before.blocks, after.blocks);
         count(&self.usage.unfinished, before.unfinished, after.unfinished);
+        #[cfg(test)]
+        self.usage
+            .unfinished_peak
+            .fetch_max(self.usage.unfinished.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Puts blocks of a file at the end of the list: their first sectors and tickets.

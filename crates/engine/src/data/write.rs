@@ -7,7 +7,8 @@
 //!    an error comes after the first part.
 //! 2. Who makes a file longer holds its operation lock. What comes to lie between its old end and
 //!    the new bytes reads as zeros, whatever is beneath.
-//! 3. Where no space is left, what may be overwritten in place is, at once.
+//! 3. It never has more unfinished than the bound: see `admission`.
+//! 4. Where no space is left, what may be overwritten in place is, at once.
 
 use std::ops::Range;
 
@@ -145,8 +146,8 @@ impl Writer {
         (growth, times): (Growth, Times),
         change: impl FnOnce(&Forest) -> Result<Delta>,
     ) -> Result<bool> {
-        self.throttle()?;
         let Range { start, end } = range;
+        let _admitted = self.admit(sector_end(end) - sector_start(start))?;
         let mut expected = contents.new_dirty(start, end);
         let mut reserved = self.reserve(contents, expected)?;
         loop {

@@ -17,6 +17,7 @@ use userbtrfs_format::{SECTOR_SIZE, Timestamp};
 use userbtrfs_ledger::{Handle, Ledger, Merge, Participant, Reservation};
 use userbtrfs_sync::Arc;
 
+use super::admission::{Admission, Admitted};
 use super::reserved::{Need, Prices, Reserved};
 use super::worker::Worker;
 use super::writeback::Tail;
@@ -53,6 +54,7 @@ pub(crate) struct Writer {
     pub(super) prices: Prices,
     options: WriterOptions,
     worker: Worker,
+    admission: Admission,
 }
 
 impl Writer {
@@ -67,7 +69,9 @@ impl Writer {
         let prices =
             Prices { nodesize: geometry.nodesize, checksum: geometry.checksum_kind.size() as u64 };
         let worker = Worker::new();
-        let writer = Arc::new(Self { cache, nodes, ledger, prices, options, worker });
+        let admission = Admission::new();
+        let new = Self { cache, nodes, ledger, prices, options, worker, admission };
+        let writer = Arc::new(new);
         let watch: Weak<dyn FileWatch> = Arc::downgrade(&writer) as Weak<dyn FileWatch>;
         writer.nodes.watch(watch);
         writer.worker.start(&writer, options.age_seconds);
@@ -91,23 +95,35 @@ impl Writer {
         self.worker.stop();
     }
 
-    /// Waits until no more data than the bound is unfinished; the caller writes, too.
-    pub(super) fn throttle(&self) -> Result<()> {
-        if self.cache.unfinished_bytes() > self.options.unfinished_max / EARLY {
+    /// Waits until so many bytes more may become dirty; the caller writes, too. No lock is held but
+    /// operation locks.
+    pub(super) fn admit(&self, bytes: u64) -> Result<Admitted<'_>> {
+        if self.is_pressed() {
             self.worker.hurry();
         }
-        while self.cache.unfinished_bytes() > self.options.unfinished_max {
+        loop {
+            let unfinished = || self.cache.unfinished_bytes();
+            if let Some(admitted) = self.admission.admit(bytes, self.unfinished_max(), unfinished) {
+                return Ok(admitted);
+            }
             self.ledger.check()?;
-            let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
-            let files: Vec<_> = files.map(|file| file.contents).collect();
-            // What fails is told to those who use the files.
-            let (busy, _failed) = self.write_idle(&files, Tail::Left);
-            // Where all are on their way, the oldest one is soon there.
-            if let Some(oldest) = busy.first() {
-                drop(oldest.writeback.lock());
+            match self.is_pressed() {
+                true => self.write_oldest(),
+                false => self.admission.wait(),
             }
         }
-        Ok(())
+    }
+
+    /// Writes the files that are dirty for the longest.
+    fn write_oldest(&self) {
+        let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
+        let files: Vec<_> = files.map(|file| file.contents).collect();
+        // What fails is told to those who use the files.
+        let (busy, _failed) = self.write_idle(&files, Tail::Left);
+        // Where all are on their way, the oldest one is soon there.
+        if let Some(oldest) = busy.first() {
+            drop(oldest.writeback.lock());
+        }
     }
 
     /// Whether so much is unfinished that it is written before it is old.
