@@ -9,8 +9,10 @@
 //! | `contents`                     | a file in memory: the blocks, with their locks          |
 //! | `load`, `change`               | reading it, and what every change of it in memory does  |
 //! | `file_cache`                   | all files in memory, and the bound of what they take    |
+//! | `failures`                     | what could not be written, until it is told             |
 //! | `stream`                       | a file from start to end, past that bound               |
 //! | `writer`, `reserved`           | who writes, and what is promised to dirty data          |
+//! | `admission`                    | who may make more data dirty                            |
 //! | `write`, `direct`              | writing into memory, and past it                        |
 //! | `resize`, `allocate`           | sizes, and space ahead of data                          |
 //! | `writeback`, `worker`          | writing back what is dirty; threads that do             |
@@ -34,6 +36,7 @@
 //!    size of the file.
 //! 4. What is in memory is newer than what is beneath, or the same.
 
+mod admission;
 mod allocate;
 mod block;
 mod blocks;
@@ -42,6 +45,7 @@ mod checksums;
 mod contents;
 mod direct;
 mod dirty;
+mod failures;
 mod fetch;
 mod file_cache;
 mod in_place;
@@ -64,6 +68,7 @@ pub use allocate::Allocate;
 pub(crate) use checksums::SectorSums;
 pub(crate) use contents::Contents;
 pub(crate) use dirty::{Delta, DirtyRun};
+pub(crate) use failures::Told;
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use file_cache::{FileCache, UnfinishedFile};
 pub(crate) use ordered::OrderedExtents;

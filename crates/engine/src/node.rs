@@ -211,7 +211,7 @@ impl Nodes {
     fn subvolume_to_change(&self, id: InodeId) -> Result<Arc<Subvolume>> {
         self.ledger()?;
         let subvolume = self.subvolumes.get(&self.forest, id.subvolume)?;
-        self.delete_left(id.subvolume, &subvolume)?;
+        self.delete_left(id.subvolume, &subvolume);
         Ok(subvolume)
     }
 

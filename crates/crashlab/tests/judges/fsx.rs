@@ -310,10 +310,23 @@ impl Exercise {
         if start < offset || start > size.max(offset) || hole < offset || hole > size {
             return Err(format!("from {offset}, data is at {start} and a hole at {hole}"));
         }
-        match self.part(offset, start - offset).iter().position(|byte| *byte != 0) {
-            Some(at) => {
-                Err(format!("data at {} is none from {offset} to {start}", at as u64 + offset))
-            }
+        let end = match self.file().seek_data(hole) {
+            Err(Error::NoMoreData) => size,
+            found => found.map_err(|error| error.to_string())?,
+        };
+        if hole < size && end == hole {
+            return Err(format!("both data and a hole are at {hole}"));
+        }
+        self.is_hole(offset, start)?;
+        self.is_hole(hole, end)
+    }
+
+    /// Whether a range between two offsets reads as zeros, and is to.
+    fn is_hole(&self, start: u64, end: u64) -> Result<(), String> {
+        let length = end.saturating_sub(start);
+        self.read(start, length)?;
+        match self.part(start, length).iter().position(|byte| *byte != 0) {
+            Some(at) => Err(format!("there is data at {}, in no hole", start + at as u64)),
             None => Ok(()),
         }
     }

@@ -7,7 +7,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{FileReader, Inode};
-use crate::data::{Contents, FileSource, SegmentKind, Segments, Stream};
+use crate::data::{Contents, FileSource, SegmentKind, Segments, Stream, Told};
 use crate::error::{Error, Result};
 use crate::node::{EMPTY_DIR, Opened};
 
@@ -19,6 +19,8 @@ use crate::node::{EMPTY_DIR, Opened};
 /// [`File::close`] or syncs.
 pub struct File {
     pub(super) contents: Arc<Contents>,
+    /// Of which failures of writing it told.
+    pub(super) told: Told,
     /// Before the inode, and with it the filesystem, which it needs while it is dropped.
     opened: Opened,
     inode: Inode,
@@ -82,9 +84,11 @@ impl File {
             _ => return Err(Error::NotAFile),
         }
         let contents = inner.files.contents(opened.inode());
+        let told = contents.opened();
         let (last_end, ahead) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
         let is_writable = AtomicBool::new(false);
-        Ok(Self { contents, inode: inode.clone(), opened, last_end, ahead, is_writable })
+        let inode = inode.clone();
+        Ok(Self { contents, told, opened, inode, last_end, ahead, is_writable })
     }
 
     /// The file as it is now.
@@ -238,10 +242,14 @@ impl File {
         }
         let mut at = offset;
         while at < size {
-            let Some(hole) = self.seek(at, |kind| !is_data(kind))? else { return Ok(size) };
-            match self.contents.unfinished(hole, size, 1).first() {
-                Some(dirty) if dirty.start <= hole => at = dirty.end,
-                _ => return Ok(hole),
+            // First what is unfinished: what lands meanwhile is found beneath.
+            match self.contents.unfinished(at, size, 1).first() {
+                Some(dirty) if dirty.start <= at => at = dirty.end,
+                _ => match self.seek(at, |kind| !is_data(kind))? {
+                    Some(hole) if hole > at => at = hole,
+                    Some(hole) => return Ok(hole),
+                    None => return Ok(size),
+                },
             }
         }
         Ok(size)

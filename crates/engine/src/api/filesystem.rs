@@ -1,5 +1,6 @@
 //! An open filesystem.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use userbtrfs_btree::CacheStats;
@@ -38,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) window: u64,
     root: InodeId,
+    /// Whether opening it has come to its end.
+    is_open: bool,
     /// Nothing where it is open for reading.
     pub(super) ledger: Option<Arc<Ledger>>,
     replayed: Option<Replayed>,
@@ -67,7 +70,19 @@ impl Inner {
         written
     }
 
+    /// Deletes what earlier runs left without a name.
+    fn clean(&self) {
+        let writes = self.ledger.as_ref().is_some_and(|ledger| ledger.check().is_ok());
+        if writes && self.is_open {
+            for subvolume in BTreeSet::from([TreeId::FS, self.root.subvolume]) {
+                // What fails is for who opens it next; so is what may not be changed now.
+                let _left = self.nodes.clean(subvolume);
+            }
+        }
+    }
+
     fn close(&mut self) -> Result<()> {
+        self.clean();
         self.log = None;
         let writer = self.writer.take().inspect(|writer| writer.stop());
         let written = writer.map_or(Ok(()), |writer| writer.settle());
@@ -132,6 +147,7 @@ impl Filesystem {
         };
         inner.replayed = replayed;
         inner.root.subvolume = share::subvolume(inner.forest(), subvolume)?.id;
+        inner.is_open = true;
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -157,7 +173,8 @@ impl Filesystem {
     }
 
     /// Makes all changes durable, and closes. Where clones of it or handles into it are left, it
-    /// stays open for them, and is closed with the last one.
+    /// stays open for them, and is closed with the last one. Inodes without a name that an earlier
+    /// run left in the top level, or in the subvolume that was opened, are deleted by then.
     pub fn close(self) -> Result<()> {
         match Arc::try_unwrap(self.inner) {
             Ok(mut inner) => inner.close(),
@@ -363,8 +380,18 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
     let forest = Arc::new(Forest::new(volume, options.node_cache_bytes()));
     let nodes = Arc::new(Nodes::read_only(forest, options.nodes()));
     let files = Arc::new(FileCache::new(options.file_cache_bytes(), None));
-    let (window, root) = (options.window_bytes(), TOP);
-    Ok(Inner { log: None, writer: None, files, nodes, window, root, ledger: None, replayed: None })
+    let (window, root, is_open) = (options.window_bytes(), TOP, false);
+    Ok(Inner {
+        log: None,
+        writer: None,
+        files,
+        nodes,
+        window,
+        root,
+        is_open,
+        ledger: None,
+        replayed: None,
+    })
 }
 
 fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
@@ -379,7 +406,7 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
     let flusher = Flusher(Arc::downgrade(&writer));
     ledger.register(vec![Arc::new(flusher), Arc::new(Merger(Arc::downgrade(&nodes)))]);
     let log = Log::new(&nodes, &writer, &ledger);
-    let (window, root) = (options.window_bytes(), TOP);
+    let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {
         log: Some(log),
         writer: Some(writer),
@@ -387,6 +414,7 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
         nodes,
         window,
         root,
+        is_open,
         ledger: Some(ledger),
         replayed: None,
     })

@@ -1,10 +1,13 @@
 //! Files through the public face, over a filesystem in memory.
 
 mod coherence;
+mod device;
 mod failing;
 mod fragmented;
 mod full;
+mod landing;
 mod model;
+mod orphans;
 mod serving;
 mod shared;
 mod shutdown;

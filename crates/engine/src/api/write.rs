@@ -104,11 +104,14 @@ impl File {
     }
 
     /// Makes the file durable: its data and its attributes, and all that was changed before the
-    /// call. What could not be written since the last time somebody was told is an error, once;
-    /// then the file holds there what it held before.
+    /// call.
+    ///
+    /// [`Error::Unwritten`] where data could not be written, by whomever, since this `File` was
+    /// opened or told last, which each `File` is told of once; or before, if no `File` was told of
+    /// it. There the file holds what it held before.
     pub fn sync_all(&self) -> Result<()> {
         match &self.inode().inner().log {
-            Some(log) => log.sync_file(&self.contents),
+            Some(log) => log.sync_file(&self.contents, &self.told),
             None => Ok(()),
         }
     }
@@ -118,13 +121,10 @@ impl File {
         self.sync_all()
     }
 
-    /// Closes the file, and tells of what could not be written, once. What is dirty is written
-    /// later: who wants it durable syncs before.
+    /// Closes the file, and tells of what could not be written, as [`File::sync_all`] does, if it
+    /// was not told. What is dirty is written later: who wants it durable syncs before.
     pub fn close(self) -> Result<()> {
-        match &self.inode().inner().writer {
-            Some(writer) => writer.take_failure(&self.contents),
-            None => Ok(()),
-        }
+        self.contents.tell_failure(self.told.number(), &self.told)
     }
 
     /// A writer from `offset` on.

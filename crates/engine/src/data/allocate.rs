@@ -22,6 +22,9 @@ use crate::node::{Forest, Kind};
 /// The most extents that are allocated in one step.
 const STEP: usize = 64;
 
+/// Extents that are allocated, and where each comes in its file, in bytes.
+type Filling = Vec<(u64, RegularExtent)>;
+
 /// What is done with the space of a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
@@ -117,10 +120,8 @@ impl Writer {
         keep_size: bool,
     ) -> Result<()> {
         let size = size_of(contents);
-        if range.end > size {
-            // Also where the size stays: inline data never has anything behind it.
-            self.settle_end(contents, range.end)?;
-        }
+        // Also where the size stays: inline data never has anything behind it.
+        let _growing = self.settle_end(contents, range.end)?;
         let (mut at, end) = (sector_start(range.start), sector_end(range.end));
         let bytes = self.bytes_of_holes(contents, at..end)?;
         let mut data = self.reserve_bytes(bytes)?;
@@ -172,30 +173,42 @@ impl Writer {
         contents: &Contents,
         range: Range<u64>,
         data: &mut Option<Reservation>,
-    ) -> Result<(Vec<(u64, RegularExtent)>, u64)> {
+    ) -> Result<(Filling, u64)> {
+        let mut extents = Filling::new();
+        match self.fill_first_holes(contents, range, data, &mut extents) {
+            Ok(done) => Ok((extents, done)),
+            // What was allocated until now is put into the file; the next step meets the error.
+            Err(error) => match extents.last() {
+                Some((start, extent)) => {
+                    let done = start + extent.bytes;
+                    Ok((extents, done))
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    /// The same, into what is there already when it fails.
+    fn fill_first_holes(
+        &self,
+        contents: &Contents,
+        range: Range<u64>,
+        data: &mut Option<Reservation>,
+        extents: &mut Filling,
+    ) -> Result<u64> {
         let source = contents.beneath();
         let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
-        let (mut extents, mut at) = (Vec::new(), range.start);
         while let Some(segment) = segments.next()? {
             if !matches!(segment.kind, SegmentKind::Hole) {
-                at = segment.end;
                 continue;
             }
-            at = segment.start;
+            let mut at = segment.start;
             while at < segment.end {
                 if extents.len() == STEP {
-                    return Ok((extents, at));
+                    return Ok(at);
                 }
-                let Ok((disk, bytes)) =
-                    self.ledger.allocate_data((segment.end - at).min(EXTENT_MAX), SECTOR)
-                else {
-                    // What was found until now is put into the file; the next step is told.
-                    return if extents.is_empty() {
-                        Err(Error::NoSpace)
-                    } else {
-                        Ok((extents, at))
-                    };
-                };
+                let wanted = (segment.end - at).min(EXTENT_MAX);
+                let (disk, bytes) = self.ledger.allocate_data(wanted, SECTOR)?;
                 if let Some(data) = data {
                     data.shrink(bytes);
                 }
@@ -203,7 +216,7 @@ impl Writer {
                 at += bytes;
             }
         }
-        Ok((extents, at.max(range.end)))
+        Ok(range.end)
     }
 
     fn bytes_of_holes(&self, contents: &Contents, range: Range<u64>) -> Result<u64> {

@@ -14,6 +14,7 @@ use std::sync::Weak;
 use std::time::Instant;
 
 use userbtrfs_device::{Buffer, Slice};
+use userbtrfs_sync::atomic::{AtomicU32, Ordering};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 
@@ -21,10 +22,11 @@ use super::FileSource;
 use super::block::SECTOR;
 use super::blocks::{Blocks, Evicted, Usage};
 use super::dirty::{Delta, DirtyRun};
+use super::failures::Told;
 use super::file_cache::Shared;
 use super::range_lock::RangeLock;
 use super::reserved::Account;
-use crate::error::InodeId;
+use crate::error::{InodeId, Result, Unwritten};
 use crate::node::Inode;
 
 /// The most bytes that are copied while the blocks are locked.
@@ -42,6 +44,8 @@ pub(crate) struct Contents {
     pub(super) writeback: Mutex<()>,
     /// What is promised to what is dirty.
     pub(super) account: Account,
+    /// How many let it grow just now over its end.
+    growing: AtomicU32,
     state: RwLock<State>,
     cache: Arc<Shared>,
     me: Weak<Contents>,
@@ -63,6 +67,15 @@ enum Listing {
     Anew,
 }
 
+/// One who lets a file grow over its end: while he is there none of it goes into the tree.
+pub(super) struct Growing<'a>(&'a Contents);
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.0.growing.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Which content is beneath a file. As long as it stays the same, nothing beneath changes, and
 /// nothing that was in memory alone comes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +93,7 @@ impl Contents {
             range: RangeLock::new(inode.id()),
             writeback: Mutex::with_identity(identity(Class::Writeback), ()),
             account: Account::default(),
+            growing: AtomicU32::new(0),
             state: RwLock::with_identity(identity(Class::FileContents), state),
             cache: Arc::clone(cache),
             me: Weak::clone(me),
@@ -99,6 +113,32 @@ impl Contents {
     /// What is beneath, as it is now.
     pub(crate) fn source(&self) -> FileSource {
         FileSource::new(&self.inode, self.cache.ledger.as_ref())
+    }
+
+    /// The file is about to grow over its end.
+    pub(super) fn grow(&self) -> Growing<'_> {
+        self.growing.fetch_add(1, Ordering::SeqCst);
+        Growing(self)
+    }
+
+    /// Whether it is.
+    pub(super) fn is_growing(&self) -> bool {
+        self.growing.load(Ordering::SeqCst) > 0
+    }
+
+    /// Somebody opens the file: of which failures of writing it he counts as told.
+    pub(crate) fn opened(&self) -> Told {
+        self.cache.failures.opened(self.id())
+    }
+
+    /// Tells a user of the file what could not be written after the failure of this number.
+    pub(crate) fn tell_failure(&self, since: u64, told: &Told) -> Result<()> {
+        self.cache.failures.tell(self.id(), since, told)
+    }
+
+    /// Something of the file could not be written.
+    pub(super) fn add_failure(&self, what: Unwritten) {
+        self.cache.failures.add(self.id(), what);
     }
 
     /// Which content is beneath.

@@ -34,7 +34,7 @@ impl Writer {
         }
         let end = end_of(offset, len)?;
         let _operation = contents.inode().lock_operation();
-        self.settle_end(contents, offset)?;
+        let _growing = self.settle_end(contents, offset)?;
         let sectors = i64::try_from(len / SECTOR).expect("of data in memory");
         let need = self.prices.need(Delta { sectors, runs: 1 });
         match self.reserve_need(need) {

@@ -18,6 +18,7 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 use super::block::SECTOR;
 use super::blocks::{Evicted, Usage};
 use super::contents::{BLOCK, Contents};
+use super::failures::Failures;
 use crate::error::InodeId;
 use crate::node::Inode;
 
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     ages: Mutex<VecDeque<(Arc<Contents>, u64, u64)>>,
     /// The files that are unfinished, by the time when they became dirty, and a number.
     unfinished: Mutex<Unfinished>,
+    pub(super) failures: Failures,
     usage: Counters,
     bytes_max: u64,
     pub(super) ahead_max: u64,
@@ -65,6 +67,9 @@ struct Counters {
     bytes: AtomicU64,
     blocks: AtomicU64,
     unfinished: AtomicU64,
+    /// The most that it was.
+    #[cfg(test)]
+    unfinished_peak: AtomicU64,
 }
 
 /// A file with sectors that are dirty or being written.
@@ -83,6 +88,7 @@ impl FileCache {
             shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, HashMap::new())),
             ages: Mutex::new(Class::CacheShard, VecDeque::new()),
             unfinished: Mutex::new(Class::CacheShard, Unfinished::default()),
+            failures: Failures::new(),
             usage: Counters::default(),
             bytes_max,
             ahead_max: (bytes_max / BLOCK as u64 / 8).clamp(1, AHEAD_MAX),
@@ -120,6 +126,11 @@ impl FileCache {
         }
     }
 
+    /// What could not be written.
+    pub(super) fn failures(&self) -> &Failures {
+        &self.shared.failures
+    }
+
     /// The bytes of all sectors that are dirty, or being written.
     pub(crate) fn unfinished_bytes(&self) -> u64 {
         self.shared.usage.unfinished.load(Ordering::Relaxed) * SECTOR as u64
@@ -129,6 +140,12 @@ impl FileCache {
     #[cfg(test)]
     pub(crate) fn bytes_max(&self) -> u64 {
         self.shared.bytes_max
+    }
+
+    /// The most bytes that were ever unfinished.
+    #[cfg(test)]
+    pub(crate) fn unfinished_peak(&self) -> u64 {
+        self.shared.usage.unfinished_peak.load(Ordering::Relaxed) * SECTOR as u64
     }
 
     /// About how much they do.
@@ -179,9 +196,13 @@ impl Shared {
 
     /// Forgets a file that is dropped, unless there is another one of its number.
     pub(super) fn removed(&self, id: InodeId, contents: &Weak<Contents>) {
+        let failures = self.failures.count();
+        let is_it = |there: &Weak<Contents>| Weak::ptr_eq(there, contents);
         let mut shard = self.shard(id).lock();
-        if shard.get(&id).is_some_and(|there| Weak::ptr_eq(there, contents)) {
-            shard.remove(&id);
+        let was_last = shard.get(&id).is_some_and(is_it) && shard.remove(&id).is_some();
+        drop(shard);
+        if was_last {
+            self.failures.closed(id, failures);
         }
     }
 
@@ -195,6 +216,10 @@ impl Shared {
         count(&self.usage.bytes, before.bytes, after.bytes);
         count(&self.usage.blocks, before.blocks, after.blocks);
         count(&self.usage.unfinished, before.unfinished, after.unfinished);
+        #[cfg(test)]
+        self.usage
+            .unfinished_peak
+            .fetch_max(self.usage.unfinished.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Puts blocks of a file at the end of the list: their first sectors and tickets.

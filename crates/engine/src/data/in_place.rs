@@ -2,7 +2,8 @@
 //!
 //! 1. Space that was allocated ahead is written in place, and data of a file that is not copied
 //!    on write: each only where nobody else refers to the extent.
-//! 2. A file that is small, and all dirty, goes into the tree.
+//! 2. A file that is small, and all dirty, goes into the tree, unless it is about to get something
+//!    behind its first sector.
 //! 3. Everything else is copied on write.
 
 use userbtrfs_codec::compress::Compression;
@@ -10,13 +11,13 @@ use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_m
 use userbtrfs_sync::Arc;
 
 use super::portion::Place;
-use super::writer::{SECTOR, Writer, size_of};
+use super::writer::{SECTOR, Writer};
 use super::{Contents, DirtyRun, Segment, SegmentKind, Segments};
 use crate::error::Result;
 use crate::node::reference;
 
 /// The longest file that is kept in the tree, in bytes, as Linux does it by default.
-const INLINE_MAX: u64 = 2048;
+pub(super) const INLINE_MAX: u64 = 2048;
 
 /// Bytes of an EXTENT_DATA before inline data.
 const INLINE_HEAD: u64 = 21;
@@ -34,28 +35,29 @@ impl Writer {
     }
 
     /// Cuts a run of a file by where it goes: the end of each part, and its place, where that is
-    /// not newly allocated. The writeback lock is held.
+    /// not newly allocated. With the run the file has this size, or more soon. The writeback lock
+    /// is held.
     pub(super) fn places(
         &self,
         contents: &Contents,
         item: &InodeItem,
         run: &DirtyRun,
+        size: u64,
     ) -> Result<Vec<(u64, Option<Place>)>> {
         if Self::may_be_in_place(item) {
             return self.places_in_extents(contents, item, run.start, run.end);
         }
-        let inline = self.inline(contents, run)?;
+        let inline = self.inline(contents, run, size)?;
         Ok(vec![(run.end, inline.map(Place::Inline))])
     }
 
-    /// The bytes of a file that is kept in the tree from now on.
-    fn inline(&self, contents: &Contents, run: &DirtyRun) -> Result<Option<Arc<[u8]>>> {
-        if run.start > 0 || run.end > SECTOR {
+    /// The bytes of a file of this size that is kept in the tree from now on.
+    fn inline(&self, contents: &Contents, run: &DirtyRun, size: u64) -> Result<Option<Arc<[u8]>>> {
+        if run.start > 0 || run.end > SECTOR || contents.is_growing() {
             return Ok(None);
         }
         let nodesize = self.ledger.volume().geometry().nodesize;
         let max = INLINE_MAX.min(item_len_max(nodesize) as u64 - INLINE_HEAD);
-        let size = size_of(contents);
         if !(1..=max).contains(&size) {
             return Ok(None);
         }

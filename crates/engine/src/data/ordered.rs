@@ -13,6 +13,7 @@ use userbtrfs_sync::{Arc, MutexGuard, thread};
 
 use super::portion::Portion;
 use super::transfer::Transfer;
+use super::writeback::tell;
 use super::writer::Writer;
 use super::{Contents, FileSource};
 use crate::node::{ExtentChanges, PendingExtent, Runs};
@@ -113,7 +114,7 @@ impl<'a> OrderedExtents<'a> {
             let failed = transfer.arrive(handle);
             self.has_failed = failed.iter().any(Option::is_some);
             // Who misses something asks for the failures of the file.
-            let _told = self.writer.tell([self.contents], failed);
+            let _told = tell([self.contents], failed);
             if let Some((handle, group)) = handle.zip(self.group) {
                 self.know_logged(handle.generation(), group, &ranges);
             }

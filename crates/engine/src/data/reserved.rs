@@ -1,13 +1,10 @@
-//! What is promised to the dirty data of a file, and how writing it ended.
+//! What is promised to the dirty data of a file.
 //!
 //! 1. Each dirty sector has a sector of data reserved, each run of them metadata for the items
 //!    that it becomes. What is taken to be written takes its share along; what is dropped gives
 //!    it back.
 //! 2. Who makes sectors dirty brings at least what they need, before the range is unlocked: so
 //!    the account of a file of which all is locked is exact.
-//! 3. Of the errors of writing the first is kept until somebody is told: once.
-
-use std::mem;
 
 use userbtrfs_ledger::{Reservation, bytes_for_items};
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +12,6 @@ use userbtrfs_sync::{Class, Mutex};
 
 use super::Delta;
 use super::writer::SECTOR;
-use crate::error::Unwritten;
 
 /// Leaves that a run may cost: one of the file's extents, one of checksums.
 const RUN_ITEMS: u64 = 2;
@@ -115,7 +111,6 @@ pub(crate) struct Account {
 struct State {
     dirty: Delta,
     held: Reserved,
-    failed: Option<Unwritten>,
 }
 
 impl Default for Account {
@@ -151,16 +146,6 @@ impl Account {
         state.held.merge(reserved);
         let need = prices.need(state.dirty);
         state.held.excess(need.data, prices.metadata(need))
-    }
-
-    /// Writing failed.
-    pub(super) fn fail(&self, error: Unwritten) {
-        self.state.lock().failed.get_or_insert(error);
-    }
-
-    /// What failed since somebody was told last.
-    pub(super) fn take_failure(&self) -> Option<Unwritten> {
-        mem::take(&mut self.state.lock().failed)
     }
 
     /// The file is deleted.

@@ -3,7 +3,8 @@
 //! 1. A file is cut in bounded steps, each in a transaction that may be a later one: from its end
 //!    backwards, so that after a crash it is as long as it has data for.
 //! 2. Callers see the new size at once. Until the last step the tree goes on to know of more.
-//! 3. Cutting needs no space for data: what is on the disk behind the end of a file stays there,
+//! 3. What can fail of a step is done before anything changes: what was taken stays until it goes.
+//! 4. Cutting needs no space for data: what is on the disk behind the end of a file stays there,
 //!    and is hidden by its size. Growing hides it for good ([`Writer::settle_end`]).
 
 use std::ops::Range;
@@ -14,7 +15,7 @@ use userbtrfs_sync::Arc;
 use super::portion::difference;
 use super::reserved::Reserved;
 use super::writer::{SECTOR, SIZE_MAX, Writer, advance_size, sector_end, sector_start, size_of};
-use super::{Contents, SegmentKind, Segments};
+use super::{Contents, Delta, SegmentKind, Segments};
 use crate::error::{Error, Result};
 use crate::node::{EXTENTS_PER_STEP, Kind};
 
@@ -37,7 +38,7 @@ impl Writer {
 
     /// Makes a file longer, or touches it. The operation lock is held.
     pub(super) fn grow(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
-        self.settle_end(contents, size)?;
+        let _growing = self.settle_end(contents, size)?;
         let reservation = self.nodes.reserve(1)?;
         self.nodes.change_file(
             contents.inode(),
@@ -78,21 +79,18 @@ impl Writer {
         let reservation = self.nodes.reserve_step()?;
         let _one = contents.writeback.lock();
         let _range = contents.range.lock_exclusive(sector_start(size)..u64::MAX);
-        let mut inline = None;
-        if first {
-            inline = self.short_inline(contents, size)?;
-            let dropped = contents.truncate(size);
-            contents.account.settle(Reserved::default(), dropped, self.prices);
-        }
+        let inline = if first { self.short_inline(contents, size)? } else { None };
         let keep = sector_end(size);
         let start = self.nodes.start_of_last(contents.inode(), keep)?;
         let bytes = self.bytes_of(contents, start..u64::MAX)?;
+        let mut dropped = Delta::default();
         self.nodes.change_file(
             contents.inode(),
             HandleKind::Operation,
             Some(reservation),
             |change| {
                 if first {
+                    dropped = contents.truncate(size);
                     change.cut_size(size);
                     change.touch();
                 }
@@ -107,6 +105,7 @@ impl Writer {
                 advance_size(change, contents);
             },
         )?;
+        contents.account.settle(Reserved::default(), dropped, self.prices);
         Ok(start == keep)
     }
 
@@ -138,7 +137,7 @@ impl Writer {
             let _one = contents.writeback.lock();
             let _range = contents.range.lock_exclusive(at..range.end);
             let (holes, bytes, end) = self.removable(contents, at..range.end, &wanted)?;
-            let mut dropped = None;
+            let mut dropped = Delta::default();
             self.nodes.change_file(
                 contents.inode(),
                 HandleKind::Operation,
@@ -149,11 +148,10 @@ impl Writer {
                     }
                     change.add_bytes(difference(0, bytes));
                     change.touch();
-                    dropped = Some(contents.discard(at, end));
+                    dropped = contents.discard(at, end);
                     advance_size(change, contents);
                 },
             )?;
-            let dropped = dropped.expect("the change was made");
             contents.account.settle(Reserved::default(), dropped, self.prices);
             at = end;
         }

@@ -21,7 +21,7 @@ use userbtrfs_volume::PendingWrites;
 
 use super::portion::{Place, Portion, cut};
 use super::reserved::{Reserved, merge};
-use super::writer::{SECTOR, Writer, advance_size};
+use super::writer::{SECTOR, Writer, advance_size, size_of};
 use super::{Contents, Delta, DirtyRun};
 use crate::error::{DataError, Error, Result, Unwritten};
 use crate::node::FileChange;
@@ -84,6 +84,16 @@ impl<'a> Job<'a> {
         let checksums = source.ledger.as_ref().filter(|_| source.checksummed).map(kind);
         let item = contents.inode().item();
         Self { contents, origin, item, checksums, reserved, failed: None }
+    }
+
+    /// Where a run goes: see [`Writer::places`].
+    fn places(&self, writer: &Writer, run: &DirtyRun) -> Result<Vec<(u64, Option<Place>)>> {
+        let now = size_of(self.contents);
+        let size = match self.origin {
+            Origin::Memory => now,
+            Origin::Caller { end } => now.max(end),
+        };
+        writer.places(self.contents, &self.item, run, size)
     }
 
     fn fail(&mut self, run: &DirtyRun, why: &Arc<Error>) {
@@ -164,7 +174,7 @@ impl<'a> Transfer<'a> {
             let at = loads.len() - 1;
             let load = &mut loads[at];
             self.share(load, &run);
-            let places = self.writer.places(self.jobs[job].contents, &self.jobs[job].item, &run);
+            let places = self.jobs[job].places(self.writer, &run);
             let mut without = VecDeque::new();
             match places {
                 Ok(places) => cut(run, places, &mut load.portions, &mut without),

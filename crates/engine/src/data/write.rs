@@ -7,13 +7,16 @@
 //!    an error comes after the first part.
 //! 2. Who makes a file longer holds its operation lock. What comes to lie between its old end and
 //!    the new bytes reads as zeros, whatever is beneath.
-//! 3. Where no space is left, what may be overwritten in place is, at once.
+//! 3. It never has more unfinished than the bound: see `admission`.
+//! 4. Where no space is left, what may be overwritten in place is, at once.
 
 use std::ops::Range;
 
 use userbtrfs_format::Timestamp;
 use userbtrfs_sync::Arc;
 
+use super::contents::Growing;
+use super::in_place::INLINE_MAX;
 use super::writer::{SECTOR, SIZE_MAX, Writer, now, sector_end, sector_start, size_of};
 use super::{Contents, Delta, SegmentKind, Segments};
 use crate::error::{Error, Result};
@@ -57,20 +60,17 @@ impl Writer {
     ) -> Result<usize> {
         self.ledger.check()?;
         let bytes = reachable(offset, bytes)?;
-        let mut done = 0;
+        let (mut done, mut ended) = (0, Ok(()));
         if offset + bytes.len() as u64 <= size_of(contents) {
-            done = self.write_parts(contents, offset, bytes, (Growth::Refused, times))?;
+            (done, ended) = self.write_parts(contents, offset, bytes, (Growth::Refused, times));
         }
-        if done == bytes.len() {
-            return Ok(done);
+        if done < bytes.len() && ended.is_ok() {
+            let _operation = contents.inode().lock_operation();
+            let (at, rest) = (offset + done as u64, &bytes[done..]);
+            let (more, end) = self.write_parts(contents, at, rest, (Growth::Allowed, times));
+            (done, ended) = (done + more, end);
         }
-        let _operation = contents.inode().lock_operation();
-        let rest = &bytes[done..];
-        match self.write_parts(contents, offset + done as u64, rest, (Growth::Allowed, times)) {
-            Ok(more) => Ok(done + more),
-            Err(_) if done > 0 => Ok(done),
-            Err(error) => Err(error),
-        }
+        if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
 
     /// Writes bytes to the end of a file, all of them or none, and gives where they are.
@@ -81,12 +81,12 @@ impl Writer {
         if reachable(start, bytes)?.len() < bytes.len() {
             return Err(Error::FileTooLarge);
         }
-        let done = self.write_parts(contents, start, bytes, (Growth::Allowed, Times::Now))?;
-        if done < bytes.len() {
+        let how = (Growth::Allowed, Times::Now);
+        let (done, ended) = self.write_parts(contents, start, bytes, how);
+        if done > 0 && ended.is_err() {
             self.shrink(contents, start)?;
-            return Err(Error::NoSpace);
         }
-        Ok(start)
+        ended.map(|()| start)
     }
 
     /// The most bytes that are reserved and copied in one go.
@@ -95,13 +95,15 @@ impl Writer {
         1 << share.ilog2()
     }
 
+    /// Writes bytes part by part: gives how many, and which error ended it before the last. Without
+    /// one it ends before where the file would grow, and may not.
     fn write_parts(
         &self,
         contents: &Arc<Contents>,
         offset: u64,
         bytes: &[u8],
         how: (Growth, Times),
-    ) -> Result<usize> {
+    ) -> (usize, Result<()>) {
         let (mut done, mut part_max) = (0, self.part_max());
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -110,11 +112,10 @@ impl Writer {
                 Ok(true) => done += part.len(),
                 Ok(false) => break,
                 Err(Error::NoSpace) if part_max > SECTOR => part_max /= 2,
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) => return (done, Err(error)),
             }
         }
-        Ok(done)
+        (done, Ok(()))
     }
 
     /// Writes a part; says no where the file would grow, and may not.
@@ -125,9 +126,10 @@ impl Writer {
         part: &[u8],
         (growth, times): (Growth, Times),
     ) -> Result<bool> {
-        if growth == Growth::Allowed {
-            self.settle_end(contents, at)?;
-        }
+        let _growing = match growth {
+            Growth::Allowed => self.settle_end(contents, at)?,
+            Growth::Refused => None,
+        };
         let range = at..at + part.len() as u64;
         let write = |forest: &Forest| contents.write(forest, at, part);
         match self.change(contents, range, (growth, times), write) {
@@ -144,8 +146,8 @@ impl Writer {
         (growth, times): (Growth, Times),
         change: impl FnOnce(&Forest) -> Result<Delta>,
     ) -> Result<bool> {
-        self.throttle()?;
         let Range { start, end } = range;
+        let _admitted = self.admit(sector_end(end) - sector_start(start))?;
         let mut expected = contents.new_dirty(start, end);
         let mut reserved = self.reserve(contents, expected)?;
         loop {
@@ -169,16 +171,22 @@ impl Writer {
     }
 
     /// The file is about to get bytes at `to`, and to be as long as that before: what comes to
-    /// lie between reads as zeros. The operation lock is held.
-    pub(super) fn settle_end(&self, contents: &Arc<Contents>, to: u64) -> Result<()> {
+    /// lie between reads as zeros. The operation lock is held; what is given, until it has grown.
+    pub(super) fn settle_end<'a>(
+        &self,
+        contents: &'a Arc<Contents>,
+        to: u64,
+    ) -> Result<Option<Growing<'a>>> {
         let size = size_of(contents);
         if to <= size {
-            return Ok(());
+            return Ok(None);
         }
+        let growing = contents.grow();
         let (last, end) = (sector_start(size), sector_end(size));
-        // What is on the disk behind the end of a file may be anything, and inline data never
-        // has anything behind it.
-        if last < end && self.holds_data(contents, last..end)? {
+        // What is on the disk behind the end of a file may be anything, and inline data never has
+        // anything behind it: nor does what is on its way to be that, which lands before this.
+        let may_be_inline = || size <= INLINE_MAX && contents.unfinished_from(0) == Some(0);
+        if last < end && (may_be_inline() || self.holds_data(contents, last..end)?) {
             let redirty = |forest: &Forest| contents.redirty(forest, last, end);
             self.change(contents, last..size, (Growth::Refused, Times::Kept), redirty)?;
         }
@@ -187,7 +195,7 @@ impl Writer {
                 !matches!(kind, SegmentKind::Prealloc(_))
             })?;
         }
-        Ok(())
+        Ok(Some(growing))
     }
 
     /// Whether something was written beneath a range.

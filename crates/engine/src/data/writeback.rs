@@ -4,7 +4,7 @@
 //!
 //! 1. Who holds the writeback lock of a file waits for no other one: more files are locked
 //!    together only where that needs no waiting.
-//! 2. What fails is told once to those who use its file; if nobody was, to who makes all durable.
+//! 2. What fails is told to those who use its file, and to who makes all durable: see `failures`.
 //! 3. What is dirty of a deleted file is dropped.
 //! 4. Where nobody asks for it, the sector in which an open file ends stays dirty while other data
 //!    can be written instead: the file may be about to grow in it.
@@ -115,7 +115,7 @@ impl Writer {
             taken = self.take(files, Tail::Written);
         }
         let (transfer, files) = self.send(taken);
-        self.tell(files, transfer.arrive(None))
+        tell(files, transfer.arrive(None))
     }
 
     /// Starts to write what was taken; gives the files of which it is.
@@ -129,22 +129,6 @@ impl Writer {
         }
         transfer.send(runs);
         (transfer, files)
-    }
-
-    /// Tells what failed, to who uses the files; gives the first of it that somebody misses.
-    pub(super) fn tell<'a>(
-        &self,
-        files: impl IntoIterator<Item = &'a Arc<Contents>>,
-        failed: Vec<Option<Unwritten>>,
-    ) -> Result<()> {
-        let mut result = Ok(());
-        for (contents, failed) in files.into_iter().zip(failed) {
-            if let Some(failed) = failed.filter(is_missed) {
-                self.fail(contents, failed.clone());
-                result = result.and(Err(failed.into()));
-            }
-        }
-        result
     }
 
     /// Takes what is dirty of files, as far as something is.
@@ -202,7 +186,22 @@ impl Writer {
     }
 }
 
+/// Tells what failed, to who uses the files; gives the first of it that somebody misses.
+pub(super) fn tell<'a>(
+    files: impl IntoIterator<Item = &'a Arc<Contents>>,
+    failed: Vec<Option<Unwritten>>,
+) -> Result<()> {
+    let mut result = Ok(());
+    for (contents, failed) in files.into_iter().zip(failed) {
+        if let Some(failed) = failed.filter(|failed| is_missed(contents, failed)) {
+            contents.add_failure(failed.clone());
+            result = result.and(Err(failed.into()));
+        }
+    }
+    result
+}
+
 /// Whether somebody misses what could not be written: not where the file was deleted meanwhile.
-fn is_missed(failed: &Unwritten) -> bool {
-    !matches!(*failed.why, Error::NoInode(_))
+fn is_missed(contents: &Contents, failed: &Unwritten) -> bool {
+    !contents.account.is_dead() && !matches!(*failed.why, Error::NoInode(_))
 }

@@ -10,19 +10,19 @@
 //! Space is reserved before the second is taken: a reservation may write other files back, merge
 //! and commit.
 
-use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::SystemTime;
 
 use userbtrfs_format::{SECTOR_SIZE, Timestamp};
 use userbtrfs_ledger::{Handle, Ledger, Merge, Participant, Reservation};
-use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_sync::Arc;
 
+use super::admission::{Admission, Admitted};
 use super::reserved::{Need, Prices, Reserved};
 use super::worker::Worker;
 use super::writeback::Tail;
 use super::{Contents, Delta, FileCache, FileSource};
-use crate::error::{Error, InodeId, Result, Unwritten};
+use crate::error::{Error, InodeId, Result};
 use crate::node::{FileChange, FileWatch, Nodes};
 
 /// Bytes in a sector.
@@ -54,8 +54,7 @@ pub(crate) struct Writer {
     pub(super) prices: Prices,
     options: WriterOptions,
     worker: Worker,
-    /// Failures of writing that nobody was told of, the first of each file.
-    failed: Mutex<BTreeMap<InodeId, Unwritten>>,
+    admission: Admission,
 }
 
 impl Writer {
@@ -70,8 +69,9 @@ impl Writer {
         let prices =
             Prices { nodesize: geometry.nodesize, checksum: geometry.checksum_kind.size() as u64 };
         let worker = Worker::new();
-        let failed = Mutex::new(Class::FileContents, BTreeMap::new());
-        let writer = Arc::new(Self { cache, nodes, ledger, prices, options, worker, failed });
+        let admission = Admission::new();
+        let new = Self { cache, nodes, ledger, prices, options, worker, admission };
+        let writer = Arc::new(new);
         let watch: Weak<dyn FileWatch> = Arc::downgrade(&writer) as Weak<dyn FileWatch>;
         writer.nodes.watch(watch);
         writer.worker.start(&writer, options.age_seconds);
@@ -83,23 +83,11 @@ impl Writer {
         self.options.unfinished_max
     }
 
-    /// Data could not be written: its file tells it, or who makes all durable before that.
-    pub(super) fn fail(&self, contents: &Contents, failed: Unwritten) {
-        contents.account.fail(failed.clone());
-        self.failed.lock().entry(contents.id()).or_insert(failed);
-    }
-
-    /// Tells what could not be written of a file, once.
-    pub(crate) fn take_failure(&self, contents: &Contents) -> Result<()> {
-        self.failed.lock().remove(&contents.id());
-        contents.account.take_failure().map_or(Ok(()), |failed| Err(failed.into()))
-    }
-
     /// Writes all data, to make it durable; gives a failure that nobody was told of.
     pub(crate) fn settle(&self) -> Result<()> {
         let written = self.write_back_all();
-        let failed = std::mem::take(&mut *self.failed.lock()).into_values().next();
-        written.and(failed.map_or(Ok(()), |failed| Err(failed.into())))
+        let told = self.cache.failures().tell_of_all();
+        written.and(told)
     }
 
     /// Ends the background work, after what it is doing.
@@ -107,23 +95,35 @@ impl Writer {
         self.worker.stop();
     }
 
-    /// Waits until no more data than the bound is unfinished; the caller writes, too.
-    pub(super) fn throttle(&self) -> Result<()> {
-        if self.cache.unfinished_bytes() > self.options.unfinished_max / EARLY {
+    /// Waits until so many bytes more may become dirty; the caller writes, too. No lock is held but
+    /// operation locks.
+    pub(super) fn admit(&self, bytes: u64) -> Result<Admitted<'_>> {
+        if self.is_pressed() {
             self.worker.hurry();
         }
-        while self.cache.unfinished_bytes() > self.options.unfinished_max {
+        loop {
+            let unfinished = || self.cache.unfinished_bytes();
+            if let Some(admitted) = self.admission.admit(bytes, self.unfinished_max(), unfinished) {
+                return Ok(admitted);
+            }
             self.ledger.check()?;
-            let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
-            let files: Vec<_> = files.map(|file| file.contents).collect();
-            // What fails is told to those who use the files.
-            let (busy, _failed) = self.write_idle(&files, Tail::Left);
-            // Where all are on their way, the oldest one is soon there.
-            if let Some(oldest) = busy.first() {
-                drop(oldest.writeback.lock());
+            match self.is_pressed() {
+                true => self.write_oldest(),
+                false => self.admission.wait(),
             }
         }
-        Ok(())
+    }
+
+    /// Writes the files that are dirty for the longest.
+    fn write_oldest(&self) {
+        let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
+        let files: Vec<_> = files.map(|file| file.contents).collect();
+        // What fails is told to those who use the files.
+        let (busy, _failed) = self.write_idle(&files, Tail::Left);
+        // Where all are on their way, the oldest one is soon there.
+        if let Some(oldest) = busy.first() {
+            drop(oldest.writeback.lock());
+        }
     }
 
     /// Whether so much is unfinished that it is written before it is old.
@@ -186,11 +186,11 @@ impl Drop for Writer {
 
 impl FileWatch for Writer {
     fn gone(&self, id: InodeId) {
-        self.failed.lock().remove(&id);
         if let Some(contents) = self.cache.get(id) {
             contents.account.die();
             self.purge(&contents);
         }
+        self.cache.failures().deleted(id);
     }
 }
 

@@ -15,7 +15,7 @@ use userbtrfs_sync::Arc;
 
 use super::collect::{self, Collected, Collector, Whole};
 use super::trace::{Amount, Clock, Listener, Phase, SyncHow, Trace};
-use crate::data::{Contents, OrderedExtents, Writer};
+use crate::data::{Contents, OrderedExtents, Told, Writer};
 use crate::error::{Error, Result};
 use crate::node::{Inode, Mode, Nodes};
 
@@ -90,9 +90,10 @@ impl Log {
         self.trace.set(listener);
     }
 
-    /// Makes a file durable, its data and its attributes; tells what could not be written of it.
-    pub(crate) fn sync_file(&self, contents: &Arc<Contents>) -> Result<()> {
-        let (clock, inode) = (self.trace.clock(), contents.inode());
+    /// Makes a file durable, its data and its attributes; tells its user what could not be written
+    /// of it, be it by others.
+    pub(crate) fn sync_file(&self, contents: &Arc<Contents>, told: &Told) -> Result<()> {
+        let (clock, inode, since) = (self.trace.clock(), contents.inode(), told.number());
         let synced = self.writer.send_off(contents).and_then(|mut data| match data.has_failed() {
             true => {
                 clock.end(inode.id(), SyncHow::Failed, Amount::default());
@@ -100,7 +101,7 @@ impl Log {
             }
             false => self.make_durable(inode, Some(&mut data), clock),
         });
-        self.writer.take_failure(contents)?;
+        contents.tell_failure(since, told)?;
         synced
     }
 

@@ -5,6 +5,8 @@
 //! 2. A large file is listed, too, and deleted in steps, each in a transaction of its own: none
 //!    is longer than it may be.
 //! 3. An inode that no tree knows of yet leaves nothing.
+//! 4. What an earlier run left is deleted before the first change in its subvolume, as far as it
+//!    can be; in the top level and the subvolume that was opened, at the latest at the end.
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
 use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, TreeId};
@@ -16,7 +18,7 @@ use super::inode::State;
 use super::operation::Operation;
 use super::stored::ORPHANS;
 use super::subvolume::Subvolume;
-use super::{Inode, Nodes};
+use super::{Inode, Nodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
 
 /// The most extents of a file that go in one step.
@@ -188,17 +190,22 @@ impl Nodes {
         Ok(found)
     }
 
+    /// Deletes what an earlier run left in a subvolume without a name, if nobody did since. No lock
+    /// is held.
+    pub(crate) fn clean(&self, subvolume: TreeId) -> Result<()> {
+        self.subvolume_to_change(InodeId { subvolume, number: ROOT_DIR }).map(drop)
+    }
+
     /// Deletes what an earlier run left in a subvolume without a name. What cannot be deleted
-    /// stays for a later run.
-    pub(super) fn delete_left(&self, id: TreeId, subvolume: &Subvolume) -> Result<()> {
+    /// stays for a later run, and hinders nothing.
+    pub(super) fn delete_left(&self, id: TreeId, subvolume: &Subvolume) {
         for number in subvolume.take_left() {
-            match self.inode(InodeId { subvolume: id, number }) {
-                Ok(inode) => self.delete_or_unlist(&inode)?,
-                Err(Error::NoInode(_)) => self.unlist(subvolume, number)?,
-                Err(_) => {}
-            }
+            let _stays = match self.inode(InodeId { subvolume: id, number }) {
+                Ok(inode) => self.delete_or_unlist(&inode),
+                Err(Error::NoInode(_)) => self.unlist(subvolume, number),
+                Err(error) => Err(error),
+            };
         }
-        Ok(())
     }
 
     fn delete_or_unlist(&self, inode: &Arc<Inode>) -> Result<()> {

@@ -1,64 +1,19 @@
 //! Devices that fail.
 
-use userbtrfs_device::{DeviceError, Request, Ticket};
-use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
+use super::device::Failing;
 use super::*;
-
-/// A device that can be told to fail what is written to data.
-struct Failing {
-    memory: MemoryDevice,
-    fails: AtomicBool,
-}
-
-impl Failing {
-    fn new() -> Arc<Self> {
-        let memory = MemoryDevice::new(128 << 20);
-        userbtrfs_mkfs::make(&memory, &Options::default()).unwrap();
-        Arc::new(Self { memory, fails: AtomicBool::new(false) })
-    }
-
-    fn fail(&self, fails: bool) {
-        self.fails.store(fails, Ordering::SeqCst);
-    }
-}
-
-impl Device for Failing {
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn name(&self) -> &'static str {
-        "failing"
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn submit(&self, batch: Vec<Request>) -> Ticket {
-        let fails = self.fails.load(Ordering::SeqCst);
-        let run = |request: Request| match request {
-            Request::Write { ref buffer, .. } if fails && buffer.starts_with(b"!!!!!!!!") => {
-                let (device, access) = ("failing".into(), request.access());
-                request.complete(Err(DeviceError::Short { device, access, done: 0 }))
-            }
-            request => self.memory.run(request),
-        };
-        Ticket::completed(batch.into_iter().map(run).collect())
-    }
-}
 
 #[test]
 fn what_cannot_be_written_is_told_once_and_the_old_data_stays() {
-    let device = Failing::new();
-    let fs = open(Arc::clone(&device) as Arc<dyn Device>, 32 << 20);
+    let device = Failing::new(128);
+    let fs = device.open(32 << 20);
     let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
     let other = fs.root().create(b"other", 0o644).unwrap().open().unwrap();
     file.write_at(&[1; 8192], 0).unwrap();
     file.sync_all().unwrap();
-    device.fail(true);
+    device.fail_writes(true);
     file.write_at(&[b'!'; 4096], 4096).unwrap();
     file.write_at(&[b'!'; 4096], 16384).unwrap();
     other.write_at(&[2; 8192], 0).unwrap();
@@ -75,31 +30,162 @@ fn what_cannot_be_written_is_told_once_and_the_old_data_stays() {
     let committed = fs.commit();
     assert!(matches!(committed, Err(Error::Unwritten(_))), "{committed:?}");
     assert!(matches!(file.close(), Err(Error::Unwritten(_))));
-    device.fail(false);
+    device.fail_writes(false);
     drop(other);
     fs.close().unwrap();
     check(&device.memory);
-    let fs = open(Arc::clone(&device) as Arc<dyn Device>, 32 << 20);
+    let fs = device.open(32 << 20);
     assert!(fs.read("file").unwrap() == expected);
     assert!(fs.read("other").unwrap() == [2; 8192]);
     fs.close().unwrap();
 }
 
+/// A file whose data cannot be written, opened twice, and what is dirty of it.
+fn with_lost_data() -> (Arc<Failing>, Filesystem, [File; 2]) {
+    let device = Failing::new(128);
+    let fs = device.open(4 << 20);
+    let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
+    file.write_at(&[1; 8192], 0).unwrap();
+    fs.commit().unwrap();
+    device.fail_writes(true);
+    file.write_at(&[b'!'; 8192], 0).unwrap();
+    let files = [file, fs.open_file("file").unwrap()];
+    (device, fs, files)
+}
+
+fn is_unwritten(result: Result<()>) -> bool {
+    match result {
+        Ok(()) => false,
+        Err(Error::Unwritten(_)) => true,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Writes what is dirty of a file, as the background does: nobody is told.
+fn write_in_the_background(fs: &Filesystem, id: InodeId) {
+    let contents = fs.inner.files.get(id).unwrap();
+    fs.inner.writer().unwrap().write_back(&contents).unwrap_err();
+}
+
+#[test]
+fn each_sync_that_waited_for_a_write_is_told_that_it_failed() {
+    let (_device, fs, [one, other]) = with_lost_data();
+    assert!(is_unwritten(one.sync_all()));
+    assert!(is_unwritten(other.sync_all()), "nothing of it is durable");
+    assert!(!is_unwritten(one.sync_all()));
+    assert!(!is_unwritten(other.sync_all()));
+    assert!(!is_unwritten(fs.open_file("file").unwrap().sync_all()));
+    assert!(!is_unwritten(fs.commit()));
+}
+
+#[test]
+fn who_closes_a_file_takes_nothing_from_who_syncs_it() {
+    let (_device, fs, [one, other]) = with_lost_data();
+    write_in_the_background(&fs, one.inode().id());
+    assert!(is_unwritten(other.close()));
+    assert!(is_unwritten(one.sync_all()));
+    assert!(!is_unwritten(one.close()), "told before");
+}
+
+#[test]
+fn what_failed_while_nobody_had_the_file_open_is_told_though_it_left_memory() {
+    let (_device, fs, [one, other]) = with_lost_data();
+    let id = one.inode().id();
+    drop((one, other));
+    write_in_the_background(&fs, id);
+    // Other files drive it out of memory.
+    let other = fs.root().create(b"other", 0o644).unwrap().open().unwrap();
+    other.write_all_at(&[2].repeat(16 << 20), 0).unwrap();
+    other.sync_all().unwrap();
+    assert!(fs.inner.files.get(id).is_none(), "in memory");
+    assert!(is_unwritten(fs.commit()));
+    assert!(!is_unwritten(fs.commit()));
+    // As a server does, which opens the file for each request.
+    assert!(is_unwritten(fs.inode(id).sync_all()));
+    assert!(!is_unwritten(fs.inode(id).sync_all()));
+}
+
+/// A file of many extents, the leaves of which are not in memory.
+fn with_many_leaves(device: &Arc<Failing>, extents: u64, memory: u64) -> (Filesystem, File) {
+    let fs = device.open(memory);
+    for (name, extents) in [("file", extents), ("behind", 200)] {
+        let file = fs.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap();
+        for at in 0..extents {
+            file.allocate(at * STRIDE, SECTOR, Allocate::Reserve { keep_size: false }).unwrap();
+        }
+    }
+    fs.close().unwrap();
+    let fs = device.open(memory);
+    let file = fs.open_file("file").unwrap();
+    // What has to be known before something changes.
+    fs.root().create(b"other", 0o644).unwrap();
+    (fs, file)
+}
+
+const SECTOR: u64 = 4096;
+const STRIDE: u64 = 2 * SECTOR;
+
+#[test]
+fn a_cut_that_fails_loses_nothing() {
+    let device = Failing::new(128);
+    let (fs, file) = with_many_leaves(&device, 1000, 32 << 20);
+    let size = file.len();
+    file.write_at(&[7; 4096], SECTOR).unwrap();
+    device.allow_reads(0);
+    assert_eq!(file.set_len(SECTOR).unwrap_err().errno(), 5);
+    device.allow_all_reads();
+    assert_eq!(file.len(), size);
+    file.sync_all().unwrap();
+    drop(file);
+    fs.close().unwrap();
+    let fs = device.open(32 << 20);
+    let found = fs.read("file").unwrap();
+    assert!(found[4096..8192] == [7; 4096], "acknowledged, and never cut");
+    fs.close().unwrap();
+    check(&device.memory);
+}
+
+#[test]
+fn space_for_holes_that_ends_with_an_error_is_not_lost() {
+    let device = Failing::new(384);
+    let (fs, file) = with_many_leaves(&device, 16_000, 4 << 20);
+    let bytes = |file: &File| {
+        let extents = file.extents().unwrap();
+        let held = extents.iter().filter(|extent| extent.kind != ExtentKind::Hole);
+        held.map(|extent| extent.len).sum::<u64>()
+    };
+    let before = device.reads();
+    let ledger = fs.inner.ledger.as_ref().unwrap();
+    let usage = || ledger.space().usage(userbtrfs_ledger::Kind::Data);
+    let (held, used) = (bytes(&file), usage().allocated);
+    // They are looked for in all of the file first.
+    let looked = device.reads() - before;
+    device.allow_reads(looked * 3 / 2);
+    let failed = file.allocate(0, file.len(), Allocate::Reserve { keep_size: false });
+    assert_eq!(failed.unwrap_err().errno(), 5);
+    device.allow_all_reads();
+    let more = bytes(&file) - held;
+    assert!(more > 0, "it failed before there was any");
+    assert_eq!((usage().allocated, usage().reserved), (used + more, 0));
+    drop(file);
+    fs.close().unwrap();
+}
+
 #[test]
 fn a_sync_that_fails_is_traced_as_one() {
-    let device = Failing::new();
-    let fs = open(Arc::clone(&device) as Arc<dyn Device>, 32 << 20);
+    let device = Failing::new(128);
+    let fs = device.open(32 << 20);
     let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
     let told = Arc::new(Mutex::new(Class::CacheShard, Vec::new()));
     let heard = Arc::clone(&told);
     fs.trace_syncs(move |record| heard.lock().push(record.how));
-    device.fail(true);
+    device.fail_writes(true);
     file.write_at(&[b'!'; 4096], 0).unwrap();
     file.sync_all().unwrap_err();
     assert_eq!(*told.lock(), [SyncHow::Failed]);
     file.sync_all().unwrap();
     assert_ne!(told.lock()[1], SyncHow::Failed);
-    device.fail(false);
+    device.fail_writes(false);
     file.close().unwrap();
     fs.close().unwrap();
     check(&device.memory);

@@ -1,5 +1,7 @@
 //! What one writer sees, and finds when the image is opened again.
 
+use userbtrfs_device::Buffer;
+
 use super::*;
 
 #[test]
@@ -52,6 +54,25 @@ fn files_grow_out_of_the_tree_and_come_back_into_it() {
     let kinds = |name| lab.file(name).extents().unwrap().into_iter().map(|e| e.kind);
     assert!(!kinds("grows").any(|kind| kind == ExtentKind::Inline));
     lab.close();
+}
+
+#[test]
+fn a_file_that_grows_by_a_direct_write_leaves_the_tree() {
+    for (len, synced) in [(1, true), (100, false), (100, true), (2048, true)] {
+        let lab = Lab::new();
+        let file = lab.create("file");
+        file.write_at(&pattern(7, len), 0).unwrap();
+        if synced {
+            file.sync_all().unwrap();
+        }
+        let bytes = pattern(8, 4096);
+        file.write_direct(&Arc::new(Buffer::from(&bytes[..])), 0).unwrap();
+        assert!(file.read_all().unwrap() == bytes, "{len}");
+        drop(file);
+        let lab = lab.reopened();
+        assert!(lab.fs.read("file").unwrap() == bytes, "{len}, opened again");
+        lab.close();
+    }
 }
 
 /// What is on the disk behind the end of a file never comes to light.

@@ -1,0 +1,37 @@
+//! Inodes without a name that an earlier run left.
+
+use super::*;
+
+/// Leaves a file of so many bytes without a name in a directory, as a crash does; gives how much
+/// data was in use before.
+fn left(lab: Lab, bytes: usize) -> (Lab, InodeId, u64) {
+    let used = lab.data_in_use();
+    let file = lab.create("file");
+    file.write_all_at(&pattern(1, bytes), 0).unwrap();
+    let id = file.inode().id();
+    lab.fs.commit().unwrap();
+    lab.fs.root().remove_file(b"file").unwrap();
+    lab.fs.commit().unwrap();
+    lab.fs.clone().abandon();
+    drop(file);
+    let Lab { device, memory, fs } = lab;
+    drop(fs);
+    let device = Arc::new(MemoryDevice::from_bytes(device.snapshot()));
+    // A handle of who can write would delete it when it goes.
+    let reading = OpenOptions::new().open_devices(vec![Arc::clone(&device) as Arc<dyn Device>]);
+    assert_eq!(reading.unwrap().inode(id).metadata().unwrap().nlink, 0);
+    (Lab::open(device, memory), id, used)
+}
+
+#[test]
+fn what_a_crash_left_without_a_name_is_gone_when_the_filesystem_was_open() {
+    // The second one goes in steps.
+    for bytes in [100_000, 9 << 20] {
+        let (lab, id, used) = left(Lab::new(), bytes);
+        assert_eq!(lab.data_in_use(), used + (bytes as u64).next_multiple_of(4096));
+        let lab = lab.reopened();
+        assert!(matches!(lab.fs.inode(id).metadata(), Err(Error::NoInode(_))));
+        assert_eq!(lab.data_in_use(), used);
+        lab.close();
+    }
+}
