@@ -4,20 +4,23 @@
 //!    is a filesystem that opens.
 //! 2. What is damaged is named: the subvolume and the item.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 
 use userbtrfs::device::{Device, MemoryDevice};
-use userbtrfs::{Error, Filesystem, ItemKind, Logical, OpenOptions, PendingLog, TreeId};
+use userbtrfs::{Error, Filesystem, ItemKind, Key, Logical, OpenOptions, PendingLog, TreeId};
+use userbtrfs_codec::hash::name_hash;
 use userbtrfs_crashlab::devices::SparseImage;
 use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_crashlab::linux::btrfs_check;
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_forge::{ImageEditor, RawBlock, field, put_u64};
-use userbtrfs_format::{Expectation, RootItem};
+use userbtrfs_format::{Expectation, RootItem, dir_entries};
 use userbtrfs_volume::{Volume, walk};
 
 use super::support::command::verb;
+use super::support::forging::edit_leaf_at;
 use super::support::golden::Unpacked;
 use super::support::shown::shown;
 use super::support::{assert_says, refusal};
@@ -117,6 +120,51 @@ fn damage(block: &mut [u8], random: &mut Random) {
                 block[at..at + len].copy_from_slice(&turn[..len]);
             }
         }
+    }
+}
+
+/// Until 5.17 Linux logged entries by the hashes of their names, too, and ranges of hashes.
+#[test]
+fn what_older_kernels_logged_besides_is_passed_over() {
+    let mut added = BTreeSet::new();
+    for name in DAMAGED.map(|(name, _)| name) {
+        let mut editor = golden(name);
+        let expected = shown(&open(&editor, PendingLog::Replay).unwrap()).unwrap();
+        let nodesize = usize::try_from(editor.geometry().nodesize).unwrap();
+        let (_, logs) = log_leaves(&editor);
+        for leaf in logs {
+            edit_leaf_at(&mut editor, leaf, |items| {
+                let first = *items.keys().next().unwrap();
+                let taken: usize = items.values().map(|item| 25 + item.len()).sum();
+                let mut room = nodesize - 101 - taken;
+                for (key, item) in items.clone() {
+                    let Some(old) = by_hash(key, &item).filter(|old| *old > first) else {
+                        continue;
+                    };
+                    if room >= 25 + item.len() && items.insert(old, item.clone()).is_none() {
+                        room -= 25 + item.len();
+                        added.insert(old.kind);
+                    }
+                }
+            });
+        }
+        let replayed = open(&editor, PendingLog::Replay).unwrap();
+        assert_eq!(shown(&replayed).unwrap(), expected, "{name}");
+        let written = write_and_reopen(&editor, PendingLog::Replay).unwrap();
+        assert_eq!(shown(&written).unwrap(), expected, "{name}, for good");
+    }
+    assert!(added.into_iter().eq([ItemKind::DIR_LOG_ITEM, ItemKind::DIR_ITEM]));
+}
+
+/// What stood beside an item of a directory by its places.
+fn by_hash(key: Key, item: &[u8]) -> Option<Key> {
+    match key.kind {
+        ItemKind::DIR_INDEX => {
+            let hash = name_hash(dir_entries(item).next().unwrap().unwrap().name);
+            Some(Key::new(key.objectid, ItemKind::DIR_ITEM, hash.into()))
+        }
+        ItemKind::DIR_LOG_INDEX => Some(Key::new(key.objectid, ItemKind::DIR_LOG_ITEM, 0)),
+        _ => None,
     }
 }
 

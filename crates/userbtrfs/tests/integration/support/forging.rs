@@ -27,7 +27,16 @@ pub(crate) fn edit_leaf(
     edit: impl FnOnce(&mut Items),
 ) {
     let logical = find(editor, tree, key).logical;
-    let block = editor.block(logical).expect("the item was found there");
+    edit_leaf_at(editor, logical, edit);
+}
+
+/// The same of the leaf at an address.
+pub(crate) fn edit_leaf_at(
+    editor: &mut ImageEditor,
+    logical: Logical,
+    edit: impl FnOnce(&mut Items),
+) {
+    let block = editor.block(logical).expect("there is a leaf");
     let raw = RawBlock(&block);
     let item = |slot| (raw.key(slot), block[raw.item(slot).expect("sound")].to_vec());
     let mut items: Items = (0..raw.slots()).map(item).collect();
