@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
+use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
 use super::{LoopDevice, undone};
@@ -15,6 +16,8 @@ use super::{LoopDevice, undone};
 /// How long a busy mount is waited for, and how often it is tried.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
+/// How often its clock is looked at.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// A btrfs that Linux has mounted on a directory made for it; unmounted when dropped.
 #[derive(Debug)]
@@ -31,6 +34,7 @@ impl Mount {
         let others =
             devices.iter().skip(1).map(|other| format!("device={}", other.path().display()));
         let own = CString::new(own.into_iter().chain(others).collect::<Vec<_>>().join(","))?;
+        wait_for_its_clock();
         let first = devices.first().context("no device to mount")?.path();
         mount::mount(first, directory.path(), "btrfs", flags, own.as_c_str())
             .with_context(|| format!("mounting with {options:?}"))?;
@@ -51,6 +55,19 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         undone(unmount(self.path()).context("unmounting"));
+    }
+}
+
+/// Linux stamps what it does by a clock that it looks at once in a while: waits until that is past
+/// what was done by now, so that a replay is stamped after it.
+fn wait_for_its_clock() {
+    let by = |clock| {
+        let time = clock_gettime(clock);
+        (time.tv_sec, time.tv_nsec)
+    };
+    let now = by(ClockId::Realtime);
+    while by(ClockId::RealtimeCoarse) <= now {
+        thread::sleep(MOMENT);
     }
 }
 

@@ -18,8 +18,8 @@ use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
     Event, Fault, FaultyDevice, HeldDevice, How, Recorded, RecordingDevice, SparseImage,
 };
-use userbtrfs_crashlab::pattern;
 use userbtrfs_crashlab::random::Random;
+use userbtrfs_crashlab::{pattern, skip_unless_linux};
 use userbtrfs_device::{Device, Operation};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
@@ -517,6 +517,32 @@ fn an_fsync_alone_waits_three_times_and_writes_each_block_once() {
         file.close().unwrap();
         filesystem.abandon();
     }
+}
+
+/// Where holes have items, those that were there before are not logged again.
+#[test]
+fn an_fsync_of_a_file_with_hole_items_writes_what_changed() {
+    skip_unless_linux!();
+    let made = Options { nodesize: 4096, ..Options::default() };
+    let made = Made::by_progs("hole items", 256 * MIB, made, &["-O", "^no-holes"]);
+    let device = Arc::new(RecordingDevice::on(&made.image()));
+    let filesystem = writable(device.clone());
+    let file = filesystem.root().create(b"f", 0o644).unwrap().open().unwrap();
+    let block = BLOCK as u64;
+    for number in 0..500 {
+        file.write_at(&[7; BLOCK], 2 * block * number).unwrap();
+    }
+    filesystem.commit().unwrap();
+    for number in 500..510 {
+        file.write_at(&[7; BLOCK], 2 * block * number).unwrap();
+        let events = device.count();
+        file.sync_all().unwrap();
+        // Data; two nodes, each twice; the superblock.
+        assert_eq!(Cost::of(&device.log()[events..], 0).written, BLOCK + 4 * 4096 + BLOCK);
+    }
+    file.close().unwrap();
+    filesystem.abandon();
+    check_repaired(&State { completed: 0, lost: 0, image: device.recording().end() }, "hole items");
 }
 
 /// What was done to the device.

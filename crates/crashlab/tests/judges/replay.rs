@@ -14,8 +14,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -35,6 +33,7 @@ use userbtrfs_format::item_len_max;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::Volume;
 
+use super::fsynced::now;
 use super::made::{Made, check_file, kinds};
 use super::{Unpacked, assert_none, is_torture, open, open_device, seed, shown};
 
@@ -115,14 +114,6 @@ impl Left {
         let shown = shown_by_linux(linux, &self.image);
         assert_none(&format!("{what}, shown by Linux"), &diff(&shown, &again, &[]));
     }
-}
-
-fn now() -> Time {
-    // Linux looks at its clock once in a while.
-    thread::sleep(Duration::from_millis(20));
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    thread::sleep(Duration::from_millis(20));
-    Time { seconds: now.as_secs().try_into().unwrap(), nanoseconds: now.subsec_nanos() }
 }
 
 fn has_log(image: &Path) -> bool {

@@ -1,7 +1,8 @@
 //! What is in a file, for the log.
 //!
 //! 1. Logged are the ranges that the running transaction changed and that the log does not know,
-//!    as they are now; holes among them have items, so that replay makes them.
+//!    as they are now; holes among them have items, so that replay makes them. Where holes have
+//!    items in the tree, too, those ranges are with the holes that came by growing.
 //! 2. Space allocated beyond the end is always logged: replay cuts a file at its size.
 //! 3. An item of the log that overlaps such a range goes as a whole, and so all of its range is
 //!    logged anew: no item is cut.
@@ -43,6 +44,9 @@ impl Collector<'_, '_> {
         was_whole: bool,
     ) -> Doubtful<InodeItem> {
         let inode = data.contents().inode();
+        // Before it is asked what changed: a merge says so first.
+        let known = self.holes_have_items().then(|| self.nodes.stored_size(inode)).transpose();
+        let known = known.map_err(|_| CommitReason::Failed)?;
         let changed = inode.take_changed(self.running);
         let mut item = inode.item_to_log();
         if !data.is_empty() {
@@ -50,8 +54,8 @@ impl Collector<'_, '_> {
         }
         let mut ranges = changed.unwrap_or_else(all);
         ranges.extend(&data.ranges());
-        if self.holes_have_items() {
-            ranges = all();
+        if let Some(known) = known.filter(|known| *known < item.size) {
+            ranges.insert(sector_end(known)..sector_end(item.size));
         }
         if item.flags.contains(InodeFlags::PREALLOC) {
             ranges.insert(sector_end(item.size)..u64::MAX);

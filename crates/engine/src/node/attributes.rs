@@ -2,7 +2,7 @@
 
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
 
-use super::{Nodes, check_mutable};
+use super::{Inode, Nodes, check_mutable, stored};
 use crate::error::{Error, InodeId, Result};
 
 /// Attributes to be set; none stays as it is.
@@ -45,6 +45,11 @@ const SETTABLE: InodeFlags = InodeFlags::NODATASUM
     .union(InodeFlags::DIRSYNC);
 
 impl Nodes {
+    /// The size that an inode has in its tree, in bytes; 0 where it is not there.
+    pub(crate) fn stored_size(&self, inode: &Inode) -> Result<u64> {
+        Ok(stored::size(&self.forest, inode.tree(), inode.number())?)
+    }
+
     /// The attributes of an inode.
     pub(crate) fn item(&self, id: InodeId) -> Result<InodeItem> {
         Ok(self.inode(id)?.item())

@@ -301,7 +301,8 @@ impl<'a> Batch<'a> {
         Ok(cuts.changes)
     }
 
-    /// Between which sizes of a file holes must have items; nothing where they have none.
+    /// Between which sizes of a file holes must have items; nothing where they have none. The log
+    /// must know of them, too, before the tree does.
     fn holes(&self, inode: &Inode, set: &Pending, item: &InodeItem) -> Result<Option<(u64, u64)>> {
         if !self.holes_have_items || item.kind != FileKind::Regular {
             return Ok(None);
@@ -311,7 +312,11 @@ impl<'a> Batch<'a> {
             false => stored::size(&self.nodes.forest, inode.tree(), inode.number())?,
         };
         let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
-        Ok(Some((up(before), up(item.size))))
+        let (before, after) = (up(before), up(item.size));
+        if before < after {
+            inode.state().changed.insert(self.handle.generation(), before..after);
+        }
+        Ok(Some((before, after)))
     }
 
     /// What comes first, and what changes at references, is left to the whole.
