@@ -33,12 +33,14 @@ impl Tools<'_> {
         header.generation == self.source.generation() && !header.flags.contains(BlockFlags::WRITTEN)
     }
 
-    /// Who uses a block of the tree.
+    /// Who uses a block of the tree. What a balance made is newer than the last snapshot, and
+    /// shared as the block was in whose place it is.
     pub(crate) fn sharing(&self, block: &TreeBlock, is_root: bool) -> Result<Sharing, Detour> {
         let header = block.header();
+        let is_old = header.generation <= self.tree.last_snapshot();
         let may_be_shared = self.tree.id().is_shareable()
             && !is_root
-            && header.generation <= self.tree.last_snapshot();
+            && (is_old || header.flags.contains(BlockFlags::RELOC));
         if !may_be_shared {
             return Ok(Sharing::ALONE);
         }

@@ -1,13 +1,15 @@
 //! Images that Linux made, with snapshots and all that is shared through them, changed by us:
 //! Linux accepts them, and shows what we show.
 
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::io::Errno;
 use userbtrfs::TreeId;
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::golden::Golden;
-use userbtrfs_crashlab::linux::Linux;
+use userbtrfs_crashlab::linux::{Linux, run};
 use userbtrfs_crashlab::manifest::{Bytes, Kind, Mode};
 use userbtrfs_crashlab::model::Model;
 use userbtrfs_crashlab::operation::{
@@ -38,6 +40,8 @@ const IMAGES: &[&str] = &[
     "nodesize-4k",
     "block-group-tree",
 ];
+/// Files in a subvolume of which there is a snapshot: many leaves of them.
+const FILES: u32 = 500;
 /// Where the operations of the model are done.
 const OWN: &[u8] = b"judged";
 
@@ -54,20 +58,47 @@ fn linux_accepts_its_images_as_we_change_them() {
     }
 }
 
+/// A balance makes blocks that are newer than the last snapshot, and shared as those were in whose
+/// place they are.
+#[test]
+fn linux_accepts_what_it_balanced_as_we_change_it() {
+    skip_unless_linux!();
+    let seed = seed();
+    let linux = Linux::lock().unwrap();
+    let unpacked = Unpacked::new(&Golden::named("nodesize-4k"));
+    let mount = linux.mount(&unpacked.image, "noatime").unwrap();
+    let [original, snapshot] = ["moved", "moved too"].map(|name| mount.path().join(name));
+    let btrfs = |words: [&str; 2], paths: &[&Path]| {
+        run(Command::new("btrfs").args(words).args(paths)).unwrap();
+    };
+    btrfs(["subvolume", "create"], &[&original]);
+    for number in 0..FILES {
+        fs::write(original.join(format!("{number}")), [7; 1000]).unwrap();
+    }
+    btrfs(["subvolume", "snapshot"], &[&original, &snapshot]);
+    btrfs(["filesystem", "sync"], &[mount.path()]);
+    btrfs(["balance", "start"], &["-m".as_ref(), mount.path()]);
+    drop(mount);
+    change_image(&linux, "balanced", &unpacked.image, seed);
+}
+
 fn change(linux: &Linux, golden: &Golden, seed: u64) {
     let unpacked = Unpacked::new(golden);
-    let image = &unpacked.image;
+    change_image(linux, golden.name(), &unpacked.image, seed);
+}
+
+fn change_image(linux: &Linux, name: &str, image: &Path, seed: u64) {
     let mut random = Random::new(seed);
     for subvolume in writable_subvolumes(image) {
-        let what = format!("{}, subvolume {}, seed {seed}", golden.name(), subvolume.0);
+        let what = format!("{name}, subvolume {}, seed {seed}", subvolume.0);
         change_subvolume(&what, image, subvolume, &mut random);
     }
-    check_file(golden.name(), image);
-    judge_by_linux(linux, golden.name(), image);
+    check_file(name, image);
+    judge_by_linux(linux, name, image);
     let mut complaints = linux.complaints().unwrap();
     // Of old filesystems there is that to say, whoever wrote them.
     complaints.retain(|complaint| !complaint.contains("deprecated"));
-    assert!(complaints.is_empty(), "{}: Linux complains: {complaints:?}", golden.name());
+    assert!(complaints.is_empty(), "{name}: Linux complains: {complaints:?}");
 }
 
 fn writable_subvolumes(image: &Path) -> Vec<TreeId> {

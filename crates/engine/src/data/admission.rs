@@ -45,10 +45,10 @@ impl Admission {
         Some(Admitted { admission: self, bytes })
     }
 
-    /// Waits until somebody leaves, if anybody is admitted.
-    pub(super) fn wait(&self) {
+    /// Waits until somebody leaves, if anybody is admitted and there is still no room.
+    pub(super) fn wait(&self, bytes: u64, max: u64, unfinished: impl FnOnce() -> u64) {
         let mut admitted = self.admitted.lock();
-        if *admitted > 0 {
+        if *admitted > 0 && *admitted + unfinished() + bytes > max {
             self.left.wait(&mut admitted);
         }
     }

@@ -101,15 +101,15 @@ impl Writer {
         if self.is_pressed() {
             self.worker.hurry();
         }
+        let (max, unfinished) = (self.unfinished_max(), || self.cache.unfinished_bytes());
         loop {
-            let unfinished = || self.cache.unfinished_bytes();
-            if let Some(admitted) = self.admission.admit(bytes, self.unfinished_max(), unfinished) {
+            if let Some(admitted) = self.admission.admit(bytes, max, unfinished) {
                 return Ok(admitted);
             }
             self.ledger.check()?;
             match self.is_pressed() {
                 true => self.write_oldest(),
-                false => self.admission.wait(),
+                false => self.admission.wait(bytes, max, unfinished),
             }
         }
     }

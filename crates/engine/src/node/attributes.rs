@@ -119,12 +119,16 @@ fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
         return Err(Error::Invalid("both to be compressed and not"));
     }
     if item.kind == FileKind::Regular {
-        // Who is overwritten in place has no checksums.
-        flags.set(InodeFlags::NODATASUM, flags.contains(InodeFlags::NODATACOW));
-        let in_place = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
-        if item.size > 0 && flags & in_place != item.flags & in_place {
+        let in_place = flags.contains(InodeFlags::NODATACOW);
+        if item.size > 0 && in_place != item.flags.contains(InodeFlags::NODATACOW) {
             return Err(Error::Invalid("how a file that is not empty is overwritten"));
         }
+        // Who is overwritten in place has no checksums; others may have none, too.
+        let is_unsummed = match item.size {
+            0 => in_place,
+            _ => item.flags.contains(InodeFlags::NODATASUM),
+        };
+        flags.set(InodeFlags::NODATASUM, is_unsummed);
     }
     Ok((item.flags - SETTABLE) | flags)
 }

@@ -64,8 +64,8 @@ impl Nodes {
             let state = inode.state();
             let alike = state.sets().filter_map(|set| set.xattrs.get(&hash));
             let others = alike.flat_map(|alike| alike.iter()).filter(|other| *other.name != *name);
-            let len = |value: &[u8]| ENTRY_HEAD + name.len() + value.len();
-            others.filter_map(|other| other.value.as_deref().map(len)).sum()
+            let there = others.filter_map(|other| Some((&other.name, other.value.as_ref()?)));
+            there.map(|(name, value)| ENTRY_HEAD + name.len() + value.len()).sum()
         };
         let own = ENTRY_HEAD + name.len() + value.len();
         match pending + stored {

@@ -55,6 +55,26 @@ pub(super) fn alike() -> [Vec<u8>; 2] {
     unreachable!("there are fewer hashes than numbers")
 }
 
+/// What follows `start` in a name that hashes as another one does: four bytes.
+pub(super) fn ending_alike(start: &[u8], hash: u32) -> [u8; 4] {
+    let with = |end: u32| name_hash(&[start, &end.to_le_bytes()].concat());
+    // Each bit of the end turns the same bits of the hash, whatever the others are.
+    let (mut end, mut left) = (0, with(0) ^ hash);
+    let mut rows: Vec<(u32, u32)> =
+        (0..32).map(|bit| (with(1 << bit) ^ with(0), 1 << bit)).collect();
+    for bit in 0..32 {
+        let at = rows.iter().position(|(turned, _)| turned >> bit & 1 == 1);
+        let (turned, bits) = rows.swap_remove(at.expect("all hashes can be had"));
+        for row in rows.iter_mut().filter(|(other, _)| other >> bit & 1 == 1) {
+            *row = (row.0 ^ turned, row.1 ^ bits);
+        }
+        if left >> bit & 1 == 1 {
+            (left, end) = (left ^ turned, end ^ bits);
+        }
+    }
+    end.to_le_bytes()
+}
+
 /// The references that the extent tree has of a file: the address of the extent, and where in the
 /// file it would start. There are no others.
 pub(super) fn references(forest: &Forest, id: InodeId) -> BTreeMap<(u64, u64), u32> {

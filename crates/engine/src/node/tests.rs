@@ -3,6 +3,7 @@
 
 mod full;
 
+use userbtrfs_codec::hash::name_hash;
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::{FileKind, IncompatFlags, InodeFlags, TreeId};
 use userbtrfs_ledger::{HandleKind, LedgerOptions, Participant};
@@ -396,6 +397,25 @@ fn attributes_with_names_are_set_replaced_and_removed() {
         assert_eq!(lab.nodes.xattr(file, b"user.a").unwrap(), None);
         assert_eq!(lab.nodes.xattrs(file).unwrap().len(), 2);
     });
+}
+
+#[test]
+fn attributes_of_one_hash_and_of_names_of_any_lengths_share_an_item() {
+    let lab = Lab::new();
+    let file = lab.nodes.create(TOP, b"f", &FILE).unwrap();
+    let short = b"user.short".to_vec();
+    let mut long = [b"user.".as_slice(), &[b'x'; 246]].concat();
+    let end = testing::ending_alike(&long, name_hash(&short));
+    long.extend(end);
+    assert_eq!((long.len(), name_hash(&long)), (255, name_hash(&short)));
+    let set =
+        |name: &[u8], len: usize| lab.nodes.set_xattr(file, name, &vec![7; len], XattrKind::Any);
+    // Both, and what an item takes.
+    let most = lab.nodes.item_max() - (30 + long.len()) - (30 + short.len()) - 25;
+    set(&long, most - 100).unwrap();
+    assert_eq!(set(&short, 101).unwrap_err().errno(), 28);
+    set(&short, 100).unwrap();
+    lab.each_way(|lab| assert_eq!(lab.nodes.xattrs(file).unwrap().len(), 2));
 }
 
 #[test]

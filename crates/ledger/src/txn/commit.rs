@@ -1,6 +1,7 @@
 //! The commit of a transaction, stage by stage.
 //!
-//! 1. The door is closed: no change begins, those begun end.
+//! 1. The transaction before is waited for, and who waits for the device in this one; then the
+//!    door is closed: no change begins, those begun end.
 //! 2. The logs of the transaction are dropped, since it will say all that they say. Everything
 //!    that waits in memory is merged into the trees.
 //! 3. References, block groups, chunks and root items are written into their trees, again and

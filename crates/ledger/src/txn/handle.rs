@@ -22,7 +22,7 @@ pub enum HandleKind {
     /// Who waits for the device meanwhile: for a group of log changes ([`Ledger::sync_log`]), or
     /// to write leaves early ([`Handle::write_early`]).
     Writing,
-    /// A change on behalf of a caller. It waits for no device.
+    /// A change on behalf of a caller. It waits for no device, but for what must be read.
     Operation,
     /// The completion of written data, for which operations may wait.
     Finish,

@@ -1,7 +1,8 @@
 //! The writing half of the library's face: handles, durability, and what is told of failures.
 
-use userbtrfs::{Attributes, Error, InodeFlags, RenameMode, Timestamp, XattrMode};
+use userbtrfs::{Attributes, Error, InodeFlags, OpenOptions, RenameMode, Timestamp, XattrMode};
 
+use crate::support::golden::Unpacked;
 use crate::support::made::Made;
 
 fn is_not_found<T>(found: &Result<T, Error>) -> bool {
@@ -118,6 +119,22 @@ fn every_attribute_is_set() {
     assert_eq!(Some(found.created), attributes.created);
     assert!(filesystem.metadata("/f").unwrap().flags.contains(InodeFlags::NOATIME));
     made.judge();
+}
+
+/// Linux makes such a file where it is mounted with `nodatasum`.
+#[test]
+fn a_file_without_checksums_keeps_that_when_its_flags_are_set() {
+    let unpacked = Unpacked::new("flags");
+    let filesystem = OpenOptions::new().write(true).open(unpacked.path()).unwrap();
+    let mut entries = filesystem.walk("/").unwrap().map(Result::unwrap);
+    let inode = entries.find(|entry| entry.path.ends_with(b"no sum")).unwrap().inode;
+    let flags = inode.metadata().unwrap().flags;
+    assert!(flags.contains(InodeFlags::NODATASUM) && !flags.contains(InodeFlags::NODATACOW));
+    inode.set_flags(flags | InodeFlags::NOATIME).unwrap();
+    inode.set_flags(InodeFlags::NOATIME).unwrap();
+    assert_eq!(inode.metadata().unwrap().flags, InodeFlags::NODATASUM | InodeFlags::NOATIME);
+    let changed = inode.set_flags(InodeFlags::NODATACOW);
+    assert!(matches!(changed, Err(Error::Invalid(_))), "it has content");
 }
 
 #[test]
