@@ -127,8 +127,9 @@ impl Rename<'_> {
     /// Does it, if what was found under the names is still there; gives what becomes of what was
     /// replaced.
     fn run(&self, reservation: &mut Option<Reservation>) -> Result<Option<Fate>> {
-        let moves_dir = self.crosses() && (self.moved.is_dir() || self.is_exchange_of_dir());
-        let _mutex = moves_dir.then(|| self.nodes.renames.lock());
+        // Also where it will be refused: what is above a directory is looked at before.
+        let of_dirs = self.moved.is_dir() || self.there.is_some_and(Occupant::is_dir);
+        let _mutex = (self.crosses() && of_dirs).then(|| self.nodes.renames.lock());
         let replaced = self.there.filter(|there| there.is_dir()).map(|there| &there.inode);
         let _entries = lock_entries([Some(self.from.dir), Some(self.to.dir), replaced]);
         let there = self.there.map(|there| &there.inode);
@@ -159,10 +160,6 @@ impl Rename<'_> {
 
     fn crosses(&self) -> bool {
         !Arc::ptr_eq(self.from.dir, self.to.dir)
-    }
-
-    fn is_exchange_of_dir(&self) -> bool {
-        self.kind == RenameKind::Exchange && self.there.is_some_and(Occupant::is_dir)
     }
 
     fn find(&self, place: Place<'_>, before: Option<&Occupant>) -> Result<Option<Found>> {
