@@ -150,10 +150,7 @@ impl Operation<'_> {
         reservation: Option<Reservation>,
         change: impl FnOnce(&mut FileChange<'_>),
     ) -> Result<()> {
-        let (mut state, id) = (inode.state(), inode.id());
-        if state.dead {
-            return Err(Error::NoInode(id));
-        }
+        let (mut state, id) = (inode.living()?, inode.id());
         self.change_state(inode, &mut state, |state| {
             change(&mut FileChange { operation: self, id, state });
         });

@@ -134,10 +134,7 @@ impl Inode {
             let dentries = is_dir.then(|| Dentries::unknown(ration));
             self.set_state(State { ref_len, stored_transid, ..State::new(item, dentries) });
         }
-        match self.state().dead {
-            false => Ok(()),
-            true => Err(Error::NoInode(self.id)),
-        }
+        self.living().map(drop)
     }
 
     fn set_state(&self, state: State) {
@@ -172,6 +169,16 @@ impl Inode {
     /// The state, of an inode that the table gave out. No I/O while it is locked.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.get().expect("loaded before it is given out").lock()
+    }
+
+    /// The same, of an inode that is not deleted: of another one, what its tree still has would
+    /// seem to be there. [`Error::NoInode`] otherwise.
+    pub(super) fn living(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        match state.dead {
+            false => Ok(state),
+            true => Err(Error::NoInode(self.id)),
+        }
     }
 
     /// The state if it is there and nobody holds it.

@@ -76,7 +76,8 @@ impl Nodes {
         }
     }
 
-    /// What `name` leads to in the directory, if it is there.
+    /// What `name` leads to in the directory, if it is there. One that is deleted has no names,
+    /// whatever its tree still has.
     pub(super) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
         if name.len() > NAME_LEN_MAX {
             return Err(Error::NameTooLong);
@@ -84,6 +85,9 @@ impl Nodes {
         let hash = name_hash(name);
         let version = {
             let mut state = dir.state();
+            if state.dead {
+                return Ok(None);
+            }
             match state.dentries().find(hash, name) {
                 Known::There(entry) => return Ok(Some(Found::of(entry))),
                 Known::Absent => return Ok(None),
@@ -207,7 +211,7 @@ impl Nodes {
             return Ok(Vec::new());
         }
         let inode = self.inode(id)?;
-        let changes = NameChanges::of(&inode.state());
+        let changes = NameChanges::of(&*inode.living()?);
         let names = self.names_with(&inode, changes)?;
         Ok(names.into_iter().map(|(link, _)| link).collect())
     }
@@ -275,7 +279,7 @@ impl Nodes {
         max: usize,
     ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
         // What waits is looked at first: it leaves only after it is in the tree.
-        let (changes, end) = pending_entries(dir, position, max);
+        let (changes, end) = pending_entries(&*dir.living()?, position, max);
         let (stored, next) = stored::list(&self.forest, dir.tree(), dir.number(), position, max)?;
         let end = end.into_iter().chain(next).min();
         let listed = stored.into_iter().map(|entry| (entry.index, Arc::new(entry)));
@@ -352,11 +356,10 @@ fn is_agreed(near: &mut stored::Near<'_>, dir: &Inode, entry: &Entry) -> bool {
 /// What waits of a directory from a place on, the newest of each place; and the place up to which
 /// that is all.
 fn pending_entries(
-    dir: &Inode,
+    state: &State,
     position: DirPosition,
     max: usize,
 ) -> (BTreeMap<u64, Option<Arc<Entry>>>, Option<DirPosition>) {
-    let state = dir.state();
     let (mut changes, mut end) = (BTreeMap::new(), None);
     for set in state.sets() {
         let mut places = set.entries.by_index.range(position..);

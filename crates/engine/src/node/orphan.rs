@@ -91,13 +91,7 @@ impl Nodes {
     /// Keeps an inode, as an open file does. To be dropped where no lock is held.
     pub(crate) fn open(self: &Arc<Self>, id: InodeId) -> Result<Opened> {
         let inode = self.inode(id)?;
-        {
-            let mut state = inode.state();
-            if state.dead {
-                return Err(Error::NoInode(id));
-            }
-            state.opens += 1;
-        }
+        inode.living()?.opens += 1;
         Ok(Opened::new(self, inode))
     }
 

@@ -222,6 +222,20 @@ fn what_loses_its_last_name_is_gone_and_its_number_never_comes_back() {
 }
 
 #[test]
+fn who_still_holds_a_deleted_directory_sees_nothing_of_what_its_tree_has() {
+    let lab = Lab::new();
+    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
+    lab.nodes.create(dir, b"file", &FILE).unwrap();
+    let lab = lab.reopened();
+    let held = lab.nodes.inode(dir).unwrap();
+    lab.nodes.unlink(dir, b"file").unwrap();
+    lab.nodes.rmdir(TOP, b"dir").unwrap();
+    assert!(lab.nodes.find(&held, b"file").unwrap().is_none());
+    assert!(matches!(lab.nodes.list_some(&held, 0, 9), Err(Error::NoInode(_))));
+    assert!(held.living().is_err());
+}
+
+#[test]
 fn links_share_an_inode_until_the_last_goes() {
     let lab = Lab::new();
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();

@@ -33,7 +33,7 @@ impl Nodes {
 
     /// The value of an attribute, and how long others in its item are.
     fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<(Option<Vec<u8>>, usize)> {
-        let pending = inode.state().pending_xattr(name);
+        let pending = inode.living()?.pending_xattr(name);
         let (value, len) = stored::xattr(&self.forest, inode.tree(), inode.number(), name)?;
         let own = value.as_ref().map_or(0, |value| ENTRY_HEAD + name.len() + value.len());
         let value = match pending {
@@ -52,7 +52,7 @@ impl Nodes {
         let inode = self.inode(id)?;
         let mut changes: BTreeMap<Vec<u8>, Option<Arc<[u8]>>> = BTreeMap::new();
         let is_all = {
-            let state = inode.state();
+            let state = inode.living()?;
             let sets = state.sets().flat_map(|set| set.xattrs.values());
             for change in sets.flat_map(|alike| alike.iter()) {
                 changes.entry(change.name.to_vec()).or_insert_with(|| change.value.clone());
