@@ -139,6 +139,10 @@ impl Contents {
     /// Something of the file could not be written.
     pub(super) fn add_failure(&self, what: Unwritten) {
         self.cache.failures.add(self.id(), what);
+        // Who deletes the file says so first, then takes what there is of it.
+        if self.account.is_dead() {
+            self.cache.failures.deleted(self.id());
+        }
     }
 
     /// Which content is beneath.

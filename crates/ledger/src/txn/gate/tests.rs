@@ -52,7 +52,7 @@ fn joined(gate: &Gate, kind: Kind) -> Result<u64, Failed> {
 }
 
 #[test]
-fn stages_shut_out_syncs_then_operations_and_then_finishes() {
+fn stages_shut_out_writing_then_operations_and_then_finishes() {
     let gate = Gate::new(FIRST);
     thread::scope(|scope| {
         let commit = lead(&gate, FIRST);
@@ -104,7 +104,7 @@ fn the_door_closes_behind_the_last_operation() {
 }
 
 #[test]
-fn operations_go_on_while_syncs_are_waited_for() {
+fn operations_go_on_while_writing_is_waited_for() {
     let gate = Gate::new(FIRST);
     thread::scope(|scope| {
         let tickets = [gate.join(Kind::Writing).unwrap()];
