@@ -95,7 +95,8 @@ impl Ledger {
     fn commit_running(&self, cause: CommitCause) -> Result<u64> {
         self.gate.check()?;
         let generation = self.gate.generation();
-        if self.is_clean() {
+        // Who commits it leaves it clean before it is durable.
+        if self.is_clean() && self.gate.is_left_alone(generation) {
             // What was changed before may still be on its way.
             self.gate.wait_durable(generation - 1)?;
             return Ok(generation - 1);

@@ -160,6 +160,11 @@ impl Gate {
         })
     }
 
+    /// Whether transaction `generation` runs, and nobody commits it.
+    pub(crate) fn is_left_alone(&self, generation: u64) -> bool {
+        self.state.lock().is_left_alone(generation)
+    }
+
     /// Whether the super of transaction `generation` is durable.
     pub(crate) fn is_durable(&self, generation: u64) -> bool {
         self.state.lock().is_durable(generation)

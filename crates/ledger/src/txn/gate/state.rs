@@ -154,6 +154,11 @@ impl State {
         generation == self.running && !std::mem::replace(&mut self.has_leader, true)
     }
 
+    /// Whether transaction `generation` runs, and nobody commits it.
+    pub(super) fn is_left_alone(&self, generation: u64) -> bool {
+        generation == self.running && !self.has_leader
+    }
+
     /// The running transaction takes nobody more who waits for the device.
     pub(super) fn settle(&mut self) {
         assert!(self.completed + 1 == self.running, "the one before is written");

@@ -118,6 +118,18 @@ fn operations_go_on_while_writing_is_waited_for() {
 }
 
 #[test]
+fn who_is_being_committed_is_not_left_alone() {
+    let gate = Gate::new(FIRST);
+    assert!(gate.is_left_alone(FIRST));
+    thread::scope(|scope| {
+        let commit = lead(&gate, FIRST);
+        let seen = later(scope, || gate.is_left_alone(FIRST));
+        assert_eq!(seen.recv().unwrap(), false);
+        drop(commit);
+    });
+}
+
+#[test]
 fn durable_and_completed_are_waited_for_apart() {
     let gate = Gate::new(FIRST);
     thread::scope(|scope| {
