@@ -258,17 +258,14 @@ impl<'a, 'w> Collector<'a, 'w> {
         self.drafts.put(key, &item.encode());
     }
 
-    /// The names that an inode has, and those that it lost. Who has none just now, and is not gone,
-    /// gets one in the next moment: that is waited for.
+    /// The names that an inode has, and those that it lost. The names of one that has none, though
+    /// it counts some, are damaged: a log would make it lose them for good.
     fn names(&self, inode: &Inode) -> Doubtful<NamesToLog> {
-        loop {
-            let named = self.nodes.names_to_log(inode, self.running);
-            let named = named.map_err(|_| CommitReason::Failed)?;
-            if !named.names.is_empty() || inode.item().nlink == 0 {
-                return Ok(named);
-            }
-            self.writer.check()?;
-            thread::yield_now();
+        let named = self.nodes.names_to_log(inode, self.running);
+        let named = named.map_err(|_| CommitReason::Failed)?;
+        match named.names.is_empty() && named.count > 0 {
+            true => Err(CommitReason::Failed),
+            false => Ok(named),
         }
     }
 
@@ -279,7 +276,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         if number == ROOT_DIR {
             return Ok(true);
         }
-        let NamesToLog { names, lost, over } = self.names(inode)?;
+        let NamesToLog { names, lost, over, .. } = self.names(inode)?;
         if names.is_empty() && inode.is_linkable() {
             return Ok(true);
         }

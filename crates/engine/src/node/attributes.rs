@@ -66,10 +66,10 @@ impl Nodes {
         let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
         let _locked = inode.lock_operation();
         let operation = self.begin()?;
-        operation.change(&inode, |state| {
+        operation.change_living(&inode, |state| {
             state.item.ctime = operation.now;
             set.put_into(&mut state.item);
-        });
+        })?;
         operation.hold(&inode, Some(reservation));
         Ok(())
     }
@@ -82,9 +82,9 @@ impl Nodes {
         let _locked = inode.lock_operation();
         let new = new_flags(&inode.item(), flags)?;
         let operation = self.begin()?;
-        operation.change(&inode, |state| {
+        operation.change_living(&inode, |state| {
             (state.item.flags, state.item.ctime) = (new, operation.now);
-        });
+        })?;
         operation.hold(&inode, Some(reservation));
         Ok(())
     }

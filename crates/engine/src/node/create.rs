@@ -1,6 +1,5 @@
 //! New inodes.
 
-use userbtrfs_btree::Tree;
 use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
 use userbtrfs_sync::Arc;
 
@@ -63,7 +62,7 @@ impl Nodes {
         let id = self.take_number(&dir)?;
         let index = self.take_index(&dir)?;
         let operation = self.begin()?;
-        let inode = operation.make(&dir, id, new, 1);
+        let inode = operation.make(&dir, id, new);
         let entry = operation.entry(index, name, &inode);
         operation.add_name(&inode, &dir, &entry, RefPlace::Ref);
         operation.add_entry(&dir, &entry);
@@ -82,7 +81,7 @@ impl Nodes {
         let reservation = self.reserve(CREATE_ITEMS)?;
         let id = self.take_number(&dir)?;
         let operation = self.begin()?;
-        let inode = operation.make(&dir, id, new, 0);
+        let inode = operation.make(&dir, id, new);
         operation.change(&inode, |state| {
             (state.linkable, state.opens) = (true, 1);
             state.set_listed(true);
@@ -118,13 +117,21 @@ impl Nodes {
 
     /// The place for a new entry of a directory, whose entries are locked.
     pub(super) fn take_index(&self, dir: &Inode) -> Result<u64> {
+        let index = self.next_index(dir)?;
+        let next = index.checked_add(1).ok_or(Error::NoSpace)?;
+        dir.state().next_index = Some(next);
+        Ok(index)
+    }
+
+    /// The place that the next entry gets of a directory, whose entries are locked. It is known
+    /// before one goes: the tree would tell of the place of the last one again.
+    pub(super) fn next_index(&self, dir: &Inode) -> Result<u64> {
         let known = dir.state().next_index;
         let index = match known {
             Some(index) => index,
             None => stored::next_index(&self.forest, dir.tree(), dir.number())?,
         };
-        let next = index.checked_add(1).ok_or(Error::NoSpace)?;
-        dir.state().next_index = Some(next);
+        dir.state().next_index = Some(index);
         Ok(index)
     }
 }
@@ -138,16 +145,9 @@ pub(super) fn check_alive(dir: &Inode) -> Result<()> {
 }
 
 impl Operation<'_> {
-    /// Makes an inode with so many names, of which it has none yet.
-    pub(super) fn make(
-        &self,
-        dir: &Inode,
-        id: InodeId,
-        new: &NewInode<'_>,
-        nlink: u32,
-    ) -> Arc<Inode> {
-        let parent = dir.item();
-        let item = InodeItem { nlink, ..new.item(&parent, self.generation(), self.now) };
+    /// Makes an inode that has no name yet.
+    pub(super) fn make(&self, dir: &Inode, id: InodeId, new: &NewInode<'_>) -> Arc<Inode> {
+        let item = new.item(&dir.item(), self.generation(), self.now);
         let mut pending = Pending::of_new();
         if let NewKind::Symlink(target) = new.kind {
             pending.put_extent(PendingExtent::inline(target.into()));
@@ -161,7 +161,7 @@ impl Operation<'_> {
             next_index: is_dir.then_some(stored::FIRST_INDEX),
             ..State::new(item, dentries)
         };
-        self.enter_new(Inode::new(id, Arc::<Tree>::clone(dir.tree()), state), bytes)
+        self.enter_new(id, Arc::clone(dir.tree()), state, bytes)
     }
 
     /// The entry of an inode that gets a name.
@@ -188,7 +188,7 @@ impl NewInode<'_> {
             size,
             nbytes: size,
             block_group: 0,
-            nlink: 1,
+            nlink: 0,
             uid: self.uid,
             gid: if of_group { parent.gid } else { self.gid },
             mode: kind.to_mode() | self.mode & PERMISSIONS | passed_on,

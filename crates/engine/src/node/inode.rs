@@ -119,11 +119,10 @@ impl Inode {
         Self { id, tree, entries, operation, state: OnceLock::new() }
     }
 
-    /// An inode that is being made.
-    pub(super) fn new(id: InodeId, tree: Arc<Tree>, state: State) -> Self {
-        let inode = Self::unknown(id, tree);
-        inode.set_state(state);
-        inode
+    /// It is being made: there was nothing to load.
+    pub(super) fn become_new(&self, state: State) {
+        assert!(self.state.get().is_none(), "a number is given once");
+        self.set_state(state);
     }
 
     /// Makes sure that the state is known.
@@ -356,6 +355,11 @@ impl State {
             return Some(0);
         }
         self.ref_len.filter(|known| known.dir == dir).map(|known| known.len)
+    }
+
+    /// Whether it is there without one of its names: it has another, or is open.
+    pub(super) fn outlives_a_name(&self) -> bool {
+        self.item.nlink > 1 || self.opens > 0
     }
 
     /// Lists the inode among those without a name, or takes it off that list.

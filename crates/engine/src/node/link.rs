@@ -35,13 +35,6 @@ impl Nodes {
         let place = self.place_of_ref(&inode, dir.number(), name)?;
         let index = self.take_index(&dir)?;
         let operation = self.begin()?;
-        operation.change(&inode, |state| {
-            if state.item.nlink == 0 {
-                state.set_listed(false);
-            }
-            state.item.nlink += 1;
-            state.linkable = false;
-        });
         let entry = operation.entry(index, name, &inode);
         operation.add_name(&inode, &dir, &entry, place);
         operation.add_entry(&dir, &entry);

@@ -61,6 +61,8 @@ pub(crate) struct NamesToLog {
     pub(crate) lost: Vec<Lost>,
     /// Of these, such as are not committed, and gone: once they were seen to, they are nothing.
     pub(crate) over: Vec<Lost>,
+    /// How many it had, by its own count, when they were looked at.
+    pub(crate) count: u32,
 }
 
 impl Nodes {
@@ -216,20 +218,26 @@ impl Nodes {
         Ok(names.into_iter().map(|(link, _)| link).collect())
     }
 
+    /// Lets an inode count one name more than it has, as one whose names are damaged does.
+    #[cfg(test)]
+    pub(crate) fn miscount(&self, id: InodeId) {
+        self.inode(id).unwrap().state().item.nlink += 1;
+    }
+
     /// As [`Nodes::names`], but without those that are being lost in transaction `running`, and
     /// with the item in which each stands; and all that it lost there, as far as the log may have
     /// to know.
     pub(crate) fn names_to_log(&self, inode: &Inode, running: u64) -> Result<NamesToLog> {
-        let (changes, lost) = {
+        let (changes, lost, count) = {
             let state = inode.state();
-            (NameChanges::of(&state), self.traces.lost(running, inode.id()))
+            (NameChanges::of(&state), self.traces.lost(running, inode.id()), state.item.nlink)
         };
         let mut names = self.names_with(inode, changes)?;
         let is_at = |lost: &Lost, link: &Link| (lost.dir, lost.index) == (link.dir, link.index);
         let is_over = |it: &&Lost| !it.committed && !names.iter().any(|(link, _)| is_at(it, link));
         let over = lost.iter().filter(is_over).copied().collect();
         names.retain(|(link, _)| !lost.iter().any(|it| is_at(it, link)));
-        Ok(NamesToLog { names, lost, over })
+        Ok(NamesToLog { names, lost, over, count })
     }
 
     /// The names of an inode of which these changes wait, and in which item each stands.

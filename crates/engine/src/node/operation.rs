@@ -11,6 +11,7 @@
 use std::ops::Deref;
 use std::time::SystemTime;
 
+use userbtrfs_btree::Tree;
 use userbtrfs_format::Timestamp;
 use userbtrfs_ledger::{Handle, HandleKind, Ledger, Reservation};
 use userbtrfs_sync::{Arc, MutexGuard};
@@ -20,7 +21,7 @@ use super::inode::State;
 use super::pending::{Pending, RefPlace, SET_BYTES};
 use super::traces::{Lost, Parting, Traces};
 use super::{Entry, Inode, Nodes};
-use crate::error::{Error, Result};
+use crate::error::{Error, InodeId, Result};
 
 /// A change that is under way.
 pub(super) struct Operation<'a> {
@@ -116,6 +117,18 @@ impl Operation<'_> {
         self.change_state(inode, &mut state, change)
     }
 
+    /// The same, where nothing else keeps it from being deleted meanwhile.
+    pub(super) fn change_living(
+        &self,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(&mut State),
+    ) -> Result<()> {
+        let mut state = inode.living()?;
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        self.change_state(inode, &mut state, change);
+        Ok(())
+    }
+
     /// Changes an inode whose state is locked.
     pub(super) fn change_state<T>(
         &self,
@@ -159,11 +172,20 @@ impl Operation<'_> {
         self.nodes.hold(&self.handle, reservation);
     }
 
-    /// Takes in an inode that was just made, with changes that take so many bytes.
-    pub(super) fn enter_new(&self, inode: Inode, bytes: usize) -> Arc<Inode> {
-        let inode = Arc::new(inode);
+    /// Takes in an inode that was just made, with changes that take so many bytes. Who asked for
+    /// its number before found nothing, and may still hold that.
+    pub(super) fn enter_new(
+        &self,
+        id: InodeId,
+        tree: Arc<Tree>,
+        state: State,
+        bytes: usize,
+    ) -> Arc<Inode> {
+        let inode = Arc::new(Inode::unknown(id, tree));
+        let inode = self.nodes.table.insert(inode, self.generation());
+        inode.become_new(state);
         self.nodes.waiting.add(&inode, bytes);
-        self.nodes.table.insert(inode, self.generation())
+        inode
     }
 
     /// Puts an entry into a directory, which is locked.
@@ -194,8 +216,7 @@ impl Operation<'_> {
         let first = dir.first_added(self.generation());
         let committed = first.is_none_or(|first| entry.index < first);
         let lost = Lost { dir: dir.number(), index: entry.index, hash: entry.hash(), committed };
-        let state = inode.state();
-        let survives = state.item.nlink > 1 || state.opens > 0;
+        let survives = inode.state().outlives_a_name();
         Parting { inode: inode.id(), lost, survives, follower: None }
     }
 
@@ -204,7 +225,8 @@ impl Operation<'_> {
         &self.nodes.traces
     }
 
-    /// Gives an inode the name that an entry of `dir` has, beside those it has.
+    /// Gives an inode the name that an entry of `dir` has, beside those it has: their number says
+    /// at any time how many it has.
     pub(super) fn add_name(
         &self,
         inode: &Arc<Inode>,
@@ -213,7 +235,12 @@ impl Operation<'_> {
         place: RefPlace,
     ) {
         self.change(inode, |state| {
+            if state.item.nlink == 0 {
+                state.set_listed(false);
+            }
             state.pending().add_ref(dir.number(), entry, place);
+            state.item.nlink += 1;
+            state.linkable = false;
             state.item.ctime = self.now;
         });
         self.traces().named(self.generation(), inode.id());

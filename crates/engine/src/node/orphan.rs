@@ -18,7 +18,8 @@ use super::inode::State;
 use super::operation::Operation;
 use super::stored::ORPHANS;
 use super::subvolume::Subvolume;
-use super::{Inode, Nodes, ROOT_DIR};
+use super::traces::Parting;
+use super::{Entry, Inode, Nodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
 
 /// The most extents of a file that go in one step.
@@ -96,14 +97,17 @@ impl Nodes {
     }
 
     /// Deletes an inode that has no name and is not open.
-    fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+    pub(super) fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
         let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
         let operation = self.begin()?;
-        let is_wanted = |state: &State| state.opens > 0 || state.item.nlink > 0 || state.dead;
-        let fate = operation.change(inode, |state| match is_wanted(state) {
-            true => Fate::Kept,
-            false => operation.lose(inode.id(), state),
-        });
+        let mut state = inode.state();
+        // Somebody opened it meanwhile; and may have closed and deleted it.
+        if state.opens > 0 || state.item.nlink > 0 || state.dead {
+            return Ok(());
+        }
+        let fate =
+            operation.change_state(inode, &mut state, |state| operation.lose(inode.id(), state));
+        drop(state);
         operation.hold(inode, Some(reservation));
         drop(operation);
         self.finish(inode, fate);
@@ -228,23 +232,37 @@ impl Nodes {
 }
 
 impl Operation<'_> {
+    /// Removes an entry, and the name that it gives an inode, which is noted in that moment: who
+    /// logs the inode just before is in the notes by then.
+    pub(super) fn remove_name(
+        &self,
+        dir: &Arc<Inode>,
+        entry: &Arc<Entry>,
+        inode: &Arc<Inode>,
+    ) -> Fate {
+        let parting = self.parting(dir, entry, inode);
+        self.remove_entry(dir, entry);
+        self.change(inode, |state| {
+            let parting = Parting { survives: state.outlives_a_name(), ..parting };
+            self.traces().note(self.generation(), &[parting], None);
+            self.take_name(inode, state, dir, entry)
+        })
+    }
+
     /// Takes a name from an inode, and the inode with its last one; what is about to be done to
     /// it is locked.
-    pub(super) fn drop_name(
-        &self,
-        inode: &Arc<Inode>,
-        dir: &Inode,
-        entry: &Arc<super::Entry>,
-    ) -> Fate {
-        self.change(inode, |state| {
-            state.pending().remove_ref(dir.number(), entry);
-            state.item.ctime = self.now;
-            state.item.nlink = state.item.nlink.saturating_sub(1);
-            match state.item.nlink {
-                0 => self.lose(inode.id(), state),
-                _ => Fate::Kept,
-            }
-        })
+    pub(super) fn drop_name(&self, inode: &Arc<Inode>, dir: &Inode, entry: &Arc<Entry>) -> Fate {
+        self.change(inode, |state| self.take_name(inode, state, dir, entry))
+    }
+
+    fn take_name(&self, inode: &Inode, state: &mut State, dir: &Inode, entry: &Arc<Entry>) -> Fate {
+        state.pending().remove_ref(dir.number(), entry);
+        state.item.ctime = self.now;
+        state.item.nlink = state.item.nlink.saturating_sub(1);
+        match state.item.nlink {
+            0 => self.lose(inode.id(), state),
+            _ => Fate::Kept,
+        }
     }
 
     /// Removes extents of a file that is being deleted.

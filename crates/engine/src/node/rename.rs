@@ -236,6 +236,7 @@ impl Rename<'_> {
         }
         let place = nodes.place_of_ref(moved, to.dir.number(), to.name)?;
         let index = nodes.take_index(to.dir)?;
+        nodes.next_index(from.dir)?;
         let whiteout = self.prepare_whiteout()?;
         let operation = nodes.begin()?;
         let parting = operation.parting(from.dir, old, moved).moved();
@@ -336,7 +337,7 @@ impl Operation<'_> {
     fn leave_whiteout(&self, place: Place<'_>, id: InodeId, index: u64) {
         let kind = NewKind::Special(FileKind::CharDevice, 0);
         let new = NewInode { kind, mode: 0, uid: 0, gid: 0 };
-        let inode = self.make(place.dir, id, &new, 1);
+        let inode = self.make(place.dir, id, &new);
         self.give(&inode, place, index, RefPlace::Ref);
         self.traces().arrived(self.generation(), id);
     }

@@ -105,7 +105,7 @@ impl Nodes {
         let is_dir = item.kind == FileKind::Directory;
         let dentries = is_dir.then(|| Dentries::unknown(&self.ration));
         let state = State { running, ..State::new(item, dentries) };
-        let inode = operation.enter_new(Inode::new(id, tree, state), bytes);
+        let inode = operation.enter_new(id, tree, state, bytes);
         operation.hold(&inode, Some(reservation));
         Ok(inode)
     }

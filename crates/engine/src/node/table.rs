@@ -109,6 +109,7 @@ fn is_idle(inode: &Arc<Inode>, running: u64) -> bool {
     }
     let Some(state) = inode.try_state() else { return true };
     let is_dir = state.item.kind == FileKind::Directory;
-    let is_known = is_dir && state.next_index.is_some() && state.item.transid >= running;
+    let is_changed = state.item.transid >= running && !state.dead;
+    let is_known = is_dir && state.next_index.is_some() && is_changed;
     !is_known && state.disk_size.is_none()
 }

@@ -236,6 +236,54 @@ fn who_still_holds_a_deleted_directory_sees_nothing_of_what_its_tree_has() {
 }
 
 #[test]
+fn who_asks_for_a_number_before_it_is_given_is_not_in_the_way_of_its_inode() {
+    let lab = Lab::new();
+    let first = lab.nodes.create(TOP, b"first", &FILE).unwrap();
+    let next = InodeId { number: first.number + 1, ..first };
+    assert!(matches!(lab.nodes.item(next), Err(Error::NoInode(_))));
+    let held = lab.nodes.table.get(next);
+    assert_eq!(lab.nodes.create(TOP, b"next", &FILE).unwrap(), next);
+    let lab = lab.each_way(|lab| assert_eq!(lab.nodes.item(next).unwrap().nlink, 1));
+    drop((held, lab));
+}
+
+#[test]
+fn the_place_of_the_last_name_is_not_given_again_in_one_transaction() {
+    let lab = Lab::new();
+    let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
+    for name in [b"one", b"two"] {
+        lab.nodes.create(dir, name, &FILE).unwrap();
+    }
+    let remove: [fn(&Lab, InodeId); 2] = [
+        |lab, dir| lab.nodes.unlink(dir, b"two").unwrap(),
+        |lab, dir| lab.nodes.rename((dir, b"new"), (TOP, b"out"), RenameKind::Replace).unwrap(),
+    ];
+    let mut lab = lab;
+    for (index, remove) in remove.into_iter().enumerate() {
+        lab = lab.reopened();
+        remove(&lab, dir);
+        lab.ledger.merge_pending().unwrap();
+        lab.nodes.create(dir, b"new", &FILE).unwrap();
+        let (listed, _) = lab.nodes.list(dir, 0).unwrap();
+        assert_eq!(listed.last().unwrap().index, 4 + index as u64);
+    }
+}
+
+#[test]
+fn two_last_users_of_a_file_delete_it_once() {
+    let lab = Lab::new();
+    let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+    let opened = lab.nodes.open(file).unwrap();
+    let inode = Arc::clone(opened.inode());
+    lab.nodes.unlink(TOP, b"file").unwrap();
+    drop(opened);
+    lab.nodes.delete(&inode).unwrap();
+    assert!(inode.state().running.is_none());
+    let lab = lab.reopened();
+    assert!(matches!(lab.nodes.item(file), Err(Error::NoInode(_))));
+}
+
+#[test]
 fn links_share_an_inode_until_the_last_goes() {
     let lab = Lab::new();
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();

@@ -7,9 +7,9 @@
 //!
 //! 1. All here is of one transaction: the first who notes something in the next one begins anew.
 //! 2. A lost name is noted where its place is committed, or where its inode or its directory is in
-//!    the log: nobody else needs to know. It is noted before it is gone, or in the moment when the
-//!    inode gets another one in its place; who asks for the names of an inode leaves out those
-//!    that are noted as lost. One that was not committed is forgotten when it is gone and the log
+//!    the log: nobody else needs to know. It is noted in the moment when the inode loses it, or
+//!    gets another one in its place; who asks for the names of an inode leaves out those that are
+//!    noted as lost. One that was not committed is forgotten when it is gone and the log
 //!    was told; that there was one is not.
 //! 3. What one rename does is noted at once.
 //! 4. Evicting an inode from memory changes nothing here.
@@ -227,7 +227,7 @@ impl Traces {
     }
 
     /// Notes that an inode has a name more.
-    pub(super) fn named(&self, running: u64, inode: InodeId) {
+    pub(crate) fn named(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();
         if let Some(table) = table.of(running) {
             table.make_stale(inode);
@@ -235,16 +235,21 @@ impl Traces {
     }
 
     /// Notes that attributes of an inode changed.
-    pub(super) fn xattrs_changed(&self, running: u64, inode: InodeId) {
+    pub(crate) fn xattrs_changed(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
             trace.xattrs_changed = true;
         }
     }
 
-    /// How an inode is in the log of transaction `running`.
+    /// How an inode is in the log of transaction `running`. What it was when all of it was logged
+    /// counts only as long as nothing is noted of it since: a change is noted after it is made, but
+    /// before its caller knows.
     pub(crate) fn logged(&self, running: u64, inode: InodeId) -> Option<Logged> {
-        self.table.lock().of(running)?.inodes.get(&inode)?.logged
+        let mut table = self.table.lock();
+        let trace = table.of(running)?.inodes.get(&inode)?;
+        let is_noted = trace.is_stale || trace.xattrs_changed;
+        trace.logged.map(|logged| Logged { whole: logged.whole.filter(|_| !is_noted), ..logged })
     }
 
     /// From now on inodes are in the log, at least in this mode; gives what was noted before of

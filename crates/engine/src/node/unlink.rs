@@ -28,12 +28,10 @@ impl Nodes {
         let inode = self.target(&dir, found.target)?;
         let entry = self.entry(&dir, name, found, &inode)?;
         check_removable(&dir, &inode)?;
+        self.next_index(&dir)?;
         let busy = inode.lock_operation();
         let operation = self.begin()?;
-        let parting = operation.parting(&dir, &entry, &inode);
-        operation.traces().note(operation.generation(), &[parting], None);
-        operation.remove_entry(&dir, &entry);
-        let fate = operation.drop_name(&inode, &dir, &entry);
+        let fate = operation.remove_name(&dir, &entry, &inode);
         operation.hold(&dir, Some(reservation));
         drop((operation, busy, locked));
         self.finish(&inode, fate);
@@ -78,11 +76,9 @@ impl Nodes {
         let entry = self.entry(dir, name, found, child)?;
         check_removable(dir, child)?;
         check_empty(child)?;
+        self.next_index(dir)?;
         let operation = self.begin()?;
-        let parting = operation.parting(dir, &entry, child);
-        operation.traces().note(operation.generation(), &[parting], None);
-        operation.remove_entry(dir, &entry);
-        let fate = operation.drop_name(child, dir, &entry);
+        let fate = operation.remove_name(dir, &entry, child);
         operation.hold(dir, reservation.take());
         Ok(Some(fate))
     }

@@ -115,10 +115,10 @@ impl Nodes {
         reservation: userbtrfs_ledger::Reservation,
     ) -> Result<()> {
         let operation = self.begin()?;
-        operation.change(inode, |state| {
+        operation.change_living(inode, |state| {
             state.pending().set_xattr(name, value);
             state.item.ctime = operation.now;
-        });
+        })?;
         operation.traces().xattrs_changed(operation.generation(), inode.id());
         operation.hold(inode, Some(reservation));
         Ok(())

@@ -61,6 +61,38 @@ fn what_changed_is_logged_and_what_did_not_is_not() {
     traced.lab.close();
 }
 
+/// Who changes an inode notes it just after: who logs the inode in between has the change in what
+/// he took it for, but not in the log.
+#[test]
+fn what_is_noted_of_an_inode_after_it_was_logged_is_logged() {
+    let traced = Traced::new();
+    let file = traced.lab.create("file");
+    file.write_at(&[1], 0).unwrap();
+    let (nodes, id) = (&traced.lab.fs.inner.nodes, file.inode().id());
+    let running = traced.lab.fs.inner.ledger.as_ref().unwrap().generation();
+    file.sync_all().unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncHow::Logged, SyncHow::Unchanged]);
+    nodes.traces().xattrs_changed(running, id);
+    file.sync_all().unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncHow::Logged, SyncHow::Unchanged]);
+    nodes.traces().named(running, id);
+    file.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncHow::Logged]);
+}
+
+#[test]
+fn who_counts_more_names_than_he_has_is_committed() {
+    let traced = Traced::new();
+    let file = traced.lab.create("file");
+    file.write_at(&[1], 0).unwrap();
+    traced.lab.fs.inner.nodes.miscount(file.inode().id());
+    traced.lab.fs.root().remove_file(b"file").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(traced.told(), [SyncHow::Committed(CommitReason::Failed)]);
+}
+
 #[test]
 fn how_much_was_logged_is_told() {
     let traced = Traced::new();
