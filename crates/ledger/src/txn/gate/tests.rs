@@ -124,7 +124,7 @@ fn who_is_being_committed_is_not_left_alone() {
     thread::scope(|scope| {
         let commit = lead(&gate, FIRST);
         let seen = later(scope, || gate.is_left_alone(FIRST));
-        assert_eq!(seen.recv().unwrap(), false);
+        assert!(!seen.recv().unwrap());
         drop(commit);
     });
 }
