@@ -258,14 +258,21 @@ impl<'a, 'w> Collector<'a, 'w> {
         self.drafts.put(key, &item.encode());
     }
 
-    /// The names that an inode has, and those that it lost. The names of one that has none, though
-    /// it counts some, are damaged: a log would make it lose them for good.
+    /// The names that an inode has, and those that it lost. Who has none just now, and gets one in
+    /// the next moment, is waited for. The names of another one that has none, though it counts
+    /// some, are damaged: a log would make it lose them for good.
     fn names(&self, inode: &Inode) -> Doubtful<NamesToLog> {
-        let named = self.nodes.names_to_log(inode, self.running);
-        let named = named.map_err(|_| CommitReason::Failed)?;
-        match named.names.is_empty() && named.count > 0 {
-            true => Err(CommitReason::Failed),
-            false => Ok(named),
+        loop {
+            let named = self.nodes.names_to_log(inode, self.running);
+            let named = named.map_err(|_| CommitReason::Failed)?;
+            if !named.names.is_empty() || named.count == 0 {
+                return Ok(named);
+            }
+            if !named.is_moving {
+                return Err(CommitReason::Failed);
+            }
+            self.writer.check()?;
+            thread::yield_now();
         }
     }
 
@@ -376,7 +383,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         }
         self.ranges.remove(&number);
         let (lost, departed) =
-            (traces.lost(self.running, id), traces.take_departed(self.running, id));
+            (traces.lost(self.running, id).0, traces.take_departed(self.running, id));
         self.todo.extend(departed.left.into_iter().map(|other| (other, Wish::Exists)));
         self.log_lost(&lost)
     }

@@ -294,11 +294,12 @@ impl Traces {
         }
     }
 
-    /// The names that an inode lost. The caller holds the inode's state, if that is in memory.
-    pub(crate) fn lost(&self, running: u64, inode: InodeId) -> Vec<Lost> {
+    /// The names that an inode lost, and whether it gets another one in the next moment. The caller
+    /// holds the inode's state, if that is in memory.
+    pub(crate) fn lost(&self, running: u64, inode: InodeId) -> (Vec<Lost>, bool) {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
-        trace.map_or_else(Vec::new, |trace| trace.lost.to_vec())
+        trace.map_or_else(Default::default, |trace| (trace.lost.to_vec(), trace.is_moving))
     }
 
     /// Whether an inode lost a name.
@@ -510,7 +511,7 @@ mod tests {
     fn what_neither_a_commit_nor_the_log_knows_leaves_nothing() {
         let traces = Traces::new();
         traces.note(5, &[parting(2, false, true)], None);
-        assert!(traces.lost(5, FILE).is_empty() && traces.left(5, [(DIR, 7)]).is_empty());
+        assert!(traces.lost(5, FILE).0.is_empty() && traces.left(5, [(DIR, 7)]).is_empty());
         assert!(traces.take_departed(5, DIR).gone.len() == 0);
     }
 
@@ -518,7 +519,7 @@ mod tests {
     fn who_goes_for_good_leaves_a_gap_and_who_moves_is_remembered() {
         let traces = Traces::new();
         traces.note(5, &[parting(2, true, false), parting(3, true, true)], None);
-        assert_eq!(traces.lost(5, FILE).len(), 1);
+        assert_eq!(traces.lost(5, FILE).0.len(), 1);
         let departed = traces.take_departed(5, DIR);
         assert!(departed.gone.iter().eq(std::iter::once(2..4)));
         assert_eq!((departed.left, traces.left(5, [(DIR, 7)])), (vec![300], vec![300]));
@@ -547,10 +548,10 @@ mod tests {
         traces.note(5, &[parting(2, true, true), parting(3, false, true)], None);
         let over = Lost { dir: DIR.number, index: 3, hash: 7, committed: false };
         traces.forget_lost(5, FILE, &[over]);
-        assert!(matches!(traces.lost(5, FILE)[..], [Lost { index: 2, .. }]));
-        let rest = traces.lost(5, FILE);
+        assert!(matches!(traces.lost(5, FILE).0[..], [Lost { index: 2, .. }]));
+        let (rest, _) = traces.lost(5, FILE);
         traces.forget_lost(5, FILE, &rest);
-        assert!(traces.lost(5, FILE).is_empty());
+        assert!(traces.lost(5, FILE).0.is_empty());
         assert_eq!(traces.lost_any(5, FILE), Ok(true));
     }
 
@@ -593,10 +594,10 @@ mod tests {
         assert_eq!(traces.logged(5, FILE), None, "it is not in the log without a name");
         traces.arrived(5, FILE);
         assert!(log(&traces, FILE, Mode::Exists).logged.is_none());
-        assert!(traces.lost(6, FILE).is_empty());
+        assert!(traces.lost(6, FILE).0.is_empty());
         traces.note(6, &[parting(3, true, true)], None);
-        assert_eq!(traces.lost(6, FILE).len(), 1);
-        assert!(traces.lost(5, FILE).is_empty());
+        assert_eq!(traces.lost(6, FILE).0.len(), 1);
+        assert!(traces.lost(5, FILE).0.is_empty());
     }
 
     #[test]
