@@ -54,8 +54,9 @@ const KINDS: &[KindOfChange] = &[
     (1, "delete subvolume", subvolumes::delete),
 ];
 
-/// How often a kind is tried until it is done once.
-const TRIES: u32 = 100;
+/// How often a kind is tried until it is done once: where there is one directory to be moved, and
+/// one place for it, that is one in sixteen.
+const TRIES: u32 = 1000;
 
 /// A tree that changes.
 pub struct Churn {
