@@ -36,8 +36,18 @@ impl File {
 
     /// As [`File::write_at`], but its times stay: of bytes that somebody has kept, who knows when
     /// they were written, and sets that as well.
+    ///
+    /// A file that only grows takes them, too, in any order, as long as no byte of it changes but
+    /// zeros: otherwise [`Error::NotPermitted`].
     pub fn write_back_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.writer()?.write(&self.contents, offset, bytes, Times::Kept)
+        match self.writer() {
+            Err(Error::NotPermitted) => {
+                let inner = self.inode().inner();
+                inner.nodes.file_to_change(self.inode().id(), true)?;
+                inner.writer()?.write_grown(&self.contents, offset, bytes)
+            }
+            writer => writer?.write(&self.contents, offset, bytes, Times::Kept),
+        }
     }
 
     /// Writes all bytes at `offset`; where that fails, the first of them may be written.

@@ -89,6 +89,30 @@ impl Writer {
         ended.map(|()| start)
     }
 
+    /// Writes bytes that somebody has kept of a file that only grows, as [`Writer::write`] does.
+    /// [`Error::NotPermitted`], and nothing written, where they would change what is there; but
+    /// zeros give way: what comes in another order than it was appended finds them in its place.
+    pub(crate) fn write_grown(
+        &self,
+        contents: &Arc<Contents>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        self.ledger.check()?;
+        let bytes = reachable(offset, bytes)?;
+        let _operation = contents.inode().lock_operation();
+        let there = size_of(contents).saturating_sub(offset);
+        let there = usize::try_from(there).map_or(bytes.len(), |there| there.min(bytes.len()));
+        let mut before = vec![0; there];
+        contents.read(self.nodes.forest(), offset, &mut before, 0)?;
+        if before.iter().zip(bytes).any(|(before, new)| *before != 0 && before != new) {
+            return Err(Error::NotPermitted);
+        }
+        let how = (Growth::Allowed, Times::Kept);
+        let (done, ended) = self.write_parts(contents, offset, bytes, how);
+        if done > 0 { Ok(done) } else { ended.map(|()| 0) }
+    }
+
     /// The most bytes that are reserved and copied in one go.
     fn part_max(&self) -> u64 {
         let share = (self.unfinished_max() / PARTS).clamp(SECTOR, PART_MAX);
