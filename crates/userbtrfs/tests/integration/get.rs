@@ -17,6 +17,7 @@ use userbtrfs_forge::{
 use crate::support::command::{Bench, command, verb};
 use crate::support::forging::{LARGE, LARGE_DATA, edit_item, edit_leaf, extent, inode, put_name};
 use crate::support::golden::Unpacked;
+use crate::support::made::Made;
 use crate::support::{assert_says, open, small};
 
 const ROOT: u64 = 256;
@@ -270,6 +271,21 @@ fn hard_links_between_sources_are_kept() {
     verb("get", &golden.path(), &sources).good();
     let inode = |name: &str| into.join(name).metadata().unwrap().ino();
     assert_eq!(inode("odd"), inode("odd too"));
+}
+
+/// Two names of one inode with the same last part are one name of the copy.
+#[test]
+fn sources_that_are_one_file_of_one_name_are_copied_once() {
+    let made = Made::new();
+    made.does("mkdir", &["/a", "/b"]);
+    let filesystem = made.open_for_writing();
+    filesystem.write("/a/f", b"content").unwrap();
+    filesystem.hard_link("/a/f", "/b/f").unwrap();
+    filesystem.close().unwrap();
+    let into = made.at("into");
+    fs::create_dir(&into).unwrap();
+    verb("get", &made.image(), &["/a/f", "/b/f", into.to_str().unwrap()]).good();
+    assert_eq!(fs::read(into.join("f")).unwrap(), b"content");
 }
 
 /// Rights of an owner are kept with the owner, and only with it.
