@@ -31,7 +31,7 @@ impl File {
     /// Set-id bits stay. [`Error::NoSpace`] where there is no room for the first byte,
     /// [`Error::FileTooLarge`] where it would lie behind 2^63 - 1.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.writer()?.write(&self.contents, offset, bytes, Times::Now)
+        self.writer()?.write(&self.contents, offset, bytes, self.times)
     }
 
     /// As [`File::write_at`], but its times stay: of bytes that somebody has kept, who knows when
@@ -98,7 +98,7 @@ impl File {
 
     /// Allocates space for a range, makes a hole of it, or zeros: as `fallocate` does.
     pub fn allocate(&self, offset: u64, len: u64, what: Allocate) -> Result<()> {
-        self.writer()?.allocate(&self.contents, offset, len, what)
+        self.writer()?.allocate(&self.contents, offset, len, what, self.times)
     }
 
     /// Lets `change` change bytes where they are in memory, as a writer to a mapped file does, at

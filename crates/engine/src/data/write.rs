@@ -20,7 +20,7 @@ use super::in_place::INLINE_MAX;
 use super::writer::{SECTOR, SIZE_MAX, Writer, now, sector_end, sector_start, size_of};
 use super::{Contents, Delta, SegmentKind, Segments};
 use crate::error::{Error, Result};
-use crate::node::Forest;
+use crate::node::{FileChange, Forest};
 
 /// The most bytes that are reserved and copied in one go: a power of two.
 const PART_MAX: u64 = 1 << 20;
@@ -34,7 +34,7 @@ pub(super) enum Growth {
     Refused,
 }
 
-/// What a write does to the times of the file.
+/// What a change of its content does to the times of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Times {
     /// It is changed now.
@@ -46,6 +46,14 @@ pub(crate) enum Times {
 impl Times {
     fn now(self) -> Option<Timestamp> {
         (self == Self::Now).then(now)
+    }
+
+    /// The content of a file changes in a transaction.
+    pub(super) fn touch(self, change: &mut FileChange<'_>) {
+        match self {
+            Self::Now => change.touch(),
+            Self::Kept => change.touch_untimed(),
+        }
     }
 }
 
@@ -157,7 +165,9 @@ impl Writer {
         let range = at..at + part.len() as u64;
         let write = |forest: &Forest| contents.write(forest, at, part);
         match self.change(contents, range, (growth, times), write) {
-            Err(Error::NoSpace) if self.write_through(contents, at, part, growth)? => Ok(true),
+            Err(Error::NoSpace) if self.write_through(contents, at, part, (growth, times))? => {
+                Ok(true)
+            }
             done => done,
         }
     }
@@ -215,7 +225,7 @@ impl Writer {
             self.change(contents, last..size, (Growth::Refused, Times::Kept), redirty)?;
         }
         if end < to && self.holds_data(contents, end..sector_end(to))? {
-            self.remove(contents, end..sector_end(to), |kind| {
+            self.remove(contents, end..sector_end(to), Times::Kept, |kind| {
                 !matches!(kind, SegmentKind::Prealloc(_))
             })?;
         }

@@ -81,7 +81,22 @@ fn what_somebody_has_kept_is_written_without_a_time() {
     file.sync_all().unwrap();
     assert_eq!(file.write_back_at(&[1; 10_000], 4).unwrap(), 10_000);
     assert_eq!(shown(&file), (times, times));
-    drop(file);
+    let file = file.keeping_times();
+    for (offset, len, what) in [
+        (100, 5000, Allocate::ZeroRange { keep_size: true }),
+        (10, 20, Allocate::PunchHole),
+        (0, 9000, Allocate::PunchHole),
+        (0, 10_004, Allocate::Reserve { keep_size: false }),
+        (10_000, 1 << 20, Allocate::Reserve { keep_size: true }),
+    ] {
+        file.allocate(offset, len, what).unwrap();
+        assert_eq!(shown(&file), (times, times), "{what:?}");
+    }
+    let other = lab.create("other");
+    other.write_at(b"copied", 0).unwrap();
+    assert_eq!(file.copy_from(&other, 0, 9998, 6).unwrap(), 6);
+    assert_eq!(shown(&file), (times, times));
+    drop((file, other));
     let lab = lab.reopened();
     assert_eq!(shown(&lab.file("file")), (times, times));
     assert_eq!(lab.fs.metadata("/file").unwrap().size, 10_004);
