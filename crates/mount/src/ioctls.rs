@@ -86,7 +86,10 @@ impl Served {
             let all = Stale::Contents { offset: 0, length: None };
             self.notifier().invalidate_inode(node, all)?;
         }
-        inode.set_flags(new).map(|()| Vec::new()).map_err(errno)
+        inode.set_flags(new).map_err(errno)?;
+        // The time of that, which the kernel knows by itself of a file only.
+        self.notifier().invalidate_inode(node, Stale::Attributes)?;
+        Ok(Vec::new())
     }
 
     /// Those that only btrfs has.

@@ -185,6 +185,22 @@ fn what_was_written_before_a_flag_is_kept() {
     });
 }
 
+#[test]
+fn flags_change_the_time_of_a_directory() {
+    both(|root| {
+        let dir = root.join("dir");
+        fs::create_dir(&dir).unwrap();
+        let changed = || {
+            let metadata = fs::metadata(&dir).unwrap();
+            (metadata.ctime(), metadata.ctime_nsec())
+        };
+        let before = changed();
+        std::thread::sleep(std::time::Duration::from_millis(15));
+        shell(root, "chattr +d dir");
+        assert!(changed() > before);
+    });
+}
+
 /// What a filesystem says of its space is about what Linux says.
 #[test]
 fn space_is_counted_as_linux_counts_it() {
