@@ -12,7 +12,7 @@
 
 use std::io::IoSlice;
 
-use userbtrfs_engine::api::{self, Allocate, Attributes, File, Slice};
+use userbtrfs_engine::api::{Allocate, File, Slice};
 use userbtrfs_fuse::{
     Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Lseek, NodeId, OFlags,
     Position, Read, Reply, Stale, Whence, Write, Written, may_sleep,
@@ -76,8 +76,8 @@ impl Served {
 
     pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {
         let what = what_to_allocate(fallocate.mode)?;
-        let file = self.file(node)?;
-        keeping_times(&file, || file.allocate(fallocate.offset, fallocate.length, what))
+        let file = self.file(node)?.keeping_times();
+        file.allocate(fallocate.offset, fallocate.length, what).map_err(errno)
     }
 
     pub(crate) fn seek(&self, node: NodeId, lseek: &Lseek) -> Result<Position, Errno> {
@@ -97,21 +97,11 @@ impl Served {
         if copy.flags != 0 {
             return Err(Errno::INVAL);
         }
-        let (source, target) = (self.file(node)?, self.file(copy.target)?);
+        let (source, target) = (self.file(node)?, self.file(copy.target)?.keeping_times());
         let length = copy.length.min(COPY_MAX);
-        let copy = || target.copy_from(&source, copy.offset, copy.target_offset, length);
-        keeping_times(&target, copy).map(Copied)
+        let copied = target.copy_from(&source, copy.offset, copy.target_offset, length);
+        copied.map(Copied).map_err(errno)
     }
-}
-
-/// Changes a file, and leaves its times as they were.
-fn keeping_times<T>(file: &File, change: impl FnOnce() -> api::Result<T>) -> Result<T, Errno> {
-    let before = file.inode().metadata().map_err(errno)?;
-    let changed = change().map_err(errno)?;
-    let (modified, changed_at) = (Some(before.modified), Some(before.changed));
-    let times = Attributes { modified, changed: changed_at, ..Attributes::default() };
-    file.inode().set_attributes(&times).map_err(errno)?;
-    Ok(changed)
 }
 
 /// The bytes of a range, as far as the file goes.

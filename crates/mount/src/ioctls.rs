@@ -13,7 +13,7 @@ mod record;
 mod search;
 
 use userbtrfs_engine::api::{Inode, InodeFlags};
-use userbtrfs_fuse::{Errno, Ioctl, Request};
+use userbtrfs_fuse::{Errno, Ioctl, NodeId, Request, Stale};
 
 use crate::errno;
 use crate::served::Served;
@@ -58,13 +58,19 @@ impl Served {
         let inode = self.inode(request.node);
         match it.command {
             GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
-            SET_FLAGS => set_shown(&inode, first_word(it.input)?),
+            SET_FLAGS => {
+                let flags = of_shown(&inode, first_word(it.input)?)?;
+                self.set_flags(request.node, &inode, flags)
+            }
             GET_EXTENDED => {
                 let mut bytes = extended(flags(&inode)?).to_le_bytes().to_vec();
                 bytes.resize(EXTENDED_BYTES, 0);
                 Ok(bytes)
             }
-            SET_EXTENDED => set_extended(&inode, it.input),
+            SET_EXTENDED => {
+                let flags = of_extended(&inode, it.input)?;
+                self.set_flags(request.node, &inode, flags)
+            }
             SYNC => self.filesystem.commit().map(|()| Vec::new()).map_err(errno),
             _ => self.of_btrfs(request, &inode, it),
         }
@@ -72,6 +78,20 @@ impl Served {
 }
 
 impl Served {
+    fn set_flags(&self, node: NodeId, inode: &Inode, new: InodeFlags) -> Result<Vec<u8>, Errno> {
+        let come = new.difference(flags(inode)?);
+        if come.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            // What was written before they forbid it is sent now. The kernel holds the lock of the
+            // inode, so that nothing is written meanwhile.
+            let all = Stale::Contents { offset: 0, length: None };
+            self.notifier().invalidate_inode(node, all)?;
+        }
+        inode.set_flags(new).map_err(errno)?;
+        // The time of that, which the kernel knows by itself of a file only.
+        self.notifier().invalidate_inode(node, Stale::Attributes)?;
+        Ok(Vec::new())
+    }
+
     /// Those that only btrfs has.
     fn of_btrfs(&self, request: &Request, inode: &Inode, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
         match it.command {
@@ -108,7 +128,8 @@ fn extended(flags: InodeFlags) -> u32 {
     set.fold(0, |all, (_, _, extended)| all | extended)
 }
 
-fn set_shown(inode: &Inode, wanted: u32) -> Result<Vec<u8>, Errno> {
+/// The flags that an inode gets where these `FS_*_FL` are wanted.
+fn of_shown(inode: &Inode, wanted: u32) -> Result<InodeFlags, Errno> {
     let known = FLAGS.iter().fold(VERITY, |all, (_, shown, _)| all | shown);
     if wanted & !known != 0 {
         return Err(Errno::OPNOTSUPP);
@@ -120,10 +141,11 @@ fn set_shown(inode: &Inode, wanted: u32) -> Result<Vec<u8>, Errno> {
         // How a file is overwritten is decided when it is empty; Linux says nothing of that.
         flags.set(InodeFlags::NODATACOW, metadata.flags.contains(InodeFlags::NODATACOW));
     }
-    inode.set_flags(flags).map(|()| Vec::new()).map_err(errno)
+    Ok(flags)
 }
 
-fn set_extended(inode: &Inode, input: &[u8]) -> Result<Vec<u8>, Errno> {
+/// The flags that an inode gets where this `struct fsxattr` is wanted.
+fn of_extended(inode: &Inode, input: &[u8]) -> Result<InodeFlags, Errno> {
     let mut reader = Reader(input);
     let (wanted, extent_size, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
     // The project, and the size of extents that are cloned.
@@ -137,5 +159,5 @@ fn set_extended(inode: &Inode, input: &[u8]) -> Result<Vec<u8>, Errno> {
     }
     let mut flags = flags(inode)?;
     with_form.for_each(|(flag, _, extended)| flags.set(*flag, wanted & extended != 0));
-    inode.set_flags(flags).map(|()| Vec::new()).map_err(errno)
+    Ok(flags)
 }

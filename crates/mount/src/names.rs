@@ -130,9 +130,14 @@ impl Served {
         Ok(())
     }
 
-    pub(crate) fn move_name(&self, parent: NodeId, rename: &Rename<'_>) -> Result<(), Errno> {
+    pub(crate) fn move_name(
+        &self,
+        (parent, caller): (NodeId, &Caller),
+        rename: &Rename<'_>,
+    ) -> Result<(), Errno> {
         let mode = rename_mode(rename.flags)?;
-        let (from, to) = (self.dir(parent)?, self.dir(rename.new_parent)?);
+        let from = self.dir(parent)?.for_owner(caller.uid, caller.gid);
+        let to = self.dir(rename.new_parent)?;
         // What is wrong with the name shows below.
         let replaced = to.lookup(rename.new_name.as_bytes()).ok();
         from.rename(rename.name.as_bytes(), &to, rename.new_name.as_bytes(), mode)

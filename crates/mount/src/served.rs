@@ -198,7 +198,7 @@ impl Server for Served {
     }
 
     fn rename(&self, request: &Request, rename: &Rename<'_>, reply: Reply<()>) {
-        reply.send(may_sleep(|| self.move_name(request.node, rename)));
+        reply.send(may_sleep(|| self.move_name((request.node, &request.caller), rename)));
     }
 
     fn read(&self, request: &Request, read: &Read, reply: Reply<Bytes>) {

@@ -125,15 +125,16 @@ impl Dir {
         Ok(())
     }
 
-    /// Moves a name of this directory to a name of a directory in the same subvolume.
+    /// Moves a name of this directory to a name of a directory in the same subvolume. A whiteout
+    /// belongs to whom what is made in this directory belongs to.
     pub fn rename(&self, name: &[u8], to: &Dir, new_name: &[u8], mode: RenameMode) -> Result<()> {
         self.check_same(to.inode())?;
         let kind = match mode {
             RenameMode::Replace => RenameKind::Replace,
             RenameMode::NoReplace => RenameKind::NoReplace,
             RenameMode::Exchange => RenameKind::Exchange,
-            RenameMode::Whiteout => RenameKind::Whiteout,
-            RenameMode::WhiteoutNoReplace => RenameKind::WhiteoutNoReplace,
+            RenameMode::Whiteout => RenameKind::Whiteout(self.owner),
+            RenameMode::WhiteoutNoReplace => RenameKind::WhiteoutNoReplace(self.owner),
         };
         let (from, to) = (self.inode().id(), to.inode().id());
         self.inode().nodes().rename((from, name), (to, new_name), kind)

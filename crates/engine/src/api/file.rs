@@ -7,7 +7,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{FileReader, Inode};
-use crate::data::{Contents, FileSource, SegmentKind, Segments, Stream, Told};
+use crate::data::{Contents, FileSource, SegmentKind, Segments, Stream, Times, Told};
 use crate::error::{Error, Result};
 use crate::node::{EMPTY_DIR, Opened};
 
@@ -30,6 +30,8 @@ pub struct File {
     ahead: AtomicU64,
     /// Whether it was found that the file may be written.
     pub(super) is_writable: AtomicBool,
+    /// What is done to its times.
+    pub(super) times: Times,
 }
 
 /// What holds a range of a file.
@@ -88,7 +90,15 @@ impl File {
         let (last_end, ahead) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
         let is_writable = AtomicBool::new(false);
         let inode = inode.clone();
-        Ok(Self { contents, told, opened, inode, last_end, ahead, is_writable })
+        let times = Times::Now;
+        Ok(Self { contents, told, opened, inode, last_end, ahead, is_writable, times })
+    }
+
+    /// The file, whose times [`File::write_at`], [`File::copy_from`] and [`File::allocate`] leave
+    /// as they are: somebody else knows when it was changed, and sets that.
+    #[must_use]
+    pub fn keeping_times(self) -> Self {
+        Self { times: Times::Kept, ..self }
     }
 
     /// The file as it is now.

@@ -31,13 +31,23 @@ impl File {
     /// Set-id bits stay. [`Error::NoSpace`] where there is no room for the first byte,
     /// [`Error::FileTooLarge`] where it would lie behind 2^63 - 1.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.writer()?.write(&self.contents, offset, bytes, Times::Now)
+        self.writer()?.write(&self.contents, offset, bytes, self.times)
     }
 
     /// As [`File::write_at`], but its times stay: of bytes that somebody has kept, who knows when
     /// they were written, and sets that as well.
+    ///
+    /// A file that only grows takes them, too, in any order, as long as no byte of it changes but
+    /// zeros: otherwise [`Error::NotPermitted`].
     pub fn write_back_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.writer()?.write(&self.contents, offset, bytes, Times::Kept)
+        match self.writer() {
+            Err(Error::NotPermitted) => {
+                let inner = self.inode().inner();
+                inner.nodes.file_to_change(self.inode().id(), true)?;
+                inner.writer()?.write_grown(&self.contents, offset, bytes)
+            }
+            writer => writer?.write(&self.contents, offset, bytes, Times::Kept),
+        }
     }
 
     /// Writes all bytes at `offset`; where that fails, the first of them may be written.
@@ -88,7 +98,7 @@ impl File {
 
     /// Allocates space for a range, makes a hole of it, or zeros: as `fallocate` does.
     pub fn allocate(&self, offset: u64, len: u64, what: Allocate) -> Result<()> {
-        self.writer()?.allocate(&self.contents, offset, len, what)
+        self.writer()?.allocate(&self.contents, offset, len, what, self.times)
     }
 
     /// Lets `change` change bytes where they are in memory, as a writer to a mapped file does, at

@@ -51,6 +51,7 @@ impl Writer {
         offset: u64,
         len: u64,
         what: Allocate,
+        times: Times,
     ) -> Result<()> {
         self.ledger.check()?;
         if len == 0 {
@@ -59,13 +60,13 @@ impl Writer {
         let range = offset..end_of(offset, len)?;
         let _operation = contents.inode().lock_operation();
         match what {
-            Allocate::PunchHole => self.zero(contents, range, |_| true),
-            Allocate::Reserve { keep_size } => self.preallocate(contents, range, keep_size),
+            Allocate::PunchHole => self.zero(contents, range, times, |_| true),
+            Allocate::Reserve { keep_size } => self.preallocate(contents, range, keep_size, times),
             Allocate::ZeroRange { keep_size } => {
                 let unless_prealloc =
                     |kind: &SegmentKind| !matches!(kind, SegmentKind::Prealloc(_));
-                self.zero(contents, range.clone(), unless_prealloc)?;
-                self.preallocate(contents, range, keep_size)
+                self.zero(contents, range.clone(), times, unless_prealloc)?;
+                self.preallocate(contents, range, keep_size, times)
             }
         }
     }
@@ -75,21 +76,22 @@ impl Writer {
         &self,
         contents: &Arc<Contents>,
         range: Range<u64>,
+        times: Times,
         unwanted: impl Fn(&SegmentKind) -> bool,
     ) -> Result<()> {
         let (first, last) = (sector_end(range.start), sector_start(range.end));
-        self.zero_part(contents, range.start..first.min(range.end))?;
+        self.zero_part(contents, range.start..first.min(range.end), times)?;
         if first <= last {
-            self.zero_part(contents, last..range.end)?;
+            self.zero_part(contents, last..range.end, times)?;
         }
         match first < last {
-            true => self.remove(contents, first..last, unwanted),
-            false => self.grow(contents, size_of(contents)),
+            true => self.remove(contents, first..last, times, unwanted),
+            false => self.grow(contents, size_of(contents), times),
         }
     }
 
     /// Writes zeros over a part of a sector, where that holds something.
-    fn zero_part(&self, contents: &Arc<Contents>, range: Range<u64>) -> Result<()> {
+    fn zero_part(&self, contents: &Arc<Contents>, range: Range<u64>, times: Times) -> Result<()> {
         let (start, end) = (range.start, range.end.min(size_of(contents)));
         if start >= end {
             return Ok(());
@@ -100,11 +102,12 @@ impl Writer {
             return Ok(());
         }
         let zero = |forest: &Forest| contents.write_zeros(forest, start, end);
-        match self.change(contents, start..end, (Growth::Refused, Times::Now), zero) {
+        match self.change(contents, start..end, (Growth::Refused, times), zero) {
             Err(Error::NoSpace) => {
                 let zeros = [0; SECTOR_SIZE as usize];
                 let len = usize::try_from(end - start).expect("within a sector");
-                match self.write_through(contents, start, &zeros[..len], Growth::Allowed)? {
+                let how = (Growth::Allowed, times);
+                match self.write_through(contents, start, &zeros[..len], how)? {
                     true => Ok(()),
                     false => Err(Error::NoSpace),
                 }
@@ -118,6 +121,7 @@ impl Writer {
         contents: &Arc<Contents>,
         range: Range<u64>,
         keep_size: bool,
+        times: Times,
     ) -> Result<()> {
         let size = size_of(contents);
         // Also where the size stays: inline data never has anything behind it.
@@ -129,7 +133,7 @@ impl Writer {
             at = self.preallocate_step(contents, at..end, &mut data)?;
         }
         let size = if keep_size { size } else { size.max(range.end) };
-        self.grow(contents, size)
+        self.grow(contents, size, times)
     }
 
     /// Allocates space for the first holes of a range; gives where it is done.

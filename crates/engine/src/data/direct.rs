@@ -11,7 +11,7 @@ use userbtrfs_sync::Arc;
 
 use super::reserved::Reserved;
 use super::transfer::{EXTENT_MAX, Job, Origin, Transfer};
-use super::write::Growth;
+use super::write::{Growth, Times};
 use super::writer::{SECTOR, Writer, end_of, sector_end, sector_start, size_of};
 use super::{Contents, Delta, DirtyRun};
 use crate::error::{Error, Result};
@@ -42,10 +42,12 @@ impl Writer {
                 let bytes = Slice::from(Arc::clone(buffer));
                 let _one = contents.writeback.lock();
                 let _range = contents.range.lock_exclusive(offset..end);
-                self.transfer(contents, &bytes, offset, end, reserved)
+                let origin = Origin::Caller { end, times: Times::Now };
+                self.transfer(contents, &bytes, offset, origin, reserved)
             }
             Err(Error::NoSpace) => {
-                match self.write_through(contents, offset, buffer, Growth::Allowed)? {
+                let how = (Growth::Allowed, Times::Now);
+                match self.write_through(contents, offset, buffer, how)? {
                     true => Ok(()),
                     false => Err(Error::NoSpace),
                 }
@@ -61,7 +63,7 @@ impl Writer {
         contents: &Arc<Contents>,
         at: u64,
         bytes: &[u8],
-        growth: Growth,
+        (growth, times): (Growth, Times),
     ) -> Result<bool> {
         if !Self::may_be_in_place(&contents.inode().item()) {
             return Ok(false);
@@ -82,18 +84,18 @@ impl Writer {
         let skip = usize::try_from(at - start).expect("within a sector");
         whole[skip..][..bytes.len()].copy_from_slice(bytes);
         let slice = Slice::from(whole);
-        self.transfer(contents, &slice, start, bytes_end, reserved)?;
+        let origin = Origin::Caller { end: bytes_end, times };
+        self.transfer(contents, &slice, start, origin, reserved)?;
         Ok(true)
     }
 
-    /// Writes sectors; the file is at least `end` bytes long after it. The range and the writeback
-    /// lock are held.
+    /// Writes sectors of a caller's. The range and the writeback lock are held.
     fn transfer(
         &self,
         contents: &Arc<Contents>,
         bytes: &Slice,
         start: u64,
-        end: u64,
+        origin: Origin,
         reserved: Reserved,
     ) -> Result<()> {
         let mut rest =
@@ -105,7 +107,7 @@ impl Writer {
         }
         runs.push(rest);
         let mut transfer = Transfer::new(self);
-        let job = transfer.add(Job::new(contents, Origin::Caller { end }, reserved));
+        let job = transfer.add(Job::new(contents, origin, reserved));
         let failed = transfer.run(runs.into_iter().map(|run| (job, run))).pop().flatten();
         failed.map_or(Ok(()), |failed| Err(failed.into()))
     }

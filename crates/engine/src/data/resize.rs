@@ -14,6 +14,7 @@ use userbtrfs_sync::Arc;
 
 use super::portion::difference;
 use super::reserved::Reserved;
+use super::write::Times;
 use super::writer::{SECTOR, SIZE_MAX, Writer, advance_size, sector_end, sector_start, size_of};
 use super::{Contents, Delta, SegmentKind, Segments};
 use crate::error::{Error, Result};
@@ -32,12 +33,12 @@ impl Writer {
         let _operation = contents.inode().lock_operation();
         match size < size_of(contents) {
             true => self.shrink(contents, size),
-            false => self.grow(contents, size),
+            false => self.grow(contents, size, Times::Now),
         }
     }
 
     /// Makes a file longer, or touches it. The operation lock is held.
-    pub(super) fn grow(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+    pub(super) fn grow(&self, contents: &Arc<Contents>, size: u64, times: Times) -> Result<()> {
         let _growing = self.settle_end(contents, size)?;
         let reservation = self.nodes.reserve(1)?;
         self.nodes.change_file(
@@ -46,7 +47,7 @@ impl Writer {
             Some(reservation),
             |change| {
                 change.set_size(size.max(change.size()));
-                change.touch();
+                times.touch(change);
                 advance_size(change, contents);
             },
         )
@@ -129,6 +130,7 @@ impl Writer {
         &self,
         contents: &Arc<Contents>,
         range: Range<u64>,
+        times: Times,
         wanted: impl Fn(&SegmentKind) -> bool,
     ) -> Result<()> {
         let mut at = range.start;
@@ -147,7 +149,7 @@ impl Writer {
                         change.put(hole.start, hole.end, Kind::Hole, false);
                     }
                     change.add_bytes(difference(0, bytes));
-                    change.touch();
+                    times.touch(change);
                     dropped = contents.discard(at, end);
                     advance_size(change, contents);
                 },

@@ -21,6 +21,7 @@ use userbtrfs_volume::PendingWrites;
 
 use super::portion::{Place, Portion, cut};
 use super::reserved::{Reserved, merge};
+use super::write::Times;
 use super::writer::{SECTOR, Writer, advance_size, size_of};
 use super::{Contents, Delta, DirtyRun};
 use crate::error::{DataError, Error, Result, Unwritten};
@@ -42,8 +43,8 @@ const IN_FLIGHT: usize = 2;
 pub(super) enum Origin {
     /// From the file's memory, where it counts as being written.
     Memory,
-    /// From a caller; the file is as long as this after it, at least.
-    Caller { end: u64 },
+    /// From a caller; the file is as long as `end` after it, at least.
+    Caller { end: u64, times: Times },
 }
 
 /// A file of which data is written.
@@ -91,7 +92,7 @@ impl<'a> Job<'a> {
         let now = size_of(self.contents);
         let size = match self.origin {
             Origin::Memory => now,
-            Origin::Caller { end } => now.max(end),
+            Origin::Caller { end, .. } => now.max(end),
         };
         writer.places(self.contents, &self.item, run, size)
     }
@@ -283,10 +284,10 @@ impl<'a> Transfer<'a> {
                     Origin::Caller { .. } => dropped.push(contents.discard(start, end)),
                 }
             }
-            if let Origin::Caller { end } = origin {
+            if let Origin::Caller { end, times } = origin {
                 let written = good.iter().map(|(portion, _)| portion.run.end).max().unwrap_or(0);
                 change.set_size(change.size().max(written.min(*end)));
-                change.touch();
+                times.touch(change);
             }
             advance_size(change, contents);
         };

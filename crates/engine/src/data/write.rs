@@ -20,7 +20,7 @@ use super::in_place::INLINE_MAX;
 use super::writer::{SECTOR, SIZE_MAX, Writer, now, sector_end, sector_start, size_of};
 use super::{Contents, Delta, SegmentKind, Segments};
 use crate::error::{Error, Result};
-use crate::node::Forest;
+use crate::node::{FileChange, Forest};
 
 /// The most bytes that are reserved and copied in one go: a power of two.
 const PART_MAX: u64 = 1 << 20;
@@ -34,7 +34,7 @@ pub(super) enum Growth {
     Refused,
 }
 
-/// What a write does to the times of the file.
+/// What a change of its content does to the times of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Times {
     /// It is changed now.
@@ -46,6 +46,14 @@ pub(crate) enum Times {
 impl Times {
     fn now(self) -> Option<Timestamp> {
         (self == Self::Now).then(now)
+    }
+
+    /// The content of a file changes in a transaction.
+    pub(super) fn touch(self, change: &mut FileChange<'_>) {
+        match self {
+            Self::Now => change.touch(),
+            Self::Kept => change.touch_untimed(),
+        }
     }
 }
 
@@ -87,6 +95,30 @@ impl Writer {
             self.shrink(contents, start)?;
         }
         ended.map(|()| start)
+    }
+
+    /// Writes bytes that somebody has kept of a file that only grows, as [`Writer::write`] does.
+    /// [`Error::NotPermitted`], and nothing written, where they would change what is there; but
+    /// zeros give way: what comes in another order than it was appended finds them in its place.
+    pub(crate) fn write_grown(
+        &self,
+        contents: &Arc<Contents>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        self.ledger.check()?;
+        let bytes = reachable(offset, bytes)?;
+        let _operation = contents.inode().lock_operation();
+        let there = size_of(contents).saturating_sub(offset);
+        let there = usize::try_from(there).map_or(bytes.len(), |there| there.min(bytes.len()));
+        let mut before = vec![0; there];
+        contents.read(self.nodes.forest(), offset, &mut before, 0)?;
+        if before.iter().zip(bytes).any(|(before, new)| *before != 0 && before != new) {
+            return Err(Error::NotPermitted);
+        }
+        let how = (Growth::Allowed, Times::Kept);
+        let (done, ended) = self.write_parts(contents, offset, bytes, how);
+        if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
 
     /// The most bytes that are reserved and copied in one go.
@@ -133,7 +165,9 @@ impl Writer {
         let range = at..at + part.len() as u64;
         let write = |forest: &Forest| contents.write(forest, at, part);
         match self.change(contents, range, (growth, times), write) {
-            Err(Error::NoSpace) if self.write_through(contents, at, part, growth)? => Ok(true),
+            Err(Error::NoSpace) if self.write_through(contents, at, part, (growth, times))? => {
+                Ok(true)
+            }
             done => done,
         }
     }
@@ -191,7 +225,7 @@ impl Writer {
             self.change(contents, last..size, (Growth::Refused, Times::Kept), redirty)?;
         }
         if end < to && self.holds_data(contents, end..sector_end(to))? {
-            self.remove(contents, end..sector_end(to), |kind| {
+            self.remove(contents, end..sector_end(to), Times::Kept, |kind| {
                 !matches!(kind, SegmentKind::Prealloc(_))
             })?;
         }

@@ -134,7 +134,12 @@ impl FileChange<'_> {
 
     /// The content changed, now; not only where it is.
     pub(crate) fn touch(&mut self) {
-        self.state.touch(self.operation.now);
+        self.state.touch(Some(self.operation.now));
+    }
+
+    /// The content changed, at a time that somebody else says.
+    pub(crate) fn touch_untimed(&mut self) {
+        self.state.touch(None);
     }
 
     /// The transaction.

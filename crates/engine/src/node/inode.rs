@@ -306,10 +306,7 @@ impl Inode {
         let mut state = self.state();
         let size = state.item.size.max(end);
         state.set_size(size);
-        match now {
-            Some(now) => state.touch(now),
-            None => state.item.sequence = state.item.sequence.wrapping_add(1),
-        }
+        state.touch(now);
     }
 }
 
@@ -422,9 +419,11 @@ impl State {
         self.disk_size = (size != self.item.size).then_some(size);
     }
 
-    /// The content changed.
-    pub(super) fn touch(&mut self, now: Timestamp) {
-        (self.item.mtime, self.item.ctime) = (now, now);
+    /// The content changed, at this time or at one that somebody else says.
+    pub(super) fn touch(&mut self, now: Option<Timestamp>) {
+        if let Some(now) = now {
+            (self.item.mtime, self.item.ctime) = (now, now);
+        }
         self.item.sequence = self.item.sequence.wrapping_add(1);
     }
 

@@ -22,11 +22,17 @@ pub(crate) enum RenameKind {
     NoReplace,
     /// Both names change places.
     Exchange,
-    /// What has the new name is replaced; a whiteout takes the old one.
-    Whiteout,
-    /// Nothing may have the new name; a whiteout takes the old one.
-    WhiteoutNoReplace,
+    /// What has the new name is replaced; a whiteout of this owner takes the old one.
+    Whiteout(Owner),
+    /// Nothing may have the new name; a whiteout of this owner takes the old one.
+    WhiteoutNoReplace(Owner),
 }
+
+/// User and group.
+pub(crate) type Owner = (u32, u32);
+
+/// A whiteout to be: its number, its place and its owner.
+type Whiteout = (InodeId, u64, Owner);
 
 /// Items that change: what both names cost, and a whiteout.
 const RENAME_ITEMS: u64 = 2 * UNLINK_ITEMS + CREATE_ITEMS;
@@ -180,9 +186,11 @@ impl Rename<'_> {
 
     /// Whether it may be done.
     fn check(&self) -> Result<()> {
-        let no_replace = [RenameKind::NoReplace, RenameKind::WhiteoutNoReplace];
+        use RenameKind::{NoReplace, WhiteoutNoReplace};
         match self.there {
-            Some(_) if no_replace.contains(&self.kind) => return Err(Error::Exists),
+            Some(_) if matches!(self.kind, NoReplace | WhiteoutNoReplace(_)) => {
+                return Err(Error::Exists);
+            }
             None if self.kind == RenameKind::Exchange => return Err(Error::NotFound),
             _ => {}
         }
@@ -240,7 +248,7 @@ impl Rename<'_> {
         let whiteout = self.prepare_whiteout()?;
         let operation = nodes.begin()?;
         let parting = operation.parting(from.dir, old, moved).moved();
-        let whiteout_id = whiteout.map(|(id, _)| id);
+        let whiteout_id = whiteout.map(|(id, ..)| id);
         let mut partings = vec![whiteout_id.map_or(parting, |id| parting.followed_by(id))];
         operation.remove_entry(from.dir, old);
         let fate = match (there, self.there) {
@@ -255,19 +263,19 @@ impl Rename<'_> {
         operation.relocate((from, old), moved, to, (index, place), |operation| {
             operation.traces().note(operation.generation(), &partings, whiteout_id);
         });
-        if let Some((id, index)) = whiteout {
-            operation.leave_whiteout(from, id, index);
+        if let Some(whiteout) = whiteout {
+            operation.leave_whiteout(from, whiteout);
         }
         operation.hold(to.dir, reservation.take());
         Ok(fate)
     }
 
-    /// The number and the place of the whiteout, where one is left.
-    fn prepare_whiteout(&self) -> Result<Option<(InodeId, u64)>> {
+    /// The whiteout, where one is left.
+    fn prepare_whiteout(&self) -> Result<Option<Whiteout>> {
         match self.kind {
-            RenameKind::Whiteout | RenameKind::WhiteoutNoReplace => {
+            RenameKind::Whiteout(owner) | RenameKind::WhiteoutNoReplace(owner) => {
                 let dir = self.from.dir;
-                Ok(Some((self.nodes.take_number(dir)?, self.nodes.take_index(dir)?)))
+                Ok(Some((self.nodes.take_number(dir)?, self.nodes.take_index(dir)?, owner)))
             }
             _ => Ok(None),
         }
@@ -334,9 +342,9 @@ impl Operation<'_> {
     }
 
     /// Puts a whiteout under a name that is free: a character device 0:0.
-    fn leave_whiteout(&self, place: Place<'_>, id: InodeId, index: u64) {
+    fn leave_whiteout(&self, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
         let kind = NewKind::Special(FileKind::CharDevice, 0);
-        let new = NewInode { kind, mode: 0, uid: 0, gid: 0 };
+        let new = NewInode { kind, mode: 0, uid, gid };
         let inode = self.make(place.dir, id, &new);
         self.give(&inode, place, index, RefPlace::Ref);
         self.traces().arrived(self.generation(), id);

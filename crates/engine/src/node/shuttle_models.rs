@@ -189,7 +189,7 @@ impl World {
 
 fn any_kind() -> RenameKind {
     use RenameKind::{Exchange, NoReplace, Replace, Whiteout};
-    [Replace, NoReplace, Exchange, Exchange, Whiteout][thread_rng().gen_range(0..5)]
+    [Replace, NoReplace, Exchange, Exchange, Whiteout((0, 0))][thread_rng().gen_range(0..5)]
 }
 
 /// What was done; nothing where it was refused as it may be: by what names there were, or since

@@ -359,10 +359,11 @@ fn a_name_moves_replaces_and_changes_places() {
         assert_eq!((lab.id(a, b"inner"), lab.id(b, b"two")), (Some(b), Some(two)));
         assert_eq!(lab.names(a), [b"inner".to_vec()]);
     });
-    rename(&lab, (b, b"two"), (b, b"three"), RenameKind::Whiteout).unwrap();
+    rename(&lab, (b, b"two"), (b, b"three"), RenameKind::Whiteout((7, 8))).unwrap();
     lab.each_way(|lab| {
         let whiteout = lab.nodes.item(lab.id(b, b"two").unwrap()).unwrap();
         assert_eq!((whiteout.kind, whiteout.rdev), (FileKind::CharDevice, 0));
+        assert_eq!((whiteout.uid, whiteout.gid), (7, 8));
         assert_eq!(lab.id(b, b"three"), Some(two));
     });
 }

@@ -1,6 +1,7 @@
 //! Attributes, and what a file loses when it changes.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, chown};
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use rustix::fs::{
     ioctl_setflags, statvfs, statx, utimensat,
 };
 
-use crate::support::{Site, both, nobody_does, shell};
+use crate::support::{Site, both, nobody_does, pattern, shell};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
@@ -143,6 +144,60 @@ fn flags_are_shown_and_set() {
         shell(root, "chattr -C file; chattr +i file");
         shell(root, "! mv file other 2>error; ! rm -f file 2>error; ! ln file link 2>error");
         shell(root, "! chmod 777 file 2>error; chattr -i file; mv file other");
+    });
+}
+
+/// An append-only file grows, in whatever pieces, and what it has stays.
+#[test]
+fn an_append_only_file_grows() {
+    both(|root| {
+        shell(root, "echo first >log; sync log; chattr +a log; echo second >>log; sync log");
+        let mut file = OpenOptions::new().append(true).open(root.join("log")).unwrap();
+        let bytes = pattern(5 << 20);
+        for part in bytes.chunks(70_001) {
+            file.write_all(part).unwrap();
+        }
+        file.sync_all().unwrap();
+        file.write_all(b"last\n").unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        shell(root, "! truncate -s 3 log 2>error; ! rm -f log 2>error; ! mv log other 2>error");
+        let expected = [b"first\nsecond\n", &bytes[..], b"last\n"].concat();
+        assert!(fs::read(root.join("log")).unwrap() == expected);
+    });
+}
+
+/// Flags forbid what comes after them; what was written before them is kept, and its time.
+#[test]
+fn what_was_written_before_a_flag_is_kept() {
+    both(|root| {
+        for (name, flag) in [("fixed", IFlags::IMMUTABLE), ("grows", IFlags::APPEND)] {
+            let path = root.join(name);
+            let mut file = File::create(&path).unwrap();
+            file.write_all(&pattern(3 << 20)).unwrap();
+            ioctl_setflags(&file, flag).unwrap();
+            file.sync_all().unwrap();
+            assert!(fs::read(&path).unwrap() == pattern(3 << 20), "{name}");
+        }
+        shell(root, "! touch -m -d 2001-01-01 fixed 2>error; ! chmod 777 fixed grows 2>error");
+        // The kernel learns by itself of no time when flags of a file were set.
+        shell(root, "chattr -i fixed; chattr -a grows; chmod 777 fixed grows");
+    });
+}
+
+#[test]
+fn flags_change_the_time_of_a_directory() {
+    both(|root| {
+        let dir = root.join("dir");
+        fs::create_dir(&dir).unwrap();
+        let changed = || {
+            let metadata = fs::metadata(&dir).unwrap();
+            (metadata.ctime(), metadata.ctime_nsec())
+        };
+        let before = changed();
+        std::thread::sleep(std::time::Duration::from_millis(15));
+        shell(root, "chattr +d dir");
+        assert!(changed() > before);
     });
 }
 

@@ -4,11 +4,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, OFlags, copy_file_range, fallocate, ftruncate, seek};
 use rustix::io::Errno;
 
-use crate::support::{both, pattern, shell};
+use userbtrfs_engine::api;
+
+use crate::support::{Ours, Site, both, pattern, shell};
 
 /// A new file, for reading and writing, with these flags.
 fn open_new(path: &Path, flags: OFlags) -> File {
@@ -241,4 +245,47 @@ fn blocks_tell_what_a_file_takes() {
         std::thread::sleep(std::time::Duration::from_millis(1100));
         assert_eq!(fs::metadata(&path).unwrap().blocks(), 2048);
     });
+}
+
+/// The kernel says when a file was changed, at any moment: also while more is done to it.
+#[test]
+fn a_time_does_not_go_back_while_space_is_allocated() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, api::OpenOptions::new().write(true));
+    let path = ours.path().join("file");
+    let file = open_new(&path, OFlags::empty());
+    file.write_all_at(&pattern(1 << 20), 0).unwrap();
+    let from = open_new(&ours.path().join("from"), OFlags::empty());
+    from.write_all_at(&pattern(1 << 20), 0).unwrap();
+    let root = File::open(ours.path()).unwrap();
+    let observer = ours.mounted.observer();
+    for round in 0..60 {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    rustix::fs::syncfs(&root).unwrap();
+                }
+            });
+            // Longer than a step of the kernel's clock.
+            std::thread::sleep(Duration::from_millis(15));
+            match round % 3 {
+                0 => fallocate(&file, FallocateFlags::ZERO_RANGE, 100, 1 << 20).unwrap(),
+                1 => fallocate(&file, FallocateFlags::empty(), 0, (2 + round) << 20).unwrap(),
+                _ => {
+                    let (mut at, mut to) = (0, 100);
+                    copy_file_range(&from, Some(&mut at), &file, Some(&mut to), 1 << 20).unwrap();
+                }
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        rustix::fs::syncfs(&root).unwrap();
+        let (shown, kept) = (file.metadata().unwrap(), observer.filesystem().metadata("/file"));
+        let kept = kept.unwrap().modified;
+        let shown = (shown.mtime(), shown.mtime_nsec());
+        assert_eq!((kept.sec, i64::from(kept.nsec)), shown, "round {round}");
+    }
+    drop((file, from, root, observer));
+    ours.end();
 }

@@ -170,6 +170,28 @@ fn what_is_made_belongs_to_who_makes_it() {
 }
 
 #[test]
+fn a_whiteout_belongs_to_who_renames() {
+    const RENAME: &str = r"
+import ctypes, os
+AT_FDCWD, RENAME_WHITEOUT = -100, 4
+libc = ctypes.CDLL(None, use_errno=True)
+done = libc.renameat2(AT_FDCWD, b'free/old', AT_FDCWD, b'free/new', RENAME_WHITEOUT)
+assert done == 0, os.strerror(ctypes.get_errno())
+";
+    if !userbtrfs_crashlab::here::has_program("python3") {
+        return;
+    }
+    both(|root| {
+        shell(root, "mkdir free; chmod 1777 free");
+        nobody_does(root, &format!("echo x >free/old; python3 - <<'END'\n{RENAME}\nEND"));
+        let left = fs::symlink_metadata(root.join("free/old")).unwrap();
+        assert_eq!((left.uid(), left.gid(), left.mode()), (65534, 65534, 0o020_000));
+        // Who made it may remove it.
+        nobody_does(root, "rm -f free/old");
+    });
+}
+
+#[test]
 fn permissions_and_sticky_directories_are_heeded() {
     both(|root| {
         shell(root, "mkdir -m 1777 sticky; echo x >sticky/mine; echo x >secret; chmod 600 secret");

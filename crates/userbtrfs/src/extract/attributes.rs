@@ -49,7 +49,8 @@ pub(super) fn apply(
     };
     let owned = match place.set_owner(metadata) {
         Ok(()) => true,
-        Err(error @ Errno::PERM) => {
+        // The latter where the owner has no number in this namespace of users.
+        Err(error @ (Errno::PERM | Errno::INVAL)) => {
             not_kept("owner".to_owned(), error);
             false
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, linkat, lstat, statat};
 use rustix::io::Errno;
 use userbtrfs_engine::api::{FileKind, Metadata};
 
@@ -77,9 +77,18 @@ impl TargetDir {
 
     /// Makes another name of what was made at `first`.
     pub(super) fn make_hard_link(&self, name: &CString, first: &Path) -> Result<(), ExtractError> {
-        self.replacing(name, "link", || {
-            rustix::fs::linkat(rustix::fs::CWD, first, &self.fd, name, AtFlags::empty())
-        })
+        let link = || match linkat(CWD, first, &self.fd, name, AtFlags::empty()) {
+            Err(Errno::EXIST) if self.leads_to(name, first)? => Ok(()),
+            linked => linked,
+        };
+        self.replacing(name, "link", link)
+    }
+
+    /// Whether a name in it and a path lead to one inode.
+    fn leads_to(&self, name: &CString, path: &Path) -> Result<bool, Errno> {
+        let there = statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let wanted = lstat(path)?;
+        Ok((there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino))
     }
 
     /// Does `make`; if something that is no directory is in the way, removes it first.

@@ -238,7 +238,13 @@ impl<'a> Target<'a> {
     fn make_link(&self, node: &Node) -> Result<bool, Error> {
         let links = self.inserter.links.lock().expect("no one panics with it");
         let Some(first) = links.get(&node.origin) else { return Ok(false) };
-        match self.replacing(node, || self.dir().link(name_of(node), first)) {
+        let (dir, name) = (self.dir(), name_of(node));
+        let is_first = || dir.lookup(name).is_ok_and(|there| there.id() == first.id());
+        let link = || match dir.link(name, first) {
+            Err(Error::Exists) if is_first() => Ok(()),
+            linked => linked,
+        };
+        match self.replacing(node, link) {
             Ok(()) => Ok(true),
             // Then it is another file with the same content.
             Err(Error::CrossDevice | Error::TooManyLinks) => Ok(false),

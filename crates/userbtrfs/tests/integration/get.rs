@@ -4,12 +4,13 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::SeekFrom;
 use rustix::process::Signal;
 use userbtrfs::{Filesystem, Logical, Metadata, TreeId};
+use userbtrfs_crashlab::here::{has_program, skip};
 use userbtrfs_forge::{
     ChunkSpec, ExtentSpec, ImageEditor, InodeSpec, inline_extent, put_u32, put_u64,
 };
@@ -17,6 +18,7 @@ use userbtrfs_forge::{
 use crate::support::command::{Bench, command, verb};
 use crate::support::forging::{LARGE, LARGE_DATA, edit_item, edit_leaf, extent, inode, put_name};
 use crate::support::golden::Unpacked;
+use crate::support::made::Made;
 use crate::support::{assert_says, open, small};
 
 const ROOT: u64 = 256;
@@ -270,6 +272,41 @@ fn hard_links_between_sources_are_kept() {
     verb("get", &golden.path(), &sources).good();
     let inode = |name: &str| into.join(name).metadata().unwrap().ino();
     assert_eq!(inode("odd"), inode("odd too"));
+}
+
+/// Two names of one inode with the same last part are one name of the copy.
+#[test]
+fn sources_that_are_one_file_of_one_name_are_copied_once() {
+    let made = Made::new();
+    made.does("mkdir", &["/a", "/b"]);
+    let filesystem = made.open_for_writing();
+    filesystem.write("/a/f", b"content").unwrap();
+    filesystem.hard_link("/a/f", "/b/f").unwrap();
+    filesystem.close().unwrap();
+    let into = made.at("into");
+    fs::create_dir(&into).unwrap();
+    verb("get", &made.image(), &["/a/f", "/b/f", into.to_str().unwrap()]).good();
+    assert_eq!(fs::read(into.join("f")).unwrap(), b"content");
+}
+
+/// Where an owner means nothing it is not kept, and the file is all the same.
+#[test]
+fn a_file_is_copied_where_its_owner_has_no_number() {
+    let made = Made::new();
+    let filesystem = made.open_for_writing();
+    filesystem.write("/file", b"content").unwrap();
+    filesystem.close().unwrap();
+    made.does("chown", &["12:34", "/file"]);
+    let mut alone = Command::new("unshare");
+    alone.args(["--user", "--map-root-user"]);
+    if !has_program("unshare") || !alone.arg("true").status().unwrap().success() {
+        return skip("no namespaces of users");
+    }
+    let mut alone = Command::new("unshare");
+    alone.args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_userbtrfs"), "get"]);
+    let ran = alone.arg(made.image()).arg("/file").arg(made.at("copy")).output().unwrap();
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("owner"), "{ran:?}");
+    assert_eq!(fs::read(made.at("copy")).unwrap(), b"content");
 }
 
 /// Rights of an owner are kept with the owner, and only with it.

@@ -132,6 +132,23 @@ fn names_of_several_sources_are_kept_and_owners_given() {
     made.judge();
 }
 
+/// Two names of one inode with the same last part are one name of the copy.
+#[test]
+fn sources_that_are_one_file_of_one_name_are_copied_once() {
+    let made = Made::new();
+    let (a, b) = (made.at("a"), made.at("b"));
+    for dir in [&a, &b] {
+        fs::create_dir(dir).unwrap();
+    }
+    fs::write(a.join("f"), b"content").unwrap();
+    fs::hard_link(a.join("f"), b.join("f")).unwrap();
+    made.does("mkdir", &["/d"]);
+    let text = |dir: &Path| dir.join("f").to_str().unwrap().to_owned();
+    made.does("put", &[&text(&a), &text(&b), "/d"]);
+    assert_eq!(made.open().read("/d/f").unwrap(), b"content");
+    made.judge();
+}
+
 #[test]
 fn what_cannot_be_copied_is_named_and_the_rest_is_there() {
     let made = Made::new();

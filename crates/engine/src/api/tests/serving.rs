@@ -81,7 +81,22 @@ fn what_somebody_has_kept_is_written_without_a_time() {
     file.sync_all().unwrap();
     assert_eq!(file.write_back_at(&[1; 10_000], 4).unwrap(), 10_000);
     assert_eq!(shown(&file), (times, times));
-    drop(file);
+    let file = file.keeping_times();
+    for (offset, len, what) in [
+        (100, 5000, Allocate::ZeroRange { keep_size: true }),
+        (10, 20, Allocate::PunchHole),
+        (0, 9000, Allocate::PunchHole),
+        (0, 10_004, Allocate::Reserve { keep_size: false }),
+        (10_000, 1 << 20, Allocate::Reserve { keep_size: true }),
+    ] {
+        file.allocate(offset, len, what).unwrap();
+        assert_eq!(shown(&file), (times, times), "{what:?}");
+    }
+    let other = lab.create("other");
+    other.write_at(b"copied", 0).unwrap();
+    assert_eq!(file.copy_from(&other, 0, 9998, 6).unwrap(), 6);
+    assert_eq!(shown(&file), (times, times));
+    drop((file, other));
     let lab = lab.reopened();
     assert_eq!(shown(&lab.file("file")), (times, times));
     assert_eq!(lab.fs.metadata("/file").unwrap().size, 10_004);
@@ -153,4 +168,60 @@ fn space_that_is_left_is_what_can_be_written() {
         assert!(read.available.abs_diff(written.available) < 4 << 20, "{read:?} {written:?}");
         assert_eq!(read.total, written.total);
     }
+}
+
+/// The kernel sends what it keeps page by page, in any order, and again what it sent before.
+#[test]
+fn what_somebody_has_kept_of_an_append_only_file_leaves_what_is_there() {
+    let lab = Lab::new();
+    let file = lab.create("log");
+    file.write_at(b"there", 0).unwrap();
+    let inode = file.inode().clone();
+    inode.set_flags(InodeFlags::APPEND).unwrap();
+    let file = inode.open().unwrap();
+    assert_eq!(file.write_back_at(b"there, and more", 0).unwrap(), 15);
+    assert_eq!(file.write_back_at(&[1; 9000], 12_288).unwrap(), 9000);
+    let late = [b"there, and more", &[2; 12_273][..]].concat();
+    assert_eq!(file.write_back_at(&late, 0).unwrap(), 12_288);
+    let found = file.read_all().unwrap();
+    assert!(found == [&late[..], &[1; 9000]].concat());
+    for (other, offset) in [(&b"these"[..], 0), (&b"x"[..], 12_287), (&[1; 9999], 12_287)] {
+        let refused = file.write_back_at(other, offset);
+        assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");
+    }
+    assert!(file.read_all().unwrap() == found);
+    inode.set_flags(InodeFlags::IMMUTABLE).unwrap();
+    assert!(matches!(file.write_back_at(b"there", 0), Err(Error::NotPermitted)));
+    drop((file, inode));
+    lab.close();
+}
+
+/// Who has kept the times of a change says them when flags may forbid a later one.
+#[test]
+fn flags_let_the_times_of_changes_pass_that_they_allow() {
+    let lab = Lab::new();
+    let inode = lab.create("file").inode().clone();
+    let early = inode.metadata().unwrap().changed;
+    let late = Timestamp { sec: early.sec + 1000, nsec: 0 };
+    let of_content =
+        |at| Attributes { modified: Some(at), changed: Some(at), ..Attributes::default() };
+    let is_refused = |set: &Attributes| match inode.set_attributes(set) {
+        Err(Error::NotPermitted) => true,
+        done => done.map(|()| false).unwrap(),
+    };
+    inode.set_flags(InodeFlags::IMMUTABLE).unwrap();
+    assert!(is_refused(&of_content(late)));
+    assert!(!is_refused(&of_content(early)));
+    inode.set_flags(InodeFlags::APPEND).unwrap();
+    assert!(!is_refused(&of_content(late)));
+    assert_eq!(inode.metadata().unwrap().modified, late);
+    for other in [
+        Attributes { changed: None, ..of_content(late) },
+        Attributes { accessed: Some(late), ..of_content(late) },
+        Attributes { mode: Some(0o600), ..of_content(late) },
+    ] {
+        assert!(is_refused(&other), "{other:?}");
+    }
+    drop(inode);
+    lab.close();
 }
