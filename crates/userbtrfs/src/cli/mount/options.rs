@@ -39,6 +39,13 @@ enum Subvolume {
     Id(u64),
 }
 
+impl Subvolume {
+    /// As Linux has it, 0 is the top level, too.
+    fn of_number(number: u64) -> Self {
+        Self::Id(if number == 0 { TreeId::FS.0 } else { number })
+    }
+}
+
 /// What Linux's btrfs takes, with or without a value.
 const MEANINGLESS: &[&str] = &[
     "acl",
@@ -179,7 +186,7 @@ impl Wishes {
     fn take_value(&mut self, name: &str, value: &str) -> Result<bool> {
         match name {
             "subvol" => self.subvolume = Some(Subvolume::Path(value.to_owned())),
-            "subvolid" => self.subvolume = Some(Subvolume::Id(number(name, value)?)),
+            "subvolid" => self.subvolume = Some(Subvolume::of_number(number(name, value)?)),
             "commit" => self.commit_seconds = Some(number(name, value)?),
             "threads" => {
                 let threads = number(name, value)?;
@@ -261,6 +268,7 @@ mod tests {
             (Some(3), false, false)
         );
         assert!(parse("ro,nologreplay,subvolid=5").unwrap().is_read_only());
+        assert_eq!(parse("subvolid=0").unwrap().subvolume, Some(Subvolume::Id(5)));
         assert!(!parse("ro,rw").unwrap().is_read_only());
         let lists = ["fsname=x".into(), ",allow_other,".into()];
         let wishes = Wishes::parse(&lists, false).unwrap();
