@@ -12,6 +12,7 @@
 mod attributes;
 mod contents;
 mod ends;
+mod full;
 mod ioctls;
 mod listing;
 mod locks;
