@@ -8,7 +8,8 @@
 //!    be a request that another has to receive.
 //! 3. Of more than twice as many as wanted that are awake, those that end a request become spare.
 //! 4. A thread is *at work* from before it looks whether the crew has been stopped. So whoever is
-//!    not at work after a stop will not call the server any more. Who ends tells those who wait.
+//!    not at work after a stop will not call the server any more. Who ends, or is done after a
+//!    stop, tells those who wait.
 //! 5. A thread that panics is replaced.
 
 use std::cell::RefCell;
@@ -203,7 +204,8 @@ impl Crew {
                 Ok(message) => self.work(seat, &channel, message),
                 Err(end) => return self.note_end(end),
             }
-            if self.is_stopped() || !self.stays_awake() {
+            // Who is left after a stop refuses all that comes, so that nobody waits in vain.
+            if !self.stays_awake() {
                 return;
             }
         }
@@ -225,6 +227,10 @@ impl Crew {
             dispatch(&*self.server, channel, message, self.agreement.flags, &seat.counts);
         }
         seat.at_work.store(false, Ordering::SeqCst);
+        if self.is_stopped() {
+            let _state = self.state.lock();
+            self.changed.notify_all();
+        }
     }
 
     /// Sleeps as a spare while too many are awake; false when all is over.
