@@ -12,7 +12,7 @@ mod info;
 mod record;
 mod search;
 
-use userbtrfs_engine::api::{Inode, InodeFlags};
+use userbtrfs_engine::api::{self, Inode, InodeFlags};
 use userbtrfs_fuse::{Errno, Ioctl, Request};
 
 use crate::errno;
@@ -65,13 +65,19 @@ impl Served {
                 Ok(bytes)
             }
             SET_EXTENDED => set_extended(&inode, it.input),
-            SYNC => self.filesystem.commit().map(|()| Vec::new()).map_err(errno),
+            SYNC => self.sync_all().map(|()| Vec::new()).map_err(errno),
             _ => self.of_btrfs(request, &inode, it),
         }
     }
 }
 
 impl Served {
+    /// Makes everything durable, with what the kernel keeps.
+    fn sync_all(&self) -> api::Result<()> {
+        self.collect();
+        self.filesystem.commit()
+    }
+
     /// Those that only btrfs has.
     fn of_btrfs(&self, request: &Request, inode: &Inode, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
         match it.command {
