@@ -1,14 +1,15 @@
 //! The threads that serve a mount.
 //!
-//! 1. Each thread has a descriptor and a buffer of its own. It receives a request, has it done,
-//!    and receives the next: no request is handed on.
+//! 1. Each thread has a descriptor of its own, and a buffer while it is no spare. It receives a
+//!    request, has it done, and receives the next: no request is handed on.
 //! 2. At least `wanted` threads are *awake*, which is all but those in [`may_sleep`] and those
 //!    *spare*: one is woken or started in the place of each that goes to sleep. Once there are
 //!    `most` altogether, that is so only where nobody else would be awake: what one waits for may
 //!    be a request that another has to receive.
 //! 3. Of more than twice as many as wanted that are awake, those that end a request become spare.
 //! 4. A thread is *at work* from before it looks whether the crew has been stopped. So whoever is
-//!    not at work after a stop will not call the server any more. Who ends tells those who wait.
+//!    not at work after a stop will not call the server any more. Who ends, or is done after a
+//!    stop, tells those who wait.
 //! 5. A thread that panics is replaced.
 
 use std::cell::RefCell;
@@ -63,6 +64,8 @@ struct State {
     /// How many spares shall wake.
     calls: usize,
     seats: Vec<Arc<Seat>>,
+    /// What spares left, for who needs one next: no more than threads are wanted.
+    buffers: Vec<Vec<u8>>,
     handles: Vec<thread::JoinHandle<()>>,
     /// What threads that have ended have counted.
     past: Counts,
@@ -197,14 +200,19 @@ impl Crew {
         let _leaves = Leaves { crew: self, seat };
         CREW.set(Some(self.clone()));
         let channel = self.own_channel();
-        let mut buffer = vec![0; buffer_size(self.agreement.max_write)];
+        let mut buffer = self.take_buffer();
         loop {
             match channel.receive(&mut buffer) {
                 Ok(message) => self.work(seat, &channel, message),
                 Err(end) => return self.note_end(end),
             }
-            if self.is_stopped() || !self.stays_awake() {
-                return;
+            // Who is left after a stop refuses all that comes, so that nobody waits in vain.
+            if self.becomes_spare() {
+                self.leave_buffer(buffer);
+                if !self.is_called() {
+                    return;
+                }
+                buffer = self.take_buffer();
             }
         }
     }
@@ -225,20 +233,42 @@ impl Crew {
             dispatch(&*self.server, channel, message, self.agreement.flags, &seat.counts);
         }
         seat.at_work.store(false, Ordering::SeqCst);
+        if self.is_stopped() {
+            let _state = self.state.lock();
+            self.changed.notify_all();
+        }
     }
 
-    /// Sleeps as a spare while too many are awake; false when all is over.
-    fn stays_awake(&self) -> bool {
+    fn take_buffer(&self) -> Vec<u8> {
+        let left = self.state.lock().buffers.pop();
+        left.unwrap_or_else(|| vec![0; buffer_size(self.agreement.max_write)])
+    }
+
+    fn leave_buffer(&self, buffer: Vec<u8>) {
+        let mut state = self.state.lock();
+        if state.buffers.len() < self.wanted {
+            state.buffers.push(buffer);
+        }
+    }
+
+    /// Whether too many are awake; then this thread is a spare from now on.
+    fn becomes_spare(&self) -> bool {
         if !self.crowded.load(Ordering::Relaxed) {
-            return true;
+            return false;
         }
         let mut state = self.state.lock();
         if !self.judge(&state) {
-            return true;
+            return false;
         }
         state.awake -= 1;
         state.spares += 1;
         self.judge(&state);
+        true
+    }
+
+    /// Sleeps as a spare; false when all is over.
+    fn is_called(&self) -> bool {
+        let mut state = self.state.lock();
         while state.calls == 0 && !state.over && !self.is_stopped() {
             self.changed.wait_idle(&mut state);
         }

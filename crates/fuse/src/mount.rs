@@ -2,8 +2,9 @@
 //!
 //! 1. Root mounts by itself; anybody else asks `fusermount3`, which is set-user-id root, and gets
 //!    the descriptor of the device from it through a socket.
-//! 2. What was mounted here is unmounted once: not after the kernel said that it is gone, since
-//!    something else may be mounted in its place.
+//! 2. What was mounted here is unmounted, and nothing else: not after the kernel said that it is
+//!    gone, and only while its device number is found at its place. Somebody may have taken it out
+//!    of the tree of names while it is used, or mounted something else there.
 //! 3. A block device is mounted as `fuseblk`: only then the kernel passes sync(2) on, and waits
 //!    with umount(8) for the server. The kernel opens it exclusively; nobody else may hold it so.
 
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use bitflags::bitflags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use thiserror::Error;
@@ -98,6 +100,12 @@ pub enum MountError {
         /// Why.
         error: Errno,
     },
+    /// It is not unmounted, and not what is found at its place.
+    #[error("{}: what was mounted is not found there any more", path.display())]
+    Elsewhere {
+        /// The place.
+        path: PathBuf,
+    },
     /// A text that cannot be passed on.
     #[error("an option has a NUL")]
     Nul,
@@ -124,6 +132,12 @@ impl MountOptions {
 }
 
 impl MountError {
+    /// Whether it is not found at its place: somebody took it out of the tree of names, or mounted
+    /// something over it.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Elsewhere { .. })
+    }
+
     /// Whether somebody still uses the filesystem.
     pub fn is_busy(&self) -> bool {
         match self {
@@ -140,7 +154,12 @@ pub struct Mount {
     point: PathBuf,
     device: OwnedFd,
     by_helper: bool,
+    /// Its number as a device, where that could be found.
+    number: Option<DeviceNumber>,
 }
+
+/// Major and minor number.
+type DeviceNumber = (u32, u32);
 
 impl Mount {
     /// Mounts at `point`, a directory.
@@ -157,7 +176,8 @@ impl Mount {
         };
         let mount = if by_helper { helper::mount } else { direct::mount };
         let device = mount(&point, options)?;
-        Ok(Self { point, device, by_helper })
+        let number = number_at(&point);
+        Ok(Self { point, device, by_helper, number })
     }
 
     /// Where it is mounted: an absolute path.
@@ -175,6 +195,11 @@ impl Mount {
         let mut polled = [PollFd::new(&self.device, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut polled, Some(&now)).is_ok() && !polled[0].revents().contains(PollFlags::ERR)
+    }
+
+    /// Whether it is what is found at its place.
+    pub(crate) fn is_in_place(&self) -> bool {
+        number_at(&self.point) == self.number
     }
 
     /// Unmounts if nobody uses it. What programs have written is given to the server before.
@@ -196,11 +221,21 @@ impl Mount {
         if !self.is_alive() {
             return Ok(());
         }
+        if !self.is_in_place() {
+            return Err(MountError::Elsewhere { path: self.point.clone() });
+        }
         if self.by_helper && !rustix::process::geteuid().is_root() {
             return helper::unmount(&self.point, flags.contains(UnmountFlags::DETACH));
         }
         direct::unmount(&self.point, flags)
     }
+}
+
+/// The number of what is mounted at a place, which is not asked for that: it may not answer yet.
+fn number_at(point: &Path) -> Option<DeviceNumber> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = statx(CWD, point, flags, StatxFlags::empty()).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor))
 }
 
 impl Drop for Mount {

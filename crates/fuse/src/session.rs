@@ -105,17 +105,19 @@ impl Session {
     /// What was written is given as far as sync(2) waits for that, which newer kernels do not: who
     /// knows its nodes calls their contents stale before.
     ///
-    /// Where it is not root who stops a mount in use, threads remain that wait for requests, to
-    /// refuse them, until the last user has closed what is open.
+    /// Where it is not root who stops a mount in use, or the mount is not found at its place any
+    /// more, threads remain that wait for requests, to refuse them, until the last user has closed
+    /// what is open. What is at its place instead stays as it is.
     ///
     /// Not to be called by a thread that serves.
     pub fn stop(&self) -> Result<(), MountError> {
-        match self.mount.unmount() {
-            Err(error) if error.is_busy() => {
-                self.write_back();
-                self.crew.stop();
-                self.mount.abort()
-            }
+        if self.mount.unmount().is_ok() {
+            return Ok(());
+        }
+        self.write_back();
+        self.crew.stop();
+        match self.mount.abort() {
+            Err(error) if error.is_elsewhere() => Ok(()),
             done => done,
         }
     }
@@ -128,7 +130,9 @@ impl Session {
     /// Has the kernel write back what it keeps of files. It fails where the server does, who then
     /// knows.
     fn write_back(&self) {
-        if let Ok(root) = File::open(self.mount.point()) {
+        if self.mount.is_in_place()
+            && let Ok(root) = File::open(self.mount.point())
+        {
             let _ = rustix::fs::syncfs(&root);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! 1. What is in memory is sent from where it stands, at once; what is not is brought by a thread
 //!    that may sleep.
-//! 2. What is written is in memory when it is answered. Where the program wants it durable, it is;
-//!    the kernel mostly asks for that by itself, after.
+//! 2. What is written is in memory when it is answered, all of it. Where the program wants it
+//!    durable, it is; the kernel mostly asks for that by itself, after.
 //! 3. When a file was changed, the kernel knows, since it keeps what is written; and it says so, in
 //!    requests of their own. What is done to contents leaves the times as they are.
 //! 4. The kernel keeps what is written before it sends it: who looks for holes has it sent first.
@@ -49,29 +49,29 @@ impl Served {
     }
 
     pub(crate) fn write_file(&self, node: NodeId, write: &Write<'_>, reply: Reply<Written>) {
-        let (written, is_news) = match may_sleep(|| self.written(node, write)) {
-            Ok(done) => done,
-            Err(error) => return reply.fail(error),
-        };
-        reply.succeed(&Written(written));
+        let written = may_sleep(|| self.written(node, write));
+        // What failed may have been done in part.
+        let is_news = written.unwrap_or(true);
+        let count = u32::try_from(write.data.len()).expect("a message is short");
+        reply.send(written.map(|_| Written(count)));
         if is_news {
             // Where the mount is over, nobody keeps anything.
             let _ = may_sleep(|| self.notifier().invalidate_inode(node, Stale::Attributes));
         }
     }
 
-    /// How many bytes were written, and whether the attributes that the kernel has are old.
-    fn written(&self, node: NodeId, write: &Write<'_>) -> Result<(u32, bool), Errno> {
+    /// Writes all of it, or says why not; gives whether the attributes that the kernel has are old.
+    fn written(&self, node: NodeId, write: &Write<'_>) -> Result<bool, Errno> {
         let file = self.file(node)?;
         let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode()).map_err(errno)?;
         let before = file.unfinished_since();
-        let written = file.write_back_at(write.data, write.offset).map_err(errno)?;
+        write_all(&file, write.data, write.offset)?;
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             file.sync_all().map_err(errno)?;
         }
         // If at any moment nothing waited, the kernel may have got attributes to keep.
         let is_news = before.is_none() || file.unfinished_since() != before;
-        Ok((u32::try_from(written).expect("no more than was sent"), is_news || lost_bits))
+        Ok(is_news || lost_bits)
     }
 
     pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {
@@ -102,6 +102,16 @@ impl Served {
         let copied = target.copy_from(&source, copy.offset, copy.target_offset, length);
         copied.map(Copied).map_err(errno)
     }
+}
+
+/// Writes all bytes. Where space is left for the first of them only, that is an error: of what the
+/// kernel has kept it takes any other answer for the whole, and nobody is told of what is lost.
+fn write_all(file: &File, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let written = file.write_back_at(bytes, offset).map_err(errno)?;
+        (bytes, offset) = (&bytes[written..], offset + written as u64);
+    }
+    Ok(())
 }
 
 /// The bytes of a range, as far as the file goes.

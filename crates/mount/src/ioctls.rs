@@ -12,7 +12,7 @@ mod info;
 mod record;
 mod search;
 
-use userbtrfs_engine::api::{Inode, InodeFlags};
+use userbtrfs_engine::api::{self, Inode, InodeFlags};
 use userbtrfs_fuse::{Errno, Ioctl, NodeId, Request, Stale};
 
 use crate::errno;
@@ -71,7 +71,7 @@ impl Served {
                 let flags = of_extended(&inode, it.input)?;
                 self.set_flags(request.node, &inode, flags)
             }
-            SYNC => self.filesystem.commit().map(|()| Vec::new()).map_err(errno),
+            SYNC => self.sync_all().map(|()| Vec::new()).map_err(errno),
             _ => self.of_btrfs(request, &inode, it),
         }
     }
@@ -90,6 +90,12 @@ impl Served {
         // The time of that, which the kernel knows by itself of a file only.
         self.notifier().invalidate_inode(node, Stale::Attributes)?;
         Ok(Vec::new())
+    }
+
+    /// Makes everything durable, with what the kernel keeps.
+    fn sync_all(&self) -> api::Result<()> {
+        self.collect();
+        self.filesystem.commit()
     }
 
     /// Those that only btrfs has.

@@ -142,16 +142,14 @@ impl Observer {
 
 impl Stopper {
     /// Ends the mount, whoever uses it: what programs have written is taken, the mount goes, and
-    /// what is asked from then on fails.
+    /// what is asked from then on fails. Where something else is found at its place, that stays.
     pub fn stop(&self) -> Result<(), MountError> {
-        match self.session.unmount() {
-            Err(error) if error.is_busy() => {
-                // sync(2) does not wait for what the kernel is sending.
-                self.served.collect();
-                self.session.stop()
-            }
-            done => done,
+        if self.session.unmount().is_ok() {
+            return Ok(());
         }
+        // sync(2) does not wait for what the kernel is sending, and may not find the mount.
+        self.served.collect();
+        self.session.stop()
     }
 
     /// Unmounts, if nobody uses it.

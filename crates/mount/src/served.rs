@@ -80,14 +80,15 @@ impl Served {
         }
     }
 
-    /// Nothing is asked for any more: lets go of what has no name, and makes all durable. Who opens
-    /// the image from now on waits for the end.
+    /// Nothing is asked for any more: lets go of what has no name, and makes all durable, so that
+    /// nothing is left to be written or given back. Who opens the image from now on waits for the
+    /// end.
     pub(crate) fn settle(&self) {
         self.filesystem.closing();
         drop(self.lookups.clear());
         // Who has shut it down knows what is durable.
         let is_wanted = self.filesystem.is_shut_down();
-        if let Err(error) = self.filesystem.commit()
+        if let Err(error) = self.filesystem.finish()
             && !is_wanted
         {
             // Of several the first tells most.

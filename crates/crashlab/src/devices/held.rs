@@ -1,10 +1,12 @@
 //! A device that can be held still.
 
-use userbtrfs_device::{Device, Request, Ticket};
+use std::path::Path;
+
+use userbtrfs_device::{Device, DeviceError, FileDevice, FileOptions, Request, Ticket};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
 /// Passes everything on to another device; while it is held, whoever changes something waits, or
-/// whoever writes at one place, or whoever reads.
+/// whoever writes at one place, or whoever reads, or whoever gives something back.
 pub struct HeldDevice {
     inner: Arc<dyn Device>,
     state: Mutex<State>,
@@ -25,6 +27,8 @@ enum What {
     WriteOf(u64),
     /// Batches that only read.
     Reads,
+    /// Batches that give something back.
+    Discards,
 }
 
 impl What {
@@ -39,6 +43,7 @@ impl What {
             Self::All => !only_reads(batch),
             Self::WriteOf(byte) => batch.iter().any(|request| writes(byte, request)),
             Self::Reads => only_reads(batch),
+            Self::Discards => batch.iter().any(|one| matches!(one, Request::Discard { .. })),
         }
     }
 }
@@ -54,6 +59,12 @@ impl HeldDevice {
         Self { inner, state, changed: Condvar::new() }
     }
 
+    /// A block device that is mounted, which claims it. Nothing is held yet.
+    pub fn mounted(path: &Path) -> Result<Self, DeviceError> {
+        let options = FileOptions { writable: true, claim: false, ..FileOptions::default() };
+        Ok(Self::new(Arc::new(FileDevice::open(path, options)?)))
+    }
+
     /// From now on nothing is written or flushed.
     pub fn hold(&self) {
         self.state.lock().held = Some(What::All);
@@ -67,6 +78,11 @@ impl HeldDevice {
     /// From now on nothing is read.
     pub fn hold_reads(&self) {
         self.state.lock().held = Some(What::Reads);
+    }
+
+    /// From now on nothing is given back.
+    pub fn hold_discards(&self) {
+        self.state.lock().held = Some(What::Discards);
     }
 
     /// All goes on.

@@ -166,6 +166,16 @@ impl Filesystem {
         self.inner.commit()
     }
 
+    /// As [`Filesystem::commit`], and deletes what [`Filesystem::close`] would, and waits until all
+    /// that this frees is given back to the device, where that is wanted. Who closes it after that,
+    /// and changes nothing before, does nothing to the device any more.
+    pub fn finish(&self) -> Result<()> {
+        self.inner.clean();
+        let committed = self.inner.commit();
+        let completed = self.inner.ledger.as_ref().map_or(Ok(()), |ledger| ledger.wait_completed());
+        committed.and(completed.map_err(Error::from))
+    }
+
     /// Says that it is about to be closed: who opens the image from now on waits for that, and is
     /// not refused.
     pub fn closing(&self) {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
 use userbtrfs_crashlab::here::{FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until};
 use userbtrfs_fuse::{Mount, MountError, MountFlags, MountOptions, Session, SessionError, Way};
@@ -111,6 +112,41 @@ fn what_is_in_use_is_not_unmounted_but_can_be_stopped() {
     assert!(!is_mounted(mounted.root()));
     assert!(file.sync_all().is_err());
     assert_eq!(mounted.bytes_there("file"), b"written before the end");
+}
+
+#[test]
+fn what_somebody_took_out_of_the_tree_of_names_can_be_stopped() {
+    let Some(mounted) = Mounted::new() else { return };
+    let file = File::create_new(mounted.path("file")).unwrap();
+    rustix::mount::unmount(mounted.root(), UnmountFlags::DETACH).unwrap();
+    assert!(mounted.session.unmount().unwrap_err().is_elsewhere());
+    file.set_len(1).unwrap();
+    mounted.session.stop().unwrap();
+    mounted.session.wait().unwrap();
+    assert!(file.set_len(2).is_err());
+    assert_eq!(mounted.bytes_there("file"), [0]);
+}
+
+/// Whether it is mounted over, or in its place.
+#[test]
+fn what_somebody_else_mounted_stays() {
+    for is_detached in [false, true] {
+        let Some(mounted) = Mounted::new() else { return };
+        let file = File::create_new(mounted.path("file")).unwrap();
+        if is_detached {
+            rustix::mount::unmount(mounted.root(), UnmountFlags::DETACH).unwrap();
+        }
+        let other = Mount::new(mounted.root(), &options()).unwrap();
+        mounted.session.stop().unwrap();
+        mounted.session.wait().unwrap();
+        assert!(other.is_alive() && is_mounted(other.point()));
+        assert!(file.set_len(1).is_err());
+        other.unmount().unwrap();
+        // Beneath it is what was there before.
+        assert_eq!(is_mounted(mounted.root()), !is_detached);
+        mounted.session.stop().unwrap();
+        assert!(!is_mounted(mounted.root()));
+    }
 }
 
 /// Writes, and leaves what was written in the kernel's cache.

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
+use userbtrfs_crashlab::here::{fuse_or_skip, is_apart, until};
 use userbtrfs_fuse::Config;
 
 use crate::harness::{Mounted, config, options};
@@ -89,6 +90,45 @@ fn a_mount_is_served_while_more_requests_sleep_than_there_are_threads() {
         fs::write(mounted.path(&number.to_string()), "served after").unwrap();
     }
     assert_eq!(mounted.session.threads(), SLEEPERS + 2);
+}
+
+/// Bytes of memory of this process that are its own.
+fn memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Each thread has room for the largest message. Of many that slept at once, few need it again.
+#[test]
+fn threads_that_are_not_needed_any_more_have_no_buffers() {
+    const SLEEPERS: usize = 64;
+    let this = "threads::threads_that_are_not_needed_any_more_have_no_buffers";
+    if !fuse_or_skip() || !is_apart(this, "") {
+        return;
+    }
+    let Some(mounted) = Mounted::new() else { return };
+    let sleeper = |number| {
+        let path = mounted.path(&format!("slow-{number}"));
+        thread::spawn(move || {
+            let file = File::create_new(path).unwrap();
+            file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
+            file.sync_all().unwrap();
+        })
+    };
+    let sleepers: Vec<_> = (0..SLEEPERS).map(sleeper).collect();
+    let seen = &mounted.memory.seen;
+    seen.until(|state| state.sleepers == SLEEPERS);
+    let before = memory();
+    seen.change(|state| state.sleepers_may_go = true);
+    for sleeper in sleepers {
+        sleeper.join().unwrap();
+    }
+    // As many were filled as there were sleepers, though some more than once.
+    let less = u64::try_from(SLEEPERS << 20).unwrap() / 4;
+    until("buffers to go", || memory() + less < before);
+    fs::write(mounted.path("other"), vec![1; 8 << 20]).unwrap();
+    assert!(mounted.session.threads() > SLEEPERS);
 }
 
 #[test]

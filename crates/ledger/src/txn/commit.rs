@@ -90,6 +90,13 @@ impl Ledger {
         Ok(self.gate.wait_durable(generation)?)
     }
 
+    /// Waits until nothing is left to be done of the transactions that were handed over: what they
+    /// freed is given back to the device, where that is wanted, and free.
+    #[track_caller]
+    pub fn wait_completed(&self) -> Result<()> {
+        Ok(self.gate.wait_completed(self.gate.generation() - 1)?)
+    }
+
     /// Gives the transaction that is durable then.
     #[track_caller]
     fn commit_running(&self, cause: CommitCause) -> Result<u64> {

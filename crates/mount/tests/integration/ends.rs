@@ -45,6 +45,30 @@ fn a_mount_that_is_stopped_in_use_is_committed() {
     });
 }
 
+/// So does one that is not found at its place any more, and what is there instead stays.
+#[test]
+fn a_mount_that_somebody_took_out_of_the_tree_of_names_is_committed_when_it_is_stopped() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let point = ours.path().to_owned();
+    let file = File::create_new(point.join("file")).unwrap();
+    file.write_all_at(&pattern(3 << 20), 0).unwrap();
+    shell(&site.at(""), "umount --lazy point; mount -t tmpfs other point; touch point/other");
+    ours.mounted.stopper().stop().unwrap();
+    ours.mounted.end().unwrap();
+    assert!(file.sync_all().is_err());
+    assert!(point.join("other").exists());
+    shell(&site.at(""), "umount point");
+    drop(file);
+    // Where it is not aborted, the last user lets go of it.
+    OpenOptions::new().write(true).open(site.image()).unwrap().close().unwrap();
+    userbtrfs_crashlab::linux::btrfs_check(&site.image()).unwrap();
+    site.with_linux("ro,noatime", |root| {
+        assert!(fs::read(root.join("file")).unwrap() == pattern(3 << 20));
+    });
+}
+
 #[test]
 fn nobody_else_opens_the_image_for_writing_before_the_end() {
     let Some(site) = Site::new() else { return };

@@ -10,8 +10,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod attributes;
+mod block_device;
 mod contents;
 mod ends;
+mod full;
 mod ioctls;
 mod listing;
 mod locks;

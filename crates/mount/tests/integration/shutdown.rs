@@ -12,7 +12,7 @@ use userbtrfs_crashlab::here::{NOBODY, has_program};
 use userbtrfs_crashlab::linux::{btrfs_check, run, shutdown};
 use userbtrfs_engine::api::OpenOptions;
 
-use crate::support::{Ours, Site};
+use crate::support::{Ours, Site, shell};
 
 fn refused(output: &Output, why: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -104,6 +104,32 @@ fn nothing_is_there_but_what_was_durable_with_flag_2() {
     what_is_left(2, |root| {
         synced_is_there(root);
         assert!(!root.join("written").exists());
+    });
+}
+
+/// Has what only the kernel has made durable by `BTRFS_IOC_SYNC`, and shuts it down. The one who
+/// wrote it does that: a file is written back where any program closes it, or is started with it.
+const SYNC: &str = r"
+import fcntl, os, struct
+file = os.open('file', os.O_RDWR | os.O_CREAT)
+os.write(file, b'x' * 100000)
+fcntl.ioctl(file, 0x9408)
+fcntl.ioctl(file, 0x8004587d, struct.pack('<I', 2))
+";
+
+#[test]
+fn what_an_ioctl_synced_is_there() {
+    let Some(site) = Site::new() else { return };
+    if !has_program("python3") {
+        return;
+    }
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    shell(ours.path(), &format!("python3 - <<'END'\n{SYNC}\nEND"));
+    ours.end();
+    btrfs_check(&site.image()).unwrap();
+    site.with_linux("ro,noatime", |root| {
+        assert!(fs::read(root.join("file")).unwrap() == vec![b'x'; 100_000]);
     });
 }
 
