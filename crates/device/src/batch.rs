@@ -29,8 +29,12 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(len: usize) -> Batch {
-        Batch { completions: (0..len).map(|_| None).collect(), pending: len, followed: 0 }
+    /// One for these requests. Who follows is counted before any of them can end: the one that
+    /// does it may have ended before the batch is started to its last request.
+    pub(crate) fn new(admitted: &[Admitted]) -> Batch {
+        let followed = admitted.iter().filter(|it| matches!(it, Admitted::Followed)).count();
+        let completions = admitted.iter().map(|_| None).collect();
+        Batch { completions, pending: admitted.len(), followed }
     }
 
     /// Requests not completed yet.
@@ -41,11 +45,6 @@ impl Batch {
     /// Requests not completed yet that are done each on its own.
     pub(crate) fn calls(&self) -> usize {
         self.pending - self.followed
-    }
-
-    /// A request is done with another.
-    pub(crate) fn follows(&mut self) {
-        self.followed += 1;
     }
 
     /// Records how a request ended that was done with another.

@@ -14,8 +14,7 @@
 //!    flight together that overlap, one of them a write or a discard, leave unspecified bytes.
 //! 3. A flush covers exactly the writes whose completion came before the flush was submitted. A
 //!    write with `fua` is durable, alone, when it completes.
-//! 4. A dropped ticket loses the results, not the work: its writes happen, at the latest before
-//!    the thread that submitted them can be joined.
+//! 4. A dropped ticket loses the results, not the work: dropping waits for what is in flight.
 //! 5. A request is done whole or fails: short transfers are continued. A request that leaves the
 //!    device fails before any byte moves.
 //! 6. Any offset and any length work on every device; a multiple of 4096 never costs a copy.

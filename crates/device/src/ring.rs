@@ -136,7 +136,7 @@ impl Ring {
     }
 
     fn submit(&mut self, admitted: Vec<Admitted>) -> SharedBatch {
-        let batch = Rc::new(RefCell::new(Batch::new(admitted.len())));
+        let batch = Rc::new(RefCell::new(Batch::new(&admitted)));
         for (index, admitted) in admitted.into_iter().enumerate() {
             match admitted {
                 Admitted::Completed(done) => batch.borrow_mut().complete(index, done),
@@ -144,7 +144,7 @@ impl Ring {
                     let (batch, vectors) = (Rc::clone(&batch), Vec::new());
                     self.start(InFlight { transfer, vectors, batch, index });
                 }
-                Admitted::Followed => batch.borrow_mut().follows(),
+                Admitted::Followed => {}
             }
         }
         while !self.queues.submission().is_empty() {

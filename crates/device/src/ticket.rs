@@ -1,7 +1,9 @@
 //! What a submitter holds between `submit` and `wait`.
 //!
 //! 1. A ticket belongs to the thread that submitted: it is not `Send`.
-//! 2. Dropping it drops the results; the requests keep what they own until they are done.
+//! 2. Dropping it drops the results, and waits for the requests: what is in flight keeps its file
+//!    open, and an image that nobody has a device of any more has no request either. Who closed one
+//!    could otherwise open it again and wait for itself.
 
 use crate::batch::{Admitted, SharedBatch};
 use crate::positioned;
@@ -35,8 +37,8 @@ impl Ticket {
     }
 
     /// Waits for the whole batch; the completions are in the order of its requests.
-    pub fn wait(self) -> Vec<Completion> {
-        match self.state {
+    pub fn wait(mut self) -> Vec<Completion> {
+        match std::mem::replace(&mut self.state, State::Completed(Vec::new())) {
             State::Completed(completions) => completions,
             State::Deferred(batch) => batch.into_iter().map(positioned::finish).collect(),
             State::InFlight(batch) => {
@@ -51,6 +53,14 @@ impl Ticket {
         match &self.state {
             State::Completed(_) | State::Deferred(_) => true,
             State::InFlight(batch) => ring::is_ready(batch),
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let State::InFlight(batch) = &self.state {
+            ring::wait(batch);
         }
     }
 }

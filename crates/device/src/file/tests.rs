@@ -250,6 +250,41 @@ fn a_dropped_ticket_loses_no_write() {
 }
 
 #[test]
+fn who_dropped_a_ticket_closes_and_opens_again() {
+    for options in modes() {
+        let (file, _) = image();
+        for _ in 0..20 {
+            let Some(device) = open(file.path(), options) else { break };
+            let dropped = device.submit(vec![read(&(0..LEN)), write(0, &[1; 4096], false)]);
+            drop(dropped);
+            assert_eq!(Arc::strong_count(&device.file), 1, "a request keeps the image open");
+            device.closing();
+        }
+    }
+}
+
+#[test]
+fn a_call_may_end_before_all_that_it_does_are_reached() {
+    for options in modes() {
+        let (file, mut model) = image();
+        let options = FileOptions { queue_depth: 1, ..options };
+        // Two neighbours are one call, begun where the first is: it has ended when the next needs
+        // the only slot, and the second is further on in the batch.
+        let pages: Vec<_> = [0, 1].into_iter().flat_map(|n| [n, n + 3, n + 6]).collect();
+        for page in &pages {
+            model[page * 4096..][..4096].fill(0xCD);
+        }
+        on(file.path(), options, model, &|device: &FileDevice, model: Vec<u8>| {
+            run(
+                device,
+                pages.iter().map(|page| write(page * 4096, &[0xCD; 4096], false)).collect(),
+            );
+            assert!(device.read(0, LEN).unwrap()[..] == model[..]);
+        });
+    }
+}
+
+#[test]
 fn polling_brings_a_batch_to_its_end() {
     everywhere(|device, bytes| {
         let ticket = device.submit(vec![read(&(0..LEN)), Request::Flush]);
