@@ -4,8 +4,10 @@
 //!    backwards, so that after a crash it is as long as it has data for.
 //! 2. Callers see the new size at once. Until the last step the tree goes on to know of more.
 //! 3. What can fail of a step is done before anything changes: what was taken stays until it goes.
-//! 4. Cutting needs no space for data: what is on the disk behind the end of a file stays there,
-//!    and is hidden by its size. Growing hides it for good ([`Writer::settle_end`]).
+//! 4. What a cut leaves of the last sector is written again, with zeros behind the end: so what was
+//!    taken away does not come back if a later write fails. But cutting needs no space: without
+//!    any it stays on the disk, hidden by the size, and growing writes the zeros
+//!    ([`Writer::settle_end`]).
 
 use std::ops::Range;
 
@@ -55,6 +57,22 @@ impl Writer {
 
     /// Makes a file shorter. The operation lock is held.
     pub(super) fn shrink(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+        let cut = self.cut(contents, size);
+        // Who cannot do it now (there is no space, the sector is damaged) does when it grows.
+        let _left = self.zero_tail(contents, size);
+        cut
+    }
+
+    /// Makes zeros of what is behind the end of a file, in its last sector.
+    fn zero_tail(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+        let (last, end) = (sector_start(size), sector_end(size));
+        if last < end && self.holds_data(contents, last..end)? {
+            self.redirty_end(contents, size)?;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
         let mut done = self.shrink_step(contents, size, true)?;
         while !done {
             // So that the next step finds other extents in the tree.

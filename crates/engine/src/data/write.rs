@@ -221,8 +221,7 @@ impl Writer {
         // anything behind it: nor does what is on its way to be that, which lands before this.
         let may_be_inline = || size <= INLINE_MAX && contents.unfinished_from(0) == Some(0);
         if last < end && (may_be_inline() || self.holds_data(contents, last..end)?) {
-            let redirty = |forest: &Forest| contents.redirty(forest, last, end);
-            self.change(contents, last..size, (Growth::Refused, Times::Kept), redirty)?;
+            self.redirty_end(contents, size)?;
         }
         if end < to && self.holds_data(contents, end..sector_end(to))? {
             self.remove(contents, end..sector_end(to), Times::Kept, |kind| {
@@ -230,6 +229,15 @@ impl Writer {
             })?;
         }
         Ok(Some(growing))
+    }
+
+    /// Lets the last sector of a file be written as it is read: with zeros behind the end. The
+    /// operation lock is held.
+    pub(super) fn redirty_end(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+        let (last, end) = (sector_start(size), sector_end(size));
+        let redirty = |forest: &Forest| contents.redirty(forest, last, end);
+        self.change(contents, last..size, (Growth::Refused, Times::Kept), redirty)?;
+        Ok(())
     }
 
     /// Whether something was written beneath a range.

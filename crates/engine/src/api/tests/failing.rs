@@ -146,6 +146,28 @@ fn a_cut_that_fails_loses_nothing() {
 }
 
 #[test]
+fn what_a_cut_took_away_does_not_come_back_when_a_later_write_fails() {
+    let device = Failing::new(128);
+    let fs = device.open(32 << 20);
+    let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
+    file.write_at(&[b'!'; 4096], 0).unwrap();
+    fs.commit().unwrap();
+    file.set_len(1000).unwrap();
+    fs.commit().unwrap();
+    device.fail_writes(true);
+    file.write_at(&[2; 4096], 2 * SECTOR).unwrap();
+    assert!(is_unwritten(fs.commit()), "growing writes the last sector again");
+    device.fail_writes(false);
+    assert!(is_unwritten(file.close()));
+    fs.close().unwrap();
+    let fs = device.open(32 << 20);
+    let expected = [&[b'!'; 1000][..], &[0; 7192], &[2; 4096]].concat();
+    assert!(fs.read("file").unwrap() == expected);
+    fs.close().unwrap();
+    check(&device.memory);
+}
+
+#[test]
 fn space_for_holes_that_ends_with_an_error_is_not_lost() {
     let device = Failing::new(384);
     let (fs, file) = with_many_leaves(&device, 16_000, 4 << 20);
