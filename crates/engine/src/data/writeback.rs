@@ -70,10 +70,10 @@ impl Writer {
         Ok(OrderedExtents::new(self, contents, size, transfer, one))
     }
 
-    /// Writes what is dirty of files that nobody else is busy with; gives the others, and the
-    /// first failure.
+    /// Writes what is dirty of files that nobody else is busy with, also after one of them fails;
+    /// gives the others, and the first failure.
     pub(super) fn write_idle(&self, files: &[Arc<Contents>], tail: Tail) -> (Busy, Result<()>) {
-        let (mut busy, mut result) = (Vec::new(), self.ledger.check().map_err(Error::from));
+        let (mut busy, mut result) = (Vec::new(), Ok(()));
         for some in files.chunks(FILES_MAX) {
             let mut idle = Vec::new();
             let mut locked = Vec::new();
@@ -86,9 +86,8 @@ impl Writer {
                     None => busy.push(Arc::clone(contents)),
                 }
             }
-            if result.is_ok() {
-                result = self.write_locked(&idle, tail);
-            }
+            let checked = self.ledger.check().map_err(Error::from);
+            result = result.and(checked.and_then(|()| self.write_locked(&idle, tail)));
             drop(locked);
             for contents in idle {
                 self.purge_if_dead(contents);

@@ -40,6 +40,27 @@ fn what_cannot_be_written_is_told_once_and_the_old_data_stays() {
     fs.close().unwrap();
 }
 
+#[test]
+fn one_file_that_fails_does_not_keep_the_others_from_being_written() {
+    let device = Failing::new(128);
+    let fs = device.open(32 << 20);
+    let write = |n: usize, byte: u8| {
+        let name = format!("file {n}");
+        let file = fs.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap();
+        file.write_at(&[byte; 8192], 0).unwrap();
+    };
+    device.fail_writes(true);
+    write(0, b'!');
+    (1..100).for_each(|n| write(n, 7));
+    assert!(is_unwritten(fs.commit()));
+    assert_eq!(fs.inner.files.unfinished_bytes(), 0);
+    device.fail_writes(false);
+    fs.close().unwrap();
+    let fs = device.open(32 << 20);
+    (1..100).for_each(|n| assert!(fs.read(format!("file {n}")).unwrap() == [7; 8192]));
+    fs.close().unwrap();
+}
+
 /// A file whose data cannot be written, opened twice, and what is dirty of it.
 fn with_lost_data() -> (Arc<Failing>, Filesystem, [File; 2]) {
     let device = Failing::new(128);
