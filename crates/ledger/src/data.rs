@@ -14,7 +14,7 @@ use userbtrfs_format::{Logical, TreeId};
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
 use crate::refs;
-use crate::space::Kind;
+use crate::space::{Hold, Kind};
 use crate::txn::{Handle, HandleKind};
 
 /// An extent that is shorter, though more was asked for, is taken only where neither more of the
@@ -95,14 +95,16 @@ impl Ledger {
         self.sums.visit(logical, sectors, see);
     }
 
-    /// Whether nobody but this file refers to a counted extent, so that what is in it may be
-    /// overwritten. The caller is in no transaction.
-    pub fn is_only_user(&self, reference: &FileExtentRef) -> Result<bool> {
+    /// Holds a counted extent, so that what is in it may be overwritten; nothing where somebody
+    /// else than this file refers to it. It may be freed meanwhile, but is nobody else's before it
+    /// is let go. The caller is in no transaction.
+    pub fn hold_if_only_user(&self, reference: &FileExtentRef) -> Result<Option<Hold>> {
         // References do not move from memory to their tree meanwhile.
         let _no_commit = self.start(HandleKind::Operation)?;
         let (extent, user) = (reference.extent(), reference.user());
         let head = self.refs.head(reference.logical);
         let last_snapshot = self.forest.tree(reference.root)?.last_snapshot();
-        refs::is_only_user(&self.forest, &extent, user, head.as_ref(), last_snapshot)
+        let only = refs::is_only_user(&self.forest, &extent, user, head.as_ref(), last_snapshot)?;
+        Ok(only.then(|| self.space.hold(reference.logical, reference.len)))
     }
 }

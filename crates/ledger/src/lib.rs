@@ -46,6 +46,6 @@ pub use log::{
     CommitReason, LogFailure, LogGroup, LogMember, LogPledge, LogStats, LogWait, LogWriter,
 };
 pub use space::{
-    Kind, NewChunk, Pinned, Reservation, Shortage, Space, SpaceDamage, Usage, bytes_for_items,
+    Hold, Kind, NewChunk, Pinned, Reservation, Shortage, Space, SpaceDamage, Usage, bytes_for_items,
 };
 pub use txn::{CommitCause, Commits, Handle, HandleKind, Merge, Participant};

@@ -10,6 +10,7 @@
 //! | `chunk`    | room on the device, new chunks                              |
 //! | `load`     | what the trees say                                          |
 //! | `exact`    | what a tree log names, taken where it is                    |
+//! | `held`     | extents that are being overwritten in place                 |
 //! | `damage`   | what they must not say                                      |
 //!
 //! 1. Nothing here edits a tree. What a commit must write it asks for: changed block groups, new
@@ -32,6 +33,7 @@ mod counters;
 mod damage;
 mod exact;
 mod group;
+mod held;
 mod load;
 mod ranges;
 mod reserve;
@@ -48,11 +50,13 @@ pub use chunk::NewChunk;
 pub(crate) use counters::Claim;
 pub use counters::Kind;
 pub use damage::SpaceDamage;
+pub use held::Hold;
 pub use reserve::{Reservation, Shortage, bytes_for_items};
 
 use self::books::Books;
 use self::chunk::DeviceSpace;
 use self::counters::Counters;
+use self::held::Held;
 use self::load::Wanted;
 use crate::error::Result;
 use crate::forest::Forest;
@@ -87,6 +91,7 @@ pub struct Space {
     nodesize: u32,
     books: Mutex<Books>,
     counters: Arc<Counters>,
+    held: Held,
 }
 
 impl Space {
@@ -112,7 +117,7 @@ impl Space {
             }
         }
         let books = Mutex::new(Class::BlockGroup, books);
-        Ok(Self { volume, nodesize, books, counters })
+        Ok(Self { volume, nodesize, books, counters, held: Held::new() })
     }
 
     /// Reads the free space of further block groups until so many bytes of a kind are at hand, or
@@ -164,6 +169,19 @@ impl Space {
     /// A range that the running transaction freed, and that the last one still names.
     pub fn pin(&self, logical: Logical, len: u64) -> Result<()> {
         Ok(self.books.lock().pin(logical, len)?)
+    }
+
+    /// Holds an extent that is about to be overwritten in place: though it is freed, it does not
+    /// become free before it is let go. The caller is in a transaction in which it is in use.
+    pub fn hold(&self, logical: Logical, len: u64) -> Hold {
+        self.held.hold(logical, len)
+    }
+
+    /// What of this may become free: what is held stays pinned, for the next commit.
+    pub fn without_held(&self, mut pinned: Pinned) -> Pinned {
+        let kept = pinned.split_off(|ranges| self.held.split_off(ranges));
+        self.books.lock().keep_pinned(kept);
+        pinned
     }
 
     /// All that is pinned, for the commit that will make it free. What is pinned from now on is

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::SystemTime;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -45,6 +46,15 @@ pub struct Time {
     pub seconds: i64,
     /// The rest, less than a second.
     pub nanoseconds: u32,
+}
+
+impl Time {
+    /// The time it is.
+    pub fn now() -> Self {
+        let since = SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970");
+        let seconds = i64::try_from(since.as_secs()).expect("a time in range");
+        Self { seconds, nanoseconds: since.subsec_nanos() }
+    }
 }
 
 impl fmt::Display for Time {

@@ -1,7 +1,5 @@
 //! Who acts a story.
 
-use std::time::SystemTime;
-
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
 use userbtrfs_sync::Arc;
@@ -71,7 +69,7 @@ pub fn act_by_us(base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let mut us = Us(EngineTarget::on_device(device.clone())?);
     let before = act(&mut us, steps)?;
     let recording = device.recording();
-    let cut = time();
+    let cut = Time::now();
     let now = us.see()?;
     us.0.abandon();
     let (image, durable) = (recording.end(), durable(&recording));
@@ -103,14 +101,8 @@ pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result
     let mut kernel = Kernel(LinuxTarget::with_options(linux, &file, OPTIONS)?);
     let before = act(&mut kernel, steps)?;
     let image = SparseImage::from_file(&file)?;
-    let cut = time();
+    let cut = Time::now();
     Ok(Acted { image, durable: None, before, now: kernel.see()?, cut })
-}
-
-fn time() -> Time {
-    let since = SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970");
-    let seconds = i64::try_from(since.as_secs()).expect("a time in range");
-    Time { seconds, nanoseconds: since.subsec_nanos() }
 }
 
 /// userbtrfs, through its library.

@@ -8,6 +8,7 @@
 
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_max};
+use userbtrfs_ledger::Hold;
 use userbtrfs_sync::Arc;
 
 use super::portion::Place;
@@ -25,8 +26,8 @@ const INLINE_HEAD: u64 = 21;
 /// What a file has that is not copied on write: checksums would not fit what is there.
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 
-/// The extent that was asked about last, and whether the file is its only user.
-type Asked = Option<(Logical, bool)>;
+/// The extent that was asked about last, which is held if the file is its only user.
+type Asked = Option<(Logical, Option<Hold>)>;
 
 impl Writer {
     /// Whether something of a file may be written in place.
@@ -110,28 +111,27 @@ impl Writer {
             _ => return Ok(None),
         };
         let extent = RegularExtent { bytes: segment.end - segment.start, ..extent };
-        if !self.is_only_user(contents, segment.start, &extent, asked)? {
-            return Ok(None);
-        }
-        Ok(Some(match segment.kind {
-            SegmentKind::Prealloc(_) => Place::Prealloc(extent),
-            _ => Place::Same(Logical(extent.disk.0 + extent.offset)),
+        let hold = self.hold_if_only_user(contents, segment.start, &extent, asked)?;
+        Ok(hold.map(|hold| match segment.kind {
+            SegmentKind::Prealloc(_) => Place::Prealloc { extent, _hold: hold },
+            _ => Place::Same { logical: Logical(extent.disk.0 + extent.offset), _hold: hold },
         }))
     }
 
-    /// Whether nobody but this file, where the part of an extent starts at `start`, refers to it.
-    fn is_only_user(
+    /// Holds an extent to which nobody but this file refers, where the part of it starts at
+    /// `start`.
+    fn hold_if_only_user(
         &self,
         contents: &Contents,
         start: u64,
         extent: &RegularExtent,
         asked: &mut Asked,
-    ) -> Result<bool> {
-        if let Some((_, only)) = asked.filter(|(disk, _)| *disk == extent.disk) {
-            return Ok(only);
+    ) -> Result<Option<Hold>> {
+        if let Some((_, hold)) = asked.as_ref().filter(|(disk, _)| *disk == extent.disk) {
+            return Ok(hold.clone());
         }
-        let only = self.ledger.is_only_user(&reference(contents.id(), start, extent))?;
-        *asked = Some((extent.disk, only));
-        Ok(only)
+        let hold = self.ledger.hold_if_only_user(&reference(contents.id(), start, extent))?;
+        *asked = Some((extent.disk, hold.clone()));
+        Ok(hold)
     }
 }

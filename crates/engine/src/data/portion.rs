@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{Logical, RegularExtent, SECTOR_SIZE};
-use userbtrfs_ledger::{Handle, Ledger};
+use userbtrfs_ledger::{Handle, Hold, Ledger};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::Slice;
 
@@ -20,9 +20,9 @@ pub(super) enum Place {
     /// Into space just allocated.
     New(Logical),
     /// Into space allocated earlier and not written before: this part of the extent.
-    Prealloc(RegularExtent),
+    Prealloc { extent: RegularExtent, _hold: Hold },
     /// Over what is there.
-    Same(Logical),
+    Same { logical: Logical, _hold: Hold },
 }
 
 /// See the module's text.
@@ -37,8 +37,8 @@ impl Place {
     fn logical(&self) -> Option<Logical> {
         match self {
             Self::Inline(_) => None,
-            Self::New(logical) | Self::Same(logical) => Some(*logical),
-            Self::Prealloc(extent) => Some(Logical(extent.disk.0 + extent.offset)),
+            Self::New(logical) | Self::Same { logical, .. } => Some(*logical),
+            Self::Prealloc { extent, .. } => Some(Logical(extent.disk.0 + extent.offset)),
         }
     }
 }
@@ -59,7 +59,7 @@ impl Portion {
     }
 
     pub(super) fn compute_sums(&mut self, kind: ChecksumKind) {
-        if matches!(self.place, Place::Inline(_) | Place::Same(_)) {
+        if matches!(self.place, Place::Inline(_) | Place::Same { .. }) {
             return;
         }
         let sectors = usize::try_from(self.run.len() / SECTOR).expect("of data in memory");
@@ -87,9 +87,9 @@ impl Portion {
     pub(super) fn extent(&self) -> Option<PendingExtent> {
         let bytes = self.run.len();
         let kind = match &self.place {
-            Place::Same(_) => return None,
+            Place::Same { .. } => return None,
             Place::Inline(data) => Kind::Inline(Arc::clone(data)),
-            Place::Prealloc(extent) => Kind::Regular(*extent, None),
+            Place::Prealloc { extent, .. } => Kind::Regular(*extent, None),
             Place::New(disk) => Kind::Regular(whole_extent(*disk, bytes), None),
         };
         Some(PendingExtent { start: self.run.start, end: self.run.end, kind })

@@ -305,7 +305,7 @@ impl<'a> Transfer<'a> {
     /// Bytes that the file counts for what a portion takes the place of.
     fn bytes_beneath(&self, job: usize, portion: &Portion) -> Result<u64> {
         match portion.place {
-            Place::Prealloc(_) | Place::Same(_) => Ok(portion.run.len()),
+            Place::Prealloc { .. } | Place::Same { .. } => Ok(portion.run.len()),
             Place::Inline(_) | Place::New(_) => {
                 let range = portion.run.start..portion.run.end;
                 self.writer.bytes_of(self.jobs[job].contents, range)

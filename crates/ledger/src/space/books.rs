@@ -43,6 +43,11 @@ impl Pinned {
         &self.ranges
     }
 
+    /// Takes out ranges that are not to be free yet.
+    pub(super) fn split_off<R>(&mut self, split: impl FnOnce(&mut Vec<(Logical, u64)>) -> R) -> R {
+        split(&mut self.ranges)
+    }
+
     /// The chunks that were removed.
     pub fn removed(&self) -> &[Chunk] {
         &self.removed
@@ -203,6 +208,11 @@ impl Books {
     /// What the running transaction leaves to the durability of its superblock.
     pub(super) fn take_pinned(&mut self) -> Pinned {
         mem::take(&mut self.pinned)
+    }
+
+    /// What was pinned before stays so for a transaction more.
+    pub(super) fn keep_pinned(&mut self, ranges: Vec<(Logical, u64)>) {
+        self.pinned.ranges.extend(ranges);
     }
 
     /// What was pinned is free, what was made is old, what was removed is room on the device.

@@ -143,8 +143,9 @@ impl Ledger {
         self.telling(|| self.write_out(&last))?;
         self.forest.store().written(last.nodes);
         let commit = commit.durable()?;
-        self.discard(&last.pinned);
-        self.space.unpin(last.pinned);
+        let pinned = self.space.without_held(last.pinned);
+        self.discard(&pinned);
+        self.space.unpin(pinned);
         commit.complete();
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::thread;
 
 use userbtrfs_device::Operation;
+use userbtrfs_format::Logical;
 
 use super::device::{Failing, Which};
 use super::*;
@@ -35,6 +36,49 @@ fn what_lands_while_a_hole_is_looked_for_is_none() {
     });
     drop(file);
     fs.close().unwrap();
+}
+
+#[test]
+fn what_lands_in_place_of_a_deleted_file_lands_on_nobody_elses_data() {
+    let device = Failing::new(128);
+    let fs = device.open(32 << 20);
+    let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
+    file.allocate(0, 1 << 20, Allocate::Reserve { keep_size: false }).unwrap();
+    fs.commit().unwrap();
+    let extents = file.extents().unwrap();
+    let [Extent { kind: ExtentKind::Prealloc { logical }, .. }] = extents[..] else {
+        panic!("{extents:?}")
+    };
+    file.write_at(&[7; 4096], 0).unwrap();
+    let contents = fs.inner.files.get(file.inode().id()).unwrap();
+    drop(file);
+    let ledger = fs.inner.ledger.as_ref().unwrap();
+    device.hold(Operation::Write, Which::First);
+    let given = thread::scope(|scope| {
+        let writing = scope.spawn(|| fs.inner.writer().unwrap().write_back(&contents));
+        device.wait_until_held();
+        let removed = fs.remove_file("file");
+        let commits = [ledger.commit(), ledger.commit()];
+        let given: Vec<_> =
+            std::iter::from_fn(|| ledger.allocate_data(16 << 20, SECTOR).ok()).collect();
+        device.release();
+        writing.join().unwrap().unwrap();
+        assert!(removed.is_ok() && commits.iter().all(Result::is_ok), "{removed:?} {commits:?}");
+        given
+    });
+    let overlaps = |(at, len): &(Logical, u64)| at.0 < logical + (1 << 20) && logical < at.0 + len;
+    assert!(!given.iter().any(overlaps), "{logical} is in {given:?}");
+    for (at, len) in given {
+        ledger.give_back_data(at, len);
+    }
+    drop(contents);
+    // The next transaction that is durable lets it go.
+    fs.root().create(b"other", 0o644).unwrap();
+    fs.commit().unwrap();
+    assert_eq!(ledger.space().usage(userbtrfs_ledger::Kind::Data).allocated, 0);
+    assert_eq!(ledger.space().usage(userbtrfs_ledger::Kind::Data).pinned, 0);
+    fs.close().unwrap();
+    check(&device.memory);
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! Extents that are being overwritten in place.
+//!
+//! 1. Who writes over data holds its extent from before it is sure to be the file's until the
+//!    device is done. The file may be deleted meanwhile, and that be durable: but what is held
+//!    stays pinned, commit by commit, until it is let go. So a write never lands on another's data.
+
+use std::collections::BTreeMap;
+
+use userbtrfs_format::Logical;
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+/// The extents that are held: the length of each, and by how many.
+type Extents = BTreeMap<Logical, (u64, usize)>;
+
+/// See the module's text.
+pub(super) struct Held(Arc<Mutex<Extents>>);
+
+/// One who holds an extent, until this is dropped.
+#[derive(Clone, Debug)]
+#[must_use = "the extent is held until this is dropped"]
+pub struct Hold {
+    _inner: Arc<Inner>,
+}
+
+struct Inner {
+    logical: Logical,
+    all: Arc<Mutex<Extents>>,
+}
+
+impl Held {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Class::BlockGroup, Extents::new())))
+    }
+
+    /// Holds an extent. All who hold the same one name all of it.
+    pub(super) fn hold(&self, logical: Logical, len: u64) -> Hold {
+        let mut all = self.0.lock();
+        let (held, holders) = all.entry(logical).or_insert((len, 0));
+        assert_eq!(*held, len, "an extent has one length");
+        *holders += 1;
+        Hold { _inner: Arc::new(Inner { logical, all: Arc::clone(&self.0) }) }
+    }
+
+    /// Which of these ranges touch an extent that is held; the others stay.
+    pub(super) fn split_off(&self, ranges: &mut Vec<(Logical, u64)>) -> Vec<(Logical, u64)> {
+        let all = self.0.lock();
+        // What is held lies apart, so the last that begins before the end is the one to ask.
+        let is_held = |&mut (start, len): &mut (Logical, u64)| {
+            let before = all.range(..Logical(start.0 + len)).next_back();
+            before.is_some_and(|(at, (held, _))| at.0 + held > start.0)
+        };
+        match all.is_empty() {
+            true => Vec::new(),
+            false => ranges.extract_if(.., is_held).collect(),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut all = self.all.lock();
+        let (_, holders) = all.get_mut(&self.logical).expect("it is held until now");
+        *holders -= 1;
+        if *holders == 0 {
+            all.remove(&self.logical);
+        }
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.logical)
+    }
+}
