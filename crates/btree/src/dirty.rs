@@ -63,6 +63,17 @@ impl DirtyNodes {
         removed
     }
 
+    /// Takes this very node out, if it is here.
+    pub(crate) fn remove_this(&self, logical: Logical, node: &Arc<Node>) -> bool {
+        let mut shard = self.shard(logical).lock();
+        let is_here = shard.get(&logical).is_some_and(|here| Arc::ptr_eq(here, node));
+        if is_here {
+            shard.remove(&logical);
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+        is_here
+    }
+
     /// Takes at most so many leaves out of their order, the oldest first; by address.
     pub(crate) fn take_oldest(&self, count: usize) -> Vec<(Logical, Arc<Node>)> {
         let mut oldest = Vec::new();

@@ -193,10 +193,9 @@ impl NodeStore {
     /// These nodes are on disk now.
     pub fn written(&self, nodes: DirtyList) {
         for (logical, listed) in nodes.nodes {
-            // What is in use is never dropped.
-            drop(listed);
-            if let Some(node) = self.dirty.remove(logical) {
-                self.cache.insert(logical, node, self.nodesize);
+            // One that left its tree before it was written left its place to another.
+            if self.dirty.remove_this(logical, &listed) {
+                self.cache.insert(logical, listed, self.nodesize);
             }
         }
     }

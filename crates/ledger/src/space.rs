@@ -41,7 +41,9 @@ mod reserve;
 use std::thread;
 
 use userbtrfs_btree::NoSpace;
-use userbtrfs_format::{BlockGroupItem, Chunk, IncompatFlags, Logical, SECTOR_SIZE};
+use userbtrfs_format::{
+    BlockGroupFlags, BlockGroupItem, Chunk, IncompatFlags, Logical, SECTOR_SIZE,
+};
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use userbtrfs_volume::Volume;
 
@@ -83,6 +85,15 @@ pub struct Usage {
     pub reserved: u64,
     /// What is kept for removals and commits.
     pub global: u64,
+}
+
+/// Chunks, as a superblock lists them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedChunks {
+    /// Those of the system, by address.
+    pub system: Vec<Chunk>,
+    /// Bytes of the device that all of them hold.
+    pub device_used: u64,
 }
 
 /// The space of a filesystem.
@@ -213,6 +224,18 @@ impl Space {
     /// [`Space::plan_chunk`] are.
     pub fn take_planned(&self) -> Vec<NewChunk> {
         self.books.lock().take_planned()
+    }
+
+    /// What the superblock says of chunks: all that are in the trees, and none that was made since
+    /// [`Space::take_planned`]; that may happen at any time.
+    pub fn listed_chunks(&self) -> ListedChunks {
+        let books = self.books.lock();
+        let chunks = || books.listed().map(|group| &group.chunk);
+        let is_system = |chunk: &&Chunk| chunk.flags.contains(BlockGroupFlags::SYSTEM);
+        ListedChunks {
+            system: chunks().filter(is_system).cloned().collect(),
+            device_used: chunks().map(|chunk| chunk.len * chunk.stripes.len() as u64).sum(),
+        }
     }
 
     /// Bytes that have extent items: the superblock's `bytes_used`.

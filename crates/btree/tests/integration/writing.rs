@@ -442,6 +442,28 @@ fn a_log_is_made_and_is_not_written_with_old_leaves() {
     assert_ne!(log.root().logical, root, "what is sealed is copied");
 }
 
+#[test]
+fn a_leaf_that_left_its_tree_before_it_was_written_takes_nothing_along() {
+    let mut grove = Grove::new("nodesize-4k", 1 << 20);
+    let key = |number| Key::new(number, ANY, 0);
+    let put = |number| ItemEdit::Put(key(number), vec![1; 75]);
+    let apply = |grove: &Grove, mut edits: Vec<_>| {
+        grove.trees[0].0.apply(&grove.store, &grove.books, &mut edits).unwrap();
+    };
+    apply(&grove, (0..400).map(put).collect());
+    let leaves = grove.store.oldest_leaves(usize::MAX);
+    // Their places are given to those that come.
+    apply(&grove, (100..300).map(|number| ItemEdit::Remove(key(number))).collect());
+    apply(&grove, (100..300).map(put).collect());
+    for sealed in grove.store.seal(&leaves) {
+        let (logical, bytes) = sealed.unwrap();
+        grove.write_bytes(logical, &bytes);
+    }
+    grove.store.written(leaves);
+    grove.trees[0].1.extend((0..400).map(|number| (key(number), vec![1; 75])));
+    grove.check();
+}
+
 /// A checksum item of a whole leaf that is cut at its front: what is left of it is put before the
 /// item that follows, which is alone in the only leaf.
 #[test]

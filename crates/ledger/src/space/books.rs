@@ -33,7 +33,7 @@ const METADATA_BLOCKS_MIN: u64 = 16;
 #[must_use = "it is never free unless it is unpinned"]
 pub struct Pinned {
     ranges: Vec<(Logical, u64)>,
-    made: Vec<Logical>,
+    pub(super) made: Vec<Logical>,
     removed: Vec<Chunk>,
 }
 
@@ -205,9 +205,21 @@ impl Books {
         Ok(())
     }
 
-    /// What the running transaction leaves to the durability of its superblock.
+    /// What the running transaction leaves to the durability of its superblock. Chunks that it
+    /// does not write are left to the next one.
     pub(super) fn take_pinned(&mut self) -> Pinned {
-        mem::take(&mut self.pinned)
+        let mut taken = mem::take(&mut self.pinned);
+        self.pinned.made = taken.made.extract_if(.., |made| self.is_planned(*made)).collect();
+        taken
+    }
+
+    /// The groups whose chunks are in the trees, or about to be removed from them.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values().filter(|group| !self.is_planned(group.start()))
+    }
+
+    fn is_planned(&self, start: Logical) -> bool {
+        self.planned.iter().any(|new| new.chunk.logical == start)
     }
 
     /// What was pinned before stays so for a transaction more.

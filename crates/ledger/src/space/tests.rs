@@ -71,6 +71,26 @@ fn reserve_all(space: &Space, bytes: u64) -> (Vec<Reservation>, Shortage) {
 }
 
 #[test]
+fn a_chunk_made_since_the_books_were_written_is_of_the_next_transaction() {
+    let (_forest, space) = loaded("dup");
+    let before = space.listed_chunks();
+    while space.free_blocks(Kind::System) >= SYSTEM_BLOCKS {
+        space.allocate_block(Kind::System, Logical(0)).unwrap();
+    }
+    // Who reserves is in no transaction.
+    let (held, _) = reserve_all(&space, 64 * MIB);
+    assert_eq!(space.listed_chunks(), before, "what this superblock lists");
+    assert!(space.take_pinned().made.is_empty(), "what is old with it");
+    let made = space.take_planned();
+    let after = space.listed_chunks();
+    assert_eq!(after.system.len(), before.system.len() + 1);
+    assert!(after.system.iter().any(|chunk| made.iter().any(|new| new.chunk == *chunk)));
+    assert!(after.device_used > before.device_used);
+    assert!(!space.take_pinned().made.is_empty());
+    drop(held);
+}
+
+#[test]
 fn every_image_that_we_read_has_its_books_in_order() {
     let mut read = 0;
     for golden in Golden::all().unwrap() {

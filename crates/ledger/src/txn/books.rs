@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use userbtrfs_btree::{Extent, ItemEdit};
 use userbtrfs_format::{
-    BlockGroupFlags, BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Logical, Physical, TreeId,
+    BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Logical, Physical, TreeId,
 };
 
 use crate::editor::Editor;
@@ -196,9 +196,4 @@ fn put_group(start: Logical, len: u64, item: BlockGroupItem) -> ItemEdit {
 
 fn range_of(chunk: &Chunk) -> Range<u64> {
     chunk.logical.0..chunk.end().0
-}
-
-/// The chunks that the superblock lists.
-pub(super) fn system_chunks(chunks: &[Chunk]) -> impl Iterator<Item = &Chunk> {
-    chunks.iter().filter(|chunk| chunk.flags.contains(BlockGroupFlags::SYSTEM))
 }

@@ -19,7 +19,7 @@
 //! transaction before, from there on this one.
 
 use userbtrfs_btree::DirtyList;
-use userbtrfs_format::Superblock;
+use userbtrfs_format::{Superblock, TreeId};
 
 use super::books::Books;
 use super::gate::{Barred, Commit, CommitRole, Open};
@@ -182,9 +182,14 @@ impl Ledger {
             books.run_references()?;
             let groups = books.write_groups()?;
             let roots = self.write_roots(books.editor)?;
-            if groups == 0 && roots == 0 && self.refs.is_empty() {
+            if groups > 0 || roots > 0 || !self.refs.is_empty() {
+                continue;
+            }
+            if self.forest.roots().root().generation == commit.generation() {
                 return Ok(());
             }
+            // Nothing changed after all. But the root that a superblock names is of its generation.
+            self.changed.lock().change(TreeId::EXTENT);
         }
         unreachable!("a block is copied once in a transaction, so the rounds end")
     }

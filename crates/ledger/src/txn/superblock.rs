@@ -9,7 +9,6 @@ use userbtrfs_format::{
     BackupRoot, CompatRoFlags, Logical, Superblock, TreeId, encode_sys_chunk_array,
 };
 
-use super::books::system_chunks;
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
 
@@ -26,8 +25,9 @@ pub(super) fn next(ledger: &Ledger, generation: u64) -> Result<Superblock> {
     superblock.chunk_root_generation = chunks.generation;
     (superblock.log_root, superblock.log_root_level, superblock.log_root_transid) = (None, 0, 0);
     superblock.bytes_used = ledger.space.bytes_used();
-    superblock.device.bytes_used = ledger.space.device_used();
-    superblock.sys_chunk_array = encode_sys_chunk_array(system_chunks(&volume.chunks()));
+    let chunks_listed = ledger.space.listed_chunks();
+    superblock.device.bytes_used = chunks_listed.device_used;
+    superblock.sys_chunk_array = encode_sys_chunk_array(&chunks_listed.system);
     if superblock.uuid_tree_generation == before {
         // The UUID tree was good, and no subvolume came or went.
         superblock.uuid_tree_generation = generation;

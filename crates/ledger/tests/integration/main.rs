@@ -72,6 +72,23 @@ fn apply(ledger: &Ledger, mut edits: Vec<ItemEdit>) {
 }
 
 #[test]
+fn a_commit_in_which_nothing_changed_after_all_can_be_opened() {
+    let folder = TempDir::new().unwrap();
+    let image = folder.path().join("image");
+    Golden::named("fresh").unpack(&image).unwrap();
+    let ledger = open(&image).unwrap();
+    let generation = ledger.start(HandleKind::Operation).unwrap().generation();
+    ledger.commit_transaction(generation).unwrap();
+    assert_eq!(ledger.volume().superblock().generation, generation);
+    assert_eq!(ledger.forest().roots().root().generation, generation);
+    drop(ledger);
+    drop(open(&image).unwrap());
+    if available_or_skip() {
+        btrfs_check(&image).unwrap();
+    }
+}
+
+#[test]
 fn commits_on_every_golden_image_pass_btrfs_check() {
     if !available_or_skip() {
         return;
