@@ -74,6 +74,13 @@ impl Ledger {
         self.space.give_back(logical, len).expect("it was allocated, and nobody refers to it");
     }
 
+    /// Gives back what was taken since a pending log names it, and never counted: a replay that is
+    /// cut off starts again with that log. So it is free, and given back to the device, once the
+    /// superblock is durable that no longer leads to it.
+    pub fn give_back_logged_data(&self, logical: Logical, len: u64) {
+        self.space.pin(logical, len).expect("it was taken, and nobody refers to it");
+    }
+
     /// Makes more space known, or makes more; says whether there was any.
     pub(crate) fn open_up_data(&self) -> Result<bool> {
         let _no_commit = self.start(HandleKind::Operation)?;

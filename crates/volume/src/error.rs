@@ -236,6 +236,12 @@ pub enum WriteError {
     /// A device failed to make durable what it was given.
     #[error(transparent)]
     Flush(DeviceError),
+    /// Something failed before that was to make writes durable: these may be lost, too.
+    #[error("{device}: what was written may be lost, since an earlier flush failed")]
+    NotDurable {
+        /// The device's name.
+        device: Box<str>,
+    },
     /// A device failed to write a copy of the superblock.
     #[error("superblock copy at {at}: {source}")]
     Superblock {

@@ -16,12 +16,15 @@
 //! 6. A volume is open for writing only if everything in it may be written; what may not is
 //!    refused by name. Opened for reading, it changes nothing.
 //! 7. A write goes to every copy of its range, and never on a copy of the superblock.
+//! 8. After a flush or a primary superblock that failed nothing is made durable any more: see
+//!    `barriers`.
 //!
 //! What it does not do: caching, searching, checksums of data; the order of writes, flushes and
 //! superblocks is the caller's, but for that of the superblock's copies.
 
 #![forbid(unsafe_code)]
 
+mod barriers;
 mod chunk_map;
 mod data;
 mod error;
@@ -34,6 +37,8 @@ use userbtrfs_device::Device;
 use userbtrfs_format::{Chunk, DeviceItem, Expectation, Geometry, Logical, Superblock, TreeId};
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Arc, Class, RwLock};
+
+use self::barriers::Barriers;
 
 pub use chunk_map::{ChunkMap, Mapping};
 pub use data::PendingWrites;
@@ -89,6 +94,7 @@ pub struct Volume {
     writable: bool,
     /// Nothing is written any more.
     stopped: AtomicBool,
+    barriers: Barriers,
 }
 
 impl Volume {
@@ -127,7 +133,9 @@ impl Volume {
         let chunks = RwLock::new(Class::ChunkMap, system);
         let superblock = RwLock::new(Class::ChunkMap, Arc::new(superblock));
         let stopped = AtomicBool::new(false);
-        let volume = Self { device, superblock, geometry, chunks, notices, writable, stopped };
+        let barriers = Barriers::new();
+        let volume =
+            Self { device, superblock, geometry, chunks, notices, writable, stopped, barriers };
         volume.read_chunk_tree()?;
         Ok(volume)
     }

@@ -108,7 +108,7 @@ impl Volume {
         assert!(superblock.log_root.is_none(), "a log comes by a call of its own");
         self.check_writable()?;
         let [primary, mirrors @ ..] = SUPERBLOCK_OFFSETS;
-        let current = self.write_copies(superblock, &[primary], true)?;
+        let current = self.write_primary(superblock, primary)?;
         self.set_superblock(current.expect("the primary lies on every device"));
         self.write_copies(superblock, &mirrors, false).map(drop)
     }
@@ -123,7 +123,17 @@ impl Volume {
         let mut superblock = (*self.superblock()).clone();
         (superblock.log_root, superblock.log_root_level) = (Some(root), level);
         let [primary, ..] = SUPERBLOCK_OFFSETS;
-        self.write_copies(&superblock, &[primary], true).map(drop)
+        self.write_primary(&superblock, primary).map(drop)
+    }
+
+    fn write_primary(
+        &self,
+        superblock: &Superblock,
+        at: Physical,
+    ) -> Result<Option<Superblock>, WriteError> {
+        self.check_durable()?;
+        let done = self.barriers.run(self.name(), || self.write_copies(superblock, &[at], true))?;
+        self.check_durable().map(|()| done)
     }
 
     /// Writes the copies that lie on the device; the last of them as it can be read there.

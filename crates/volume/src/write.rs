@@ -58,10 +58,17 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes durable what was written before the call, and waits.
+    /// Has the device make durable what was written before the call, and waits. After one that
+    /// failed all fail. It is durable if [`Volume::check_durable`] says so.
     pub fn flush(&self) -> Result<(), WriteError> {
         self.check_writable()?;
-        self.device().flush().map_err(WriteError::Flush)
+        self.barriers.run(self.name(), || self.device().flush().map_err(WriteError::Flush))
+    }
+
+    /// Whether all flushes until now hold, as far as a device can tell: waits for those under way,
+    /// by whomever, and fails if one ever failed.
+    pub fn check_durable(&self) -> Result<(), WriteError> {
+        self.barriers.check(self.name())
     }
 
     /// Gives all copies of a range back to the device, and waits. The range lies in one chunk;

@@ -9,7 +9,8 @@
 //! 3. The leader is in the transaction all the time: neither can it be handed over, nor does
 //!    anybody else write a superblock after the one waited for.
 //! 4. Nothing is tried again: what fails marks the transaction. Where data failed that a group
-//!    speaks of, the superblock is not written.
+//!    speaks of, the superblock is not written. A flush or a superblock that fails ends all
+//!    writing: the error may be about what others wrote, and is told once.
 //! 5. Data comes into its file while its owner is in the transaction: what a log promises, the
 //!    commit has.
 
@@ -179,13 +180,15 @@ impl Ledger {
         landed?;
         lead.gather()?;
         member.member.waited(LogWait::Writers);
-        self.volume().flush()?;
+        self.telling(|| Ok(self.volume().flush()?))?;
         member.member.waited(LogWait::Device);
         self.wait_for_superblock(before)?;
         member.member.waited(LogWait::Commit);
+        self.telling(|| Ok(self.volume().check_durable()?))?;
         self.logs.check()?;
         if let Some(root) = root.filter(|_| count_nodes > 0) {
-            self.volume().write_log_superblock(root.logical, root.level)?;
+            let write = || self.volume().write_log_superblock(root.logical, root.level);
+            self.telling(|| Ok(write()?))?;
         }
         member.member.waited(LogWait::Device);
         self.forest.store().written(list);

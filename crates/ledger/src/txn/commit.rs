@@ -150,9 +150,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// Does a part of a commit; where it fails, that is the reason why nothing is written any more.
-    /// It is told while the commit is there: whose end without an end is a reason, too.
-    fn telling<R>(&self, part: impl FnOnce() -> Result<R>) -> Result<R> {
+    /// Does a part of a commit, or of a log's; where it fails, that is the reason why nothing is
+    /// written any more. It is told while the commit is there: whose end without an end is a
+    /// reason, too.
+    pub(crate) fn telling<R>(&self, part: impl FnOnce() -> Result<R>) -> Result<R> {
         part().inspect_err(|error| self.fail(&error.to_string()))
     }
 

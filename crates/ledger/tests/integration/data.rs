@@ -24,7 +24,7 @@ use userbtrfs_ledger::{Error, FileExtentRef, Handle, HandleKind, Kind, Ledger, L
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 
-use super::{key, open, open_on};
+use super::{apply, attribute, key, open, open_on};
 
 const SECTOR: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -470,6 +470,29 @@ fn what_a_commit_freed_is_given_back_to_the_device_and_nothing_else() {
         assert!(ledger.discards().bytes > 40 * MIB && ledger.discards().failed == 0);
         files.close();
     }
+}
+
+#[test]
+fn what_a_pending_log_names_is_given_back_only_when_nothing_leads_to_that() {
+    let (_folder, image) = unpack("dup");
+    let device = Arc::new(RecordingDevice::on(&SparseImage::from_file(&image).unwrap()));
+    let options = LedgerOptions { discard: true, ..LedgerOptions::default() };
+    let ledger = open_on(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+    let (logical, len) = {
+        let _reserved = ledger.reserve_data(MIB).unwrap();
+        ledger.allocate_data(MIB, SECTOR).unwrap()
+    };
+    ledger.give_back_data(logical, len);
+    drop(device.take());
+    assert!(ledger.space().take_data_at(ledger.forest(), logical, len).unwrap());
+    ledger.give_back_logged_data(logical, len);
+    apply(&ledger, vec![attribute(1, 10)]);
+    ledger.commit().unwrap();
+    let copy = ledger.volume().map(logical, len).unwrap().copies().next().unwrap();
+    let discarded = discards_after_the_superblock(&device.take());
+    let place = std::slice::from_ref(&(copy.0..copy.0 + len)).to_vec();
+    assert_eq!(overlap(&discarded, &place), len);
+    ledger.close().unwrap();
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Extents {
     pub(super) fn give_back_rest(self, ledger: &Ledger) {
         for (logical, (len, counted)) in self.taken {
             if !counted {
-                ledger.give_back_data(Logical(logical), len);
+                ledger.give_back_logged_data(Logical(logical), len);
             }
         }
     }

@@ -1,0 +1,129 @@
+//! What makes writes durable: flushes, and superblocks that are written through.
+//!
+//! A kernel tells of a write that it lost once, to the flush that happens to come next, whoever
+//! wrote. So:
+//!
+//! 1. After one that failed all others fail, for good: what they cover may be lost.
+//! 2. A flush that succeeds says nothing yet: an error that belongs to its writes may have been
+//!    told to another that was under way. What it covers is durable once all of those have ended,
+//!    and none has failed ([`Barriers::check`]).
+//! 3. A superblock is written after such a check, and another one follows.
+
+use std::collections::BTreeSet;
+
+use userbtrfs_sync::{Class, Condvar, Mutex};
+
+use crate::error::WriteError;
+
+/// See the module's text.
+pub(crate) struct Barriers {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    failed: bool,
+    /// How many have begun.
+    begun: u64,
+    /// The numbers of those under way.
+    under_way: BTreeSet<u64>,
+}
+
+impl Barriers {
+    pub(crate) fn new() -> Self {
+        let state = Mutex::new(Class::DeviceQueue, State::default());
+        Self { state, changed: Condvar::new() }
+    }
+
+    /// Does what is to make writes durable; `name` is the device's.
+    pub(crate) fn run<R>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> Result<R, WriteError>,
+    ) -> Result<R, WriteError> {
+        let number = self.begin(name)?;
+        let done = work();
+        let mut state = self.state.lock();
+        state.under_way.remove(&number);
+        state.failed |= done.is_err();
+        self.changed.notify_all();
+        done
+    }
+
+    /// Waits for all that are under way; an error if one has ever failed.
+    pub(crate) fn check(&self, name: &str) -> Result<(), WriteError> {
+        let mut state = self.state.lock();
+        let last = state.begun;
+        while !state.failed && state.under_way.first().is_some_and(|first| *first <= last) {
+            self.changed.wait_idle(&mut state);
+        }
+        state.check(name)
+    }
+
+    fn begin(&self, name: &str) -> Result<u64, WriteError> {
+        let mut state = self.state.lock();
+        state.check(name)?;
+        state.begun += 1;
+        let number = state.begun;
+        state.under_way.insert(number);
+        Ok(number)
+    }
+}
+
+impl State {
+    fn check(&self, name: &str) -> Result<(), WriteError> {
+        match self.failed {
+            true => Err(WriteError::NotDurable { device: name.into() }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use userbtrfs_format::Physical;
+    use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn failure() -> WriteError {
+        WriteError::Stopped { device: "device".into() }
+    }
+
+    #[test]
+    fn after_one_that_failed_none_succeeds() {
+        let barriers = Barriers::new();
+        barriers.run("device", || Ok(())).unwrap();
+        let told = barriers.run("device", || Err::<Physical, _>(failure())).unwrap_err();
+        assert!(matches!(told, WriteError::Stopped { .. }), "{told}");
+        let told = barriers.run("device", || Ok(())).unwrap_err();
+        assert!(matches!(told, WriteError::NotDurable { .. }), "{told}");
+    }
+
+    #[test]
+    fn an_error_that_another_was_told_meanwhile_is_everybodys() {
+        let barriers = Barriers::new();
+        let fails = AtomicBool::new(false);
+        let slow_work = || {
+            while !fails.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            Err::<(), _>(failure())
+        };
+        let (quick, slow) = thread::scope(|scope| {
+            let slow = scope.spawn(|| barriers.run("device", slow_work));
+            while barriers.state.lock().begun == 0 {
+                thread::yield_now();
+            }
+            let quick = barriers.run("device", || Ok(()));
+            fails.store(true, Ordering::SeqCst);
+            (quick.and_then(|()| barriers.check("device")), slow.join().unwrap())
+        });
+        assert!(slow.is_err());
+        let told = quick.unwrap_err();
+        assert!(matches!(told, WriteError::NotDurable { .. }), "{told}");
+    }
+}
