@@ -10,8 +10,9 @@
 //!    to one and takes it from the other. So is who follows in a place that the log takes away.
 //! 4. Of a directory of which all is logged, the new entries are in the log, with what they lead
 //!    to, and the places of those that went are in such ranges; who left it is in the log.
-//! 5. Whoever has no name any more has no item in the log. Who has none yet is there with a link
-//!    count of 0, which replay passes over, until the first name is logged.
+//! 5. Whoever has no name any more has no item in the log. Who has none yet is there without one:
+//!    replay counts its names, and deletes it. Nobody is there with a link count of 0: Linux
+//!    passes over such an inode, and before 6.17 over others that come after it.
 //! 6. When a group is closed, no inode of its logs is stale: who leads it logs those anew, once for
 //!    all. Where others become stale meanwhile, names are changed no more until it is done.
 //! 7. What is logged with an inode that merely must exist is that, its names and its extended
@@ -255,7 +256,8 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     pub(super) fn put_item(&mut self, number: u64, item: &InodeItem) {
         let key = Key::new(number, ItemKind::INODE_ITEM, 0);
-        self.drafts.put(key, &item.encode());
+        let counted = InodeItem { nlink: item.nlink.max(1), ..item.clone() };
+        self.drafts.put(key, &counted.encode());
     }
 
     /// The names that an inode has, and those that it lost. Who has none just now, and gets one in

@@ -16,7 +16,7 @@ use userbtrfs_ledger::CommitReason;
 use userbtrfs_volume::ReadError;
 
 use super::collect::{Collector, Doubtful};
-use crate::node::{Before, InMemory, Inode, Mode, ROOT_DIR};
+use crate::node::{Before, InMemory, Mode, ROOT_DIR};
 
 const SOUND: &str = "verified with its block";
 
@@ -111,13 +111,10 @@ impl Collector<'_, '_> {
             return Ok(());
         }
         if before.logged.is_some_and(|logged| logged.mode == Mode::All) {
-            return match inode.kind() {
-                FileKind::Directory => {
-                    self.log_departures(&inode);
-                    Ok(())
-                }
-                _ => self.revive(&inode),
-            };
+            if inode.kind() == FileKind::Directory {
+                self.log_departures(&inode);
+            }
+            return Ok(());
         }
         if before.logged.is_none() {
             self.log_xattrs(&inode, before)?;
@@ -129,22 +126,6 @@ impl Collector<'_, '_> {
             if is_link {
                 self.log_target(&inode)?;
             }
-        }
-        Ok(())
-    }
-
-    /// What was logged as a whole before it had a name counts from now on.
-    fn revive(&mut self, inode: &Inode) -> Doubtful<()> {
-        let Some(log) = self.writer.tree(self.subvolume) else { return Ok(()) };
-        let key = inode_key(inode.id().number);
-        let found = log.search(self.nodes.forest().store(), &key);
-        let found = found.map_err(|_| CommitReason::Failed)?;
-        if !found.exact {
-            return Ok(());
-        }
-        let logged = InodeItem::parse(found.leaf.item(found.slot).data).expect(SOUND);
-        if logged.nlink == 0 {
-            self.put_item(key.objectid, &InodeItem { nlink: inode.item().nlink, ..logged });
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! What a sync does, and what is told of it.
 
+use userbtrfs_format::{InodeItem, ItemKind, Key, TreeId};
+use userbtrfs_ledger::HandleKind;
 use userbtrfs_sync::{Class, Mutex};
 
 use super::*;
@@ -203,6 +205,24 @@ fn a_file_that_may_get_a_name_is_logged() {
     let lab = traced.crashed();
     assert_eq!(lab.fs.read("/named").unwrap(), [7; 9000]);
     lab.close();
+}
+
+#[test]
+fn a_file_without_a_name_counts_one_in_the_log() {
+    let traced = Traced::new();
+    let fs = &traced.lab.fs;
+    let file = fs.root().create_unnamed(0o600).unwrap().open().unwrap();
+    file.write_at(&[7; 9000], 0).unwrap();
+    file.sync_all().unwrap();
+    let ledger = fs.inner.ledger.as_ref().unwrap();
+    let handle = ledger.start(HandleKind::Operation).unwrap();
+    let writer = ledger.logs(&handle).unwrap();
+    let log = writer.tree(TreeId::FS).unwrap();
+    let key = Key::new(file.inode().id().number, ItemKind::INODE_ITEM, 0);
+    let found = log.search(ledger.forest().store(), &key).unwrap();
+    assert!(found.exact);
+    let logged = InodeItem::parse(found.leaf.item(found.slot).data).unwrap();
+    assert_eq!((logged.nlink, file.inode().metadata().unwrap().nlink), (1, 0));
 }
 
 /// What there is in a directory and below.
