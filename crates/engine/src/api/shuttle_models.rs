@@ -137,6 +137,33 @@ impl World {
         }
     }
 
+    /// Moves names of a directory about, which nobody syncs but with the directory.
+    fn shuffle(&self) {
+        let dir = self.dir(0);
+        let rename = |from: &[u8], to: &[u8], mode| dir.rename(from, &dir, to, mode).unwrap();
+        for _ in 0..2 * STEPS {
+            match thread_rng().gen_range(0..3) {
+                0 => rename(b"a", b"b", RenameMode::Exchange),
+                1 => {
+                    rename(b"a", b"c", RenameMode::NoReplace);
+                    rename(b"c", b"a", RenameMode::NoReplace);
+                }
+                _ => {
+                    dir.create(b"n", 0o644).unwrap();
+                    rename(b"n", b"d", RenameMode::Replace);
+                }
+            }
+        }
+    }
+
+    fn sync_dir(&self) {
+        let dir = self.dir(0);
+        for _ in 0..2 * STEPS {
+            dir.sync_all().unwrap();
+            self.acknowledge(|_| {});
+        }
+    }
+
     fn commit(&self) {
         for _ in 0..2 {
             self.filesystem.commit().unwrap();
@@ -275,30 +302,66 @@ fn crowd() {
     assert_eq!((synced_last.blocks, synced_last.names), (STEPS, STEPS));
 }
 
+/// A directory is synced while new names in it change places and replace others: both files are
+/// there, each by one name, and the name that is replaced always is.
+fn names_in_a_synced_directory() {
+    let world = Arc::new(World::new(image()));
+    let dir = world.dir(0);
+    let numbers = [b"a", b"b", b"d"].map(|name| dir.create(name, 0o644).unwrap().id().number);
+    drop(dir);
+    let works: [fn(&World); 3] = [World::shuffle, World::sync_dir, World::commit];
+    let start = |work: fn(&World)| {
+        let world = Arc::clone(&world);
+        thread::spawn(move || work(&world))
+    };
+    for thread in works.map(start) {
+        thread.join().expect(JOINED);
+    }
+    let Told { stopped, .. } = std::mem::take(&mut *world.told.lock());
+    Arc::into_inner(world).expect("all threads ended").filesystem.abandon();
+    let Left { names, has_log, .. } = left(stopped.expect("so many were synced").0);
+    WITH_A_LOG.fetch_add(usize::from(has_log), Ordering::Relaxed);
+    for number in &numbers[..2] {
+        let count = names.values().filter(|it| *it == number).count();
+        assert_eq!(count, 1, "{number}: {names:?}");
+    }
+    assert!(names.contains_key(&(DIRS[0].to_vec(), b"d".to_vec())), "{names:?}");
+}
+
 /// So many runs, or thirty times as many where `USERBTRFS_TORTURE` is 1.
 fn runs(few: usize) -> usize {
     let torture = std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1");
     if torture { 30 * few } else { few }
 }
 
-fn explore(scheduler: impl Scheduler + 'static) {
+fn explore(scheduler: impl Scheduler + 'static, model: fn()) {
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.failure_persistence = FailurePersistence::None;
     config.max_steps = MaxSteps::FailAfter(5_000_000);
     // In a run of its own: it takes nothing from those that a seed repeats.
     Runner::new(RandomScheduler::new(1), config.clone()).run(|| drop(image()));
-    Runner::new(scheduler, config).run(crowd);
+    Runner::new(scheduler, config).run(model);
     let with_a_log = WITH_A_LOG.load(Ordering::Relaxed);
     assert!(with_a_log > 20, "a log only {with_a_log} times");
 }
 
 #[test]
 fn a_crowd_by_random_schedules() {
-    explore(RandomScheduler::new(runs(200)));
+    explore(RandomScheduler::new(runs(200)), crowd);
 }
 
 #[test]
 fn a_crowd_by_few_preemptions() {
-    explore(PctScheduler::new(5, runs(200)));
+    explore(PctScheduler::new(5, runs(200)), crowd);
+}
+
+#[test]
+fn names_in_a_synced_directory_by_random_schedules() {
+    explore(RandomScheduler::new(runs(200)), names_in_a_synced_directory);
+}
+
+#[test]
+fn names_in_a_synced_directory_by_few_preemptions() {
+    explore(PctScheduler::new(4, runs(200)), names_in_a_synced_directory);
 }

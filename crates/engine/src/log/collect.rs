@@ -183,7 +183,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         }
     }
 
-    /// From now on inodes are in the log. Who gets a name in this moment is waited for.
+    /// From now on inodes are in the log. Who takes part in a rename just now is waited for.
     pub(super) fn begin(&self, numbers: &[u64], mode: Mode) -> Doubtful<Vec<Before>> {
         let traces = self.nodes.traces();
         let ids: Vec<_> = numbers.iter().map(|number| self.id(*number)).collect();
@@ -344,8 +344,7 @@ impl<'a, 'w> Collector<'a, 'w> {
                 return Ok(());
             }
             let Some(inode) = self.inode(dir)? else { return Ok(()) };
-            let named = self.nodes.names_to_log(&inode, self.running);
-            let names = named.map_err(|_| CommitReason::Failed)?.names;
+            let names = self.names(&inode)?.names;
             let Some((name, _)) = names.first() else { return Ok(()) };
             dir = name.dir;
         }

@@ -244,7 +244,7 @@ impl Operation<'_> {
         self.remove_entry(dir, entry);
         self.change(inode, |state| {
             let parting = Parting { survives: state.outlives_a_name(), ..parting };
-            self.traces().note(self.generation(), &[parting], None);
+            self.traces().note(self.generation(), &parting);
             self.take_name(inode, state, dir, entry)
         })
     }

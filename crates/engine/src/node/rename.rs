@@ -9,6 +9,7 @@ use super::names::{Found, check_new_name};
 use super::operation::{Operation, lock_entries, lock_operations};
 use super::orphan::Fate;
 use super::pending::RefPlace;
+use super::traces::Parting;
 use super::unlink::{UNLINK_ITEMS, check_empty, check_removable};
 use super::{Entry, Inode, Nodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
@@ -250,24 +251,44 @@ impl Rename<'_> {
         let parting = operation.parting(from.dir, old, moved).moved();
         let whiteout_id = whiteout.map(|(id, ..)| id);
         let mut partings = vec![whiteout_id.map_or(parting, |id| parting.followed_by(id))];
-        operation.remove_entry(from.dir, old);
-        let fate = match (there, self.there) {
-            (Some(entry), Some(there)) => {
-                let parting = operation.parting(to.dir, entry, &there.inode);
-                partings.push(parting.followed_by(moved.id()));
+        let there = there.zip(self.there);
+        partings.extend(there.map(|(entry, there)| {
+            operation.parting(to.dir, entry, &there.inode).followed_by(moved.id())
+        }));
+        let fate = self.shuffle(&operation, &partings, whiteout_id, || {
+            operation.remove_entry(from.dir, old);
+            let fate = there.map(|(entry, there)| {
                 operation.remove_entry(to.dir, entry);
                 operation.drop_name(&there.inode, to.dir, entry)
+            });
+            operation.relocate((from, old), moved, to, (index, place));
+            if let Some(whiteout) = whiteout {
+                operation.leave_whiteout(from, whiteout);
             }
-            _ => Fate::Kept,
-        };
-        operation.relocate((from, old), moved, to, (index, place), |operation| {
-            operation.traces().note(operation.generation(), &partings, whiteout_id);
+            fate
         });
-        if let Some(whiteout) = whiteout {
-            operation.leave_whiteout(from, whiteout);
-        }
         operation.hold(to.dir, reservation.take());
-        Ok(fate)
+        Ok(fate.unwrap_or(Fate::Kept))
+    }
+
+    /// Does all that changes names; whoever logs one of those who take part does it before, or when
+    /// all is done.
+    fn shuffle<R>(
+        &self,
+        operation: &Operation<'_>,
+        partings: &[Parting],
+        whiteout: Option<InodeId>,
+        change: impl FnOnce() -> R,
+    ) -> R {
+        let dirs = [self.from.dir, self.to.dir].map(|dir| dir.id());
+        let there = self.there.map(|there| there.inode.id());
+        let moving: Vec<_> =
+            dirs.into_iter().chain([self.moved.inode.id()]).chain(there).chain(whiteout).collect();
+        let (traces, running) = (operation.traces(), operation.generation());
+        traces.depart(running, partings, &moving);
+        let changed = change();
+        traces.arrived(running, partings, &moving);
+        changed
     }
 
     /// The whiteout, where one is left.
@@ -299,13 +320,11 @@ impl Rename<'_> {
             operation.parting(dir, entry, inode).moved().followed_by(follower.id())
         };
         let partings = [parting(from.dir, old, moved, there), parting(to.dir, new, there, moved)];
-        operation.remove_entry(from.dir, old);
-        operation.remove_entry(to.dir, new);
-        operation.relocate((from, old), moved, to, (index_of_moved, place_of_moved), |operation| {
-            operation.traces().note(operation.generation(), &partings, Some(there.id()));
-        });
-        operation.relocate((to, new), there, from, (index_of_there, place_of_there), |operation| {
-            operation.traces().arrived(operation.generation(), there.id());
+        self.shuffle(&operation, &partings, None, || {
+            operation.remove_entry(from.dir, old);
+            operation.remove_entry(to.dir, new);
+            operation.relocate((from, old), moved, to, (index_of_moved, place_of_moved));
+            operation.relocate((to, new), there, from, (index_of_there, place_of_there));
         });
         operation.hold(to.dir, reservation.take());
         Ok(Fate::Kept)
@@ -315,21 +334,19 @@ impl Rename<'_> {
 impl Operation<'_> {
     /// Puts an inode under a name that is free, in place of the name that an entry had, which is
     /// taken out. There is no moment at which it has no name, or both: who climbs from directory
-    /// to directory meets it. In the same moment `note` is done.
+    /// to directory meets it.
     fn relocate(
         &self,
         (from, old): (Place<'_>, &Arc<Entry>),
         inode: &Arc<Inode>,
         to: Place<'_>,
         (index, place): (u64, RefPlace),
-        note: impl FnOnce(&Self),
     ) {
         let entry = self.entry(index, to.name, inode);
         self.change(inode, |state| {
             state.pending().remove_ref(from.dir.number(), old);
             state.pending().add_ref(to.dir.number(), &entry, place);
             state.item.ctime = self.now;
-            note(self);
         });
         self.add_entry(to.dir, &entry);
     }
@@ -347,6 +364,5 @@ impl Operation<'_> {
         let new = NewInode { kind, mode: 0, uid, gid };
         let inode = self.make(place.dir, id, &new);
         self.give(&inode, place, index, RefPlace::Ref);
-        self.traces().arrived(self.generation(), id);
     }
 }

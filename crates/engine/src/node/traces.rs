@@ -8,10 +8,12 @@
 //! 1. All here is of one transaction: the first who notes something in the next one begins anew.
 //! 2. A lost name is noted where its place is committed, or where its inode or its directory is in
 //!    the log: nobody else needs to know. It is noted in the moment when the inode loses it, or
-//!    gets another one in its place; who asks for the names of an inode leaves out those that are
-//!    noted as lost. One that was not committed is forgotten when it is gone and the log
-//!    was told; that there was one is not.
-//! 3. What one rename does is noted at once.
+//!    before; who asks for the names of an inode leaves out those that are noted as lost. One that
+//!    was not committed is forgotten when it is gone and the log was told; that there was one is
+//!    not.
+//! 3. What one rename does is noted at once, before it does any of it. From then on until all is
+//!    done whoever takes part is *moving*, the directories too: nobody of them comes into the log
+//!    meanwhile, since he may have no name, or they neither the old entry nor the new one.
 //! 4. Evicting an inode from memory changes nothing here.
 //! 5. Who would keep too many notes forgets all, and says so: then only a commit will do.
 
@@ -42,6 +44,8 @@ struct Table {
     notes: usize,
     inodes: HashMap<InodeId, Trace, ShortKeys>,
     stale: Vec<InodeId>,
+    /// Who takes part in a rename just now: few, of each that is under way.
+    moving: Vec<InodeId>,
 }
 
 /// What there is of one inode: of most, that it is in the log.
@@ -49,8 +53,6 @@ struct Table {
 struct Trace {
     logged: Option<Logged>,
     is_stale: bool,
-    /// It lost a name, and gets another one in the next moment.
-    is_moving: bool,
     /// Whether attributes changed since it was logged.
     xattrs_changed: bool,
     /// The names that it lost.
@@ -201,9 +203,14 @@ impl Traces {
         self.pauses.wait();
     }
 
-    /// Notes names that are lost in transaction `running`, all of them at once. Whoever is `moving`
-    /// has no name in this moment, and gets one in the next: see [`Traces::arrived`].
-    pub(super) fn note(&self, running: u64, partings: &[Parting], moving: Option<InodeId>) {
+    /// Notes a name that is lost in transaction `running`.
+    pub(super) fn note(&self, running: u64, parting: &Parting) {
+        self.depart(running, std::slice::from_ref(parting), &[]);
+    }
+
+    /// Notes names that are about to be lost in transaction `running`, all of them at once. Who
+    /// takes part is `moving` from now on: see [`Traces::arrived`].
+    pub(super) fn depart(&self, running: u64, partings: &[Parting], moving: &[InodeId]) {
         let mut table = self.table.lock();
         if !table.is_of(running) {
             return;
@@ -212,17 +219,21 @@ impl Traces {
             table.note(parting);
             table.follow(parting);
         }
+        table.moving.extend_from_slice(moving);
         table.forget_too_much();
-        if let Some(inode) = moving {
-            table.inodes.entry(inode).or_default().is_moving = true;
-        }
     }
 
-    /// Notes that an inode has the name that it was to get.
-    pub(super) fn arrived(&self, running: u64, inode: InodeId) {
+    /// Notes that these names are lost now, and that all who took part have those they were to get.
+    pub(super) fn arrived(&self, running: u64, partings: &[Parting], moving: &[InodeId]) {
         let mut table = self.table.lock();
-        if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
-            trace.is_moving = false;
+        let Some(table) = table.of(running) else { return };
+        for parting in partings {
+            table.leave(parting);
+        }
+        for inode in moving {
+            if let Some(at) = table.moving.iter().position(|it| it == inode) {
+                table.moving.swap_remove(at);
+            }
         }
     }
 
@@ -253,15 +264,18 @@ impl Traces {
     }
 
     /// From now on inodes are in the log, at least in this mode; gives what was noted before of
-    /// each, and nothing of one that has no name just now, and gets one in the next moment: that
-    /// is to be asked for again. Their names are asked for after that, so that they become stale
-    /// with each that they lose.
+    /// each, and nothing of one that is moving: that is to be asked for again. Their names are
+    /// asked for after that, so that they become stale with each that they lose.
     pub(crate) fn log(&self, running: u64, inodes: &[InodeId], mode: Mode) -> Vec<Option<Before>> {
         let mut table = self.table.lock();
         if !table.is_of(running) {
             return vec![Some(Before::default()); inodes.len()];
         }
-        inodes.iter().map(|inode| table.inodes.entry(*inode).or_default().log(mode)).collect()
+        let Table { inodes: traces, moving, .. } = &mut *table;
+        let log = |inode: &InodeId| {
+            (!moving.contains(inode)).then(|| traces.entry(*inode).or_default().log(mode))
+        };
+        inodes.iter().map(log).collect()
     }
 
     /// What an inode was when all of it was logged, and with which group.
@@ -294,12 +308,13 @@ impl Traces {
         }
     }
 
-    /// The names that an inode lost, and whether it gets another one in the next moment. The caller
-    /// holds the inode's state, if that is in memory.
+    /// The names that an inode lost, and whether it is moving. The caller holds the inode's state,
+    /// if that is in memory.
     pub(crate) fn lost(&self, running: u64, inode: InodeId) -> (Vec<Lost>, bool) {
         let mut table = self.table.lock();
-        let trace = table.of(running).and_then(|table| table.inodes.get(&inode));
-        trace.map_or_else(Default::default, |trace| (trace.lost.to_vec(), trace.is_moving))
+        let Some(table) = table.of(running) else { return Default::default() };
+        let lost = table.inodes.get(&inode).map_or_else(Vec::new, |trace| trace.lost.to_vec());
+        (lost, table.moving.contains(&inode))
     }
 
     /// Whether an inode lost a name.
@@ -392,10 +407,7 @@ impl Traces {
 
 impl Trace {
     /// As [`Traces::log`], of one inode.
-    fn log(&mut self, mode: Mode) -> Option<Before> {
-        if self.is_moving {
-            return None;
-        }
+    fn log(&mut self, mode: Mode) -> Before {
         let before = Before {
             logged: self.logged,
             was_stale: std::mem::take(&mut self.is_stale),
@@ -408,7 +420,7 @@ impl Trace {
         let known = self.logged.map_or(mode, |logged| logged.mode.max(mode));
         let whole = self.logged.and_then(|logged| logged.whole);
         self.logged = Some(Logged { mode: known, whole });
-        Some(before)
+        before
     }
 
     fn lost_any(&self) -> bool {
@@ -464,6 +476,17 @@ impl Table {
         }
     }
 
+    /// The entry of a name is gone: the log may have found it there though its loss was noted.
+    fn leave(&mut self, parting: &Parting) {
+        let Parting { inode, lost, .. } = *parting;
+        let dir = InodeId { number: lost.dir, ..inode };
+        let Some(trace) = self.inodes.get_mut(&dir).filter(|trace| trace.has_entries()) else {
+            return;
+        };
+        trace.entries().gone.insert(lost.index..lost.index + 1);
+        self.make_stale(dir);
+    }
+
     /// Where the log may come to take a name away, who has it now must be in the log, too.
     fn follow(&mut self, parting: &Parting) {
         let Parting { inode, lost, follower, .. } = *parting;
@@ -499,7 +522,7 @@ mod tests {
     const FILE: InodeId = InodeId { subvolume: TreeId::FS, number: 300 };
 
     fn log(traces: &Traces, inode: InodeId, mode: Mode) -> Before {
-        traces.log(5, &[inode], mode)[0].expect("it does not move")
+        traces.log(5, &[inode], mode)[0].expect("it is not moving")
     }
 
     fn parting(index: u64, committed: bool, survives: bool) -> Parting {
@@ -510,7 +533,7 @@ mod tests {
     #[test]
     fn what_neither_a_commit_nor_the_log_knows_leaves_nothing() {
         let traces = Traces::new();
-        traces.note(5, &[parting(2, false, true)], None);
+        traces.depart(5, &[parting(2, false, true)], &[]);
         assert!(traces.lost(5, FILE).0.is_empty() && traces.left(5, [(DIR, 7)]).is_empty());
         assert!(traces.take_departed(5, DIR).gone.len() == 0);
     }
@@ -518,7 +541,7 @@ mod tests {
     #[test]
     fn who_goes_for_good_leaves_a_gap_and_who_moves_is_remembered() {
         let traces = Traces::new();
-        traces.note(5, &[parting(2, true, false), parting(3, true, true)], None);
+        traces.depart(5, &[parting(2, true, false), parting(3, true, true)], &[]);
         assert_eq!(traces.lost(5, FILE).0.len(), 1);
         let departed = traces.take_departed(5, DIR);
         assert!(departed.gone.iter().eq(std::iter::once(2..4)));
@@ -530,7 +553,7 @@ mod tests {
     fn who_is_in_the_log_and_changes_names_is_stale_once() {
         let traces = Traces::new();
         assert_eq!(log(&traces, FILE, Mode::All).logged, None);
-        traces.note(5, &[parting(9, false, true)], None);
+        traces.depart(5, &[parting(9, false, true)], &[]);
         traces.named(5, FILE);
         assert_eq!(traces.take_stale(5, |_| true), Ok(vec![FILE]));
         assert_eq!(traces.take_stale(5, |_| true), Ok(vec![]));
@@ -545,7 +568,7 @@ mod tests {
     fn that_names_were_lost_outlasts_which() {
         let traces = Traces::new();
         traces.log(5, &[FILE], Mode::Exists);
-        traces.note(5, &[parting(2, true, true), parting(3, false, true)], None);
+        traces.depart(5, &[parting(2, true, true), parting(3, false, true)], &[]);
         let over = Lost { dir: DIR.number, index: 3, hash: 7, committed: false };
         traces.forget_lost(5, FILE, &[over]);
         assert!(matches!(traces.lost(5, FILE).0[..], [Lost { index: 2, .. }]));
@@ -559,11 +582,11 @@ mod tests {
     fn who_follows_in_a_name_that_was_lost_is_remembered_with_who_lost_it() {
         let traces = Traces::new();
         let other = |number| InodeId { number, ..FILE };
-        traces.note(5, &[parting(9, false, true).followed_by(other(301))], None);
+        traces.depart(5, &[parting(9, false, true).followed_by(other(301))], &[]);
         assert_eq!(traces.left(5, [(DIR, 7)]), [0; 0], "nobody takes it away");
-        traces.note(5, &[parting(2, true, true).followed_by(other(302))], None);
+        traces.depart(5, &[parting(2, true, true).followed_by(other(302))], &[]);
         let next = Parting { inode: other(302), ..parting(9, false, true) };
-        traces.note(5, &[next.followed_by(other(303))], None);
+        traces.depart(5, &[next.followed_by(other(303))], &[]);
         assert_eq!(traces.left(5, [(DIR, 7)]), [300, 302, 303]);
     }
 
@@ -572,7 +595,7 @@ mod tests {
         let traces = Traces::new();
         log(&traces, DIR, Mode::All);
         let next = InodeId { number: 301, ..FILE };
-        traces.note(5, &[parting(2, true, false).followed_by(next)], None);
+        traces.depart(5, &[parting(2, true, false).followed_by(next)], &[]);
         assert_eq!(traces.take_departed(5, DIR).left, [301]);
     }
 
@@ -589,13 +612,13 @@ mod tests {
     #[test]
     fn the_next_transaction_begins_with_nothing() {
         let traces = Traces::new();
-        traces.note(5, &[parting(2, true, true)], Some(FILE));
+        traces.depart(5, &[parting(2, true, true)], &[FILE]);
         assert!(traces.log(5, &[FILE], Mode::Exists)[0].is_none());
         assert_eq!(traces.logged(5, FILE), None, "it is not in the log without a name");
-        traces.arrived(5, FILE);
+        traces.arrived(5, &[], &[FILE]);
         assert!(log(&traces, FILE, Mode::Exists).logged.is_none());
         assert!(traces.lost(6, FILE).0.is_empty());
-        traces.note(6, &[parting(3, true, true)], None);
+        traces.depart(6, &[parting(3, true, true)], &[]);
         assert_eq!(traces.lost(6, FILE).0.len(), 1);
         assert!(traces.lost(5, FILE).0.is_empty());
     }
@@ -604,11 +627,11 @@ mod tests {
     fn too_much_is_forgotten_and_that_is_said() {
         let traces = Traces::new();
         for index in 0..NOTES_MAX as u64 {
-            traces.note(5, &[parting(2 * index, true, true)], None);
+            traces.depart(5, &[parting(2 * index, true, true)], &[]);
         }
         assert_eq!(traces.take_stale(5, |_| true), Err(Forgotten));
         assert_eq!(traces.lost_any(5, FILE), Err(Forgotten));
-        traces.note(6, &[parting(3, true, true)], None);
+        traces.depart(6, &[parting(3, true, true)], &[]);
         assert_eq!(traces.take_stale(6, |_| true), Ok(vec![]));
         assert_eq!(traces.lost_any(6, FILE), Ok(true));
     }
