@@ -11,6 +11,7 @@ mod orphans;
 mod serving;
 mod shared;
 mod shutdown;
+mod small;
 mod syncing;
 mod writing;
 
