@@ -13,6 +13,7 @@ mod shared;
 mod shutdown;
 mod small;
 mod syncing;
+mod unlinked;
 mod writing;
 
 use std::path::PathBuf;
