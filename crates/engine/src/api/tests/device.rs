@@ -23,6 +23,8 @@ struct What {
     reads_left: Option<(ThreadId, u64)>,
     /// Reads until now.
     reads: u64,
+    /// Flushes until now.
+    flushes: u64,
     /// Batches with such a request wait.
     holds: Option<(Operation, Which)>,
     /// How many do.
@@ -69,6 +71,11 @@ impl Failing {
     /// How many reads there were.
     pub(super) fn reads(&self) -> u64 {
         self.told.lock().reads
+    }
+
+    /// How many flushes there were.
+    pub(super) fn flushes(&self) -> u64 {
+        self.told.lock().flushes
     }
 
     /// From now on who asks for such a thing waits.
@@ -121,7 +128,11 @@ impl Failing {
                     is_over
                 })
             }
-            _ => false,
+            Request::Flush => {
+                told.flushes += 1;
+                false
+            }
+            Request::Discard { .. } => false,
         }
     }
 }
