@@ -48,7 +48,8 @@ impl FileExtentRef {
 
 impl Ledger {
     /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors: after
-    /// the one allocated last, if there is room. It belongs to the caller, who counts it
+    /// the one allocated last, if there is room, so that data that comes in a row lies in a row,
+    /// and fills a block group before it begins another. It belongs to the caller, who counts it
     /// ([`Handle::allocated_data`]) or gives it back ([`Ledger::give_back_data`]).
     ///
     /// The caller is in no transaction, and has reserved `len_max` bytes
@@ -57,6 +58,9 @@ impl Ledger {
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64)> {
         self.check()?;
         let good = len_max.min(GOOD_LEN).max(len_min);
+        if let Ok(found) = self.space.allocate_data_behind(len_max, good, len_min) {
+            return Ok(found);
+        }
         loop {
             if let Ok(found) = self.space.allocate_data(len_max, good) {
                 return Ok(found);

@@ -163,13 +163,21 @@ impl Space {
     /// the block groups that are there and known: see [`Space::load_next`] and
     /// [`Space::make_data_chunk`].
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64), NoSpace> {
-        let sector = u64::from(SECTOR_SIZE);
-        let max = len_max / sector * sector;
-        let min = len_min.max(1).next_multiple_of(sector);
-        if max < min {
-            return Err(NoSpace);
-        }
+        let (max, min) = sectors(len_max, len_min)?;
         self.books.lock().allocate(Kind::Data, max, min, None).ok_or(NoSpace)
+    }
+
+    /// The same, right behind what was allocated last; at least `len_good` bytes, unless that
+    /// fills a block group.
+    pub fn allocate_data_behind(
+        &self,
+        len_max: u64,
+        len_good: u64,
+        len_min: u64,
+    ) -> Result<(Logical, u64), NoSpace> {
+        let (max, min) = sectors(len_max, len_min)?;
+        let (_, good) = sectors(len_max, len_good)?;
+        self.books.lock().allocate_behind(Kind::Data, max, good, min).ok_or(NoSpace)
     }
 
     /// A range that was never written and that no tree names is free at once.
@@ -418,6 +426,14 @@ impl Drop for Space {
         let settled = thread::panicking() || self.counters.is_settled();
         assert!(settled, "every reservation is used or given back before the filesystem closes");
     }
+}
+
+/// The most and the least bytes that are wanted, in whole sectors.
+fn sectors(len_max: u64, len_min: u64) -> Result<(u64, u64), NoSpace> {
+    let sector = u64::from(SECTOR_SIZE);
+    let max = len_max / sector * sector;
+    let min = len_min.max(1).next_multiple_of(sector);
+    if max < min { Err(NoSpace) } else { Ok((max, min)) }
 }
 
 #[cfg(test)]

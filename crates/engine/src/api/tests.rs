@@ -11,7 +11,9 @@ mod orphans;
 mod serving;
 mod shared;
 mod shutdown;
+mod small;
 mod syncing;
+mod unlinked;
 mod writing;
 
 use std::path::PathBuf;

@@ -57,9 +57,7 @@ impl Writer {
         if run.start > 0 || run.end > SECTOR || contents.is_growing() {
             return Ok(None);
         }
-        let nodesize = self.ledger.volume().geometry().nodesize;
-        let max = INLINE_MAX.min(item_len_max(nodesize) as u64 - INLINE_HEAD);
-        if !(1..=max).contains(&size) {
+        if !(1..=INLINE_MAX.min(self.inline_fits())).contains(&size) {
             return Ok(None);
         }
         let source = contents.beneath();
@@ -69,6 +67,13 @@ impl Writer {
         });
         let size = usize::try_from(size).expect("below a sector");
         Ok(alone.then(|| run.parts[0][..size].into()))
+    }
+
+    /// The most bytes that can be inline data at all: less than a sector, and what fits into a
+    /// leaf.
+    pub(super) fn inline_fits(&self) -> u64 {
+        let nodesize = self.ledger.volume().geometry().nodesize;
+        (SECTOR - 1).min(item_len_max(nodesize) as u64 - INLINE_HEAD)
     }
 
     /// As `places`, for a file that may have extents to be written in place.

@@ -97,7 +97,9 @@ impl Portion {
 
     /// Puts it over what is there, for which the file counts so many bytes.
     pub(super) fn put(&self, change: &mut FileChange<'_>, beneath: u64) {
-        let Some(PendingExtent { start, end, kind }) = self.extent() else { return };
+        let Some(PendingExtent { start, end, kind }) = self.extent() else {
+            return change.overwritten();
+        };
         let holds = match &self.place {
             Place::Inline(data) => data.len() as u64,
             _ => end - start,

@@ -128,15 +128,20 @@ impl Writer {
         Ok(start == keep)
     }
 
-    /// What is left of a file that is kept in the tree, where a part of it is.
+    /// What is left of a file that is kept in the tree, where a part of it goes. What was
+    /// compressed may be too long then: it stays as it is, and is hidden by the size.
     fn short_inline(&self, contents: &Arc<Contents>, size: u64) -> Result<ShortInline> {
-        if size == 0 || size >= SECTOR {
+        if size == 0 || size > self.inline_fits() {
             return Ok(None);
         }
         let source = contents.beneath();
         let forest = self.nodes.forest();
         let first = Segments::new(forest, &source, 0, SECTOR)?.next()?.map(|first| first.kind);
         let Some(SegmentKind::Inline(data)) = first else { return Ok(None) };
+        // The file may have grown in memory: that is on its way out of the tree.
+        if size >= data.ram_bytes() {
+            return Ok(None);
+        }
         let mut bytes = vec![0; usize::try_from(size).expect("below a sector")];
         contents.read_locked(forest, 0, &mut bytes)?;
         Ok(Some((bytes.into(), data.ram_bytes())))

@@ -12,7 +12,8 @@
 //!    to, and the places of those that went are in such ranges; who left it is in the log.
 //! 5. Whoever has no name any more has no item in the log. Who has none yet is there without one:
 //!    replay counts its names, and deletes it. Nobody is there with a link count of 0: Linux
-//!    passes over such an inode, and before 6.17 over others that come after it.
+//!    passes over such an inode, and before 6.17 over others that come after it. Who is deleted
+//!    while he is logged became stale by that, and is taken out before the group is closed.
 //! 6. When a group is closed, no inode of its logs is stale: who leads it logs those anew, once for
 //!    all. Where others become stale meanwhile, names are changed no more until it is done.
 //! 7. What is logged with an inode that merely must exist is that, its names and its extended
@@ -176,11 +177,7 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     /// An inode, or nothing where it is deleted.
     pub(super) fn inode(&self, number: u64) -> Doubtful<Option<Arc<Inode>>> {
-        match self.nodes.inode(self.id(number)) {
-            Ok(inode) => Ok(Some(inode)),
-            Err(Error::NoInode(_)) => Ok(None),
-            Err(_) => Err(CommitReason::Failed),
-        }
+        unless_deleted(self.nodes.inode(self.id(number)))
     }
 
     /// From now on inodes are in the log. Who takes part in a rename just now is waited for.
@@ -261,8 +258,9 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// The names that an inode has, and those that it lost. Who has none just now, and gets one in
-    /// the next moment, is waited for. The names of another one that has none, though it counts
-    /// some, are damaged: a log would make it lose them for good.
+    /// the next moment, is waited for. Who changed meanwhile is looked at again: the last name may
+    /// have gone from the tree after the inode had counted it. The names of another one that has
+    /// none, though it counts some, are damaged: a log would make it lose them for good.
     fn names(&self, inode: &Inode) -> Doubtful<NamesToLog> {
         loop {
             let named = self.nodes.names_to_log(inode, self.running);
@@ -270,7 +268,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             if !named.names.is_empty() || named.count == 0 {
                 return Ok(named);
             }
-            if !named.is_moving {
+            if !named.is_moving && inode.item().sequence == named.sequence {
                 return Err(CommitReason::Failed);
             }
             self.writer.check()?;
@@ -391,7 +389,7 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     pub(super) fn log_xattrs(&mut self, inode: &Inode, before: &Before) -> Doubtful<()> {
         let number = inode.id().number;
-        let xattrs = self.nodes.xattrs(inode.id()).map_err(|_| CommitReason::Failed)?;
+        let Some(xattrs) = unless_deleted(self.nodes.xattrs(inode.id()))? else { return Ok(()) };
         let old = match before.logged {
             Some(_) => self.keys(number, ItemKind::XATTR_ITEM..=ItemKind::XATTR_ITEM)?,
             None => Vec::new(),
@@ -422,7 +420,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         let mut position = Some(first.max(listed));
         let mut end = listed;
         while let Some(from) = position {
-            let (entries, next) = self.nodes.list(id, from).map_err(|_| CommitReason::Failed)?;
+            let Some((entries, next)) = unless_deleted(self.nodes.list(id, from))? else { break };
             for entry in entries {
                 let EntryTarget::Inode(number) = entry.target else {
                     return Err(CommitReason::Subvolume);
@@ -503,5 +501,14 @@ impl<'a, 'w> Collector<'a, 'w> {
         self.writer.apply(self.subvolume, &mut self.drafts.edits())?;
         self.drafts.clear();
         Ok(())
+    }
+}
+
+/// What was looked up of an inode; nothing where it is deleted.
+fn unless_deleted<T>(found: crate::error::Result<T>) -> Doubtful<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NoInode(_)) => Ok(None),
+        Err(_) => Err(CommitReason::Failed),
     }
 }

@@ -95,6 +95,12 @@ impl FileChange<'_> {
         self.operation.put_extent(self.id, self.state, PendingExtent { start, end, kind });
     }
 
+    /// What an extent holds was overwritten where it is: a sync that comes after it must have it
+    /// flushed, though the log has nothing new to say.
+    pub(crate) fn overwritten(&mut self) {
+        self.state.extents_version += 1;
+    }
+
     /// So many bytes come to what the extents hold, or go.
     pub(crate) fn add_bytes(&mut self, by: i64) {
         let bytes = self.state.item.nbytes.saturating_add_signed(by);

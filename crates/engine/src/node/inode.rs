@@ -59,7 +59,7 @@ pub(super) struct State {
     pub(super) ref_len: Option<RefLen>,
     /// The size of a file that the tree may know, where that is not its size.
     pub(super) disk_size: Option<u64>,
-    /// Grows with each change of a file's extents.
+    /// Grows with each change of a file's extents, or of what they hold.
     pub(super) extents_version: u64,
     /// The place for the next entry of a directory, once it was needed.
     pub(super) next_index: Option<u64>,
@@ -294,7 +294,7 @@ impl Inode {
         }
     }
 
-    /// A number that grows with each change of the extents.
+    /// A number that grows with each change of the extents, or of what they hold.
     pub(crate) fn extents_version(&self) -> u64 {
         self.state().extents_version
     }

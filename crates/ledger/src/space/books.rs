@@ -160,6 +160,20 @@ impl Books {
         Some(self.change(start, |group| group.allocate(max, min)).expect("it has the room"))
     }
 
+    /// Allocates at most `max` bytes in the group that served last, as
+    /// [`Group::allocate_behind`] does; also in a new one, if something stands there already.
+    pub(super) fn allocate_behind(
+        &mut self,
+        kind: Kind,
+        max: u64,
+        good: u64,
+        min: u64,
+    ) -> Option<(Logical, u64)> {
+        let current = self.current[self.counters.pool_of(kind).index()]?;
+        self.groups.get(&current).filter(|it| it.age == Age::Durable || !it.is_empty())?;
+        self.change(current, |group| group.allocate_behind(max, good, min))
+    }
+
     /// The group that served last, if it has the room; or else the next that has, those first
     /// that are durable.
     fn choose(&self, kind: Kind, len: u64, near: Option<Logical>) -> Option<Logical> {

@@ -136,6 +136,25 @@ impl Group {
         Some((Logical(start), len))
     }
 
+    /// Allocates at most `max` bytes right behind what was allocated last: at least `good`, unless
+    /// the group ends there, and at least `min`.
+    pub(super) fn allocate_behind(
+        &mut self,
+        max: u64,
+        good: u64,
+        min: u64,
+    ) -> Option<(Logical, u64)> {
+        let end = self.chunk.end().0;
+        let free = self.free.as_mut()?;
+        let (start, room) = free.behind()?;
+        let least = if start + room == end { min } else { good.max(min) };
+        let len = room.min(max);
+        if len < least {
+            return None;
+        }
+        free.take_behind(len).map(|start| (Logical(start), len))
+    }
+
     /// Takes a range, if all of it is free.
     pub(super) fn take_at(&mut self, logical: Logical, len: u64) -> bool {
         let free = self.free.as_mut().filter(|free| free.contains(logical.0, len));

@@ -132,6 +132,21 @@ impl FreeRanges {
         Some(start)
     }
 
+    /// What there is right behind the last one taken: where it starts, and how many usable bytes.
+    pub(super) fn behind(&self) -> Option<(u64, u64)> {
+        let (_, &end) = self.ranges.range(..=self.cursor).next_back()?;
+        let usable = self.usable_in(self.cursor, end.max(self.cursor));
+        (usable > 0).then_some((self.cursor, usable))
+    }
+
+    /// Takes the first bytes of that.
+    pub(super) fn take_behind(&mut self, len: u64) -> Option<u64> {
+        let (start, _) = self.behind().filter(|&(_, usable)| usable >= len)?;
+        self.subtract(start, len);
+        self.cursor = start + len;
+        Some(start)
+    }
+
     /// The next `take` begins at the first range.
     pub(super) fn rewind(&mut self) {
         self.cursor = 0;

@@ -438,6 +438,61 @@ fn commit_and_judge(ledger: &Ledger, device: &RecordingDevice, before: &[Range<u
     freed
 }
 
+/// A filesystem of which all that is for data is in block groups, and free.
+fn with_all_groups() -> (TempDir, Arc<Ledger>) {
+    let (folder, image) = unpack("fresh");
+    let ledger = open(&image).unwrap();
+    let handle = ledger.start(HandleKind::Operation).unwrap();
+    while ledger.space().make_data_chunk() {}
+    drop(handle);
+    (folder, ledger)
+}
+
+/// Where the chunk ends that an address is in.
+fn end_of_chunk(ledger: &Ledger, at: Logical) -> u64 {
+    let chunks = ledger.volume().chunks();
+    let chunk = chunks.iter().find(|chunk| chunk.logical <= at && at < chunk.end());
+    chunk.expect("it was allocated").end().0
+}
+
+#[test]
+fn data_in_a_row_fills_a_block_group_before_it_begins_the_next() {
+    for piece in [5 * MIB, 700 << 10, 8 * MIB, 3 * MIB + SECTOR] {
+        let (_folder, ledger) = with_all_groups();
+        let total = ledger.space().usage(Kind::Data).total;
+        assert!(total > 40 * MIB, "{total} bytes");
+        let _reserved = ledger.reserve_data(total / 4 * 3).unwrap();
+        let mut taken: Vec<(Logical, u64)> = Vec::new();
+        while taken.iter().map(|(_, len)| len).sum::<u64>() < total / 2 {
+            taken.push(ledger.allocate_data(piece, SECTOR).unwrap());
+        }
+        for pair in taken.windows(2) {
+            let ((at, len), (next, _)) = (pair[0], pair[1]);
+            let end = at.0 + len;
+            assert!(
+                next.0 == end || end == end_of_chunk(&ledger, at),
+                "{piece}: {next} after {at}, {len} bytes: {taken:?}"
+            );
+        }
+    }
+}
+
+/// Though an older group has room that would do: what stands in a new one already costs no more.
+#[test]
+fn data_goes_on_behind_the_last_one_also_in_a_group_that_is_new() {
+    let (_folder, image) = unpack("fresh");
+    let ledger = open(&image).unwrap();
+    let _reserved = ledger.reserve_data(20 * MIB).unwrap();
+    let next = || ledger.allocate_data(MIB, SECTOR).unwrap();
+    let first = next();
+    while !ledger.space().draws_on_new_groups() {
+        next();
+    }
+    let last = next();
+    ledger.give_back_data(first.0, first.1);
+    assert_eq!(next().0.0, last.0.0 + last.1);
+}
+
 #[test]
 fn what_a_commit_freed_is_given_back_to_the_device_and_nothing_else() {
     for name in ["dup", "mixed"] {

@@ -23,16 +23,20 @@ struct What {
     reads_left: Option<(ThreadId, u64)>,
     /// Reads until now.
     reads: u64,
-    /// Batches with such a request wait; the first one alone, or all.
+    /// Flushes until now.
+    flushes: u64,
+    /// Batches with such a request wait.
     holds: Option<(Operation, Which)>,
     /// How many do.
     held: usize,
 }
 
+/// Which batches wait: all, the first one alone, or the first one for this place alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     First,
     All,
+    At(u64),
 }
 
 impl Failing {
@@ -69,7 +73,12 @@ impl Failing {
         self.told.lock().reads
     }
 
-    /// From now on who asks for such a thing waits: the first one, or all.
+    /// How many flushes there were.
+    pub(super) fn flushes(&self) -> u64 {
+        self.told.lock().flushes
+    }
+
+    /// From now on who asks for such a thing waits.
     pub(super) fn hold(&self, operation: Operation, which: Which) {
         self.told.lock().holds = Some((operation, which));
     }
@@ -91,8 +100,12 @@ impl Failing {
     fn pass(&self, batch: &[Request]) {
         let mut told = self.told.lock();
         let Some((operation, which)) = told.holds else { return };
-        let is_it = |request: &Request| request.access().operation == operation;
-        if !batch.iter().any(is_it) || (which == Which::First && told.held > 0) {
+        let is_there = |offset| !matches!(which, Which::At(place) if place != offset);
+        let is_it = |request: &Request| {
+            let access = request.access();
+            access.operation == operation && is_there(access.offset)
+        };
+        if !batch.iter().any(is_it) || (which != Which::All && told.held > 0) {
             return;
         }
         told.held += 1;
@@ -115,7 +128,11 @@ impl Failing {
                     is_over
                 })
             }
-            _ => false,
+            Request::Flush => {
+                told.flushes += 1;
+                false
+            }
+            Request::Discard { .. } => false,
         }
     }
 }

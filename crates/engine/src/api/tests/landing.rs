@@ -3,7 +3,7 @@
 use std::thread;
 
 use userbtrfs_device::Operation;
-use userbtrfs_format::Logical;
+use userbtrfs_format::{InodeFlags, Logical};
 
 use super::device::{Failing, Which};
 use super::*;
@@ -150,4 +150,36 @@ fn many_writers_never_have_more_unfinished_than_the_bound() {
     drop(files);
     fs.close().unwrap();
     check(&device.memory);
+}
+
+/// The place of what is overwritten in place stays: nothing else tells that it changed.
+#[test]
+fn what_is_overwritten_in_place_while_a_sync_goes_on_is_made_durable_by_the_next() {
+    let device = Failing::new(128);
+    let fs = device.open(32 << 20);
+    let inode = fs.root().create(b"file", 0o644).unwrap();
+    inode.set_flags(InodeFlags::NODATACOW).unwrap();
+    let file = inode.open().unwrap();
+    file.write_at(&[1; 8192], 0).unwrap();
+    fs.commit().unwrap();
+    file.write_at(&[2; 4096], 0).unwrap();
+    device.hold(Operation::Write, Which::First);
+    thread::scope(|scope| {
+        let syncing = scope.spawn(|| file.sync_all().unwrap());
+        device.wait_until_held();
+        file.write_at(&[3; 4096], SECTOR).unwrap();
+        device.release();
+        syncing.join().unwrap();
+    });
+    // Nobody asked for it: it was old, or too much.
+    let contents = fs.inner.files.get(inode.id()).unwrap();
+    fs.inner.writer().unwrap().write_back(&contents).unwrap();
+    let before = device.flushes();
+    file.sync_all().unwrap();
+    assert!(device.flushes() > before, "it is on the device, but may be lost");
+    let after = device.flushes();
+    file.sync_all().unwrap();
+    assert_eq!(device.flushes(), after, "nothing changed");
+    drop((file, contents, inode));
+    fs.close().unwrap();
 }

@@ -1,0 +1,24 @@
+//! Small files, which are kept in the tree while they are.
+
+use super::*;
+
+/// It is on its way out of the tree, and no leaf of the small nodes would hold all of it.
+#[test]
+fn a_file_in_the_tree_that_grew_in_memory_and_was_cut_is_no_longer_there_than_it_was() {
+    for nodesize in [4096, 8192, 16384] {
+        let lab = Lab::of(64 << 20, &Options { nodesize, ..Options::default() }, 16 << 20);
+        let file = lab.create("file");
+        file.write_at(&[7; 300], 0).unwrap();
+        file.sync_all().unwrap();
+        file.set_len(4090).unwrap();
+        file.set_len(4080).unwrap();
+        let before_it_is_written = lab.fs.inner.ledger.as_ref().unwrap().merge_pending();
+        before_it_is_written.unwrap();
+        let expected = [vec![7; 300], vec![0; 3780]].concat();
+        assert!(file.read_all().unwrap() == expected, "{nodesize}");
+        drop(file);
+        let lab = lab.reopened();
+        assert!(lab.fs.read("file").unwrap() == expected, "{nodesize}, opened again");
+        lab.close();
+    }
+}

@@ -1,0 +1,99 @@
+//! Inodes that are deleted while they are logged.
+
+use std::thread;
+
+use userbtrfs_device::Operation;
+use userbtrfs_format::{ItemKind, Key};
+
+use super::device::{Failing, Which};
+use super::*;
+
+/// Files beside, two of which fill a leaf: all of them are more than is kept in memory.
+const OTHERS: u32 = 2000;
+
+/// A filesystem of more than is kept in memory.
+struct World {
+    device: Arc<Failing>,
+    fs: Filesystem,
+}
+
+impl World {
+    /// With `/dir`, and `/file`, neither near the other nor near anything else.
+    fn new() -> Self {
+        let device = Failing::new(128);
+        let fs = device.open(4 << 20);
+        let root = fs.root();
+        root.create_dir(b"others", 0o755).unwrap();
+        let world = Self { device, fs };
+        world.make_others(0..OTHERS / 3);
+        root.create_dir(b"dir", 0o755).unwrap();
+        world.make_others(OTHERS / 3..OTHERS / 3 * 2);
+        root.create(b"file", 0o644).unwrap();
+        world.make_others(OTHERS / 3 * 2..OTHERS);
+        world.fs.commit().unwrap();
+        world
+    }
+
+    fn make_others(&self, numbers: std::ops::Range<u32>) {
+        let others = self.fs.open_dir("/others").unwrap();
+        for number in numbers {
+            let inode = others.create(number.to_string().as_bytes(), 0o644).unwrap();
+            inode.set_xattr(b"user.x", &[b'x'; 1500], XattrMode::Create).unwrap();
+        }
+    }
+
+    /// Waits, while a directory is synced, for the first read of the leaf that an inode is in, and
+    /// does something then. What is left by a crash after that sync.
+    fn sync_and_crash(self, dir: &Dir, inode: InodeId, meanwhile: impl FnOnce()) -> Filesystem {
+        let Self { device, fs } = &self;
+        let forest = fs.inner.nodes.forest();
+        let tree = forest.tree(inode.subvolume).unwrap();
+        let key = Key::new(inode.number, ItemKind::INODE_ITEM, 0);
+        let leaf = tree.search(forest.store(), &key).unwrap().leaf.header().logical;
+        let place = forest.store().volume().map(leaf, 4096).unwrap().copies().next().unwrap();
+        let others = fs.open_dir("/others").unwrap();
+        for entry in others.entries().chain(others.entries()) {
+            others.follow(&entry.unwrap()).unwrap().xattrs().unwrap();
+        }
+        device.hold(Operation::Read, Which::At(place.0));
+        thread::scope(|scope| {
+            let syncing = scope.spawn(|| dir.sync_all());
+            device.wait_until_held();
+            meanwhile();
+            device.release();
+            syncing.join().unwrap().unwrap();
+        });
+        let stats = fs.stats().log;
+        let commits = CommitReason::ALL.map(|reason| (reason, stats.commits(reason)));
+        assert!(commits.iter().all(|(_, count)| *count == 0), "{commits:?}");
+        let left = open(Arc::new(MemoryDevice::from_bytes(device.memory.snapshot())), 4 << 20);
+        assert!(left.replayed().is_some());
+        left
+    }
+}
+
+#[test]
+fn a_file_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
+    let world = World::new();
+    let root = world.fs.root();
+    let (dir, file) = (world.fs.open_dir("/dir").unwrap(), root.lookup(b"file").unwrap().id());
+    root.rename(b"file", &dir, b"moved", RenameMode::NoReplace).unwrap();
+    let left = world.sync_and_crash(&dir, file, || dir.remove_file(b"moved").unwrap());
+    assert!(left.lookup("/file").is_err() && left.lookup("/dir/moved").is_err());
+    left.close().unwrap();
+}
+
+#[test]
+fn a_directory_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
+    let world = World::new();
+    let (root, dir) = (world.fs.root(), world.fs.open_dir("/dir").unwrap());
+    let ledger = Arc::clone(world.fs.inner.ledger.as_ref().unwrap());
+    dir.inode().set_xattr(b"user.x", b"value", XattrMode::Create).unwrap();
+    let left = world.sync_and_crash(&dir, dir.inode().id(), || {
+        root.remove_dir(b"dir").unwrap();
+        // So that no leaf has its name any more.
+        ledger.merge_pending().unwrap();
+    });
+    assert!(left.lookup("/dir").is_err());
+    left.close().unwrap();
+}
