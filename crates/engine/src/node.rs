@@ -117,6 +117,8 @@ pub(crate) struct NodesOptions {
     pub(crate) pending_max: usize,
     /// Bytes of names that come late above which these are merged, too.
     pub(crate) late_bytes: usize,
+    /// Flags that each new file gets, beside what its directory passes on.
+    pub(crate) file_flags: InodeFlags,
 }
 
 /// The inodes of a filesystem.

@@ -12,8 +12,12 @@ use userbtrfs_volume::Volume;
 
 use super::*;
 
-const OPTIONS: NodesOptions =
-    NodesOptions { inodes_max: 1000, pending_max: 64 << 20, late_bytes: 64 << 20 };
+const OPTIONS: NodesOptions = NodesOptions {
+    inodes_max: 1000,
+    pending_max: 64 << 20,
+    late_bytes: 64 << 20,
+    file_flags: InodeFlags::empty(),
+};
 pub(super) const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 pub(super) const FILE: NewInode<'static> =
     NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0 };
@@ -511,7 +515,7 @@ fn a_directory_is_listed_by_stable_positions_while_it_changes() {
 #[test]
 fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
     const LATE: usize = 8 << 10;
-    let bounds = NodesOptions { inodes_max: 1000, pending_max: 16 << 10, late_bytes: LATE };
+    let bounds = NodesOptions { pending_max: 16 << 10, late_bytes: LATE, ..OPTIONS };
     let lab = Lab::open_with(Arc::new(MemoryDevice::from_bytes(Lab::new().closed())), bounds);
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
     let mut left = 0;

@@ -23,6 +23,7 @@ mod mkfs;
 mod mount;
 mod mount_kills;
 mod mount_memory;
+mod mount_options;
 mod mount_refusals;
 mod mount_waits;
 mod pending_logs;
