@@ -17,7 +17,6 @@ use userbtrfs_fuse::{
 
 use crate::acl::{self, Acl};
 use crate::errno;
-use crate::privileges::drop_set_id;
 use crate::served::Served;
 
 const PERMISSIONS: u32 = 0o7777;
@@ -85,7 +84,7 @@ impl Served {
         let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
             == Changes::default();
         if changes.kill_suid_sgid || says_nothing {
-            drop_set_id(&inode).map_err(errno)?;
+            inode.drop_set_id().map_err(errno)?;
         }
         inode.set_attributes(&wanted(changes)).map_err(errno)?;
         if let Some(mode) = changes.mode {
