@@ -103,7 +103,7 @@ use waiting::Waiting;
 pub(crate) const ROOT_DIR: u64 = 256;
 
 /// The number that the place of a subvolume has where only its name was snapshotted.
-pub(crate) const EMPTY_DIR: u64 = 2;
+pub const EMPTY_DIR: u64 = 2;
 
 /// How much more memory the known names of directories may take than what waits.
 const NAMES_SHARE: usize = 2;

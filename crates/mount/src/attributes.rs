@@ -47,11 +47,12 @@ impl Served {
         Ok(Stat { attributes: self.attributes(metadata)?, valid: validity(metadata) })
     }
 
-    /// What is said of a name that leads to an inode. It is not counted as a reference.
-    pub(crate) fn entry(&self, inode: &Inode) -> Result<Entry, Errno> {
+    /// What is said of a name that leads to an inode, which has this node. It is not counted as a
+    /// reference.
+    pub(crate) fn entry(&self, inode: &Inode, node: NodeId) -> Result<Entry, Errno> {
         let metadata = inode.metadata().map_err(errno)?;
         Ok(Entry {
-            node: self.ids.node(metadata.id)?,
+            node,
             generation: metadata.generation,
             attributes: self.attributes(&metadata)?,
             attributes_valid: validity(&metadata),
