@@ -478,7 +478,7 @@ fn attributes_of_one_hash_and_of_names_of_any_lengths_share_an_item() {
     let set =
         |name: &[u8], len: usize| lab.nodes.set_xattr(file, name, &vec![7; len], XattrKind::Any);
     // Both, and what an item takes.
-    let most = lab.nodes.item_max() - (30 + long.len()) - (30 + short.len()) - 25;
+    let most = lab.nodes.item_max() - (30 + long.len()) - (30 + short.len());
     set(&long, most - 100).unwrap();
     assert_eq!(set(&short, 101).unwrap_err().errno(), 28);
     set(&short, 100).unwrap();
