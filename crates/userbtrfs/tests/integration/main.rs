@@ -21,6 +21,7 @@ mod get;
 mod memory;
 mod mkfs;
 mod mount;
+mod mount_durable;
 mod mount_kills;
 mod mount_memory;
 mod mount_options;
