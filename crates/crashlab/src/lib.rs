@@ -15,10 +15,12 @@
 //! 7. [`programs`] are what people use, as scripts.
 //! 8. [`here`] says what there is for tests. [`golden`] knows the golden images. [`sample`] and
 //!    [`churn`] fill others: with real files, and with random changes by a seed ([`random`]).
+//!    [`alike`] makes names that share an item of the tree.
 //!
 //! It does not read images itself: userbtrfs and Linux do.
 #![forbid(unsafe_code)]
 
+pub mod alike;
 pub mod churn;
 pub mod devices;
 pub mod dump_compare;

@@ -31,6 +31,7 @@ mod write;
 pub use crate::data::Allocate;
 pub use crate::error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};
 pub use crate::log::{LeftOut, Replayed, SyncHow, SyncRecord};
+pub use crate::node::EMPTY_DIR;
 pub use attributes::{Attributes, XattrMode};
 pub use entries::RenameMode;
 pub use file::{Extent, ExtentKind, File};

@@ -103,7 +103,7 @@ use waiting::Waiting;
 pub(crate) const ROOT_DIR: u64 = 256;
 
 /// The number that the place of a subvolume has where only its name was snapshotted.
-pub(crate) const EMPTY_DIR: u64 = 2;
+pub const EMPTY_DIR: u64 = 2;
 
 /// How much more memory the known names of directories may take than what waits.
 const NAMES_SHARE: usize = 2;
@@ -117,6 +117,8 @@ pub(crate) struct NodesOptions {
     pub(crate) pending_max: usize,
     /// Bytes of names that come late above which these are merged, too.
     pub(crate) late_bytes: usize,
+    /// Flags that each new file gets, beside what its directory passes on.
+    pub(crate) file_flags: InodeFlags,
 }
 
 /// The inodes of a filesystem.

@@ -17,7 +17,6 @@ use userbtrfs_fuse::{
 
 use crate::acl::{self, Acl};
 use crate::errno;
-use crate::privileges::drop_set_id;
 use crate::served::Served;
 
 const PERMISSIONS: u32 = 0o7777;
@@ -48,11 +47,12 @@ impl Served {
         Ok(Stat { attributes: self.attributes(metadata)?, valid: validity(metadata) })
     }
 
-    /// What is said of a name that leads to an inode. It is not counted as a reference.
-    pub(crate) fn entry(&self, inode: &Inode) -> Result<Entry, Errno> {
+    /// What is said of a name that leads to an inode, which has this node. It is not counted as a
+    /// reference.
+    pub(crate) fn entry(&self, inode: &Inode, node: NodeId) -> Result<Entry, Errno> {
         let metadata = inode.metadata().map_err(errno)?;
         Ok(Entry {
-            node: self.ids.node(metadata.id)?,
+            node,
             generation: metadata.generation,
             attributes: self.attributes(&metadata)?,
             attributes_valid: validity(&metadata),
@@ -85,7 +85,7 @@ impl Served {
         let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
             == Changes::default();
         if changes.kill_suid_sgid || says_nothing {
-            drop_set_id(&inode).map_err(errno)?;
+            inode.drop_set_id().map_err(errno)?;
         }
         inode.set_attributes(&wanted(changes)).map_err(errno)?;
         if let Some(mode) = changes.mode {

@@ -7,7 +7,9 @@
 //! 3. When a file was changed, the kernel knows, since it keeps what is written; and it says so, in
 //!    requests of their own. What is done to contents leaves the times as they are.
 //! 4. The kernel keeps what is written before it sends it: who looks for holes has it sent first.
-//! 5. When a file gets data that waits to be written, its attributes as the kernel keeps them are
+//! 5. Set-id bits go where the kernel says that they must: who changes the file is its to know, and
+//!    capabilities, which are an extended attribute, it removes itself.
+//! 6. When a file gets data that waits to be written, its attributes as the kernel keeps them are
 //!    old. That is said after the answer: the kernel may be waiting for that to let the file go.
 
 use std::io::IoSlice;
@@ -19,7 +21,6 @@ use userbtrfs_fuse::{
 };
 
 use crate::errno;
-use crate::privileges::drop_set_id;
 use crate::served::Served;
 
 /// The most bytes that one request copies: what is asked for may be all there is, and whoever
@@ -63,7 +64,7 @@ impl Served {
     /// Writes all of it, or says why not; gives whether the attributes that the kernel has are old.
     fn written(&self, node: NodeId, write: &Write<'_>) -> Result<bool, Errno> {
         let file = self.file(node)?;
-        let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode()).map_err(errno)?;
+        let lost_bits = write.kill_suid_sgid && file.inode().drop_set_id().map_err(errno)?;
         let before = file.unfinished_since();
         write_all(&file, write.data, write.offset)?;
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {

@@ -10,16 +10,30 @@
 //!  +---------------+-----------------------------------+
 //! ```
 //!
+//! A snapshot has the names of the subvolumes that were in its source, each of an empty directory:
+//! the *place* of a subvolume. These are one inode, but nodes of their own: the kernel would take
+//! two of them for one directory, which can only be at one place:
+//!
+//! ```text
+//!   63           40 39            24 23                0
+//!  +---------------+----------------+-------------------+
+//!  |   subvolume   |  all ones      |  whose place      |
+//!  +---------------+----------------+-------------------+
+//! ```
+//!
 //! 1. The root of the mounted subvolume is node 1, as the kernel wants it; it shows its own number.
 //! 2. What is in the mounted subvolume shows the numbers that Linux shows. What is in others shows
 //!    others: one mount has one device number, and two inodes with one number would pass for one.
-//! 3. Subvolumes from 2^24 on, and inodes from 2^40 on, have no node: EOVERFLOW.
+//! 3. Subvolumes from 2^24 on, and inodes from 2^40 - 2^24 on, have no node: EOVERFLOW.
 
-use userbtrfs_engine::api::{InodeId, TreeId};
+use userbtrfs_engine::api::{EMPTY_DIR, InodeId, TreeId};
 use userbtrfs_fuse::{Errno, NodeId};
 
 const NUMBER_BITS: u32 = 40;
 const SUBVOLUME_BITS: u32 = 24;
+
+/// The first number that stands for a place.
+const PLACES: u64 = (1 << NUMBER_BITS) - (1 << SUBVOLUME_BITS);
 
 /// Computes nodes.
 pub(crate) struct Ids {
@@ -35,7 +49,7 @@ impl Ids {
     /// The number that is shown.
     pub(crate) fn shown(&self, id: InodeId) -> Result<u64, Errno> {
         let subvolume = if id.subvolume == self.root.subvolume { 0 } else { id.subvolume.0 };
-        match subvolume >> SUBVOLUME_BITS == 0 && id.number >> NUMBER_BITS == 0 {
+        match subvolume >> SUBVOLUME_BITS == 0 && id.number < PLACES {
             true => Ok(subvolume << NUMBER_BITS | id.number),
             false => Err(Errno::OVERFLOW),
         }
@@ -49,12 +63,24 @@ impl Ids {
         self.shown(id).map(NodeId)
     }
 
+    /// The node of the place of another subvolume.
+    pub(crate) fn place(&self, id: InodeId, of: TreeId) -> Result<NodeId, Errno> {
+        let first = self.shown(InodeId { number: 0, ..id })?;
+        match of.0 >> SUBVOLUME_BITS {
+            0 => Ok(NodeId(first | PLACES | of.0)),
+            _ => Err(Errno::OVERFLOW),
+        }
+    }
+
     /// The inode of a node.
     pub(crate) fn inode(&self, node: NodeId) -> InodeId {
         if node == NodeId::ROOT {
             return self.root;
         }
-        let number = node.0 & ((1 << NUMBER_BITS) - 1);
+        let number = match node.0 & ((1 << NUMBER_BITS) - 1) {
+            PLACES.. => EMPTY_DIR,
+            number => number,
+        };
         match node.0 >> NUMBER_BITS {
             0 => InodeId { number, ..self.root },
             subvolume => InodeId { subvolume: TreeId(subvolume), number },
@@ -64,6 +90,8 @@ impl Ids {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn id(subvolume: u64, number: u64) -> InodeId {
@@ -73,11 +101,26 @@ mod tests {
     #[test]
     fn nodes_lead_back_to_their_inodes() {
         let ids = Ids::new(id(5, 256));
-        let last = (1 << 40) - 1;
+        let last = (1 << 40) - (1 << 24) - 1;
         for inode in [id(5, 256), id(5, 257), id(5, last), id(256, 256), id((1 << 24) - 1, last)] {
             assert_eq!(ids.inode(ids.node(inode).unwrap()), inode);
         }
         assert_eq!(ids.node(id(5, 256)), Ok(NodeId::ROOT));
+    }
+
+    #[test]
+    fn places_have_nodes_of_their_own() {
+        let ids = Ids::new(id(5, 256));
+        let mut nodes = HashSet::new();
+        for within in [5, 6, (1 << 24) - 1] {
+            for of in [256, 257, (1 << 24) - 1] {
+                let node = ids.place(id(within, EMPTY_DIR), TreeId(of)).unwrap();
+                assert!(nodes.insert(node.0));
+                assert_eq!(ids.inode(node), id(within, EMPTY_DIR));
+            }
+        }
+        assert_eq!(ids.place(id(5, EMPTY_DIR), TreeId(1 << 24)), Err(Errno::OVERFLOW));
+        assert_eq!(ids.shown(id(5, EMPTY_DIR)), Ok(2));
     }
 
     #[test]
@@ -91,7 +134,9 @@ mod tests {
     #[test]
     fn numbers_that_are_too_large_are_refused() {
         let ids = Ids::new(id(5, 256));
-        for inode in [id(5, 1 << 40), id(1 << 24, 256), id(256, u64::MAX)] {
+        for inode in
+            [id(5, 1 << 40), id(5, (1 << 40) - (1 << 24)), id(1 << 24, 256), id(256, u64::MAX)]
+        {
             assert_eq!(ids.node(inode), Err(Errno::OVERFLOW));
         }
     }

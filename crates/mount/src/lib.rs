@@ -8,7 +8,6 @@
 //! | `lookups`     | what the kernel knows, and keeps without a name                        |
 //! | `names`, `listing`, `attributes`, `contents`, `xattrs`, `ioctls` | the requests, by kind |
 //! | `acl`         | access lists, and what they have to do with permissions                |
-//! | `privileges`  | set-id bits that a file loses when it is changed                       |
 //! | `shutdown`    | the ioctl that ends all writing                                        |
 //! | `control`     | what those who mounted it ask past the kernel                          |
 //!
@@ -33,7 +32,6 @@ mod listing;
 mod lookups;
 mod mounted;
 mod names;
-mod privileges;
 mod rights;
 mod served;
 mod shutdown;

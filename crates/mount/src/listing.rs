@@ -61,7 +61,7 @@ impl Served {
         let mut list = reply.begin();
         for line in &lines {
             let Some(shown) = line.shown() else { continue };
-            let found = line.entry.as_ref().and_then(|entry| self.refer_to(&dir, entry).ok());
+            let found = line.entry.as_ref().and_then(|entry| self.refer_by(&dir, entry).ok());
             if !list.add(&shown, &found.unwrap_or(Entry::absent(FOREVER))) {
                 if let Some(found) = found {
                     drop(self.lookups.remove(found.node, 1));
@@ -72,8 +72,8 @@ impl Served {
         list.send();
     }
 
-    fn refer_to(&self, dir: &Dir, entry: &DirEntry) -> Result<Entry, Errno> {
-        self.refer(&dir.follow(entry).map_err(errno)?)
+    fn refer_by(&self, dir: &Dir, entry: &DirEntry) -> Result<Entry, Errno> {
+        self.refer_to(&dir.follow(entry).map_err(errno)?, || Ok(entry.target()))
     }
 
     /// As many lines as may fit, if each takes `least` bytes; and the directory.

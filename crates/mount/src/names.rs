@@ -7,7 +7,7 @@
 //! 3. What is made belongs to the caller. Its permissions and access lists come from the default
 //!    list of the directory, and where there is none, from the umask.
 
-use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, RenameMode, XattrMode};
+use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, InodeId, RenameMode, XattrMode};
 use userbtrfs_fuse::{
     Caller, Created, Entry, Errno, FOREVER, Link, Mknod, Name, NodeId, Opened, OpenedFlags, Rename,
     RenameFlags, Tmpfile,
@@ -37,15 +37,33 @@ impl Served {
 
     /// What is said of a name that leads to an inode; the kernel refers to it from now on.
     pub(crate) fn refer(&self, inode: &Inode) -> Result<Entry, Errno> {
-        let entry = self.entry(inode)?;
-        self.lookups.add(entry.node);
+        self.refer_as(inode, self.ids.node(inode.id())?)
+    }
+
+    /// The same of a name that may be the place of a subvolume; `said` is what it says itself.
+    pub(crate) fn refer_to(
+        &self,
+        inode: &Inode,
+        said: impl FnOnce() -> api::Result<InodeId>,
+    ) -> Result<Entry, Errno> {
+        if !inode.is_empty_place() {
+            return self.refer(inode);
+        }
+        let of = said().map_err(errno)?.subvolume;
+        self.refer_as(inode, self.ids.place(inode.id(), of)?)
+    }
+
+    fn refer_as(&self, inode: &Inode, node: NodeId) -> Result<Entry, Errno> {
+        let entry = self.entry(inode, node)?;
+        self.lookups.add(node);
         Ok(entry)
     }
 
     /// Finds a name.
     pub(crate) fn find(&self, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
-        match self.dir(parent)?.lookup(name.as_bytes()) {
-            Ok(inode) => self.refer(&inode),
+        let dir = self.dir(parent)?;
+        match dir.lookup(name.as_bytes()) {
+            Ok(inode) => self.refer_to(&inode, || dir.target(name.as_bytes())),
             Err(Error::NotFound) => Ok(Entry::absent(FOREVER)),
             Err(error) => Err(errno(error)),
         }

@@ -58,6 +58,12 @@ impl Inode {
         self.nodes().set_attributes(self.id(), &set)
     }
 
+    /// Takes the set-id bits from what is no directory, as part of a change that its flags allow;
+    /// says whether there were any. Set-group-id stays where the group may not execute.
+    pub fn drop_set_id(&self) -> Result<bool> {
+        self.nodes().drop_set_id(self.id())
+    }
+
     /// Sets the flags that can be set, as `chattr` does.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         self.nodes().set_flags(self.id(), flags)

@@ -147,6 +147,12 @@ impl Inode {
         self.id
     }
 
+    /// Whether it is the place of a subvolume of which only the name was snapshotted: an empty
+    /// directory that nobody can change. All such places in a subvolume are one inode.
+    pub fn is_empty_place(&self) -> bool {
+        self.id.number == EMPTY_DIR
+    }
+
     /// The filesystem it is in.
     pub fn filesystem(&self) -> &Filesystem {
         &self.fs
@@ -279,6 +285,13 @@ impl Dir {
         Ok(Inode::new(self.inode.fs.clone(), id))
     }
 
+    /// What the entry of this name says that it leads to, as [`DirEntry::target`].
+    pub fn target(&self, name: &[u8]) -> Result<InodeId> {
+        let dir = self.inode.id;
+        let found = self.inode.nodes().lookup(dir, name)?.ok_or(Error::NotFound)?;
+        Ok(said(dir, found.target))
+    }
+
     /// The handle on what an entry of this directory leads to.
     pub fn follow(&self, entry: &DirEntry) -> Result<Inode> {
         let target = entry.entry.target;
@@ -346,15 +359,20 @@ impl DirEntry {
     /// What it says that it leads to: of a subvolume, the root directory. Whether that is so shows
     /// [`Dir::follow`].
     pub fn target(&self) -> InodeId {
-        match self.entry.target {
-            EntryTarget::Inode(number) => InodeId { number, ..self.dir },
-            EntryTarget::Subvolume(subvolume) => InodeId { subvolume, number: ROOT_DIR },
-        }
+        said(self.dir, self.entry.target)
     }
 
     /// The position after it, for [`Dir::entries_from`].
     pub fn position(&self) -> u64 {
         self.entry.index.saturating_add(1)
+    }
+}
+
+/// What an entry of `dir` says that it leads to.
+fn said(dir: InodeId, target: EntryTarget) -> InodeId {
+    match target {
+        EntryTarget::Inode(number) => InodeId { number, ..dir },
+        EntryTarget::Subvolume(subvolume) => InodeId { subvolume, number: ROOT_DIR },
     }
 }
 

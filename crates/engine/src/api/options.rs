@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring, Overlay};
-use userbtrfs_format::TreeId;
+use userbtrfs_format::{InodeFlags, TreeId};
 use userbtrfs_ledger::LedgerOptions;
 use userbtrfs_sync::Arc;
 
@@ -23,6 +23,8 @@ pub struct OpenOptions {
     discard: bool,
     pending_log: PendingLog,
     tree_log: bool,
+    /// What new files are without: NODATACOW, NODATASUM.
+    without: InodeFlags,
     direct: Direct,
     io_uring: IoUring,
 }
@@ -75,6 +77,7 @@ impl OpenOptions {
             discard: false,
             pending_log: PendingLog::Replay,
             tree_log: true,
+            without: InodeFlags::empty(),
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
         }
@@ -92,6 +95,21 @@ impl OpenOptions {
     /// is then written only where too much waits, or somebody asks. The default is 30.
     pub fn commit_seconds(&mut self, seconds: u64) -> &mut Self {
         self.commit_seconds = seconds;
+        self
+    }
+
+    /// Whether data of files that are made from now on is written anew where it is overwritten,
+    /// and not in place. The default is yes; what is overwritten in place has no checksums. A
+    /// directory's flags are passed on all the same.
+    pub fn data_cow(&mut self, cow: bool) -> &mut Self {
+        self.without.set(InodeFlags::NODATACOW, !cow);
+        self
+    }
+
+    /// Whether data of files that are made from now on has checksums, unless it is overwritten in
+    /// place. The default is yes.
+    pub fn data_checksums(&mut self, checksums: bool) -> &mut Self {
+        self.without.set(InodeFlags::NODATASUM, !checksums);
         self
     }
 
@@ -212,10 +230,23 @@ impl OpenOptions {
         Arc::new(Overlay::new(device, to_usize(self.memory)))
     }
 
+    /// What each file that is made gets, beside what its directory passes on.
+    fn file_flags(&self) -> InodeFlags {
+        match self.without.contains(InodeFlags::NODATACOW) {
+            true => InodeFlags::NODATACOW | InodeFlags::NODATASUM,
+            false => self.without,
+        }
+    }
+
     pub(crate) fn nodes(&self) -> NodesOptions {
         let share = to_usize(self.memory / 16);
         let late_bytes = to_usize(self.memory / 8);
-        NodesOptions { inodes_max: share / INODE_BYTES, pending_max: share, late_bytes }
+        NodesOptions {
+            inodes_max: share / INODE_BYTES,
+            pending_max: share,
+            late_bytes,
+            file_flags: self.file_flags(),
+        }
     }
 
     pub(crate) fn file_cache_bytes(&self) -> usize {

@@ -74,6 +74,25 @@ impl Nodes {
         Ok(())
     }
 
+    /// Takes the set-id bits from what is no directory; says whether it had any. It is part of a
+    /// change that the flags were found to allow, whatever they say of the mode.
+    pub(crate) fn drop_set_id(&self, id: InodeId) -> Result<bool> {
+        let inode = self.inode_to_change(id)?;
+        let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
+        let _locked = inode.lock_operation();
+        let item = inode.item();
+        let left = mode_without_set_id(&item);
+        if left == item.mode {
+            return Ok(false);
+        }
+        let operation = self.begin()?;
+        operation.change_living(&inode, |state| {
+            (state.item.mode, state.item.ctime) = (left, operation.now);
+        })?;
+        operation.hold(&inode, Some(reservation));
+        Ok(true)
+    }
+
     /// Sets the flags of an inode, as far as they are for others to set. What a file has when it
     /// is not empty decides how it is stored: [`Error::Invalid`] where that would change.
     pub(crate) fn set_flags(&self, id: InodeId, flags: InodeFlags) -> Result<()> {
@@ -92,10 +111,8 @@ impl Nodes {
 
 impl SetAttributes {
     fn put_into(&self, item: &mut InodeItem) {
-        let is_owned_anew = self.uid.is_some() || self.gid.is_some();
-        if is_owned_anew && item.kind != FileKind::Directory {
-            let executes = item.mode & GROUP_EXECUTES != 0;
-            item.mode &= !(SET_USER_ID | if executes { SET_GROUP_ID } else { 0 });
+        if self.uid.is_some() || self.gid.is_some() {
+            item.mode = mode_without_set_id(item);
         }
         if let Some(mode) = self.mode {
             item.mode = item.mode & !PERMISSIONS | mode & PERMISSIONS;
@@ -109,9 +126,19 @@ impl SetAttributes {
     }
 }
 
-/// Checks that the flags of an inode let attributes be set. Times alone may be those of a change
-/// that was let in, said by who has kept it: something was appended, or the inode became immutable
-/// after it.
+/// The mode without the set-id bits; a directory keeps them. Set-group-id goes only where the group
+/// may execute: otherwise it means something else.
+fn mode_without_set_id(item: &InodeItem) -> u32 {
+    let executes = item.mode & GROUP_EXECUTES != 0;
+    match item.kind {
+        FileKind::Directory => item.mode,
+        _ => item.mode & !(SET_USER_ID | if executes { SET_GROUP_ID } else { 0 }),
+    }
+}
+
+/// Checks that the flags of an inode let attributes be set. To set nothing is always allowed. Times
+/// alone may be those of a change that was let in, said by who has kept it: something was appended,
+/// or the inode became immutable after it.
 fn check_settable(inode: &Inode, set: &SetAttributes) -> Result<()> {
     let item = inode.item();
     let was_let_in = |at: Timestamp| {
@@ -120,7 +147,9 @@ fn check_settable(inode: &Inode, set: &SetAttributes) -> Result<()> {
     };
     let others = SetAttributes { mtime: None, ctime: None, ..*set };
     match (set.mtime, set.ctime) {
-        (Some(_), Some(at)) if others == SetAttributes::default() && was_let_in(at) => Ok(()),
+        _ if others != SetAttributes::default() => check_mutable(inode),
+        (None, _) => Ok(()),
+        (Some(_), Some(at)) if was_let_in(at) => Ok(()),
         _ => check_mutable(inode),
     }
 }
@@ -147,4 +176,28 @@ fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
         flags.set(InodeFlags::NODATASUM, is_unsummed);
     }
     Ok((item.flags - SETTABLE) | flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::item;
+    use super::*;
+
+    #[test]
+    fn set_group_id_goes_where_the_group_executes() {
+        let left = |kind: FileKind, mode: u32| {
+            let item = InodeItem { mode: kind.to_mode() | mode, ..item(kind) };
+            mode_without_set_id(&item) & PERMISSIONS
+        };
+        for (before, after) in [
+            (0o6755, 0o0755),
+            (0o6745, 0o2745),
+            (0o4644, 0o0644),
+            (0o2711, 0o0711),
+            (0o1777, 0o1777),
+        ] {
+            assert_eq!(left(FileKind::Regular, before), after);
+            assert_eq!(left(FileKind::Directory, before), before);
+        }
+    }
 }

@@ -147,7 +147,10 @@ pub(super) fn check_alive(dir: &Inode) -> Result<()> {
 impl Operation<'_> {
     /// Makes an inode that has no name yet.
     pub(super) fn make(&self, dir: &Inode, id: InodeId, new: &NewInode<'_>) -> Arc<Inode> {
-        let item = new.item(&dir.item(), self.generation(), self.now);
+        let mut item = new.item(&dir.item(), self.generation(), self.now);
+        if item.kind == FileKind::Regular {
+            item.flags |= self.file_flags();
+        }
         let mut pending = Pending::of_new();
         if let NewKind::Symlink(target) = new.kind {
             pending.put_extent(PendingExtent::inline(target.into()));

@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::time::SystemTime;
 
 use userbtrfs_btree::Tree;
-use userbtrfs_format::Timestamp;
+use userbtrfs_format::{InodeFlags, Timestamp};
 use userbtrfs_ledger::{Handle, HandleKind, Ledger, Reservation};
 use userbtrfs_sync::{Arc, MutexGuard};
 
@@ -104,6 +104,11 @@ impl Nodes {
 impl Operation<'_> {
     pub(super) fn generation(&self) -> u64 {
         self.handle.generation()
+    }
+
+    /// Flags that each new file gets.
+    pub(super) fn file_flags(&self) -> InodeFlags {
+        self.nodes.options.file_flags
     }
 
     pub(super) fn ration(&self) -> &Arc<Ration> {

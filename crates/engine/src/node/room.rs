@@ -7,7 +7,7 @@
 //!    locked.
 
 use userbtrfs_codec::hash::{extref_hash, name_hash};
-use userbtrfs_format::{IncompatFlags, item_len_max, item_space};
+use userbtrfs_format::{IncompatFlags, item_len_max};
 use userbtrfs_sync::Arc;
 
 use super::pending::RefPlace;
@@ -27,10 +27,9 @@ impl Nodes {
         item_len_max(self.forest.store().volume().geometry().nodesize)
     }
 
-    /// Checks the length of an item with several entries. Linux, which makes room for one more
-    /// item when it extends one, goes no further.
+    /// Checks the length of an item with several entries.
     fn check_shared(&self, len: usize) -> Result<()> {
-        match len <= self.item_max() - item_space(0) {
+        match len <= self.item_max() {
             true => Ok(()),
             false => Err(Error::Overflow),
         }

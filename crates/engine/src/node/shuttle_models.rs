@@ -56,7 +56,12 @@ impl World {
         let options = LedgerOptions { commit_seconds: 0, ..LedgerOptions::default() };
         let ledger = Ledger::open(forest, options).unwrap();
         // Nothing is kept that nobody uses, and the worker is asked to merge early.
-        let options = NodesOptions { inodes_max: 0, pending_max: 64 << 10, late_bytes: 1 << 10 };
+        let options = NodesOptions {
+            inodes_max: 0,
+            pending_max: 64 << 10,
+            late_bytes: 1 << 10,
+            file_flags: InodeFlags::empty(),
+        };
         let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options));
         let merger: Arc<dyn Participant> = Arc::new(Merger(Arc::downgrade(&nodes)));
         ledger.register(vec![merger]);

@@ -110,6 +110,45 @@ fn set_id_bits_go_with_changes() {
     });
 }
 
+/// Flags forbid that somebody sets the mode, not that a change which they allow takes its bits.
+#[test]
+fn set_id_bits_go_with_what_is_appended_to_an_append_only_file() {
+    both(|root| {
+        let path = root.join("file");
+        for flag in ["a", "i"] {
+            let with_bits = "rm -f file; echo first >file; chmod 6777 file";
+            shell(root, &format!("{with_bits}; chattr +{flag} file"));
+            chown(&path, None, None).unwrap();
+            assert_eq!(mode(&path), 0o777, "chown to nobody with {flag}");
+            shell(root, &format!("chattr -{flag} file"));
+        }
+        shell(root, "chmod 6777 file; chattr +a file");
+        nobody_does(root, "echo second >>file; sync file");
+        assert_eq!(mode(&path), 0o777);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first\nsecond\n");
+        shell(root, "! chmod 6777 file 2>/dev/null; ! chown 1 file 2>/dev/null");
+        // The kernel learns by itself of no time when flags of a file were set.
+        shell(root, "chattr -a file; chmod 777 file");
+    });
+}
+
+#[test]
+fn set_id_bits_go_with_space_that_is_allocated_and_ranges_that_are_copied() {
+    const COPY: &str = "python3 -c 'import os; \
+        source = os.open(\"source\", os.O_RDONLY); file = os.open(\"file\", os.O_WRONLY); \
+        assert os.copy_file_range(source, file, 4) == 4'";
+    both(|root| {
+        shell(root, "echo content >source");
+        for change in ["fallocate -l 99999 file", "fallocate -p -o 0 -l 4096 file", COPY] {
+            shell(root, "rm -f file; echo content >file; chmod 6777 file");
+            nobody_does(root, change);
+            assert_eq!(mode(&root.join("file")), 0o777, "{change}");
+            shell(root, &format!("chmod 6777 file; {change}"));
+            assert_eq!(mode(&root.join("file")), 0o6777, "{change} by root");
+        }
+    });
+}
+
 #[test]
 fn capabilities_go_with_changes() {
     // Version 2, CAP_NET_RAW.

@@ -15,6 +15,7 @@ mod contents;
 mod ends;
 mod full;
 mod ioctls;
+mod limits;
 mod listing;
 mod locks;
 mod model;

@@ -1,8 +1,10 @@
 //! Subvolumes and snapshots, below the one that is mounted and instead of it.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use userbtrfs_crashlab::walk_linux;
 use userbtrfs_engine::api::OpenOptions;
@@ -41,6 +43,57 @@ fn all_subvolumes_are_there_and_no_two_inodes_pass_for_one() {
         assert_eq!(fs::read_to_string(root.join("dir/sub/file")).unwrap(), "one\nfive\n");
         assert!(root.join("dir/sub/inner/made").is_dir());
     });
+}
+
+/// A snapshot has the names of the subvolumes in its source, each of an empty directory: the kernel
+/// must not take two of them for one, which it would show at one place alone.
+#[test]
+fn places_of_subvolumes_in_a_snapshot_are_directories_of_their_own() {
+    const NESTED: &str = "btrfs -q subvolume create source; mkdir source/dir; \
+        for name in one two dir/three; do btrfs -q subvolume create source/$name; done; \
+        echo content >source/one/file; btrfs -q subvolume snapshot source snap; \
+        btrfs -q subvolume snapshot snap again";
+    const PLACES: [&str; 3] = ["one", "two", "dir/three"];
+    let look = |snapshot: &Path| {
+        let open = PLACES.map(|place| {
+            let path = snapshot.join(place);
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "{place}");
+            (File::open(&path).unwrap(), path)
+        });
+        // Where the kernel has each, before it is looked up again.
+        for (file, path) in &open {
+            let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+            assert_eq!(fs::read_link(link).unwrap(), *path);
+        }
+        for (file, path) in &open {
+            let held = file.metadata().unwrap();
+            let found = fs::metadata(path).unwrap();
+            assert_eq!((held.ino(), held.dev()), (found.ino(), found.dev()));
+            assert!(found.is_dir() && found.ino() & 0xFF == 2, "{path:?}: {}", found.ino());
+        }
+        assert_eq!(shell(snapshot, "find . | sort"), ".\n./dir\n./dir/three\n./one\n./two\n");
+        let listed = shell(snapshot, "ls -Ai1 . dir | grep -c '^ *[0-9]* [a-z]'");
+        assert_eq!(listed.trim(), "4");
+    };
+    let Some(site) = Site::new() else { return };
+    site.format();
+    site.with_linux("noatime", |root| {
+        shell(root, NESTED);
+        for name in ["snap", "again"] {
+            look(&root.join(name));
+        }
+    });
+    site.with_ours(|root| {
+        for name in ["snap", "again", "snap"] {
+            look(&root.join(name));
+        }
+        assert_eq!(fs::read_to_string(root.join("source/one/file")).unwrap(), "content\n");
+        assert!(fs::create_dir(root.join("snap/two/made")).is_err());
+    });
+    let ours = Ours::new(&site, OpenOptions::new().write(true).subvolume_path(b"/snap"));
+    look(ours.path());
+    ours.end();
+    userbtrfs_crashlab::linux::btrfs_check(&site.image()).unwrap();
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::support::nobody::Nobody;
 use super::support::synced;
 
 /// Runs a verb on a mount.
-fn ask(words: &str, point: &Path, rest: &[&str]) -> Ran {
+pub(crate) fn ask(words: &str, point: &Path, rest: &[&str]) -> Ran {
     super::support::command::verb(words, point, rest)
 }
 

@@ -134,11 +134,11 @@ fn a_signal_ends_a_mount_in_use_with_a_commit() {
 #[test]
 fn umount_ends_the_process() {
     let Some(site) = Site::new() else { return };
-    let child = site.serve(&["-v", "-o", "ssd,compress=zstd"]);
+    let child = site.serve(&["-v", "-o", "ssd,space_cache=v2"]);
     site.umount();
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for option in ["ssd", "compress=zstd"] {
+    for option in ["ssd", "space_cache=v2"] {
         let says = format!("userbtrfs: mount: option {option} has no meaning here\n");
         assert!(ran.stderr.contains(&says), "{ran:?}");
     }
@@ -156,6 +156,7 @@ fn what_cannot_be_mounted_is_refused_by_name() {
         assert!(!site.is_mounted());
     };
     refused(site.mount(&["-o", "ro,nonsense=1"]), &["unknown mount option \"nonsense=1\""]);
+    refused(site.mount(&["-o", "compress=zstd:1"]), &["compress=zstd:1", "cannot compress yet"]);
     refused(site.mount(&["-o", "subvol=none"]), &["no such"]);
     let (image, point) = (site.image(), site.point());
     let mount =

@@ -16,7 +16,7 @@ use userbtrfs::device::{FileDevice, FileOptions, Operation};
 use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How};
 use userbtrfs_crashlab::here::{FUSE_FOR_ALL, has_program, is_apart, until};
-use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice};
+use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, shutdown};
 
 use super::control::stats;
 use super::mount::Site;
@@ -138,22 +138,67 @@ impl Drop for Host {
     }
 }
 
-/// Programs are told of an I/O error and not that the filesystem is full; from then on nothing is
-/// changed; the command says why at once, and `stats` does; and all that was durable is there.
 #[test]
 fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
     let Some(site) = Site::new() else { return };
     let host = Host::new(48 << 20);
-    verb("mkfs -q", &host.at("image"), &["--size", "256M"]).good();
-    let _ = fs::remove_file(site.image());
-    std::os::unix::fs::symlink(host.at("image"), site.image()).unwrap();
-    let said = site.made.at("said");
-    let mut command = command(site.arguments(&["-f", "-o", "commit=1"]));
+    let image = host.at("image");
+    verb("mkfs -q", &image, &["--size", "256M"]).good();
+    let why = "No space left on device";
+    let durable = fails_under_load(&site, &image, why, |_| {});
+    until("the end", || OpenOptions::new().open(&image).is_ok());
+    has_what_was_durable(&image, durable);
+}
+
+/// What the image lies on is shut down: all that is written there from then on is an I/O error.
+#[test]
+fn a_device_that_fails_under_load_is_an_io_error_and_tears_no_commit() {
+    let (Some(site), Some(below)) = (Site::new(), Site::new()) else { return };
+    if !has_program("perl") {
+        return;
+    }
+    below.mount(&[]).good();
+    let image = below.point().join("image");
+    verb("mkfs -q", &image, &["--size", "200M"]).good();
+    let shut_down = |number| {
+        if number == 20 {
+            userbtrfs_crashlab::linux::run(&mut shutdown(&below.point(), 2)).unwrap();
+        }
+    };
+    let durable = fails_under_load(&site, &image, "Input/output error", shut_down);
+    assert_eq!(durable, 20);
+    below.umount();
+    below.judge();
+    below.mount(&[]).good();
+    has_what_was_durable(&image, durable);
+    below.umount();
+}
+
+fn has_what_was_durable(image: &Path, durable: u32) {
+    let filesystem = userbtrfs::Filesystem::open(image).unwrap();
+    for number in 0..durable {
+        assert!(filesystem.read(format!("/{number}")).unwrap() == content(number), "{number}");
+    }
+    userbtrfs_crashlab::linux::btrfs_check(image).unwrap();
+}
+
+/// What each file has.
+fn content(number: u32) -> Vec<u8> {
+    vec![u8::try_from(number % 250).unwrap(); 1 << 20]
+}
+
+/// Mounts an image and writes files until that fails; `before` is called with the number of each.
+/// Programs are told of an I/O error and not that the filesystem is full; from then on nothing is
+/// changed; the command says why at once, and `stats` does. Gives how many files are durable.
+fn fails_under_load(site: &Site, image: &Path, why: &str, before: impl Fn(u32)) -> u32 {
+    let (said, point) = (site.made.at("said"), site.point());
+    let words = ["mount", "-f", "-o", "commit=1"].map(AsRef::<std::ffi::OsStr>::as_ref);
+    let mut command = command([&words[..], &[image.as_os_str(), point.as_os_str()]].concat());
     let mut server = command.stderr(File::create(&said).unwrap()).spawn().unwrap();
     until("the mount", || site.is_mounted());
-    let content = |number: u32| vec![u8::try_from(number % 250).unwrap(); 1 << 20];
     let write = |number: u32| {
-        let mut file = File::create_new(site.point().join(number.to_string()))?;
+        before(number);
+        let mut file = File::create_new(point.join(number.to_string()))?;
         file.write_all(&content(number))?;
         file.sync_all()
     };
@@ -164,25 +209,20 @@ fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
     assert!(durable > 10, "{error}");
     assert!(is_of_device(&error), "{error}");
     // What is in trees finds no room, either.
-    let made = |number: u32| fs::create_dir(site.point().join(format!("dir{number}")));
+    let made = |number: u32| fs::create_dir(point.join(format!("dir{number}")));
     let error = (0..1_000_000).find_map(|number| made(number).err()).unwrap();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::ROFS), "{error}");
     // What is there is read.
-    assert!(fs::read(site.point().join("3")).unwrap() == content(3));
+    assert!(fs::read(point.join("3")).unwrap() == content(3));
     let said = || fs::read_to_string(&said).unwrap();
-    until("a word of the server", || said().contains("No space left on device"));
-    let shown = stats(&site.point());
+    until("a word of the server", || said().contains(why));
+    let shown = stats(&point);
     assert_eq!(shown["state"], "read-only");
-    assert!(shown["why"].as_str().unwrap().contains("No space left on device"), "{shown}");
+    assert!(shown["why"].as_str().unwrap().contains(why), "{shown}");
     site.umount();
     assert_eq!(server.wait().unwrap().code(), Some(1));
     assert!(said().lines().all(|line| line.starts_with("userbtrfs: ")), "{}", said());
-    until("the end", || OpenOptions::new().open(host.at("image")).is_ok());
-    let filesystem = userbtrfs::Filesystem::open(host.at("image")).unwrap();
-    for number in 0..durable {
-        assert!(filesystem.read(format!("/{number}")).unwrap() == content(number), "{number}");
-    }
-    userbtrfs_crashlab::linux::btrfs_check(&host.at("image")).unwrap();
+    durable
 }
 
 fn is_of_device(error: &std::io::Error) -> bool {

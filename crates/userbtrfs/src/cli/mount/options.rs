@@ -30,6 +30,31 @@ pub(super) struct Wishes {
     tree_log: bool,
     replay: bool,
     discard: bool,
+    storage: Storage,
+}
+
+/// How data of new files is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Storage {
+    /// Where it is overwritten it is written anew.
+    cow: bool,
+    /// It has checksums.
+    sums: bool,
+}
+
+impl Storage {
+    /// Says one thing more of it; what that says of the other is as Linux has it: what is
+    /// overwritten in place has no checksums.
+    fn take(&mut self, word: &str) -> bool {
+        match word {
+            "datacow" => self.cow = true,
+            "datasum" => *self = Self { cow: true, sums: true },
+            "nodatacow" => *self = Self { cow: false, sums: false },
+            "nodatasum" => self.sums = false,
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Which subvolume is mounted.
@@ -50,20 +75,17 @@ impl Subvolume {
 const MEANINGLESS: &[&str] = &[
     "acl",
     "autodefrag",
-    "compress",
-    "compress-force",
-    "datacow",
-    "datasum",
     "max_inline",
     "noautodefrag",
-    "nodatacow",
-    "nodatasum",
     "nossd",
     "relatime",
     "space_cache",
     "ssd",
     "thread_pool",
 ];
+
+/// What would have new data compressed.
+const COMPRESSION: &[&str] = &["compress", "compress-force"];
 
 /// What is mount(8)'s alone, or says what is so anyway.
 const SILENT: &[&str] = &[
@@ -105,6 +127,10 @@ Mount options:
   notreelog, treelog         Have fsync commit; have it write a log, which is the default
   nologreplay, norecovery    With ro, leave a log that is pending alone
   discard, nodiscard         Give free space back to the device, or not, which is the default
+  nodatacow, datacow         Overwrite data of new files in place, without checksums, or elsewhere,
+                             which is the default
+  nodatasum, datasum         Give data of new files no checksums, or give it some, which is the
+                             default
   memory=SIZE                The bound of memory for caches and what waits [default: 256M]
   threads=N                  How many threads receive requests [default: one for each processor]
   io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
@@ -113,8 +139,9 @@ Mount options:
   noatime, nodev, noexec, nosuid, sync
                              As in mount(8)
 
-Options of btrfs that have no meaning here (compress, ssd, ...) are taken, and named with -v; those
-of mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken.";
+Options of btrfs that have no meaning here (ssd, ...) are taken, and named with -v; those of
+mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken. compress is refused: data that
+is written is not compressed yet.";
 
 impl Wishes {
     /// Reads lists of options; of two that contradict each other the later one holds. With `sloppy`
@@ -132,6 +159,7 @@ impl Wishes {
             tree_log: true,
             replay: true,
             discard: false,
+            storage: Storage { cow: true, sums: true },
         };
         for list in lists {
             let list = list.to_str().context("mount options that are not UTF-8")?;
@@ -157,6 +185,7 @@ impl Wishes {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
+        ensure!(!COMPRESSION.contains(&name), "mount option {option}: cannot compress yet");
         if MEANINGLESS.contains(&name) {
             self.meaningless.push(option.to_owned());
             return Ok(true);
@@ -178,7 +207,10 @@ impl Wishes {
             "nodiscard" => self.discard = false,
             "notreelog" => self.tree_log = false,
             "nologreplay" | "norecovery" => self.replay = false,
-            other => return SILENT.contains(&other) || other.starts_with("x-"),
+            other => {
+                let is_silent = SILENT.contains(&other) || other.starts_with("x-");
+                return is_silent || self.storage.take(other);
+            }
         }
         true
     }
@@ -214,6 +246,7 @@ impl Wishes {
     pub(super) fn to_open(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options.write(!self.is_read_only()).tree_log(self.tree_log).discard(self.discard);
+        options.data_cow(self.storage.cow).data_checksums(self.storage.sums);
         if !self.replay {
             options.pending_log(PendingLog::Leave);
         }
@@ -300,8 +333,8 @@ mod tests {
 
     #[test]
     fn what_means_nothing_is_kept_to_be_told() {
-        let wishes = parse("compress=zstd:3,ssd,defaults,x-systemd.automount,space_cache=v2");
-        assert_eq!(wishes.unwrap().meaningless, ["compress=zstd:3", "ssd", "space_cache=v2"]);
+        let wishes = parse("ssd,defaults,x-systemd.automount,space_cache=v2");
+        assert_eq!(wishes.unwrap().meaningless, ["ssd", "space_cache=v2"]);
     }
 
     #[test]
@@ -315,6 +348,8 @@ mod tests {
             ("memory=x", "mount option memory: unknown suffix x"),
             ("io_uring=maybe", "io_uring=maybe"),
             ("nologreplay", "nologreplay goes with ro alone"),
+            ("compress=zstd:3", "mount option compress=zstd:3: cannot compress yet"),
+            ("ro,compress-force", "mount option compress-force: cannot compress yet"),
         ] {
             let error = parse(list).unwrap_err().to_string();
             assert!(error.contains(says), "{error:?} does not say {says:?}");

@@ -1,0 +1,66 @@
+//! Names that hash alike, of any lengths, so that their entries share one item of the tree.
+
+use userbtrfs_codec::hash::name_hash;
+
+/// The bytes at the end that decide on the hash.
+const TAIL: usize = 4;
+
+/// The name of this number and length in bytes, of at least 20 and the prefix: all of them hash
+/// alike.
+///
+/// # Panics
+///
+/// If the name is too short for its number.
+pub fn alike(prefix: &str, number: usize, length: usize) -> Vec<u8> {
+    let mut names = (0..).map(|turn| {
+        let start = format!("{prefix}{number}_{turn}_");
+        let mut name = format!("{start:x<width$}", width = length - TAIL).into_bytes();
+        let tail = tail_to(&name, name_hash(b"as this one"));
+        name.extend(tail);
+        assert_eq!(name.len(), length);
+        name
+    });
+    let is_name = |name: &Vec<u8>| !name.contains(&0) && !name.contains(&b'/');
+    names.find(is_name).expect("most are names")
+}
+
+/// The four bytes with which a name has this hash: what each bit of them changes is added up until
+/// it is what has to change.
+fn tail_to(start: &[u8], hash: u32) -> [u8; TAIL] {
+    let with = |tail: u32| name_hash(&[start, &tail.to_le_bytes()[..]].concat());
+    let zero = with(0);
+    // By highest bit: a change of the hash, and the bits of the tail that make it.
+    let mut basis = [(0_u32, 0_u32); 32];
+    let top = |change: u32| change.ilog2() as usize;
+    for bit in 0..32 {
+        let (mut change, mut bits) = (with(1 << bit) ^ zero, 1 << bit);
+        while change != 0 && basis[top(change)].0 != 0 {
+            let (other, its) = basis[top(change)];
+            (change, bits) = (change ^ other, bits ^ its);
+        }
+        basis[top(change)] = (change, bits);
+    }
+    let (mut change, mut tail) = (zero ^ hash, 0);
+    while change != 0 {
+        let (other, bits) = basis[top(change)];
+        (change, tail) = (change ^ other, tail ^ bits);
+    }
+    tail.to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ_and_hash_alike() {
+        let names = [("", 0, 20), ("", 1, 20), ("user.", 1, 40), ("", 99, 255)];
+        let names = names.map(|(prefix, number, length)| alike(prefix, number, length));
+        for (at, name) in names.iter().enumerate() {
+            assert_eq!(name_hash(name), name_hash(b"as this one"));
+            assert!(!names[..at].contains(name));
+        }
+        assert!(names[2].starts_with(b"user."));
+        assert_eq!(names.map(|name| name.len()), [20, 20, 40, 255]);
+    }
+}
