@@ -10,6 +10,7 @@ use userbtrfs_crashlab::linux::{btrfs_check, run};
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// A kind of filesystem.
+#[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) name: &'static str,
     pub(crate) options: Options,
@@ -31,6 +32,16 @@ impl Made {
         progs: &'static [&'static str],
     ) -> Self {
         Self { name, options, len, progs }
+    }
+
+    /// Whether each hole of a file has an item.
+    pub(crate) fn has_hole_items(&self) -> bool {
+        self.progs.contains(&"^no-holes")
+    }
+
+    /// The same of another length.
+    pub(crate) fn of_length(&self, len: u64) -> Self {
+        Self { len, ..self.clone() }
     }
 
     /// An empty one, in memory.
@@ -76,6 +87,19 @@ pub(crate) fn kinds() -> Vec<Made> {
         Made::new("no free space tree", 256 * MIB, no_free_space),
         Made::by_progs("hole items", 256 * MIB, nodes(4096), &["-O", "^no-holes"]),
     ]
+}
+
+/// The same, and more, for who takes some of them at random.
+pub(crate) fn all_kinds() -> Vec<Made> {
+    let nodes = |nodesize| Options { nodesize, ..Options::default() };
+    let twice = |options| Options { data: Profile::Dup, ..options };
+    let mut all = kinds();
+    all.extend([
+        Made::new("8k nodes", 256 * MIB, nodes(8 << 10)),
+        Made::new("32k nodes, data twice", 256 * MIB, twice(nodes(32 << 10))),
+        Made::new("4k nodes, data twice", 256 * MIB, twice(nodes(4096))),
+    ]);
+    all
 }
 
 /// Has btrfs-progs look at an image: it finds no error and warns of nothing.
