@@ -24,6 +24,7 @@ mod fsync_reasons;
 mod fsync_threads;
 mod fsynced;
 mod golden;
+mod handed;
 mod hole_items;
 mod host_full;
 mod linux_seek;
