@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
+use userbtrfs::{BlockGroupFlags, Filesystem, SpaceUse};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::linux::{btrfs_check, run};
 
@@ -100,6 +101,52 @@ pub(crate) fn all_kinds() -> Vec<Made> {
         Made::new("4k nodes, data twice", 256 * MIB, twice(nodes(4096))),
     ]);
     all
+}
+
+/// What is in use of a filesystem before it is filled, in bytes.
+pub(crate) struct Baseline {
+    /// By data that has block groups of its own.
+    data: u64,
+    /// By all else.
+    rest: u64,
+    /// What was taken the first time that it was filled.
+    taken: Option<u64>,
+    /// What all else had in use after that.
+    emptied: Option<u64>,
+}
+
+/// How many blocks more than before it was filled may be in use by trees: they know of more block
+/// groups, and of space in pieces.
+const MORE_THAN_BEFORE: u64 = 8;
+/// How many more than after the first time.
+const MORE_THAN_FIRST: u64 = 3;
+
+impl Baseline {
+    pub(crate) fn of(filesystem: &Filesystem) -> Self {
+        let usage = filesystem.usage().unwrap();
+        let (data, rest): (Vec<_>, Vec<_>) =
+            usage.kinds.iter().partition(|kind| kind.flags == BlockGroupFlags::DATA);
+        let used = |kinds: &[&SpaceUse]| kinds.iter().map(|kind| kind.used).sum();
+        Self { data: used(&data), rest: used(&rest), taken: None, emptied: None }
+    }
+
+    /// It was filled again: with as much as the first time, but for a tenth.
+    pub(crate) fn assert_taken(&mut self, what: &str, taken: u64) {
+        let first = *self.taken.get_or_insert(taken);
+        assert!(taken >= first / 10 * 9, "{what}: {taken} were taken, {first} at first");
+    }
+
+    /// All that was taken came back, but for some blocks of this size.
+    pub(crate) fn assert_back(&mut self, what: &str, filesystem: &Filesystem, block: u32) {
+        let Self { data, rest, .. } = Self::of(filesystem);
+        assert_eq!(data, self.data, "{what}: bytes of data in use");
+        let (before, first) = (self.rest, *self.emptied.get_or_insert(rest));
+        let most = u64::min(
+            before + MORE_THAN_BEFORE * u64::from(block),
+            first + MORE_THAN_FIRST * u64::from(block),
+        );
+        assert!(rest <= most, "{what}: {rest} bytes are in use, {before} before, {first} at first");
+    }
 }
 
 /// Has btrfs-progs look at an image: it finds no error and warns of nothing.
