@@ -9,6 +9,7 @@
 //!    with what was there before: then that holds for each byte alone.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use anyhow::{Context, ensure};
 use userbtrfs::File;
@@ -18,6 +19,8 @@ use crate::operation::Operation;
 
 /// What is written whole, in bytes.
 const SECTOR: u64 = 4096;
+/// How much is compared at once, in bytes.
+const PART: usize = 4096;
 
 /// The contents of files since a moment.
 #[derive(Clone, Debug, Default)]
@@ -29,8 +32,8 @@ impl History {
     /// All that is there is durable now.
     pub fn from(model: &Model) -> Self {
         let mut history = Self::default();
-        for (_, id) in model.files() {
-            history.files.insert(id, vec![model.content_of(id).clone()]);
+        for (id, content) in model.contents() {
+            history.files.insert(id, vec![content.clone()]);
         }
         history
     }
@@ -46,12 +49,35 @@ impl History {
         contents.push(model.content_of(id).clone());
     }
 
+    /// What was read of a range of a file, where errors may have dropped data, was there.
+    pub fn check_read(&self, id: FileId, range: Range<u64>, found: &[u8]) -> anyhow::Result<()> {
+        let empty = [Content::default()];
+        let contents = self.files.get(&id).map_or(&empty[..], Vec::as_slice);
+        check_answer(contents, range, found)
+    }
+
     /// A file holds what a crash may leave of it; by bytes where errors may have dropped data.
     pub fn check(&self, id: FileId, file: &File, by_bytes: bool) -> anyhow::Result<()> {
         let empty = [Content::default()];
         let contents = self.files.get(&id).map_or(&empty[..], Vec::as_slice);
         check_content(contents, file, by_bytes)
     }
+}
+
+/// A range of a file was read as far as the file went: it was as long at some time, and each byte
+/// was there at some time.
+fn check_answer(contents: &[Content], range: Range<u64>, found: &[u8]) -> anyhow::Result<()> {
+    let (start, end) = (range.start, range.start + found.len() as u64);
+    let sizes = contents.iter().map(Content::size);
+    let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+    ensure!(found.is_empty() || end <= most, "read up to {end}, never was longer than {most}");
+    ensure!(end >= range.end.min(least), "read up to {end} of {least} at least");
+    let mut at = start;
+    for part in found.chunks(PART) {
+        check_sector(contents, at, part, 1).with_context(|| format!("of {contents:?}"))?;
+        at += part.len() as u64;
+    }
+    Ok(())
 }
 
 /// A file holds what a crash may leave of one that had these contents; by bytes where errors may
@@ -105,4 +131,27 @@ fn check_sector(contents: &[Content], start: u64, found: &[u8], unit: u64) -> an
         ensure!(was_there, "what is at {} never was there", start + at as u64);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern;
+
+    #[test]
+    fn a_read_is_of_what_was_there_at_some_time() {
+        let (mut old, mut new) = (Content::default(), Content::default());
+        old.write(0, 10_000, 1);
+        new.write(0, 6000, 2);
+        let contents = [old.clone(), new];
+        let read = |range, found: &[u8]| check_answer(&contents, range, found).is_ok();
+        let mixed = [pattern::bytes(1, 0, 5000), pattern::bytes(2, 5000, 1000), vec![0; 500]];
+        assert!(read(0..10_000, &old.read(0, 10_000)), "the old one");
+        assert!(read(0..6500, &mixed.concat()), "some of each, and zeros where it was shorter");
+        assert!(!read(0..6500, &pattern::bytes(3, 0, 6500)), "what never was there");
+        assert!(!read(0..10_000, &vec![0; 10_000]), "zeros where there never were any");
+        assert!(!read(0..10_000, &old.read(0, 5999)), "less than there ever was");
+        assert!(!read(9000..20_000, &[&old.read(9000, 10_000)[..], &[0]].concat()), "more");
+        assert!(read(12_000..20_000, &[]), "nothing behind the end");
+    }
 }

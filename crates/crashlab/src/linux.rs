@@ -72,6 +72,16 @@ impl Linux {
         Ok(result)
     }
 
+    /// Has Linux read all of an image and compare the checksums; an error if it finds any.
+    pub fn scrub(&self, image: &Path) -> anyhow::Result<()> {
+        let mount = self.mount(image, "ro,noatime")?;
+        let mut scrub = Command::new("btrfs");
+        let said = run(scrub.args(["scrub", "start", "-B", "-r"]).arg(mount.path()))?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        ensure!(said.contains("no errors found"), "{said}");
+        Ok(())
+    }
+
     /// The lines that btrfs wrote to the kernel log since the lock was taken or this was last
     /// called, of level warning or worse, about devices that were attached here or about none.
     pub fn complaints(&self) -> anyhow::Result<Vec<String>> {

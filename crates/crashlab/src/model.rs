@@ -186,6 +186,14 @@ impl Model {
         files
     }
 
+    /// All files, those without a name included, and what is in them.
+    pub fn contents(&self) -> impl Iterator<Item = (FileId, &Content)> {
+        self.inodes.iter().filter_map(|(id, inode)| match &inode.node {
+            Node::File(content) => Some((FileId(*id), content)),
+            _ => None,
+        })
+    }
+
     /// How many bytes of all files are other than zero.
     pub fn filled(&self) -> u64 {
         let filled = self.inodes.values().map(|inode| match &inode.node {

@@ -8,14 +8,20 @@ use userbtrfs_btree::{
     BlockSource, Change, DirtyList, Edit, Extent, ItemEdit, NoSpace, NodeStore, RefChange, Root,
     Sharing, SourceError, Tree, User,
 };
-use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_device::{Buffer, Device, MemoryDevice};
 use userbtrfs_format::{BlockFlags, Header, ItemKind, Key, Logical, NewBlock, TreeId};
+use userbtrfs_mkfs::{Options, Profile, make};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{NodeBytes, TreeBlock, Volume, walk};
 
 use crate::plain;
+
+/// All there are, in bytes.
+const NODE_SIZES: [u32; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+
+/// Bytes of a device, of which metadata gets a part that is more than all trees take.
+const LEN: usize = 1 << 30;
 
 /// A kind that carries any content.
 const ANY: ItemKind = ItemKind(99);
@@ -138,11 +144,11 @@ struct Grove {
 }
 
 impl Grove {
-    fn new(golden: &str, cache_bytes: usize) -> Self {
-        let folder = tempfile::TempDir::new().unwrap();
-        let image = folder.path().join("image");
-        Golden::named(golden).unpack(&image).unwrap();
-        let device = Arc::new(MemoryDevice::from_bytes(std::fs::read(&image).unwrap()));
+    /// On an empty filesystem of this node size, with so much for the cache, both in bytes.
+    fn new(nodesize: u32, cache_bytes: usize) -> Self {
+        let device = Arc::new(MemoryDevice::new(LEN));
+        make(&*device, &Options { nodesize, metadata: Profile::Single, ..Options::default() })
+            .unwrap();
         let volume = Arc::new(Volume::open(vec![device.clone()]).unwrap());
         let store = NodeStore::new(Arc::clone(&volume), cache_bytes);
         let books = Books::new(&volume);
@@ -328,8 +334,8 @@ fn torture() -> bool {
 #[test]
 fn trees_hold_what_maps_hold() {
     let rounds = if torture() { 40_000 } else { 400 };
-    for (golden, len_max) in [("nodesize-4k", 300), ("fresh", 1500), ("nodesize-64k", 4000)] {
-        let mut grove = Grove::new(golden, 64 << 10);
+    for (nodesize, len_max) in NODE_SIZES.into_iter().zip([300, 700, 1500, 2500, 4000]) {
+        let mut grove = Grove::new(nodesize, 64 << 10);
         let mut random = Random::new(7);
         for round in 0..rounds {
             // Grows for a while, shrinks for a while.
@@ -349,28 +355,30 @@ fn trees_hold_what_maps_hold() {
 #[test]
 fn trees_that_share_blocks_do_not_see_each_other() {
     let rounds = if torture() { 20_000 } else { 300 };
-    let mut grove = Grove::new("nodesize-4k", 256 << 10);
-    let mut random = Random::new(11);
-    for round in 0..rounds {
-        let number = random.index(grove.trees.len());
-        grove.change(number, &mut random, 1500, 200);
-        if random.one_in(40) && grove.trees.len() < 6 {
+    for (nodesize, len_max) in NODE_SIZES.into_iter().zip([200, 400, 800, 1500, 2500]) {
+        let mut grove = Grove::new(nodesize, 256 << 10);
+        let mut random = Random::new(11);
+        for round in 0..rounds {
             let number = random.index(grove.trees.len());
-            grove.snapshot(number);
+            grove.change(number, &mut random, 1500, len_max);
+            if random.one_in(40) && grove.trees.len() < 6 {
+                let number = random.index(grove.trees.len());
+                grove.snapshot(number);
+            }
+            if random.one_in(10) {
+                grove.commit();
+            }
+            if round % 50 == 0 {
+                grove.check();
+            }
         }
-        if random.one_in(10) {
-            grove.commit();
-        }
-        if round % 50 == 0 {
-            grove.check();
-        }
+        grove.check();
     }
-    grove.check();
 }
 
 #[test]
 fn a_tree_emptied_is_one_leaf_again() {
-    let mut grove = Grove::new("nodesize-4k", 1 << 20);
+    let mut grove = Grove::new(4096, 1 << 20);
     let (tree, items) = &mut grove.trees[0];
     let keys: Vec<_> = (0..20_000).map(|number| Key::new(number, ANY, 0)).collect();
     let mut put: Vec<_> = keys.iter().map(|key| ItemEdit::Put(*key, vec![7; 40])).collect();
@@ -396,7 +404,7 @@ fn a_tree_emptied_is_one_leaf_again() {
 
 #[test]
 fn ascending_items_fill_their_leaves() {
-    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let grove = Grove::new(4096, 1 << 20);
     let tree = &grove.trees[0].0;
     for number in 0..10_000 {
         let mut one = [ItemEdit::Put(Key::new(number, ANY, 0), vec![1; 75])];
@@ -421,7 +429,7 @@ fn ascending_items_fill_their_leaves() {
 
 #[test]
 fn a_log_is_made_and_is_not_written_with_old_leaves() {
-    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let grove = Grove::new(4096, 1 << 20);
     let (store, books) = (&grove.store, &grove.books);
     let log = Tree::create(TreeId::TREE_LOG, store, books, uuid::Uuid::nil()).unwrap();
     assert_eq!((log.root().level, log.root().generation), (0, books.generation()));
@@ -444,7 +452,7 @@ fn a_log_is_made_and_is_not_written_with_old_leaves() {
 
 #[test]
 fn a_leaf_that_left_its_tree_before_it_was_written_takes_nothing_along() {
-    let mut grove = Grove::new("nodesize-4k", 1 << 20);
+    let mut grove = Grove::new(4096, 1 << 20);
     let key = |number| Key::new(number, ANY, 0);
     let put = |number| ItemEdit::Put(key(number), vec![1; 75]);
     let apply = |grove: &Grove, mut edits: Vec<_>| {
@@ -468,7 +476,7 @@ fn a_leaf_that_left_its_tree_before_it_was_written_takes_nothing_along() {
 /// item that follows, which is alone in the only leaf.
 #[test]
 fn a_large_item_comes_before_the_only_one_of_a_tree() {
-    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let grove = Grove::new(4096, 1 << 20);
     let tree = &grove.trees[0].0;
     for number in [9, 5, 7, 3, 8, 4] {
         let mut one = [ItemEdit::Put(Key::new(number, ANY, 0), vec![1; 3900])];
@@ -499,7 +507,7 @@ impl Edit for Append {
 
 #[test]
 fn an_edit_sees_what_is_there_and_is_made_once() {
-    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let grove = Grove::new(4096, 1 << 20);
     let tree = &grove.trees[0].0;
     for round in 0..200 {
         let mut edits: Vec<_> =
@@ -518,7 +526,7 @@ fn an_edit_sees_what_is_there_and_is_made_once() {
 
 #[test]
 fn threads_change_one_tree_together() {
-    let grove = Grove::new("nodesize-4k", 1 << 20);
+    let grove = Grove::new(4096, 1 << 20);
     let rounds = if torture() { 2000 } else { 100 };
     let threads = 4;
     std::thread::scope(|scope| {

@@ -57,7 +57,7 @@ fn take_turns(linux: &Linux, (mkfs, options): &(&[&str], &str), seed: u64) {
         // Linux overlooks a hole of preallocated space that was shared with a file which has none
         // of its own, if all else of the file has space.
         judge_by_linux_but(linux, &what, &image, &["segments"]);
-        scrub(linux, &image);
+        linux.scrub(&image).unwrap_or_else(|error| panic!("{what}: {error:#}"));
         linux.assert_no_complaints().unwrap_or_else(|error| panic!("{what}: {error:#}"));
     }
 }
@@ -84,14 +84,6 @@ fn change_by_linux(
     }
     let seed = random.number();
     Churn::new(mount.path(), subvolumes.to_vec(), seed).unwrap().run(120).unwrap();
-}
-
-fn scrub(linux: &Linux, image: &Path) {
-    let mount = linux.mount(image, "ro,noatime").unwrap();
-    let mut scrub = Command::new("btrfs");
-    let said = run(scrub.args(["scrub", "start", "-B", "-r"]).arg(mount.path())).unwrap();
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(said.contains("no errors found"), "{said}");
 }
 
 /// The files of a filesystem, and what is in them.

@@ -4,12 +4,14 @@
 //!
 //! 1. Data that cannot be written is told to who syncs or closes its file, or commits; all else
 //!    goes on. What the file holds then is, byte by byte, what it held at some time ([`History`]).
-//! 2. Nothing is logged: an fsync is a commit.
+//! 2. What is read after a failure is what was there since the last commit, or an error.
+//! 3. Nothing is logged: an fsync is a commit.
 
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use rustix::io::Errno;
 use userbtrfs::device::Operation as Request;
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
@@ -17,7 +19,7 @@ use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice, Sparse
 use userbtrfs_crashlab::engine_target::{Actor, errno};
 use userbtrfs_crashlab::history::History;
 use userbtrfs_crashlab::manifest::{Difference, Entry, Kind, Manifest};
-use userbtrfs_crashlab::model::Model;
+use userbtrfs_crashlab::model::{Answer, End, Model};
 use userbtrfs_crashlab::operation::{Generator, Operation};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux, walk_ours};
@@ -128,6 +130,7 @@ impl<'a> Run<'a> {
         for operation in &self.workload.operations {
             self.step(operation);
         }
+        self.device.unseen(|| self.check_shown());
         let Self { filesystem, actor, durable, history, mut told, mut stopped, .. } = self;
         told += actor.late_errors();
         drop(actor);
@@ -136,6 +139,28 @@ impl<'a> Run<'a> {
             stopped = true;
         }
         Ended { durable, history, told, stopped }
+    }
+
+    fn check_answer(&self, operation: &Operation, found: &Answer, expected: &End) {
+        let known = (&self.model, &self.history, self.device.failed() > 0);
+        let checked = check_answer(known, operation, found, expected);
+        checked.unwrap_or_else(|error| panic!("{error:#}"));
+    }
+
+    /// What is in memory is what was done, but for data of files that could not be written.
+    fn check_shown(&self) {
+        let Ok(shown) = walk_ours::walk(&self.filesystem) else {
+            return assert!(self.device.failed() > 0, "it cannot be read");
+        };
+        let mut differences = self.model.differences(&shown);
+        differences.retain(|one| self.device.failed() == 0 || !may_be_late(one, &shown));
+        assert_none("in memory", &differences);
+        for (path, id) in self.model.files() {
+            let name = String::from_utf8_lossy(&path);
+            let file = self.filesystem.open_file(&path).unwrap();
+            let checked = self.history.check(id, &file, true);
+            checked.unwrap_or_else(|error| panic!("in memory: {name}: {error:#}"));
+        }
     }
 
     fn step(&mut self, operation: &Operation) {
@@ -161,13 +186,18 @@ impl<'a> Run<'a> {
                 self.durable.pop();
                 self.model = after;
             }
-            Ok(_) => {
+            Ok(answer) => {
                 assert!(!self.stopped || !is_change(operation), "{operation} though read-only");
-                assert!(self.device.failed() > 0 || found == expected, "{operation}");
+                self.model = after;
+                self.check_answer(operation, &answer, &expected);
                 if makes_durable {
                     self.durable.drain(..self.durable.len() - 1);
+                    // A sync writes the data of one file.
+                    let is_all = !matches!(operation, Operation::Sync { .. });
+                    if is_all && self.device.failed() == 0 {
+                        self.history = History::from(&self.model);
+                    }
                 }
-                self.model = after;
             }
             Err(Errno::IO | Errno::ROFS) if found != expected => {
                 self.told += 1;
@@ -181,6 +211,25 @@ impl<'a> Run<'a> {
             Err(_) => assert_eq!(found, expected, "{operation}"),
         }
     }
+}
+
+/// What ended well ended as it must; what is read is exactly what is there, but where something
+/// failed before: then it is what was there at some time.
+pub(crate) fn check_answer(
+    (model, history, has_failed): (&Model, &History, bool),
+    operation: &Operation,
+    found: &Answer,
+    expected: &End,
+) -> anyhow::Result<()> {
+    let &Operation::Read { ref object, offset, length } = operation else {
+        ensure!(*expected == Ok(found.clone()), "{operation} is done, not {expected:?}");
+        return Ok(());
+    };
+    ensure!(expected.is_ok(), "{operation} is done, not {expected:?}");
+    ensure!(has_failed || *expected == Ok(found.clone()), "{operation} reads something else");
+    let file = model.file_id(object).expect("what was read is a file");
+    let range = offset..offset.saturating_add(length);
+    history.check_read(file, range, &found.0).with_context(|| operation.to_string())
 }
 
 /// Whether an operation changes what is in the filesystem.

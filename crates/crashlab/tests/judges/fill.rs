@@ -9,20 +9,18 @@ use std::thread;
 
 use rustix::io::Errno;
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Dir, Error, Filesystem, OpenOptions, TreeId, Usage, XattrMode};
+use userbtrfs::{Dir, Error, Filesystem, OpenOptions, TreeId, XattrMode};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::errno;
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_sync::Arc;
 
-use super::made::{MIB, Made, check_image};
+use super::made::{Baseline, MIB, Made, check_image};
 use super::{is_torture, seed};
 
 /// How often it is filled.
 const TIMES: u32 = 5;
-/// How many blocks more than before may be in use when all is removed.
-const SLACK: u64 = 4;
 
 fn small() -> Vec<Made> {
     let plain = Options::default;
@@ -60,7 +58,7 @@ fn open_for_writing(device: &Arc<SparseDevice>) -> Filesystem {
 
 fn fill_and_empty(made: &Made, threads: u64, seed: u64) {
     let device = Arc::new(made.image().to_device());
-    let mut first = None;
+    let mut baseline = Baseline::of(&open_for_writing(&device));
     for time in 0..TIMES {
         let what = format!("{}, {threads} threads, time {time}", made.name);
         let filesystem = open_for_writing(&device);
@@ -68,7 +66,9 @@ fn fill_and_empty(made: &Made, threads: u64, seed: u64) {
         on_threads(&filesystem, threads, |dir, thread| {
             fill(&dir, seed ^ thread, &count).unwrap_or_else(|error| panic!("{what}: {error}"));
         });
-        assert!(count.into_inner() > 1000, "{what}: hardly anything was made");
+        let count = count.into_inner();
+        assert!(count > 1000, "{what}: hardly anything was made");
+        baseline.assert_taken(&what, count);
         filesystem.commit().unwrap_or_else(|error| panic!("{what}: {error}"));
         judge(&what, &device.image());
         on_threads(&filesystem, threads, |dir, _| {
@@ -76,16 +76,8 @@ fn fill_and_empty(made: &Made, threads: u64, seed: u64) {
         });
         filesystem.close().unwrap_or_else(|error| panic!("{what}: {error}"));
         judge(&what, &device.image());
-        let used = used(&open_for_writing(&device).usage().unwrap());
-        let before = *first.get_or_insert(used);
-        let slack = SLACK * u64::from(made.options.nodesize);
-        assert!(used <= before + slack, "{what}: {used} bytes are used, {before} before");
+        baseline.assert_back(&what, &open_for_writing(&device), made.options.nodesize);
     }
-}
-
-/// Bytes in use.
-fn used(usage: &Usage) -> u64 {
-    usage.kinds.iter().map(|kind| kind.used).sum()
 }
 
 fn judge(what: &str, image: &SparseImage) {

@@ -13,7 +13,7 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
 use userbtrfs_sync::Arc;
 
-use super::made::{MIB, Made, check_image};
+use super::made::{Baseline, MIB, Made, check_image};
 use super::{is_torture, seed};
 
 /// How often it is filled.
@@ -24,8 +24,6 @@ const LARGE: u64 = 4 * MIB;
 const SMALL: u64 = 6000;
 /// Data may leave so much of its space, in bytes.
 const LEFT_MAX: u64 = MIB;
-/// So many blocks of the trees may be in use more than before when all is removed.
-const SLACK: u64 = 8;
 
 fn small() -> Vec<Made> {
     let nodes = |nodesize| Options { nodesize, ..Options::default() };
@@ -78,7 +76,7 @@ fn index(offset: u64) -> usize {
 
 fn fill_and_empty(made: &Made, seed: u64) {
     let device = Arc::new(made.image().to_device());
-    let mut before = None;
+    let mut baseline = Baseline::of(&open_for_writing(&device));
     for time in 0..TIMES {
         let what = format!("{}, seed {seed}, time {time}", made.name);
         let mut random = Random::new(seed ^ u64::from(time) << 32);
@@ -88,6 +86,7 @@ fn fill_and_empty(made: &Made, seed: u64) {
         fill(&root, LARGE..LARGE + 1, &mut files, &mut random);
         let large: u64 = files.iter().map(|file| file.size).sum();
         assert!(large > made.len / 4, "{what}: only {large} bytes were taken");
+        baseline.assert_taken(&what, large);
         overwrite(&root, &mut files, &mut random);
         fill(&root, 1..SMALL, &mut files, &mut random);
         filesystem.commit().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -100,10 +99,7 @@ fn fill_and_empty(made: &Made, seed: u64) {
         empty(&what, &filesystem.root(), files, &mut random);
         filesystem.close().unwrap_or_else(|error| panic!("{what}: {error}"));
         check_image(&what, &device.image());
-        let used = used(&open_for_writing(&device), |_| true);
-        let first = *before.get_or_insert(used);
-        let slack = SLACK * u64::from(made.options.nodesize);
-        assert!(used <= first + slack, "{what}: {used} bytes are used, {first} before");
+        baseline.assert_back(&what, &open_for_writing(&device), made.options.nodesize);
     }
 }
 
@@ -173,12 +169,6 @@ fn assert_full(what: &str, filesystem: &Filesystem) {
         let left = kind.total - kind.used;
         assert!(left <= LEFT_MAX, "{what}: {left} of {} bytes are left", kind.total);
     }
-}
-
-/// Bytes in use of some kinds.
-fn used(filesystem: &Filesystem, of: impl Fn(BlockGroupFlags) -> bool) -> u64 {
-    let usage = filesystem.usage().unwrap();
-    usage.kinds.iter().filter(|kind| of(kind.flags)).map(|kind| kind.used).sum()
 }
 
 fn assert_holds(what: &str, dir: &Dir, files: &[Filled]) {

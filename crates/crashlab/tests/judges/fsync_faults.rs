@@ -24,6 +24,7 @@ use userbtrfs_crashlab::devices::{
     Fault, FaultyDevice, HeldDevice, How, Recording, RecordingDevice, SparseDevice, SparseImage,
 };
 use userbtrfs_crashlab::engine_target::{Actor, errno};
+use userbtrfs_crashlab::history::History;
 use userbtrfs_crashlab::kept::{Journal, Meanwhile};
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::Time;
@@ -35,7 +36,7 @@ use userbtrfs_crashlab::stories::judge_by_us;
 use userbtrfs_device::Device;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
-use super::faults::{faults, in_time, is_change};
+use super::faults::{check_answer, faults, in_time, is_change};
 use super::fsynced::{Base, Sequence, Step, by_seeds, caught, judge_both, now, number};
 use super::made::{MIB, Made, check_image_by_copy};
 use super::{is_torture, open_device, seed};
@@ -111,6 +112,8 @@ struct Run {
     filesystem: Filesystem,
     actor: Actor,
     model: Model,
+    /// What was in files since it was opened.
+    history: History,
     journal: Journal,
     device: Arc<FaultyDevice>,
     recording: Arc<RecordingDevice>,
@@ -171,7 +174,9 @@ impl Run {
         let before = recording.count();
         let generation = filesystem.superblock().generation;
         let journal = Journal::new(&model, Meanwhile { before, after: before, generation });
-        let mut run = Self { filesystem, actor, model, journal, device, recording, heard, fault };
+        let history = History::from(&model);
+        let mut run =
+            Self { filesystem, actor, model, history, journal, device, recording, heard, fault };
         run.number();
         run
     }
@@ -221,15 +226,20 @@ impl Run {
         if !is_told {
             let is_changed = found.is_ok() && is_change(operation);
             ensure!(was_writable || !is_changed, "done though read-only");
-            let is_known = self.device.failed() == 0 || found.is_err();
-            ensure!(!is_known || found == expected, "{found:?}, not {expected:?}");
             self.model = after;
+            self.history.note(&self.model, operation);
+            let known = (&self.model, &self.history, self.device.failed() > 0);
+            match &found {
+                Ok(answer) => check_answer(known, operation, answer, &expected)?,
+                Err(_) => ensure!(found == expected, "{found:?}, not {expected:?}"),
+            }
             self.journal.note(&self.model, operation, meanwhile);
             return Ok(());
         }
         ensure!(found == Err(Errno::IO) || !self.filesystem.is_writable(), "no reason");
         ensure!(self.device.failed() > 0, "nothing failed: {found:?}");
         let tried = after.clone();
+        self.history.note(&tried, operation);
         if matches!(operation, Operation::Reopen | Operation::Close { .. }) {
             // The handles are gone all the same.
             self.model = after;

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
+use userbtrfs::{BlockGroupFlags, Filesystem, SpaceUse};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::linux::{btrfs_check, run};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// A kind of filesystem.
+#[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) name: &'static str,
     pub(crate) options: Options,
@@ -31,6 +33,16 @@ impl Made {
         progs: &'static [&'static str],
     ) -> Self {
         Self { name, options, len, progs }
+    }
+
+    /// Whether each hole of a file has an item.
+    pub(crate) fn has_hole_items(&self) -> bool {
+        self.progs.contains(&"^no-holes")
+    }
+
+    /// The same of another length.
+    pub(crate) fn of_length(&self, len: u64) -> Self {
+        Self { len, ..self.clone() }
     }
 
     /// An empty one, in memory.
@@ -76,6 +88,65 @@ pub(crate) fn kinds() -> Vec<Made> {
         Made::new("no free space tree", 256 * MIB, no_free_space),
         Made::by_progs("hole items", 256 * MIB, nodes(4096), &["-O", "^no-holes"]),
     ]
+}
+
+/// The same, and more, for who takes some of them at random.
+pub(crate) fn all_kinds() -> Vec<Made> {
+    let nodes = |nodesize| Options { nodesize, ..Options::default() };
+    let twice = |options| Options { data: Profile::Dup, ..options };
+    let mut all = kinds();
+    all.extend([
+        Made::new("8k nodes", 256 * MIB, nodes(8 << 10)),
+        Made::new("32k nodes, data twice", 256 * MIB, twice(nodes(32 << 10))),
+        Made::new("4k nodes, data twice", 256 * MIB, twice(nodes(4096))),
+    ]);
+    all
+}
+
+/// What is in use of a filesystem before it is filled, in bytes.
+pub(crate) struct Baseline {
+    /// By data that has block groups of its own.
+    data: u64,
+    /// By all else.
+    rest: u64,
+    /// What was taken the first time that it was filled.
+    taken: Option<u64>,
+    /// What all else had in use after that.
+    emptied: Option<u64>,
+}
+
+/// How many blocks more than before it was filled may be in use by trees: they know of more block
+/// groups, and of space in pieces.
+const MORE_THAN_BEFORE: u64 = 8;
+/// How many more than after the first time.
+const MORE_THAN_FIRST: u64 = 3;
+
+impl Baseline {
+    pub(crate) fn of(filesystem: &Filesystem) -> Self {
+        let usage = filesystem.usage().unwrap();
+        let (data, rest): (Vec<_>, Vec<_>) =
+            usage.kinds.iter().partition(|kind| kind.flags == BlockGroupFlags::DATA);
+        let used = |kinds: &[&SpaceUse]| kinds.iter().map(|kind| kind.used).sum();
+        Self { data: used(&data), rest: used(&rest), taken: None, emptied: None }
+    }
+
+    /// It was filled again: with as much as the first time, but for a tenth.
+    pub(crate) fn assert_taken(&mut self, what: &str, taken: u64) {
+        let first = *self.taken.get_or_insert(taken);
+        assert!(taken >= first / 10 * 9, "{what}: {taken} were taken, {first} at first");
+    }
+
+    /// All that was taken came back, but for some blocks of this size.
+    pub(crate) fn assert_back(&mut self, what: &str, filesystem: &Filesystem, block: u32) {
+        let Self { data, rest, .. } = Self::of(filesystem);
+        assert_eq!(data, self.data, "{what}: bytes of data in use");
+        let (before, first) = (self.rest, *self.emptied.get_or_insert(rest));
+        let most = u64::min(
+            before + MORE_THAN_BEFORE * u64::from(block),
+            first + MORE_THAN_FIRST * u64::from(block),
+        );
+        assert!(rest <= most, "{what}: {rest} bytes are in use, {before} before, {first} at first");
+    }
 }
 
 /// Has btrfs-progs look at an image: it finds no error and warns of nothing.

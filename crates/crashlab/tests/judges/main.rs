@@ -24,6 +24,8 @@ mod fsync_reasons;
 mod fsync_threads;
 mod fsynced;
 mod golden;
+mod handed;
+mod hole_items;
 mod host_full;
 mod linux_seek;
 mod linux_tree;
@@ -36,6 +38,7 @@ mod ours;
 mod parallel;
 mod replay;
 mod threads;
+mod turns;
 mod writers;
 
 use std::path::{Path, PathBuf};
