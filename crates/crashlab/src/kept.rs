@@ -270,8 +270,19 @@ impl Journal {
 
     /// What is there after a crash that so many events survived is what must be.
     pub fn check(&self, recording: &Recording, completed: usize, left: &Filesystem) -> Result<()> {
+        self.check_below(b"/", recording, completed, left)
+    }
+
+    /// The same, where all that was noted is below a directory, which is the root of the model.
+    pub fn check_below(
+        &self,
+        dir: &[u8],
+        recording: &Recording,
+        completed: usize,
+        left: &Filesystem,
+    ) -> Result<()> {
         let cut = self.cut(recording, completed);
-        let found = Found::new(self, &cut, left)?;
+        let found = Found::new(self, &cut, left, dir)?;
         found.check_entries()?;
         for (id, life) in &self.lives {
             let check = || {
@@ -384,13 +395,14 @@ struct FoundNode {
 }
 
 impl<'a> Found<'a> {
-    fn new(journal: &'a Journal, cut: &'a Cut, left: &Filesystem) -> Result<Self> {
+    fn new(journal: &'a Journal, cut: &'a Cut, left: &Filesystem, root: &[u8]) -> Result<Self> {
         let (nodes, entries) = (BTreeMap::new(), BTreeMap::new());
         let mut found = Self { journal, cut, nodes, entries };
         let mut dirs: HashMap<Vec<u8>, NodeId> = HashMap::new();
-        for entry in left.walk("/")? {
+        for entry in left.walk(root)? {
             let entry = entry.context("walking")?;
-            let path = entry.path.strip_prefix(b"/").unwrap_or(&entry.path).to_vec();
+            let path = entry.path.strip_prefix(root).unwrap_or(&entry.path);
+            let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
             let metadata = entry.inode.metadata()?;
             let id = found.id(metadata.id.number);
             let id = id.with_context(|| format!("{} is unknown", Bytes::from(path.clone())))?;

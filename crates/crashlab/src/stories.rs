@@ -2,7 +2,8 @@
 //!
 //! 1. `docs/log-stories.md` holds them, in the language its head explains; nothing else does.
 //! 2. A story is acted on an empty filesystem: by us through the library on a recording device
-//!    ([`act_by_us`]), and by Linux on a loop device ([`act_by_linux`]). Each step must succeed.
+//!    ([`act_by_us`]), and by Linux on a loop device ([`act_by_linux`]); or by Linux as far as we
+//!    cannot do it, and then by us ([`act_in_turn`]). Each step must succeed.
 //! 3. It is cut when its last step has returned: the image is what the device holds then, with a
 //!    log pending if whoever acted wrote one. What no flush covers may be lost, and of our writes
 //!    is.
@@ -29,7 +30,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-pub use act::{Acted, act_by_linux, act_by_us};
+pub use act::{Acted, act_by_linux, act_by_us, act_in_turn};
 pub use expectation::Expectation;
 pub use judge::{judge_by_linux, judge_by_us};
 pub use seen::{Seen, differences_of_replays};

@@ -310,7 +310,7 @@ fn counts_are_those_of_the_names() {
     let target = made_by(&made);
     let last = done.journal.moments.len() - 1;
     let cut = Cut { all: last, last, ..Cut::default() };
-    let found = || Found::new(&done.journal, &cut, target.filesystem()).unwrap();
+    let found = || Found::new(&done.journal, &cut, target.filesystem(), b"/").unwrap();
     let [dir, file] = ["d", "b"].map(|path| done.model.node(&object(path)).unwrap());
     let error = |found: &Found<'_>, id| found.check_counts(id, &found.nodes[&id]).unwrap_err();
     let mut wrong = found();

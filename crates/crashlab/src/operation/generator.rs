@@ -96,6 +96,12 @@ impl Generator {
         Self { commit_every: operations, ..self }
     }
 
+    /// A stream for a filesystem that is as this model is.
+    #[must_use]
+    pub fn on(self, model: Model) -> Self {
+        Self { model, ..self }
+    }
+
     /// The same stream, but with few inodes and few names, which are taken again and again.
     #[must_use]
     pub fn crowded(mut self) -> Self {

@@ -105,6 +105,36 @@ pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result
     Ok(Acted { image, durable: None, before, now: kernel.see()?, cut })
 }
 
+/// Has Linux act a story as far as we cannot do it, and userbtrfs the rest, on what Linux left when
+/// it was unmounted: all of that is durable, as after a `sync`.
+pub fn act_in_turn(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<Acted> {
+    let (theirs, ours) = steps.split_at(first_of_ours(steps));
+    let folder = super::folder()?;
+    let file = folder.path().join("image");
+    base.write_to(&file)?;
+    let mut kernel = Kernel(LinuxTarget::with_options(linux, &file, OPTIONS)?);
+    act(&mut kernel, theirs).context("by Linux")?;
+    drop(kernel);
+    let ours: Vec<_> = [Step::Commit].iter().chain(ours).cloned().collect();
+    act_by_us(&SparseImage::from_file(&file)?, &ours)
+}
+
+/// The first step after which there is none that we cannot do.
+fn first_of_ours(steps: &[Step]) -> usize {
+    let is_subvolume = |path: &Bytes| {
+        steps.iter().any(|step| match step {
+            Step::Subvolume(at) | Step::Snapshot(_, at) => at == path,
+            _ => false,
+        })
+    };
+    let last = steps.iter().rposition(|step| match step {
+        Step::Clone { .. } | Step::Subvolume(_) | Step::Snapshot(..) | Step::Delete(_) => true,
+        Step::Change(Operation::Rename { from, .. }) => is_subvolume(from),
+        _ => false,
+    });
+    last.map_or(0, |last| last + 1)
+}
+
 /// userbtrfs, through its library.
 struct Us(EngineTarget);
 
@@ -186,4 +216,19 @@ fn object_of(write: &Operation) -> Object {
 
 fn done(outcome: Outcome) -> Result<()> {
     Ok(outcome?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stories::step::read;
+
+    #[test]
+    fn linux_does_all_up_to_what_we_cannot_do() {
+        let first = |text: &str| first_of_ours(&read(text).unwrap());
+        assert_eq!(first("create a; fsync a"), 0);
+        assert_eq!(first("subvolume s; sync; create s/a; fsync s/a"), 1);
+        assert_eq!(first("subvolume s; sync; rename s t; fsync /; create a"), 3);
+        assert_eq!(first("create a; create b; clone a 0 4k b 0; fsync b"), 3);
+    }
 }

@@ -5,9 +5,16 @@
 //!    that is counted; and nowhere else.
 //! 2. By reasons, the commits that are counted are the fsyncs that said so.
 //! 3. There are such fsyncs: now and then space grows, and without a log all are.
+//! 4. Each reason that there is can be reached.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use userbtrfs::{CommitCause, CommitReason, OpenOptions, SyncHow, SyncRecord};
+use userbtrfs::device::Operation as Request;
+use userbtrfs::mkfs::Options;
+use userbtrfs::{
+    CommitCause, CommitReason, File, Filesystem, OpenOptions, RenameMode, SyncHow, SyncRecord,
+    TreeId, XattrMode,
+};
+use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice};
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::manifest::{Bytes, Mode};
 use userbtrfs_crashlab::model::Model;
@@ -16,6 +23,7 @@ use userbtrfs_crashlab::target::step;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::fsynced::{Sequence, Step};
+use super::made::{MIB, Made, check_image};
 use super::{is_torture, seed};
 
 /// Steps of a sequence in CI, and in torture.
@@ -184,10 +192,154 @@ fn each_commit_in_the_place_of_a_log_has_a_reason() {
     }
     println!("{all:?} for {:?}", CommitReason::ALL);
     assert!(all.logged > 100 && all.of(CommitReason::NewBlockGroup) > 0, "{all:?}");
-    let unfit = [CommitReason::Disabled, CommitReason::Failed, CommitReason::Subvolume];
+    let unfit = [CommitReason::Disabled, CommitReason::Failed];
     assert!(unfit.iter().all(|reason| all.of(*reason) == 0), "{all:?}");
     let without = run(seed, false).unwrap();
     let disabled = without.of(CommitReason::Disabled);
     assert!(disabled > 10, "{without:?}");
     assert_eq!((without.logged, without.committed.iter().sum::<u64>()), (0, disabled));
+}
+
+/// Once for each reason: a sync that says so, and the counter says the same.
+#[test]
+fn each_reason_is_reached_and_told_by_its_name() {
+    for reason in CommitReason::ALL {
+        println!("{reason}");
+        let mut one = One::new(reason);
+        one.reach(reason);
+        let told: Vec<_> = one.records.lock().iter().map(|record| record.how).collect();
+        let committed = |how: &&SyncHow| matches!(how, SyncHow::Committed(_));
+        let committed: Vec<_> = told.iter().filter(committed).collect();
+        assert_eq!(committed, [&SyncHow::Committed(reason)], "{reason}: {told:?}");
+        let log = one.filesystem.stats().log;
+        let counted = CommitReason::ALL.map(|one| log.commits(one));
+        let only = CommitReason::ALL.map(|one| u64::from(one == reason));
+        assert_eq!(counted, only, "{reason}");
+        one.filesystem.close().unwrap();
+        check_image("committed", &one.image.image());
+    }
+}
+
+/// A filesystem on which something cannot be logged.
+struct One {
+    filesystem: Filesystem,
+    device: Arc<FaultyDevice>,
+    image: Arc<SparseDevice>,
+    records: Records,
+}
+
+impl One {
+    fn new(reason: CommitReason) -> Self {
+        let nodes = |nodesize| Options { nodesize, ..Options::default() };
+        let made = match reason {
+            CommitReason::NoSpace => Made::new("mixed", 32 * MIB, Options::mixed()),
+            CommitReason::LargeItem => Made::new("4k nodes", 128 * MIB, nodes(4096)),
+            _ => Made::new("default", 256 * MIB, Options::default()),
+        };
+        let image = Arc::new(made.image().to_device());
+        let device = Arc::new(FaultyDevice::new(image.clone()));
+        let mut options = OpenOptions::new();
+        options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
+        options.tree_log(reason != CommitReason::Disabled);
+        let filesystem = options.open_devices(vec![device.clone()]).unwrap();
+        let records = Records::new(Mutex::new(Class::DeviceQueue, Vec::new()));
+        let told = Arc::clone(&records);
+        filesystem.trace_syncs(move |record| told.lock().push(*record));
+        Self { filesystem, device, image, records }
+    }
+
+    fn create(&self, name: &str) -> File {
+        self.filesystem.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap()
+    }
+
+    fn has_committed(&self) -> bool {
+        self.records.lock().iter().any(|record| matches!(record.how, SyncHow::Committed(_)))
+    }
+
+    fn fail_next_write(&self) {
+        let operation = Request::Write;
+        self.device.arm(Fault { operation, after: 0, how: How::Eio, lasting: false });
+    }
+
+    fn reach(&mut self, reason: CommitReason) {
+        match reason {
+            CommitReason::Disabled => self.create("a").sync_all().unwrap(),
+            CommitReason::NewBlockGroup => self.take_new_space(),
+            CommitReason::NoSpace => self.fill(),
+            CommitReason::Failed => {
+                let file = self.create("a");
+                self.fail_next_write();
+                file.sync_all().unwrap_err();
+            }
+            CommitReason::DataFailed => {
+                let [file, other] = ["a", "b"].map(|name| self.create(name));
+                file.append(&[7; 4096]).unwrap();
+                self.fail_next_write();
+                file.sync_all().unwrap_err();
+                other.sync_all().unwrap();
+            }
+            CommitReason::TooManyExtents => self.scatter(),
+            CommitReason::LargeItem => {
+                let inode = self.create("a").inode().clone();
+                self.filesystem.commit().unwrap();
+                inode.set_xattr(b"user.a", &[b'v'; 3000], XattrMode::Either).unwrap();
+                inode.sync_all().unwrap();
+            }
+            CommitReason::Forgotten => self.move_on(),
+        }
+    }
+
+    /// Files are written until they take a block group more.
+    fn take_new_space(&self) {
+        for number in 0_u32.. {
+            let file = self.create(&number.to_string());
+            file.append(&vec![7; 3 << 20]).unwrap();
+            file.sync_all().unwrap();
+            file.close().unwrap();
+            if self.has_committed() {
+                return;
+            }
+        }
+    }
+
+    /// No space is left but for removing what is there.
+    fn fill(&self) {
+        let small: Vec<_> = (0..64).map(|number| format!("small {number}")).collect();
+        small.iter().for_each(|name| self.create(name).close().unwrap());
+        let (root, file) = (self.filesystem.root(), self.create("a"));
+        for length in [1 << 20, 64 << 10, 4096] {
+            while file.append(&vec![7; length]).is_ok() {}
+        }
+        self.filesystem.commit().unwrap();
+        for name in small {
+            root.remove_file(name.as_bytes()).unwrap();
+            root.sync_all().unwrap();
+            if self.has_committed() {
+                break;
+            }
+        }
+        file.close().unwrap();
+    }
+
+    /// A file has more extents than are logged.
+    fn scatter(&self) {
+        let file = self.create("a");
+        for number in 0..(1 << 15) + 1 {
+            file.write_at(&[7; 4096], 8192 * number).unwrap();
+        }
+        file.sync_all().unwrap();
+        file.close().unwrap();
+    }
+
+    /// A file of the log gets and loses so many names that they are forgotten.
+    fn move_on(&self) {
+        let (root, file) = (self.filesystem.root(), self.create("a"));
+        file.sync_all().unwrap();
+        for number in 0..140_000 {
+            let [from, to] = if number % 2 == 0 { [b"a", b"b"] } else { [b"b", b"a"] };
+            root.rename(from, &root, to, RenameMode::NoReplace).unwrap();
+        }
+        file.sync_all().unwrap();
+        file.close().unwrap();
+    }
 }

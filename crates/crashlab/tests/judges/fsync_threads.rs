@@ -206,12 +206,7 @@ fn check_reasons(filesystem: &Filesystem) {
     assert!(commits.by(CommitCause::Sync) <= forced, "{causes:?}, {reasons:?}");
     let others = [CommitCause::Age, CommitCause::Memory];
     assert!(others.iter().all(|cause| commits.by(*cause) == 0), "{causes:?}");
-    let unfit = [
-        CommitReason::Disabled,
-        CommitReason::Failed,
-        CommitReason::DataFailed,
-        CommitReason::Subvolume,
-    ];
+    let unfit = [CommitReason::Disabled, CommitReason::Failed, CommitReason::DataFailed];
     assert!(unfit.iter().all(|reason| log.commits(*reason) == 0), "{reasons:?}");
     assert!(log.groups > 0, "nothing was logged");
 }

@@ -136,7 +136,7 @@ impl Sequence {
 }
 
 /// An fsync of anything: what was touched last, often.
-fn draw_sync(model: &Model, touched: Option<Object>, random: &mut Random) -> Step {
+pub(crate) fn draw_sync(model: &Model, touched: Option<Object>, random: &mut Random) -> Step {
     let data_only = random.one_in(8);
     let any = |random: &mut Random| {
         let paths = model.paths();

@@ -4,7 +4,8 @@
 //! 1. What each judge sees of an image is what the story says must be there, and is the same for
 //!    both, but for times that a replay sets.
 //! 2. Of what we wrote, Linux judges what is left where all is lost that no flush covers.
-//! 3. Where the story waits for something that we cannot do yet, Linux acts it alone.
+//! 3. Where the story waits for something that we cannot do yet, Linux acts it, and once more up to
+//!    there: then the rest is ours.
 
 use std::sync::OnceLock;
 
@@ -15,8 +16,8 @@ use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_crashlab::stories::golden::Kept;
 use userbtrfs_crashlab::stories::{
-    Acted, Seen, Step, Story, act_by_linux, act_by_us, all, differences_of_replays, judge_by_linux,
-    judge_by_us, named, read,
+    Acted, Seen, Step, Story, act_by_linux, act_by_us, act_in_turn, all, differences_of_replays,
+    judge_by_linux, judge_by_us, named, read,
 };
 use userbtrfs_crashlab::target::Target;
 
@@ -135,10 +136,12 @@ fn tell(name: &str) {
 /// Has both act it; gives what was not as it must be.
 fn tell_way(story: &Story, what: &str, base: &SparseImage, steps: &[Step]) -> Vec<String> {
     let mut failures = Vec::new();
-    if story.waits_for.is_none() {
-        let ours = act_by_us(base, steps).unwrap_or_else(|error| panic!("{what}: {error:#}"));
-        failures.extend(judge(story, &format!("{what}, by us"), &ours));
-    }
+    let ours = match &story.waits_for {
+        None => act_by_us(base, steps),
+        Some(_) => act_in_turn(&Linux::lock().unwrap(), base, steps),
+    };
+    let ours = ours.unwrap_or_else(|error| panic!("{what}, by us: {error:#}"));
+    failures.extend(judge(story, &format!("{what}, by us"), &ours));
     let linux = Linux::lock().unwrap();
     let theirs = act_by_linux(&linux, base, steps);
     let theirs = theirs.unwrap_or_else(|error| panic!("{what}, by Linux: {error:#}"));

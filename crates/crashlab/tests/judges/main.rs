@@ -22,6 +22,7 @@ mod fsync_faults;
 mod fsync_lost_data;
 mod fsync_reasons;
 mod fsync_threads;
+mod fsync_trees;
 mod fsynced;
 mod golden;
 mod handed;

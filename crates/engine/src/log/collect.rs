@@ -43,10 +43,6 @@ const EDITS_MAX: usize = 2048;
 /// Inodes that are seen to at once where they merely must exist.
 const TOGETHER_MAX: usize = 256;
 
-/// Rounds after which inodes that become stale all the time are left to a commit: more than there
-/// are threads that may be past a pause.
-const ROUNDS_MAX: usize = 256;
-
 /// Directories above one another after which something must be wrong.
 const DEPTH_MAX: usize = 1 << 14;
 
@@ -95,10 +91,11 @@ pub(super) struct Collected<'a> {
     pub(super) amount: Amount,
 }
 
-/// Makes the logs what they must be when a group is closed.
+/// Makes the logs what they must be when a group is closed. It comes to an end: who is past the
+/// pause changes names once, and waits before the next time.
 pub(super) fn complete(nodes: &Nodes, writer: &mut LogWriter<'_>) -> Doubtful<()> {
     let mut pause = None;
-    for _ in 0..ROUNDS_MAX {
+    loop {
         let mut any = false;
         for subvolume in writer.subvolumes() {
             any |= Collector::new(nodes, writer, subvolume).refresh()?;
@@ -108,7 +105,6 @@ pub(super) fn complete(nodes: &Nodes, writer: &mut LogWriter<'_>) -> Doubtful<()
         }
         pause.get_or_insert_with(|| nodes.traces().pause());
     }
-    Err(CommitReason::TooManyInodes)
 }
 
 impl<'a, 'w> Collector<'a, 'w> {
@@ -423,7 +419,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             let Some((entries, next)) = unless_deleted(self.nodes.list(id, from))? else { break };
             for entry in entries {
                 let EntryTarget::Inode(number) = entry.target else {
-                    return Err(CommitReason::Subvolume);
+                    unreachable!("nobody makes a subvolume in a transaction");
                 };
                 let key = Key::new(id.number, ItemKind::DIR_INDEX, entry.index);
                 self.drafts.put(key, &entry.to_item());

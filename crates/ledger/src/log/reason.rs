@@ -22,29 +22,23 @@ pub enum CommitReason {
     DataFailed,
     /// A file has more extents than are logged.
     TooManyExtents,
-    /// More inodes belong to what is logged than a log takes.
-    TooManyInodes,
     /// An item is so large that a replay by Linux may find no room for it.
     LargeItem,
     /// What happened to an inode in this transaction is not known any more.
     Forgotten,
-    /// A subvolume came, went, or moved.
-    Subvolume,
 }
 
 impl CommitReason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 8] = [
         Self::Disabled,
         Self::NewBlockGroup,
         Self::NoSpace,
         Self::Failed,
         Self::DataFailed,
         Self::TooManyExtents,
-        Self::TooManyInodes,
         Self::LargeItem,
         Self::Forgotten,
-        Self::Subvolume,
     ];
 
     /// Its place among all.
@@ -62,10 +56,8 @@ impl fmt::Display for CommitReason {
             Self::Failed => "a log failed",
             Self::DataFailed => "data failed",
             Self::TooManyExtents => "too many extents",
-            Self::TooManyInodes => "too many inodes",
             Self::LargeItem => "an item is large",
             Self::Forgotten => "an inode was forgotten",
-            Self::Subvolume => "a subvolume changed",
         })
     }
 }

@@ -131,7 +131,7 @@ fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
     let handle = ledger.start(HandleKind::Operation).unwrap();
     let group = put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..9, 9)).unwrap();
     ledger.require_commit(&handle, CommitReason::Forgotten);
-    ledger.require_commit(&handle, CommitReason::Subvolume);
+    ledger.require_commit(&handle, CommitReason::NewBlockGroup);
     assert_eq!(ledger.logs(&handle).err(), Some(CommitReason::Forgotten));
     let failed = ledger.sync_log(&handle, group, None, &mut ()).unwrap_err();
     assert!(matches!(failed, LogFailure::Commit(CommitReason::Forgotten)), "{failed}");
