@@ -419,7 +419,8 @@ impl<'a, 'w> Collector<'a, 'w> {
             let Some((entries, next)) = unless_deleted(self.nodes.list(id, from))? else { break };
             for entry in entries {
                 let EntryTarget::Inode(number) = entry.target else {
-                    unreachable!("nobody makes a subvolume in a transaction");
+                    // No log can hold it; and nobody makes or moves a subvolume in a transaction.
+                    return Err(CommitReason::Failed);
                 };
                 let key = Key::new(id.number, ItemKind::DIR_INDEX, entry.index);
                 self.drafts.put(key, &entry.to_item());
