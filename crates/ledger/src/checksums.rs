@@ -4,6 +4,8 @@
 //! 1. An item holds the checksums of consecutive sectors; items do not overlap.
 //! 2. An item that reaches beyond what is removed is cut; where it reaches beyond both ends, it
 //!    becomes two.
+//! 3. Who reads data looks for its checksums while those of others go: leaves are changed one after
+//!    the other, and at any time each sector that stays has its own where a search looks for it.
 
 mod insert;
 mod pending;
@@ -31,27 +33,38 @@ pub fn remove(editor: &Editor<'_>, logical: Logical, len: u64) -> Result<()> {
 }
 
 fn remove_in(items: &mut impl EditItems, range: Range<u64>, size: usize) -> Result<()> {
-    let changes = removal(&*items, &range, size)?;
-    if changes.is_empty() { Ok(()) } else { items.apply(changes) }
+    let Removal { before, changes } = removal(&*items, &range, size)?;
+    for changes in [before, changes].into_iter().filter(|changes| !changes.is_empty()) {
+        items.apply(changes)?;
+    }
+    Ok(())
+}
+
+/// How checksums are removed.
+#[derive(Default)]
+struct Removal {
+    /// What stays behind them gets an item of its own first, while it is in the old one, too.
+    before: Changes,
+    changes: Changes,
 }
 
 /// What is to change so that nothing of `range` has a checksum of `size` bytes.
-fn removal(items: &impl Items, range: &Range<u64>, size: usize) -> Result<Changes> {
-    let mut changes = Changes::default();
+fn removal(items: &impl Items, range: &Range<u64>, size: usize) -> Result<Removal> {
+    let mut removal = Removal::default();
     items.visit(&key(range.start), &mut |at, data| {
         if at.objectid > CSUM_OBJECTID || (at.objectid == CSUM_OBJECTID && at.offset >= range.end) {
             return ControlFlow::Break(());
         }
         if at.objectid == CSUM_OBJECTID {
-            cut(&mut changes, at.offset, data, range, size);
+            cut(&mut removal, at.offset, data, range, size);
         }
         ControlFlow::Continue(())
     })?;
-    Ok(changes)
+    Ok(removal)
 }
 
 /// Cuts `range` out of the item at `start`.
-fn cut(changes: &mut Changes, start: u64, data: &[u8], range: &Range<u64>, size: usize) {
+fn cut(removal: &mut Removal, start: u64, data: &[u8], range: &Range<u64>, size: usize) {
     let sector = u64::from(SECTOR_SIZE);
     let sectors = u64::try_from(data.len() / size).expect("an item is small");
     let end = start + sector * sectors;
@@ -60,12 +73,12 @@ fn cut(changes: &mut Changes, start: u64, data: &[u8], range: &Range<u64>, size:
     }
     let index = |at: u64| size * usize::try_from((at - start) / sector).expect("within the item");
     if start < range.start {
-        changes.put(key(start), data[..index(range.start)].to_vec());
+        removal.changes.put(key(start), data[..index(range.start)].to_vec());
     } else {
-        changes.remove(key(start));
+        removal.changes.remove(key(start));
     }
     if end > range.end {
-        changes.put(key(range.end), data[index(range.end)..].to_vec());
+        removal.before.put(key(range.end), data[index(range.end)..].to_vec());
     }
 }
 

@@ -1,11 +1,13 @@
 //! Checksums that are added, removed and wait, against a map of sectors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use userbtrfs_btree::ItemEdit;
 
 use super::insert::{Form, insert_in};
 use super::*;
+use crate::editor::See;
 use crate::editor::map::MapItems;
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
@@ -44,7 +46,76 @@ fn held(items: &MapItems) -> BTreeMap<u64, u32> {
     sums
 }
 
+/// Items that are looked at after each change of one, as readers do while leaves are changed one
+/// after the other: these sectors have a checksum at any time.
+struct Watched {
+    items: MapItems,
+    kept: BTreeSet<u64>,
+}
+
+impl Items for Watched {
+    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()> {
+        self.items.visit(from, see)
+    }
+}
+
+impl EditItems for Watched {
+    fn apply(&mut self, changes: Changes) -> Result<()> {
+        for edit in changes.into_edits() {
+            let mut change = Changes::default();
+            match edit {
+                ItemEdit::Put(key, data) => change.put(key, data),
+                ItemEdit::Remove(key) => change.remove(key),
+            }
+            self.items.apply(change)?;
+            for sector in &self.kept {
+                let before = self.items.0.range(..=key(sector * SECTOR)).next_back();
+                let (at, data) = before.expect("there are items before all checksums");
+                let end = at.offset / SECTOR + (data.len() / SIZE) as u64;
+                assert!(at.objectid == CSUM_OBJECTID && *sector < end, "sector {sector} has none");
+            }
+        }
+        Ok(())
+    }
+}
+
 proptest! {
+    #[test]
+    fn what_stays_has_its_checksum_also_while_others_are_removed(
+        runs in prop::collection::vec((0u64..3, 1u64..6), 0..8),
+        start in 0u64..40,
+        len in 1u64..30,
+    ) {
+        let (items, mut sums) = items(&runs);
+        sums.retain(|sector, _| !(start..start + len).contains(sector));
+        let kept = sums.keys().copied().collect();
+        let mut watched = Watched { items, kept };
+        remove_in(&mut watched, start * SECTOR..(start + len) * SECTOR, SIZE).expect("no damage");
+        prop_assert_eq!(held(&watched.items), sums);
+    }
+
+    #[test]
+    fn what_is_there_has_its_checksum_also_while_others_are_added(
+        before in prop::collection::vec((0u64..6, 1u64..12), 1..8),
+        most in 12usize..16,
+    ) {
+        let (items, sums) = items(&before);
+        let kept = sums.keys().copied().collect();
+        let mut watched = Watched { items, kept };
+        // The gaps are filled.
+        let last = sums.keys().next_back().copied().unwrap_or(0);
+        let mut gaps = runs(&[(0, last + 3)], 0);
+        let stored = gaps.remove(&0).expect("just made");
+        let runs = (0..last + 3).filter(|sector| !sums.contains_key(sector));
+        let index = |sector: u64| usize::try_from(sector).expect("small") * SIZE;
+        let run = |sector| (sector * SECTOR, stored[index(sector)..][..SIZE].to_vec());
+        let runs: BTreeMap<_, _> = runs.map(run).collect();
+        let form = Form { size: SIZE, len_max: most * SIZE };
+        insert_in(&mut watched, &runs, form).expect("no damage");
+        let all: BTreeMap<_, _> = (0..last + 3).map(|sector| (sector, sum(sector))).collect();
+        prop_assert_eq!(held(&watched.items), all);
+    }
+
     #[test]
     fn what_is_removed_is_gone_and_the_rest_stays(
         runs in prop::collection::vec((0u64..3, 1u64..6), 0..8),

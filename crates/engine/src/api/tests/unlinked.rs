@@ -8,42 +8,42 @@ use userbtrfs_format::{ItemKind, Key};
 use super::device::{Failing, Which};
 use super::*;
 
-/// Files beside, two of which fill a leaf: all of them are more than is kept in memory.
-const OTHERS: u32 = 2000;
+/// Files between those that matter, two of which fill a leaf: whoever reads one of these reads no
+/// leaf of the other ahead.
+const BETWEEN: u32 = 300;
 
-/// A filesystem of more than is kept in memory.
 struct World {
     device: Arc<Failing>,
     fs: Filesystem,
 }
 
 impl World {
-    /// With `/dir`, and `/file`, neither near the other nor near anything else.
+    /// With `/dir` and `/file`, neither near the other nor near anything else.
     fn new() -> Self {
         let device = Failing::new(128);
-        let fs = device.open(4 << 20);
+        let fs = device.open(32 << 20);
         let root = fs.root();
-        root.create_dir(b"others", 0o755).unwrap();
-        let world = Self { device, fs };
-        world.make_others(0..OTHERS / 3);
+        let others = root.create_dir(b"others", 0o755).unwrap();
+        let make_others = |numbers: std::ops::Range<u32>| {
+            for number in numbers {
+                let inode = others.create(number.to_string().as_bytes(), 0o644).unwrap();
+                inode.set_xattr(b"user.x", &[b'x'; 1500], XattrMode::Create).unwrap();
+            }
+        };
+        make_others(0..BETWEEN);
         root.create_dir(b"dir", 0o755).unwrap();
-        world.make_others(OTHERS / 3..OTHERS / 3 * 2);
+        make_others(BETWEEN..2 * BETWEEN);
         root.create(b"file", 0o644).unwrap();
-        world.make_others(OTHERS / 3 * 2..OTHERS);
-        world.fs.commit().unwrap();
-        world
+        make_others(2 * BETWEEN..3 * BETWEEN);
+        drop((root, others));
+        fs.close().unwrap();
+        // Nobody merges in the background after that.
+        let fs = device.open(32 << 20);
+        Self { device, fs }
     }
 
-    fn make_others(&self, numbers: std::ops::Range<u32>) {
-        let others = self.fs.open_dir("/others").unwrap();
-        for number in numbers {
-            let inode = others.create(number.to_string().as_bytes(), 0o644).unwrap();
-            inode.set_xattr(b"user.x", &[b'x'; 1500], XattrMode::Create).unwrap();
-        }
-    }
-
-    /// Waits, while a directory is synced, for the first read of the leaf that an inode is in, and
-    /// does something then. What is left by a crash after that sync.
+    /// Waits, while a directory is synced, for somebody to read the leaf that an inode is in, and
+    /// does something then. Gives what a crash leaves after that sync.
     fn sync_and_crash(self, dir: &Dir, inode: InodeId, meanwhile: impl FnOnce()) -> Filesystem {
         let Self { device, fs } = &self;
         let forest = fs.inner.nodes.forest();
@@ -51,10 +51,8 @@ impl World {
         let key = Key::new(inode.number, ItemKind::INODE_ITEM, 0);
         let leaf = tree.search(forest.store(), &key).unwrap().leaf.header().logical;
         let place = forest.store().volume().map(leaf, 4096).unwrap().copies().next().unwrap();
-        let others = fs.open_dir("/others").unwrap();
-        for entry in others.entries().chain(others.entries()) {
-            others.follow(&entry.unwrap()).unwrap().xattrs().unwrap();
-        }
+        // Nothing changed it since it was written.
+        forest.store().discard(leaf);
         device.hold(Operation::Read, Which::At(place.0));
         thread::scope(|scope| {
             let syncing = scope.spawn(|| dir.sync_all());
@@ -66,7 +64,8 @@ impl World {
         let stats = fs.stats().log;
         let commits = CommitReason::ALL.map(|reason| (reason, stats.commits(reason)));
         assert!(commits.iter().all(|(_, count)| *count == 0), "{commits:?}");
-        let left = open(Arc::new(MemoryDevice::from_bytes(device.memory.snapshot())), 4 << 20);
+        let copy = MemoryDevice::from_bytes(device.memory.snapshot());
+        let left = open(Arc::new(copy), 32 << 20);
         assert!(left.replayed().is_some());
         left
     }
