@@ -113,6 +113,9 @@ pub enum Error {
     /// Something has that name already.
     #[error("file exists")]
     Exists,
+    /// The root directory has no name that it could lose.
+    #[error("is the root directory")]
+    IsRoot,
     /// A name of more than 255 bytes, or a target of a symbolic link that fits no tree block.
     #[error("file name too long")]
     NameTooLong,
@@ -329,7 +332,9 @@ impl Error {
             Self::NotFound | Self::NoSubvolume | Self::BadName(_) => 2,
             Self::NoMoreData => 6,
             Self::OutOfMemory { .. } => 12,
-            Self::Device(DeviceError::InUse { .. } | DeviceError::Locked { .. }) => 16,
+            Self::IsRoot | Self::Device(DeviceError::InUse { .. } | DeviceError::Locked { .. }) => {
+                16
+            }
             Self::Exists => 17,
             Self::CrossDevice => 18,
             Self::NotADirectory => 20,

@@ -9,15 +9,25 @@ const FILE_MODE: u32 = 0o644;
 impl Filesystem {
     /// The directory that holds the last name of a path, and that name. The path may end with
     /// slashes. [`Error::BadName`] where the last name is `.` or `..`; [`Error::Exists`] where
-    /// the path is that of the root.
+    /// the path is that of the root; [`Error::NotFound`] where it is empty.
     pub fn open_parent(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
         let path = path.as_ref();
+        let is_empty = path.is_empty();
         let path = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
         let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         match &path[start..] {
+            [] if is_empty => Err(Error::NotFound),
             [] => Err(Error::Exists),
             name @ (b"." | b"..") => Err(Error::BadName(name.to_vec())),
             name => Ok((self.open_dir(&path[..start])?, name.to_vec())),
+        }
+    }
+
+    /// The same of what is to lose that name: [`Error::IsRoot`] where the path is that of the root.
+    pub fn open_parent_to_remove(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
+        match self.open_parent(path) {
+            Err(Error::Exists) => Err(Error::IsRoot),
+            found => found,
         }
     }
 
@@ -58,19 +68,19 @@ impl Filesystem {
 
     /// Removes a name of what is no directory. A symbolic link is not followed.
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.open_parent(path)?;
+        let (dir, name) = self.open_parent_to_remove(path)?;
         dir.remove_file(&name)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.open_parent(path)?;
+        let (dir, name) = self.open_parent_to_remove(path)?;
         dir.remove_dir(&name)
     }
 
     /// Removes a directory with all that is in it. A symbolic link is not followed.
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.open_parent(path)?;
+        let (dir, name) = self.open_parent_to_remove(path)?;
         dir.lookup(&name)?.open_dir()?.remove_content()?;
         dir.remove_dir(&name)
     }
@@ -78,7 +88,7 @@ impl Filesystem {
     /// Moves what is at a path to another one; what is there is replaced, as
     /// [`RenameMode::Replace`] says.
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.open_parent(from)?;
+        let (dir, name) = self.open_parent_to_remove(from)?;
         let (to, new_name) = self.open_parent(to)?;
         dir.rename(&name, &to, &new_name, RenameMode::Replace)
     }

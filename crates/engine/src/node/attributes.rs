@@ -78,16 +78,20 @@ impl Nodes {
     /// change that the flags were found to allow, whatever they say of the mode.
     pub(crate) fn drop_set_id(&self, id: InodeId) -> Result<bool> {
         let inode = self.inode_to_change(id)?;
+        let has_any = |item: &InodeItem| mode_without_set_id(item) != item.mode;
+        // Most have none, and reserve nothing.
+        if !has_any(&inode.item()) {
+            return Ok(false);
+        }
         let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
         let _locked = inode.lock_operation();
-        let item = inode.item();
-        let left = mode_without_set_id(&item);
-        if left == item.mode {
+        if !has_any(&inode.item()) {
             return Ok(false);
         }
         let operation = self.begin()?;
         operation.change_living(&inode, |state| {
-            (state.item.mode, state.item.ctime) = (left, operation.now);
+            state.item.mode = mode_without_set_id(&state.item);
+            state.item.ctime = operation.now;
         })?;
         operation.hold(&inode, Some(reservation));
         Ok(true)

@@ -310,15 +310,16 @@ fn copy_number() -> clap::builder::RangedI64ValueParser<u8> {
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
     let text = text.strip_suffix('i').unwrap_or(text);
-    let (digits, shift) = match text.char_indices().last() {
+    let number = |digits: &str| digits.parse::<u64>().map_err(|_| "not a size".to_owned());
+    let (number, shift) = match text.char_indices().last() {
         Some((at, suffix)) if suffix.is_ascii_alphabetic() => {
             let power = "kmgtpe".find(suffix.to_ascii_lowercase());
+            let digits = number(&text[..at])?;
             let power = power.ok_or_else(|| format!("unknown suffix {suffix}"))?;
-            (&text[..at], 10 * (power + 1))
+            (digits, 10 * (power + 1))
         }
-        _ => (text, 0),
+        _ => (number(text)?, 0),
     };
-    let number: u64 = digits.parse().map_err(|_| "not a size".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
@@ -339,7 +340,10 @@ mod tests {
         assert_eq!(size("4k"), Ok(4096));
         assert_eq!(size("256M"), Ok(256 << 20));
         assert_eq!(size("1GiB"), Ok(1 << 30));
-        assert!(size("1x").is_err());
+        assert_eq!(size("1x"), Err("unknown suffix x".to_owned()));
+        for text in ["abc", "M", "-5", "1.5G", "12 MiB"] {
+            assert_eq!(size(text), Err("not a size".to_owned()), "{text}");
+        }
         assert!(size("99999999E").is_err());
         assert!(size("").is_err());
     }

@@ -3,6 +3,7 @@
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -100,29 +101,63 @@ fn checksum(csum: Csum) -> ChecksumKind {
     }
 }
 
-/// Makes the filesystem; a file that was made for it goes again where that fails.
+/// Makes the filesystem. Where that fails, a file that was made for it goes again, and one that was
+/// empty is so again if nothing was written to it.
 fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
     ensure!(!args.shrink, "--shrink is not supported; holes take no space in an image file");
-    let is_new = match fs::metadata(&args.image) {
+    let new = match fs::metadata(&args.image) {
         Ok(there) => {
             check(args)?;
-            extend(args, options, &there)?;
-            false
+            let size = size_of_empty(args, options, &there)?;
+            New { size, was_there: true }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             check(args)?;
             let size = size(args, options)?
                 .context("there is no such file; --size says how large to make it")?;
-            File::create_new(&args.image)?.set_len(size)?;
-            true
+            check_size(size)?;
+            File::create_new(&args.image)?;
+            New { size: Some(size), was_there: false }
         }
         Err(error) => return Err(error.into()),
     };
-    let made = make_and_fill(global, args, options);
-    if made.is_err() && is_new {
-        fs::remove_file(&args.image)?;
+    let made = new.extend(&args.image).and_then(|()| make_and_fill(global, args, options));
+    if made.is_err() {
+        new.undo(&args.image)?;
     }
     made
+}
+
+/// A file that gets its size for the filesystem.
+struct New {
+    /// Nothing where it keeps what it has.
+    size: Option<u64>,
+    was_there: bool,
+}
+
+impl New {
+    fn extend(&self, image: &Path) -> Result<()> {
+        let Some(size) = self.size else { return Ok(()) };
+        Ok(File::options().write(true).open(image)?.set_len(size)?)
+    }
+
+    fn undo(&self, image: &Path) -> Result<()> {
+        // What somebody else has written to it meanwhile is theirs.
+        let has_nothing = || fs::metadata(image).is_ok_and(|metadata| metadata.blocks() == 0);
+        match (self.was_there, self.size) {
+            (false, _) => fs::remove_file(image)?,
+            (true, Some(_)) if has_nothing() => {
+                File::options().write(true).open(image)?.set_len(0)?;
+            }
+            (true, _) => {}
+        }
+        Ok(())
+    }
+}
+
+fn check_size(size: u64) -> Result<()> {
+    ensure!(i64::try_from(size).is_ok(), "no file can be that large: {size} bytes");
+    Ok(())
 }
 
 fn check(args: &MkfsArgs) -> Result<()> {
@@ -137,16 +172,16 @@ fn size(args: &MkfsArgs, options: &Options) -> Result<Option<u64>> {
     }
 }
 
-/// Gives an empty file its size. That of anything else stays.
-fn extend(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result<()> {
+/// The size that an empty file gets; nothing where it stays as it is, as anything else does.
+fn size_of_empty(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result<Option<u64>> {
     if there.is_file() && there.len() == 0 {
         let size = size(args, options)?;
-        let file = File::options().write(true).open(&args.image)?;
-        return Ok(size.map_or(Ok(()), |size| file.set_len(size))?);
+        size.map_or(Ok(()), check_size)?;
+        return Ok(size);
     }
     let fits = args.size.is_none_or(|size| there.is_file() && there.len() == size);
     ensure!(fits, "it is there already; --size is for files to be made");
-    Ok(())
+    Ok(None)
 }
 
 fn make_and_fill(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {

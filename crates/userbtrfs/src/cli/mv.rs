@@ -38,7 +38,7 @@ impl Act for MvArgs {
             let path = source.as_encoded_bytes();
             let move_it = || -> Result<()> {
                 let target = destination.of(path)?;
-                let (from, name) = filesystem.open_parent(path)?;
+                let (from, name) = filesystem.open_parent_to_remove(path)?;
                 let (to, new_name) = filesystem.open_parent(&target)?;
                 Ok(from.rename(&name, &to, &new_name, self.mode())?)
             };

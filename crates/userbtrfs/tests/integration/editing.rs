@@ -21,6 +21,13 @@ fn directories_are_made_and_removed() {
     let said = made.verb("mkdir", &["/a", "/x/y", "/z"]).bad();
     assert_says(&said, &["/a: file exists", "/x/y: no such file or directory"]);
     assert_says(&made.verb("mkdir", &["/"]).bad(), &["/: file exists"]);
+    for (verb, rest) in [("rm", &["/"][..]), ("rm -r", &["//"]), ("mv", &["/", "/z/moved"])] {
+        assert_says(&made.verb(verb, rest).bad(), &["/: is the root directory"]);
+    }
+    for (verb, rest) in [("rm -r", &[""][..]), ("mkdir", &[""]), ("mv", &["", "/z/moved"])] {
+        assert_says(&made.verb(verb, rest).bad(), &["no such file or directory"]);
+    }
+    assert_eq!(made.paths(), ["/a", "/a/b", "/a/b/c", "/a/b/c/d", "/z"]);
     assert_says(&made.verb("rm", &["/a"]).bad(), &["/a: is a directory"]);
     made.judge();
     made.does("rm -r", &["/a", "/z"]);

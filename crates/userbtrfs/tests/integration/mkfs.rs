@@ -91,6 +91,7 @@ fn what_fails_leaves_no_file_behind() {
     for options in [
         &[][..],
         &["--size", "1M"],
+        &["--size", "15E"],
         &["--size", "100M", "-n", "5000"],
         &["--size", "100M", "-n", "8G"],
         &["--size", "100M", "--features", "no-such"],
@@ -102,6 +103,20 @@ fn what_fails_leaves_no_file_behind() {
         place.mkfs(options).bad();
         assert!(!place.image().exists(), "{options:?}");
     }
+}
+
+/// Nothing half done: an empty file that was there stays, and stays empty.
+#[test]
+fn what_fails_leaves_an_empty_file_empty() {
+    let place = Place::new();
+    File::create(place.image()).unwrap();
+    for options in [&["--size", "1M"][..], &["--size", "15E"], &["--size", "1G", "-n", "5000"]] {
+        let said = place.mkfs(options).bad();
+        assert_eq!(fs::metadata(place.image()).unwrap().len(), 0, "{said}");
+    }
+    let said = place.mkfs(&["--size", "15E"]).bad();
+    assert!(said.contains("no file can be that large"), "{said}");
+    place.mkfs(&["--size", "100M"]).good();
 }
 
 #[test]

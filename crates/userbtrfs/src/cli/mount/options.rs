@@ -71,6 +71,9 @@ impl Subvolume {
     }
 }
 
+/// How many threads may receive requests: as many as there ever are where nothing is said of it.
+const THREADS_MAX: usize = 256;
+
 /// What Linux's btrfs takes, with or without a value.
 const MEANINGLESS: &[&str] = &[
     "acl",
@@ -222,7 +225,11 @@ impl Wishes {
             "commit" => self.commit_seconds = Some(number(name, value)?),
             "threads" => {
                 let threads = number(name, value)?;
-                ensure!(threads > 0, "mount option threads=0: there must be one at least");
+                let is_possible = (1..=THREADS_MAX).contains(&threads);
+                ensure!(
+                    is_possible,
+                    "mount option threads={value}: 1 to {THREADS_MAX} are possible"
+                );
                 self.threads = Some(threads);
             }
             "memory" => {
@@ -345,7 +352,8 @@ mod tests {
             ("ro=1", "unknown mount option \"ro=1\""),
             ("commit=soon", "mount option commit=soon: not a number"),
             ("threads=0", "threads=0"),
-            ("memory=x", "mount option memory: unknown suffix x"),
+            ("threads=99999", "mount option threads=99999: 1 to 256 are possible"),
+            ("memory=x", "mount option memory: not a size"),
             ("io_uring=maybe", "io_uring=maybe"),
             ("nologreplay", "nologreplay goes with ro alone"),
             ("compress=zstd:3", "mount option compress=zstd:3: cannot compress yet"),
