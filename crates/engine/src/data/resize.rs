@@ -135,7 +135,7 @@ impl Writer {
         }
         let source = contents.beneath();
         let forest = self.nodes.forest();
-        let first = Segments::new(forest, &source, 0, SECTOR)?.next()?.map(|first| first.kind);
+        let first = Segments::new(forest, &source, 0, SECTOR).next()?.map(|first| first.kind);
         let Some(SegmentKind::Inline(data)) = first else { return Ok(None) };
         let mut bytes = vec![0; usize::try_from(size).expect("below a sector")];
         contents.read_locked(forest, 0, &mut bytes)?;
@@ -187,7 +187,7 @@ impl Writer {
         wanted: impl Fn(&SegmentKind) -> bool,
     ) -> Result<(Vec<Range<u64>>, u64, u64)> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
         let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
         for _ in 0..EXTENTS_PER_STEP {
             let Some(segment) = segments.next()? else { break };
