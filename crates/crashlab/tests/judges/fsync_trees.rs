@@ -8,7 +8,9 @@
 //!    snapshot is left alone. One journal for each says what a crash must leave.
 //! 3. Now and then so much else is changed and looked at that what waited is merged, and inodes
 //!    leave memory, in the middle of a transaction.
-//! 4. A part goes before Linux, which replays what we replay, and before `btrfs check`.
+//! 4. Some of what is left is replayed for good, and that is cut, too: it starts again and ends the
+//!    same.
+//! 5. A part goes before Linux, which replays what we replay, and before `btrfs check`.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -42,6 +44,9 @@ const STEPS_MAX: usize = 80;
 /// States of a sequence that we judge, and that Linux judges.
 const STATES: usize = 24;
 const STATES_FOR_LINUX: usize = 3;
+/// The replay of one in so many states is cut, in so many ways.
+const REPLAYED: u64 = 8;
+const CUTS_OF_REPLAY: usize = 4;
 /// States in which a sequence is looked at while it is made shorter.
 const STATES_TO_SHRINK: usize = 24;
 /// How many operations Linux does to a tree at a time.
@@ -470,10 +475,27 @@ fn chosen(recording: &Recording, seed: u64, count: usize) -> impl Iterator<Item 
 
 /// We replay it, and look at what is left of each.
 fn judge(acted: &Acted, state: &State) -> Result<()> {
-    let left = open_device(Arc::new(state.image.to_device())).context("opening")?;
+    judge_image(acted, state.completed, &state.image)
+}
+
+/// The same, where the replay of what so many events left is cut.
+fn judge_cut_replay(acted: &Acted, state: &State, seed: u64) -> Result<()> {
+    let device = Arc::new(RecordingDevice::on(&state.image));
+    EngineTarget::on_device(device.clone())?.close()?;
+    for cut in chosen(&device.recording(), seed, CUTS_OF_REPLAY) {
+        let judged = judge_image(acted, state.completed, &cut.image);
+        judged.with_context(|| {
+            format!("{} events of the replay, {} lost", cut.completed, cut.lost)
+        })?;
+    }
+    Ok(())
+}
+
+fn judge_image(acted: &Acted, completed: usize, image: &SparseImage) -> Result<()> {
+    let left = open_device(Arc::new(image.to_device())).context("opening")?;
     for (name, journal) in TREES.iter().zip(&acted.journals) {
         let dir = format!("/{name}");
-        let judged = journal.check_below(dir.as_bytes(), &acted.recording, state.completed, &left);
+        let judged = journal.check_below(dir.as_bytes(), &acted.recording, completed, &left);
         judged.with_context(|| dir)?;
     }
     Ok(())
@@ -482,10 +504,13 @@ fn judge(acted: &Acted, state: &State) -> Result<()> {
 /// Does a sequence and judges what is left of it in so many states.
 fn run_sequence(base: &Base, steps: &[Placed], seed: u64, count: usize) -> Result<u64> {
     let acted = act(base, steps)?;
-    let mut judged = 0;
+    let (mut random, mut judged) = (Random::new(seed), 0);
     for state in chosen(&acted.recording, seed, count) {
         let what = || format!("{} events, {} lost", state.completed, state.lost);
         judge(&acted, &state).with_context(what)?;
+        if random.one_in(REPLAYED) {
+            judge_cut_replay(&acted, &state, seed).with_context(what)?;
+        }
         judged += 1;
     }
     Ok(judged)
