@@ -95,6 +95,8 @@ impl Tree {
         key: &Key,
         mut load: impl FnMut(Logical, &Expectation) -> Result<Arc<Node>, ReadError>,
     ) -> Result<Position, ReadError> {
+        #[cfg(debug_assertions)]
+        self.count_search();
         let mut arrivals = Arrivals::default();
         loop {
             match self.descend(store, key, &arrivals) {

@@ -34,6 +34,9 @@ pub struct Tree {
     last_snapshot: AtomicU64,
     /// Blocks taken less blocks left since someone last asked.
     blocks: AtomicI64,
+    /// How often it was searched: see [`Tree::searches`].
+    #[cfg(debug_assertions)]
+    searches: AtomicU64,
 }
 
 impl Tree {
@@ -41,7 +44,14 @@ impl Tree {
     pub fn new(id: TreeId, root: Root) -> Self {
         let label = BlockLabel { owner: id.0, level: MAX_LEVEL + 1 };
         let (last_snapshot, blocks) = (AtomicU64::new(0), AtomicI64::new(0));
-        Self { id, anchor: TreeLock::new(label, root), last_snapshot, blocks }
+        Self {
+            id,
+            anchor: TreeLock::new(label, root),
+            last_snapshot,
+            blocks,
+            #[cfg(debug_assertions)]
+            searches: AtomicU64::new(0),
+        }
     }
 
     /// A new tree: its root is an empty leaf, which takes a block of `source`.
@@ -83,6 +93,18 @@ impl Tree {
 
     pub(crate) fn grew(&self, blocks: i64) {
         self.blocks.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// How often it was searched for what is to be read: for tests that hold that it is not. It is
+    /// counted in debug builds alone.
+    #[cfg(debug_assertions)]
+    pub fn searches(&self) -> u64 {
+        self.searches.load(Ordering::Relaxed)
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn count_search(&self) {
+        self.searches.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Its number.

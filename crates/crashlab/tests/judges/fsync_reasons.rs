@@ -305,7 +305,9 @@ impl One {
     /// No space is left but for removing what is there.
     fn fill(&self) {
         let small: Vec<_> = (0..64).map(|number| format!("small {number}")).collect();
-        small.iter().for_each(|name| self.create(name).close().unwrap());
+        for name in &small {
+            self.create(name).close().unwrap();
+        }
         let (root, file) = (self.filesystem.root(), self.create("a"));
         for length in [1 << 20, 64 << 10, 4096] {
             while file.append(&vec![7; length]).is_ok() {}
@@ -324,7 +326,7 @@ impl One {
     /// A file has more extents than are logged.
     fn scatter(&self) {
         let file = self.create("a");
-        for number in 0..(1 << 15) + 1 {
+        for number in 0..=1 << 15 {
             file.write_at(&[7; 4096], 8192 * number).unwrap();
         }
         file.sync_all().unwrap();

@@ -6,8 +6,13 @@
 //!    also between files of one subvolume. A model says what each of them was.
 //! 2. Random operations are done to those, in turn, with fsyncs of anything in each; the last
 //!    snapshot is left alone. One journal for each says what a crash must leave.
-//! 3. A part goes before Linux, which replays what we replay, and before `btrfs check`.
+//! 3. Now and then so much else is changed and looked at that what waited is merged, and inodes
+//!    leave memory, in the middle of a transaction.
+//! 4. Some of what is left is replayed for good, and that is cut, too: it starts again and ends the
+//!    same.
+//! 5. A part goes before Linux, which replays what we replay, and before `btrfs check`.
 
+use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -16,7 +21,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::ioctl_ficlone;
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Filesystem, OpenOptions};
+use userbtrfs::{Filesystem, OpenOptions, XattrMode};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Recording, RecordingDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::EngineTarget;
@@ -39,6 +44,9 @@ const STEPS_MAX: usize = 80;
 /// States of a sequence that we judge, and that Linux judges.
 const STATES: usize = 24;
 const STATES_FOR_LINUX: usize = 3;
+/// The replay of one in so many states is cut, in so many ways.
+const REPLAYED: u64 = 8;
+const CUTS_OF_REPLAY: usize = 4;
 /// States in which a sequence is looked at while it is made shorter.
 const STATES_TO_SHRINK: usize = 24;
 /// How many operations Linux does to a tree at a time.
@@ -51,12 +59,22 @@ const SHARING: u32 = 4;
 const LATELY: usize = 8;
 /// One in so many operations that are refused is done.
 const REFUSED: u64 = 8;
+/// After one of so many steps inodes leave memory.
+const EVICTED: u64 = 12;
 /// Handles of one tree.
 const HANDLES: u8 = 16;
 /// Trees that are changed; one more is not.
 const CHANGED: usize = 3;
 /// The directory beside the subvolumes, the first one, its snapshot, and the one of that.
 const TREES: [&str; CHANGED + 1] = ["top", "first", "second", "third"];
+
+/// Where other files are, how many, and how long the attributes are that are set on them, so that
+/// they take the place of all else in memory.
+const SPARE: &str = "spare";
+const SPARE_FILES: u32 = 700;
+const SPARE_VALUE: usize = 300;
+/// The least memory that a filesystem may be given.
+const MEMORY: u64 = 4 * MIB;
 
 /// What Linux made.
 struct Base {
@@ -155,6 +173,11 @@ fn make_trees(mount: &Mount, nodesize: u32, seed: u64) -> Result<Vec<Model>> {
     let empty = |name| Making { mount, name, model: Model::new(nodesize) };
     let [top, first, second, third] = TREES;
     let (mut top, mut first) = (empty(top), empty(first));
+    let spare = mount.path().join(SPARE);
+    fs::create_dir(&spare)?;
+    for number in 0..SPARE_FILES {
+        File::create(spare.join(number.to_string()))?;
+    }
     let [dir, subvolume] = [&top, &first].map(|tree| mount.path().join(tree.name));
     fs::create_dir(&dir)?;
     run(Command::new("btrfs").args(["subvolume", "create"]).arg(&subvolume))?;
@@ -172,17 +195,32 @@ fn make_trees(mount: &Mount, nodesize: u32, seed: u64) -> Result<Vec<Model>> {
     Ok([top, first, second, third].map(|tree| tree.model).into())
 }
 
-/// One thing that is done to one tree.
+/// One thing that is done.
 #[derive(Clone)]
-struct Placed {
-    tree: usize,
-    step: Step,
+enum Placed {
+    /// To one of the trees.
+    In(usize, Step),
+    /// What is in memory of all of them is merged and leaves it.
+    Evict,
 }
 
 impl Placed {
     fn simpler(&self) -> Vec<Self> {
-        let simpler = self.step.simpler().into_iter();
-        simpler.map(|step| Self { step, ..*self }).collect()
+        match self {
+            Self::In(tree, step) => {
+                step.simpler().into_iter().map(|step| Self::In(*tree, step)).collect()
+            }
+            Self::Evict => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::In(tree, step) => write!(f, "{}: {step}", TREES[*tree]),
+            Self::Evict => f.write_str("evict"),
+        }
     }
 }
 
@@ -221,7 +259,7 @@ impl Sequence {
             } else if !random.one_in(REFUSED) {
                 continue;
             }
-            steps.push(Placed { tree, step: Step::Do(operation) });
+            steps.push(Placed::In(tree, Step::Do(operation)));
             if random.one_in(sync_every) {
                 let lately = &touched[touched.len().saturating_sub(LATELY)..];
                 let (of, object) = random.pick(lately).cloned().unzip();
@@ -231,20 +269,22 @@ impl Sequence {
                     Some(object) => Step::Sync { object, data_only: random.one_in(8) },
                     None => draw_sync(trees[tree].model(), None, &mut random),
                 };
-                steps.push(Placed { tree, step });
+                steps.push(Placed::In(tree, step));
+            }
+            if random.one_in(EVICTED) {
+                steps.push(Placed::Evict);
             }
             if random.one_in(commit_every) {
                 let reopens = random.one_in(4);
                 let end = if reopens { Operation::Reopen } else { Operation::Commit };
-                steps.push(Placed { tree, step: Step::Do(end) });
+                steps.push(Placed::In(tree, Step::Do(end)));
             }
         }
         Self { base, steps }
     }
 
     fn tell(&self, seed: u64, steps: &[Placed], error: &str) -> String {
-        let line = |placed: &Placed| format!("{}: {}", TREES[placed.tree], placed.step);
-        let lines: Vec<_> = steps.iter().map(line).collect();
+        let lines: Vec<_> = steps.iter().map(ToString::to_string).collect();
         format!("seed {seed}, {}: {error}\n{}", self.base.name, lines.join("\n"))
     }
 }
@@ -305,7 +345,7 @@ struct Acting {
 impl Acting {
     fn new(base: &Base) -> Result<Self> {
         let device = Arc::new(RecordingDevice::on(&base.image));
-        let options = OpenOptions::new().memory(16 * MIB).clone();
+        let options = OpenOptions::new().memory(MEMORY).clone();
         let target = EngineTarget::with_options(device.clone(), &options)?;
         let models = base.models.clone();
         let mut acting = Self { device, target, models, journals: Vec::new(), groups: 0 };
@@ -325,8 +365,39 @@ impl Acting {
         number(&mut self.journals[tree], &self.models[tree], self.target.filesystem(), TREES[tree]);
     }
 
-    fn act(&mut self, Placed { tree, step }: &Placed) -> Result<()> {
-        let (tree, before) = (*tree, self.device.count());
+    fn act(&mut self, placed: &Placed) -> Result<()> {
+        match placed {
+            Placed::In(tree, step) => self.step(*tree, step),
+            Placed::Evict => self.evict(),
+        }
+    }
+
+    fn evict(&mut self) -> Result<()> {
+        let before = self.device.count();
+        let filesystem = self.target.filesystem();
+        let path = |number| format!("/{SPARE}/{number}");
+        for number in 0..SPARE_FILES {
+            let inode = filesystem.lookup(path(number))?;
+            let value = vec![u8::try_from(before % 256)?; SPARE_VALUE];
+            inode.set_xattr(b"user.a", &value, XattrMode::Either)?;
+        }
+        for number in 0..SPARE_FILES {
+            filesystem.symlink_metadata(path(number))?;
+        }
+        self.note_nothing(before, None);
+        Ok(())
+    }
+
+    /// Those of the trees to which nothing was done know when a transaction ended.
+    fn note_nothing(&mut self, before: usize, but: Option<usize>) {
+        let meanwhile = self.meanwhile(before);
+        for other in (0..TREES.len()).filter(|other| Some(*other) != but) {
+            self.journals[other].note_nothing(&self.models[other], meanwhile);
+        }
+    }
+
+    fn step(&mut self, tree: usize, step: &Step) -> Result<()> {
+        let before = self.device.count();
         let dir = TREES[tree].as_bytes();
         let first_handle = HANDLES * u8::try_from(tree)?;
         match step {
@@ -361,11 +432,7 @@ impl Acting {
                 }
             }
         }
-        // The others know when a transaction ended.
-        let meanwhile = self.meanwhile(before);
-        for other in (0..TREES.len()).filter(|other| *other != tree) {
-            self.journals[other].note_nothing(&self.models[other], meanwhile);
-        }
+        self.note_nothing(before, Some(tree));
         self.number(tree);
         Ok(())
     }
@@ -391,7 +458,7 @@ fn below(object: &Object, dir: &[u8], first_handle: u8) -> Object {
 fn act(base: &Base, steps: &[Placed]) -> Result<Acted> {
     let mut acting = Acting::new(base)?;
     for (index, placed) in steps.iter().enumerate() {
-        acting.act(placed).with_context(|| format!("step {index}: {}", placed.step))?;
+        acting.act(placed).with_context(|| format!("step {index}: {placed}"))?;
     }
     let Acting { device, target, journals, groups, .. } = acting;
     let groups = groups + target.filesystem().stats().log.groups;
@@ -408,10 +475,27 @@ fn chosen(recording: &Recording, seed: u64, count: usize) -> impl Iterator<Item 
 
 /// We replay it, and look at what is left of each.
 fn judge(acted: &Acted, state: &State) -> Result<()> {
-    let left = open_device(Arc::new(state.image.to_device())).context("opening")?;
+    judge_image(acted, state.completed, &state.image)
+}
+
+/// The same, where the replay of what so many events left is cut.
+fn judge_cut_replay(acted: &Acted, state: &State, seed: u64) -> Result<()> {
+    let device = Arc::new(RecordingDevice::on(&state.image));
+    EngineTarget::on_device(device.clone())?.close()?;
+    for cut in chosen(&device.recording(), seed, CUTS_OF_REPLAY) {
+        let judged = judge_image(acted, state.completed, &cut.image);
+        judged.with_context(|| {
+            format!("{} events of the replay, {} lost", cut.completed, cut.lost)
+        })?;
+    }
+    Ok(())
+}
+
+fn judge_image(acted: &Acted, completed: usize, image: &SparseImage) -> Result<()> {
+    let left = open_device(Arc::new(image.to_device())).context("opening")?;
     for (name, journal) in TREES.iter().zip(&acted.journals) {
         let dir = format!("/{name}");
-        let judged = journal.check_below(dir.as_bytes(), &acted.recording, state.completed, &left);
+        let judged = journal.check_below(dir.as_bytes(), &acted.recording, completed, &left);
         judged.with_context(|| dir)?;
     }
     Ok(())
@@ -420,10 +504,13 @@ fn judge(acted: &Acted, state: &State) -> Result<()> {
 /// Does a sequence and judges what is left of it in so many states.
 fn run_sequence(base: &Base, steps: &[Placed], seed: u64, count: usize) -> Result<u64> {
     let acted = act(base, steps)?;
-    let mut judged = 0;
+    let (mut random, mut judged) = (Random::new(seed), 0);
     for state in chosen(&acted.recording, seed, count) {
         let what = || format!("{} events, {} lost", state.completed, state.lost);
         judge(&acted, &state).with_context(what)?;
+        if random.one_in(REPLAYED) {
+            judge_cut_replay(&acted, &state, seed).with_context(what)?;
+        }
         judged += 1;
     }
     Ok(judged)

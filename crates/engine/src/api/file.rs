@@ -277,7 +277,7 @@ impl File {
     /// Calls `each` for the extents from `start` on, until it says no.
     fn each_segment(&self, start: u64, mut each: impl FnMut(Extent) -> bool) -> Result<()> {
         let (forest, source) = (self.inode.inner().forest(), self.source());
-        let mut segments = Segments::new(forest, &source, start, u64::MAX)?;
+        let mut segments = Segments::new(forest, &source, start, u64::MAX);
         while let Some(segment) = segments.next()? {
             let kind = match segment.kind {
                 SegmentKind::Hole => ExtentKind::Hole,

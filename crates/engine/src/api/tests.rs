@@ -8,6 +8,8 @@ mod full;
 mod landing;
 mod model;
 mod orphans;
+#[cfg(debug_assertions)]
+mod searching;
 mod serving;
 mod shared;
 mod shutdown;

@@ -201,7 +201,7 @@ impl Writer {
         extents: &mut Filling,
     ) -> Result<u64> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
             if !matches!(segment.kind, SegmentKind::Hole) {
                 continue;
@@ -225,7 +225,7 @@ impl Writer {
 
     fn bytes_of_holes(&self, contents: &Contents, range: Range<u64>) -> Result<u64> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
             if matches!(segment.kind, SegmentKind::Hole) {

@@ -61,7 +61,7 @@ impl Writer {
             return Ok(None);
         }
         let source = contents.beneath();
-        let mut behind = Segments::new(self.nodes.forest(), &source, SECTOR, u64::MAX)?;
+        let mut behind = Segments::new(self.nodes.forest(), &source, SECTOR, u64::MAX);
         let alone = behind.next()?.is_none_or(|segment| {
             matches!(segment.kind, SegmentKind::Hole) && segment.end == u64::MAX
         });
@@ -85,7 +85,7 @@ impl Writer {
         end: u64,
     ) -> Result<Vec<(u64, Option<Place>)>> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, start, end)?;
+        let mut segments = Segments::new(self.nodes.forest(), &source, start, end);
         let mut places: Vec<(u64, Option<Place>)> = Vec::new();
         let mut asked = None;
         while let Some(segment) = segments.next()? {

@@ -77,7 +77,7 @@ pub(crate) fn pieces(
     memory: u64,
 ) -> Result<Vec<Piece>> {
     let mut found = Vec::new();
-    let mut segments = Segments::new(forest, file, start, end)?;
+    let mut segments = Segments::new(forest, file, start, end);
     let mut cost = 0;
     while cost < memory {
         let segment = match segments.next() {

@@ -136,7 +136,7 @@ impl Writer {
         }
         let source = contents.beneath();
         let forest = self.nodes.forest();
-        let first = Segments::new(forest, &source, 0, SECTOR)?.next()?.map(|first| first.kind);
+        let first = Segments::new(forest, &source, 0, SECTOR).next()?.map(|first| first.kind);
         let Some(SegmentKind::Inline(data)) = first else { return Ok(None) };
         // The file may have grown in memory: that is on its way out of the tree.
         if size >= data.ram_bytes() {
@@ -192,7 +192,7 @@ impl Writer {
         wanted: impl Fn(&SegmentKind) -> bool,
     ) -> Result<(Vec<Range<u64>>, u64, u64)> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
         let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
         for _ in 0..EXTENTS_PER_STEP {
             let Some(segment) = segments.next()? else { break };

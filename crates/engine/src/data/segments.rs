@@ -7,7 +7,7 @@
 //! 3. Inline data covers whole sectors, as to Linux: what follows it there reads as zeros, and
 //!    is no hole.
 //! 4. What is pending is looked up before the tree is, a few extents at a time: what is merged
-//!    meanwhile is then seen in one of both.
+//!    meanwhile is then seen in one of both. The tree is searched only where that is not enough.
 
 use std::collections::VecDeque;
 
@@ -70,31 +70,33 @@ impl InlineData {
     }
 }
 
+/// A few pending extents.
+struct Pending {
+    extents: VecDeque<PendingExtent>,
+    /// How far they are all that is pending.
+    known: u64,
+    /// Whether the tree knew nothing of the file when they were looked up.
+    is_all: bool,
+}
+
 /// The segments of a file, in order.
 pub(crate) struct Segments<'a> {
     forest: &'a Forest,
     file: &'a FileSource,
-    cursor: Cursor<'a>,
+    /// In the tree; nothing until it is searched.
+    cursor: Option<Cursor<'a>>,
     /// What takes the place of what the tree has.
-    pending: VecDeque<PendingExtent>,
-    /// How far that is all there is of it.
-    known: u64,
+    pending: Pending,
     at: u64,
     end: u64,
 }
 
 impl<'a> Segments<'a> {
     /// The segments between two offsets of a file, as far as the file goes.
-    pub(crate) fn new(
-        forest: &'a Forest,
-        file: &'a FileSource,
-        start: u64,
-        end: u64,
-    ) -> Result<Self> {
+    pub(crate) fn new(forest: &'a Forest, file: &'a FileSource, start: u64, end: u64) -> Self {
         let end = end.min(file.size);
-        let (pending, known) = look_up_pending(file, start, end);
-        let cursor = seek(forest, file, start)?;
-        Ok(Self { forest, file, cursor, pending, known, at: start, end })
+        let pending = Pending::look_up(file, start, end);
+        Self { forest, file, cursor: None, pending, at: start, end }
     }
 
     /// The next segment, or nothing at the end.
@@ -102,33 +104,47 @@ impl<'a> Segments<'a> {
         if self.at >= self.end {
             return Ok(None);
         }
-        if self.at >= self.known {
-            (self.pending, self.known) = look_up_pending(self.file, self.at, self.end);
-            self.cursor = seek(self.forest, self.file, self.at)?;
+        if self.at >= self.pending.known {
+            self.pending = Pending::look_up(self.file, self.at, self.end);
+            self.cursor = None;
         }
-        let until = match self.pending.front() {
+        let until = match self.pending.extents.front() {
             Some(extent) if extent.start <= self.at => {
-                let extent = self.pending.pop_front().expect("just looked at");
+                let extent = self.pending.extents.pop_front().expect("just looked at");
                 let kind = SegmentKind::of_pending(extent.kind);
                 return Ok(Some(self.pass(extent.end, skip_into(kind, self.at - extent.start))));
             }
             Some(extent) => extent.start,
-            None => self.known,
+            None => self.pending.known,
         };
-        loop {
-            let Some((start, end, kind)) = self.extent_here() else {
-                return Ok(Some(self.pass(until, SegmentKind::Hole)));
+        if self.pending.is_all {
+            return Ok(Some(self.pass(until, SegmentKind::Hole)));
+        }
+        self.stored(until).map(Some)
+    }
+
+    /// The next segment of those in the tree, which counts up to an offset.
+    fn stored(&mut self, until: u64) -> Result<Segment> {
+        let mut cursor = match self.cursor.take() {
+            Some(cursor) => cursor,
+            None => seek(self.forest, self.file, self.at)?,
+        };
+        let segment = loop {
+            let Some((start, end, kind)) = extent_at(&cursor, self.file.id.number) else {
+                break self.pass(until, SegmentKind::Hole);
             };
             if end <= self.at {
-                self.cursor.advance()?;
+                cursor.advance()?;
                 continue;
             }
             if start > self.at {
-                return Ok(Some(self.pass(start.min(until), SegmentKind::Hole)));
+                break self.pass(start.min(until), SegmentKind::Hole);
             }
             let kind = skip_into(kind, self.at - start);
-            return Ok(Some(self.pass(end.min(until), kind)));
-        }
+            break self.pass(end.min(until), kind);
+        };
+        self.cursor = Some(cursor);
+        Ok(segment)
     }
 
     /// The segment from here to `end`, but not beyond that of all.
@@ -137,43 +153,45 @@ impl<'a> Segments<'a> {
         let start = std::mem::replace(&mut self.at, end);
         Segment { start, end, kind }
     }
-
-    /// The extent item at the cursor: where it starts and ends in the file, and what it holds.
-    /// Items before the file's extents are passed as if they ended at 0.
-    fn extent_here(&self) -> Option<(u64, u64, SegmentKind)> {
-        let (leaf, slot) = self.cursor.leaf()?;
-        let item = leaf.item(slot);
-        let inode = self.file.id.number;
-        let first = Key::new(inode, ItemKind::EXTENT_DATA, 0);
-        if item.key < first {
-            return Some((0, 0, SegmentKind::Hole));
-        }
-        if item.key.objectid != inode || item.key.kind != ItemKind::EXTENT_DATA {
-            return None;
-        }
-        let start = item.key.offset;
-        let extent = FileExtent::parse(start, item.data).expect("verified with its block");
-        let mut end = start + extent.file_bytes();
-        let kind = match extent.kind {
-            FileExtentKind::Hole(_) => SegmentKind::Hole,
-            FileExtentKind::Prealloc(extent) => SegmentKind::Prealloc(extent),
-            FileExtentKind::Inline(_) => {
-                end = end.next_multiple_of(u64::from(SECTOR_SIZE));
-                SegmentKind::Inline(InlineData::Item(NodeRef::clone(leaf), slot))
-            }
-            FileExtentKind::Regular(regular) => {
-                SegmentKind::Regular { extent: regular, compression: extent.compression, skip: 0 }
-            }
-        };
-        Some((start, end, kind))
-    }
 }
 
-/// A few pending extents from an offset on, and the offset up to which they are all.
-fn look_up_pending(file: &FileSource, start: u64, end: u64) -> (VecDeque<PendingExtent>, u64) {
-    let above = file.arriving.as_deref();
-    let (pending, known) = file.inode.pending_extents_under(above, start, end, PENDING_MAX);
-    (pending.into(), known)
+/// The extent item at a cursor: where it starts and ends in the file, and what it holds. Items
+/// before the file's extents are passed as if they ended at 0.
+fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<(u64, u64, SegmentKind)> {
+    let (leaf, slot) = cursor.leaf()?;
+    let item = leaf.item(slot);
+    let first = Key::new(inode, ItemKind::EXTENT_DATA, 0);
+    if item.key < first {
+        return Some((0, 0, SegmentKind::Hole));
+    }
+    if item.key.objectid != inode || item.key.kind != ItemKind::EXTENT_DATA {
+        return None;
+    }
+    let start = item.key.offset;
+    let extent = FileExtent::parse(start, item.data).expect("verified with its block");
+    let mut end = start + extent.file_bytes();
+    let kind = match extent.kind {
+        FileExtentKind::Hole(_) => SegmentKind::Hole,
+        FileExtentKind::Prealloc(extent) => SegmentKind::Prealloc(extent),
+        FileExtentKind::Inline(_) => {
+            end = end.next_multiple_of(u64::from(SECTOR_SIZE));
+            SegmentKind::Inline(InlineData::Item(NodeRef::clone(leaf), slot))
+        }
+        FileExtentKind::Regular(regular) => {
+            SegmentKind::Regular { extent: regular, compression: extent.compression, skip: 0 }
+        }
+    };
+    Some((start, end, kind))
+}
+
+impl Pending {
+    /// Looks up those from an offset on.
+    fn look_up(file: &FileSource, start: u64, end: u64) -> Self {
+        let above = file.arriving.as_deref();
+        let (extents, known, is_all) =
+            file.inode.pending_extents_under(above, start, end, PENDING_MAX);
+        Self { extents: extents.into(), known, is_all }
+    }
 }
 
 fn seek<'a>(forest: &'a Forest, file: &'a FileSource, offset: u64) -> Result<Cursor<'a>> {

@@ -215,7 +215,7 @@ impl Stream {
 
     /// A window's worth of bytes that are not holes, or one whole hole.
     fn window_end(&self, file: &FileSource, end: u64) -> Result<u64> {
-        let mut segments = Segments::new(&self.forest, file, self.at, end)?;
+        let mut segments = Segments::new(&self.forest, file, self.at, end);
         let until = self.at.saturating_add(self.window).min(end);
         match segments.next()? {
             Some(Segment { end, kind: SegmentKind::Hole | SegmentKind::Prealloc(_), .. }) => {

@@ -243,7 +243,7 @@ impl Writer {
     /// Whether something was written beneath a range.
     pub(super) fn holds_data(&self, contents: &Contents, range: Range<u64>) -> Result<bool> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
             if matches!(segment.kind, SegmentKind::Inline(_) | SegmentKind::Regular { .. }) {
                 return Ok(true);

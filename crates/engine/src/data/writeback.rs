@@ -170,7 +170,7 @@ impl Writer {
     /// Bytes that a file counts for what is beneath a range.
     pub(super) fn bytes_of(&self, contents: &Contents, range: Range<u64>) -> Result<u64> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end)?;
+        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
             bytes += match &segment.kind {

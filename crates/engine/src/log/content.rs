@@ -134,8 +134,7 @@ impl Collector<'_, '_> {
         let nodes = self.nodes;
         let mut count = 0;
         for range in ranges.iter() {
-            let segments = Segments::new(nodes.forest(), source, range.start, range.end);
-            let mut segments = segments.map_err(failed)?;
+            let mut segments = Segments::new(nodes.forest(), source, range.start, range.end);
             while let Some(segment) = segments.next().map_err(failed)? {
                 count += 1;
                 if count > EXTENTS_MAX {

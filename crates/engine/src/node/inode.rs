@@ -224,21 +224,24 @@ impl Inode {
         end: u64,
         max: usize,
     ) -> (Vec<PendingExtent>, u64) {
-        self.pending_extents_under(None, start, end, max)
+        let (extents, until, _) = self.pending_extents_under(None, start, end, max);
+        (extents, until)
     }
 
-    /// The same, where something else is about to be put over it.
+    /// The same, where something else is about to be put over it; and whether that is all there is
+    /// of the file, since the tree knows nothing of it.
     pub(crate) fn pending_extents_under(
         &self,
         above: Option<&ExtentChanges>,
         start: u64,
         end: u64,
         max: usize,
-    ) -> (Vec<PendingExtent>, u64) {
+    ) -> (Vec<PendingExtent>, u64, bool) {
         let state = self.state();
         let sets = || above.into_iter().chain(state.sets().map(|set| &set.extents));
         let until = few_until(sets(), start, end, max);
-        (flattened(sets(), start, until), until)
+        let is_all = state.sets().any(|set| set.created);
+        (flattened(sets(), start, until), until, is_all)
     }
 
     /// What changes with each change of what the log would have of the inode alone; while it is in
