@@ -6,7 +6,8 @@
 //! 2. What was done here is there, at all times; a snapshot holds what was there when it was taken.
 //! 3. `btrfs check` finds nothing after each turn, and Linux shows what we show.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -84,7 +85,10 @@ impl<'a> Handed<'a> {
             btrfs(&["quota", "enable"], &[mount.path()]);
         }
         let dir = mount.path().join(LINUX);
-        fs::create_dir(mount.path().join(OWN)).unwrap();
+        let own = mount.path().join(OWN);
+        fs::create_dir(&own).unwrap();
+        // Whatever the umask is: other tests empty it.
+        fs::set_permissions(&own, Permissions::from_mode(0o755)).unwrap();
         btrfs(&["subvolume", "create"], &[&dir]);
         for number in 0..FILES {
             let length = usize::try_from(handed.random.length(18)).unwrap();
