@@ -18,6 +18,8 @@ use super::made::{MIB, Made, check_image};
 use super::ours::assert_holds;
 use super::{is_torture, seed};
 
+/// Acts of one list.
+const LENGTH: usize = 10_000;
 /// The file is no longer than this, in bytes.
 const SIZE_MAX: u64 = 640 << 10;
 const SECTOR: u64 = 4096;
@@ -374,13 +376,12 @@ fn kinds() -> Vec<Kind> {
 #[test]
 fn a_file_is_what_plain_memory_is() {
     skip_unless_linux!();
-    let (seed, rounds) = (seed(), if is_torture() { 400 } else { 2 });
-    let length = if is_torture() { 5000 } else { 1000 };
+    let (seed, rounds) = (seed(), if is_torture() { 200 } else { 1 });
     for kind in kinds() {
         let image = kind.made.image();
         for seed in seed..seed + rounds {
             let mut random = Random::new(seed);
-            let steps: Vec<Step> = (0..length).map(|_| Step::draw(&mut random)).collect();
+            let steps: Vec<Step> = (0..LENGTH).map(|_| Step::draw(&mut random)).collect();
             let what = format!("{}, seed {seed}", kind.made.name);
             let run = |steps: &[Step]| exercise(&kind, &image, steps);
             let text = |steps: &[Step]| {

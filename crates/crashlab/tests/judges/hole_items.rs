@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::Path;
 
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Filesystem, TreeId};
+use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::linux::Linux;
@@ -30,6 +30,7 @@ use super::ours::assert_holds;
 use super::{is_torture, open_device, seed};
 
 const NAME: &str = "file";
+const OTHER: &str = "other";
 const SECTOR: u64 = 4096;
 /// The file is no longer than this, in sectors.
 const SECTORS: u64 = 24;
@@ -40,7 +41,10 @@ const STEPS: usize = 120;
 #[derive(Clone, Debug)]
 enum Step {
     Do(Operation),
-    /// From now on it is done by the other.
+    /// Another file is changed and synced: where nothing is logged that commits this one without
+    /// the data of it that waits.
+    SyncOther,
+    /// From now on it is done by the other side.
     Turn,
     /// The file is synced; nothing of what comes after that reaches the disk.
     Cut {
@@ -62,7 +66,8 @@ impl Step {
     fn draw(random: &mut Random) -> Self {
         match random.below(100) {
             0..3 => Self::Turn,
-            3..9 => Self::Cut { turn: random.one_in(8) },
+            3..9 => Self::SyncOther,
+            9..14 => Self::Cut { turn: random.one_in(8) },
             _ => Self::Do(draw_operation(random)),
         }
     }
@@ -123,11 +128,13 @@ enum Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn new(is_ours: bool, image: &SparseImage, (linux, place): (&'a Linux, &Path)) -> Self {
-        if is_ours {
-            let device = Arc::new(image.to_device());
-            return Self::Ours(EngineTarget::on_device(device.clone()).unwrap(), device);
-        }
+    fn ours(image: &SparseImage, has_log: bool) -> Self {
+        let device = Arc::new(image.to_device());
+        let options = OpenOptions::new().tree_log(has_log).clone();
+        Self::Ours(EngineTarget::with_options(device.clone(), &options).unwrap(), device)
+    }
+
+    fn linux(image: &SparseImage, linux: &'a Linux, place: &Path) -> Self {
         image.write_to(place).unwrap();
         Self::Linux(LinuxTarget::new(linux, place).unwrap())
     }
@@ -216,10 +223,10 @@ fn judge(image: &SparseImage) {
     assert_layout(&open_device(Arc::new(image.to_device())).unwrap());
 }
 
-fn run(linux: &Linux, image: &SparseImage, steps: &[Step]) -> Result<(), String> {
+fn run(linux: &Linux, image: &SparseImage, has_log: bool, steps: &[Step]) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("image");
-    let mut turns = Turns::new(linux, image, &place)?;
+    let mut turns = Turns::new(linux, image, &place, has_log)?;
     for (index, step) in steps.iter().enumerate() {
         turns.step(step).map_err(|error| format!("step {index}: {error}"))?;
     }
@@ -230,16 +237,26 @@ fn run(linux: &Linux, image: &SparseImage, steps: &[Step]) -> Result<(), String>
 struct Turns<'a> {
     linux: &'a Linux,
     place: &'a Path,
+    /// Of ours.
+    has_log: bool,
     model: Model,
     /// None only while it changes.
     side: Option<Side<'a>>,
 }
 
 impl<'a> Turns<'a> {
-    fn new(linux: &'a Linux, image: &SparseImage, place: &'a Path) -> Result<Self, String> {
-        let side = Some(Side::new(true, image, (linux, place)));
-        let mut turns = Self { linux, place, model: Model::new(4096), side };
-        turns.apply(&Operation::Create { path: NAME.into(), mode: Mode::new(0o600) })?;
+    fn new(
+        linux: &'a Linux,
+        image: &SparseImage,
+        place: &'a Path,
+        has_log: bool,
+    ) -> Result<Self, String> {
+        let side = Some(Side::ours(image, has_log));
+        let mut turns = Self { linux, place, has_log, model: Model::new(4096), side };
+        for name in [NAME, OTHER] {
+            turns.apply(&Operation::Create { path: name.into(), mode: Mode::new(0o600) })?;
+        }
+        turns.apply(&Operation::Commit)?;
         Ok(turns)
     }
 
@@ -256,6 +273,13 @@ impl<'a> Turns<'a> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Do(operation) => self.apply(operation)?,
+            Step::SyncOther => {
+                let object = Object::Path(OTHER.into());
+                let write =
+                    Operation::Write { object: object.clone(), offset: 0, length: 1, seed: 1 };
+                self.apply(&write)?;
+                self.apply(&Operation::Sync { object })?;
+            }
             Step::Turn => {
                 let side = self.side.take().expect("it does not change");
                 let next = !side.is_ours();
@@ -269,7 +293,7 @@ impl<'a> Turns<'a> {
             }
         }
         if let Side::Ours(_, device) = self.side()
-            && matches!(step, Step::Do(Operation::Commit) | Step::Cut { .. })
+            && !matches!(step, Step::Do(operation) if *operation != Operation::Commit)
         {
             judge(&device.image());
         }
@@ -278,10 +302,11 @@ impl<'a> Turns<'a> {
 
     fn go_on(&mut self, image: &SparseImage, is_ours: bool) -> Result<(), String> {
         judge(image);
-        self.side = Some(Side::new(is_ours, image, (self.linux, self.place)));
         if is_ours {
+            self.side = Some(Side::ours(image, self.has_log));
             return Ok(());
         }
+        self.side = Some(Side::linux(image, self.linux, self.place));
         let size = self.model.content(&file()).expect("there is a file").size();
         self.apply(&Operation::Truncate { object: file(), size })
     }
@@ -307,7 +332,8 @@ fn every_byte_of_a_file_has_an_item() {
         let steps: Vec<_> = (0..STEPS).map(|_| Step::draw(&mut random)).collect();
         let text =
             |steps: &[Step]| steps.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        let run = |steps: &[Step]| run(&linux, &image, steps);
+        let has_log = random.one_in(2);
+        let run = |steps: &[Step]| run(&linux, &image, has_log, steps);
         assert_holds(&format!("seed {seed}"), &steps, run, Step::simpler, text);
     }
 }
