@@ -59,7 +59,8 @@ pub(super) struct State {
     pub(super) ref_len: Option<RefLen>,
     /// The size of a file that the tree may know, where that is not its size.
     pub(super) disk_size: Option<u64>,
-    /// Grows with each change of a file's extents, or of what they hold.
+    /// Grows with each change of a file's extents, of what they hold, or of how far the tree may
+    /// know of them.
     pub(super) extents_version: u64,
     /// The place for the next entry of a directory, once it was needed.
     pub(super) next_index: Option<u64>,
@@ -297,7 +298,8 @@ impl Inode {
         }
     }
 
-    /// A number that grows with each change of the extents, or of what they hold.
+    /// A number that grows with each change of the extents, of what they hold, or of how far the
+    /// tree may know of them.
     pub(crate) fn extents_version(&self) -> u64 {
         self.state().extents_version
     }
@@ -419,6 +421,7 @@ impl State {
     pub(super) fn set_disk_size(&mut self, size: u64) {
         let most = self.item.size.max(self.disk_size());
         assert!(size <= most, "the tree knows of no more than there is");
+        self.extents_version += u64::from(size != self.disk_size());
         self.disk_size = (size != self.item.size).then_some(size);
     }
 

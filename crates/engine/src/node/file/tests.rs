@@ -189,6 +189,20 @@ fn the_tree_knows_no_more_of_the_size_than_it_may() {
     assert!(world.inode.item().mtime > now);
 }
 
+/// A cut that fails after its first step gives up what the tree knew beyond the new end: the log
+/// may have that by then.
+#[test]
+fn what_the_tree_may_know_of_the_size_is_what_a_log_would_have() {
+    let world = World::new();
+    world.allocate(0, 4 * SECTOR);
+    world.change(|file| file.cut_size(SECTOR)).unwrap();
+    let stamp = || world.inode.stamp(world.lab.ledger.generation());
+    let before = stamp();
+    assert!(before.is_some() && before == stamp());
+    world.change(|file| file.set_disk_size(SECTOR)).unwrap();
+    assert_ne!(stamp(), before, "all of it is logged anew");
+}
+
 #[test]
 fn only_files_that_flags_let_change_are_given_to_be_changed() {
     let world = World::new();
