@@ -2,7 +2,7 @@
 # fails because another one was faster is no error.
 needs python3
 cat >"$OUTSIDE/load.py" <<'END'
-import errno, mmap, os, random, sys
+import errno, fcntl, mmap, os, random, sys
 
 seed, count = map(int, sys.argv[1:])
 chance = random.Random(seed)
@@ -31,13 +31,25 @@ def write():
         os.close(file)
 
 
+# Who writes to what is mapped is killed where the file became shorter meanwhile: so nobody cuts a
+# file that somebody has mapped.
 def mapped():
     file = opened()
     try:
+        fcntl.flock(file, fcntl.LOCK_SH)
         os.ftruncate(file, 50000)
         with mmap.mmap(file, 50000) as view:
             at = chance.randrange(49000)
             view[at:at + 1000] = b'm' * 1000
+    finally:
+        os.close(file)
+
+
+def truncate():
+    file = opened(os.O_RDWR)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.truncate('/proc/self/fd/%d' % file, chance.randrange(100000))
     finally:
         os.close(file)
 
@@ -81,8 +93,7 @@ acts = [write, write, write, mapped, read, read, sync_dir, copy, xattr,
         lambda: os.mkdir(name()), lambda: os.rmdir(name()),
         lambda: os.rename(name(), name()), lambda: os.rename(name(), name()),
         lambda: os.link(name(), name()), lambda: os.symlink('target', name()),
-        lambda: os.mknod(name(), 0o644), lambda: os.mkfifo(name()),
-        lambda: os.truncate(name(), chance.randrange(100000)),
+        lambda: os.mknod(name(), 0o644), lambda: os.mkfifo(name()), truncate,
         lambda: os.chmod(name(), chance.choice([0o644, 0o755, 0o4711])),
         lambda: os.chown(name(), chance.randrange(9), 3, follow_symlinks=False),
         lambda: os.listdir('d%d' % chance.randrange(6)), lambda: os.stat(name())]
