@@ -43,6 +43,10 @@ const EDITS_MAX: usize = 2048;
 /// Inodes that are seen to at once where they merely must exist.
 const TOGETHER_MAX: usize = 256;
 
+/// Rounds after which inodes that become stale all the time are left to a commit: more than there
+/// are threads that may be past a pause.
+const ROUNDS_MAX: usize = 256;
+
 /// Directories above one another after which something must be wrong.
 const DEPTH_MAX: usize = 1 << 14;
 
@@ -95,7 +99,7 @@ pub(super) struct Collected<'a> {
 /// pause changes names once, and waits before the next time.
 pub(super) fn complete(nodes: &Nodes, writer: &mut LogWriter<'_>) -> Doubtful<()> {
     let mut pause = None;
-    loop {
+    for _ in 0..ROUNDS_MAX {
         let mut any = false;
         for subvolume in writer.subvolumes() {
             any |= Collector::new(nodes, writer, subvolume).refresh()?;
@@ -105,6 +109,7 @@ pub(super) fn complete(nodes: &Nodes, writer: &mut LogWriter<'_>) -> Doubtful<()
         }
         pause.get_or_insert_with(|| nodes.traces().pause());
     }
+    Err(CommitReason::Failed)
 }
 
 impl<'a, 'w> Collector<'a, 'w> {
