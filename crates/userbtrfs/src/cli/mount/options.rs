@@ -135,7 +135,8 @@ Mount options:
   nodatasum, datasum         Give data of new files no checksums, or give it some, which is the
                              default
   memory=SIZE                The bound of memory for caches and what waits [default: 256M]
-  threads=N                  How many threads receive requests [default: one for each processor]
+  threads=N                  How many threads receive requests, 1 to 256 [default: one for each
+                             processor]
   io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
   allow_other                Let other users in
   fsname=NAME                What the table of mounts shows in place of the image
