@@ -15,13 +15,12 @@ use userbtrfs_crashlab::kept::{Journal, Meanwhile};
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::Time;
 use userbtrfs_crashlab::model::Model;
-use userbtrfs_crashlab::operation::{shrink, simplify};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_crashlab::target::{Target, step};
 use userbtrfs_sync::Arc;
 
-use super::fsynced::{Base, Sequence, Step, by_seeds, caught, judge_both, now, number};
+use super::fsynced::{Base, Sequence, Step, by_seeds, caught, judge_both, now, number, shortened};
 use super::{is_torture, open_device, seed};
 
 /// States of a sequence that we judge, and that Linux judges.
@@ -114,17 +113,8 @@ fn run(base: &Base, steps: &[Step], seed: u64, count: usize) -> Result<u64> {
 /// As short as can be, and still an error.
 fn told(sequence: &Sequence, seed: u64, error: &anyhow::Error) -> String {
     println!("seed {seed} fails");
-    let fails =
-        |steps: &[Step]| caught(|| run(sequence.base, steps, seed, STATES_TO_SHRINK)).is_err();
-    let mut steps = sequence.steps.clone();
-    let mut error = format!("{error:#}");
-    if fails(&steps) {
-        steps = shrink(&steps, fails);
-        steps = simplify(&steps, Step::simpler, fails);
-        if let Err(short) = caught(|| run(sequence.base, &steps, seed, STATES_TO_SHRINK)) {
-            error = format!("{short:#}");
-        }
-    }
+    let run = |steps: &[Step]| run(sequence.base, steps, seed, STATES_TO_SHRINK);
+    let (steps, error) = shortened(&sequence.steps, error, Step::simpler, run);
     sequence.tell(seed, &steps, &error)
 }
 

@@ -29,13 +29,13 @@ use userbtrfs_crashlab::kept::{Journal, Meanwhile};
 use userbtrfs_crashlab::linux::{Linux, Mount, run};
 use userbtrfs_crashlab::manifest::{Bytes, Mode, Time};
 use userbtrfs_crashlab::model::Model;
-use userbtrfs_crashlab::operation::{Generator, Object, Operation, join, shrink, simplify, split};
+use userbtrfs_crashlab::operation::{Generator, Object, Operation, join, split};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_crashlab::target::{Directory, do_to};
 use userbtrfs_sync::Arc;
 
-use super::fsynced::{Step, by_seeds, caught, draw_sync, judge_both, now};
+use super::fsynced::{Step, by_seeds, caught, draw_sync, judge_both, now, shortened};
 use super::made::{MIB, Made};
 use super::{is_torture, open_device, seed};
 
@@ -519,15 +519,8 @@ fn run_sequence(base: &Base, steps: &[Placed], seed: u64, count: usize) -> Resul
 /// As short as can be, and still an error.
 fn told(sequence: &Sequence, seed: u64, error: &anyhow::Error) -> String {
     println!("seed {seed} fails");
-    let run = |steps: &[Placed]| {
-        caught(|| run_sequence(sequence.base, steps, seed, STATES_TO_SHRINK)).err()
-    };
-    let (mut steps, mut error) = (sequence.steps.clone(), format!("{error:#}"));
-    if run(&steps).is_some() {
-        steps = shrink(&steps, |steps| run(steps).is_some());
-        steps = simplify(&steps, Placed::simpler, |steps| run(steps).is_some());
-        error = run(&steps).map_or(error, |short| format!("{short:#}"));
-    }
+    let run = |steps: &[Placed]| run_sequence(sequence.base, steps, seed, STATES_TO_SHRINK);
+    let (steps, error) = shortened(&sequence.steps, error, Placed::simpler, run);
     sequence.tell(seed, &steps, &error)
 }
 

@@ -19,7 +19,7 @@ use userbtrfs_crashlab::kept::Journal;
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::Time;
 use userbtrfs_crashlab::model::Model;
-use userbtrfs_crashlab::operation::{Generator, Object, Operation};
+use userbtrfs_crashlab::operation::{Generator, Object, Operation, shrink, simplify};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::stories::{judge_by_linux, judge_by_us};
 
@@ -167,6 +167,24 @@ pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
         Err(panic) => anyhow!("panicked: {:?}", panic.downcast_ref::<&str>()),
     };
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(text(panic)))
+}
+
+/// Steps that fail, as few and as simple as can be, and how they do; if they do not when they are
+/// done again, then those that there were, and how they did.
+pub(crate) fn shortened<S: Clone>(
+    steps: &[S],
+    error: &anyhow::Error,
+    simpler: impl Fn(&S) -> Vec<S>,
+    run: impl Fn(&[S]) -> Result<u64>,
+) -> (Vec<S>, String) {
+    let fails = |steps: &[S]| caught(|| run(steps)).is_err();
+    if !fails(steps) {
+        return (steps.to_vec(), format!("{error:#}"));
+    }
+    let steps = simplify(&shrink(steps, fails), simpler, fails);
+    let error =
+        caught(|| run(&steps)).err().map_or_else(|| format!("{error:#}"), |it| format!("{it:#}"));
+    (steps, error)
 }
 
 /// Has one seed after the other be worked on until so much was judged; `work` says how much that

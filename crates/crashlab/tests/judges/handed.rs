@@ -23,10 +23,10 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::target::{self, Target};
 use userbtrfs_crashlab::{pattern, skip_unless_linux, walk_ours};
 
-use super::made::{Made, all_kinds, check_file};
+use super::made::{Made, by_kinds, check_file};
 use super::ours::judge_by_linux_but;
 use super::threads::names_root;
-use super::{assert_none, is_torture, open, seed};
+use super::{assert_none, open};
 
 /// Where the model's operations are done, and where Linux changes what it likes.
 const OWN: &str = "judged";
@@ -236,18 +236,6 @@ fn hand_over(linux: &Linux, made: &Made, seed: u64) {
 #[test]
 fn linux_goes_on_where_we_left_it_and_so_do_we() {
     skip_unless_linux!();
-    let (seed, rounds) = (seed(), if is_torture() { 40 } else { 1 });
     let linux = Linux::lock().unwrap();
-    let all = all_kinds();
-    for seed in seed..seed + rounds {
-        // No two of them are given the same.
-        let mut kinds: Vec<_> = all.iter().zip((seed..).step_by(1000)).collect();
-        if !is_torture() {
-            Random::new(seed).shuffle(&mut kinds);
-            kinds.truncate(KINDS);
-        }
-        for (made, seed) in kinds {
-            hand_over(&linux, &made.of_length(LEN), seed);
-        }
-    }
+    by_kinds(KINDS, |made, seed| hand_over(&linux, &made.of_length(LEN), seed));
 }

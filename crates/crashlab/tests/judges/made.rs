@@ -7,6 +7,9 @@ use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
 use userbtrfs::{BlockGroupFlags, Filesystem, SpaceUse};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::linux::{btrfs_check, run};
+use userbtrfs_crashlab::random::Random;
+
+use super::{is_torture, seed};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -91,7 +94,7 @@ pub(crate) fn kinds() -> Vec<Made> {
 }
 
 /// The same, and more, for who takes some of them at random.
-pub(crate) fn all_kinds() -> Vec<Made> {
+fn all_kinds() -> Vec<Made> {
     let nodes = |nodesize| Options { nodesize, ..Options::default() };
     let twice = |options| Options { data: Profile::Dup, ..options };
     let mut all = kinds();
@@ -146,6 +149,24 @@ impl Baseline {
             first + MORE_THAN_FIRST * u64::from(block),
         );
         assert!(rest <= most, "{what}: {rest} bytes are in use, {before} before, {first} at first");
+    }
+}
+
+/// Has images of all kinds worked on, each by a seed of its own, over and over; or of so many kinds
+/// alone, by chance, where not every count is done in full.
+pub(crate) fn by_kinds(count: usize, work: impl Fn(&Made, u64)) {
+    let (seed, rounds) = (seed(), if is_torture() { 40 } else { 1 });
+    let all = all_kinds();
+    for seed in seed..seed + rounds {
+        // No two of them are given the same.
+        let mut kinds: Vec<_> = all.iter().zip((seed..).step_by(1000)).collect();
+        if !is_torture() {
+            Random::new(seed).shuffle(&mut kinds);
+            kinds.truncate(count);
+        }
+        for (made, seed) in kinds {
+            work(made, seed);
+        }
     }
 }
 

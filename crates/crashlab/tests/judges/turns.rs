@@ -21,10 +21,10 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::target::{self, LinuxTarget, Target};
 use userbtrfs_crashlab::{pattern, skip_unless_linux, walk_ours};
 
-use super::made::{Made, all_kinds, check_file};
+use super::made::{Made, by_kinds, check_file};
 use super::ours::{drop_space_behind_ends, judge_by_linux};
 use super::threads::names_root;
-use super::{assert_none, is_torture, open, seed};
+use super::{assert_none, open};
 
 const THREADS: u8 = 4;
 /// Handles of one thread.
@@ -215,18 +215,6 @@ fn take_turns(linux: &Linux, made: &Made, seed: u64) {
 #[test]
 fn threads_of_ours_and_linux_take_turns() {
     skip_unless_linux!();
-    let (seed, rounds) = (seed(), if is_torture() { 40 } else { 1 });
     let linux = Linux::lock().unwrap();
-    let all = all_kinds();
-    for seed in seed..seed + rounds {
-        // No two of them are given the same.
-        let mut kinds: Vec<_> = all.iter().zip((seed..).step_by(1000)).collect();
-        if !is_torture() {
-            Random::new(seed).shuffle(&mut kinds);
-            kinds.truncate(KINDS);
-        }
-        for (made, seed) in kinds {
-            take_turns(&linux, made, seed);
-        }
-    }
+    by_kinds(KINDS, |made, seed| take_turns(&linux, made, seed));
 }
