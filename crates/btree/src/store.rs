@@ -160,6 +160,11 @@ impl NodeStore {
         DirtyList { nodes: self.dirty.take_oldest(bytes / self.nodesize), runs: true }
     }
 
+    /// Bytes of the nodes of a list.
+    pub fn bytes_of(&self, nodes: &DirtyList) -> usize {
+        nodes.nodes.len() * self.nodesize
+    }
+
     /// Those of the nodes at these addresses that are not written, in the order of the addresses.
     /// Their trees do not change before they are sealed.
     pub fn dirty_at(&self, addresses: impl IntoIterator<Item = Logical>) -> DirtyList {

@@ -229,7 +229,8 @@ impl Ledger {
         let merged = self
             .sums
             .merge(&editor)
-            .and_then(|()| self.participants().try_for_each(|other| other.merge(handle, what)));
+            .and_then(|()| self.participants().try_for_each(|other| other.merge(handle, what)))
+            .and_then(|()| handle.finish_early());
         merged.inspect_err(|error| self.fail(&error.to_string()))
     }
 

@@ -15,6 +15,7 @@
 mod books;
 mod cause;
 mod commit;
+mod early;
 mod gate;
 mod handle;
 mod quotas;

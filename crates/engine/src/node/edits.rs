@@ -169,7 +169,7 @@ impl ItemChange<'_> {
             Self::Extent(extent) => item.extend_from_slice(&extent.encode()),
             Self::Names(packed) => unpacked(packed)
                 .filter_map(|change| change.entry)
-                .for_each(|entry| item.extend_from_slice(entry)),
+                .for_each(|entry| entry.encode_into(item)),
             Self::Xattrs(changes) => changes.iter().for_each(|change| change.encode_into(item)),
             Self::Refs(changes) => changes
                 .iter()

@@ -48,10 +48,7 @@ impl Entry {
 
     /// What a DIR_ITEM or DIR_INDEX holds of it.
     pub(super) fn on_disk(&self) -> DirEntry<'_> {
-        let target = match self.target {
-            EntryTarget::Inode(number) => Key::new(number, ItemKind::INODE_ITEM, 0),
-            EntryTarget::Subvolume(id) => Key::new(id.0, ItemKind::ROOT_ITEM, u64::MAX),
-        };
+        let target = self.target.to_disk();
         DirEntry { target, transid: self.transid, kind: self.kind, name: &self.name, data: &[] }
     }
 
@@ -75,6 +72,14 @@ impl EntryTarget {
         match entry.target.kind {
             ItemKind::ROOT_ITEM => Self::Subvolume(TreeId(entry.target.objectid)),
             _ => Self::Inode(entry.target.objectid),
+        }
+    }
+
+    /// The key of the item that it is.
+    pub(super) fn to_disk(self) -> Key {
+        match self {
+            Self::Inode(number) => Key::new(number, ItemKind::INODE_ITEM, 0),
+            Self::Subvolume(id) => Key::new(id.0, ItemKind::ROOT_ITEM, u64::MAX),
         }
     }
 

@@ -13,8 +13,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use bitflags::bitflags;
 use userbtrfs_btree::ShortKeys;
-use userbtrfs_format::{DirEntry, DirEntryKind, dir_entries};
+use userbtrfs_format::{DirEntry, DirEntryKind, ItemKind, TreeId};
 
 use super::EntryTarget;
 use super::pending::{NameChange, Said};
@@ -52,19 +53,29 @@ struct PartNames {
 pub(super) struct LateName<'a> {
     pub(super) name: &'a [u8],
     /// What its DIR_ITEM is to hold of it; nothing where it goes.
-    pub(super) entry: Option<&'a [u8]>,
+    pub(super) entry: Option<DirEntry<'a>>,
     /// Whether the tree has the name.
     below: bool,
 }
 
-/// About what a hash takes in memory, and in the list of those that are merged.
-const HASH_BYTES: usize = 24;
+bitflags! {
+    /// How a packed change begins. Its name follows, with its length, and its entry, if it has
+    /// one: a kind, and two numbers, each with how many bytes it takes.
+    #[derive(Clone, Copy)]
+    struct Head: u8 {
+        /// It has an entry.
+        const THERE = 1;
+        /// The tree has the name.
+        const BELOW = 1 << 1;
+        /// What it leads to is a subvolume.
+        const SUBVOLUME = 1 << 2;
+        /// No other of its hash follows.
+        const LAST = 1 << 3;
+    }
+}
 
-/// Bytes of a length: before the changes of a hash, and before what a change holds.
-const LENGTH: usize = size_of::<u32>();
-
-const THERE: u8 = 1;
-const BELOW: u8 = 2;
+/// About what a hash takes in memory.
+const HASH_BYTES: usize = 20;
 
 const SOUND: &str = "packed here";
 
@@ -88,18 +99,15 @@ impl LateNames {
     pub(super) fn find(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
         let found = self.alike(hash).find(|change| change.name == name);
         match found.map(|change| change.entry) {
-            Some(Some(entry)) => {
-                let entry = parse(entry);
-                Said::There((EntryTarget::from_disk(&entry), entry.kind))
-            }
+            Some(Some(entry)) => Said::There((EntryTarget::from_disk(&entry), entry.kind)),
             Some(None) => Said::Gone,
             None => Said::Nothing,
         }
     }
 
-    /// How long the entries are that come to those that hash so.
-    pub(super) fn len_added(&self, hash: u32) -> usize {
-        self.alike(hash).filter_map(|change| change.entry).map(<[u8]>::len).sum()
+    /// The names that come to those that hash so.
+    pub(super) fn added(&self, hash: u32) -> impl Iterator<Item = &[u8]> {
+        self.alike(hash).filter(|change| change.entry.is_some()).map(|change| change.name)
     }
 
     /// How long all the names are together.
@@ -138,32 +146,29 @@ impl PartNames {
     }
 
     fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
-        let old = self.by_hash.get(&hash).map_or_else(Vec::new, |at| self.packed_at(*at).to_vec());
-        self.names_len -= names_len(&old);
-        let start = self.packed.len();
-        self.packed.extend_from_slice(&[0; LENGTH]);
+        let old = self.alike(hash).to_vec();
         let is_same = |old: &LateName<'_>, new: &NameChange| *old.name == *new.entry.name;
-        for old in unpacked(&old) {
-            if !alike.iter().any(|new| is_same(&old, new)) {
-                old.pack(&mut self.packed);
-            }
-        }
-        for new in alike {
-            let old = unpacked(&old).find(|old| is_same(old, new));
-            pack_new(&mut self.packed, new, old.map_or(new.below, |old| old.below));
-        }
-        self.put(hash, start);
+        let stay = unpacked(&old).filter(|old| !alike.iter().any(|new| is_same(old, new)));
+        let come = alike.iter().filter_map(|new| {
+            let below = unpacked(&old).find(|old| is_same(old, new)).map(|old| old.below);
+            LateName::of(new, below.unwrap_or(new.below))
+        });
+        self.names_len -= names_len(&old);
+        self.put(hash, stay.chain(come));
     }
 
-    /// Makes what was packed from `start` on what becomes of the names of a hash.
-    fn put(&mut self, hash: u32, start: usize) {
-        set_len(&mut self.packed, start);
-        if self.packed.len() == start + LENGTH {
-            self.packed.truncate(start);
+    /// Packs what becomes of the names of a hash.
+    fn put<'a>(&mut self, hash: u32, changes: impl Iterator<Item = LateName<'a>>) {
+        let at = u32::try_from(self.packed.len()).expect("merged before it is so much");
+        let mut changes = changes.peekable();
+        if changes.peek().is_none() {
             self.by_hash.remove(&hash);
         } else {
-            self.names_len += names_len(&self.packed[start + LENGTH..]);
-            self.by_hash.insert(hash, u32::try_from(start).expect("merged before it is so much"));
+            self.by_hash.insert(hash, at);
+        }
+        while let Some(change) = changes.next() {
+            self.names_len += change.name.len();
+            change.pack(changes.peek().is_none(), &mut self.packed);
         }
     }
 
@@ -177,53 +182,78 @@ impl PartNames {
         self.by_hash.get(&hash).map_or(&[], |at| self.packed_at(*at))
     }
 
+    /// The changes of a hash.
     fn packed_at(&self, at: u32) -> &[u8] {
-        split_len(&self.packed[usize::try_from(at).expect(SOUND)..]).0
+        let from = &self.packed[usize::try_from(at).expect(SOUND)..];
+        let mut rest = from;
+        while LateName::unpack(&mut rest).is_some_and(|(_, is_last)| !is_last) {}
+        &from[..from.len() - rest.len()]
     }
 }
 
-impl LateName<'_> {
-    fn pack(&self, packed: &mut Vec<u8>) {
-        let body = self.entry.unwrap_or(self.name);
-        pack(packed, self.entry.is_some(), self.below, |packed| packed.extend_from_slice(body));
+impl<'a> LateName<'a> {
+    /// What became of a name, unless that is nothing.
+    fn of(change: &'a NameChange, below: bool) -> Option<Self> {
+        let entry = change.there.then(|| change.entry.on_disk());
+        (change.there || below).then_some(Self { name: &change.entry.name, entry, below })
+    }
+
+    fn pack(&self, is_last: bool, packed: &mut Vec<u8>) {
+        let is_subvolume = |entry: &DirEntry<'_>| entry.target.kind == ItemKind::ROOT_ITEM;
+        let mut head = Head::empty();
+        head.set(Head::THERE, self.entry.is_some());
+        head.set(Head::BELOW, self.below);
+        head.set(Head::SUBVOLUME, self.entry.as_ref().is_some_and(is_subvolume));
+        head.set(Head::LAST, is_last);
+        let name_len = u8::try_from(self.name.len()).expect("a name has at most 255 bytes");
+        packed.extend_from_slice(&[head.bits(), name_len]);
+        packed.extend_from_slice(self.name);
+        if let Some(entry) = &self.entry {
+            packed.push(entry.kind.to_disk());
+            pack_number(entry.target.objectid, packed);
+            pack_number(entry.transid, packed);
+        }
+    }
+
+    /// The first change that is packed, and whether no other of its hash follows; nothing where
+    /// nothing is packed.
+    fn unpack(packed: &mut &'a [u8]) -> Option<(Self, bool)> {
+        let (head, name_len) = (packed.split_off_first()?, packed.split_off_first().expect(SOUND));
+        let head = Head::from_bits(*head).expect(SOUND);
+        let name = packed.split_off(..usize::from(*name_len)).expect(SOUND);
+        let entry = head.contains(Head::THERE).then(|| {
+            let kind = *packed.split_off_first().expect(SOUND);
+            let (number, transid) = (unpack_number(packed), unpack_number(packed));
+            let target = match head.contains(Head::SUBVOLUME) {
+                true => EntryTarget::Subvolume(TreeId(number)),
+                false => EntryTarget::Inode(number),
+            };
+            let kind = DirEntryKind::try_from(kind).expect(SOUND);
+            DirEntry { target: target.to_disk(), transid, kind, name, data: &[] }
+        });
+        let below = head.contains(Head::BELOW);
+        Some((Self { name, entry, below }, head.contains(Head::LAST)))
     }
 }
 
-/// Packs what became of a name, unless that is nothing.
-fn pack_new(packed: &mut Vec<u8>, new: &NameChange, below: bool) {
-    if new.there {
-        pack(packed, true, below, |packed| new.entry.on_disk().encode_into(packed));
-    } else if below {
-        pack(packed, false, true, |packed| packed.extend_from_slice(&new.entry.name));
-    }
+/// Packs how many bytes a number takes, and those.
+fn pack_number(number: u64, packed: &mut Vec<u8>) {
+    let bytes = number.to_le_bytes();
+    let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    packed.push(u8::try_from(len).expect("at most eight"));
+    packed.extend_from_slice(&bytes[..len]);
 }
 
-fn pack(packed: &mut Vec<u8>, there: bool, below: bool, body: impl FnOnce(&mut Vec<u8>)) {
-    packed.push(if there { THERE } else { 0 } | if below { BELOW } else { 0 });
-    let start = packed.len();
-    packed.extend_from_slice(&[0; LENGTH]);
-    body(packed);
-    set_len(packed, start);
-}
-
-/// Says in the length at `start` how much was packed behind it.
-fn set_len(packed: &mut [u8], start: usize) {
-    let len = packed.len() - start - LENGTH;
-    let len = u32::try_from(len).expect("names of a hash share an item");
-    packed[start..][..LENGTH].copy_from_slice(&len.to_le_bytes());
+fn unpack_number(packed: &mut &[u8]) -> u64 {
+    let len = usize::from(*packed.split_off_first().expect(SOUND));
+    let mut bytes = [0; size_of::<u64>()];
+    bytes[..len].copy_from_slice(packed.split_off(..len).expect(SOUND));
+    u64::from_le_bytes(bytes)
 }
 
 /// What becomes of names that hash alike.
-pub(super) fn unpacked(packed: &[u8]) -> impl Iterator<Item = LateName<'_>> {
-    let mut rest = packed;
-    std::iter::from_fn(move || {
-        let (flags, body) = rest.split_first()?;
-        let (body, after) = split_len(body);
-        rest = after;
-        let entry = (flags & THERE != 0).then_some(body);
-        let name = entry.map_or(body, |entry| parse(entry).name);
-        Some(LateName { name, entry, below: flags & BELOW != 0 })
-    })
+pub(super) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = LateName<'_>> {
+    std::iter::from_fn(move || LateName::unpack(&mut packed).map(|(change, _)| change))
 }
 
 /// How long the names are together of packed changes.
@@ -231,18 +261,11 @@ fn names_len(packed: &[u8]) -> usize {
     unpacked(packed).map(|change| change.name.len()).sum()
 }
 
-/// What follows a length, and what follows that.
-fn split_len(packed: &[u8]) -> (&[u8], &[u8]) {
-    let (len, rest) = packed.split_first_chunk().expect(SOUND);
-    rest.split_at(usize::try_from(u32::from_le_bytes(*len)).expect(SOUND))
-}
-
-fn parse(entry: &[u8]) -> DirEntry<'_> {
-    dir_entries(entry).next().and_then(Result::ok).expect(SOUND)
-}
-
 #[cfg(test)]
 mod tests {
+    use userbtrfs_sync::Arc;
+
+    use super::super::Entry;
     use super::super::few::Few;
     use super::super::pending::Pending;
     use super::super::testing::{alike, entry};
@@ -264,7 +287,7 @@ mod tests {
         assert_eq!(late.find(hash, b"a"), Said::Nothing);
         take_in(&mut late, |pending| pending.add_entry(&a));
         assert_eq!(late.find(hash, b"a"), Said::There((a.target, a.kind)));
-        assert_eq!(late.len_added(hash), a.on_disk().encode().len());
+        assert_eq!(late.added(hash).collect::<Vec<_>>(), [b"a"]);
         take_in(&mut late, |pending| pending.remove_entry(&a));
         assert_eq!(late.find(hash, b"a"), Said::Nothing);
         assert_eq!(late.iter(None).count(), 0);
@@ -295,5 +318,21 @@ mod tests {
         assert!(late.bytes() > packed.len());
         late.take_in(hash, &Few::<NameChange>::default());
         assert_eq!(late.iter(None).count(), 1);
+    }
+
+    #[test]
+    fn all_that_an_entry_says_is_packed() {
+        let mut late = LateNames::default();
+        let name = [b'n'; 255];
+        let target = EntryTarget::Subvolume(TreeId(u64::MAX - 300));
+        let kind = DirEntryKind::Directory;
+        let subvolume = Entry { index: 2, name: name[..].into(), kind, target, transid: 1 << 56 };
+        let entry = Arc::new(subvolume);
+        let hash = entry.hash();
+        take_in(&mut late, |pending| pending.add_entry(&entry));
+        assert_eq!(late.find(hash, &name), Said::There((target, kind)));
+        let (_, packed) = late.iter(None).next().unwrap();
+        let entries: Vec<_> = unpacked(packed).map(|change| change.entry).collect();
+        assert_eq!(entries, [Some(entry.on_disk())]);
     }
 }

@@ -8,10 +8,9 @@
 
 use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{IncompatFlags, item_len_max};
-use userbtrfs_sync::Arc;
 
 use super::pending::RefPlace;
-use super::{Entry, Inode, Nodes, stored};
+use super::{Inode, Nodes, stored};
 use crate::error::{Error, Result};
 
 /// Bytes of an entry of a DIR_ITEM or XATTR_ITEM before its name.
@@ -39,7 +38,11 @@ impl Nodes {
     /// names hash alike.
     pub(super) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         let hash = name_hash(name);
-        let known = dir.state().dentries().alike(hash).map(|alike| alike.map(entry_len).sum());
+        let known = dir
+            .state()
+            .dentries()
+            .alike(hash)
+            .map(|alike| alike.map(|entry| entry_len(&entry.name)).sum());
         let there = if let Some(known) = known {
             known
         } else {
@@ -114,14 +117,14 @@ impl Nodes {
     }
 }
 
-fn entry_len(entry: &Arc<Entry>) -> usize {
-    ENTRY_HEAD + entry.name.len()
+fn entry_len(name: &[u8]) -> usize {
+    ENTRY_HEAD + name.len()
 }
 
 /// How long the entries are that wait to come to those of a directory that hash so.
 fn pending_len(dir: &Inode, hash: u32) -> usize {
     let state = dir.state();
     let added = state.sets().flat_map(|set| set.entries.added(hash));
-    let late = state.late.as_ref().map_or(0, |late| late.len_added(hash));
-    added.map(entry_len).sum::<usize>() + late
+    let late = state.late.iter().flat_map(|late| late.added(hash));
+    added.map(|entry| &*entry.name).chain(late).map(entry_len).sum()
 }

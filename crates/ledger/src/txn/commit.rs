@@ -199,20 +199,6 @@ impl Ledger {
         roots::write(&editor, &self.changed)
     }
 
-    /// Writes leaves early, where more is unwritten than may be. Only merges do: they go through
-    /// trees in key order, and leave behind what they change no more.
-    pub(crate) fn write_early(&self) -> Result<()> {
-        let (store, max) = (self.forest.store(), self.options.dirty_max);
-        let dirty = store.dirty_bytes();
-        if dirty <= max {
-            return Ok(());
-        }
-        let nodes = store.oldest_leaves(dirty - max / 2);
-        self.write_nodes(&nodes)?;
-        store.written(nodes);
-        Ok(())
-    }
-
     fn write_nodes(&self, nodes: &DirtyList) -> Result<()> {
         let mut failed = None;
         // While some are written the next are sealed.

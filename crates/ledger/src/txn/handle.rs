@@ -1,10 +1,11 @@
 //! Handles: the right to change trees in the running transaction.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use userbtrfs_btree::{Edit, RefChange, Tree};
 use userbtrfs_format::TreeId;
 
+use super::early::Early;
 use super::gate::{Kind, Ticket};
 use crate::data::FileExtentRef;
 use crate::error::Result;
@@ -41,15 +42,17 @@ impl From<HandleKind> for Kind {
 /// Membership in a transaction. While it lives the transaction cannot be handed over to its
 /// writing; a thread has one at most.
 pub struct Handle<'a> {
-    ledger: &'a Ledger,
+    pub(super) ledger: &'a Ledger,
     ticket: Ticket<'a>,
     /// How many items were changed under it.
     changed: Cell<u64>,
+    /// Leaves that are being written early.
+    pub(super) early: RefCell<Option<Early>>,
 }
 
 impl<'a> Handle<'a> {
     pub(crate) fn new(ledger: &'a Ledger, ticket: Ticket<'a>) -> Self {
-        Self { ledger, ticket, changed: Cell::new(0) }
+        Self { ledger, ticket, changed: Cell::new(0), early: RefCell::new(None) }
     }
 
     /// The number of the transaction.
@@ -64,12 +67,6 @@ impl<'a> Handle<'a> {
     pub fn apply<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
         self.changed.set(self.changed.get() + edits.len() as u64);
         Ok(tree.apply(self.ledger.forest().store(), self.ledger, edits)?)
-    }
-
-    /// Writes out leaves that were changed longest ago, where more are unwritten than may be. They
-    /// can be changed again, at the cost of a copy. To be called between the parts of a merge.
-    pub fn write_early(&self) -> Result<()> {
-        self.ledger.write_early()
     }
 
     /// A file refers to an extent that nobody referred to before: what [`Ledger::allocate_data`]

@@ -1,0 +1,57 @@
+//! Leaves that are written before their transaction ends, for want of memory.
+//!
+//! 1. Only merges write them: they go through trees in key order, and leave behind what they
+//!    change no more.
+//! 2. One part is on its way while the merge goes on; a merge that ends has none on its way.
+//! 3. A leaf on its way is as good as written: who changes it copies it, and its place is free
+//!    again after the commit at the earliest. So nothing else is ever written there meanwhile.
+
+use userbtrfs_btree::DirtyList;
+use userbtrfs_volume::PendingWrites;
+
+use super::Handle;
+use crate::error::Result;
+
+/// The part of the bound that is written at a time.
+const PART: usize = 4;
+
+/// A part that is on its way.
+pub(super) struct Early {
+    nodes: DirtyList,
+    writes: PendingWrites,
+}
+
+impl Handle<'_> {
+    /// Begins to write out leaves that were changed longest ago, where more are unwritten than may
+    /// be. They can be changed again, at the cost of a copy. To be called between the parts of a
+    /// merge.
+    pub fn write_early(&self) -> Result<()> {
+        let (store, max) = (self.ledger.forest().store(), self.ledger.options.dirty_max);
+        let on_its_way =
+            self.early.borrow().as_ref().map_or(0, |early| store.bytes_of(&early.nodes));
+        // Some of them may have been copied, and let go.
+        let dirty = store.dirty_bytes().saturating_sub(on_its_way);
+        if dirty <= max / 2 + max / PART {
+            return Ok(());
+        }
+        self.finish_early()?;
+        let nodes = store.oldest_leaves(dirty - max / 2);
+        let sealed = store.seal(&nodes).map(|sealed| sealed.map(|(at, block)| (at, block.into())));
+        let sealed = sealed.collect::<std::result::Result<Vec<_>, _>>()?;
+        let writes = self.ledger.volume().submit_data(sealed);
+        *self.early.borrow_mut() = Some(Early { nodes, writes });
+        Ok(())
+    }
+
+    /// Waits for what is on its way.
+    pub(crate) fn finish_early(&self) -> Result<()> {
+        let Some(Early { nodes, writes }) = self.early.take() else { return Ok(()) };
+        self.ledger
+            .volume()
+            .wait_writes(writes)
+            .into_iter()
+            .collect::<std::result::Result<(), _>>()?;
+        self.ledger.forest().store().written(nodes);
+        Ok(())
+    }
+}
