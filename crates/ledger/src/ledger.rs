@@ -22,6 +22,7 @@ use crate::largest::{Largest, LargestSteps};
 use crate::log::Logs;
 use crate::refs::{self, DelayedRefs};
 use crate::space::{Kind, Space};
+use crate::turns::Turns;
 use crate::txn::{
     ChangedRoots, CommitCause, CommitCounts, Gate, Handle, HandleKind, Merge, Participant, Worker,
 };
@@ -70,6 +71,7 @@ impl Default for LedgerOptions {
 pub struct Ledger {
     pub(crate) forest: Arc<Forest>,
     pub(crate) space: Space,
+    pub(crate) turns: Turns,
     pub(crate) refs: DelayedRefs,
     pub(crate) sums: PendingSums,
     pub(crate) gate: Gate,
@@ -102,6 +104,7 @@ impl Ledger {
         let ledger = Arc::new(Self {
             forest,
             space,
+            turns: Turns::new(),
             refs: DelayedRefs::default(),
             sums: PendingSums::new(checksum_size),
             gate: Gate::new(next),

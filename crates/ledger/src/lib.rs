@@ -12,6 +12,7 @@
 //! | `largest`   | how much was changed or reserved at once, at most                |
 //! | `ledger`    | all of it together, as the rooms above see it                    |
 //! | `reserve`   | reservations, and what is done where space is short              |
+//! | `turns`     | whose turn it is to have space made                              |
 //! | `data`      | the space, the checksums and the users of file data              |
 //! | `discard`   | giving freed space back to the device                            |
 
@@ -32,6 +33,7 @@ mod ledger;
 mod log;
 mod reserve;
 mod space;
+mod turns;
 mod txn;
 
 pub use damage::Damage;

@@ -3,7 +3,8 @@
 //! 1. What helps is done in turn, the cheapest first, and only where it can help.
 //! 2. A commit is waited for: the caller is in no transaction and holds no lock that a commit, a
 //!    merge or writing back takes; operation locks of inodes it may hold.
-//! 3. A commit is made for metadata only where it frees enough for many who ask, not for one:
+//! 3. Who finds no room at once takes its turn, and nobody comes before it: see [`crate::turns`].
+//! 4. A commit is made for metadata only where it frees enough for many who ask, not for one:
 //!    where that is not so, there is no space. So a full filesystem does not commit all the time.
 
 use userbtrfs_sync::thread;
@@ -60,6 +61,12 @@ impl Ledger {
 
     fn reserve_by(&self, bytes: u64, claim: Claim) -> Result<Reservation> {
         self.check()?;
+        if self.turns.is_idle()
+            && let Some(reservation) = self.reserve_now(bytes, claim)
+        {
+            return Ok(reservation);
+        }
+        let _turn = self.turns.take();
         for _ in 0..ATTEMPTS {
             for relief in Relief::ALL {
                 if let Some(reservation) = self.reserve_now(bytes, claim) {
@@ -67,13 +74,19 @@ impl Ledger {
                 }
                 self.relieve(relief, bytes, claim)?;
             }
-            // What others hold comes back when it is merged.
-            if self.space.usage(Kind::Metadata).reserved == 0 {
+            if !self.may_come_back(claim) {
                 break;
             }
             thread::yield_now();
         }
         self.reserve_now(bytes, claim).ok_or(Error::NoSpace)
+    }
+
+    /// Whether there is what comes back: what others hold, when it is merged; and what they freed
+    /// meanwhile, with the next commit that is made for a removal.
+    fn may_come_back(&self, claim: Claim) -> bool {
+        let usage = self.space.usage(Kind::Metadata);
+        usage.reserved > 0 || (claim == Claim::Removal && usage.pinned > 0)
     }
 
     /// Reserves metadata, where there is room at once; what the next commit takes is left to it.

@@ -15,6 +15,8 @@ pub enum Class {
     ParentDirectory,
     /// The operation lock of an inode that is named, unlinked, or written.
     ChildInode,
+    /// The turns of those for whom space is made, one at a time.
+    Shortage,
     /// The writing back of one file's dirty data: one at a time, held over its I/O.
     Writeback,
     /// A range of the bytes of one file.
@@ -82,6 +84,7 @@ impl Class {
             Self::RenameMutex => "rename mutex",
             Self::ParentDirectory => "parent directory",
             Self::ChildInode => "child inode",
+            Self::Shortage => "shortage",
             Self::Writeback => "writeback",
             Self::FileRange => "file range",
             Self::TransactionHandle => "transaction handle",

@@ -1,8 +1,13 @@
 //! A filesystem without space left.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
+
+use rustix::fs::{FallocateFlags, IFlags, fallocate, ioctl_setflags};
+use rustix::io::Errno;
 
 use crate::support::{Site, pattern};
 
@@ -73,4 +78,56 @@ fn what_is_synced_without_an_error_is_there() {
 fn what_is_written_directly_without_an_error_is_there() {
     let script = "export LC_ALL=C; dd if=\"$1\" of=\"$2\" bs=800k oflag=direct";
     what_is_closed_without_an_error_is_whole(script);
+}
+
+/// Writes and syncs.
+fn write_through(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)?;
+    file.sync_all()
+}
+
+/// Writes zeros by direct I/O, and says whether there was space for all.
+fn write_zeros(file: &Path, how: &[&str]) -> bool {
+    let mut command = Command::new("dd");
+    let to = format!("of={}", file.display());
+    command.env("LC_ALL", "C").args(["if=/dev/zero", &to]).args(how);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() || said.contains("No space left"), "{output:?}");
+    output.status.success()
+}
+
+/// What is written in place needs no space: a file without copy-on-write, and what was reserved.
+/// All else does, until some is given back.
+#[test]
+fn what_has_its_place_may_be_overwritten_and_nothing_else() {
+    let Some(site) = Site::new() else { return };
+    site.both_sized(IMAGE_BYTES, &["-m", "single"], |root| {
+        let make = |name: &str| File::create_new(root.join(name)).unwrap();
+        let (in_place, reserved) = (make("in place"), make("reserved"));
+        ioctl_setflags(&in_place, IFlags::NOCOW).unwrap();
+        write_through(&in_place, &pattern(100_000), 0).unwrap();
+        fallocate(&reserved, FallocateFlags::KEEP_SIZE, 0, 100_000).unwrap();
+        reserved.sync_all().unwrap();
+        let large = root.join("large");
+        assert!(!write_zeros(&large, &["bs=1M", "oflag=direct"]));
+        assert!(!write_zeros(&large, &["bs=4k", "oflag=direct,append", "conv=notrunc"]));
+        assert!(fs::metadata(&large).unwrap().len() > IMAGE_BYTES / 2);
+
+        write_through(&in_place, &[1; 50_000], 20_000).unwrap();
+        write_through(&reserved, &[2; 100_000], 0).unwrap();
+        let over = ["bs=64k", "count=1", "oflag=direct", "conv=notrunc"];
+        assert!(!write_zeros(&large, &over));
+        let beyond = write_through(&reserved, &[3; 50_000], 200_000).map_err(|error| error.kind());
+        assert_eq!(beyond, Err(io::Error::from(Errno::NOSPC).kind()));
+        reserved.set_len(100_000).unwrap();
+
+        let opened = File::options().write(true).open(&large).unwrap();
+        opened.set_len(1 << 20).unwrap();
+        opened.sync_all().unwrap();
+        assert!(write_zeros(&large, &over));
+        let expected = [&pattern(100_000)[..20_000], &[1; 50_000], &pattern(100_000)[70_000..]];
+        assert!(fs::read(root.join("in place")).unwrap() == expected.concat());
+        assert!(fs::read(root.join("reserved")).unwrap() == [2; 100_000]);
+    });
 }

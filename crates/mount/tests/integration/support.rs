@@ -89,9 +89,14 @@ impl Site {
     /// Does the same in a filesystem of Linux's and in one of ours, of which Linux shows the same
     /// afterwards.
     pub(crate) fn both(&self, work: impl Fn(&Path)) {
-        self.format();
+        self.both_sized(IMAGE_BYTES, &[], work);
+    }
+
+    /// The same in images that mkfs makes of so many bytes, with these options.
+    pub(crate) fn both_sized(&self, bytes: u64, options: &[&str], work: impl Fn(&Path)) {
+        self.format_sized(bytes, options);
         self.with_linux("noatime", &work);
-        self.format();
+        self.format_sized(bytes, options);
         let shown = self.with_ours(|root| {
             work(root);
             walk_linux::walk(root).unwrap()
