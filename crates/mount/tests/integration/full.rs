@@ -114,11 +114,12 @@ fn what_has_its_place_may_be_overwritten_and_nothing_else() {
         assert!(!write_zeros(&large, &["bs=4k", "oflag=direct,append", "conv=notrunc"]));
         assert!(fs::metadata(&large).unwrap().len() > IMAGE_BYTES / 2);
 
-        write_through(&in_place, &[1; 50_000], 20_000).unwrap();
-        write_through(&reserved, &[2; 100_000], 0).unwrap();
+        write_through(&in_place, &vec![1; 50_000], 20_000).unwrap();
+        write_through(&reserved, &vec![2; 100_000], 0).unwrap();
         let over = ["bs=64k", "count=1", "oflag=direct", "conv=notrunc"];
         assert!(!write_zeros(&large, &over));
-        let beyond = write_through(&reserved, &[3; 50_000], 200_000).map_err(|error| error.kind());
+        let beyond =
+            write_through(&reserved, &vec![3; 50_000], 200_000).map_err(|error| error.kind());
         assert_eq!(beyond, Err(io::Error::from(Errno::NOSPC).kind()));
         reserved.set_len(100_000).unwrap();
 
@@ -126,8 +127,8 @@ fn what_has_its_place_may_be_overwritten_and_nothing_else() {
         opened.set_len(1 << 20).unwrap();
         opened.sync_all().unwrap();
         assert!(write_zeros(&large, &over));
-        let expected = [&pattern(100_000)[..20_000], &[1; 50_000], &pattern(100_000)[70_000..]];
+        let expected = [&pattern(100_000)[..20_000], &vec![1; 50_000], &pattern(100_000)[70_000..]];
         assert!(fs::read(root.join("in place")).unwrap() == expected.concat());
-        assert!(fs::read(root.join("reserved")).unwrap() == [2; 100_000]);
+        assert!(fs::read(root.join("reserved")).unwrap() == vec![2; 100_000]);
     });
 }
