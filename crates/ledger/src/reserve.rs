@@ -3,17 +3,16 @@
 //! 1. What helps is done in turn, the cheapest first, and only where it can help.
 //! 2. A commit is waited for: the caller is in no transaction and holds no lock that a commit, a
 //!    merge or writing back takes; operation locks of inodes it may hold.
-//! 3. Who finds no room at once takes its turn, and nobody comes before it: see [`crate::turns`].
+//! 3. Who was helped in vain once, since others took what became free, takes its turn, and nobody
+//!    comes before it: see [`crate::turns`].
 //! 4. A commit is made for metadata only where it frees enough for many who ask, not for one:
 //!    where that is not so, there is no space. So a full filesystem does not commit all the time.
-
-use userbtrfs_sync::thread;
 
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
 use crate::space::{Claim, Kind, Reservation, Shortage, bytes_for_items};
 
-/// How often space is made for one who asks, while others take it.
+/// How often space is made for one who asks, while others may have taken it.
 const ATTEMPTS: u32 = 16;
 
 /// What a reference may take: an item of the extent tree, and a range of the free space tree, in
@@ -61,13 +60,11 @@ impl Ledger {
 
     fn reserve_by(&self, bytes: u64, claim: Claim) -> Result<Reservation> {
         self.check()?;
-        if self.turns.is_idle()
-            && let Some(reservation) = self.reserve_now(bytes, claim)
-        {
-            return Ok(reservation);
-        }
-        let _turn = self.turns.take();
+        let mut turn = None;
         for _ in 0..ATTEMPTS {
+            if turn.is_none() && !self.turns.is_idle() {
+                turn = Some(self.turns.take());
+            }
             for relief in Relief::ALL {
                 if let Some(reservation) = self.reserve_now(bytes, claim) {
                     return Ok(reservation);
@@ -77,7 +74,7 @@ impl Ledger {
             if !self.may_come_back(claim) {
                 break;
             }
-            thread::yield_now();
+            turn.get_or_insert_with(|| self.turns.take());
         }
         self.reserve_now(bytes, claim).ok_or(Error::NoSpace)
     }

@@ -44,7 +44,7 @@ impl Turns {
         self.asking.load(Ordering::Relaxed) == 0
     }
 
-    /// Waits for those who came before.
+    /// Waits for those who came before. The caller is in no transaction.
     #[track_caller]
     pub(crate) fn take(&self) -> Turn<'_> {
         let held = Held::acquire(Identity::of(Class::Shortage));
