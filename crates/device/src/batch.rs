@@ -16,6 +16,16 @@ pub(crate) enum Admitted {
     Followed,
 }
 
+impl Admitted {
+    /// What an engine has to do.
+    pub(crate) fn pending(&self) -> Option<&Transfer> {
+        match self {
+            Self::Pending(transfer) => Some(transfer),
+            Self::Completed(_) | Self::Followed => None,
+        }
+    }
+}
+
 /// A batch that its ticket and its requests in flight hold together.
 pub(crate) type SharedBatch = Rc<RefCell<Batch>>;
 

@@ -6,8 +6,9 @@
 //!    where the caller says that it fills all of them ([`Buffer::unspecified`]).
 //! 3. The bytes do not move while the buffer lives, not even when the `Buffer` itself is moved.
 //! 4. Memory of buffers up to 128 KiB is cut from slabs ([`slab`]) and used again by the next
-//!    buffer of its size, never given back to the system: there is as much as was in use at a
-//!    time. So nothing else comes to lie between them, which would cost as much as they do.
+//!    buffer of its size, whichever thread asks for it, never given back to the system: there is as
+//!    much as was in use at a time. So nothing else comes to lie between them, which would cost as
+//!    much as they do.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
@@ -51,13 +52,10 @@ impl Buffer {
     /// asking the system for it.
     pub fn unspecified(len: usize) -> Buffer {
         let pages = len.div_ceil(PAGE);
-        let class = class_of(pages);
-        let wanted = class.map_or(pages, |class| 1 << class);
-        let spare = SPARE.try_with(|spare| spare.borrow_mut().take(wanted)).ok().flatten();
-        let run = spare.unwrap_or_else(|| match class {
+        let run = match class_of(pages) {
             Some(class) => Run::Piece(piece(class)),
-            None => Run::Own(zeroed(pages)),
-        });
+            None => Run::Own(spare(pages).unwrap_or_else(|| zeroed(pages))),
+        };
         Buffer { run, len }
     }
 
@@ -94,13 +92,13 @@ fn piece(class: usize) -> &'static mut [Page] {
     first
 }
 
-/// The most bytes of memory that a thread keeps for its next buffers.
+/// The most bytes of memory that a thread keeps for its next large buffers.
 const SPARE_BYTES_MAX: usize = 2 << 20;
 
-/// Memory of buffers that a thread dropped.
+/// Memory of large buffers that a thread dropped.
 #[derive(Default)]
 struct Spare {
-    runs: Vec<Run>,
+    runs: Vec<Box<[Page]>>,
     bytes: usize,
 }
 
@@ -108,34 +106,27 @@ thread_local! {
     static SPARE: RefCell<Spare> = RefCell::default();
 }
 
+/// Memory that this thread kept: of so many pages, or of at most twice as many.
+fn spare(pages: usize) -> Option<Box<[Page]>> {
+    SPARE.try_with(|spare| spare.borrow_mut().take(pages)).ok().flatten()
+}
+
 impl Spare {
-    /// Memory of so many pages, or, where that is no piece, of at most twice as many.
-    fn take(&mut self, pages: usize) -> Option<Run> {
-        let fits = |run: &Run| match run {
-            Run::Piece(piece) => piece.len() == pages,
-            Run::Own(own) => (pages..=2 * pages).contains(&own.len()),
-        };
-        let found = self.runs.iter().rposition(fits)?;
+    fn take(&mut self, pages: usize) -> Option<Box<[Page]>> {
+        let mut lens = self.runs.iter().map(|run| run.len());
+        let found = lens.rposition(|len| (pages..=2 * pages).contains(&len))?;
         let run = self.runs.swap_remove(found);
-        self.bytes -= run.bytes();
+        self.bytes -= size_of_val(&run[..]);
         Some(run)
     }
 
     /// Keeps memory, unless there is enough.
-    fn give(&mut self, run: Run) {
-        let bytes = run.bytes();
+    fn give(&mut self, run: Box<[Page]>) {
+        let bytes = size_of_val(&run[..]);
         if bytes > 0 && self.bytes + bytes <= SPARE_BYTES_MAX {
             self.bytes += bytes;
             self.runs.push(run);
-        } else {
-            run.release();
         }
-    }
-}
-
-impl Drop for Spare {
-    fn drop(&mut self) {
-        self.runs.drain(..).for_each(Run::release);
     }
 }
 
@@ -153,28 +144,17 @@ impl Run {
             Self::Own(own) => own,
         }
     }
-
-    fn bytes(&self) -> usize {
-        size_of_val(self.pages())
-    }
-
-    /// Lets other threads use it, or the system.
-    fn release(self) {
-        if let Self::Piece(piece) = self
-            && let Some(class) = class_of(piece.len())
-        {
-            PIECES[class].give(piece);
-        }
-    }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let mut run = Some(mem::replace(&mut self.run, Run::Own(Box::default())));
-        let give = |spare: &RefCell<Spare>| run.take().map(|run| spare.borrow_mut().give(run));
-        if SPARE.try_with(give).is_err() {
+        match mem::replace(&mut self.run, Run::Own(Box::default())) {
+            Run::Piece(piece) => {
+                let class = class_of(piece.len()).expect("a piece is of a class");
+                PIECES[class].give(piece);
+            }
             // A thread that ends keeps nothing.
-            run.into_iter().for_each(Run::release);
+            Run::Own(own) => drop(SPARE.try_with(|spare| spare.borrow_mut().give(own))),
         }
     }
 }
@@ -214,12 +194,18 @@ mod tests {
 
     #[test]
     fn dropped_memory_is_used_again_but_never_without_bound() {
-        let mut first = Buffer::zeroed(3 * PAGE);
-        first.fill(7);
-        let at = first.as_ptr();
-        drop(first);
-        let second = Buffer::unspecified(3 * PAGE - 1);
-        assert_eq!((second.as_ptr(), second.len()), (at, 3 * PAGE - 1));
+        let is_used_again = |len: usize| {
+            let mut first = Buffer::zeroed(len);
+            first.fill(7);
+            let at = first.as_ptr();
+            drop(first);
+            let second = Buffer::unspecified(len - 1);
+            assert_eq!(second.len(), len - 1);
+            second.as_ptr() == at
+        };
+        // Another thread may be the next to ask for one that is small.
+        assert!((0..100).any(|_| is_used_again(3 * PAGE)));
+        assert!(is_used_again(100 * PAGE));
         assert!(Buffer::zeroed(3 * PAGE).iter().all(|&byte| byte == 0));
 
         let many: Vec<_> = (0..100).map(|_| Buffer::zeroed(SPARE_BYTES_MAX / 10)).collect();

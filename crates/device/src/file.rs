@@ -1,7 +1,7 @@
 //! A regular file or a block device as a [`Device`].
 //!
 //! 1. Requests go to the ring of the submitting thread; to plain calls where io_uring is off, not
-//!    allowed, or the thread could not make its ring.
+//!    allowed, not worth it, or the thread could not make its ring.
 //! 2. A write that does not fit the alignment of a direct file is done in `submit`: read, change,
 //!    write, one at a time per device. No aligned write can share a sector with it, so no other
 //!    order is needed.
@@ -136,11 +136,11 @@ impl Device for FileDevice {
         let mut batch: Vec<_> = batch.into_iter().map(|request| self.admit(request)).collect();
         gather(&mut batch);
         let rejected = match self.ring_depth {
-            None => batch,
-            Some(depth) => match ring::submit(depth, batch) {
+            Some(depth) if ring::is_worth_it(&batch) => match ring::submit(depth, batch) {
                 Ok(batch) => return Ticket::in_flight(batch),
                 Err(batch) => batch,
             },
+            _ => batch,
         };
         Ticket::deferred(positioned::submit(rejected))
     }

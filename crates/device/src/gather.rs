@@ -36,8 +36,8 @@ pub(crate) fn gather(batch: &mut [Admitted]) {
 
 /// The first byte of a write, the first behind it, and its index.
 fn place((index, admitted): (usize, &Admitted)) -> Option<(u64, u64, usize)> {
-    let Admitted::Pending(transfer) = admitted else { return None };
-    transfer.written().map(|range| (range.start, range.end, index))
+    let written = admitted.pending()?.written();
+    written.map(|range| (range.start, range.end, index))
 }
 
 fn take_over(batch: &mut [Admitted], first: usize, index: usize) {
