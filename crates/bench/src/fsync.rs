@@ -3,7 +3,7 @@
 //! many files were made in it.
 //!
 //! 1. Each job has a file of its own, which it writes from start to end; all jobs together make as
-//!    many fsyncs, however many jobs there are.
+//!    many fsyncs, however many jobs there are. What is measured begins when all jobs are there.
 //! 2. The image is preallocated, on the same disk for all. What is durable is durable on that disk:
 //!    the library flushes the image file, the kernel's loop device does the same.
 //! 3. The floor is one job that writes as much to a file that has its space, and flushes that, as
@@ -13,8 +13,9 @@
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
+use std::sync::Barrier;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -136,18 +137,25 @@ impl Appends {
         let mut bytes = Vec::new();
         Content::new(PART).fill(&mut bytes, usize::try_from(PART)?);
         bench.settle()?;
-        let (work, ()) = timed(|| {
-            thread::scope(|scope| {
-                let one = |file| {
-                    let bytes = &bytes;
-                    scope.spawn(move || self.write_file(bench, file, bytes))
-                };
-                let jobs: Vec<_> = files.iter().map(one).collect();
-                let join = |job: thread::ScopedJoinHandle<'_, Result<()>>| job.join();
-                jobs.into_iter().try_for_each(|job| join(job).expect("no job panics"))
-            })
+        let all_are_there = Barrier::new(files.len());
+        let turns: Vec<_> = thread::scope(|scope| {
+            let (bytes, all_are_there) = (&bytes, &all_are_there);
+            let one = |file| {
+                scope.spawn(move || {
+                    all_are_there.wait();
+                    let start = Instant::now();
+                    self.write_file(bench, file, bytes)?;
+                    Ok((start, Instant::now()))
+                })
+            };
+            let jobs: Vec<_> = files.iter().map(one).collect();
+            let join = |job: ScopedJoinHandle<'_, _>| job.join().expect("no job panics");
+            jobs.into_iter().map(join).collect::<Result<_>>()
         })?;
-        Ok(work)
+        let (starts, ends): (Vec<_>, Vec<_>) = turns.into_iter().unzip();
+        let first = starts.into_iter().min().context("no job")?;
+        let last = ends.into_iter().max().context("no job")?;
+        Ok(last - first)
     }
 
     fn write_file(&self, bench: &Bench, file: &impl Durable, bytes: &[u8]) -> Result<()> {
