@@ -8,11 +8,11 @@
 //! 4. A ring ends with its thread, after all that is in flight has ended.
 //! 5. A ring the kernel stops serving is a bug of ours and panics; if that happens while the
 //!    thread ends, the process aborts before any memory in use is freed.
-//! 6. A ring costs as much as some dozens of plain calls. A thread that writes one thing after the
-//!    other gets one once it has done so many; one that reads or has several calls, at once.
+//! 6. A ring costs as much as some dozens of plain calls, so a thread gets one only when it has a
+//!    batch that gains by it: not for one call that the kernel would hand to a worker.
 #![expect(unsafe_code, reason = "the kernel reads and writes memory named by queue entries")]
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
@@ -27,12 +27,7 @@ use crate::transfer::{Call, PUNCH_HOLE, Transfer};
 thread_local! {
     /// The ring of this thread, once a batch asked for it; none if it could not be made.
     static RING: OnceCell<Option<RefCell<Ring>>> = const { OnceCell::new() };
-    /// How many writes this thread has done without one.
-    static WRITES: Cell<u32> = const { Cell::new(0) };
 }
-
-/// How many writes a thread does one by one before a ring is made for it.
-pub(crate) const WRITES_BEFORE_RING: u32 = 32;
 
 /// Whether this process may use io_uring, with all we need of it. Asked of the kernel once.
 pub(crate) fn probe() -> Result<(), Errno> {
@@ -79,22 +74,11 @@ pub(crate) fn is_worth_it(batch: &[Admitted]) -> bool {
     let mut pending = batch.iter().filter_map(Admitted::pending);
     match (pending.next(), pending.next()) {
         (None, _) => false,
-        // Nobody has anything to do until it ends, and the kernel would only hand it to a worker.
-        (Some(only), None) if only.is_barrier() => false,
-        (Some(only), None) if !only.is_read() => is_worth_it_for_a_write(),
+        // The kernel would hand it to a worker: a write into its page cache is a copy, and nobody
+        // has anything to do until something is durable.
+        (Some(only), None) => only.is_read() || (only.is_direct() && !only.is_barrier()),
         (Some(_), _) => true,
     }
-}
-
-fn is_worth_it_for_a_write() -> bool {
-    let writes = WRITES.get();
-    WRITES.set(writes.saturating_add(1));
-    writes >= WRITES_BEFORE_RING || has_ring()
-}
-
-/// Whether one was asked for in this thread.
-pub(crate) fn has_ring() -> bool {
-    RING.try_with(|cell| cell.get().is_some()).unwrap_or(false)
 }
 
 /// Starts a batch on the ring of this thread, made now with `depth` slots if there is none.
@@ -109,6 +93,12 @@ pub(crate) fn submit(depth: u32, batch: Vec<Admitted>) -> Result<SharedBatch, Ve
         (Ok(Some(batch)), _) => Ok(batch),
         (_, given) => Err(given.unwrap_or_default()),
     }
+}
+
+/// Whether one was asked for in this thread.
+#[cfg(test)]
+pub(crate) fn has_ring() -> bool {
+    RING.with(|cell| cell.get().is_some())
 }
 
 /// Waits until nothing of a batch of this thread is pending.

@@ -285,40 +285,25 @@ fn a_call_may_end_before_all_that_it_does_are_reached() {
 }
 
 #[test]
-fn who_writes_little_has_no_ring() {
-    let (file, _) = image();
-    let options = FileOptions { writable: true, io_uring: IoUring::Auto, ..FileOptions::default() };
-    let device = FileDevice::open(file.path(), options).unwrap();
-    if !device.uses_io_uring() {
-        return;
+fn who_gains_nothing_by_a_ring_has_none() {
+    for options in modes().into_iter().filter(|mode| mode.io_uring != IoUring::Off) {
+        let (file, _) = image();
+        let Some(device) = open(file.path(), options) else { continue };
+        let makes_ring = |batch: fn() -> Vec<Request>| {
+            thread::scope(|scope| {
+                let worked = scope.spawn(|| {
+                    run(&device, batch());
+                    ring::has_ring()
+                });
+                worked.join().unwrap()
+            })
+        };
+        assert!(!makes_ring(|| vec![Request::Flush]), "{options:?}");
+        assert!(!makes_ring(|| vec![write(0, &[1; 4096], true)]), "{options:?}");
+        assert_eq!(makes_ring(|| vec![write(0, &[1; 4096], false)]), device.is_direct());
+        assert!(makes_ring(|| vec![read(&(0..4096))]), "{options:?}");
+        assert!(makes_ring(|| vec![write(0, &[1; 4096], false), Request::Flush]), "{options:?}");
     }
-    let in_new_thread = |work: &(dyn Fn() + Sync)| {
-        thread::scope(|scope| {
-            let worked = scope.spawn(|| {
-                work();
-                ring::has_ring()
-            });
-            worked.join().unwrap()
-        })
-    };
-    let writes = |count: u32| {
-        for _ in 0..count {
-            let ticket = device.submit(vec![write(4096, &[1; 4096], false)]);
-            assert!(device.wait(ticket).iter().all(|done| done.result.is_ok()));
-        }
-    };
-    let barriers = || {
-        for _ in 0..2 * ring::WRITES_BEFORE_RING {
-            device.flush().unwrap();
-            device.write(0, Buffer::zeroed(4096).into(), true).unwrap();
-        }
-    };
-    assert!(!in_new_thread(&|| writes(ring::WRITES_BEFORE_RING)));
-    assert!(!in_new_thread(&barriers));
-    assert!(in_new_thread(&|| writes(ring::WRITES_BEFORE_RING + 1)));
-    assert!(in_new_thread(&|| drop(device.read(0, 4096).unwrap())));
-    let several = || vec![write(0, &[1; 4096], false), write(8192, &[1; 4096], false)];
-    assert!(in_new_thread(&|| drop(device.submit(several()))));
 }
 
 #[test]
