@@ -23,7 +23,8 @@ pub trait Device: Send + Sync {
     /// now on waits for that, and is not refused. There is no way back.
     fn closing(&self) {}
 
-    /// Starts a batch. Blocks only while more requests are in flight than the queue holds.
+    /// Starts a batch. Blocks while more requests are in flight than the queue holds; and for a
+    /// batch, or a part of it, that gains nothing by being in flight, until that is done.
     fn submit(&self, batch: Vec<Request>) -> Ticket;
 
     /// Waits for a batch of this device; the completions are in the order of its requests.

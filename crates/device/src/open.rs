@@ -42,10 +42,10 @@ pub enum Direct {
 /// Whether I/O is submitted by io_uring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoUring {
-    /// Where the process may use it; plain calls elsewhere.
+    /// Where the process may use it, and it gains something; plain calls elsewhere.
     #[default]
     Auto,
-    /// By io_uring, or the open fails.
+    /// The same, or the open fails where the process may not.
     On,
     /// Plain calls.
     Off,

@@ -1,5 +1,5 @@
 //! The engine of plain calls: `pread`, `pwritev2`, `fdatasync`, `fallocate`, for where io_uring is
-//! not allowed.
+//! not allowed, and for what gains nothing by it.
 //!
 //! 1. Writes, flushes and discards are done at once in `submit`, so a dropped ticket loses none.
 //! 2. Reads are done in `wait`; `submit` only tells the kernel to fetch the bytes, where they go

@@ -74,9 +74,9 @@ pub(crate) fn is_worth_it(batch: &[Admitted]) -> bool {
     let mut pending = batch.iter().filter_map(Admitted::pending);
     match (pending.next(), pending.next()) {
         (None, _) => false,
-        // The kernel would hand it to a worker: a write into its page cache is a copy, and nobody
-        // has anything to do until something is durable.
-        (Some(only), None) => only.is_read() || (only.is_direct() && !only.is_barrier()),
+        // The kernel hands all but these to a worker: a write into its page cache, which is a copy,
+        // a discard, and whatever is to be durable, for which its submitter waits next.
+        (Some(only), None) => only.is_read() || (only.is_direct() && only.written().is_some()),
         (Some(_), _) => true,
     }
 }

@@ -151,11 +151,6 @@ impl Transfer {
         }
     }
 
-    /// Whether it ends only when something is durable.
-    pub(crate) fn is_barrier(&self) -> bool {
-        matches!(self.work, Work::Flush | Work::Write { fua: true, .. })
-    }
-
     /// The bytes of the device that a write is of, unless it is to be durable on its own.
     pub(crate) fn written(&self) -> Option<Range<u64>> {
         match &self.work {

@@ -300,6 +300,8 @@ fn who_gains_nothing_by_a_ring_has_none() {
         };
         assert!(!makes_ring(|| vec![Request::Flush]), "{options:?}");
         assert!(!makes_ring(|| vec![write(0, &[1; 4096], true)]), "{options:?}");
+        let discard = || vec![Request::Discard { offset: 0, len: 4096 }];
+        assert!(!makes_ring(discard), "{options:?}");
         assert_eq!(makes_ring(|| vec![write(0, &[1; 4096], false)]), device.is_direct());
         assert!(makes_ring(|| vec![read(&(0..4096))]), "{options:?}");
         assert!(makes_ring(|| vec![write(0, &[1; 4096], false), Request::Flush]), "{options:?}");
