@@ -100,7 +100,7 @@ pub struct Common {
     /// Keep the images; one that is there already is always used again, and kept
     #[arg(long)]
     pub keep: bool,
-    /// Do not drop caches before each turn
+    /// Neither drop caches nor touch free memory before each turn
     #[arg(long)]
     pub warm: bool,
     /// Compare times to durable copies, not to copies in the page cache

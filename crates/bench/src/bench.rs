@@ -118,7 +118,7 @@ impl Bench {
     /// The host of a virtual machine takes back what is free there, and gives it again more slowly
     /// than disks write: who needs memory first would pay for it.
     fn touch_free_memory(&self) -> Result<()> {
-        let bytes = format!("bs={}", (1 << 30) / self.common.scale);
+        let bytes = format!("bs={}", ((1 << 30) / self.common.scale).max(1));
         self.call(Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "count=1", &bytes]))
     }
 
