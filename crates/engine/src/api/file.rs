@@ -214,7 +214,9 @@ impl File {
     pub fn reader_of(&self, start: u64, end: u64) -> FileReader {
         let inner = self.inode.inner();
         let forest = inner.forest().clone();
-        FileReader::new(Stream::new(forest, Arc::clone(&self.contents), start, end, inner.window))
+        let contents = Arc::clone(&self.contents);
+        let stream = Stream::new(forest, contents, start, end, inner.window);
+        FileReader::new(stream, self.inode.clone())
     }
 
     /// What holds its content, from start to end, without gap. What is dirty is written first.

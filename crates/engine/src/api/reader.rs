@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::Inode;
 use crate::data::{Fetched, Stream};
 use crate::error::Result;
 
@@ -10,10 +11,14 @@ use crate::error::Result;
 ///
 /// [`FileReader::next_chunk`] hands out the buffers themselves and names holes;
 /// [`std::io::Read`] copies, and reads holes as zeros.
+///
+/// As an open file does, it keeps what it reads, though its last name goes.
 pub struct FileReader {
     stream: Stream,
     /// The chunk that `read` is in, and how much of it was read.
     current: Option<(Chunk, u64)>,
+    /// Held while it is read.
+    _inode: Inode,
 }
 
 /// Bytes of a file, or a hole in it.
@@ -49,8 +54,8 @@ impl Chunk {
 }
 
 impl FileReader {
-    pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, current: None }
+    pub(super) fn new(stream: Stream, inode: Inode) -> Self {
+        Self { stream, current: None, _inode: inode }
     }
 
     /// Starts to fetch the first bytes without waiting for them.

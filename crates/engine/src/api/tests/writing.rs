@@ -257,6 +257,25 @@ fn a_deleted_file_takes_its_dirty_data_along() {
 }
 
 #[test]
+fn a_reader_keeps_the_file_that_it_reads() {
+    let lab = Lab::new();
+    let used = lab.data_in_use();
+    let file = lab.create("file");
+    file.write_at(&pattern(1, 1 << 20), 0).unwrap();
+    let mut reader = file.reader();
+    drop(file);
+    lab.fs.remove_file("/file").unwrap();
+    lab.fs.commit().unwrap();
+    let mut content = Vec::new();
+    std::io::Read::read_to_end(&mut reader, &mut content).unwrap();
+    assert!(content == pattern(1, 1 << 20));
+    drop(reader);
+    let lab = lab.reopened();
+    assert_eq!(lab.data_in_use(), used);
+    lab.close();
+}
+
+#[test]
 fn a_file_that_grows_while_it_is_written_back_has_no_sector_in_two_extents() {
     let lab = Lab::of(128 << 20, &Options::default(), 4 << 20);
     let file = lab.create("log");
