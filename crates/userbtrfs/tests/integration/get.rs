@@ -1,14 +1,15 @@
 //! `get`: what it keeps, what it refuses, and that it stays inside its destination.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::SeekFrom;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs::{Filesystem, Logical, Metadata, TreeId};
 use userbtrfs_crashlab::here::{has_program, skip};
 use userbtrfs_forge::{
@@ -19,6 +20,7 @@ use crate::support::command::{Bench, command, verb};
 use crate::support::forging::{LARGE, LARGE_DATA, edit_item, edit_leaf, extent, inode, put_name};
 use crate::support::golden::Unpacked;
 use crate::support::made::Made;
+use crate::support::terminal::Terminal;
 use crate::support::{assert_says, open, small};
 
 const ROOT: u64 = 256;
@@ -362,42 +364,75 @@ fn endless(bench: &Bench) {
     });
 }
 
+/// An image with such a file.
+fn with_endless() -> Bench {
+    let bench = Bench::new(&small());
+    let image = fs::OpenOptions::new().write(true).open(bench.image()).unwrap();
+    image.set_len((64 << 30) + (1 << 20)).unwrap();
+    endless(&bench);
+    bench
+}
+
+/// `get` of it, which began to copy the file.
+fn begun(bench: &Bench, option: Option<&str>, stderr: Stdio) -> (Child, Pid) {
+    let mut get = command(["get"]);
+    get.args(option).args([bench.image().as_path(), Path::new("/"), &bench.at("copy")]);
+    let child = get.stderr(stderr).spawn().unwrap();
+    let begun = || bench.at("copy/large").metadata().is_ok_and(|copy| copy.len() > 0);
+    let started = Instant::now();
+    while !begun() && started.elapsed() < Duration::from_mins(1) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let pid = Pid::from_child(&child);
+    (child, pid)
+}
+
+const STOPPED: &str = "userbtrfs: get: stopped; what was not complete is removed";
+
 #[test]
 fn a_signal_ends_get_and_leaves_no_incomplete_file() {
     for signal in [Signal::INT, Signal::TERM] {
-        let bench = Bench::new(&small());
-        let image = fs::OpenOptions::new().write(true).open(bench.image()).unwrap();
-        image.set_len((64 << 30) + (1 << 20)).unwrap();
-        endless(&bench);
-        let (image, to) = (bench.image(), bench.at("copy"));
-        let mut child = command([
-            "get".as_ref(),
-            "-q".as_ref(),
-            image.as_os_str(),
-            "/".as_ref(),
-            to.as_os_str(),
-        ])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-        let begun = || bench.at("copy/large").metadata().is_ok_and(|copy| copy.len() > 0);
-        let started = Instant::now();
-        while !begun() && started.elapsed() < Duration::from_mins(1) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, signal).unwrap();
+        let bench = with_endless();
+        let (mut child, pid) = begun(&bench, Some("-q"), Stdio::piped());
+        kill_process(pid, signal).unwrap();
         let signalled = Instant::now();
         assert_eq!(child.wait().unwrap().code(), Some(1));
         assert!(signalled.elapsed() < Duration::from_secs(30), "{:?}", signalled.elapsed());
         let mut said = String::new();
-        std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
-        assert_eq!(said, "userbtrfs: get: stopped; what was not complete is removed\n");
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said, format!("{STOPPED}\n"));
         assert!(bench.at("copy").is_dir());
         for name in ["copy/large", "copy/again"] {
             assert!(bench.at(name).symlink_metadata().is_err(), "{name} is there");
         }
     }
+}
+
+/// What it says on a terminal within some time when it was stopped for longer than it is silent.
+fn said_on_a_terminal(
+    option: Option<&str>,
+    at_most: Duration,
+    is_awaited: impl Fn(&str) -> bool,
+) -> String {
+    let (mut terminal, stderr) = Terminal::new();
+    let bench = with_endless();
+    let (mut child, pid) = begun(&bench, option, stderr);
+    kill_process(pid, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    kill_process(pid, Signal::CONT).unwrap();
+    terminal.read_while(at_most, is_awaited);
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    terminal.read_while(Duration::from_secs(30), |said| !said.contains(STOPPED))
+}
+
+#[test]
+fn progress_is_shown_on_a_terminal_by_files_and_bytes() {
+    let is_shown = |said: &str| said.contains(" file") && said.contains("iB");
+    let said = said_on_a_terminal(None, Duration::from_secs(30), |said| !is_shown(said));
+    assert!(is_shown(&said), "{said}");
+    let quiet = said_on_a_terminal(Some("-q"), Duration::from_millis(500), |_| true);
+    assert_eq!(quiet.trim_end(), STOPPED);
 }
 
 /// The destination fills up, or takes no file so large: reported, and the file removed.

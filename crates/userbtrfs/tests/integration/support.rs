@@ -7,6 +7,7 @@ pub(crate) mod made;
 pub(crate) mod nobody;
 pub(crate) mod shown;
 pub(crate) mod synced;
+pub(crate) mod terminal;
 
 use std::sync::Arc;
 

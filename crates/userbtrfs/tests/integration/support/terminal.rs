@@ -1,0 +1,56 @@
+//! A terminal that the command writes to.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+/// What is written to it comes in here.
+pub(crate) struct Terminal {
+    coming: Receiver<Vec<u8>>,
+    said: Vec<u8>,
+}
+
+impl Terminal {
+    /// A terminal, and what a command takes as its stderr to write to it.
+    pub(crate) fn new() -> (Self, Stdio) {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
+        let user = OpenOptions::new().write(true).open(name.to_str().unwrap()).unwrap();
+        let (sender, coming) = channel();
+        thread::spawn(move || {
+            let mut controller = File::from(controller);
+            let mut part = [0; 4096];
+            // Where nobody has it open any more, that is an error.
+            while let Ok(len) = controller.read(&mut part)
+                && sender.send(part[..len].to_vec()).is_ok()
+            {}
+        });
+        (Self { coming, said: Vec::new() }, user.into())
+    }
+
+    /// Reads for so long at most, while what was said is not enough, and gives all of it.
+    pub(crate) fn read_while(
+        &mut self,
+        at_most: Duration,
+        is_awaited: impl Fn(&str) -> bool,
+    ) -> String {
+        let end = Instant::now() + at_most;
+        loop {
+            let said = String::from_utf8_lossy(&self.said).into_owned();
+            if !is_awaited(&said) {
+                return said;
+            }
+            match self.coming.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(part) => self.said.extend(part),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return said,
+            }
+        }
+    }
+}
