@@ -149,9 +149,15 @@ impl Churn {
 
     /// A path at which nothing is, in any directory.
     fn new_path(&mut self) -> io::Result<PathBuf> {
-        self.names += 1;
         let padding = if self.random.one_in(8) { "-padded".repeat(30) } else { String::new() };
-        Ok(self.dir()?.join(format!("new{}{padding}", self.names)))
+        let dir = self.dir()?;
+        loop {
+            self.names += 1;
+            let path = dir.join(format!("new{}{padding}", self.names));
+            if fs::symlink_metadata(&path).is_err() {
+                return Ok(path);
+            }
+        }
     }
 
     /// Forgets what was at and below `path`.
@@ -173,4 +179,23 @@ impl Churn {
 
 fn nothing() -> io::Error {
     io::ErrorKind::NotFound.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    /// Who wrote to a pipe that an earlier one had left waited for a reader, for ever.
+    #[test]
+    fn what_an_earlier_one_made_is_not_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        mknodat(CWD, folder.path().join("new1"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let mut churn = Churn::new(folder.path(), Vec::new(), 1).unwrap();
+        for _ in 0..20 {
+            let path = churn.new_path().unwrap();
+            assert!(fs::symlink_metadata(&path).is_err(), "{}", path.display());
+        }
+    }
 }
