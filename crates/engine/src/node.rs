@@ -34,6 +34,8 @@ mod cut;
 mod dentries;
 mod edits;
 mod entry;
+#[cfg(all(test, shuttle))]
+pub(crate) mod exploring;
 mod extents;
 mod few;
 mod file;
@@ -53,8 +55,7 @@ mod rename;
 mod replay;
 mod room;
 mod runs;
-#[cfg(test)]
-#[cfg(shuttle)]
+#[cfg(all(test, shuttle))]
 mod shuttle_models;
 mod stored;
 mod subvolume;

@@ -17,16 +17,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_sync::{Arc, Class, Mutex, thread};
 
 use crate::api::{CommitReason, Dir, File, FileKind, Filesystem, OpenOptions, RenameMode, TreeId};
+use crate::node::exploring::{self, JOINED, kept, runs};
 
-/// Why a thread can be joined.
-const JOINED: &str = "shuttle fails the model itself";
-/// Bytes of an image.
-const IMAGE: usize = 18 << 20;
 /// Syncs of one thread in one run.
 const STEPS: u32 = 3;
 /// Bytes that are appended at once.
@@ -196,25 +192,18 @@ fn place(moves: u32) -> (usize, &'static [u8]) {
 
 /// An image with the directories and files.
 fn image() -> Vec<u8> {
-    static IMAGE_BYTES: OnceLock<Vec<u8>> = OnceLock::new();
-    if let Some(image) = IMAGE_BYTES.get() {
-        return image.clone();
-    }
-    let device = MemoryDevice::new(IMAGE);
-    let options = userbtrfs_mkfs::Options { nodesize: 4096, ..userbtrfs_mkfs::Options::mixed() };
-    userbtrfs_mkfs::make(&device, &options).unwrap();
-    let world = World::new(device.snapshot());
-    let dirs = DIRS.map(|name| world.filesystem.root().create_dir(name, 0o755).unwrap());
-    for name in FILES {
-        dirs[0].create(name, 0o644).unwrap();
-    }
-    drop(dirs);
-    let World { device, filesystem, .. } = world;
-    filesystem.close().unwrap();
-    let image = device.snapshot();
-    // A run that came first made as good a one.
-    let _ = IMAGE_BYTES.set(image.clone());
-    image
+    static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
+    kept(&IMAGE, |empty| {
+        let world = World::new(empty);
+        let dirs = DIRS.map(|name| world.filesystem.root().create_dir(name, 0o755).unwrap());
+        for name in FILES {
+            dirs[0].create(name, 0o644).unwrap();
+        }
+        drop(dirs);
+        let World { device, filesystem, .. } = world;
+        filesystem.close().unwrap();
+        device.snapshot()
+    })
 }
 
 /// What is there: each file's names and what it is.
@@ -328,20 +317,8 @@ fn names_in_a_synced_directory() {
     assert!(names.contains_key(&(DIRS[0].to_vec(), b"d".to_vec())), "{names:?}");
 }
 
-/// So many runs, or thirty times as many where `USERBTRFS_TORTURE` is 1.
-fn runs(few: usize) -> usize {
-    let torture = std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1");
-    if torture { 30 * few } else { few }
-}
-
 fn explore(scheduler: impl Scheduler + 'static, model: fn()) {
-    let mut config = Config::new();
-    config.stack_size = 1 << 20;
-    config.failure_persistence = FailurePersistence::None;
-    config.max_steps = MaxSteps::FailAfter(5_000_000);
-    // In a run of its own: it takes nothing from those that a seed repeats.
-    Runner::new(RandomScheduler::new(1), config.clone()).run(|| drop(image()));
-    Runner::new(scheduler, config).run(model);
+    exploring::explore(scheduler, image, model);
     let with_a_log = WITH_A_LOG.load(Ordering::Relaxed);
     assert!(with_a_log > 20, "a log only {with_a_log} times");
 }

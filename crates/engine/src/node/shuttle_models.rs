@@ -16,18 +16,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::OnceLock;
 
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::TreeId;
 use userbtrfs_ledger::{LedgerOptions, Participant};
 use userbtrfs_sync::thread;
 use userbtrfs_volume::Volume;
 
+use super::exploring::{JOINED, explore, kept, runs};
 use super::*;
 
-/// Why a thread can be joined.
-const JOINED: &str = "shuttle fails the model itself";
 const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 const FILE: NewInode<'static> = NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0 };
 const DIR: NewInode<'static> = NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0 };
@@ -35,8 +33,6 @@ const DIR: NewInode<'static> = NewInode { kind: NewKind::Directory, mode: 0o755,
 const DIRS: [&[u8]; 2] = [b"left", b"rite"];
 /// The names that all threads change.
 const NAMES: [&[u8]; 2] = [b"a", b"b"];
-/// Bytes of an image.
-const IMAGE: usize = 18 << 20;
 /// Changes of one thread in one run.
 const STEPS: usize = 6;
 
@@ -218,24 +214,17 @@ fn settle<T>(done: Result<T>, stale: &[InodeId]) -> Option<T> {
 
 /// An image with the directories, and each name in them: of a file here, of a directory there.
 fn image() -> Vec<u8> {
-    static IMAGE_BYTES: OnceLock<Vec<u8>> = OnceLock::new();
-    if let Some(image) = IMAGE_BYTES.get() {
-        return image.clone();
-    }
-    let device = MemoryDevice::new(IMAGE);
-    let options = userbtrfs_mkfs::Options { nodesize: 4096, ..userbtrfs_mkfs::Options::mixed() };
-    userbtrfs_mkfs::make(&device, &options).unwrap();
-    let world = World::open(device.snapshot());
-    for (name, new) in DIRS.into_iter().zip([FILE, DIR]) {
-        let dir = world.nodes.create(TOP, name, &DIR).unwrap();
-        for name in NAMES {
-            world.nodes.create(dir, name, &new).unwrap();
+    static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
+    kept(&IMAGE, |empty| {
+        let world = World::open(empty);
+        for (name, new) in DIRS.into_iter().zip([FILE, DIR]) {
+            let dir = world.nodes.create(TOP, name, &DIR).unwrap();
+            for name in NAMES {
+                world.nodes.create(dir, name, &new).unwrap();
+            }
         }
-    }
-    let image = world.close();
-    // A run that came first made as good a one.
-    let _ = IMAGE_BYTES.set(image.clone());
-    image
+        world.close()
+    })
 }
 
 /// Three who change names that all have, one with names of its own, one who commits.
@@ -301,38 +290,22 @@ fn climb() {
     World::open(committed).check();
 }
 
-/// So many runs, or thirty times as many where `USERBTRFS_TORTURE` is 1.
-fn runs(few: usize) -> usize {
-    let torture = std::env::var("USERBTRFS_TORTURE").as_deref() == Ok("1");
-    if torture { 30 * few } else { few }
-}
-
-fn explore(scheduler: impl Scheduler + 'static, model: fn()) {
-    let mut config = Config::new();
-    config.stack_size = 1 << 20;
-    config.failure_persistence = FailurePersistence::None;
-    config.max_steps = MaxSteps::FailAfter(5_000_000);
-    // In a run of its own: it takes nothing from those that a seed repeats.
-    Runner::new(RandomScheduler::new(1), config.clone()).run(|| drop(image()));
-    Runner::new(scheduler, config).run(model);
-}
-
 #[test]
 fn a_crowd_by_random_schedules() {
-    explore(RandomScheduler::new(runs(200)), crowd);
+    explore(RandomScheduler::new(runs(200)), image, crowd);
 }
 
 #[test]
 fn a_crowd_by_few_preemptions() {
-    explore(PctScheduler::new(5, runs(200)), crowd);
+    explore(PctScheduler::new(5, runs(200)), image, crowd);
 }
 
 #[test]
 fn a_climb_by_random_schedules() {
-    explore(RandomScheduler::new(runs(200)), climb);
+    explore(RandomScheduler::new(runs(200)), image, climb);
 }
 
 #[test]
 fn a_climb_by_few_preemptions() {
-    explore(PctScheduler::new(3, runs(200)), climb);
+    explore(PctScheduler::new(3, runs(200)), image, climb);
 }
