@@ -1,12 +1,13 @@
 //! A terminal that the command writes to.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Read as _;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// What is written to it comes in here.
@@ -22,7 +23,8 @@ impl Terminal {
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
         let name = ptsname(&controller, Vec::new()).unwrap();
-        let user = OpenOptions::new().write(true).open(name.to_str().unwrap()).unwrap();
+        // It must not become that of the tests, which would be hung up with it.
+        let user = open(&name, OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
         let (sender, coming) = channel();
         thread::spawn(move || {
             let mut controller = File::from(controller);
@@ -32,7 +34,7 @@ impl Terminal {
                 && sender.send(part[..len].to_vec()).is_ok()
             {}
         });
-        (Self { coming, said: Vec::new() }, user.into())
+        (Self { coming, said: Vec::new() }, user.unwrap().into())
     }
 
     /// Reads for so long at most, while what was said is not enough, and gives all of it.
