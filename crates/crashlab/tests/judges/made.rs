@@ -12,7 +12,6 @@ use userbtrfs_crashlab::random::Random;
 use super::{is_torture, seed};
 
 pub(crate) const MIB: u64 = 1 << 20;
-const SECTOR: u64 = 4096;
 
 /// A kind of filesystem.
 #[derive(Clone)]
@@ -113,9 +112,6 @@ pub(crate) struct Baseline {
     data: u64,
     /// By all else.
     rest: u64,
-    /// What bitmaps of all its space take, once that was in very many pieces: they stay, as Linux
-    /// has them stay.
-    bitmaps: u64,
     /// What was taken the first time that it was filled.
     taken: Option<u64>,
     /// What all else had in use after that.
@@ -125,8 +121,6 @@ pub(crate) struct Baseline {
 /// How many blocks more than before it was filled may be in use by trees: they know of more block
 /// groups, and of space in pieces.
 const MORE_THAN_BEFORE: u64 = 8;
-/// How often bitmaps have the blocks that they would fill.
-const BLOCKS_OF_BITMAPS: u64 = 2;
 /// How many more than after the first time.
 const MORE_THAN_FIRST: u64 = 3;
 
@@ -136,8 +130,7 @@ impl Baseline {
         let (data, rest): (Vec<_>, Vec<_>) =
             usage.kinds.iter().partition(|kind| kind.flags == BlockGroupFlags::DATA);
         let used = |kinds: &[&SpaceUse]| kinds.iter().map(|kind| kind.used).sum();
-        let bitmaps = usage.kinds.iter().map(|kind| kind.total).sum::<u64>() / SECTOR / 8;
-        Self { data: used(&data), rest: used(&rest), bitmaps, taken: None, emptied: None }
+        Self { data: used(&data), rest: used(&rest), taken: None, emptied: None }
     }
 
     /// It was filled again: with as much as the first time, but for a tenth.
@@ -148,12 +141,11 @@ impl Baseline {
 
     /// All that was taken came back, but for some blocks of this size.
     pub(crate) fn assert_back(&mut self, what: &str, filesystem: &Filesystem, block: u32) {
-        let Self { data, rest, bitmaps, .. } = Self::of(filesystem);
+        let Self { data, rest, .. } = Self::of(filesystem);
         assert_eq!(data, self.data, "{what}: bytes of data in use");
         let (before, first) = (self.rest, *self.emptied.get_or_insert(rest));
-        let of_bitmaps = bitmaps / u64::from(block) * BLOCKS_OF_BITMAPS;
         let most = u64::min(
-            before + (MORE_THAN_BEFORE + of_bitmaps) * u64::from(block),
+            before + MORE_THAN_BEFORE * u64::from(block),
             first + MORE_THAN_FIRST * u64::from(block),
         );
         assert!(rest <= most, "{what}: {rest} bytes are in use, {before} before, {first} at first");
