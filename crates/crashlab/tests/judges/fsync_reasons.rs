@@ -11,8 +11,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use userbtrfs::device::Operation as Request;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    CommitCause, CommitReason, File, Filesystem, OpenOptions, RenameMode, SyncHow, SyncRecord,
-    TreeId, XattrMode,
+    Allocate, CommitCause, CommitReason, File, Filesystem, OpenOptions, RenameMode, SyncHow,
+    SyncRecord, TreeId, XattrMode,
 };
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice};
 use userbtrfs_crashlab::engine_target::EngineTarget;
@@ -286,6 +286,7 @@ impl One {
                 inode.sync_all().unwrap();
             }
             CommitReason::Forgotten => self.move_on(),
+            CommitReason::SpaceBehindEnd => self.take_the_name_of_space(),
         }
     }
 
@@ -330,6 +331,19 @@ impl One {
             file.write_at(&[7; 4096], 8192 * number).unwrap();
         }
         file.sync_all().unwrap();
+        file.close().unwrap();
+    }
+
+    /// A file loses its name to one of which it is logged that it exists; its space behind the end
+    /// was changed.
+    fn take_the_name_of_space(&self) {
+        let (root, file) = (self.filesystem.root(), self.create("a"));
+        let behind = Allocate::Reserve { keep_size: true };
+        file.allocate(0, 1 << 20, behind).unwrap();
+        self.filesystem.commit().unwrap();
+        file.allocate(1 << 20, 4096, behind).unwrap();
+        root.rename(b"a", &root, b"b", RenameMode::NoReplace).unwrap();
+        self.create("a").sync_all().unwrap();
         file.close().unwrap();
     }
 

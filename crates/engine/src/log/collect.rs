@@ -239,9 +239,8 @@ impl<'a, 'w> Collector<'a, 'w> {
             FileKind::Symlink => self.log_target(inode)?,
             _ => {}
         }
-        let was_whole = before.logged.is_some_and(|logged| logged.mode == Mode::All);
         let item = match whole.data {
-            Some(data) => self.log_content(data, was_whole)?,
+            Some(data) => self.log_content(data, before.logged.is_some())?,
             None => inode.item_to_log(),
         };
         self.put_item(inode.id().number, &item);

@@ -3,7 +3,9 @@
 //! 1. Logged are the ranges that the running transaction changed and that the log does not know,
 //!    as they are now; holes among them have items, so that replay makes them. Where holes have
 //!    items in the tree, too, those ranges are with the holes that came by growing.
-//! 2. Space allocated beyond the end is always logged: replay cuts a file at its size.
+//! 2. Space allocated beyond the end is always logged: replay cuts a file at its size, also one that
+//!    merely must exist. Of such a one it is logged as it is committed; if that changed, a commit
+//!    must do.
 //! 3. An item of the log that overlaps such a range goes as a whole, and so all of its range is
 //!    logged anew: no item is cut.
 //! 4. An extent that is logged has its checksums in the log.
@@ -36,12 +38,12 @@ const SUMMED_MAX: u64 = 16 << 20;
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
 impl Collector<'_, '_> {
-    /// Logs what changed in a file, of which the log has the rest if it `was_whole`, as if what is
+    /// Logs what changed in a file, of which the log has the rest if it `was_logged`, as if what is
     /// on its way had landed; gives the attributes that go with it.
     pub(super) fn log_content(
         &mut self,
         data: &OrderedExtents<'_>,
-        was_whole: bool,
+        was_logged: bool,
     ) -> Doubtful<InodeItem> {
         let inode = data.contents().inode();
         // Before it is asked what changed: a merge says so first.
@@ -60,7 +62,7 @@ impl Collector<'_, '_> {
         if item.flags.contains(InodeFlags::PREALLOC) {
             ranges.insert(sector_end(item.size)..u64::MAX);
         }
-        if was_whole {
+        if was_logged {
             self.widen(inode.id().number, &mut ranges)?;
         }
         for (logical, sums) in data.sums() {
@@ -74,6 +76,17 @@ impl Collector<'_, '_> {
             inode.put_back_changed(self.running, range.start.max(end)..range.end);
         }
         Ok(item)
+    }
+
+    /// Logs the committed space behind the end of a file of which no content is logged.
+    pub(super) fn log_space_behind_end(&mut self, inode: &Arc<Inode>) -> Doubtful<()> {
+        let size = inode.committed_size(self.running).ok_or(CommitReason::SpaceBehindEnd)?;
+        let source = FileSource { size: u64::MAX, ..FileSource::new(inode, None) };
+        let mut behind = Runs::default();
+        behind.insert(sector_end(size)..u64::MAX);
+        self.log_ranges(&source, &behind, size)?;
+        // What changed meanwhile may have been seen.
+        inode.committed_size(self.running).map(drop).ok_or(CommitReason::SpaceBehindEnd)
     }
 
     /// Logs the target of a symbolic link.

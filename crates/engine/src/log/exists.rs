@@ -5,12 +5,13 @@
 //!    copied from its tree, and each leaf is come to once for all that stand in it.
 //! 2. An inode is noted as in the log, then it is asked what is in memory, then its leaf is looked
 //!    at: so the leaf has what it was, and who changes its names later makes it stale.
-//! 3. Whoever lost a name, was logged before or is a symbolic link is seen to by itself.
+//! 3. Whoever lost a name, was logged before, is a symbolic link or may have space behind its end
+//!    is seen to by itself.
 
 use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{
-    FileKind, InodeItem, InodeName, Item, ItemKind, Key, inode_extrefs, inode_refs,
+    FileKind, InodeFlags, InodeItem, InodeName, Item, ItemKind, Key, inode_extrefs, inode_refs,
 };
 use userbtrfs_ledger::CommitReason;
 use userbtrfs_volume::ReadError;
@@ -83,7 +84,7 @@ impl Collector<'_, '_> {
         let is_name = |kind| matches!(kind, ItemKind::INODE_REF | ItemKind::INODE_EXTREF);
         let is_own = |key: Key| key.objectid == number && key.kind <= ItemKind::XATTR_ITEM;
         let is_named = items.item().is_some_and(|next| is_own(next.key) && is_name(next.key.kind));
-        if inode.kind == FileKind::Symlink || !is_named {
+        if inode.kind == FileKind::Symlink || self.may_keep_space(&inode) || !is_named {
             return Ok(false);
         }
         self.put_item(number, &existing(&inode));
@@ -99,6 +100,12 @@ impl Collector<'_, '_> {
             items.advance()?;
         }
         Ok(true)
+    }
+
+    /// Whether space behind the end of a file may be committed.
+    fn may_keep_space(&self, item: &InodeItem) -> bool {
+        let is_committed = item.generation < self.running;
+        is_committed && item.kind == FileKind::Regular && item.flags.contains(InodeFlags::PREALLOC)
     }
 
     /// Logs that an inode exists, and its names.
@@ -121,10 +128,11 @@ impl Collector<'_, '_> {
             let item = inode.item_to_log();
             // A target is logged with its link: it would be empty.
             let is_link = item.kind == FileKind::Symlink;
-            let item = if is_link { item } else { existing(&item) };
-            self.put_item(number, &item);
+            self.put_item(number, &if is_link { item.clone() } else { existing(&item) });
             if is_link {
                 self.log_target(&inode)?;
+            } else if self.may_keep_space(&item) {
+                self.log_space_behind_end(&inode)?;
             }
         }
         Ok(())

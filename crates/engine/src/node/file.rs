@@ -135,6 +135,9 @@ impl FileChange<'_> {
 
     /// Sets the size that the tree may know: at most the size, or less than before.
     pub(crate) fn set_disk_size(&mut self, size: u64) {
+        if size != self.state.disk_size() {
+            self.state.changed.turn_to(self.operation.generation());
+        }
         self.state.set_disk_size(size);
     }
 

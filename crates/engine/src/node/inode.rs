@@ -89,22 +89,23 @@ pub(super) struct ChangedRanges {
 
 impl ChangedRanges {
     pub(super) fn insert(&mut self, transaction: u64, range: Range<u64>) {
-        self.take_unless(transaction);
+        self.turn_to(transaction);
         self.ranges.insert(range);
     }
 
     fn remove(&mut self, transaction: u64, range: Range<u64>) {
-        self.take_unless(transaction);
+        self.turn_to(transaction);
         self.ranges.remove(range);
     }
 
     /// Takes what transaction `running` changed.
     fn take(&mut self, running: u64) -> Runs {
-        self.take_unless(running);
+        self.turn_to(running);
         std::mem::take(&mut self.ranges)
     }
 
-    fn take_unless(&mut self, running: u64) {
+    /// From now on they are those of this transaction.
+    pub(super) fn turn_to(&mut self, running: u64) {
         if self.transaction != running {
             *self = Self { transaction: running, ranges: Runs::default() };
         }
@@ -266,6 +267,14 @@ impl Inode {
             true => InMemory::More,
             false => InMemory::Attributes(state.item_to_log()),
         }
+    }
+
+    /// The size of a file of which all is committed but what waits in memory alone: its extents,
+    /// and that size. Nothing where the running transaction changed them, or may have.
+    pub(crate) fn committed_size(&self, running: u64) -> Option<u64> {
+        let state = self.state();
+        let is_committed = state.changed.transaction < running && state.stored_transid < running;
+        is_committed.then(|| state.disk_size())
     }
 
     /// Takes the ranges of a file whose extents the running transaction changed; nothing where

@@ -26,11 +26,13 @@ pub enum CommitReason {
     LargeItem,
     /// What happened to an inode in this transaction is not known any more.
     Forgotten,
+    /// What is committed of the space behind a file's end is not known any more.
+    SpaceBehindEnd,
 }
 
 impl CommitReason {
     /// All reasons.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Disabled,
         Self::NewBlockGroup,
         Self::NoSpace,
@@ -39,6 +41,7 @@ impl CommitReason {
         Self::TooManyExtents,
         Self::LargeItem,
         Self::Forgotten,
+        Self::SpaceBehindEnd,
     ];
 
     /// Its place among all.
@@ -58,6 +61,7 @@ impl fmt::Display for CommitReason {
             Self::TooManyExtents => "too many extents",
             Self::LargeItem => "an item is large",
             Self::Forgotten => "an inode was forgotten",
+            Self::SpaceBehindEnd => "space behind an end changed",
         })
     }
 }
