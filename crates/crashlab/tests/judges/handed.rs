@@ -160,7 +160,7 @@ impl<'a> Handed<'a> {
         }
     }
 
-    /// When all is at rest: what Linux drops while it counts, or after it, it counts wrong at times.
+    /// When all is at rest: what Linux drops while it counts, or after it, it may count wrong.
     fn count_anew(&self, root: &Path) {
         btrfs(&["subvolume", "sync"], &[root]);
         btrfs(&["filesystem", "sync"], &[root]);

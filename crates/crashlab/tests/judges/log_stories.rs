@@ -108,8 +108,8 @@ fn space_behind_the_end_stays_with_who_merely_is_logged() {
         "mkdir d; file a 64k; prealloc a 256k at 64k; sync; rename a d/a; fsync d",
         "mkdir d; file a 64k; prealloc a 256k at 64k; sync; evict; rename a d/a; fsync d",
         "file a 5000; prealloc a 256k at 1m; sync; rename a b; create a; fsync a",
-        "file a 64k; prealloc a 256k at 64k; sync; rename a b; create a; fsync a; write b 4k at 100k; \
-         fsync b",
+        "file a 64k; prealloc a 256k at 64k; sync; rename a b; create a; fsync a; write b 4k at \
+         100k; fsync b",
         "file a 64k; prealloc a 256k at 64k; sync; rename a b; create a; fsync a; truncate b 1m; \
          punch b 8k at 128k; write b 4k at 200k; fsync b; prealloc b 64k at 2m; fsync b",
     ];

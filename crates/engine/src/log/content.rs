@@ -3,9 +3,9 @@
 //! 1. Logged are the ranges that the running transaction changed and that the log does not know,
 //!    as they are now; holes among them have items, so that replay makes them. Where holes have
 //!    items in the tree, too, those ranges are with the holes that came by growing.
-//! 2. Space allocated beyond the end is always logged: replay cuts a file at its size, also one that
-//!    merely must exist. Of such a one it is logged as it is committed; if that changed, a commit
-//!    must do.
+//! 2. Space allocated beyond the end is always logged: replay cuts a file at its size, also one
+//!    that merely must exist. Of such a one it is logged as it is committed; if that changed, a
+//!    commit must do.
 //! 3. An item of the log that overlaps such a range goes as a whole, and so all of its range is
 //!    logged anew: no item is cut.
 //! 4. An extent that is logged has its checksums in the log.
