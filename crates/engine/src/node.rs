@@ -81,7 +81,7 @@ pub(crate) use orphan::{EXTENTS_PER_STEP, Opened};
 pub(crate) use pending::{PlacedLink, RefPlace};
 pub(crate) use rename::RenameKind;
 pub(crate) use replay::NamesItem;
-pub(crate) use runs::Runs;
+pub(crate) use runs::{Joining, Runs};
 pub(crate) use stored::lookup_in_roots;
 pub(crate) use traces::{Before, Lost, Mode, Traces};
 pub(crate) use userbtrfs_ledger::Forest;
@@ -108,6 +108,12 @@ pub const EMPTY_DIR: u64 = 2;
 
 /// How much more memory the known names of directories may take than what waits.
 const NAMES_SHARE: usize = 2;
+
+/// About what it takes in memory to know that an inode is in the log, in bytes.
+const LOGGED_BYTES: usize = 128;
+
+/// So many inodes may be in the log at least: what they take is little.
+const LOGGED_MIN: usize = 4096;
 
 /// How much is kept in memory.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +174,7 @@ impl Nodes {
             waiting: Waiting::new(),
             late: Waiting::new(),
             promises: Promises::new(),
-            traces: Traces::new(),
+            traces: Traces::new((options.pending_max / LOGGED_BYTES).max(LOGGED_MIN)),
             renames: Mutex::new(Class::RenameMutex, ()),
             merging: Mutex::new(Class::PendingMerge, ()),
             watch: OnceLock::new(),

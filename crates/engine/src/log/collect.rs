@@ -34,7 +34,7 @@ use super::trace::Amount;
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::node::{
-    Before, EntryTarget, Inode, Link, Lost, Mode, NamesToLog, Nodes, ROOT_DIR, Runs,
+    Before, EntryTarget, Inode, Joining, Link, Lost, Mode, NamesToLog, Nodes, ROOT_DIR, Runs,
 };
 
 /// Items that are changed at once.
@@ -163,7 +163,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             }
             self.flush_above(EDITS_MAX)?;
         }
-        self.write_ranges();
+        self.write_ranges()?;
         self.flush_above(0)
     }
 
@@ -185,7 +185,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     pub(super) fn begin(&self, numbers: &[u64], mode: Mode) -> Doubtful<Vec<Before>> {
         let traces = self.nodes.traces();
         let ids: Vec<_> = numbers.iter().map(|number| self.id(*number)).collect();
-        let begun = traces.log(self.running, &ids, mode);
+        let begun = traces.log(self.running, &ids, mode)?;
         let wait = |(id, mut before): (InodeId, Option<Before>)| loop {
             if let Some(before) = before {
                 return Ok(before);
@@ -193,7 +193,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             // Who was in the middle of it may have panicked.
             self.writer.check()?;
             thread::yield_now();
-            before = traces.log(self.running, &[id], mode)[0];
+            before = traces.log(self.running, &[id], mode)?[0];
         };
         ids.iter().copied().zip(begun).map(wait).collect()
     }
@@ -461,17 +461,19 @@ impl<'a, 'w> Collector<'a, 'w> {
         departed.listed
     }
 
-    /// Writes the places for which the log is to speak.
-    fn write_ranges(&mut self) {
+    /// Writes the places for which the log is to speak, beside those for which it does.
+    fn write_ranges(&mut self) -> Doubtful<()> {
         for (number, places) in std::mem::take(&mut self.ranges) {
-            let traces = self.nodes.traces();
-            let (before, after) = traces.add_ranges(self.running, self.id(number), &places);
             let key = |start| Key::new(number, ItemKind::DIR_LOG_INDEX, start);
-            before.iter().for_each(|run| self.drafts.remove(key(run.start)));
-            for run in after.iter() {
+            let traces = self.nodes.traces();
+            for Joining { joined, run } in
+                traces.add_ranges(self.running, self.id(number), &places)?
+            {
+                joined.into_iter().for_each(|start| self.drafts.remove(key(start)));
                 self.drafts.put(key(run.start), &(run.end - 1).to_le_bytes());
             }
         }
+        Ok(())
     }
 
     /// The keys of some kinds that the log has, or is to have, of an inode.

@@ -12,6 +12,15 @@ pub(crate) struct Runs {
     runs: BTreeMap<u64, u64>,
 }
 
+/// What becomes of runs when another one comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Joining {
+    /// Where the runs started that are part of one now.
+    pub(crate) joined: Vec<u64>,
+    /// That one.
+    pub(crate) run: Range<u64>,
+}
+
 impl Runs {
     /// How many runs there are.
     pub(crate) fn len(&self) -> usize {
@@ -20,18 +29,25 @@ impl Runs {
 
     /// Adds the numbers of a range.
     pub(crate) fn insert(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
+        if !range.is_empty() {
+            self.join(range);
         }
-        let (mut start, mut end) = (range.start, range.end);
+    }
+
+    /// Adds the numbers of a range that is not empty; tells which runs became one with it.
+    pub(crate) fn join(&mut self, range: Range<u64>) -> Joining {
+        let Range { mut start, mut end } = range;
+        let mut joined = Vec::new();
         while let Some((&from, &to)) = self.runs.range(..=end).next_back() {
             if to < start {
                 break;
             }
             (start, end) = (start.min(from), end.max(to));
             self.runs.remove(&from);
+            joined.push(from);
         }
         self.runs.insert(start, end);
+        Joining { joined, run: start..end }
     }
 
     /// Removes the numbers of a range.
@@ -73,7 +89,8 @@ mod tests {
             runs.insert(range);
         }
         assert_eq!(runs.iter().collect::<Vec<_>>(), [0..1, 2..7, 10..11]);
-        runs.insert(1..20);
+        assert_eq!(runs.join(1..20), Joining { joined: vec![10, 2, 0], run: 0..20 });
+        assert_eq!(runs.join(3..4), Joining { joined: vec![0], run: 0..20 });
         assert!(runs.iter().eq(once(0..20)));
         runs.insert(30..u64::MAX);
         let mut other = Runs::default();

@@ -15,7 +15,8 @@
 //!    done whoever takes part is *moving*, the directories too: nobody of them comes into the log
 //!    meanwhile, since he may have no name, or they neither the old entry nor the new one.
 //! 4. Evicting an inode from memory changes nothing here.
-//! 5. Who would keep too many notes forgets all, and says so: then only a commit will do.
+//! 5. Who would keep too many notes, or know of too many inodes in the log, forgets all, and says
+//!    so: then only a commit will do.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +26,7 @@ use userbtrfs_sync::{Class, Mutex};
 
 use super::few::Few;
 use super::pause::{Pause, Pauses};
-use super::runs::Runs;
+use super::runs::{Joining, Runs};
 use crate::error::InodeId;
 
 /// The most lost names that are kept in mind.
@@ -35,6 +36,8 @@ const NOTES_MAX: usize = 1 << 18;
 pub(crate) struct Traces {
     table: Mutex<Table>,
     pauses: Pauses,
+    /// The most inodes of which anything is known.
+    inodes_max: usize,
 }
 
 #[derive(Default)]
@@ -67,6 +70,8 @@ struct Trace {
 struct Entries {
     /// Places whose entries went, and that the log does not know of.
     gone: Runs,
+    /// Who came to `left`, and nobody was told of yet.
+    untold: Vec<u64>,
     /// By the hash of a name, who lost it and lives on, or is in the log; and who got it in the
     /// same moment, then or later.
     left: HashMap<u32, Few<u64>, ShortKeys>,
@@ -82,6 +87,7 @@ impl Entries {
         let left = self.left.entry(hash).or_default();
         if !left.contains(&inode) {
             left.push(inode);
+            self.untold.push(inode);
         }
     }
 }
@@ -170,7 +176,7 @@ pub(crate) struct Before {
 pub(crate) struct Departed {
     /// Places whose entries went since they were last asked for.
     pub(crate) gone: Runs,
-    /// Who lost a name there, and lives on or is in the log.
+    /// Who lost a name there since they were last asked for, and lives on or is in the log.
     pub(crate) left: Vec<u64>,
     /// The place up to which the log has its new entries.
     pub(crate) listed: u64,
@@ -187,9 +193,9 @@ impl From<Forgotten> for CommitReason {
 }
 
 impl Traces {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(inodes_max: usize) -> Self {
         let table = Mutex::new(Class::CacheShard, Table::default());
-        Self { table, pauses: Pauses::new() }
+        Self { table, pauses: Pauses::new(), inodes_max }
     }
 
     /// Who would take or give a name waits from now on, before it begins.
@@ -220,7 +226,7 @@ impl Traces {
             table.follow(parting);
         }
         table.moving.extend_from_slice(moving);
-        table.forget_too_much();
+        table.forget_too_much(self.inodes_max);
     }
 
     /// Notes that these names are lost now, and that all who took part have those they were to get.
@@ -266,16 +272,22 @@ impl Traces {
     /// From now on inodes are in the log, at least in this mode; gives what was noted before of
     /// each, and nothing of one that is moving: that is to be asked for again. Their names are
     /// asked for after that, so that they become stale with each that they lose.
-    pub(crate) fn log(&self, running: u64, inodes: &[InodeId], mode: Mode) -> Vec<Option<Before>> {
+    pub(crate) fn log(
+        &self,
+        running: u64,
+        inodes: &[InodeId],
+        mode: Mode,
+    ) -> Result<Vec<Option<Before>>, Forgotten> {
         let mut table = self.table.lock();
+        table.forget_too_much(self.inodes_max);
         if !table.is_of(running) {
-            return vec![Some(Before::default()); inodes.len()];
+            return Err(Forgotten);
         }
         let Table { inodes: traces, moving, .. } = &mut *table;
         let log = |inode: &InodeId| {
             (!moving.contains(inode)).then(|| traces.entry(*inode).or_default().log(mode))
         };
-        inodes.iter().map(log).collect()
+        Ok(inodes.iter().map(log).collect())
     }
 
     /// What an inode was when all of it was logged, and with which group.
@@ -362,8 +374,7 @@ impl Traces {
         let Some(entries) = trace.and_then(|trace| trace.entries.as_mut()) else {
             return Departed::default();
         };
-        let gone = std::mem::take(&mut entries.gone);
-        let left = entries.left.values().flat_map(|left| left.iter().copied()).collect();
+        let (gone, left) = (std::mem::take(&mut entries.gone), std::mem::take(&mut entries.untold));
         Departed { gone, left, listed: entries.listed }
     }
 
@@ -375,17 +386,20 @@ impl Traces {
         }
     }
 
-    /// The log says that places of a directory are as the log has them; gives the ranges for which
-    /// it said so before, and for which it does now.
-    pub(crate) fn add_ranges(&self, running: u64, dir: InodeId, places: &Runs) -> (Runs, Runs) {
+    /// The log says that places of a directory are as the log has them; gives what becomes of the
+    /// ranges for which it says so, one after the other.
+    pub(crate) fn add_ranges(
+        &self,
+        running: u64,
+        dir: InodeId,
+        places: &Runs,
+    ) -> Result<Vec<Joining>, Forgotten> {
         let mut table = self.table.lock();
         if !table.is_of(running) {
-            return (Runs::default(), places.clone());
+            return Err(Forgotten);
         }
-        let entries = table.inodes.entry(dir).or_default().entries();
-        let before = entries.ranges.clone();
-        entries.ranges.extend(places);
-        (before, entries.ranges.clone())
+        let ranges = &mut table.inodes.entry(dir).or_default().entries().ranges;
+        Ok(places.iter().map(|places| ranges.join(places)).collect())
     }
 
     /// The stale inodes of a subvolume that were not taken before.
@@ -498,8 +512,8 @@ impl Table {
         }
     }
 
-    fn forget_too_much(&mut self) {
-        if self.notes > NOTES_MAX {
+    fn forget_too_much(&mut self, inodes_max: usize) {
+        if self.notes > NOTES_MAX || self.inodes.len() > inodes_max {
             *self = Self { transaction: self.transaction, forgotten: true, ..Self::default() };
         }
     }
@@ -513,126 +527,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use userbtrfs_format::TreeId;
-
-    use super::*;
-
-    const DIR: InodeId = InodeId { subvolume: TreeId::FS, number: 256 };
-    const FILE: InodeId = InodeId { subvolume: TreeId::FS, number: 300 };
-
-    fn log(traces: &Traces, inode: InodeId, mode: Mode) -> Before {
-        traces.log(5, &[inode], mode)[0].expect("it is not moving")
-    }
-
-    fn parting(index: u64, committed: bool, survives: bool) -> Parting {
-        let lost = Lost { dir: DIR.number, index, hash: 7, committed };
-        Parting { inode: FILE, lost, survives, follower: None }
-    }
-
-    #[test]
-    fn what_neither_a_commit_nor_the_log_knows_leaves_nothing() {
-        let traces = Traces::new();
-        traces.depart(5, &[parting(2, false, true)], &[]);
-        assert!(traces.lost(5, FILE).0.is_empty() && traces.left(5, [(DIR, 7)]).is_empty());
-        assert!(traces.take_departed(5, DIR).gone.len() == 0);
-    }
-
-    #[test]
-    fn who_goes_for_good_leaves_a_gap_and_who_moves_is_remembered() {
-        let traces = Traces::new();
-        traces.depart(5, &[parting(2, true, false), parting(3, true, true)], &[]);
-        assert_eq!(traces.lost(5, FILE).0.len(), 1);
-        let departed = traces.take_departed(5, DIR);
-        assert!(departed.gone.iter().eq(std::iter::once(2..4)));
-        assert_eq!((departed.left, traces.left(5, [(DIR, 7)])), (vec![300], vec![300]));
-        assert!(traces.take_departed(5, DIR).gone.len() == 0, "it is taken once");
-    }
-
-    #[test]
-    fn who_is_in_the_log_and_changes_names_is_stale_once() {
-        let traces = Traces::new();
-        assert_eq!(log(&traces, FILE, Mode::All).logged, None);
-        traces.depart(5, &[parting(9, false, true)], &[]);
-        traces.named(5, FILE);
-        assert_eq!(traces.take_stale(5, |_| true), Ok(vec![FILE]));
-        assert_eq!(traces.take_stale(5, |_| true), Ok(vec![]));
-        let before = log(&traces, FILE, Mode::Exists);
-        assert!(before.was_stale && before.lost_names);
-        assert_eq!(traces.logged(5, FILE).unwrap().mode, Mode::All);
-        traces.named(5, FILE);
-        assert_eq!(traces.take_stale(5, |_| true), Ok(vec![FILE]), "stale anew");
-    }
-
-    #[test]
-    fn that_names_were_lost_outlasts_which() {
-        let traces = Traces::new();
-        traces.log(5, &[FILE], Mode::Exists);
-        traces.depart(5, &[parting(2, true, true), parting(3, false, true)], &[]);
-        let over = Lost { dir: DIR.number, index: 3, hash: 7, committed: false };
-        traces.forget_lost(5, FILE, &[over]);
-        assert!(matches!(traces.lost(5, FILE).0[..], [Lost { index: 2, .. }]));
-        let (rest, _) = traces.lost(5, FILE);
-        traces.forget_lost(5, FILE, &rest);
-        assert!(traces.lost(5, FILE).0.is_empty());
-        assert_eq!(traces.lost_any(5, FILE), Ok(true));
-    }
-
-    #[test]
-    fn who_follows_in_a_name_that_was_lost_is_remembered_with_who_lost_it() {
-        let traces = Traces::new();
-        let other = |number| InodeId { number, ..FILE };
-        traces.depart(5, &[parting(9, false, true).followed_by(other(301))], &[]);
-        assert_eq!(traces.left(5, [(DIR, 7)]), [0; 0], "nobody takes it away");
-        traces.depart(5, &[parting(2, true, true).followed_by(other(302))], &[]);
-        let next = Parting { inode: other(302), ..parting(9, false, true) };
-        traces.depart(5, &[next.followed_by(other(303))], &[]);
-        assert_eq!(traces.left(5, [(DIR, 7)]), [300, 302, 303]);
-    }
-
-    #[test]
-    fn who_follows_where_all_entries_are_logged_is_remembered() {
-        let traces = Traces::new();
-        log(&traces, DIR, Mode::All);
-        let next = InodeId { number: 301, ..FILE };
-        traces.depart(5, &[parting(2, true, false).followed_by(next)], &[]);
-        assert_eq!(traces.take_departed(5, DIR).left, [301]);
-    }
-
-    #[test]
-    fn attributes_changed_until_they_are_logged() {
-        let traces = Traces::new();
-        log(&traces, FILE, Mode::All);
-        traces.xattrs_changed(5, FILE);
-        assert!(log(&traces, FILE, Mode::Exists).xattrs_changed, "only names are logged");
-        assert!(log(&traces, FILE, Mode::All).xattrs_changed);
-        assert!(!log(&traces, FILE, Mode::All).xattrs_changed);
-    }
-
-    #[test]
-    fn the_next_transaction_begins_with_nothing() {
-        let traces = Traces::new();
-        traces.depart(5, &[parting(2, true, true)], &[FILE]);
-        assert!(traces.log(5, &[FILE], Mode::Exists)[0].is_none());
-        assert_eq!(traces.logged(5, FILE), None, "it is not in the log without a name");
-        traces.arrived(5, &[], &[FILE]);
-        assert!(log(&traces, FILE, Mode::Exists).logged.is_none());
-        assert!(traces.lost(6, FILE).0.is_empty());
-        traces.depart(6, &[parting(3, true, true)], &[]);
-        assert_eq!(traces.lost(6, FILE).0.len(), 1);
-        assert!(traces.lost(5, FILE).0.is_empty());
-    }
-
-    #[test]
-    fn too_much_is_forgotten_and_that_is_said() {
-        let traces = Traces::new();
-        for index in 0..NOTES_MAX as u64 {
-            traces.depart(5, &[parting(2 * index, true, true)], &[]);
-        }
-        assert_eq!(traces.take_stale(5, |_| true), Err(Forgotten));
-        assert_eq!(traces.lost_any(5, FILE), Err(Forgotten));
-        traces.depart(6, &[parting(3, true, true)], &[]);
-        assert_eq!(traces.take_stale(6, |_| true), Ok(vec![]));
-        assert_eq!(traces.lost_any(6, FILE), Ok(true));
-    }
-}
+mod tests;
