@@ -256,7 +256,8 @@ impl Space {
         self.books.lock().device_used()
     }
 
-    /// Whether something stands in block groups that no durable superblock names.
+    /// Whether something stands in block groups that neither a durable superblock names nor the one
+    /// of the transaction before.
     pub fn draws_on_new_groups(&self) -> bool {
         self.books.lock().draws_on_new()
     }

@@ -165,11 +165,6 @@ impl Ledger {
         member: &mut Pledged<'_>,
     ) -> Result<(), LogFailure> {
         let before = handle.generation() - 1;
-        if self.space.draws_on_new_groups() {
-            // What the transaction before made is old once that is completed.
-            self.gate.wait_completed(before)?;
-            member.member.waited(LogWait::Commit);
-        }
         let Sealed { list, nodes, root } = self.seal_group(handle, lead, member.member)?;
         let count_nodes = nodes.len() as u64;
         let on_their_way = self.volume().submit_data(nodes);

@@ -170,7 +170,7 @@ impl Books {
         min: u64,
     ) -> Option<(Logical, u64)> {
         let current = self.current[self.counters.pool_of(kind).index()]?;
-        self.groups.get(&current).filter(|it| it.age == Age::Durable || !it.is_empty())?;
+        self.groups.get(&current).filter(|it| it.age < Age::New || !it.is_empty())?;
         self.change(current, |group| group.allocate_behind(max, good, min))
     }
 
@@ -180,7 +180,7 @@ impl Books {
         let current = self.current[kind.index()].or_else(|| self.covering(near?));
         let fits = |group: &Group| pool_of(group) == kind && group.largest() >= len;
         let group = current.and_then(|start| self.groups.get(&start));
-        if let Some(group) = group.filter(|group| fits(group) && group.age == Age::Durable) {
+        if let Some(group) = group.filter(|group| fits(group) && group.age < Age::New) {
             return Some(group.start());
         }
         let from = current.unwrap_or_default();
@@ -224,7 +224,14 @@ impl Books {
     pub(super) fn take_pinned(&mut self) -> Pinned {
         let mut taken = mem::take(&mut self.pinned);
         self.pinned.made = taken.made.extract_if(.., |made| self.is_planned(*made)).collect();
+        self.set_age(&taken.made, Age::Named);
         taken
+    }
+
+    fn set_age(&mut self, made: &[Logical], age: Age) {
+        for start in made {
+            self.groups.get_mut(start).expect("a new group is not removed").age = age;
+        }
     }
 
     /// The groups whose chunks are in the trees, or about to be removed from them.
@@ -248,9 +255,7 @@ impl Books {
                 self.owner(logical, len).expect("no group is removed while bytes of it are");
             self.change(start, |group| group.unpin(logical, len));
         }
-        for start in &pinned.made {
-            self.groups.get_mut(start).expect("a new group is not removed").age = Age::Durable;
-        }
+        self.set_age(&pinned.made, Age::Durable);
         pinned.removed.iter().for_each(|chunk| self.device.vacate(chunk));
     }
 
@@ -401,7 +406,7 @@ impl Books {
             enough.is_some()
         };
         let empty = |group: &&Group| {
-            let kept = group.age == Age::New || pool_of(group) == Kind::System;
+            let kept = group.age != Age::Durable || pool_of(group) == Kind::System;
             group.is_empty() && !kept
         };
         self.groups.values().filter(empty).filter(removable).map(Group::start).collect()
@@ -417,7 +422,8 @@ impl Books {
         self.groups.values().map(held).sum()
     }
 
-    /// Whether allocations fell on groups that no durable superblock names.
+    /// Whether allocations fell on groups that no superblock names but one of the running
+    /// transaction.
     pub(super) fn draws_on_new(&self) -> bool {
         // Those come last: addresses rise.
         let mut new = self.groups.values().rev().take_while(|group| group.age == Age::New);

@@ -22,6 +22,8 @@ use super::ranges::FreeRanges;
 pub(super) enum Age {
     /// A superblock that names it is durable.
     Durable,
+    /// The superblock that comes next names it: nothing else becomes durable before that.
+    Named,
     /// Made since: to be used only where there is no other space.
     New,
 }

@@ -274,7 +274,9 @@ fn groups_that_are_new_serve_only_where_no_other_does() {
     }
     space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
     assert!(space.draws_on_new_groups());
-    space.unpin(space.take_pinned());
+    let pinned = space.take_pinned();
+    assert!(!space.draws_on_new_groups(), "the superblock on its way names them");
+    space.unpin(pinned);
     assert!(!space.draws_on_new_groups());
 }
 
