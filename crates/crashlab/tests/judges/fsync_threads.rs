@@ -32,6 +32,8 @@ const WRITERS: u32 = 64;
 const DIRS: u32 = 4;
 /// What is written at once, in bytes.
 const BLOCK: usize = 4096;
+/// Bytes of a file that is not deleted at once.
+const LARGE: usize = 5 << 20;
 /// Where the primary superblock is, in bytes.
 const SUPERBLOCK: u64 = 64 << 10;
 /// How long what must not wait for a device may take.
@@ -290,12 +292,22 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     for name in ["a", "b", "c", "e"] {
         dir.create(name.as_bytes(), 0o644).unwrap();
     }
+    for prefix in ["first", "second", "third", "fourth", "fifth", "sixth"] {
+        let large = dir.create(format!("{prefix}large").as_bytes(), 0o644).unwrap();
+        large.open().unwrap().append(&vec![3; LARGE]).unwrap();
+    }
     filesystem.commit().unwrap();
     let file = dir.create(b"new", 0o644).unwrap().open().unwrap();
     file.append(&[1; BLOCK]).unwrap();
     file.sync_all().unwrap();
     dir.sync_all().unwrap();
     assert_eq!(filesystem.stats().log.groups, 2, "both are logged");
+    // A large file has an extent that is in no tree.
+    let touch = |prefix: &str| {
+        let large = dir.lookup(format!("{prefix}large").as_bytes()).unwrap().open().unwrap();
+        large.write_at(&[4; BLOCK], 2 * BLOCK as u64).unwrap();
+        large.sync_all().unwrap();
+    };
     let change = |prefix: &str| {
         let to = |name: &str| format!("{prefix}{name}");
         dir.rename(b"a", &dir, to("a").as_bytes(), RenameMode::NoReplace).unwrap();
@@ -305,16 +317,20 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
         dir.link(to("c").as_bytes(), &inode).unwrap();
         dir.remove_file(to("c").as_bytes()).unwrap();
         dir.create(to("d").as_bytes(), 0o644).unwrap();
+        dir.remove_file(to("large").as_bytes()).unwrap();
         filesystem.root().rename(b"d", &filesystem.root(), b"x", RenameMode::NoReplace).unwrap();
         filesystem.root().rename(b"x", &filesystem.root(), b"d", RenameMode::NoReplace).unwrap();
     };
+    touch("first");
     change("first");
     let waited_for = || device.is_waited_for();
     let sync = || dir.sync_all().unwrap();
     let commit = || filesystem.commit().unwrap();
     // Nobody else; then while an fsync waits, and while a commit does.
+    touch("second");
     held(&device, || change("second"), |_| {});
     file.append(&[2; BLOCK]).unwrap();
+    touch("third");
     held(
         &device,
         || change("third"),
@@ -322,8 +338,10 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
             begin(scope, || file.sync_all().unwrap(), waited_for);
         },
     );
+    touch("fourth");
     held(&device, || change("fourth"), |scope| begin(scope, commit, waited_for));
     // While a commit has begun that must wait for an fsync, and for a commit.
+    touch("fifth");
     held(
         &device,
         || change("fifth"),
@@ -332,6 +350,7 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
             also_commit(scope, &filesystem);
         },
     );
+    touch("sixth");
     held(
         &device,
         || change("sixth"),

@@ -410,6 +410,14 @@ impl State {
         self.disk_size.unwrap_or(self.item.size)
     }
 
+    /// Whether extents of a file wait: nothing where none do, and whether some are being merged.
+    pub(super) fn waiting_extents(&self) -> Option<bool> {
+        let waits =
+            |set: &Option<Arc<Pending>>| set.as_ref().is_some_and(|set| !set.extents.is_empty());
+        let is_merging = waits(&self.merging);
+        (is_merging || waits(&self.running)).then_some(is_merging)
+    }
+
     /// Sets the size, if it is another one; the tree may know no more of it than before.
     pub(super) fn set_size(&mut self, size: u64) {
         if size != self.item.size {

@@ -16,7 +16,7 @@ use userbtrfs_sync::Arc;
 use super::extents::{Kind, Replaced};
 use super::inode::State;
 use super::operation::Operation;
-use super::stored::ORPHANS;
+use super::stored::{self, ORPHANS};
 use super::subvolume::Subvolume;
 use super::traces::Parting;
 use super::{Entry, Inode, Nodes, ROOT_DIR};
@@ -128,13 +128,9 @@ impl Nodes {
         }
     }
 
-    /// No extent comes to the file any more; those that wait are merged first, so that the tree
-    /// has all.
+    /// No extent comes to the file any more. Those that wait go first, so that the tree has all.
     fn delete_in_steps(&self, inode: &Arc<Inode>) -> Result<()> {
-        let waits = inode.state().sets().any(|set| !set.extents.is_empty());
-        if waits {
-            self.ledger()?.merge_pending()?;
-        }
+        self.drop_waiting(inode)?;
         loop {
             let reservation = self.reserve_step()?;
             let extents = self.last_extents(inode, 0)?;
@@ -147,6 +143,30 @@ impl Nodes {
             if let Err(error) = operation.remove_extents(inode, &extents) {
                 self.ledger()?.fail(&error.to_string());
                 return Err(error);
+            }
+        }
+    }
+
+    /// What waits to come into a file that is being deleted goes: the file is as its tree says.
+    /// Nobody is waited for, but for a merge that is at it just now.
+    fn drop_waiting(&self, inode: &Arc<Inode>) -> Result<()> {
+        loop {
+            let waiting = inode.state().waiting_extents();
+            let Some(is_merging) = waiting else { return Ok(()) };
+            if is_merging {
+                self.ledger()?.merge_pending()?;
+                continue;
+            }
+            let (stored, _) = stored::inode_item(&self.forest, inode.tree(), inode.number())?;
+            let operation = self.begin()?;
+            let mut state = inode.state();
+            // Otherwise a merge took it meanwhile, and the tree says something else.
+            if state.waiting_extents() == Some(false) {
+                operation.change_state(inode, &mut state, |state| {
+                    operation.drop_extents(inode.id(), state);
+                    (state.item.size, state.disk_size) = (stored.size, None);
+                    state.item.nbytes = stored.nbytes;
+                });
             }
         }
     }
