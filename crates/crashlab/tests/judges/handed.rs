@@ -162,7 +162,7 @@ impl<'a> Handed<'a> {
 
     /// When all is at rest: what Linux drops while it counts, or after it, it may count wrong.
     fn count_anew(&self, root: &Path) {
-        btrfs(&["subvolume", "sync"], &[root]);
+        Self::sync_dropped(root);
         btrfs(&["filesystem", "sync"], &[root]);
         btrfs(&["quota", "rescan", "-w"], &[root]);
     }
@@ -190,10 +190,14 @@ impl<'a> Handed<'a> {
         }
         self.drop_snapshot(root);
         if self.random.one_in(2) {
-            // What drops them wakes at a commit.
-            btrfs(&["filesystem", "sync"], &[root]);
-            btrfs(&["subvolume", "sync"], &[root]);
+            Self::sync_dropped(root);
         }
+    }
+
+    /// Waits until what is deleted is dropped: what does that wakes at a commit.
+    fn sync_dropped(root: &Path) {
+        btrfs(&["filesystem", "sync"], &[root]);
+        btrfs(&["subvolume", "sync"], &[root]);
     }
 
     fn drop_snapshot(&mut self, root: &Path) {
