@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    CommitCause, CommitReason, File, FileKind, Filesystem, OpenOptions, RenameMode, Stats, TreeId,
+    CommitCause, CommitReason, Dir, File, FileKind, Filesystem, OpenOptions, RenameMode, Stats,
+    TreeId,
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
@@ -284,6 +285,28 @@ fn check_replaced(left: &Left, writer: u32, count: u32, what: &str) {
     assert!(file.max(aside.unwrap_or(0)) >= count, "{what}: {file} and {aside:?}");
 }
 
+/// Makes a large file, which is committed, have an extent that is in no tree.
+fn touch(dir: &Dir, name: &str) {
+    let large = dir.lookup(format!("{name}large").as_bytes()).unwrap().open().unwrap();
+    large.write_at(&[4; BLOCK], 2 * BLOCK as u64).unwrap();
+    large.sync_all().unwrap();
+}
+
+/// Changes names in a directory that is in the log, in all ways.
+fn change(filesystem: &Filesystem, dir: &Dir, name: &str) {
+    let (root, to) = (filesystem.root(), |suffix: &str| format!("{name}{suffix}"));
+    dir.rename(b"a", dir, to("a").as_bytes(), RenameMode::NoReplace).unwrap();
+    dir.rename(to("a").as_bytes(), dir, b"a", RenameMode::NoReplace).unwrap();
+    dir.rename(b"b", dir, b"new", RenameMode::Exchange).unwrap();
+    let inode = dir.lookup(b"c").unwrap();
+    dir.link(to("c").as_bytes(), &inode).unwrap();
+    dir.remove_file(to("c").as_bytes()).unwrap();
+    dir.create(to("d").as_bytes(), 0o644).unwrap();
+    dir.remove_file(to("large").as_bytes()).unwrap();
+    root.rename(b"d", &root, b"x", RenameMode::NoReplace).unwrap();
+    root.rename(b"x", &root, b"d", RenameMode::NoReplace).unwrap();
+}
+
 #[test]
 fn names_in_a_logged_directory_change_while_the_device_is_held() {
     let device = Arc::new(HeldDevice::new(Arc::new(image(16384).to_device())));
@@ -302,25 +325,8 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     file.sync_all().unwrap();
     dir.sync_all().unwrap();
     assert_eq!(filesystem.stats().log.groups, 2, "both are logged");
-    // A large file has an extent that is in no tree.
-    let touch = |prefix: &str| {
-        let large = dir.lookup(format!("{prefix}large").as_bytes()).unwrap().open().unwrap();
-        large.write_at(&[4; BLOCK], 2 * BLOCK as u64).unwrap();
-        large.sync_all().unwrap();
-    };
-    let change = |prefix: &str| {
-        let to = |name: &str| format!("{prefix}{name}");
-        dir.rename(b"a", &dir, to("a").as_bytes(), RenameMode::NoReplace).unwrap();
-        dir.rename(to("a").as_bytes(), &dir, b"a", RenameMode::NoReplace).unwrap();
-        dir.rename(b"b", &dir, b"new", RenameMode::Exchange).unwrap();
-        let inode = dir.lookup(b"c").unwrap();
-        dir.link(to("c").as_bytes(), &inode).unwrap();
-        dir.remove_file(to("c").as_bytes()).unwrap();
-        dir.create(to("d").as_bytes(), 0o644).unwrap();
-        dir.remove_file(to("large").as_bytes()).unwrap();
-        filesystem.root().rename(b"d", &filesystem.root(), b"x", RenameMode::NoReplace).unwrap();
-        filesystem.root().rename(b"x", &filesystem.root(), b"d", RenameMode::NoReplace).unwrap();
-    };
+    let (touch, change) =
+        (|name: &str| touch(&dir, name), |name: &str| change(&filesystem, &dir, name));
     touch("first");
     change("first");
     let waited_for = || device.is_waited_for();

@@ -465,11 +465,11 @@ impl<'a, 'w> Collector<'a, 'w> {
     fn write_ranges(&mut self) -> Doubtful<()> {
         for (number, places) in std::mem::take(&mut self.ranges) {
             let key = |start| Key::new(number, ItemKind::DIR_LOG_INDEX, start);
-            let traces = self.nodes.traces();
-            for Joining { joined, run } in
-                traces.add_ranges(self.running, self.id(number), &places)?
-            {
-                joined.into_iter().for_each(|start| self.drafts.remove(key(start)));
+            let (traces, id) = (self.nodes.traces(), self.id(number));
+            for Joining { joined, run } in traces.add_ranges(self.running, id, &places)? {
+                for start in joined {
+                    self.drafts.remove(key(start));
+                }
                 self.drafts.put(key(run.start), &(run.end - 1).to_le_bytes());
             }
         }
