@@ -68,6 +68,20 @@ fn btrfs(words: &[&str], paths: &[&Path]) {
     run(Command::new("btrfs").args(words).args(paths)).unwrap();
 }
 
+/// Waits until what is deleted is dropped: what does that wakes at a commit.
+fn sync_dropped(root: &Path) {
+    btrfs(&["filesystem", "sync"], &[root]);
+    btrfs(&["subvolume", "sync"], &[root]);
+}
+
+/// Has quota groups counted when all is at rest: what Linux drops while it counts, or after it, it
+/// may count wrong.
+fn count_anew(root: &Path) {
+    sync_dropped(root);
+    btrfs(&["filesystem", "sync"], &[root]);
+    btrfs(&["quota", "rescan", "-w"], &[root]);
+}
+
 fn logged(turn: u32) -> Vec<u8> {
     pattern::bytes(turn + 1, 0, LOGGED_LEN)
 }
@@ -156,15 +170,8 @@ impl<'a> Handed<'a> {
         // What is deleted last may be half dropped when it is ours again.
         self.drop_snapshot(mount.path());
         if self.has_quotas && self.random.one_in(2) {
-            self.count_anew(mount.path());
+            count_anew(mount.path());
         }
-    }
-
-    /// When all is at rest: what Linux drops while it counts, or after it, it may count wrong.
-    fn count_anew(&self, root: &Path) {
-        Self::sync_dropped(root);
-        btrfs(&["filesystem", "sync"], &[root]);
-        btrfs(&["quota", "rescan", "-w"], &[root]);
     }
 
     /// All but what is too far: Linux goes through all of it in small steps.
@@ -190,14 +197,8 @@ impl<'a> Handed<'a> {
         }
         self.drop_snapshot(root);
         if self.random.one_in(2) {
-            Self::sync_dropped(root);
+            sync_dropped(root);
         }
-    }
-
-    /// Waits until what is deleted is dropped: what does that wakes at a commit.
-    fn sync_dropped(root: &Path) {
-        btrfs(&["filesystem", "sync"], &[root]);
-        btrfs(&["subvolume", "sync"], &[root]);
     }
 
     fn drop_snapshot(&mut self, root: &Path) {
