@@ -8,7 +8,7 @@ use userbtrfs_device::Device;
 use userbtrfs_format::{Superblock, TreeId};
 use userbtrfs_ledger::{Commits, Discards, Ledger, LogStats};
 use userbtrfs_sync::Arc;
-use userbtrfs_volume::{Notice, Volume};
+use userbtrfs_volume::{CopyStats, Notice, Volume};
 
 use super::options::RootSubvolume;
 use super::path::{self, Last};
@@ -85,8 +85,10 @@ impl Inner {
         self.clean();
         self.log = None;
         let writer = self.writer.take().inspect(|writer| writer.stop());
-        let written = writer.map_or(Ok(()), |writer| writer.settle());
+        let written = writer.as_ref().map_or(Ok(()), |writer| writer.settle());
         self.ledger.take().map_or(Ok(()), |ledger| ledger.close())?;
+        // Also what was read to be closed.
+        writer.inspect(|writer| writer.repair());
         written
     }
 }
@@ -122,6 +124,8 @@ pub struct Stats {
     pub commits: Commits,
     /// What was done with logs, and why transactions were committed in their place.
     pub log: LogStats,
+    /// Bad copies that were met, and repaired where it is open for writing.
+    pub copies: CopyStats,
 }
 
 impl Filesystem {
@@ -172,6 +176,7 @@ impl Filesystem {
     pub fn finish(&self) -> Result<()> {
         self.inner.clean();
         let committed = self.inner.commit();
+        self.inner.writer.iter().for_each(|writer| writer.repair());
         let completed = self.inner.ledger.as_ref().map_or(Ok(()), |ledger| ledger.wait_completed());
         committed.and(completed.map_err(Error::from))
     }
@@ -342,14 +347,16 @@ impl Filesystem {
     /// Counters since it was opened.
     pub fn stats(&self) -> Stats {
         let nodes = self.inner.forest().store().stats();
+        let copies = self.volume().copy_stats();
         match &self.inner.ledger {
             Some(ledger) => Stats {
                 nodes,
                 discards: ledger.discards(),
                 commits: ledger.commits(),
                 log: ledger.log_stats(),
+                copies,
             },
-            None => Stats { nodes, ..Stats::default() },
+            None => Stats { nodes, copies, ..Stats::default() },
         }
     }
 }
