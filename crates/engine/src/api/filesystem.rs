@@ -70,7 +70,7 @@ impl Inner {
         written
     }
 
-    /// Deletes what earlier runs left without a name.
+    /// Deletes what earlier runs left without a name, and what could not be deleted before.
     fn clean(&self) {
         let writes = self.ledger.as_ref().is_some_and(|ledger| ledger.check().is_ok());
         if writes && self.is_open {
@@ -78,6 +78,7 @@ impl Inner {
                 // What fails is for who opens it next; so is what may not be changed now.
                 let _left = self.nodes.clean(subvolume);
             }
+            self.nodes.delete_at_last();
         }
     }
 
