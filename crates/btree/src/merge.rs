@@ -3,6 +3,7 @@
 //! 1. A neighbour that is not in memory is not read for this: the tree stays as good without.
 //! 2. What two neighbours hold is joined in the one that is on the way; the other is left, as if
 //!    it had been copied.
+//! 3. A root that is left with one child gives way to it, if that is in memory, in the same change.
 
 use userbtrfs_format::Expectation;
 use userbtrfs_sync::{Nesting, OwnedWriteGuard, TreeLock};
@@ -23,15 +24,30 @@ impl Path<'_> {
     /// Mends the way after items of its leaf were removed. It ends with this.
     pub(crate) fn close_gaps(mut self) {
         for index in (1..self.steps.len()).rev() {
+            // Neighbours are locked where nothing below them is.
+            self.steps.truncate(index + 1);
             let block = &self.steps[index].guard;
             if block.is_empty() {
                 self.remove_last();
             } else if is_sparse(block) {
                 self.merge(index);
-                self.steps.truncate(index);
             } else {
                 break;
             }
+        }
+        self.lower_roots();
+    }
+
+    /// Takes out roots that lead to one child alone, as far as their children are at hand.
+    fn lower_roots(&mut self) {
+        let is_alone = |root: &NodeRef| !root.is_leaf() && root.len() == 1;
+        while is_alone(&self.steps[0].guard) {
+            let held = self.steps.len() > 1 || self.enter().and_then(|()| self.copy_last()).is_ok();
+            // Where it cannot be had now, the next way from the root does this.
+            if !held {
+                return;
+            }
+            self.lower_root();
         }
     }
 

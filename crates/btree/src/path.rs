@@ -91,7 +91,7 @@ impl<'a> Path<'a> {
     }
 
     /// Locks the node that the way comes to next.
-    fn enter(&mut self) -> Result<(), Detour> {
+    pub(crate) fn enter(&mut self) -> Result<(), Detour> {
         let Tools { tree, .. } = self.tools;
         let (logical, expected) = match self.steps.last() {
             None => (self.anchor.logical, tree.expected_root(*self.anchor)),
@@ -196,7 +196,7 @@ impl<'a> Path<'a> {
     }
 
     /// A root that leads to one child alone gives its place to that child.
-    fn lower_root(&mut self) {
+    pub(crate) fn lower_root(&mut self) {
         if self.steps.len() == 2 && self.steps[0].guard.len() == 1 {
             let old = self.steps.remove(0);
             self.set_root();

@@ -18,11 +18,12 @@
 //! | `writeback`, `worker`          | writing back what is dirty; threads that do             |
 //! | `transfer`, `portion`, `in_place` | from memory into extents                             |
 //! | `ordered`                      | the data of one file while it is on its way             |
+//! | `repair`                       | rewriting copies that reads found bad                   |
 //!
 //! The way of a read: what is in memory is taken from there. For the rest, the file's extents
 //! become *pieces*, each a part of one extent that can be fetched at once; all pieces of a window
 //! are submitted together; while they are on their way their checksums are looked up; each piece
-//! is then verified, repaired from a second copy where there is one, and decompressed.
+//! is then verified, taken from a second copy where that alone is good, and decompressed.
 //!
 //! The way of a write: space is reserved for what it newly dirties, the bytes are copied into
 //! memory, and the file grows there. Later what is dirty is written back: space is allocated, the
@@ -54,6 +55,7 @@ mod ordered;
 mod pieces;
 mod portion;
 mod range_lock;
+mod repair;
 mod reserved;
 mod resize;
 mod segments;

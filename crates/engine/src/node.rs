@@ -148,6 +148,8 @@ pub(crate) struct Nodes {
     merging: Mutex<()>,
     /// Who keeps data of files in memory.
     watch: OnceLock<Weak<dyn FileWatch>>,
+    /// Inodes without a name that could not be deleted, and in which transaction that was.
+    undeleted: Mutex<Vec<(u64, Arc<Inode>)>>,
     /// Nothing where the filesystem is open for reading. What waits holds space that the ledger
     /// promised, and goes before it: fields are dropped in this order.
     ledger: Option<Arc<Ledger>>,
@@ -178,6 +180,7 @@ impl Nodes {
             renames: Mutex::new(Class::RenameMutex, ()),
             merging: Mutex::new(Class::PendingMerge, ()),
             watch: OnceLock::new(),
+            undeleted: Mutex::new(Class::CacheShard, Vec::new()),
             ledger,
         }
     }

@@ -143,6 +143,17 @@ impl Ledger {
         &self.space
     }
 
+    /// Whether a tree block stands there that this transaction wrote, as of the one before the
+    /// running one: what is listed does not become free while the caller is in that.
+    pub fn lists_block(&self, logical: Logical, level: u8, generation: u64) -> Result<bool> {
+        refs::lists_block(&self.forest, logical, level, generation)
+    }
+
+    /// Whether a range lies in one extent, likewise.
+    pub fn lists_range(&self, logical: Logical, len: u64) -> Result<bool> {
+        refs::lists_range(&self.forest, logical, len)
+    }
+
     /// The number of the running transaction.
     pub fn generation(&self) -> u64 {
         self.gate.generation()

@@ -12,6 +12,7 @@
 mod delayed;
 mod draft;
 mod inline;
+mod listed;
 mod only;
 mod run;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod tests;
 mod users;
 
 pub use delayed::{DelayedRefs, Head};
+pub use listed::{lists_block, lists_range};
 pub use only::is_only_user;
 pub use run::{Outcome, lookup, run};
 pub use users::UserChanges;

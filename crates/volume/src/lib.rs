@@ -16,7 +16,9 @@
 //! 6. A volume is open for writing only if everything in it may be written; what may not is
 //!    refused by name. Opened for reading, it changes nothing.
 //! 7. A write goes to every copy of its range, and never on a copy of the superblock.
-//! 8. After a flush or a primary superblock that failed nothing is made durable any more: see
+//! 8. A copy that a read finds bad is noted, and rewritten only by who knows that its place is
+//!    still the same one's: see `repair`.
+//! 9. After a flush or a primary superblock that failed nothing is made durable any more: see
 //!    `barriers`.
 //!
 //! What it does not do: caching, searching, checksums of data; the order of writes, flushes and
@@ -29,6 +31,7 @@ mod chunk_map;
 mod data;
 mod error;
 mod read;
+mod repair;
 mod superblocks;
 mod walker;
 mod write;
@@ -39,11 +42,13 @@ use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Arc, Class, RwLock};
 
 use self::barriers::Barriers;
+use self::repair::BadCopies;
 
 pub use chunk_map::{ChunkMap, Mapping};
 pub use data::PendingWrites;
 pub use error::{CopyError, OpenError, ReadError, SuperblockCopyError, WriteError};
 pub use read::{PendingReads, Range};
+pub use repair::{BadCopy, CopyStats};
 pub use superblocks::{Notice, read_copy as read_superblock_copy};
 pub use userbtrfs_device::{Buffer, Slice};
 pub use walker::{BlockReader, Walk, walk};
@@ -78,6 +83,12 @@ impl AsMut<[u8]> for NodeBytes {
     }
 }
 
+impl From<Arc<Buffer>> for NodeBytes {
+    fn from(buffer: Arc<Buffer>) -> Self {
+        Self(buffer)
+    }
+}
+
 impl AsRef<[u8]> for NodeBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
@@ -95,6 +106,7 @@ pub struct Volume {
     /// Nothing is written any more.
     stopped: AtomicBool,
     barriers: Barriers,
+    bad_copies: BadCopies,
 }
 
 impl Volume {
@@ -133,9 +145,17 @@ impl Volume {
         let chunks = RwLock::new(Class::ChunkMap, system);
         let superblock = RwLock::new(Class::ChunkMap, Arc::new(superblock));
         let stopped = AtomicBool::new(false);
-        let barriers = Barriers::new();
-        let volume =
-            Self { device, superblock, geometry, chunks, notices, writable, stopped, barriers };
+        let volume = Self {
+            device,
+            superblock,
+            geometry,
+            chunks,
+            notices,
+            writable,
+            stopped,
+            barriers: Barriers::new(),
+            bad_copies: BadCopies::new(),
+        };
         volume.read_chunk_tree()?;
         Ok(volume)
     }

@@ -9,7 +9,7 @@ use userbtrfs_format::{Chunk, Expectation, Logical};
 
 use crate::chunk_map::Mapping;
 use crate::error::{CopyError, ReadError};
-use crate::{TreeBlock, Volume};
+use crate::{BadCopy, NodeBytes, TreeBlock, Volume};
 
 /// A range of logical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Volume {
         first: Result<Buffer, ReadError>,
     ) -> Result<TreeBlock, ReadError> {
         let bad = match first {
-            Ok(buffer) => match self.verify(buffer, logical, expected) {
+            Ok(buffer) => match self.verify(buffer.into(), logical, expected) {
                 Ok(block) => return Ok(block),
                 Err(error) => error,
             },
@@ -122,20 +122,25 @@ impl Volume {
         let mut copies: Vec<_> = mapping.copies().zip(failed).collect();
         for physical in mapping.copies().skip(tried) {
             let read = self.device.read(physical.0, len as usize).map_err(CopyError::from);
-            match read.and_then(|buffer| self.verify(buffer, logical, expected)) {
-                Ok(block) => return Ok(block),
+            match read.and_then(|buffer| self.verify(buffer.into(), logical, expected)) {
+                Ok(block) => {
+                    if !copies.is_empty() {
+                        self.note_bad_copy(BadCopy::Block(logical, *expected));
+                    }
+                    return Ok(block);
+                }
                 Err(error) => copies.push((physical, error)),
             }
         }
         Err(ReadError::Block { logical, tree: expected.owner, copies })
     }
 
-    fn verify(
+    pub(crate) fn verify(
         &self,
-        buffer: Buffer,
+        bytes: NodeBytes,
         logical: Logical,
         expected: &Expectation,
     ) -> Result<TreeBlock, CopyError> {
-        Ok(TreeBlock::verify(buffer.into(), logical, &self.geometry, expected)?)
+        Ok(TreeBlock::verify(bytes, logical, &self.geometry, expected)?)
     }
 }

@@ -391,15 +391,35 @@ fn a_tree_emptied_is_one_leaf_again() {
     let mut remove: Vec<_> = keys.iter().map(|key| ItemEdit::Remove(*key)).collect();
     tree.apply(&grove.store, &grove.books, &mut remove).unwrap();
     items.retain(|key, _| key.objectid == 1 << 40);
-    // A root with one child gives way when the next change passes it.
-    for _ in 0..3 {
-        let mut again = [ItemEdit::Put(Key::new(1 << 40, ANY, 0), b"first".to_vec())];
-        grove.trees[0].0.apply(&grove.store, &grove.books, &mut again).unwrap();
-        grove.commit();
-    }
-    assert_eq!(grove.trees[0].0.root().level, 0);
+    // A root whose only child is not in memory gives way when the next change passes it.
+    let mut again = [ItemEdit::Put(Key::new(1 << 40, ANY, 0), b"first".to_vec())];
+    tree.apply(&grove.store, &grove.books, &mut again).unwrap();
+    assert_eq!(tree.root().level, 0);
     grove.check();
     assert!(grove.books.free.lock().unwrap().len() > used, "blocks came back");
+}
+
+#[test]
+fn a_root_that_is_left_with_one_child_gives_way_in_that_change() {
+    // The first leaf goes, the last one does, the first one is joined to the last one.
+    for numbers in [0..8, 8..12, 0..7] {
+        let mut grove = Grove::new(4096, 1 << 20);
+        let (tree, items) = &mut grove.trees[0];
+        let key = |number| Key::new(number, ANY, 0);
+        let put = (0..12).map(|number| ItemEdit::Put(key(number), vec![7; 450]));
+        let first = ItemEdit::Remove(*items.keys().next().unwrap());
+        let mut edits: Vec<_> = put.chain([first]).collect();
+        tree.apply(&grove.store, &grove.books, &mut edits).unwrap();
+        *items = (0..12).map(|number| (key(number), vec![7; 450])).collect();
+        assert_eq!(tree.root().level, 1);
+        grove.check();
+        let (tree, items) = &mut grove.trees[0];
+        items.retain(|key, _| !numbers.contains(&key.objectid));
+        let mut edits: Vec<_> = numbers.clone().map(key).map(ItemEdit::Remove).collect();
+        tree.apply(&grove.store, &grove.books, &mut edits).unwrap();
+        assert_eq!(tree.root().level, 0, "without {numbers:?}");
+        grove.check();
+    }
 }
 
 #[test]

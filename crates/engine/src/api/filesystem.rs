@@ -8,7 +8,7 @@ use userbtrfs_device::Device;
 use userbtrfs_format::{Superblock, TreeId};
 use userbtrfs_ledger::{Commits, Discards, Ledger, LogStats};
 use userbtrfs_sync::Arc;
-use userbtrfs_volume::{Notice, Volume};
+use userbtrfs_volume::{CopyStats, Notice, Volume};
 
 use super::options::RootSubvolume;
 use super::path::{self, Last};
@@ -70,7 +70,7 @@ impl Inner {
         written
     }
 
-    /// Deletes what earlier runs left without a name.
+    /// Deletes what earlier runs left without a name, and what could not be deleted before.
     fn clean(&self) {
         let writes = self.ledger.as_ref().is_some_and(|ledger| ledger.check().is_ok());
         if writes && self.is_open {
@@ -78,6 +78,7 @@ impl Inner {
                 // What fails is for who opens it next; so is what may not be changed now.
                 let _left = self.nodes.clean(subvolume);
             }
+            self.nodes.delete_at_last();
         }
     }
 
@@ -85,8 +86,10 @@ impl Inner {
         self.clean();
         self.log = None;
         let writer = self.writer.take().inspect(|writer| writer.stop());
-        let written = writer.map_or(Ok(()), |writer| writer.settle());
+        let written = writer.as_ref().map_or(Ok(()), |writer| writer.settle());
         self.ledger.take().map_or(Ok(()), |ledger| ledger.close())?;
+        // Also what was read to be closed.
+        writer.inspect(|writer| writer.repair());
         written
     }
 }
@@ -122,6 +125,8 @@ pub struct Stats {
     pub commits: Commits,
     /// What was done with logs, and why transactions were committed in their place.
     pub log: LogStats,
+    /// Bad copies that were met, and repaired where it is open for writing.
+    pub copies: CopyStats,
 }
 
 impl Filesystem {
@@ -172,6 +177,7 @@ impl Filesystem {
     pub fn finish(&self) -> Result<()> {
         self.inner.clean();
         let committed = self.inner.commit();
+        self.inner.writer.iter().for_each(|writer| writer.repair());
         let completed = self.inner.ledger.as_ref().map_or(Ok(()), |ledger| ledger.wait_completed());
         committed.and(completed.map_err(Error::from))
     }
@@ -342,14 +348,16 @@ impl Filesystem {
     /// Counters since it was opened.
     pub fn stats(&self) -> Stats {
         let nodes = self.inner.forest().store().stats();
+        let copies = self.volume().copy_stats();
         match &self.inner.ledger {
             Some(ledger) => Stats {
                 nodes,
                 discards: ledger.discards(),
                 commits: ledger.commits(),
                 log: ledger.log_stats(),
+                copies,
             },
-            None => Stats { nodes, ..Stats::default() },
+            None => Stats { nodes, copies, ..Stats::default() },
         }
     }
 }

@@ -8,6 +8,7 @@ mod full;
 mod landing;
 mod model;
 mod orphans;
+mod repairing;
 #[cfg(debug_assertions)]
 mod searching;
 mod serving;

@@ -127,8 +127,7 @@ impl Writer {
         // Also where the size stays: inline data never has anything behind it.
         let _growing = self.settle_end(contents, range.end)?;
         let (mut at, end) = (sector_start(range.start), sector_end(range.end));
-        let bytes = self.bytes_of_holes(contents, at..end)?;
-        let mut data = self.reserve_bytes(bytes)?;
+        let mut data = self.reserve_for_holes(contents, at..end)?;
         while at < end {
             at = self.preallocate_step(contents, at..end, &mut data)?;
         }
@@ -221,6 +220,22 @@ impl Writer {
             }
         }
         Ok(range.end)
+    }
+
+    /// Reserves room for the holes of a range. No lock is held but the file's operation lock.
+    fn reserve_for_holes(
+        &self,
+        contents: &Arc<Contents>,
+        range: Range<u64>,
+    ) -> Result<Option<Reservation>> {
+        match self.reserve_bytes(self.bytes_of_holes(contents, range.clone())?) {
+            // What is dirty has its space already, and is no hole once it is written.
+            Err(Error::NoSpace) => {
+                self.write_back(contents)?;
+                self.reserve_bytes(self.bytes_of_holes(contents, range)?)
+            }
+            reserved => reserved,
+        }
     }
 
     fn bytes_of_holes(&self, contents: &Contents, range: Range<u64>) -> Result<u64> {

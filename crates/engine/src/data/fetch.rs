@@ -1,13 +1,14 @@
-//! Fetching pieces: submit all, verify each, repair what has a second copy, decompress.
+//! Fetching pieces: submit all, verify each, take what is bad from a second copy, decompress.
 //!
-//! 1. A sector that fails on the first copy is taken from another on which it is right.
+//! 1. A sector that fails on the first copy is taken from another on which it is right, and noted,
+//!    so that it is repaired: see `repair`.
 //! 2. What is left of a compressed extent is no more than twice what the piece needs of it.
 
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE};
 use userbtrfs_sync::Arc;
-use userbtrfs_volume::{PendingReads, Range, ReadError};
+use userbtrfs_volume::{BadCopy, PendingReads, Range, ReadError};
 
 use super::checksums::SectorSums;
 use super::{FileSource, InlineData, Piece, Source};
@@ -237,7 +238,12 @@ impl OnDisk<'_> {
             Err(other) => return Err(self.error(0, DataError::Range(other))),
         };
         match self.forest.store().volume().read(range, 1) {
-            Ok(Some(bytes)) => Ok(bytes),
+            Ok(Some(bytes)) => {
+                if self.sums.is_some() {
+                    self.note(range);
+                }
+                Ok(bytes)
+            }
             _ => Err(self.error(0, DataError::Device(failed))),
         }
     }
@@ -251,7 +257,7 @@ impl OnDisk<'_> {
                 return Err(self.error(sector, DataError::NoChecksum(logical)));
             };
             let place = &mut bytes[sector * SECTOR..][..SECTOR];
-            let copies = self.repair(logical, sector, sums, place)?;
+            let copies = self.replace(logical, sector, sums, place)?;
             if let Some(copies) = copies {
                 let error = DataError::Checksum { logical, expected, found, copies };
                 return Err(self.error(sector, error));
@@ -261,8 +267,8 @@ impl OnDisk<'_> {
         Ok(())
     }
 
-    /// Looks for a good copy of a sector; gives how many there are where none is.
-    fn repair(
+    /// Takes a good copy of a sector; gives how many there are where none is.
+    fn replace(
         &self,
         logical: Logical,
         sector: usize,
@@ -274,6 +280,7 @@ impl OnDisk<'_> {
             match volume.read(Range { logical, len: SECTOR }, copy) {
                 Ok(Some(bytes)) if sums.is_good(sector, &bytes) => {
                     place.copy_from_slice(&bytes);
+                    self.note(Range { logical, len: SECTOR });
                     return Ok(None);
                 }
                 Ok(Some(_)) | Err(ReadError::Device(_)) => {}
@@ -282,6 +289,10 @@ impl OnDisk<'_> {
             }
         }
         unreachable!("a range has finitely many copies")
+    }
+
+    fn note(&self, range: Range) {
+        self.forest.store().volume().note_bad_copy(BadCopy::Data(range));
     }
 
     /// An error at a sector of the piece: where it is in the file. In a compressed extent that

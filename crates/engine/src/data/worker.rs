@@ -1,4 +1,5 @@
-//! Threads that write data back when nobody asks: what is old, and where too much waits.
+//! Threads that write data back when nobody asks: what is old, and where too much waits; and that
+//! repair bad copies, and delete what could not be deleted before.
 //!
 //! 1. They hold the writer only while they work, so that a filesystem that nobody uses goes.
 //! 2. What fails is told to those who use the file.
@@ -57,6 +58,8 @@ impl Worker {
                 while shared.next(age.is_some()) {
                     let Some(writer) = writer.upgrade() else { return };
                     writer.write_due(age);
+                    writer.repair();
+                    writer.nodes.delete_later();
                 }
             }));
         }

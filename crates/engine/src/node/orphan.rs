@@ -7,6 +7,8 @@
 //! 3. An inode that no tree knows of yet leaves nothing.
 //! 4. What an earlier run left is deleted before the first change in its subvolume, as far as it
 //!    can be; in the top level and the subvolume that was opened, at the latest at the end.
+//! 5. A deletion that fails is kept in mind, and tried again when the transaction is another one,
+//!    and at the end. It stays listed as long.
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
 use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, TreeId};
@@ -75,8 +77,7 @@ impl Drop for Opened {
             state.opens == 0 && state.item.nlink == 0 && !state.dead
         };
         if is_last && self.nodes.ledger.is_some() {
-            // Where this fails, it stays listed: who opens the filesystem next deletes it.
-            drop(self.nodes.delete(&self.inode));
+            self.nodes.delete_now_or_later(&self.inode);
         }
     }
 }
@@ -123,8 +124,35 @@ impl Nodes {
         }
         self.tell_gone(inode);
         if fate == Fate::InSteps {
-            // Where this fails, it stays listed: who opens the filesystem next goes on.
-            drop(self.delete_in_steps(inode));
+            self.delete_now_or_later(inode);
+        }
+    }
+
+    /// Deletes an inode, or goes on with that. No lock is held.
+    fn delete_now_or_later(&self, inode: &Arc<Inode>) {
+        let is_dead = inode.state().dead;
+        let deleted = if is_dead { self.delete_in_steps(inode) } else { self.delete(inode) };
+        if deleted.is_err() {
+            self.undeleted.lock().push((self.running(), Arc::clone(inode)));
+        }
+    }
+
+    /// Deletes what could not be deleted in a transaction before the running one. No lock is held.
+    pub(crate) fn delete_later(&self) {
+        self.delete_failed_before(self.running());
+    }
+
+    /// Deletes what could not be deleted until now. What cannot be deleted now, either, is for who
+    /// opens the filesystem next. No lock is held.
+    pub(crate) fn delete_at_last(&self) {
+        self.delete_failed_before(u64::MAX);
+    }
+
+    fn delete_failed_before(&self, generation: u64) {
+        let is_due = |(failed, _): &mut (u64, _)| *failed < generation;
+        let due: Vec<_> = self.undeleted.lock().extract_if(.., is_due).collect();
+        for (_, inode) in due {
+            self.delete_now_or_later(&inode);
         }
     }
 

@@ -20,8 +20,8 @@ const COST_OF_FEW: u64 = 64;
 /// As what a transaction is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
-    /// Who waits for the device meanwhile: for a group of log changes ([`Ledger::sync_log`]), or
-    /// to write leaves early ([`Handle::write_early`]).
+    /// Who waits for the device meanwhile: for a group of log changes ([`Ledger::sync_log`]), to
+    /// write leaves early ([`Handle::write_early`]), or to repair copies.
     Writing,
     /// A change on behalf of a caller. It waits for no device, but for what must be read.
     Operation,

@@ -129,13 +129,15 @@ fn json_counts(counts: impl IntoIterator<Item = (String, u64)>) -> Value {
     counts.into_iter().map(|(name, count)| (name, Value::from(count))).collect()
 }
 
-fn counters(stats: &Stats) -> [(&'static str, u64); 10] {
-    let Stats { nodes, discards, log, .. } = stats;
+fn counters(stats: &Stats) -> [(&'static str, u64); 12] {
+    let Stats { nodes, discards, log, copies, .. } = stats;
     [
         ("nodes found", nodes.hits),
         ("nodes read", nodes.misses),
         ("bytes discarded", discards.bytes),
         ("discards failed", discards.failed),
+        ("copies bad", copies.bad),
+        ("copies repaired", copies.repaired),
         ("log groups", log.groups),
         ("log groups shared", log.shared),
         ("log nodes", log.nodes),

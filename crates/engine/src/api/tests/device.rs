@@ -42,9 +42,13 @@ pub(super) enum Which {
 impl Failing {
     /// One of so many MiB, with an empty filesystem of small nodes.
     pub(super) fn new(mib: usize) -> Arc<Self> {
+        Self::of(mib, &Options { nodesize: 4096, ..Options::default() })
+    }
+
+    /// The same, with a filesystem as it is told.
+    pub(super) fn of(mib: usize, options: &Options) -> Arc<Self> {
         let memory = MemoryDevice::new(mib << 20);
-        let options = Options { nodesize: 4096, ..Options::default() };
-        userbtrfs_mkfs::make(&memory, &options).unwrap();
+        userbtrfs_mkfs::make(&memory, options).unwrap();
         let told = Mutex::new(Class::DeviceQueue, What::default());
         Arc::new(Self { memory, told, changed: Condvar::new() })
     }

@@ -102,3 +102,22 @@ fn allocating_more_than_there_is_changes_nothing() {
     drop(file);
     lab.close();
 }
+
+#[test]
+fn space_is_allocated_ahead_over_what_is_dirty_and_has_it() {
+    let lab = Lab::of(128 << 20, &Options::default(), 256 << 20);
+    let reserve = Allocate::Reserve { keep_size: true };
+    lab.create("spare").allocate(0, 12 << 20, reserve).unwrap();
+    fill(&lab, "large");
+    lab.fs.remove_file("spare").unwrap();
+    lab.fs.commit().unwrap();
+    let file = lab.create("file");
+    file.write_at(&pattern(2, 8 << 20), 0).unwrap();
+    file.allocate(0, 8 << 20, reserve).unwrap();
+    file.allocate(0, 12 << 20, reserve).unwrap();
+    assert!(matches!(file.allocate(0, 13 << 20, reserve), Err(Error::NoSpace)));
+    drop(file);
+    let lab = lab.reopened();
+    assert!(lab.fs.read("file").unwrap() == pattern(2, 8 << 20));
+    lab.close();
+}

@@ -1,5 +1,6 @@
 //! Inodes without a name that an earlier run left.
 
+use super::device::Failing;
 use super::*;
 
 /// Leaves a file of so many bytes without a name in a directory, as a crash does; gives how much
@@ -33,5 +34,43 @@ fn what_a_crash_left_without_a_name_is_gone_when_the_filesystem_was_open() {
         assert!(matches!(lab.fs.inode(id).metadata(), Err(Error::NoInode(_))));
         assert_eq!(lab.data_in_use(), used);
         lab.close();
+    }
+}
+
+#[test]
+fn a_deletion_that_fails_is_done_later_and_at_the_latest_by_closing() {
+    for closes in [false, true] {
+        let device = Failing::new(256);
+        let fs = device.open(32 << 20);
+        let used = data_in_use(&fs);
+        let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
+        // Of many leaves, and more than goes at once.
+        (0..1500).for_each(|n| file.write_all_at(&[1; 4096], 8192 * n).unwrap());
+        let id = file.inode().id();
+        drop(file);
+        fs.close().unwrap();
+
+        let fs = device.open(32 << 20);
+        let file = fs.open_file("file").unwrap();
+        fs.remove_file("file").unwrap();
+        fs.commit().unwrap();
+        device.allow_reads(0);
+        drop(file);
+        device.allow_all_reads();
+        fs.commit().unwrap();
+        assert!(data_in_use(&fs) > used, "it could not be deleted");
+        if !closes {
+            fs.create_dir("other", 0o755).unwrap();
+            fs.commit().unwrap();
+            fs.inner.nodes.delete_later();
+            fs.commit().unwrap();
+            assert_eq!(data_in_use(&fs), used);
+        }
+        fs.close().unwrap();
+        check(&device.memory);
+        let reading = OpenOptions::new().open_devices(vec![Arc::clone(&device) as Arc<dyn Device>]);
+        let reading = reading.unwrap();
+        assert!(matches!(reading.inode(id).metadata(), Err(Error::NoInode(_))));
+        assert_eq!(data_in_use(&reading), used);
     }
 }

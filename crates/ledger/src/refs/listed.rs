@@ -1,0 +1,34 @@
+//! Whether the extent tree lists what stood somewhere when it was read.
+
+use userbtrfs_btree::{Cursor, Extent, ReadAhead};
+use userbtrfs_format::{ItemKind, Key, Logical, TreeId};
+
+use super::run::find;
+use crate::editor::TreeItems;
+use crate::error::Result;
+use crate::forest::Forest;
+
+/// Whether there is a tree block of this level that this transaction wrote.
+pub fn lists_block(forest: &Forest, logical: Logical, level: u8, generation: u64) -> Result<bool> {
+    let nodesize = forest.store().volume().geometry().nodesize;
+    let extent = Extent::Block { logical, level };
+    let found = find(&TreeItems::new(forest, TreeId::EXTENT)?, &extent, nodesize)?;
+    Ok(found.is_some_and(|found| found.item.generation == generation))
+}
+
+/// Whether all of a range lies in one extent.
+pub fn lists_range(forest: &Forest, logical: Logical, len: u64) -> Result<bool> {
+    let tree = forest.tree(TreeId::EXTENT)?;
+    let last = Key::new(logical.0, ItemKind::EXTENT_ITEM, u64::MAX);
+    let before = Cursor::seek_back(forest.store(), &tree, &last, ReadAhead::Off)?;
+    let Some(before) = before.item() else { return Ok(false) };
+    // The item before may be one beside that of the extent.
+    let first = Key::new(before.key.objectid, ItemKind::EXTENT_ITEM, 0);
+    let extent = forest.cursor(&tree, &first, ReadAhead::Off)?;
+    Ok(extent.item().is_some_and(|item| {
+        let (start, bytes) = (item.key.objectid, item.key.offset);
+        item.key.kind == ItemKind::EXTENT_ITEM
+            && start <= logical.0
+            && logical.0 + len <= start + bytes
+    }))
+}
