@@ -7,10 +7,13 @@
 //!    `most` altogether, that is so only where nobody else would be awake: what one waits for may
 //!    be a request that another has to receive.
 //! 3. Of more than twice as many as wanted that are awake, those that end a request become spare.
-//! 4. A thread is *at work* from before it looks whether the crew has been stopped. So whoever is
+//! 4. `spares` counts those that no call has been made for. A call is counted before one spare is
+//!    woken, and any may answer it, also one that has not begun to sleep: whoever is woken for
+//!    nothing sleeps on, and no call is lost. All spares wake at the end and at a stop alone.
+//! 5. A thread is *at work* from before it looks whether the crew has been stopped. So whoever is
 //!    not at work after a stop will not call the server any more. Who ends, or is done after a
 //!    stop, tells those who wait.
-//! 5. A thread that panics is replaced.
+//! 6. A thread that panics is replaced.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -52,7 +55,9 @@ pub(crate) struct Crew {
     /// More are awake than should be: looked at after each request, without the lock.
     crowded: AtomicBool,
     state: Mutex<State>,
-    /// For spares: they may be needed. For those who wait: a thread has ended or is idle.
+    /// A spare is called, or all is over.
+    called: Condvar,
+    /// A thread has ended or is idle: for those who wait for that.
     changed: Condvar,
 }
 
@@ -98,6 +103,7 @@ impl Crew {
             stopped: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             state: Mutex::new(Class::FuseSession, State::default()),
+            called: Condvar::new(),
             changed: Condvar::new(),
         });
         let mut state = crew.state.lock();
@@ -129,6 +135,7 @@ impl Crew {
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         let _state = self.state.lock();
+        self.called.notify_all();
         self.changed.notify_all();
     }
 
@@ -181,7 +188,7 @@ impl Crew {
                 state.spares -= 1;
                 state.awake += 1;
                 state.calls += 1;
-                self.changed.notify_all();
+                self.called.notify_one();
             } else if is_enough || self.add_thread(state).is_err() {
                 return;
             }
@@ -270,7 +277,7 @@ impl Crew {
     fn is_called(&self) -> bool {
         let mut state = self.state.lock();
         while state.calls == 0 && !state.over && !self.is_stopped() {
-            self.changed.wait_idle(&mut state);
+            self.called.wait_idle(&mut state);
         }
         let is_called = state.calls > 0;
         if is_called {
@@ -285,6 +292,7 @@ impl Crew {
     fn note_end(&self, end: End) {
         let mut state = self.state.lock();
         state.over = true;
+        self.called.notify_all();
         if let End::Failed(error) = end {
             state.failure = Some(SessionError::Device(error));
         }

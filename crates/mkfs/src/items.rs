@@ -18,6 +18,8 @@ const DEV_ITEMS: u64 = 1;
 
 /// The mode of the directories that are made.
 const MODE: u32 = 0o755;
+/// The owner of those that are nobody's to see.
+const ROOT: (u32, u32) = (0, 0);
 
 /// The name in the root tree's directory that leads to the default subvolume.
 const DEFAULT: &[u8] = b"default";
@@ -30,7 +32,8 @@ impl Draft<'_> {
             TreeId::CHUNK => self.chunk_tree(),
             TreeId::EXTENT => self.extent_tree(),
             TreeId::DEV => self.device_tree(),
-            TreeId::FS | TreeId::DATA_RELOC => self.directory(FIRST_FREE_OBJECTID).to_vec(),
+            TreeId::FS => self.directory(FIRST_FREE_OBJECTID, self.options.owner).to_vec(),
+            TreeId::DATA_RELOC => self.directory(FIRST_FREE_OBJECTID, ROOT).to_vec(),
             TreeId::UUID => self.uuid_tree(),
             TreeId::FREE_SPACE => self.chunks.iter().flat_map(|c| self.free_space(c)).collect(),
             TreeId::BLOCK_GROUP => self.block_groups().collect(),
@@ -46,7 +49,7 @@ impl Draft<'_> {
         let mut trees: Vec<_> = self.places.iter().map(|place| place.tree).filter(rooted).collect();
         trees.dedup();
         let mut items: Vec<_> = trees.into_iter().map(|tree| self.root_item(tree)).collect();
-        items.extend(self.directory(TreeId::ROOT_TREE_DIR.0));
+        items.extend(self.directory(TreeId::ROOT_TREE_DIR.0, ROOT));
         let entry = DirEntry {
             target: Key::new(TreeId::FS.0, ItemKind::ROOT_ITEM, u64::MAX),
             transid: GENERATION,
@@ -113,7 +116,7 @@ impl Draft<'_> {
     }
 
     /// An empty directory that is its own parent.
-    fn directory(&self, number: u64) -> [NewItem; 2] {
+    fn directory(&self, number: u64, (uid, gid): (u32, u32)) -> [NewItem; 2] {
         let inode = InodeItem {
             generation: GENERATION,
             transid: GENERATION,
@@ -121,8 +124,8 @@ impl Draft<'_> {
             nbytes: 0,
             block_group: 0,
             nlink: 1,
-            uid: 0,
-            gid: 0,
+            uid,
+            gid,
             mode: FileKind::Directory.to_mode() | MODE,
             kind: FileKind::Directory,
             rdev: 0,

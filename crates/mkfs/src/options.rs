@@ -14,6 +14,8 @@ pub struct Options {
     pub label: Vec<u8>,
     /// Its id; a random one where there is none.
     pub fsid: Option<Uuid>,
+    /// The owner and the group of the root directory, by number.
+    pub owner: (u32, u32),
     /// How everything is checksummed.
     pub checksum: ChecksumKind,
     /// Bytes in a tree block.
@@ -39,6 +41,7 @@ impl Default for Options {
         Self {
             label: Vec::new(),
             fsid: None,
+            owner: (0, 0),
             checksum: ChecksumKind::Crc32c,
             nodesize: 16 << 10,
             metadata: Profile::Dup,

@@ -38,6 +38,8 @@ pub(crate) struct Ways {
 pub(crate) struct Seen {
     state: Mutex<State>,
     changed: Condvar,
+    /// Sleepers may go: for them alone, as they are many.
+    may_go: Condvar,
 }
 
 #[derive(Default)]
@@ -55,12 +57,16 @@ pub(crate) struct State {
 impl Seen {
     fn new() -> Self {
         let state = Mutex::new(Class::TransactionState, State::default());
-        Self { state, changed: Condvar::new() }
+        Self { state, changed: Condvar::new(), may_go: Condvar::new() }
     }
 
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let result = change(&mut self.state.lock());
+        let mut state = self.state.lock();
+        let result = change(&mut state);
         self.changed.notify_all();
+        if state.sleepers_may_go {
+            self.may_go.notify_all();
+        }
         result
     }
 
@@ -119,7 +125,8 @@ impl Memory {
 
     fn sleep(&self) {
         self.seen.change(|state| state.sleepers += 1);
-        self.seen.until(|state| state.sleepers_may_go);
+        let mut state = self.seen.state.lock();
+        self.seen.may_go.wait_while(&mut state, |state| !state.sleepers_may_go);
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs_crashlab::here::{fuse_or_skip, is_apart, until};
 use userbtrfs_fuse::Config;
+use userbtrfs_sync::Arc;
 
 use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;
@@ -129,6 +131,59 @@ fn threads_that_are_not_needed_any_more_have_no_buffers() {
     until("buffers to go", || memory() + less < before);
     fs::write(mounted.path("other"), vec![1; 8 << 20]).unwrap();
     assert!(mounted.session.threads() > SLEEPERS);
+}
+
+/// How often threads that serve have gone to sleep so far.
+fn sleeps() -> u64 {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let sleeps_of = |task: PathBuf| {
+        // One may have ended since.
+        let status = fs::read_to_string(task.join("status")).unwrap_or_default();
+        let value = |key| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        let is_ours = value("Name:") == Some("fuse");
+        is_ours.then(|| value("voluntary_ctxt_switches:").unwrap().parse::<u64>().unwrap())
+    };
+    tasks.filter_map(|task| sleeps_of(task.unwrap().path())).sum()
+}
+
+/// Of many threads that are spare, each request that sleeps needs one.
+#[test]
+fn a_call_for_a_thread_wakes_one() {
+    const SLEEPERS: usize = 100;
+    let this = "threads::a_call_for_a_thread_wakes_one";
+    if !fuse_or_skip() || !is_apart(this, "") {
+        return;
+    }
+    let Some(mounted) = Mounted::new() else { return };
+    let seen = &mounted.memory.seen;
+    let files: Vec<_> = (0..SLEEPERS)
+        .map(|number| Arc::new(File::create_new(mounted.path(&format!("slow-{number}"))).unwrap()))
+        .collect();
+    let fall_asleep = || {
+        seen.change(|state| (state.sleepers, state.sleepers_may_go) = (0, false));
+        let sleeper = |(number, file): (usize, &Arc<File>)| {
+            let file = file.clone();
+            let sleeper = thread::spawn(move || file.sync_all().unwrap());
+            seen.until(|state| state.sleepers == number + 1);
+            sleeper
+        };
+        files.iter().enumerate().map(sleeper).collect::<Vec<_>>()
+    };
+    let wake = |sleepers: Vec<thread::JoinHandle<()>>| {
+        seen.change(|state| state.sleepers_may_go = true);
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+    };
+    wake(fall_asleep());
+    let before = sleeps();
+    let sleepers = fall_asleep();
+    let slept = sleeps() - before;
+    assert_eq!(mounted.session.threads(), SLEEPERS + 2);
+    wake(sleepers);
+    // If all were woken each time, that would be half the square of the calls.
+    let most = u64::try_from(SLEEPERS * 10).unwrap();
+    assert!(slept < most, "{slept} times for {SLEEPERS} calls");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::chown::Owner;
 use super::log::{LogArgs, LogVerb};
 use super::mount::MountArgs;
 use super::shell::ShellArgs;
@@ -160,6 +161,10 @@ pub(crate) struct MkfsArgs {
     /// Put what is in a directory in, as `put` does; where that fails, nothing is
     #[arg(short, long, value_name = "DIR")]
     pub(crate) rootdir: Option<PathBuf>,
+    /// The owner and group of the root directory, and of all that --rootdir puts in, by number:
+    /// UID, UID:GID or :GID. Otherwise the root directory is root's, or as DIR is
+    #[arg(long)]
+    pub(crate) owner: Option<Owner>,
     /// (not supported)
     #[arg(long, hide = true)]
     pub(crate) shrink: bool,

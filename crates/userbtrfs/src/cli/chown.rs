@@ -38,7 +38,7 @@ impl Act for ChownArgs {
 }
 
 /// An owner, a group, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,

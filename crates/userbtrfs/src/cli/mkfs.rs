@@ -46,6 +46,8 @@ fn options(args: &MkfsArgs) -> Result<Options> {
     }
     options.label = args.label.as_ref().map_or_else(Vec::new, |label| label.as_bytes().to_vec());
     options.fsid = args.uuid;
+    let owner = args.owner.unwrap_or_default();
+    options.owner = (owner.uid.unwrap_or(0), owner.gid.unwrap_or(0));
     options.checksum = checksum(args.csum);
     options.block_group_tree = features.block_group_tree;
     options.free_space_tree = features.free_space_tree;

@@ -24,7 +24,9 @@ pub(super) fn fill(global: &Global, args: &MkfsArgs, dir: &Path) -> Result<()> {
     let filesystem = options.open(&args.image)?;
     // What is printed in the end is for mkfs to say.
     let global = Global { format: Format::Text, ..global.clone() };
-    let copied = copy("mkfs", &global, InsertOptions::default(), |inserter, report| {
+    let owner = args.owner.unwrap_or_default();
+    let options = InsertOptions { uid: owner.uid, gid: owner.gid, ..InsertOptions::default() };
+    let copied = copy("mkfs", &global, options, |inserter, report| {
         inserter.insert_content(dir, &filesystem.root(), report);
         Ok(())
     });

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs::OpenOptions;
-use userbtrfs_crashlab::here::{FUSE_FOR_ALL, fuse_or_skip, has_program, is_apart, until};
+use userbtrfs_crashlab::here::{FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until};
 use userbtrfs_crashlab::linux::{self, Access, Linux, LoopDevice, btrfs_check};
 
 use super::support::command::{Ran, command, run};
@@ -234,6 +234,33 @@ fn any_user_may_mount_where_fusermount_is() {
     }
     Nobody::of(&site).run(site.arguments(&[])).good();
     site.umount();
+    site.judge();
+}
+
+#[test]
+fn any_user_writes_in_a_filesystem_of_theirs() {
+    let Some(site) = Site::new() else { return };
+    let this = "mount::any_user_writes_in_a_filesystem_of_theirs";
+    if !has_program("fusermount3") || !is_apart(this, FUSE_FOR_ALL) {
+        return;
+    }
+    let (nobody, image, point) = (Nobody::of(&site), site.image(), site.point());
+    let owner = format!("{NOBODY}:{NOBODY}");
+    let words = ["mkfs", "-q", "-f", "--owner", &owner].map(OsStr::new);
+    nobody.run(words.into_iter().chain([image.as_os_str()])).good();
+    let shell = |script: &str| {
+        let mut shell = Nobody::program("sh");
+        linux::run(shell.args(["-ec", script]).arg(&point)).unwrap().stdout
+    };
+    nobody.run(site.arguments(&[])).good();
+    shell("mkdir $0/dir; echo content > $0/dir/file; sync $0/dir/file");
+    assert_eq!(shell("cat $0/dir/file"), b"content\n");
+    shell("fusermount3 -u $0");
+    // The next one waits for its end.
+    nobody.run(site.arguments(&[])).good();
+    assert_eq!(shell("cat $0/dir/file; stat -c %u:%g $0 $0/dir/file; fusermount3 -u $0"), {
+        format!("content\n{owner}\n{owner}\n").into_bytes()
+    });
     site.judge();
 }
 

@@ -92,6 +92,18 @@ fn every_kind_of_filesystem_is_filled() {
     }
 }
 
+#[test]
+fn all_that_is_put_in_is_given_to_one_owner() {
+    let place = Place::new();
+    fill(&place.dir());
+    place.mkfs(&["--owner", "12:34"]).good();
+    let filesystem = Filesystem::open(place.image()).unwrap();
+    for met in filesystem.walk("/").unwrap() {
+        let metadata = met.unwrap().inode.metadata().unwrap();
+        assert_eq!((metadata.uid, metadata.gid), (12, 34));
+    }
+}
+
 /// Mostly metadata, and mostly data.
 #[test]
 fn much_of_one_kind_fits() {

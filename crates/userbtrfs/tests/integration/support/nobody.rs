@@ -29,9 +29,15 @@ impl Nobody {
 
     /// The command with these arguments, ready to be run.
     pub(crate) fn command<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(arguments).env_remove("XDG_RUNTIME_DIR").current_dir("/");
-        command.uid(NOBODY).gid(NOBODY);
+        let mut command = Self::program(&self.program);
+        command.args(arguments).env_remove("XDG_RUNTIME_DIR");
+        command
+    }
+
+    /// Any program, ready to be run.
+    pub(crate) fn program(program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir("/").uid(NOBODY).gid(NOBODY);
         command
     }
 
