@@ -104,6 +104,7 @@ for _ in range(count):
         if error.errno not in expected:
             raise
 END
+phase load
 mkdir d0 d1 d2 d3 d4 d5
 pids=
 for seed in $(seq 16); do
