@@ -1,6 +1,7 @@
 # A tree with all that a tree can have: out into an archive, in again, and copied; then a second
 # copy has nothing to do.
 needs tar rsync setfattr getfattr setfacl
+phase make
 mkdir tree
 cd tree
 for n in $(seq $((200 * SCALE))); do
@@ -23,9 +24,13 @@ chown -h 7:8 c
 touch -d '1969-12-31 23:00 UTC' d
 cd ..
 
+phase out
 tar --xattrs --acls --sparse -cf out.tar tree
+durable out.tar
+phase in
 mkdir in
 tar --xattrs --xattrs-include='*' --acls -xf out.tar -C in
+phase compare
 shown() {
     cd "$1"
     find . -printf '%p %y %m %n %s %U %G %T@ %l\n' | sort
@@ -37,8 +42,12 @@ shown tree >"$OUTSIDE/tree"
 shown in/tree >"$OUTSIDE/in"
 cmp "$OUTSIDE/tree" "$OUTSIDE/in"
 
+phase copy
 # By seconds alone it would leave the time of a directory that it made in the same one.
-rsync -aHAX --modify-window=-1 --delete tree/ copy/
+rsync -aHAX --fsync --modify-window=-1 --delete tree/ copy/
+# The paths have no spaces.
+durable $(find copy -type f)
+phase 'copy again'
 test -z "$(rsync -aHAXi --modify-window=-1 --delete tree/ copy/)"
 shown copy >"$OUTSIDE/copy"
 cmp "$OUTSIDE/tree" "$OUTSIDE/copy"

@@ -1,5 +1,6 @@
 # Random writes that are read and verified: by calls, past the cache, and mapped.
 needs fio
+phase load
 fio --minimal --directory=. --size=$((24 * SCALE))M --rw=randwrite --verify=crc32c \
     --verify_fatal=1 --fallocate=none --aux-path="$OUTSIDE" \
     --name=calls --ioengine=psync --bs=8k --fsync=64 \

@@ -2,13 +2,19 @@
 # fails because another one was faster is no error.
 needs python3
 cat >"$OUTSIDE/load.py" <<'END'
-import errno, fcntl, mmap, os, random, sys
+import ctypes, errno, fcntl, mmap, os, random, sys
 
 seed, count = map(int, sys.argv[1:])
 chance = random.Random(seed)
 expected = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR, errno.EINVAL,
             errno.ELOOP, errno.EMLINK, errno.ENODATA, errno.EPERM, errno.ENXIO, errno.EACCES,
             errno.ESPIPE}
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(function, *arguments):
+    if function(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), function.__name__)
 
 
 def name():
@@ -63,6 +69,51 @@ def read():
         os.close(file)
 
 
+# Space set aside, holes and zeros: FALLOC_FL_KEEP_SIZE is 1, PUNCH_HOLE 2, ZERO_RANGE 16.
+def fallocate():
+    file = opened()
+    try:
+        start, length = chance.randrange(200000), 1 + chance.randrange(70000)
+        mode = chance.choice([0, 1, 1 | 2, 1 | 2, 16, 1 | 16])
+        call(libc.fallocate, file, mode, ctypes.c_int64(start), ctypes.c_int64(length))
+    finally:
+        os.close(file)
+
+
+# Past the cache, from and to memory that is aligned.
+def direct():
+    file = opened(os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    try:
+        start, length = 4096 * chance.randrange(50), 4096 * chance.choice([1, 3, 16])
+        with mmap.mmap(-1, length) as memory:
+            if chance.randrange(2):
+                os.preadv(file, [memory], start)
+            else:
+                memory.write(bytes([chance.randrange(256)]) * length)
+                os.pwritev(file, [memory], start)
+    finally:
+        os.close(file)
+
+
+# RENAME_NOREPLACE is 1, EXCHANGE 2, WHITEOUT 4; AT_FDCWD is -100.
+def rename_by(flags):
+    call(libc.renameat2, -100, name().encode(), -100, name().encode(), flags)
+
+
+# A file without a name, which half of the time gets one.
+def tmpfile():
+    file = os.open('d%d' % chance.randrange(6), os.O_TMPFILE | os.O_RDWR, 0o644)
+    try:
+        os.pwrite(file, b't' * chance.choice([10, 70000]), chance.randrange(9000))
+        if chance.randrange(4) == 0:
+            os.fsync(file)
+        if chance.randrange(2):
+            # Only with a directory it follows the link.
+            os.link('/proc/self/fd/%d' % file, name(), src_dir_fd=file)
+    finally:
+        os.close(file)
+
+
 def sync_dir():
     file = os.open('d%d' % chance.randrange(6), os.O_RDONLY)
     try:
@@ -92,6 +143,8 @@ acts = [write, write, write, mapped, read, read, sync_dir, copy, xattr,
         lambda: os.unlink(name()), lambda: os.unlink(name()),
         lambda: os.mkdir(name()), lambda: os.rmdir(name()),
         lambda: os.rename(name(), name()), lambda: os.rename(name(), name()),
+        lambda: rename_by(1), lambda: rename_by(chance.choice([2, 2, 2, 4])),
+        fallocate, fallocate, direct, direct, tmpfile,
         lambda: os.link(name(), name()), lambda: os.symlink('target', name()),
         lambda: os.mknod(name(), 0o644), lambda: os.mkfifo(name()), truncate,
         lambda: os.chmod(name(), chance.choice([0o644, 0o755, 0o4711])),
@@ -104,6 +157,7 @@ for _ in range(count):
         if error.errno not in expected:
             raise
 END
+phase load
 mkdir d0 d1 d2 d3 d4 d5
 pids=
 for seed in $(seq 16); do

@@ -12,6 +12,7 @@
 mod attributes;
 mod block_device;
 mod contents;
+mod direct;
 mod ends;
 mod full;
 mod ioctls;

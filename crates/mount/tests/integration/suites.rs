@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::walk_linux;
 use userbtrfs_engine::api::OpenOptions;
 
+use crate::direct;
 use crate::support::{Ours, Site, shell, tool_or_skip};
 
 /// How many tests of pjdfstest Linux's btrfs passes at least: with fewer the suite is broken.
@@ -86,44 +89,55 @@ const WAYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Each way in a file of its own, all at the same time.
+/// For twenty seconds each way, or for eight minutes: in a file of its own, all at the same time,
+/// and one past the kernel's cache, which fsx does not have.
 #[test]
 fn fsx_reads_what_it_wrote() {
     let Some(program) = tool_or_skip("fsx") else { return };
     let Some(site) = Site::new() else { return };
-    let (seeds, operations) = if is_torture() { (8, 400_000) } else { (2, 8_000) };
-    for seed in 1..=seeds {
+    let (seconds, operations) = if is_torture() { (240, 10_000) } else { (10, 200) };
+    let time = Duration::from_secs(seconds);
+    for (first, memory) in [(1, 256 << 20), (2, 8 << 20)] {
         site.format();
-        let memory = if seed % 2 == 0 { 8 << 20 } else { 256 << 20 };
         let ours = Ours::new(&site, OpenOptions::new().write(true).memory(memory));
-        let start = |(name, settings): &(&'static str, &str)| {
-            (*name, fsx(&program, &site, &ours.path().join(name), settings, seed, operations))
-        };
-        let running: Vec<_> = WAYS.iter().map(start).collect();
-        for (name, child) in running {
-            let output = child.wait_with_output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{name}, seed {seed}: {said}");
-        }
+        thread::scope(|scope| {
+            for (name, settings) in WAYS {
+                let (program, site, file) = (&program, &site, ours.path().join(name));
+                let seeds = (first..).step_by(2);
+                scope.spawn(move || fsx(program, site, &file, settings, seeds, operations, time));
+            }
+            direct::reads_what_it_writes(&ours.path().join("direct"), first, time);
+        });
         let shown = walk_linux::walk(ours.path()).unwrap();
         ours.end();
         site.judge(&shown);
     }
 }
 
+/// Runs it with one seed after the other for so long, and each for so many operations. It is never
+/// killed: then the kernel forgets times that it was about to tell us.
 fn fsx(
     program: &Path,
     site: &Site,
     file: &Path,
     settings: &str,
-    seed: u64,
+    seeds: impl Iterator<Item = u64>,
     operations: u64,
-) -> Child {
-    let settings_file: PathBuf =
-        site.at(&format!("fsx-{}.toml", file.file_name().unwrap().display()));
+    time: Duration,
+) {
+    let end = Instant::now() + time;
+    let name = file.file_name().unwrap().display();
+    let settings_file: PathBuf = site.at(&format!("fsx-{name}.toml"));
     fs::write(&settings_file, settings).unwrap();
-    let mut command = Command::new(program);
-    command.arg("-f").arg(settings_file).arg("-P").arg(site.at(""));
-    command.args(["-S", &seed.to_string(), "-N", &operations.to_string()]).arg(file);
-    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    let mut times = 0;
+    for seed in seeds.take_while(|_| Instant::now() < end) {
+        let mut command = Command::new(program);
+        command.arg("-f").arg(&settings_file).arg("-P").arg(site.at(""));
+        command.args(["-S", &seed.to_string(), "-N", &operations.to_string()]).arg(file);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}, seed {seed}: {said}");
+        times += 1;
+    }
+    println!("fsx, {name}: {times} times {operations} operations");
 }

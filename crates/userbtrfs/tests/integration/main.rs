@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod block_devices;
 mod chunks;
 mod cli;
 mod control;

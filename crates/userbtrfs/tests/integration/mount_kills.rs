@@ -1,22 +1,25 @@
 //! The server of a mount is killed while programs work.
 //!
-//! 1. What was fsynced is there: by our replay, and by that of Linux.
-//! 2. Both show the same then, all of it but times that a replay sets, and `btrfs check` finds
+//! 1. It is killed in the middle of a program: at any moment of any of its phases, and at the end
+//!    of one that is over sooner. Where the program had done all by then, it is done again.
+//! 2. What was fsynced is there: by our replay, and by that of Linux. The program says what of its
+//!    own that is.
+//! 3. Both show the same then, all of it but times that a replay sets, and `btrfs check` finds
 //!    nothing.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use userbtrfs::{Filesystem, OpenOptions};
-use userbtrfs_crashlab::here::{is_torture, until};
-use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
+use userbtrfs_crashlab::here::{is_torture, skip, until};
+use userbtrfs_crashlab::linux::{Linux, btrfs_check};
 use userbtrfs_crashlab::manifest::Time;
-use userbtrfs_crashlab::programs::Program;
+use userbtrfs_crashlab::programs::{End, Program};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::stories::differences_of_replays;
 use userbtrfs_crashlab::{walk_linux, walk_ours};
@@ -24,113 +27,276 @@ use userbtrfs_crashlab::{walk_linux, walk_ours};
 use super::mount::Site;
 use super::support::synced;
 
-/// How soon the server is killed, in milliseconds.
-const SOON: u64 = 300;
-const LATE: u64 = 3000;
+/// How long files are fsynced besides before the server is killed. Where the phase has not lasted
+/// so long, that begins with the one before.
+const BESIDES: Duration = Duration::from_millis(300);
+
+/// How long a phase is taken for of which that is not known.
+const USUAL: Duration = Duration::from_secs(1);
+
+/// How often a program may be done before the server is killed.
+const TRIES: u32 = 8;
+
+/// How often it is looked at what a program does.
+const MOMENT: Duration = Duration::from_millis(2);
 
 /// Where a program works, and where files are fsynced besides; each has a directory of its own.
 const PLACES: [&str; 2] = ["work", "synced"];
 
 #[test]
-fn what_was_fsynced_survives_a_kill() {
+fn git() {
+    kills("git", true);
+}
+
+#[test]
+fn tar_and_rsync() {
+    kills("archive", false);
+}
+
+#[test]
+fn sqlite() {
+    kills("sqlite", true);
+}
+
+#[test]
+fn dbench() {
+    kills("dbench", false);
+}
+
+#[test]
+fn fio() {
+    kills("fio", false);
+}
+
+#[test]
+fn fs_mark() {
+    kills("fs_mark", false);
+}
+
+#[test]
+fn sixteen_processes() {
+    kills("processes", true);
+}
+
+#[test]
+fn postgres() {
+    kills("postgres", false);
+}
+
+#[test]
+fn cargo() {
+    kills("cargo", false);
+}
+
+/// Kills the server in the middle of a program: once, or twenty times where every count is done in
+/// full.
+fn kills(name: &str, is_always: bool) {
+    if !is_always && !is_torture() {
+        return println!("SKIPPED: {name} is killed where every count is done in full");
+    }
     let Some(site) = Site::new() else { return };
-    let linux = Linux::lock().unwrap();
-    let (names, times) = match is_torture() {
-        true => (Program::ALL.iter().map(|program| program.name).collect(), 20),
-        false => (vec!["git", "sqlite", "processes"], 1),
-    };
+    // A database server is another user, and wants to get there.
+    fs::set_permissions(site.made.at(""), fs::Permissions::from_mode(0o755)).unwrap();
     let seed = match std::env::var("USERBTRFS_SEED") {
         Ok(asked) => asked.parse().unwrap(),
         Err(_) => SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into(),
     };
     println!("USERBTRFS_SEED={seed}");
-    let mut random = Random::new(seed);
-    for name in names {
-        for turn in 0..times {
-            let delay = Duration::from_millis(SOON + random.below(LATE - SOON));
-            println!("{name} {turn}: killed after {delay:?}");
-            site.made.format("2G");
-            let outside = site.made.at(&format!("outside-{name}-{turn}"));
-            fs::create_dir(&outside).unwrap();
-            let synced = kill_during(&site, Program::named(name), &outside, delay);
-            judge(&linux, &site, synced, &outside, Time::now());
-        }
+    let mut killer = Killer::new(site, Program::named(name), seed);
+    if is_torture() && !killer.learn() {
+        return;
+    }
+    for _ in 0..if is_torture() { 20 } else { 1 } {
+        let Some(synced) = killer.kill() else { return };
+        judge(&killer, synced);
     }
 }
 
-/// Kills the server in the middle of what a program does; gives how many files each writer has
-/// fsynced.
-fn kill_during(site: &Site, program: Program, outside: &Path, delay: Duration) -> u64 {
-    // A database server is another user, and wants to get there.
-    fs::set_permissions(site.made.at(""), fs::Permissions::from_mode(0o755)).unwrap();
-    let mut server = site.serve(&["-o", "allow_other"]);
-    let [work, folder] = PLACES.map(|name| site.point().join(name));
-    fs::create_dir(&work).unwrap();
-    fs::create_dir(&folder).unwrap();
-    File::open(site.point()).unwrap().sync_all().unwrap();
-    let mut command = program.command(&work, outside, is_torture());
-    command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    let mut running = command.spawn().unwrap();
-    let synced = synced::write_until(&folder, || {
-        thread::sleep(delay);
+/// Who kills the server in the middle of a program.
+struct Killer {
+    site: Site,
+    program: Program,
+    random: Random,
+    /// How long each of its phases took, where that is known.
+    lengths: Vec<Option<Duration>>,
+    /// How often it was run.
+    runs: u32,
+}
+
+/// A program that works in a mount.
+struct Running {
+    child: Child,
+    outside: PathBuf,
+    /// When each of its phases began.
+    begun: Vec<Instant>,
+    /// Whether the server was killed in the middle of it.
+    is_killed: bool,
+}
+
+impl Killer {
+    fn new(site: Site, program: Program, seed: u64) -> Self {
+        let lengths = vec![None; program.phases().len()];
+        Self { site, program, random: Random::new(seed), lengths, runs: 0 }
+    }
+
+    /// The directory of the latest run that is not in the mount.
+    fn outside(&self) -> PathBuf {
+        self.site.made.at(&format!("outside{}", self.runs))
+    }
+
+    /// Has the program do all of it, to know how long it takes; says whether it can.
+    fn learn(&mut self) -> bool {
+        let mut server = self.prepare();
+        let mut running = self.start();
+        while !running.is_over() {
+            thread::sleep(MOMENT);
+        }
+        let is_there = self.ended(running);
+        self.site.umount();
+        server.wait().unwrap();
+        println!("{}: {:?} take {:?}", self.program.name, self.program.phases(), self.lengths);
+        is_there
+    }
+
+    /// Kills the server in the middle of it; gives how many files each writer has fsynced besides,
+    /// and nothing where the program lacks something.
+    fn kill(&mut self) -> Option<u64> {
+        for _ in 0..TRIES {
+            let (running, synced) = self.run_and_kill();
+            if running.is_killed {
+                assert!(synced > 0);
+                return Some(synced);
+            }
+            if !self.ended(running) {
+                return None;
+            }
+        }
+        panic!("{}: it was always over before the server was killed", self.program.name);
+    }
+
+    /// Kills the server at a moment of a run, which may be over by then.
+    fn run_and_kill(&mut self) -> (Running, u64) {
+        let phase = self.random.index(self.lengths.len());
+        let length = self.lengths[phase].unwrap_or(USUAL);
+        let micros = 1 + u64::try_from(length.as_micros()).unwrap();
+        let delay = Duration::from_micros(self.random.below(micros));
+        let mut server = self.prepare();
+        let mut running = self.start();
+        let mut synced = 0;
+        let (first, soon) = match delay.checked_sub(BESIDES) {
+            Some(soon) => (phase, soon),
+            None => (phase.saturating_sub(1), Duration::ZERO),
+        };
+        if running.comes_to(first, soon) {
+            let folder = self.site.point().join(PLACES[1]);
+            synced = synced::write_until(&folder, || {
+                until("files that are synced", || synced::has_begun(&folder));
+                running.is_killed = running.comes_to(phase, delay);
+                server.kill().unwrap();
+            });
+        }
         server.kill().unwrap();
         server.wait().unwrap();
-    });
-    // It fails now, or was done before.
-    running.wait().unwrap();
-    Command::new("umount").arg("-l").arg(site.point()).status().unwrap();
-    until("the end", || !site.is_mounted());
-    assert!(synced > 0);
-    synced
+        // What it had left to do may have needed no file.
+        running.is_killed &= !running.child.wait().unwrap().success();
+        Command::new("umount").arg("-l").arg(self.site.point()).status().unwrap();
+        until("the end", || !self.site.is_mounted());
+        let phases = self.program.phases();
+        let now = running.begun.len().checked_sub(1).map(|phase| phases[phase]);
+        let end = if running.is_killed { "killed" } else { "over" };
+        println!("{}: {delay:?} of {:?}, {end} in {now:?}", self.program.name, phases[phase]);
+        (running, synced)
+    }
+
+    /// Makes a filesystem and places in it, and mounts it.
+    fn prepare(&mut self) -> Child {
+        self.runs += 1;
+        fs::create_dir(self.outside()).unwrap();
+        self.site.made.format(if is_torture() { "16G" } else { "2G" });
+        let server = self.site.serve(&["-o", "allow_other"]);
+        for place in PLACES {
+            fs::create_dir(self.site.point().join(place)).unwrap();
+        }
+        File::open(self.site.point()).unwrap().sync_all().unwrap();
+        server
+    }
+
+    fn start(&self) -> Running {
+        let (work, outside) = (self.site.point().join(PLACES[0]), self.outside());
+        let mut command = self.program.command(&work, &outside, is_torture());
+        let said = |name| File::create(outside.join(name)).unwrap();
+        command.stdout(said("stdout")).stderr(said("stderr")).process_group(0);
+        Running { child: command.spawn().unwrap(), outside, begun: Vec::new(), is_killed: false }
+    }
+
+    /// Learns from a program that has ended by itself how long its phases take; says whether all is
+    /// here that it needs.
+    fn ended(&mut self, mut running: Running) -> bool {
+        let status = running.child.wait().unwrap();
+        let said = |name| fs::read(running.outside.join(name)).unwrap();
+        let output = Output { status, stdout: said("stdout"), stderr: said("stderr") };
+        if let End::Skipped(reason) = self.program.end(&output).unwrap() {
+            skip(&reason);
+            return false;
+        }
+        let ends = running.begun.iter().skip(1).copied().chain([Instant::now()]);
+        let lengths = running.begun.iter().zip(ends).map(|(begin, end)| Some(end - *begin));
+        self.lengths = lengths.collect();
+        true
+    }
+}
+
+impl Running {
+    /// Whether it has ended.
+    fn is_over(&mut self) -> bool {
+        let is_over = self.child.try_wait().unwrap().is_some();
+        self.begun.resize_with(Program::begun(&self.outside).unwrap(), Instant::now);
+        is_over
+    }
+
+    /// Waits until so much time of a phase has passed, or all of it; says whether there is more to
+    /// do then.
+    fn comes_to(&mut self, phase: usize, delay: Duration) -> bool {
+        while !self.is_over() {
+            let has_passed = self.begun.get(phase).is_some_and(|begin| begin.elapsed() >= delay);
+            if has_passed || self.begun.len() > phase + 1 {
+                return true;
+            }
+            thread::sleep(MOMENT);
+        }
+        false
+    }
 }
 
 /// Replays the log by Linux and by us, each in its copy, some time after it was cut. Linux gives a
 /// file that loses a name in the replay the time of that.
-fn judge(linux: &Linux, site: &Site, synced: u64, outside: &Path, cut: Time) {
-    let look = |root: &Path| {
-        synced::check(&root.join(PLACES[1]), synced, "Linux");
-        check_rows(&root.join(PLACES[0]), outside, "Linux");
-        walk_linux::walk(root).unwrap()
+fn judge(killer: &Killer, synced: u64) {
+    let (site, outside, cut) = (&killer.site, killer.outside(), Time::now());
+    let look_after = |root: &Path, who: &str| {
+        synced::check(&root.join(PLACES[1]), synced, who);
+        let work = root.join(PLACES[0]);
+        let said = killer.program.look_after(&work, &outside, is_torture());
+        println!("{who}: {}", said.map_err(|error| format!("{who}: {error:#}")).unwrap());
     };
-    let theirs = linux.with_copy(&site.image(), &site.made.at("copy"), look).unwrap();
+    let linux = Linux::lock().unwrap();
+    let copy = site.made.at("copy");
+    let look = |root: &Path| {
+        let shown = walk_linux::walk(root).unwrap();
+        look_after(root, "Linux");
+        shown
+    };
+    let theirs = linux.with_copy(&site.image(), &copy, look).unwrap();
+    fs::remove_file(copy).unwrap();
+    drop(linux);
 
     // Opening it for writing replays.
     OpenOptions::new().write(true).open(site.image()).unwrap().close().unwrap();
     btrfs_check(&site.image()).unwrap();
-    let all = site.made.at("all");
-    site.made.does("get", &["/", all.to_str().unwrap()]);
-    synced::check(&all.join(PLACES[1]), synced, "ours");
-    check_rows(&all.join(PLACES[0]), outside, "ours");
-    fs::remove_dir_all(all).unwrap();
     let ours = walk_ours::walk(&Filesystem::open(site.image()).unwrap()).unwrap();
     let differences = differences_of_replays(&ours, &theirs, cut);
     assert!(differences.is_empty(), "ours, and Linux's: {differences:#?}");
-}
-
-/// Rows that a database said were committed are in it.
-fn check_rows(work: &Path, outside: &Path, who: &str) {
-    for mode in ["wal", "delete"] {
-        let said = fs::read_to_string(outside.join(format!("sqlite-{mode}"))).unwrap_or_default();
-        // The first lines are answers to its settings.
-        let Some(committed) = said.lines().rev().find_map(|line| line.parse::<u64>().ok()) else {
-            continue;
-        };
-        let copy = outside.join(format!("{who}-{mode}"));
-        fs::create_dir(&copy).unwrap();
-        for end in ["", "-wal", "-journal"] {
-            let file = format!("{mode}.db{end}");
-            let _ = fs::copy(work.join(&file), copy.join(&file));
-        }
-        let ask = |question: &str| {
-            let mut sqlite = Command::new("sqlite3");
-            let output = linux::run(sqlite.arg(copy.join(format!("{mode}.db"))).arg(question));
-            String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
-        };
-        assert_eq!(ask("PRAGMA integrity_check"), "ok", "{who}, {mode}");
-        let rows = ask("SELECT count(*) = max(n), max(n) FROM t");
-        let (whole, last) = rows.split_once('|').unwrap();
-        let last: u64 = last.parse().unwrap();
-        println!("{who}, {mode}: {committed} rows were committed, {last} are there");
-        assert!(whole == "1" && last >= committed, "{who}, {mode}: {rows} of {committed}");
-    }
+    let all = site.made.at("all");
+    site.made.does("get", &["/", all.to_str().unwrap()]);
+    look_after(&all, "ours");
+    fs::remove_dir_all(all).unwrap();
 }

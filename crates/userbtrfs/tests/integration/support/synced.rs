@@ -30,6 +30,11 @@ pub(crate) fn write_until(folder: &Path, end: impl FnOnce()) -> u64 {
     })
 }
 
+/// Whether each has fsynced a file: it has begun with the next one.
+pub(crate) fn has_begun(folder: &Path) -> bool {
+    (0..2).all(|writer| name(folder, writer, 1).exists())
+}
+
 /// Writes one file, fsyncs it, gives it another name and fsyncs their directory.
 pub(crate) fn write(folder: &Path, writer: u64, number: u64) -> io::Result<()> {
     let (new, last) = (folder.join(format!("new{writer}")), name(folder, writer, number));

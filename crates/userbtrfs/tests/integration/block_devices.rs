@@ -1,0 +1,89 @@
+//! A block device in the place of an image file: the verbs take it, and Linux mounts the same one.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, Mount};
+use userbtrfs_crashlab::skip_unless_linux;
+
+use super::support::command::{Ran, command, verb};
+use super::support::made::judge;
+use super::support::{assert_says, pattern};
+
+const BIG: usize = 40 << 20;
+const SMALL: usize = 100_000;
+
+/// Runs the shell on lines.
+fn shell(device: &Path, lines: &str) -> Ran {
+    let mut command = command(["shell".as_ref(), device.as_os_str()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+/// Bytes that a file takes on the disk.
+fn allocated(file: &Path) -> u64 {
+    let file = File::open(file).unwrap();
+    // Some filesystems allocate late.
+    file.sync_all().unwrap();
+    file.metadata().unwrap().blocks() * 512
+}
+
+#[test]
+fn a_block_device_does_for_an_image_file() {
+    skip_unless_linux!();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let below = at("below");
+    File::create(&below).unwrap().set_len(512 << 20).unwrap();
+    fs::create_dir(at("tree")).unwrap();
+    fs::write(at("tree/big"), pattern(BIG)).unwrap();
+    fs::write(at("tree/small"), pattern(SMALL)).unwrap();
+    let (tree, out) = (at("tree"), at("out"));
+    let (tree, out) = (tree.to_str().unwrap(), out.to_str().unwrap());
+
+    let linux = Linux::lock().unwrap();
+    let device = LoopDevice::attach(&linux, &below, Access::ReadWrite).unwrap();
+    let on = |words: &str, rest: &[&str]| verb(words, device.path(), rest).good();
+    on("mkfs -q", &[]);
+    on("put -q", &[tree, "/"]);
+    on("get -q", &["/tree", out]);
+    for (name, length) in [("big", BIG), ("small", SMALL)] {
+        assert!(fs::read(at("out").join(name)).unwrap() == pattern(length), "{name}");
+    }
+    assert_says(&on("df", &[]), &["Data, single: total=", "used=40.09MiB"]);
+    assert_says(&on("stat", &["/tree/small"]), &["100000"]);
+    let full = allocated(&below);
+    on("rm --discard", &["/tree/big"]);
+    let left = allocated(&below);
+    assert!(left + BIG as u64 <= full, "{full} bytes, then {left}");
+
+    let crash = |name: &str| {
+        let put = format!("put --fsync {tree}/small /{name}");
+        let lines = format!("mkdir /{name}.synced\nsync\n{put}\nmkdir /{name}.lost\ncrash\n");
+        shell(device.path(), &lines).good();
+        assert_says(&on("dump log", &[]), &["log of what was fsynced", &format!("\"{name}\"")]);
+    };
+    crash("ours");
+    assert_says(&on("dump super", &[]), &["log_root"]);
+    assert_says(&on("log replay", &[]), &["1 inode"]);
+    assert_says(&on("dump log", &[]), &["no log is pending"]);
+    crash("linux");
+
+    let mount = Mount::new(vec![device], "noatime").unwrap();
+    let mut shown: Vec<_> =
+        fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    shown.sort();
+    assert_eq!(shown, ["linux", "linux.synced", "ours", "ours.synced", "tree"]);
+    for path in ["linux", "ours", "tree/small"] {
+        assert!(fs::read(mount.path().join(path)).unwrap() == pattern(SMALL), "{path}");
+    }
+    drop(mount);
+    linux.assert_no_complaints().unwrap();
+    drop(linux);
+    judge(&below);
+}
