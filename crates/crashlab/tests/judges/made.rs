@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
-use userbtrfs::{BlockGroupFlags, Filesystem, SpaceUse};
+use userbtrfs::{BlockGroupFlags, Error, Filesystem, OpenOptions, SpaceUse, XattrMode};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::linux::{btrfs_check, run};
 use userbtrfs_crashlab::random::Random;
@@ -104,6 +104,42 @@ fn all_kinds() -> Vec<Made> {
         Made::new("4k nodes, data twice", 256 * MIB, twice(nodes(4096))),
     ]);
     all
+}
+
+/// The least bound of memory that there may be, in bytes.
+const MEMORY_MIN: u64 = 4 * MIB;
+/// Inodes that take the place of all others in so little memory, and the bytes of the attribute
+/// that is set on each.
+const SQUEEZING: u32 = 700;
+const SQUEEZING_VALUE: usize = 300;
+
+/// A bound of memory by a seed: from the least to the default.
+fn memory(seed: u64) -> u64 {
+    let bounds = [MEMORY_MIN, 16 * MIB, 256 * MIB];
+    bounds[Random::new(seed).index(bounds.len())]
+}
+
+/// Options with a bound of memory by a seed.
+pub(crate) fn with_memory(seed: u64) -> OpenOptions {
+    OpenOptions::new().memory(memory(seed)).clone()
+}
+
+/// Where the bound of memory that a seed gives is the least, has what is in memory of inodes merged
+/// into the trees and leave it. What is to be seen stays.
+pub(crate) fn squeeze(filesystem: &Filesystem, seed: u64) {
+    if memory(seed) > MEMORY_MIN {
+        return;
+    }
+    let one = |number: u32| {
+        let inode = filesystem.root().create_unnamed(0o600)?;
+        let value = [number.to_le_bytes()[0]; SQUEEZING_VALUE];
+        inode.set_xattr(b"user.squeezing", &value, XattrMode::Either)?;
+        Ok::<_, Error>(inode)
+    };
+    let all: Vec<_> = (0..SQUEEZING).map(|number| one(number).unwrap()).collect();
+    for inode in &all {
+        inode.metadata().unwrap();
+    }
 }
 
 /// What is in use of a filesystem before it is filled, in bytes.

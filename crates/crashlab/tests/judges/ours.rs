@@ -4,6 +4,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
+use userbtrfs::TreeId;
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::linux::Linux;
@@ -15,25 +16,28 @@ use userbtrfs_crashlab::target::{self, LinuxTarget, Mismatch, Target};
 use userbtrfs_crashlab::{skip_unless_linux, walk_linux, walk_ours};
 use userbtrfs_sync::Arc;
 
-use super::made::{Made, check_file, check_image, kinds};
+use super::made::{Made, check_file, check_image, kinds, squeeze, with_memory};
 use super::{assert_same, is_torture, open, open_device, seed};
 
 /// Once in so many commits and reopenings, the image is judged.
 const JUDGED: u64 = 4;
+/// Once in so many operations, what is in memory leaves it.
+const SQUEEZED: u64 = 60;
 
 /// Ours on a device in memory, which is judged now and then.
 struct Judged {
     name: &'static str,
     device: Arc<SparseDevice>,
     inner: EngineTarget,
+    seed: u64,
     random: Random,
 }
 
 impl Judged {
-    fn new(made: &Made, image: &SparseImage) -> Self {
+    fn new(made: &Made, image: &SparseImage, seed: u64) -> Self {
         let device = Arc::new(image.to_device());
-        let inner = EngineTarget::on_device(device.clone()).unwrap();
-        Self { name: made.name, device, inner, random: Random::new(7) }
+        let inner = EngineTarget::with_options(device.clone(), &with_memory(seed)).unwrap();
+        Self { name: made.name, device, inner, seed, random: Random::new(seed) }
     }
 
     /// What a crash now would leave is what is there, and `btrfs check` finds it clean.
@@ -47,6 +51,9 @@ impl Judged {
 
 impl Target for Judged {
     fn apply(&mut self, operation: &Operation) -> End {
+        if self.random.one_in(SQUEEZED) {
+            squeeze(self.inner.filesystem(), self.seed);
+        }
         self.inner.apply(operation)
     }
 
@@ -92,7 +99,7 @@ fn run_on(made: &Made, image: &SparseImage, seed: u64, length: usize) {
         Generator::new(seed, node_size).commit_every(40).take(length).collect();
     operations.push(Operation::Reopen);
     let run = |list: &[Operation]| -> Result<(), Mismatch> {
-        let mut target = Judged::new(made, image);
+        let mut target = Judged::new(made, image, seed);
         target::run(&mut target, &mut Model::new(node_size), list)?;
         target.inner.reopen();
         target.judge();
@@ -148,7 +155,7 @@ fn linux_and_ours_take_turns() {
             let side = |n| if n / TURN == 1 { Side::Linux } else { Side::Ours };
             let steps: Vec<_> = operations.map(|(n, operation)| (side(n), operation)).collect();
             let image = made.image();
-            let run = |steps: &[_]| take_turns(&linux, made, &image, steps);
+            let run = |steps: &[_]| take_turns(&linux, made, (&image, seed), steps);
             let text = |steps: &[(Side, Operation)]| {
                 let line = |(side, operation): &_| format!("{side:?} {operation}");
                 steps.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -165,7 +172,7 @@ fn linux_and_ours_take_turns() {
 fn take_turns(
     linux: &Linux,
     made: &Made,
-    image: &SparseImage,
+    (image, seed): (&SparseImage, u64),
     steps: &[(Side, Operation)],
 ) -> Result<(), Mismatch> {
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +183,8 @@ fn take_turns(
     for turn in steps.chunk_by(|a, b| a.0 == b.0) {
         match turn[0].0 {
             Side::Ours => {
-                let mut target = EngineTarget::on_image(&file).unwrap();
+                let mut target =
+                    EngineTarget::on_subvolume(&file, TreeId::FS, &with_memory(seed)).unwrap();
                 take_turn(&mut target, &mut model, turn, &mut done)?;
                 target.close().unwrap();
             }
