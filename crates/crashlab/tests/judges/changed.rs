@@ -20,7 +20,7 @@ use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_crashlab::target::{self, Target};
 
 use super::made::{check_file, with_memory};
-use super::ours::judge_by_linux;
+use super::ours::{judge_by_linux, use_by_linux};
 use super::{Unpacked, assert_none, is_torture, open, seed};
 
 /// The images.
@@ -94,6 +94,8 @@ fn change_image(linux: &Linux, name: &str, image: &Path, seed: u64) {
         change_subvolume(&what, image, subvolume, &mut random);
     }
     check_file(name, image);
+    judge_by_linux(linux, name, image);
+    use_by_linux(linux, name, image);
     judge_by_linux(linux, name, image);
     let mut complaints = linux.complaints().unwrap();
     // Of old filesystems there is that to say, whoever wrote them.

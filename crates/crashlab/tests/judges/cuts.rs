@@ -25,7 +25,7 @@ use userbtrfs_crashlab::{skip_unless_linux, walk_ours};
 use userbtrfs_sync::Arc;
 
 use super::made::{Made, check_file, kinds, with_memory};
-use super::ours::judge_by_linux;
+use super::ours::{judge_by_linux, use_by_linux};
 use super::{is_torture, open_device, seed};
 
 /// Where the primary superblock is, in bytes.
@@ -330,6 +330,10 @@ impl Judge<'_> {
         image.write_to(&file).unwrap();
         check_file(what, &file);
         judge_by_linux(self.linux, what, &file);
+        let used = folder.path().join("used");
+        image.write_to(&used).unwrap();
+        use_by_linux(self.linux, what, &used);
+        judge_by_linux(self.linux, what, &used);
         // It goes on as if nothing had been.
         let mut target = EngineTarget::on_image(&file).unwrap();
         for operation in Generator::new(1, self.made.options.nodesize).take(OPERATIONS) {

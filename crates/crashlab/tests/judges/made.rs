@@ -6,9 +6,10 @@ use std::process::Command;
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
 use userbtrfs::{BlockGroupFlags, Error, Filesystem, OpenOptions, SpaceUse, XattrMode};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
-use userbtrfs_crashlab::linux::{btrfs_check, run};
+use userbtrfs_crashlab::linux::{Linux, btrfs_check, run};
 use userbtrfs_crashlab::random::Random;
 
+use super::ours::use_by_linux;
 use super::{is_torture, seed};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -214,7 +215,18 @@ pub(crate) fn check_image(what: &str, image: &SparseImage) {
     check_file(what, &file);
 }
 
-/// The same, starting from the second superblock.
+/// The same for one that is full, which Linux uses then, too.
+pub(crate) fn check_full_image(what: &str, image: &SparseImage) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    image.write_to(&file).unwrap();
+    check_file(what, &file);
+    let linux = Linux::lock().unwrap();
+    use_by_linux(&linux, what, &file);
+    linux.assert_no_complaints().unwrap_or_else(|error| panic!("{what}: {error:#}"));
+}
+
+/// As [`check_image`], starting from the second superblock.
 pub(crate) fn check_image_by_copy(what: &str, image: &SparseImage) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("image");
@@ -224,7 +236,7 @@ pub(crate) fn check_image_by_copy(what: &str, image: &SparseImage) {
         .unwrap_or_else(|error| panic!("{what}: {error:#}"));
 }
 
-/// The same for an image file.
+/// As [`check_image`], for an image file.
 pub(crate) fn check_file(what: &str, file: &Path) {
     let said = btrfs_check(file).unwrap_or_else(|error| panic!("{what}: {error:#}"));
     assert!(!said.to_lowercase().contains("warning"), "{what}: {said}");
