@@ -81,8 +81,13 @@ fn fill_and_empty(made: &Made, threads: u64, seed: u64) {
     }
 }
 
-/// Has each thread work in a directory of its own, which is made if it is not there.
-fn on_threads(filesystem: &Filesystem, threads: u64, work: impl Fn(Dir, u64) + Sync) {
+/// Has each thread work in a directory of its own, which is made if it is not there; gives what
+/// each has to say.
+pub(crate) fn on_threads<T: Send>(
+    filesystem: &Filesystem,
+    threads: u64,
+    work: impl Fn(Dir, u64) -> T + Sync,
+) -> Vec<T> {
     let root = filesystem.root();
     let dir = |thread: u64| match root.lookup(thread.to_string().as_bytes()) {
         Err(Error::NotFound) => root.create_dir(thread.to_string().as_bytes(), 0o755),
@@ -90,11 +95,11 @@ fn on_threads(filesystem: &Filesystem, threads: u64, work: impl Fn(Dir, u64) + S
     };
     let dirs: Vec<_> = (0..threads).map(|thread| dir(thread).unwrap()).collect();
     thread::scope(|scope| {
-        for (thread, dir) in (0..).zip(dirs) {
-            let work = &work;
-            scope.spawn(move || work(dir, thread));
-        }
-    });
+        let work = &work;
+        let spawn = |(thread, dir)| scope.spawn(move || work(dir, thread));
+        let all: Vec<_> = (0..).zip(dirs).map(spawn).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
 }
 
 /// Makes things until there is no space for more.
