@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::io::Errno;
-use userbtrfs::device::Operation as Request;
-use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs::device::{Buffer, Operation as Request};
+use userbtrfs::{Filesystem, InodeFlags, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::{Actor, errno};
 use userbtrfs_crashlab::history::History;
@@ -469,4 +469,59 @@ fn a_failed_write_of_data_gives_its_space_back() {
     file.close().unwrap();
     filesystem.close().unwrap();
     check_image("given back", &inner.image());
+}
+
+/// What is written past memory and fails is told at once; each sector is as it was or as it was to
+/// be, now and after reopening.
+#[test]
+fn a_failed_direct_write_is_told_and_leaves_each_sector_old_or_new() {
+    skip_unless_linux!();
+    for in_place in [false, true] {
+        for how in [How::Eio, How::Short, How::NoSpace] {
+            fail_directly(in_place, how);
+        }
+    }
+}
+
+fn fail_directly(in_place: bool, how: How) {
+    const SECTOR: usize = 4096;
+    let what = format!("in place: {in_place}, {how:?}");
+    let inner = Arc::new(kinds()[0].image().to_device());
+    let device = Arc::new(FaultyDevice::new(inner.clone()));
+    let filesystem = open_for_writing(device.clone()).unwrap();
+    let inode = filesystem.root().create(b"file", 0o644).unwrap();
+    if in_place {
+        inode.set_flags(InodeFlags::NODATACOW).unwrap();
+    }
+    let file = inode.open().unwrap();
+    let [old, new] = [1, 2].map(|seed| pattern::bytes(seed, 0, 20 * SECTOR));
+    file.write_at(&old, 0).unwrap();
+    file.sync_all().unwrap();
+    let (start, end) = (3 * SECTOR, 13 * SECTOR);
+    let buffer = Arc::new(Buffer::from(&new[start..end]));
+    device.arm(Fault { operation: Request::Write, after: 0, how, lasting: false });
+    let error = file.write_direct(&buffer, start as u64).unwrap_err();
+    assert_eq!((errno(&error), device.failed()), (Errno::IO, 1), "{what}");
+    assert!(filesystem.is_writable(), "{what}: nothing else is lost");
+    let check = |found: &[u8]| {
+        assert_eq!(found.len(), old.len(), "{what}");
+        for at in (0..old.len()).step_by(SECTOR) {
+            let is = |content: &[u8]| found[at..at + SECTOR] == content[at..at + SECTOR];
+            let may_be_new = in_place && (start..end).contains(&at);
+            assert!(is(&old) || may_be_new && is(&new), "{what}: the sector at {at}");
+        }
+    };
+    check(&file.read_all().unwrap());
+    check(&file.read_direct(0, old.len()).unwrap());
+    filesystem.commit().unwrap();
+    let left = open_device(Arc::new(inner.image().to_device())).unwrap();
+    check(&left.read("/file").unwrap());
+    check_image(&what, &inner.image());
+    // It is done all the same when it is tried again.
+    file.write_direct(&buffer, start as u64).unwrap();
+    file.close().unwrap();
+    filesystem.close().unwrap();
+    let left = open_device(inner.clone()).unwrap().read("/file").unwrap();
+    assert!(left == [&old[..start], &new[start..end], &old[end..]].concat(), "{what}");
+    check_image(&what, &inner.image());
 }
