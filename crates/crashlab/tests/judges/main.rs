@@ -10,6 +10,7 @@
 
 mod changed;
 mod changed_data;
+mod contended;
 mod cuts;
 mod data;
 mod dump;
