@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod backups;
 mod changed;
 mod changed_data;
 mod contended;
@@ -38,6 +39,7 @@ mod model;
 mod notices;
 mod ours;
 mod parallel;
+mod pressure;
 mod replay;
 mod threads;
 mod turns;
