@@ -410,12 +410,16 @@ impl EngineTarget {
 
     /// Opens the top-level subvolume of an image file.
     pub fn on_image(image: &Path) -> anyhow::Result<Self> {
-        Self::on_subvolume(image, TreeId::FS)
+        Self::on_subvolume(image, TreeId::FS, &OpenOptions::new())
     }
 
-    /// Opens a subvolume of an image file.
-    pub fn on_subvolume(image: &Path, subvolume: TreeId) -> anyhow::Result<Self> {
-        Self::open(Place::Image(image.to_owned()), OpenOptions::new().subvolume_id(subvolume))
+    /// Opens a subvolume of an image file, with options that are not about when it commits.
+    pub fn on_subvolume(
+        image: &Path,
+        subvolume: TreeId,
+        options: &OpenOptions,
+    ) -> anyhow::Result<Self> {
+        Self::open(Place::Image(image.to_owned()), options.clone().subvolume_id(subvolume))
     }
 
     fn open(place: Place, options: &mut OpenOptions) -> anyhow::Result<Self> {

@@ -1,5 +1,21 @@
 //! Numbers, contents and choices that depend on a seed alone.
 
+use std::time::SystemTime;
+
+/// The seed of a test, which it prints: `USERBTRFS_SEED` if that is set, to repeat a run, or one by
+/// the time.
+pub fn seed() -> u64 {
+    let asked = std::env::var("USERBTRFS_SEED").ok();
+    let seed = asked.map_or_else(by_time, |asked| asked.parse().expect("a seed is a number"));
+    println!("USERBTRFS_SEED={seed}");
+    seed
+}
+
+fn by_time() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().expect("the clock is past 1970");
+    u64::from(since.subsec_nanos())
+}
+
 /// A stream of numbers by seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);

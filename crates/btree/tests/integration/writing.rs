@@ -8,7 +8,7 @@ use userbtrfs_btree::{
     BlockSource, Change, DirtyList, Edit, Extent, ItemEdit, NoSpace, NodeStore, RefChange, Root,
     Sharing, SourceError, Tree, User,
 };
-use userbtrfs_crashlab::random::Random;
+use userbtrfs_crashlab::random::{Random, seed};
 use userbtrfs_device::{Buffer, Device, MemoryDevice};
 use userbtrfs_format::{BlockFlags, Header, ItemKind, Key, Logical, NewBlock, TreeId};
 use userbtrfs_mkfs::{Options, Profile, make};
@@ -333,10 +333,10 @@ fn torture() -> bool {
 
 #[test]
 fn trees_hold_what_maps_hold() {
-    let rounds = if torture() { 40_000 } else { 400 };
+    let (seed, rounds) = (seed(), if torture() { 40_000 } else { 400 });
     for (nodesize, len_max) in NODE_SIZES.into_iter().zip([300, 700, 1500, 2500, 4000]) {
         let mut grove = Grove::new(nodesize, 64 << 10);
-        let mut random = Random::new(7);
+        let mut random = Random::new(seed ^ u64::from(nodesize));
         for round in 0..rounds {
             // Grows for a while, shrinks for a while.
             let keys = if round / 100 % 2 == 0 { 5000 } else { 300 };
@@ -354,10 +354,10 @@ fn trees_hold_what_maps_hold() {
 
 #[test]
 fn trees_that_share_blocks_do_not_see_each_other() {
-    let rounds = if torture() { 20_000 } else { 300 };
+    let (seed, rounds) = (seed(), if torture() { 20_000 } else { 300 });
     for (nodesize, len_max) in NODE_SIZES.into_iter().zip([200, 400, 800, 1500, 2500]) {
         let mut grove = Grove::new(nodesize, 256 << 10);
-        let mut random = Random::new(11);
+        let mut random = Random::new(seed ^ u64::from(nodesize));
         for round in 0..rounds {
             let number = random.index(grove.trees.len());
             grove.change(number, &mut random, 1500, len_max);
@@ -547,14 +547,14 @@ fn an_edit_sees_what_is_there_and_is_made_once() {
 #[test]
 fn threads_change_one_tree_together() {
     let grove = Grove::new(4096, 1 << 20);
-    let rounds = if torture() { 2000 } else { 100 };
+    let (seed, rounds) = (seed(), if torture() { 2000 } else { 100 });
     let threads = 4;
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let grove = &grove;
             scope.spawn(move || {
                 let tree = &grove.trees[0].0;
-                let mut random = Random::new(thread);
+                let mut random = Random::new(seed ^ thread << 40);
                 for _ in 0..rounds {
                     let start = random.below(500);
                     let key = |step| Key::new(start + step, ANY, thread);

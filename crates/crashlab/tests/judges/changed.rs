@@ -19,8 +19,8 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_crashlab::target::{self, Target};
 
-use super::made::check_file;
-use super::ours::judge_by_linux;
+use super::made::{check_file, with_memory};
+use super::ours::{judge_by_linux, use_by_linux};
 use super::{Unpacked, assert_none, is_torture, open, seed};
 
 /// The images.
@@ -95,6 +95,8 @@ fn change_image(linux: &Linux, name: &str, image: &Path, seed: u64) {
     }
     check_file(name, image);
     judge_by_linux(linux, name, image);
+    use_by_linux(linux, name, image);
+    judge_by_linux(linux, name, image);
     let mut complaints = linux.complaints().unwrap();
     // Of old filesystems there is that to say, whoever wrote them.
     complaints.retain(|complaint| !complaint.contains("deprecated"));
@@ -110,7 +112,8 @@ fn writable_subvolumes(image: &Path) -> Vec<TreeId> {
 
 /// Changes what Linux made, at random, and does what the model knows beside it.
 fn change_subvolume(what: &str, image: &Path, subvolume: TreeId, random: &mut Random) {
-    let mut target = EngineTarget::on_subvolume(image, subvolume).unwrap();
+    let mut target =
+        EngineTarget::on_subvolume(image, subvolume, &with_memory(random.number())).unwrap();
     let node_size = target.filesystem().superblock().nodesize;
     let mkdir = Operation::Mkdir { path: OWN.into(), mode: Mode::new(0o755) };
     target.apply(&mkdir).unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -24,8 +24,8 @@ use userbtrfs_crashlab::target::Target;
 use userbtrfs_crashlab::{skip_unless_linux, walk_ours};
 use userbtrfs_sync::Arc;
 
-use super::made::{Made, check_file, kinds};
-use super::ours::judge_by_linux;
+use super::made::{Made, check_file, kinds, with_memory};
+use super::ours::{judge_by_linux, use_by_linux};
 use super::{is_torture, open_device, seed};
 
 /// Where the primary superblock is, in bytes.
@@ -73,7 +73,7 @@ struct Workload {
 
 impl Workload {
     fn new(made: &Made, base: &SparseImage, seed: u64) -> Self {
-        let mut writer = Writer::new(made, base);
+        let mut writer = Writer::new(made, base, seed);
         let mut operations = Generator::new(seed, made.options.nodesize).commit_every(0);
         for _ in 0..COMMITS {
             for operation in operations.by_ref().take(OPERATIONS) {
@@ -158,9 +158,9 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(made: &Made, base: &SparseImage) -> Self {
+    fn new(made: &Made, base: &SparseImage, seed: u64) -> Self {
         let device = Arc::new(RecordingDevice::on(base));
-        let options = OpenOptions::new().tree_log(false).clone();
+        let options = with_memory(seed).tree_log(false).clone();
         let target = EngineTarget::with_options(device.clone(), &options).unwrap();
         let (history, ever) = (History::default(), History::default());
         let model = Model::new(made.options.nodesize);
@@ -330,6 +330,10 @@ impl Judge<'_> {
         image.write_to(&file).unwrap();
         check_file(what, &file);
         judge_by_linux(self.linux, what, &file);
+        let used = folder.path().join("used");
+        image.write_to(&used).unwrap();
+        use_by_linux(self.linux, what, &used);
+        judge_by_linux(self.linux, what, &used);
         // It goes on as if nothing had been.
         let mut target = EngineTarget::on_image(&file).unwrap();
         for operation in Generator::new(1, self.made.options.nodesize).take(OPERATIONS) {

@@ -1,8 +1,9 @@
 //! What is on the disk of files that we wrote: extents as large as can be, and never a wrong byte
 //! where it is damaged.
 
+use userbtrfs::device::Buffer;
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile};
-use userbtrfs::{Error, ExtentKind, Filesystem, OpenOptions, TreeId};
+use userbtrfs::{Allocate, Error, ExtentKind, File, Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
@@ -57,6 +58,46 @@ fn what_is_written_in_sequence_lies_in_sequence() {
         at += bytes.len() as u64;
     }
     assert_eq!(at, SIZE);
+}
+
+/// A little more than fits into one extent.
+const MORE: u64 = EXTENT_MAX + 8 * MIB;
+
+/// How a file gets as much.
+type Make = fn(&File, &Arc<Buffer>);
+
+#[test]
+fn an_extent_is_as_long_as_can_be_and_no_longer() {
+    skip_unless_linux!();
+    let made = Made::new("huge", 8 << 30, Options::default());
+    let device = Arc::new(made.image().to_device());
+    // With so much memory nothing is written before all of it is there.
+    let filesystem = open_for_writing(&device, 8192);
+    let len = usize::try_from(MORE).unwrap();
+    let bytes = Arc::new(Buffer::from(&pattern::bytes(3, 0, len)[..]));
+    let make: [(&str, Make); 3] = [
+        ("written", |file, bytes| assert_eq!(file.write_at(bytes, 0).unwrap(), bytes.len())),
+        ("set aside", |file, _| {
+            file.allocate(0, MORE, Allocate::Reserve { keep_size: false }).unwrap();
+        }),
+        ("written past memory", |file, bytes| file.write_direct(bytes, 0).unwrap()),
+    ];
+    for (name, make) in make {
+        let file = filesystem.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap();
+        make(&file, &bytes);
+        let lens: Vec<u64> = file.extents().unwrap().iter().map(|extent| extent.len).collect();
+        assert_eq!(lens, [EXTENT_MAX, MORE - EXTENT_MAX], "{name}");
+    }
+    filesystem.close().unwrap();
+    check_image("extents as long as can be", &device.image());
+    let filesystem = open_device(device).unwrap();
+    for (name, _) in make {
+        let content = filesystem.read(format!("/{name}")).unwrap();
+        match name {
+            "set aside" => assert!(content.iter().all(|byte| *byte == 0), "{name}"),
+            _ => assert!(content[..] == bytes[..], "{name}"),
+        }
+    }
 }
 
 fn start(kind: &ExtentKind) -> u64 {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::io::Errno;
-use userbtrfs::device::Operation as Request;
-use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs::device::{Buffer, Operation as Request};
+use userbtrfs::{Filesystem, InodeFlags, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::{Actor, errno};
 use userbtrfs_crashlab::history::History;
@@ -32,6 +32,9 @@ use super::{assert_none, is_torture, open_device, seed};
 const LENGTH: usize = 160;
 /// Faults of each kind that are tried in CI.
 const SAMPLE: usize = 12;
+/// Workloads on each kind of filesystem in torture, each of which meets one in so many faults: each
+/// of its requests fails, in one of the ways at least.
+const ROUNDS: usize = 3;
 /// How long a workload may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -52,15 +55,14 @@ impl Workload {
         let device = Arc::new(made.image().to_device());
         let filesystem = open_for_writing(device.clone()).unwrap();
         let mut actor = Actor::new(&filesystem);
-        let mut generator = Generator::new(seed, node_size).commit_every(40);
+        let (filling, operations) = draw(seed, node_size);
         let mut before = Model::new(node_size);
-        for operation in generator.by_ref().take(4 * LENGTH).chain([Operation::Reopen]) {
-            let expected = before.apply(&operation);
-            assert_eq!(actor.apply(&operation), expected, "{operation}");
+        for operation in &filling {
+            let expected = before.apply(operation);
+            assert_eq!(actor.apply(operation), expected, "{operation}");
         }
         drop(actor);
         filesystem.close().unwrap();
-        let operations = generator.take(LENGTH).chain([Operation::Reopen]).collect();
         Self { base: device.image(), before, operations }
     }
 
@@ -75,6 +77,36 @@ impl Workload {
     fn device(&self) -> Arc<FaultyDevice> {
         Arc::new(FaultyDevice::new(Arc::new(self.base.to_device())))
     }
+}
+
+/// What fills a filesystem, and what is done then: by the first seed from this one on that leaves
+/// out nothing of what [`is_varied`] asks for.
+fn draw(seed: u64, node_size: u32) -> (Vec<Operation>, Vec<Operation>) {
+    let mut drawn = (seed..).map(|seed| {
+        let mut generator = Generator::new(seed, node_size).commit_every(40);
+        let filling: Vec<_> =
+            generator.by_ref().take(4 * LENGTH).chain([Operation::Reopen]).collect();
+        (filling, generator.take(LENGTH).chain([Operation::Reopen]).collect())
+    });
+    let is_wanted = |drawn: &(Vec<_>, Vec<_>)| is_varied(node_size, &drawn.0, &drawn.1);
+    drawn.find(is_wanted).expect("seeds do not end")
+}
+
+/// Whether after this filling data is written, space is set aside, and attributes and xattrs are
+/// set.
+fn is_varied(node_size: u32, filling: &[Operation], operations: &[Operation]) -> bool {
+    let mut model = Model::new(node_size);
+    for operation in filling {
+        let _ = model.apply(operation);
+    }
+    let done: Vec<_> = operations.iter().filter(|one| model.apply(one).is_ok()).collect();
+    let kinds: [fn(&Operation) -> bool; 4] = [
+        |one| matches!(one, Operation::Write { length: 1.., .. }),
+        |one| matches!(one, Operation::Allocate { .. }),
+        |one| matches!(one, Operation::Setattr { .. }),
+        |one| matches!(one, Operation::SetXattr { .. }),
+    ];
+    kinds.iter().all(|is| done.iter().any(|one| is(one)))
 }
 
 fn open_for_writing(device: Arc<dyn userbtrfs::device::Device>) -> userbtrfs::Result<Filesystem> {
@@ -244,17 +276,29 @@ pub(crate) fn is_change(operation: &Operation) -> bool {
 #[test]
 fn every_request_fails_in_turn() {
     skip_unless_linux!();
-    let seed = seed();
-    let all = kinds();
-    let tried = if is_torture() { all.len() } else { 3 };
+    let (seed, all) = (seed(), kinds());
+    let (tried, rounds) = if is_torture() { (all.len(), ROUNDS) } else { (3, 1) };
+    // No two workloads are the same.
+    let mut seeds = (seed..).step_by(1000);
     for made in all.iter().take(tried) {
-        let workload = Arc::new(Workload::new(made, seed));
-        for request in [Request::Read, Request::Write, Request::Flush] {
-            // How many requests there are varies from run to run: the last faults may meet none.
-            let faults = faults(request, workload.count(request), seed, SAMPLE).into_iter();
-            let met = faults.filter(|fault| judge(made, &workload, *fault)).count();
-            assert!(met > 0, "{}: no {request:?} failed", made.name);
+        for (round, seed) in (0..rounds).zip(seeds.by_ref()) {
+            fail_in_turn(made, seed, (round, rounds));
         }
+    }
+}
+
+/// Has a workload meet faults: each that comes in its turn, of so many turns.
+fn fail_in_turn(made: &Made, seed: u64, (turn, turns): (usize, usize)) {
+    let what = format!("{}, seed {seed}", made.name);
+    let workload = Arc::new(Workload::new(made, seed));
+    for request in [Request::Read, Request::Write, Request::Flush] {
+        // How many requests there are varies from run to run: the last faults may meet none.
+        let faults = faults(request, workload.count(request), seed, SAMPLE);
+        let faults: Vec<_> = faults.into_iter().skip(turn).step_by(turns).collect();
+        let tried = faults.len();
+        let met = faults.into_iter().filter(|fault| judge(&what, &workload, *fault)).count();
+        println!("{what}: {met} of {tried} faults met a {request:?}");
+        assert!(4 * met >= 3 * tried, "{what}: of {tried} faults {met} alone met a {request:?}");
     }
 }
 
@@ -277,8 +321,8 @@ pub(crate) fn faults(operation: Request, count: u64, seed: u64, sample: usize) -
 }
 
 /// Whether the fault was met.
-fn judge(made: &Made, workload: &Arc<Workload>, fault: Fault) -> bool {
-    let what = format!("{}: {fault:?}", made.name);
+fn judge(what: &str, workload: &Arc<Workload>, fault: Fault) -> bool {
+    let what = format!("{what}: {fault:?}");
     let inner = Arc::new(workload.base.to_device());
     let device = Arc::new(FaultyDevice::new(inner.clone()));
     device.arm(fault);
@@ -425,4 +469,59 @@ fn a_failed_write_of_data_gives_its_space_back() {
     file.close().unwrap();
     filesystem.close().unwrap();
     check_image("given back", &inner.image());
+}
+
+/// What is written past memory and fails is told at once; each sector is as it was or as it was to
+/// be, now and after reopening.
+#[test]
+fn a_failed_direct_write_is_told_and_leaves_each_sector_old_or_new() {
+    skip_unless_linux!();
+    for in_place in [false, true] {
+        for how in [How::Eio, How::Short, How::NoSpace] {
+            fail_directly(in_place, how);
+        }
+    }
+}
+
+fn fail_directly(in_place: bool, how: How) {
+    const SECTOR: usize = 4096;
+    let what = format!("in place: {in_place}, {how:?}");
+    let inner = Arc::new(kinds()[0].image().to_device());
+    let device = Arc::new(FaultyDevice::new(inner.clone()));
+    let filesystem = open_for_writing(device.clone()).unwrap();
+    let inode = filesystem.root().create(b"file", 0o644).unwrap();
+    if in_place {
+        inode.set_flags(InodeFlags::NODATACOW).unwrap();
+    }
+    let file = inode.open().unwrap();
+    let [old, new] = [1, 2].map(|seed| pattern::bytes(seed, 0, 20 * SECTOR));
+    file.write_at(&old, 0).unwrap();
+    file.sync_all().unwrap();
+    let (start, end) = (3 * SECTOR, 13 * SECTOR);
+    let buffer = Arc::new(Buffer::from(&new[start..end]));
+    device.arm(Fault { operation: Request::Write, after: 0, how, lasting: false });
+    let error = file.write_direct(&buffer, start as u64).unwrap_err();
+    assert_eq!((errno(&error), device.failed()), (Errno::IO, 1), "{what}");
+    assert!(filesystem.is_writable(), "{what}: nothing else is lost");
+    let check = |found: &[u8]| {
+        assert_eq!(found.len(), old.len(), "{what}");
+        for at in (0..old.len()).step_by(SECTOR) {
+            let is = |content: &[u8]| found[at..at + SECTOR] == content[at..at + SECTOR];
+            let may_be_new = in_place && (start..end).contains(&at);
+            assert!(is(&old) || may_be_new && is(&new), "{what}: the sector at {at}");
+        }
+    };
+    check(&file.read_all().unwrap());
+    check(&file.read_direct(0, old.len()).unwrap());
+    filesystem.commit().unwrap();
+    let left = open_device(Arc::new(inner.image().to_device())).unwrap();
+    check(&left.read("/file").unwrap());
+    check_image(&what, &inner.image());
+    // It is done all the same when it is tried again.
+    file.write_direct(&buffer, start as u64).unwrap();
+    file.close().unwrap();
+    filesystem.close().unwrap();
+    let left = open_device(inner.clone()).unwrap().read("/file").unwrap();
+    assert!(left == [&old[..start], &new[start..end], &old[end..]].concat(), "{what}");
+    check_image(&what, &inner.image());
 }

@@ -3,6 +3,7 @@
 //! 1. Who finds no space is told so, and what was done before stays.
 //! 2. What is there can always be removed.
 //! 3. All that was taken comes back.
+//! 4. Linux goes on with what is full.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,13 +11,13 @@ use std::thread;
 use rustix::io::Errno;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{Dir, Error, Filesystem, OpenOptions, TreeId, XattrMode};
-use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
+use userbtrfs_crashlab::devices::SparseDevice;
 use userbtrfs_crashlab::engine_target::errno;
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_sync::Arc;
 
-use super::made::{Baseline, MIB, Made, check_image};
+use super::made::{Baseline, MIB, Made, check_full_image, check_image};
 use super::{is_torture, seed};
 
 /// How often it is filled.
@@ -70,22 +71,23 @@ fn fill_and_empty(made: &Made, threads: u64, seed: u64) {
         assert!(count > 1000, "{what}: hardly anything was made");
         baseline.assert_taken(&what, count);
         filesystem.commit().unwrap_or_else(|error| panic!("{what}: {error}"));
-        judge(&what, &device.image());
+        check_full_image(&what, &device.image());
         on_threads(&filesystem, threads, |dir, _| {
             dir.remove_content().unwrap_or_else(|error| panic!("{what}: {error}"));
         });
         filesystem.close().unwrap_or_else(|error| panic!("{what}: {error}"));
-        judge(&what, &device.image());
+        check_image(&what, &device.image());
         baseline.assert_back(&what, &open_for_writing(&device), made.options.nodesize);
     }
 }
 
-fn judge(what: &str, image: &SparseImage) {
-    check_image(what, image);
-}
-
-/// Has each thread work in a directory of its own, which is made if it is not there.
-fn on_threads(filesystem: &Filesystem, threads: u64, work: impl Fn(Dir, u64) + Sync) {
+/// Has each thread work in a directory of its own, which is made if it is not there; gives what
+/// each has to say.
+pub(crate) fn on_threads<T: Send>(
+    filesystem: &Filesystem,
+    threads: u64,
+    work: impl Fn(Dir, u64) -> T + Sync,
+) -> Vec<T> {
     let root = filesystem.root();
     let dir = |thread: u64| match root.lookup(thread.to_string().as_bytes()) {
         Err(Error::NotFound) => root.create_dir(thread.to_string().as_bytes(), 0o755),
@@ -93,11 +95,11 @@ fn on_threads(filesystem: &Filesystem, threads: u64, work: impl Fn(Dir, u64) + S
     };
     let dirs: Vec<_> = (0..threads).map(|thread| dir(thread).unwrap()).collect();
     thread::scope(|scope| {
-        for (thread, dir) in (0..).zip(dirs) {
-            let work = &work;
-            scope.spawn(move || work(dir, thread));
-        }
-    });
+        let work = &work;
+        let spawn = |(thread, dir)| scope.spawn(move || work(dir, thread));
+        let all: Vec<_> = (0..).zip(dirs).map(spawn).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
 }
 
 /// Makes things until there is no space for more.

@@ -1,8 +1,10 @@
-//! Filled with data to the last mebibyte and emptied again, over and over.
+//! Filled with data to the last mebibyte and emptied again, over and over, by one thread and by
+//! several.
 //!
 //! 1. What a write took is there, whatever space is left when it is written back.
 //! 2. Who finds no space is told so; overwriting may find none, and then changes nothing.
 //! 3. What is there can always be cut short and removed, and all that was taken comes back.
+//! 4. Linux goes on with what is full.
 
 use rustix::io::Errno;
 use userbtrfs::mkfs::{Options, Profile};
@@ -13,7 +15,8 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
 use userbtrfs_sync::Arc;
 
-use super::made::{Baseline, MIB, Made, check_image};
+use super::fill::on_threads;
+use super::made::{Baseline, MIB, Made, check_full_image, check_image};
 use super::{is_torture, seed};
 
 /// How often it is filled.
@@ -46,12 +49,15 @@ fn what_is_filled_with_data_can_be_emptied() {
     let (seed, rounds) = (seed(), if is_torture() { 5 } else { 1 });
     for seed in seed..seed + rounds {
         for made in small() {
-            fill_and_empty(&made, seed);
+            for threads in [1, 4] {
+                fill_and_empty(&made, threads, seed);
+            }
         }
     }
 }
 
 /// A file, and what must be in it: its size and seed, from the start on.
+#[derive(Clone)]
 struct Filled {
     name: Vec<u8>,
     size: u64,
@@ -70,37 +76,56 @@ impl Filled {
     }
 }
 
-fn index(offset: u64) -> usize {
-    usize::try_from(offset).unwrap()
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap()
 }
 
-fn fill_and_empty(made: &Made, seed: u64) {
+/// The files of each thread.
+type Files = Vec<Vec<Filled>>;
+
+fn fill_and_empty(made: &Made, threads: u64, seed: u64) {
     let device = Arc::new(made.image().to_device());
     let mut baseline = Baseline::of(&open_for_writing(&device));
     for time in 0..TIMES {
-        let what = format!("{}, seed {seed}, time {time}", made.name);
-        let mut random = Random::new(seed ^ u64::from(time) << 32);
+        let what = format!("{}, {threads} threads, seed {seed}, time {time}", made.name);
+        let random = |thread: u64| Random::new(seed ^ u64::from(time) << 32 ^ thread << 40);
         let filesystem = open_for_writing(&device);
-        let mut files = Vec::new();
-        let root = filesystem.root();
-        fill(&root, LARGE..LARGE + 1, &mut files, &mut random);
-        let large: u64 = files.iter().map(|file| file.size).sum();
+        let files: Files = on_threads(&filesystem, threads, |dir, thread| {
+            let (mut files, mut random) = (Vec::new(), random(thread));
+            fill(&dir, LARGE..LARGE + 1, &mut files, &mut random);
+            files
+        });
+        let large: u64 = files.iter().flatten().map(|file| file.size).sum();
         assert!(large > made.len / 4, "{what}: only {large} bytes were taken");
         baseline.assert_taken(&what, large);
-        overwrite(&root, &mut files, &mut random);
-        fill(&root, 1..SMALL, &mut files, &mut random);
+        let files: Files = on_threads(&filesystem, threads, |dir, thread| {
+            let mut files = files[index(thread)].clone();
+            let mut random = random(threads + thread);
+            overwrite(&dir, &mut files, &mut random);
+            fill(&dir, 1..SMALL, &mut files, &mut random);
+            files
+        });
         filesystem.commit().unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_full(&what, &filesystem);
-        assert_holds(&what, &root, &files);
+        assert_all_hold(&what, &filesystem, &files);
         filesystem.close().unwrap_or_else(|error| panic!("{what}: {error}"));
-        check_image(&what, &device.image());
+        check_full_image(&what, &device.image());
         let filesystem = open_for_writing(&device);
-        assert_holds(&what, &filesystem.root(), &files);
-        empty(&what, &filesystem.root(), files, &mut random);
+        assert_all_hold(&what, &filesystem, &files);
+        on_threads(&filesystem, threads, |dir, thread| {
+            let files = files[index(thread)].clone();
+            empty(&what, &dir, files, &mut random(2 * threads + thread));
+        });
         filesystem.close().unwrap_or_else(|error| panic!("{what}: {error}"));
         check_image(&what, &device.image());
         baseline.assert_back(&what, &open_for_writing(&device), made.options.nodesize);
     }
+}
+
+fn assert_all_hold(what: &str, filesystem: &Filesystem, files: &Files) {
+    on_threads(filesystem, files.len() as u64, |dir, thread| {
+        assert_holds(what, &dir, &files[index(thread)]);
+    });
 }
 
 fn open_for_writing(device: &Arc<SparseDevice>) -> Filesystem {

@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use userbtrfs::{OpenOptions, TreeId};
 use userbtrfs_crashlab::churn::Churn;
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::linux::{Linux, Mount, run};
@@ -23,7 +24,7 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::target::{self, Target};
 use userbtrfs_crashlab::{pattern, skip_unless_linux, walk_ours};
 
-use super::made::{Made, by_kinds, check_file};
+use super::made::{Made, by_kinds, check_file, with_memory};
 use super::ours::judge_by_linux_but;
 use super::threads::names_root;
 use super::{assert_none, open};
@@ -55,6 +56,7 @@ const KINDS: usize = 3;
 struct Handed<'a> {
     linux: &'a Linux,
     image: PathBuf,
+    options: OpenOptions,
     has_quotas: bool,
     random: Random,
     generator: Generator,
@@ -96,8 +98,9 @@ impl<'a> Handed<'a> {
         let has_quotas = random.one_in(3);
         let model = Model::new(node_size);
         let (snapshots, taken) = (Vec::new(), 0);
+        let options = with_memory(seed);
         let mut handed =
-            Self { linux, image, has_quotas, random, generator, model, snapshots, taken };
+            Self { linux, image, options, has_quotas, random, generator, model, snapshots, taken };
         let mount = handed.mount();
         if has_quotas {
             btrfs(&["quota", "enable"], &[mount.path()]);
@@ -122,7 +125,8 @@ impl<'a> Handed<'a> {
 
     /// Ends in the middle of something.
     fn turn_of_ours(&mut self, what: &str, turn: u32) {
-        let mut target = EngineTarget::on_image(&self.image).unwrap();
+        let mut target =
+            EngineTarget::on_subvolume(&self.image, TreeId::FS, &self.options).unwrap();
         for _ in 0..STEPS {
             let operation = self.generator.next().expect("it does not end");
             let expected = self.model.apply(&operation);

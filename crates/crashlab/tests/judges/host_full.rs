@@ -18,7 +18,7 @@ use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, run};
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
 
 use super::made::{MIB, check_file, kinds};
-use super::ours::judge_by_linux;
+use super::ours::{judge_by_linux, use_by_linux};
 
 /// Bytes of the disk below.
 const HOST: u64 = 48 * MIB;
@@ -133,6 +133,8 @@ fn judge(linux: &Linux, host: &Host, len: usize, discard: bool) {
     let added = added.read(format!("/{}", u32::MAX)).unwrap();
     assert!(added == content(u32::MAX, 2 * LARGE), "{what}");
     check_file(&what, &image);
+    judge_by_linux(linux, &what, &image);
+    use_by_linux(linux, &what, &image);
     judge_by_linux(linux, &what, &image);
     fs::remove_file(image).unwrap();
 }

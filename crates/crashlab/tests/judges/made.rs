@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::mkfs::{ChecksumKind, Options, Profile, make};
-use userbtrfs::{BlockGroupFlags, Filesystem, SpaceUse};
+use userbtrfs::{BlockGroupFlags, Error, Filesystem, OpenOptions, SpaceUse, XattrMode};
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
-use userbtrfs_crashlab::linux::{btrfs_check, run};
+use userbtrfs_crashlab::linux::{Linux, btrfs_check, run};
 use userbtrfs_crashlab::random::Random;
 
+use super::ours::use_by_linux;
 use super::{is_torture, seed};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -106,6 +107,42 @@ fn all_kinds() -> Vec<Made> {
     all
 }
 
+/// The least bound of memory that there may be, in bytes.
+const MEMORY_MIN: u64 = 4 * MIB;
+/// Inodes that take the place of all others in so little memory, and the bytes of the attribute
+/// that is set on each.
+const SQUEEZING: u32 = 700;
+const SQUEEZING_VALUE: usize = 300;
+
+/// A bound of memory by a seed: from the least to the default.
+fn memory(seed: u64) -> u64 {
+    let bounds = [MEMORY_MIN, 16 * MIB, 256 * MIB];
+    bounds[Random::new(seed).index(bounds.len())]
+}
+
+/// Options with a bound of memory by a seed.
+pub(crate) fn with_memory(seed: u64) -> OpenOptions {
+    OpenOptions::new().memory(memory(seed)).clone()
+}
+
+/// Where the bound of memory that a seed gives is the least, has what is in memory of inodes merged
+/// into the trees and leave it. What is to be seen stays.
+pub(crate) fn squeeze(filesystem: &Filesystem, seed: u64) {
+    if memory(seed) > MEMORY_MIN {
+        return;
+    }
+    let one = |number: u32| {
+        let inode = filesystem.root().create_unnamed(0o600)?;
+        let value = [number.to_le_bytes()[0]; SQUEEZING_VALUE];
+        inode.set_xattr(b"user.squeezing", &value, XattrMode::Either)?;
+        Ok::<_, Error>(inode)
+    };
+    let all: Vec<_> = (0..SQUEEZING).map(|number| one(number).unwrap()).collect();
+    for inode in &all {
+        inode.metadata().unwrap();
+    }
+}
+
 /// What is in use of a filesystem before it is filled, in bytes.
 pub(crate) struct Baseline {
     /// By data that has block groups of its own.
@@ -178,7 +215,18 @@ pub(crate) fn check_image(what: &str, image: &SparseImage) {
     check_file(what, &file);
 }
 
-/// The same, starting from the second superblock.
+/// The same for one that is full, which Linux uses then, too.
+pub(crate) fn check_full_image(what: &str, image: &SparseImage) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    image.write_to(&file).unwrap();
+    check_file(what, &file);
+    let linux = Linux::lock().unwrap();
+    use_by_linux(&linux, what, &file);
+    linux.assert_no_complaints().unwrap_or_else(|error| panic!("{what}: {error:#}"));
+}
+
+/// As [`check_image`], starting from the second superblock.
 pub(crate) fn check_image_by_copy(what: &str, image: &SparseImage) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("image");
@@ -188,7 +236,7 @@ pub(crate) fn check_image_by_copy(what: &str, image: &SparseImage) {
         .unwrap_or_else(|error| panic!("{what}: {error:#}"));
 }
 
-/// The same for an image file.
+/// As [`check_image`], for an image file.
 pub(crate) fn check_file(what: &str, file: &Path) {
     let said = btrfs_check(file).unwrap_or_else(|error| panic!("{what}: {error:#}"));
     assert!(!said.to_lowercase().contains("warning"), "{what}: {said}");

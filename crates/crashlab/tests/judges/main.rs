@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod backups;
 mod changed;
 mod changed_data;
+mod contended;
 mod cuts;
 mod data;
 mod dump;
@@ -37,13 +39,13 @@ mod model;
 mod notices;
 mod ours;
 mod parallel;
+mod pressure;
 mod replay;
 mod threads;
 mod turns;
 mod writers;
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use tempfile::TempDir;
 use userbtrfs::device::Device;
@@ -51,6 +53,7 @@ use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::manifest::{Difference, Manifest, diff};
+use userbtrfs_crashlab::random::seed;
 use userbtrfs_sync::Arc;
 
 /// How many differences are shown.
@@ -99,14 +102,4 @@ fn assert_none(what: &str, differences: &[Difference]) {
     let shown: Vec<_> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
     let count = differences.len();
     assert!(count == 0, "{what}: {count} differences, Linux's first:\n{}", shown.join("\n"));
-}
-
-/// The seed of a test: one that was asked for, or the time.
-fn seed() -> u64 {
-    let seed = match std::env::var("USERBTRFS_SEED") {
-        Ok(asked) => asked.parse().expect("a seed is a number"),
-        Err(_) => u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()),
-    };
-    println!("USERBTRFS_SEED={seed}");
-    seed
 }

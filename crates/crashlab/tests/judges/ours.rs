@@ -1,39 +1,46 @@
 //! Ours before the model: random operations end as they do there, and leave the same behind; at
 //! commits, in the order of a crash, after reopening, and with Linux taking turns.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use userbtrfs::TreeId;
 use userbtrfs_crashlab::devices::{SparseDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::EngineTarget;
-use userbtrfs_crashlab::linux::Linux;
+use userbtrfs_crashlab::linux::{Linux, run};
 use userbtrfs_crashlab::manifest::{Manifest, diff};
 use userbtrfs_crashlab::model::{End, Model};
 use userbtrfs_crashlab::operation::{Generator, Object, Operation, shrink, simplify, to_text};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::target::{self, LinuxTarget, Mismatch, Target};
-use userbtrfs_crashlab::{skip_unless_linux, walk_linux, walk_ours};
+use userbtrfs_crashlab::{pattern, skip_unless_linux, walk_linux, walk_ours};
 use userbtrfs_sync::Arc;
 
-use super::made::{Made, check_file, check_image, kinds};
+use super::made::{Made, check_file, check_image, kinds, squeeze, with_memory};
 use super::{assert_same, is_torture, open, open_device, seed};
 
 /// Once in so many commits and reopenings, the image is judged.
 const JUDGED: u64 = 4;
+/// Once in so many operations, what is in memory leaves it.
+const SQUEEZED: u64 = 60;
 
 /// Ours on a device in memory, which is judged now and then.
 struct Judged {
     name: &'static str,
     device: Arc<SparseDevice>,
     inner: EngineTarget,
+    seed: u64,
     random: Random,
 }
 
 impl Judged {
-    fn new(made: &Made, image: &SparseImage) -> Self {
+    fn new(made: &Made, image: &SparseImage, seed: u64) -> Self {
         let device = Arc::new(image.to_device());
-        let inner = EngineTarget::on_device(device.clone()).unwrap();
-        Self { name: made.name, device, inner, random: Random::new(7) }
+        let inner = EngineTarget::with_options(device.clone(), &with_memory(seed)).unwrap();
+        Self { name: made.name, device, inner, seed, random: Random::new(seed) }
     }
 
     /// What a crash now would leave is what is there, and `btrfs check` finds it clean.
@@ -47,6 +54,9 @@ impl Judged {
 
 impl Target for Judged {
     fn apply(&mut self, operation: &Operation) -> End {
+        if self.random.one_in(SQUEEZED) {
+            squeeze(self.inner.filesystem(), self.seed);
+        }
         self.inner.apply(operation)
     }
 
@@ -92,7 +102,7 @@ fn run_on(made: &Made, image: &SparseImage, seed: u64, length: usize) {
         Generator::new(seed, node_size).commit_every(40).take(length).collect();
     operations.push(Operation::Reopen);
     let run = |list: &[Operation]| -> Result<(), Mismatch> {
-        let mut target = Judged::new(made, image);
+        let mut target = Judged::new(made, image, seed);
         target::run(&mut target, &mut Model::new(node_size), list)?;
         target.inner.reopen();
         target.judge();
@@ -148,7 +158,7 @@ fn linux_and_ours_take_turns() {
             let side = |n| if n / TURN == 1 { Side::Linux } else { Side::Ours };
             let steps: Vec<_> = operations.map(|(n, operation)| (side(n), operation)).collect();
             let image = made.image();
-            let run = |steps: &[_]| take_turns(&linux, made, &image, steps);
+            let run = |steps: &[_]| take_turns(&linux, made, (&image, seed), steps);
             let text = |steps: &[(Side, Operation)]| {
                 let line = |(side, operation): &_| format!("{side:?} {operation}");
                 steps.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -165,7 +175,7 @@ fn linux_and_ours_take_turns() {
 fn take_turns(
     linux: &Linux,
     made: &Made,
-    image: &SparseImage,
+    (image, seed): (&SparseImage, u64),
     steps: &[(Side, Operation)],
 ) -> Result<(), Mismatch> {
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +186,8 @@ fn take_turns(
     for turn in steps.chunk_by(|a, b| a.0 == b.0) {
         match turn[0].0 {
             Side::Ours => {
-                let mut target = EngineTarget::on_image(&file).unwrap();
+                let mut target =
+                    EngineTarget::on_subvolume(&file, TreeId::FS, &with_memory(seed)).unwrap();
                 take_turn(&mut target, &mut model, turn, &mut done)?;
                 target.close().unwrap();
             }
@@ -234,4 +245,52 @@ pub(crate) fn judge_by_linux_but(linux: &Linux, what: &str, image: &Path, ignore
     };
     let ours = walk_ours::walk(&open(image, 64).unwrap()).unwrap();
     super::assert_none(what, &diff(&shown, &ours, ignored));
+}
+
+/// What Linux makes of an image that it uses, and how long that is, in bytes.
+const OF_LINUX: &str = "of-linux";
+const OF_LINUX_LEN: usize = 100_000;
+/// With a name more a longer path may be longer than there are any, in bytes.
+const DEEP: usize = 3800;
+/// The most files that it removes.
+const REMOVED_MAX: usize = 2000;
+
+/// Linux mounts an image for writing, removes half of the files there, makes one of its own and
+/// syncs: it can, `btrfs check` finds nothing after that, and we read what it wrote. What it
+/// complains of is left to be asked for.
+pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
+    let mount = linux.mount(image, "noatime,subvolid=5").unwrap();
+    let told = |error: std::io::Error| panic!("{what}: Linux: {error}");
+    let sync = || run(Command::new("btrfs").args(["filesystem", "sync"]).arg(mount.path()));
+    for path in files_below(mount.path()).iter().step_by(2).take(REMOVED_MAX) {
+        fs::remove_file(path).unwrap_or_else(told);
+    }
+    // What was removed is space after a commit.
+    sync().unwrap();
+    let content = pattern::bytes(1, 0, OF_LINUX_LEN);
+    fs::write(mount.path().join(OF_LINUX), &content).unwrap_or_else(told);
+    sync().unwrap();
+    drop(mount);
+    check_file(what, image);
+    let found = open(image, 64).unwrap().read(format!("/{OF_LINUX}")).unwrap();
+    assert!(found == content, "{what}: what Linux wrote");
+}
+
+/// What there is but directories, without what other subvolumes hold and what is too deep.
+fn files_below(root: &Path) -> Vec<PathBuf> {
+    let subvolume = fs::metadata(root).unwrap().dev();
+    let (mut dirs, mut files) = (vec![root.to_owned()], Vec::new());
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let metadata = entry.metadata().unwrap();
+            match metadata.is_dir() {
+                true if metadata.dev() != subvolume => {}
+                true if entry.path().as_os_str().len() > DEEP => {}
+                true => dirs.push(entry.path()),
+                false => files.push(entry.path()),
+            }
+        }
+    }
+    files
 }

@@ -1,13 +1,14 @@
 //! Many threads at once: each in a directory of its own, held to a model of its own, and all of
-//! them in one that they share.
+//! them in some that they share. Linux shows what we show of what they leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
 use std::thread;
 
-use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs::{Filesystem, TreeId};
 use userbtrfs_crashlab::devices::SparseDevice;
 use userbtrfs_crashlab::engine_target::Actor;
+use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::Mode;
 use userbtrfs_crashlab::model::Model;
 use userbtrfs_crashlab::operation::{Generator, Object, Operation, RenameKind};
@@ -15,8 +16,10 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{skip_unless_linux, walk_ours};
 use userbtrfs_sync::Arc;
 
-use super::made::{Made, check_image, kinds};
-use super::{assert_none, assert_same, is_torture, open_device, seed};
+use super::contended::Contended;
+use super::made::{Made, check_file, kinds, squeeze, with_memory};
+use super::ours::judge_by_linux;
+use super::{assert_none, assert_same, is_torture, open, seed};
 
 const THREADS: u8 = 8;
 /// Handles of one thread.
@@ -25,6 +28,8 @@ const HANDLES: u8 = 16;
 const SHARED: &str = "shared";
 /// How many names may move while a directory is listed.
 const MOVED_MAX: usize = 48;
+/// Once in so many steps of a thread, what is in memory leaves it.
+const SQUEEZED: u64 = 100;
 /// Names in it that all threads make and remove.
 const CONTENDED: u64 = 6;
 
@@ -34,7 +39,7 @@ fn threads_do_not_see_each_other() {
     let seed = seed();
     let rounds = if is_torture() { 200 } else { 1 };
     for seed in seed..seed + rounds {
-        for made in kinds().iter().take(3) {
+        for (made, seed) in kinds().iter().take(3).zip((seed..).step_by(1000)) {
             run_threads(made, seed);
         }
     }
@@ -51,24 +56,27 @@ struct Known {
 
 fn run_threads(made: &Made, seed: u64) {
     let device = Arc::new(made.image().to_device());
-    let mut options = OpenOptions::new();
+    let mut options = with_memory(seed);
     options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
     let filesystem = options.open_devices(vec![device.clone()]).unwrap();
     for dir in (0..THREADS).map(directory).chain([SHARED.to_owned()]) {
         filesystem.root().create_dir(dir.as_bytes(), 0o755).unwrap();
     }
+    let contended = Contended::new(&filesystem, THREADS);
     let start = Barrier::new(THREADS.into());
     let known: Vec<Known> = thread::scope(|scope| {
-        let (filesystem, start) = (&filesystem, &start);
+        let (filesystem, contended, start) = (&filesystem, &contended, &start);
         let work = |thread| {
             scope.spawn(move || {
                 start.wait();
-                Worker::new(made, filesystem, seed, thread).run()
+                Worker::new(made, (filesystem, contended), seed, thread).run()
             })
         };
         let threads: Vec<_> = (0..THREADS).map(work).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
+    contended.judge(&format!("{}, seed {seed}", made.name));
+    drop(contended);
     judge(made, filesystem, &device, &known);
 }
 
@@ -93,10 +101,14 @@ fn judge(made: &Made, filesystem: Filesystem, device: &Arc<SparseDevice>, known:
     }
     assert_eq!(listed(&filesystem), expected);
     filesystem.close().unwrap();
-    let image = device.image();
-    check_image(made.name, &image);
-    let left = walk_ours::walk(&open_device(Arc::new(image.to_device())).unwrap()).unwrap();
-    assert_same(made.name, &shown, &left);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    device.image().write_to(&file).unwrap();
+    check_file(made.name, &file);
+    assert_same(made.name, &shown, &walk_ours::walk(&open(&file, 64).unwrap()).unwrap());
+    let linux = Linux::lock().unwrap();
+    judge_by_linux(&linux, made.name, &file);
+    linux.assert_no_complaints().unwrap();
 }
 
 /// The names in the directory of all.
@@ -113,8 +125,10 @@ fn listed(filesystem: &Filesystem) -> BTreeSet<String> {
 }
 
 struct Worker<'a> {
+    seed: u64,
     thread: u8,
     filesystem: &'a Filesystem,
+    contended: &'a Contended,
     actor: Actor,
     generator: Generator,
     random: Random,
@@ -122,19 +136,26 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(made: &Made, filesystem: &'a Filesystem, seed: u64, thread: u8) -> Self {
-        let (node_size, seed) = (made.options.nodesize, seed ^ (u64::from(thread) << 40));
+    fn new(
+        made: &Made,
+        (filesystem, contended): (&'a Filesystem, &'a Contended),
+        seed: u64,
+        thread: u8,
+    ) -> Self {
+        let (node_size, own_seed) = (made.options.nodesize, seed ^ (u64::from(thread) << 40));
         let known = Known {
             model: Model::new(node_size),
             names: BTreeSet::new(),
             balance: BTreeMap::new(),
         };
         Self {
+            seed,
             thread,
             filesystem,
+            contended,
             actor: Actor::new(filesystem),
-            generator: Generator::new(seed, node_size).commit_every(200),
-            random: Random::new(seed),
+            generator: Generator::new(own_seed, node_size).commit_every(200),
+            random: Random::new(own_seed),
             known,
         }
     }
@@ -143,6 +164,10 @@ impl<'a> Worker<'a> {
         let count = if is_torture() { 1000 } else { 150 };
         for step in 0..count {
             self.step_in_own();
+            self.contended.step(&mut self.random, self.thread);
+            if self.random.one_in(SQUEEZED) {
+                squeeze(self.filesystem, self.seed);
+            }
             match self.random.below(3) {
                 0 => self.step_with_own_names(step),
                 _ => self.step_with_contended_names(),
