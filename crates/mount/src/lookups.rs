@@ -5,6 +5,7 @@
 //! 2. An inode that loses its last name while it is known stays here until it is forgotten, or gets
 //!    a name again. The kernel refers to what it removes: it is known until after the answer.
 //! 3. What goes is given to the caller, to be dropped where no lock is held: that may delete it.
+//! 4. A table that is mostly empty shrinks: what the kernel has forgotten takes no memory for long.
 
 use std::collections::HashMap;
 
@@ -13,6 +14,9 @@ use userbtrfs_fuse::NodeId;
 use userbtrfs_sync::{Class, Mutex};
 
 const SHARDS: usize = 16;
+/// A table has room for no more than so many times what is in it, or for so few.
+const SPARSE: usize = 8;
+const FEW: usize = 64;
 
 /// The bytes of a node: aligned to nothing, so that an entry of the table has twelve bytes. With a
 /// byte of the table's own for each place, and at most 16 places for 7 entries, that is less than
@@ -64,7 +68,10 @@ impl Lookups {
             return None;
         }
         known.counts.remove(&key);
-        known.nameless.remove(&key)
+        let nameless = known.nameless.remove(&key);
+        shrink(&mut known.counts);
+        shrink(&mut known.nameless);
+        nameless
     }
 
     /// Keeps an inode that has no name, until it is forgotten. Gives it back if it is not known.
@@ -82,7 +89,10 @@ impl Lookups {
     #[must_use = "it is dropped where no lock is held"]
     pub(crate) fn release(&self, node: NodeId) -> Option<Inode> {
         let key = node.0.to_le_bytes();
-        self.shard(key).lock().nameless.remove(&key)
+        let mut known = self.shard(key).lock();
+        let released = known.nameless.remove(&key);
+        shrink(&mut known.nameless);
+        released
     }
 
     /// All that the kernel knows now.
@@ -102,6 +112,14 @@ impl Lookups {
     }
 }
 
+/// Gives back room that a table does not need. It keeps twice what is in it, so that it is copied
+/// again only after half of that has gone, or as much has come.
+fn shrink<V>(table: &mut HashMap<Key, V>) {
+    if table.capacity() > FEW && table.capacity() / SPARSE > table.len() {
+        table.shrink_to(2 * table.len());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +129,23 @@ mod tests {
         assert_eq!(size_of::<(Key, u32)>(), 12);
         let places = 16.0 / 7.0;
         assert!(f64::from(12 + 1) * places < 32.0);
+    }
+
+    #[test]
+    fn what_is_forgotten_takes_no_room() {
+        const MANY: u64 = 100_000;
+        let lookups = Lookups::default();
+        let room = || {
+            let of = |shard: &Shard| shard.0.lock().counts.capacity();
+            lookups.shards.iter().map(of).sum::<usize>()
+        };
+        (0..MANY).for_each(|node| lookups.add(NodeId(node)));
+        assert!(room() >= usize::try_from(MANY).unwrap());
+        for node in 0..MANY {
+            assert!(lookups.remove(NodeId(node), 1).is_none());
+        }
+        assert!(room() <= FEW * SHARDS, "{}", room());
+        assert!(lookups.nodes().is_empty());
     }
 
     #[test]

@@ -1,12 +1,14 @@
-//! What options of a mount do to what is made in it, as Linux's do.
+//! What options of a mount do: to what is made in it, as Linux's do, and to what is shown and kept.
 
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use userbtrfs_crashlab::here::has_program;
+use userbtrfs_crashlab::here::{has_program, until};
 use userbtrfs_crashlab::linux::{self, Linux};
 
 use super::mount::Site;
+use super::support::assert_says;
 
 /// Makes files in each of the ways there are, of which some have flags of their own, and shows
 /// the flags of all.
@@ -91,4 +93,60 @@ fn new_files_are_stored_as_the_options_say() {
         assert_eq!(theirs.flags[1], flags, "{options}");
         assert_eq!(ours, theirs, "{options}");
     }
+}
+
+#[test]
+fn a_subvolume_is_mounted_by_its_number() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    let mount = linux.mount(&site.image(), "rw").unwrap();
+    let mut btrfs = Command::new("btrfs");
+    linux::run(btrfs.args(["subvolume", "create"]).arg(mount.path().join("one"))).unwrap();
+    fs::write(mount.path().join("one/file"), "content").unwrap();
+    drop(mount);
+    drop(linux);
+    for (number, is_it) in [("256", true), ("5", false), ("0", false)] {
+        site.mount(&["-o", &format!("subvolid={number}")]).good();
+        let found = fs::read_to_string(site.point().join("file"));
+        assert_eq!(found.is_ok_and(|content| content == "content"), is_it, "{number}");
+        assert_eq!(site.point().join("one").is_dir(), !is_it, "{number}");
+        site.umount();
+    }
+    assert_says(&site.mount(&["-o", "subvolid=257"]).bad(), &["no such subvolume"]);
+    site.judge();
+}
+
+#[test]
+fn a_log_that_is_not_replayed_is_not_shown() {
+    let Some(site) = Site::new() else { return };
+    let mut server = site.serve(&["-o", "commit=0"]);
+    let file = File::create(site.point().join("file")).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    server.kill().unwrap();
+    site.umount();
+    server.wait().unwrap();
+    for (options, is_shown) in [("ro,nologreplay", false), ("ro", true), ("rw", true)] {
+        let said = site.mount(&["-o", options]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(said.stderr.contains("is not replayed"), !is_shown, "{said:?}");
+        assert_eq!(site.point().join("file").exists(), is_shown, "{options}");
+        site.umount();
+    }
+    site.judge();
+}
+
+#[test]
+fn what_is_written_is_durable_when_the_time_to_commit_has_passed() {
+    let Some(site) = Site::new() else { return };
+    let mut server = site.serve(&["-o", "commit=1"]);
+    fs::write(site.point().join("file"), "content").unwrap();
+    // Who only reads the image sees what is committed.
+    until("a commit", || site.made.verb("cat", &["/file"]).stdout == b"content");
+    server.kill().unwrap();
+    site.umount();
+    server.wait().unwrap();
+    assert_says(&site.made.verb("dump log", &[]).good(), &["no log is pending"]);
+    assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
+    site.judge();
 }

@@ -74,16 +74,30 @@ impl Subvolume {
 /// How many threads may receive requests: as many as there ever are where nothing is said of it.
 const THREADS_MAX: usize = 256;
 
-/// What Linux's btrfs takes, with or without a value.
+/// What Linux takes of a mount of btrfs, with or without a value. Times of access change only when
+/// they are set, and access lists are always heeded.
 const MEANINGLESS: &[&str] = &[
     "acl",
     "autodefrag",
+    "barrier",
+    "diratime",
+    "enospc_debug",
+    "lazytime",
     "max_inline",
+    "noacl",
     "noautodefrag",
+    "nobarrier",
+    "noenospc_debug",
+    "noflushoncommit",
+    "nolazytime",
+    "norelatime",
     "nossd",
+    "nostrictatime",
     "relatime",
     "space_cache",
     "ssd",
+    "ssd_spread",
+    "strictatime",
     "thread_pool",
 ];
 
@@ -98,10 +112,15 @@ const SILENT: &[&str] = &[
     "defaults",
     "dev",
     "exec",
+    "group",
     "noauto",
     "nodiratime",
     "nofail",
+    "nogroup",
+    "noowner",
     "nouser",
+    "nousers",
+    "owner",
     "rw",
     "suid",
     "treelog",
@@ -343,6 +362,11 @@ mod tests {
     fn what_means_nothing_is_kept_to_be_told() {
         let wishes = parse("ssd,defaults,x-systemd.automount,space_cache=v2");
         assert_eq!(wishes.unwrap().meaningless, ["ssd", "space_cache=v2"]);
+        let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
+        let others = "noacl,nobarrier,owner";
+        let wishes = parse(&format!("{of_times},{others}")).unwrap();
+        assert_eq!(wishes.meaningless.len(), 7);
+        assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS);
     }
 
     #[test]
