@@ -186,9 +186,12 @@ impl ExtentChanges {
         self.ranges.is_empty()
     }
 
-    /// The ranges that overlap what is between two offsets, ascending, whole.
+    /// The ranges that overlap what is between two offsets, ascending, whole. Nothing is between an
+    /// offset and one that is not behind it, as where a file ends that somebody cuts short while
+    /// somebody else goes through it.
     fn overlapped(&self, start: u64, end: u64) -> impl Iterator<Item = PendingExtent> {
-        let before = self.ranges.range(..start).next_back().filter(|(_, (to, _))| *to > start);
+        let before = self.ranges.range(..start).next_back();
+        let before = before.filter(|(_, (to, _))| start < end && *to > start);
         let before = before.map(|(&start, &(end, ref kind))| PendingExtent {
             start,
             end,

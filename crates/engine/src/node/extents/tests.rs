@@ -152,3 +152,14 @@ fn a_hole_to_the_end_of_all_files_is_one_with_what_follows_it() {
     let hole = PendingExtent { start: 2 * SECTOR, end: u64::MAX, kind: Kind::Hole };
     assert_eq!((counted.ranges(), counted.references), (vec![hole], 0));
 }
+
+/// A file may be cut short after somebody was told how long it is.
+#[test]
+fn nothing_is_between_an_offset_and_one_before_it() {
+    let mut counted = Counted::default();
+    counted.insert(range(0, 8, Kind::Regular(extent(1, 0, 0, 8), None)));
+    let between = |start, end| flattened([&counted.changes].into_iter(), start, end);
+    assert_eq!(between(4 * SECTOR, 2 * SECTOR), []);
+    assert_eq!(between(4 * SECTOR, 4 * SECTOR), []);
+    assert_eq!(between(4 * SECTOR, 5 * SECTOR).len(), 1);
+}
