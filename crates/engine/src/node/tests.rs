@@ -60,9 +60,12 @@ impl Lab {
     }
 
     fn open_with(device: Arc<MemoryDevice>, nodes: NodesOptions) -> Self {
+        Self::open_by(device, nodes, LedgerOptions::default())
+    }
+
+    fn open_by(device: Arc<MemoryDevice>, nodes: NodesOptions, mut options: LedgerOptions) -> Self {
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
         let forest = Arc::new(Forest::new(Arc::new(volume.unwrap()), 16 << 20));
-        let mut options = LedgerOptions::default();
         (options.commit_seconds, options.dirty_max) = (0, 128 << 10);
         let ledger = Ledger::open(forest, options).unwrap();
         let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), nodes));
@@ -516,7 +519,10 @@ fn a_directory_is_listed_by_stable_positions_while_it_changes() {
 fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
     const LATE: usize = 8 << 10;
     let bounds = NodesOptions { pending_max: 16 << 10, late_bytes: LATE, ..OPTIONS };
-    let lab = Lab::open_with(Arc::new(MemoryDevice::from_bytes(Lab::new().closed())), bounds);
+    // Nobody merges or commits but who is asked to here.
+    let asked = LedgerOptions { only_asked: true, ..LedgerOptions::default() };
+    let device = Arc::new(MemoryDevice::from_bytes(Lab::new().closed()));
+    let lab = Lab::open_by(device, bounds, asked);
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
     let mut left = 0;
     for number in 0..2000 {
