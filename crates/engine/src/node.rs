@@ -85,7 +85,7 @@ pub(crate) use runs::{Joining, Runs};
 pub(crate) use stored::lookup_in_roots;
 pub(crate) use traces::{Before, Lost, Mode, Traces};
 pub(crate) use userbtrfs_ledger::Forest;
-pub(crate) use xattr::XattrKind;
+pub(crate) use xattr::{PutXattr, XattrKind};
 
 use std::sync::Weak;
 

@@ -87,23 +87,26 @@ impl Served {
         if changes.kill_suid_sgid || says_nothing {
             inode.drop_set_id().map_err(errno)?;
         }
-        inode.set_attributes(&wanted(changes)).map_err(errno)?;
-        if let Some(mode) = changes.mode {
-            follow_mode(&inode, mode).map_err(errno)?;
-        }
+        let list = match changes.mode {
+            Some(mode) => list_after(&inode, mode).map_err(errno)?,
+            None => None,
+        };
+        let set = match list {
+            Some(list) => inode.set_attributes_with(&wanted(changes), (acl::ACCESS, Some(&list))),
+            None => inode.set_attributes(&wanted(changes)),
+        };
+        set.map_err(errno)?;
         self.stat(&inode)
     }
 }
 
-/// The access list of an inode follows its permissions.
-fn follow_mode(inode: &Inode, mode: u32) -> api::Result<()> {
+/// The access list that an inode has when its permissions are these. What is no list stays.
+fn list_after(inode: &Inode, mode: u32) -> api::Result<Option<Vec<u8>>> {
     let list = match inode.xattr(acl::ACCESS) {
-        Err(Error::NoAttribute) => return Ok(()),
+        Err(Error::NoAttribute) => return Ok(None),
         found => found?,
     };
-    // What is no list stays as it is.
-    let Some(acl) = Acl::parse(&list) else { return Ok(()) };
-    inode.set_xattr(acl::ACCESS, &acl.with_mode(mode).to_bytes(), api::XattrMode::Either)
+    Ok(Acl::parse(&list).map(|acl| acl.with_mode(mode).to_bytes()))
 }
 
 fn wanted(changes: &Changes) -> api::Attributes {

@@ -5,9 +5,10 @@
 //!    the same then.
 //! 2. Each answer with an entry is counted before it is sent: the kernel may forget it at once.
 //! 3. What is made belongs to the caller. Its permissions and access lists come from the default
-//!    list of the directory, and where there is none, from the umask.
+//!    list of the directory, and where there is none, from the umask. It has them from the moment
+//!    on that it is there.
 
-use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, InodeId, RenameMode, XattrMode};
+use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, InodeId, RenameMode};
 use userbtrfs_fuse::{
     Caller, Created, Entry, Errno, FOREVER, Link, Mknod, Name, NodeId, Opened, OpenedFlags, Rename,
     RenameFlags, Tmpfile,
@@ -20,7 +21,7 @@ use crate::served::Served;
 /// What a new inode gets from its directory and its maker.
 struct Heritage {
     mode: u32,
-    lists: Vec<(&'static [u8], Vec<u8>)>,
+    lists: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What is wanted of something that is made.
@@ -78,15 +79,8 @@ impl Served {
         make: impl FnOnce(&Dir, &[u8], u32) -> api::Result<Inode>,
     ) -> Result<Entry, Errno> {
         let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
-        let heritage = Heritage::of(&dir, wanted)?;
-        let inode = make(&dir, name.as_bytes(), heritage.mode).map_err(errno)?;
-        if let Err(error) = heritage.give(&inode) {
-            let _half_made = match FileKind::from_mode(wanted.mode) {
-                Some(FileKind::Directory) => dir.remove_dir(name.as_bytes()),
-                _ => dir.remove_file(name.as_bytes()),
-            };
-            return Err(errno(error));
-        }
+        let Heritage { mode, lists } = Heritage::of(&dir, wanted)?;
+        let inode = make(&dir.giving(lists), name.as_bytes(), mode).map_err(errno)?;
         self.refer(&inode)
     }
 
@@ -119,9 +113,8 @@ impl Served {
     ) -> Result<Created, Errno> {
         let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
         let wanted = Wanted { mode: tmpfile.mode, umask: tmpfile.umask };
-        let heritage = Heritage::of(&dir, &wanted)?;
-        let inode = dir.create_unnamed(heritage.mode).map_err(errno)?;
-        heritage.give(&inode).map_err(errno)?;
+        let Heritage { mode, lists } = Heritage::of(&dir, &wanted)?;
+        let inode = dir.giving(lists).create_unnamed(mode).map_err(errno)?;
         let entry = self.refer(&inode)?;
         drop(self.lookups.keep(entry.node, inode));
         Ok(created(entry))
@@ -208,16 +201,11 @@ impl Heritage {
         let mode = acl::mode_with(wanted.mode, &access);
         let mut lists = Vec::new();
         if !access.is_plain() {
-            lists.push((acl::ACCESS, access.to_bytes()));
+            lists.push((acl::ACCESS.to_vec(), access.to_bytes()));
         }
         if FileKind::from_mode(wanted.mode) == Some(FileKind::Directory) {
-            lists.push((acl::DEFAULT, default));
+            lists.push((acl::DEFAULT.to_vec(), default));
         }
         Ok(Self { mode, lists })
-    }
-
-    fn give(&self, inode: &Inode) -> api::Result<()> {
-        let give = |(name, list): &(&[u8], Vec<u8>)| inode.set_xattr(name, list, XattrMode::Either);
-        self.lists.iter().try_for_each(give)
     }
 }

@@ -1,7 +1,8 @@
 //! Extended attributes.
 //!
 //! 1. Names are those of Linux's namespaces; who may see which is the kernel's to say.
-//! 2. An access list changes the permissions, and is kept only where it says more than they do.
+//! 2. An access list changes the permissions, both at once, and is kept only where it says more
+//!    than they do.
 
 use userbtrfs_engine::api::{self, Error, FileKind, Inode, XattrMode};
 use userbtrfs_fuse::{Errno, NodeId, Setxattr, XattrFlags};
@@ -83,17 +84,10 @@ fn set_access_list(inode: &Inode, set: &Setxattr<'_>) -> Result<(), Errno> {
     let before = inode.metadata().map_err(errno)?.mode;
     let kept = if set.kill_sgid { before & !SET_GROUP_ID } else { before };
     let after = acl::mode_with(kept, &acl);
-    let put = match acl.is_plain() {
-        true => match inode.remove_xattr(acl::ACCESS) {
-            Err(Error::NoAttribute) => Ok(()),
-            done => done,
-        },
-        false => inode.set_xattr(acl::ACCESS, set.value, XattrMode::Either),
-    };
-    put.map_err(errno)?;
+    let list = (!acl.is_plain()).then_some(set.value);
     let mode = (after != before).then_some(after & PERMISSIONS);
     let attributes = api::Attributes { mode, ..api::Attributes::default() };
-    inode.set_attributes(&attributes).map_err(errno)
+    inode.set_attributes_with(&attributes, (acl::ACCESS, list)).map_err(errno)
 }
 
 fn set_default_list(inode: &Inode, set: &Setxattr<'_>) -> Result<(), Errno> {

@@ -4,7 +4,7 @@ use userbtrfs_format::{InodeFlags, Timestamp};
 
 use super::Inode;
 use crate::error::Result;
-use crate::node::{SetAttributes, XattrKind};
+use crate::node::{PutXattr, SetAttributes, XattrKind};
 
 /// Attributes to be set; what is nothing stays as it is.
 ///
@@ -44,6 +44,20 @@ pub enum XattrMode {
 impl Inode {
     /// Sets attributes: the size first, and then the others, all at once.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
+        self.set(attributes, None)
+    }
+
+    /// The same with an extended attribute, at once with what is no size: it is set, or removed
+    /// where it has no value. To remove one that is not there is no error.
+    pub fn set_attributes_with(
+        &self,
+        attributes: &Attributes,
+        xattr: (&[u8], Option<&[u8]>),
+    ) -> Result<()> {
+        self.set(attributes, Some(xattr))
+    }
+
+    fn set(&self, attributes: &Attributes, xattr: Option<PutXattr<'_>>) -> Result<()> {
         let &Attributes { mode, uid, gid, size, accessed, modified, changed, created } = attributes;
         if let Some(size) = size {
             self.nodes().file_to_change(self.id(), false)?;
@@ -51,11 +65,11 @@ impl Inode {
         }
         let (atime, mtime, ctime, otime) = (accessed, modified, changed, created);
         let others = Attributes { size: None, ..*attributes };
-        if size.is_some() && others == Attributes::default() {
+        if size.is_some() && xattr.is_none() && others == Attributes::default() {
             return Ok(());
         }
         let set = SetAttributes { mode, uid, gid, atime, mtime, ctime, otime };
-        self.nodes().set_attributes(self.id(), &set)
+        self.nodes().set_attributes(self.id(), &set, xattr)
     }
 
     /// Takes the set-id bits from what is no directory, as part of a change that its flags allow;

@@ -84,9 +84,9 @@ impl Dir {
         Ok(inode.filesystem().inode(id))
     }
 
-    fn new_inode<'a>(&self, kind: NewKind<'a>, mode: u32) -> NewInode<'a> {
+    fn new_inode<'a>(&'a self, kind: NewKind<'a>, mode: u32) -> NewInode<'a> {
         let (uid, gid) = self.owner;
-        NewInode { kind, mode, uid, gid }
+        NewInode { kind, mode, uid, gid, xattrs: &self.xattrs }
     }
 
     /// Gives an inode of the same subvolume, which is no directory, one more name.

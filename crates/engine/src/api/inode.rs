@@ -241,6 +241,8 @@ pub struct Dir {
     inode: Inode,
     /// User and group of what is made in it.
     pub(super) owner: (u32, u32),
+    /// Extended attributes of what is made in it.
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// User and group of what is made where nobody is named.
@@ -255,7 +257,7 @@ pub struct DirEntry {
 
 impl Dir {
     pub(crate) fn new(inode: Inode) -> Self {
-        Self { inode, owner: ROOT_USER }
+        Self { inode, owner: ROOT_USER, xattrs: Vec::new() }
     }
 
     /// The directory, as the place where what is made from now on belongs to this user, and to this
@@ -263,6 +265,14 @@ impl Dir {
     #[must_use]
     pub fn for_owner(self, uid: u32, gid: u32) -> Self {
         Self { owner: (uid, gid), ..self }
+    }
+
+    /// The directory, as the place where what is made from now on has these extended attributes,
+    /// names and values, as soon as it is there: nothing, no crash either, shows it without them.
+    /// No name is there twice.
+    #[must_use]
+    pub fn giving(self, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
+        Self { xattrs, ..self }
     }
 
     /// Makes the directory durable: its attributes, and its entries as they are now, with what new

@@ -1,5 +1,6 @@
 //! Files through the public face, over a filesystem in memory.
 
+mod at_once;
 mod coherence;
 mod device;
 mod failing;

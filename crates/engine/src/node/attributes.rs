@@ -2,6 +2,7 @@
 
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
 
+use super::xattr::PutXattr;
 use super::{Inode, Nodes, check_mutable, stored};
 use crate::error::{Error, InodeId, Result};
 
@@ -55,21 +56,37 @@ impl Nodes {
         Ok(self.inode(id)?.item())
     }
 
-    /// Sets attributes. A new owner or group takes the set-id bits from what is no directory,
-    /// unless the mode is set, too.
-    pub(crate) fn set_attributes(&self, id: InodeId, set: &SetAttributes) -> Result<()> {
+    /// Sets attributes, and an extended one with them. A new owner or group takes the set-id bits
+    /// from what is no directory, unless the mode is set, too.
+    pub(crate) fn set_attributes(
+        &self,
+        id: InodeId,
+        set: &SetAttributes,
+        xattr: Option<PutXattr<'_>>,
+    ) -> Result<()> {
         let inode = self.inode_to_change(id)?;
-        check_settable(&inode, set)?;
+        match xattr {
+            Some(_) => check_mutable(&inode)?,
+            None => check_settable(&inode, set)?,
+        }
         if set.mode.is_some() && inode.kind() == FileKind::Symlink {
             return Err(Error::Unsupported("permissions of a symbolic link"));
         }
-        let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
+        let items = if xattr.is_some() { 2 * ATTRIBUTE_ITEMS } else { ATTRIBUTE_ITEMS };
+        let reservation = self.reserve(items)?;
         let _locked = inode.lock_operation();
+        let xattr = xattr.map(|xattr| self.xattr_to_put(&inode, xattr)).transpose()?.flatten();
         let operation = self.begin()?;
         operation.change_living(&inode, |state| {
+            if let Some((name, value)) = xattr {
+                state.pending().set_xattr(name, value);
+            }
             state.item.ctime = operation.now;
             set.put_into(&mut state.item);
         })?;
+        if xattr.is_some() {
+            operation.traces().xattrs_changed(operation.generation(), id);
+        }
         operation.hold(&inode, Some(reservation));
         Ok(())
     }

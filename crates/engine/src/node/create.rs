@@ -34,6 +34,8 @@ pub(crate) struct NewInode<'a> {
     pub(crate) uid: u32,
     /// The group, where the directory does not give its own.
     pub(crate) gid: u32,
+    /// Extended attributes: names, of which none is there twice, and values.
+    pub(crate) xattrs: &'a [(Vec<u8>, Vec<u8>)],
 }
 
 /// Items that change: inode, ref, entry by name and by place, the directory's inode, content.
@@ -53,11 +55,12 @@ impl Nodes {
     pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
         check_new_name(name)?;
         let dir = self.directory_to_change(dir)?;
-        let reservation = self.reserve_for_name(CREATE_ITEMS)?;
+        let reservation = self.reserve_for_name(CREATE_ITEMS + new.xattr_items())?;
         let _locked = dir.lock_entries();
         self.check_absent(&dir, name)?;
         self.check_room_for_entry(&dir, name)?;
         self.check_target(new.kind)?;
+        self.check_new_xattrs(new.xattrs)?;
         let reservation = reservation.ok_or(Error::NoSpace)?;
         let id = self.take_number(&dir)?;
         let index = self.take_index(&dir)?;
@@ -78,7 +81,8 @@ impl Nodes {
         new: &NewInode<'_>,
     ) -> Result<Opened> {
         let dir = self.directory_to_change(dir)?;
-        let reservation = self.reserve(CREATE_ITEMS)?;
+        self.check_new_xattrs(new.xattrs)?;
+        let reservation = self.reserve(CREATE_ITEMS + new.xattr_items())?;
         let id = self.take_number(&dir)?;
         let operation = self.begin()?;
         let inode = operation.make(&dir, id, new);
@@ -155,6 +159,9 @@ impl Operation<'_> {
         if let NewKind::Symlink(target) = new.kind {
             pending.put_extent(PendingExtent::inline(target.into()));
         }
+        for (name, value) in new.xattrs {
+            pending.set_xattr(name, Some(value));
+        }
         let is_dir = new.kind == NewKind::Directory;
         let ration = self.ration();
         let dentries = is_dir.then(|| Dentries::of_new(ration));
@@ -175,6 +182,11 @@ impl Operation<'_> {
 }
 
 impl NewInode<'_> {
+    /// Items that change beside those that always do.
+    fn xattr_items(&self) -> u64 {
+        self.xattrs.len() as u64
+    }
+
     /// The attributes, as the directory passes some on.
     fn item(&self, parent: &InodeItem, generation: u64, now: Timestamp) -> InodeItem {
         let (kind, rdev, size) = match self.kind {
@@ -228,7 +240,7 @@ mod tests {
     use super::*;
 
     fn new(kind: NewKind<'_>) -> NewInode<'_> {
-        NewInode { kind, mode: 0o640, uid: 1, gid: 2 }
+        NewInode { kind, mode: 0o640, uid: 1, gid: 2, xattrs: &[] }
     }
 
     #[test]

@@ -361,7 +361,7 @@ impl Operation<'_> {
     /// Puts a whiteout under a name that is free: a character device 0:0.
     fn leave_whiteout(&self, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
         let kind = NewKind::Special(FileKind::CharDevice, 0);
-        let new = NewInode { kind, mode: 0, uid, gid };
+        let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };
         let inode = self.make(place.dir, id, &new);
         self.give(&inode, place, index, RefPlace::Ref);
     }

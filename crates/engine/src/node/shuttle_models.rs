@@ -27,8 +27,10 @@ use super::exploring::{JOINED, explore, kept, runs};
 use super::*;
 
 const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
-const FILE: NewInode<'static> = NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0 };
-const DIR: NewInode<'static> = NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0 };
+const FILE: NewInode<'static> =
+    NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, xattrs: &[] };
+const DIR: NewInode<'static> =
+    NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, xattrs: &[] };
 /// Directories that stay.
 const DIRS: [&[u8]; 2] = [b"left", b"rite"];
 /// The names that all threads change.

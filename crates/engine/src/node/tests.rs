@@ -20,8 +20,9 @@ const OPTIONS: NodesOptions = NodesOptions {
 };
 pub(super) const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 pub(super) const FILE: NewInode<'static> =
-    NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0 };
-const DIR: NewInode<'static> = NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0 };
+    NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, xattrs: &[] };
+const DIR: NewInode<'static> =
+    NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, xattrs: &[] };
 
 /// A filesystem that is open for writing.
 pub(super) struct Lab {
@@ -426,7 +427,7 @@ fn attributes_are_set_one_by_one_and_to_the_nanosecond() {
         otime: Some(time(3)),
         ..SetAttributes::default()
     };
-    lab.nodes.set_attributes(file, &set).unwrap();
+    lab.nodes.set_attributes(file, &set, None).unwrap();
     lab.nodes.set_flags(file, InodeFlags::NOATIME | InodeFlags::NODATACOW).unwrap();
     lab.each_way(|lab| {
         let item = lab.nodes.item(file).unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::NAME_LEN_MAX;
 use userbtrfs_sync::Arc;
 
@@ -21,6 +22,9 @@ pub(crate) enum XattrKind {
     /// It must.
     Replace,
 }
+
+/// An attribute that is set, or one without a value that is removed.
+pub(crate) type PutXattr<'a> = (&'a [u8], Option<&'a [u8]>);
 
 impl Nodes {
     /// The value of an attribute, if it is there.
@@ -77,14 +81,10 @@ impl Nodes {
         value: &[u8],
         kind: XattrKind,
     ) -> Result<()> {
-        if name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(&0) {
-            return Err(Error::BadAttributeName(name.to_vec()));
-        }
+        check_name(name)?;
         let inode = self.inode_to_change(id)?;
         check_mutable(&inode)?;
-        if ENTRY_HEAD + name.len() + value.len() > self.item_max() {
-            return Err(Error::NoSpace);
-        }
+        self.check_length(name, value)?;
         let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
         let _locked = inode.lock_operation();
         let (found, others) = self.find_xattr(&inode, name)?;
@@ -107,6 +107,40 @@ impl Nodes {
         self.put_xattr(&inode, name, None, reservation)
     }
 
+    /// Checks attributes that an inode has from its beginning.
+    pub(super) fn check_new_xattrs(&self, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut lens: BTreeMap<u32, usize> = BTreeMap::new();
+        for (name, value) in xattrs {
+            check_name(name)?;
+            *lens.entry(name_hash(name)).or_default() += ENTRY_HEAD + name.len() + value.len();
+        }
+        match lens.into_values().all(|len| len <= self.item_max()) {
+            true => Ok(()),
+            false => Err(Error::NoSpace),
+        }
+    }
+
+    /// What is to be done for an attribute of an inode that is locked, if anything.
+    pub(super) fn xattr_to_put<'a>(
+        &self,
+        inode: &Inode,
+        (name, value): PutXattr<'a>,
+    ) -> Result<Option<PutXattr<'a>>> {
+        check_name(name)?;
+        let (found, others) = self.find_xattr(inode, name)?;
+        let Some(value) = value else { return Ok(found.map(|_| (name, None))) };
+        self.check_length(name, value)?;
+        self.check_room_for_xattr(inode, name, value, others)?;
+        Ok(Some((name, Some(value))))
+    }
+
+    fn check_length(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        match ENTRY_HEAD + name.len() + value.len() <= self.item_max() {
+            true => Ok(()),
+            false => Err(Error::NoSpace),
+        }
+    }
+
     fn put_xattr(
         &self,
         inode: &Arc<Inode>,
@@ -122,5 +156,12 @@ impl Nodes {
         operation.traces().xattrs_changed(operation.generation(), inode.id());
         operation.hold(inode, Some(reservation));
         Ok(())
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(&0) {
+        true => Err(Error::BadAttributeName(name.to_vec())),
+        false => Ok(()),
     }
 }

@@ -170,7 +170,7 @@ fn the_tree_knows_no_more_of_the_size_than_it_may() {
     let item = world.inode.item();
     assert_eq!((item.size, item.mtime, item.ctime), (3 * SECTOR, now, now));
     let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-    world.lab.nodes.set_attributes(world.inode.id(), &mode).unwrap();
+    world.lab.nodes.set_attributes(world.inode.id(), &mode, None).unwrap();
     assert_eq!(world.stored_size(), 0);
     world.change(|file| file.set_disk_size(SECTOR)).unwrap();
     assert_eq!(world.stored_size(), SECTOR);

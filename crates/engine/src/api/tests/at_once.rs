@@ -1,0 +1,105 @@
+//! What is done in one call is there as a whole after any crash, or not at all.
+
+use std::thread;
+
+use super::*;
+
+const LIST: &[u8] = b"user.list";
+const OTHER: &[u8] = b"user.other";
+/// How often it is looked what a crash would leave.
+const LOOKS: usize = 12;
+
+/// What a crash would leave now.
+fn left(lab: &Lab) -> Filesystem {
+    let device = MemoryDevice::from_bytes(lab.device.snapshot());
+    OpenOptions::new().open_devices(vec![Arc::new(device)]).unwrap()
+}
+
+/// Lets `change` do something over and over, and syncs and commits beside it; `look` sees what
+/// crashes would leave.
+fn beside(lab: &Lab, change: impl Fn(usize), look: impl Fn(&Dir) + Sync) {
+    thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            for number in 0..LOOKS {
+                match number % 2 {
+                    0 => lab.fs.root().sync_all().unwrap(),
+                    _ => lab.fs.commit().unwrap(),
+                }
+                look(&left(lab).root());
+            }
+        });
+        let mut number = 0;
+        while !looking.is_finished() {
+            change(number);
+            number += 1;
+        }
+        looking.join().unwrap();
+    });
+}
+
+#[test]
+fn what_is_made_has_its_attributes_whenever_it_is_there() {
+    let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
+    let given = [(LIST.to_vec(), vec![7; 60]), (OTHER.to_vec(), Vec::new())];
+    let dir = lab.fs.root().giving(given.to_vec());
+    let make = |number: usize| {
+        // No more than a few: each look goes through all of them.
+        let name = format!("{}", number % 50);
+        match lab.fs.root().lookup(name.as_bytes()) {
+            Ok(there) if there.metadata().unwrap().is_dir() => {
+                dir.remove_dir(name.as_bytes()).unwrap();
+            }
+            Ok(_) => dir.remove_file(name.as_bytes()).unwrap(),
+            Err(_) if number.is_multiple_of(3) => drop(dir.create_dir(name.as_bytes(), 0o750)),
+            Err(_) if number.is_multiple_of(7) => {
+                dir.link(name.as_bytes(), &dir.create_unnamed(0o640).unwrap()).unwrap();
+            }
+            Err(_) => drop(dir.create(name.as_bytes(), 0o640).unwrap()),
+        }
+    };
+    beside(&lab, make, |root| {
+        for entry in root.entries() {
+            let inode = root.follow(&entry.unwrap()).unwrap();
+            let mut found = inode.xattrs().unwrap();
+            found.sort();
+            assert_eq!(found, given, "of {:?}", inode.id());
+        }
+    });
+    check(&lab.device);
+}
+
+#[test]
+fn attributes_are_set_at_once_with_an_extended_one() {
+    let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
+    let file = lab.create("file");
+    let set = |number: usize| {
+        let mode = [0o600, 0o640, 0o660][number % 3];
+        let value = format!("{mode:o}");
+        let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+        let value = (mode != 0o600).then_some(value.as_bytes());
+        file.inode().set_attributes_with(&attributes, (LIST, value)).unwrap();
+    };
+    set(0);
+    beside(&lab, set, |root| {
+        let inode = root.lookup(b"file").unwrap();
+        let mode = format!("{:o}", inode.metadata().unwrap().mode & 0o777);
+        match inode.xattr(LIST) {
+            Ok(list) => assert_eq!(list, mode.as_bytes()),
+            Err(error) => assert!(matches!(error, Error::NoAttribute) && mode == "600", "{mode}"),
+        }
+    });
+    check(&lab.device);
+}
+
+#[test]
+fn what_cannot_have_its_attributes_is_not_made() {
+    let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
+    let root = lab.fs.root();
+    let made = |name: &[u8], value: &[u8]| {
+        root.clone().giving(vec![(name.to_vec(), value.to_vec())]).create(b"file", 0o644)
+    };
+    assert!(matches!(made(LIST, &vec![1; 20_000]), Err(Error::NoSpace)));
+    assert!(matches!(made(b"", b""), Err(Error::BadAttributeName(_))));
+    assert_eq!(root.entries().count(), 0);
+    made(LIST, &[1; 10_000]).unwrap();
+}
