@@ -426,8 +426,8 @@ impl Books {
     /// transaction.
     pub(super) fn draws_on_new(&self) -> bool {
         // Those come last: addresses rise.
-        let mut new = self.groups.values().rev().take_while(|group| group.age == Age::New);
-        new.any(|group| !group.is_empty())
+        let mut made = self.groups.values().rev().take_while(|group| group.age != Age::Durable);
+        made.any(|group| group.age == Age::New && !group.is_empty())
     }
 
     fn add(&mut self, group: Group) {
