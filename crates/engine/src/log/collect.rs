@@ -19,6 +19,8 @@
 //! 7. What is logged with an inode that merely must exist is that, its names and its extended
 //!    attributes: replay takes away those that the log does not have.
 //!
+//! 8. The attributes of an inode and its extended ones are of one moment.
+//!
 //! Contents of two inodes may be of two moments; names are all of the last one. Any doubt ends
 //! the collecting with the reason why the transaction must be committed.
 
@@ -223,6 +225,8 @@ impl<'a, 'w> Collector<'a, 'w> {
     /// Logs all of an inode.
     fn log_whole(&mut self, whole: &Whole<'_>) -> Doubtful<()> {
         let inode = whole.inode;
+        // Before what is noted of it is forgotten.
+        let version = inode.xattrs_version();
         let before = self.begin(&[inode.id().number], Mode::All)?[0];
         self.seen.insert(inode.id().number);
         self.whole.insert(inode.id().number);
@@ -232,7 +236,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             return Ok(());
         }
         if before.logged.is_none() || before.xattrs_changed {
-            self.log_xattrs(inode, &before)?;
+            self.log_xattrs(inode, before.logged.is_none())?;
         }
         match inode.kind() {
             FileKind::Directory => self.log_entries(inode)?,
@@ -243,6 +247,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             Some(data) => self.log_content(data, before.logged.is_some())?,
             None => inode.item_to_log(),
         };
+        let item = self.with_xattrs_of_its_moment(inode, version, item)?;
         self.put_item(inode.id().number, &item);
         if let Some(stamp) = stamp {
             let group = self.writer.group();
@@ -387,14 +392,37 @@ impl<'a, 'w> Collector<'a, 'w> {
         self.log_lost(&lost)
     }
 
-    pub(super) fn log_xattrs(&mut self, inode: &Inode, before: &Before) -> Doubtful<()> {
+    /// Logs extended attributes; those that the log has of them go, unless none `is_first`.
+    pub(super) fn log_xattrs(&mut self, inode: &Inode, is_first: bool) -> Doubtful<()> {
         let number = inode.id().number;
         let Some(xattrs) = unless_deleted(self.nodes.xattrs(inode.id()))? else { return Ok(()) };
-        let old = match before.logged {
-            Some(_) => self.keys(number, ItemKind::XATTR_ITEM..=ItemKind::XATTR_ITEM)?,
-            None => Vec::new(),
+        let old = match is_first {
+            true => Vec::new(),
+            false => self.keys(number, ItemKind::XATTR_ITEM..=ItemKind::XATTR_ITEM)?,
         };
         self.replace(inode, old, draft::xattrs(number, &xattrs))
+    }
+
+    /// Attributes, after the extended ones of that `version` were logged, if these are still the
+    /// same; otherwise with those that are, which are logged, too: a mode and its access list are
+    /// set at once.
+    pub(super) fn with_xattrs_of_its_moment(
+        &mut self,
+        inode: &Inode,
+        mut version: u64,
+        mut item: InodeItem,
+    ) -> Doubtful<InodeItem> {
+        for _ in 0..ROUNDS_MAX {
+            let now = inode.xattrs_version();
+            if now == version {
+                return Ok(item);
+            }
+            version = now;
+            self.log_xattrs(inode, false)?;
+            let InodeItem { mode, uid, gid, ctime, .. } = inode.item_to_log();
+            item = InodeItem { mode, uid, gid, ctime, ..item };
+        }
+        Err(CommitReason::Failed)
     }
 
     /// Items of names or attributes of an inode take the place of those that the log has.

@@ -8,6 +8,8 @@
 //! 3. Whoever lost a name, was logged before, is a symbolic link or may have space behind its end
 //!    is seen to by itself.
 
+use std::collections::BTreeMap;
+
 use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{
@@ -45,8 +47,15 @@ impl Collector<'_, '_> {
         let items = forest.cursor(&tree, &inode_key(begun[first].0), ReadAhead::Off);
         let (mut items, mut names) = (items.map_err(|_| CommitReason::Failed)?, Vec::new());
         for ((number, before), stored) in begun.iter().zip(stored) {
-            let copied = stored.map(|stored| self.copy(&mut items, *number, stored, &mut names));
-            if !copied.unwrap_or(Ok(false)).map_err(failed)? {
+            let is_copied = match stored {
+                Some(stored) => {
+                    let then = stored.attributes.as_ref().map(|item| item.sequence);
+                    let copied = self.copy(&mut items, *number, stored, &mut names);
+                    copied.map_err(failed)? && self.is_of_one_moment(*number, then)?
+                }
+                None => false,
+            };
+            if !is_copied {
                 self.log_one(*number, before)?;
             }
         }
@@ -102,6 +111,21 @@ impl Collector<'_, '_> {
         Ok(true)
     }
 
+    /// Whether what was copied of an inode is of one moment: nothing of it changed since it was
+    /// looked for. Otherwise it is as if nothing had been copied.
+    fn is_of_one_moment(&mut self, number: u64, then: Option<u64>) -> Doubtful<bool> {
+        let is_same = match self.nodes.in_memory(self.id(number)) {
+            InMemory::Nothing => then.is_none(),
+            InMemory::Attributes(now) => then == Some(now.sequence),
+            InMemory::More => false,
+        };
+        if !is_same {
+            let copied = self.keys(number, ItemKind::INODE_ITEM..=ItemKind::XATTR_ITEM)?;
+            self.drafts.replace(copied, BTreeMap::new());
+        }
+        Ok(is_same)
+    }
+
     /// Whether space behind the end of a file may be committed.
     fn may_keep_space(&self, item: &InodeItem) -> bool {
         let is_committed = item.generation < self.running;
@@ -124,8 +148,9 @@ impl Collector<'_, '_> {
             return Ok(());
         }
         if before.logged.is_none() {
-            self.log_xattrs(&inode, before)?;
-            let item = inode.item_to_log();
+            let version = inode.xattrs_version();
+            self.log_xattrs(&inode, true)?;
+            let item = self.with_xattrs_of_its_moment(&inode, version, inode.item_to_log())?;
             // A target is logged with its link: it would be empty.
             let is_link = item.kind == FileKind::Symlink;
             self.put_item(number, &if is_link { item.clone() } else { existing(&item) });

@@ -79,14 +79,11 @@ impl Nodes {
         let operation = self.begin()?;
         operation.change_living(&inode, |state| {
             if let Some((name, value)) = xattr {
-                state.pending().set_xattr(name, value);
+                operation.put_xattr(&inode, state, name, value);
             }
             state.item.ctime = operation.now;
             set.put_into(&mut state.item);
         })?;
-        if xattr.is_some() {
-            operation.traces().xattrs_changed(operation.generation(), id);
-        }
         operation.hold(&inode, Some(reservation));
         Ok(())
     }

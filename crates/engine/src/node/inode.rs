@@ -62,6 +62,8 @@ pub(super) struct State {
     /// Grows with each change of a file's extents, of what they hold, or of how far the tree may
     /// know of them.
     pub(super) extents_version: u64,
+    /// Grows with each change of its extended attributes.
+    pub(super) xattrs_version: u64,
     /// The place for the next entry of a directory, once it was needed.
     pub(super) next_index: Option<u64>,
     /// The last transaction that added an entry to a directory, and the place of its first one.
@@ -259,6 +261,11 @@ impl Inode {
         self.state().item_to_log()
     }
 
+    /// What changes with each change of extended attributes, and with it what else that changes.
+    pub(crate) fn xattrs_version(&self) -> u64 {
+        self.state().xattrs_version
+    }
+
     /// What is in memory of it.
     pub(super) fn in_memory(&self) -> InMemory {
         let Some(state) = self.state.get() else { return InMemory::More };
@@ -336,6 +343,7 @@ impl State {
             ref_len: None,
             disk_size: None,
             extents_version: 0,
+            xattrs_version: 0,
             next_index: None,
             first_added: None,
             stored_transid: 0,

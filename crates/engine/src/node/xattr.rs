@@ -7,6 +7,8 @@ use userbtrfs_format::NAME_LEN_MAX;
 use userbtrfs_sync::Arc;
 
 use super::attributes::ATTRIBUTE_ITEMS;
+use super::inode::State;
+use super::operation::Operation;
 use super::pending::Said;
 use super::room::ENTRY_HEAD;
 use super::{EMPTY_DIR, Inode, Nodes, check_mutable, stored};
@@ -150,12 +152,27 @@ impl Nodes {
     ) -> Result<()> {
         let operation = self.begin()?;
         operation.change_living(inode, |state| {
-            state.pending().set_xattr(name, value);
+            operation.put_xattr(inode, state, name, value);
             state.item.ctime = operation.now;
         })?;
-        operation.traces().xattrs_changed(operation.generation(), inode.id());
         operation.hold(inode, Some(reservation));
         Ok(())
+    }
+}
+
+impl Operation<'_> {
+    /// Sets or removes an attribute of an inode that is being changed. It is noted for the log
+    /// while the inode is locked: who finds it changed finds that noted.
+    pub(super) fn put_xattr(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) {
+        state.pending().set_xattr(name, value);
+        state.xattrs_version += 1;
+        self.traces().xattrs_changed(self.generation(), inode.id());
     }
 }
 
