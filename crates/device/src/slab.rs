@@ -3,14 +3,19 @@
 //! 1. A slab is 2 MiB at a multiple of 2 MiB in memory, and the kernel is asked to back it by one
 //!    huge page: who copies here and there from many of them misses the translation of addresses
 //!    less often. Where the kernel does not do so, all is the same, but slower.
-//! 2. Its bytes are zeros. It is never given back.
+//! 2. It is mapped anew, for no page of it may be there before that is asked: the kernel would go
+//!    on page by page.
+//! 3. Its bytes are zeros, as they are mapped; nobody clears them again. It is never given back.
 
-#![expect(unsafe_code, reason = "the kernel is told how memory is to be backed")]
+#![expect(unsafe_code, reason = "memory is had from the kernel, and it is told how to back it")]
 
-use std::mem::MaybeUninit;
+use std::alloc::{Layout, handle_alloc_error};
+use std::ffi::c_void;
+use std::{ptr, slice};
 
-use rustix::mm::{Advice, madvise};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use rustix::io::Result;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes in a page: the unit of a buffer's memory.
 pub(crate) const PAGE: usize = 4096;
@@ -24,29 +29,35 @@ const _: () = assert!(size_of::<Page>() == PAGE && align_of::<Page>() == PAGE);
 
 /// Bytes in a slab.
 const SLAB: usize = 2 << 20;
-
-#[derive(FromZeros)]
-#[repr(C, align(2_097_152))]
-struct Slab([Page; SLAB / PAGE]);
-
-const _: () = assert!(size_of::<Slab>() == SLAB && align_of::<Slab>() == SLAB);
+/// Pages in a slab.
+const PAGES: usize = SLAB / PAGE;
 
 /// The pages of a new slab. Aborts when memory is out, as `Vec` does.
 pub(crate) fn new() -> &'static mut [Page] {
-    let mut slab = Box::<Slab>::new_uninit();
-    ask_for_huge_page(&mut slab);
-    slab.zero();
-    // SAFETY: all its bytes were just set to zero, which `FromZeros` says is a `Slab`.
-    let slab = unsafe { slab.assume_init() };
-    &mut Box::leak(slab).0
+    let start = map().unwrap_or_else(|_| handle_alloc_error(Layout::new::<[Page; PAGES]>()));
+    // SAFETY: these pages are mapped to be read and written, start at a multiple of their size,
+    // and hold zeros, which are a `Page`. Nothing else knows of them, and they stay for good.
+    unsafe { slice::from_raw_parts_mut(start.cast(), PAGES) }
 }
 
-/// To be asked before the memory is touched, which is when it is backed.
-fn ask_for_huge_page(slab: &mut MaybeUninit<Slab>) {
-    // SAFETY: the range is memory of ours alone, and this advice does not change what it holds.
-    let asked = unsafe { madvise(slab.as_mut_ptr().cast(), SLAB, Advice::LinuxHugepage) };
-    // A kernel that has none refuses: then the pages are small.
-    asked.unwrap_or_default();
+/// Maps a slab. It is cut from twice as much, since a mapping starts at any page.
+fn map() -> Result<*mut c_void> {
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: it asks for memory anywhere, and takes none that is in use.
+    let mapped = unsafe { mmap_anonymous(ptr::null_mut(), 2 * SLAB, access, flags)? };
+    let before = mapped.addr().next_multiple_of(SLAB) - mapped.addr();
+    let (start, end) = (mapped.wrapping_byte_add(before), mapped.wrapping_byte_add(before + SLAB));
+    for (rest, len) in [(mapped, before), (end, SLAB - before)] {
+        if len > 0 {
+            // SAFETY: it is of the mapping just made, and outside of the slab. Where the kernel
+            // refuses, it stays, and is never touched.
+            unsafe { munmap(rest, len) }.unwrap_or_default();
+        }
+    }
+    // SAFETY: the slab is of that mapping, too, and this advice does not change what it holds.
+    // A kernel that has no huge pages refuses: then the pages are small.
+    unsafe { madvise(start, SLAB, Advice::LinuxHugepage) }.unwrap_or_default();
+    Ok(start)
 }
 
 #[cfg(test)]
