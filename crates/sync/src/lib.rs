@@ -32,6 +32,7 @@ mod nesting;
 pub mod order;
 mod primitives;
 mod rwlock;
+mod sleeper;
 mod spares;
 mod tree_lock;
 
@@ -42,6 +43,7 @@ pub use nesting::{BlockLabel, Nesting};
 pub use order::WAIT_LIMIT;
 pub use primitives::{Arc, atomic, thread};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use sleeper::{Sleeper, Waker};
 pub use spares::Spares;
 /// A cell set once. It is std's in every build: the models do not explore its initialisation.
 pub use std::sync::OnceLock;

@@ -2,7 +2,7 @@
 //! written. Pure bookkeeping and copying; no lock, no I/O.
 //!
 //! 1. Blocks do not overlap, and none crosses a multiple of 128 KiB. They are as large as what
-//!    came at once, and grow where a file is written in order.
+//!    came at once, and grow where a file is written in order by little.
 //! 2. Each block has a sector that is valid.
 //! 3. What is filled from beneath never takes the place of what is valid.
 //! 4. What reads as zeros and was not written takes no memory but the block's own.
@@ -20,6 +20,9 @@ use super::dirty::{Delta, DirtyRun, RUN_MAX};
 
 /// Sectors between two boundaries that no block crosses.
 const UNIT: u64 = SECTORS_MAX as u64;
+
+/// Sectors that, coming at once, are a block of their own: growing copies what was there before.
+const APART: u32 = SECTORS_MAX / 4;
 
 /// About what a block takes beside its bytes: its places in maps that are half full, and in the
 /// list for eviction.
@@ -308,7 +311,8 @@ impl Blocks {
         let Some((&first, block)) = near else { return self.new_block(range, limit) };
         let (len, at) = (block.len, count(first..sector));
         if at == len {
-            if block.shares(&self.zeros) {
+            let coming = count(range.start..range.end.min(limit));
+            if block.shares(&self.zeros) || coming >= APART {
                 return self.new_block(range, limit);
             }
             let wanted = count(first..range.end.min(limit)).next_power_of_two();

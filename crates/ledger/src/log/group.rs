@@ -5,8 +5,9 @@
 //! 2. A group has one leader: the first who wants it durable while no other group is being written.
 //!    It closes the group, writes it, and says how that ended.
 //! 3. Who wants a group durable that is being written, or collecting while another is being
-//!    written, sleeps. The end of a group wakes all who wait for it, and one of those who wait for
-//!    the next.
+//!    written, sleeps. The end of a group wakes all who wait for it, and before them one of those
+//!    who wait for the next. They are told how it ended, and need no lock for that: of a thousand
+//!    none waits for another one to run.
 //! 4. A failure is that of the group and of all after it, until logs begin anew: these rest on what
 //!    was not written. A leader that is gone has failed.
 //! 5. Who changes something may give a *pledge* with it, that something else will be so. The leader
@@ -21,13 +22,11 @@ mod tests;
 #[cfg(test)]
 mod world;
 
-use userbtrfs_sync::{Class, Condvar, Mutex};
+use userbtrfs_sync::{Class, Condvar, Mutex, Sleeper, Waker};
 
 /// Where changes of logs gather; `F` says how a group failed.
 pub(crate) struct Groups<F> {
     state: Mutex<State<F>>,
-    /// For those who wait for groups of even and of odd numbers.
-    ended: [Condvar; 2],
     /// For the leader, who waits for pledges.
     settled: Condvar,
     /// How a group fails whose leader is gone.
@@ -41,9 +40,14 @@ struct State<F> {
     has_leader: bool,
     /// How many pledges are open in the groups of even and of odd numbers.
     pledged: [usize; 2],
+    /// Who waits for them.
+    waiting: [Vec<Waiting<F>>; 2],
     /// The first group that failed.
     failed: Option<(u64, F)>,
 }
+
+/// One who waits: is told how the group ended, or else to look again.
+type Waiting<F> = Waker<Option<Result<(), F>>>;
 
 /// What one becomes who wants a group durable.
 pub(crate) enum Role<'g, F: Clone> {
@@ -76,6 +80,11 @@ impl<F> State<F> {
             self.failed = Some((group, failure));
         }
     }
+
+    /// All who wait.
+    fn take_waiting(&mut self) -> Vec<Waiting<F>> {
+        self.waiting.iter_mut().flat_map(std::mem::take).collect()
+    }
 }
 
 impl<F: Clone> State<F> {
@@ -93,10 +102,16 @@ impl<F: Clone> State<F> {
 impl<F: Clone> Groups<F> {
     /// Nothing is changed yet.
     pub(crate) fn new(abandoned: F) -> Self {
-        let state =
-            State { collecting: 1, durable: 0, has_leader: false, pledged: [0; 2], failed: None };
-        let (ended, settled) = ([Condvar::new(), Condvar::new()], Condvar::new());
-        Self { state: Mutex::new(Class::TransactionState, state), ended, settled, abandoned }
+        let state = State {
+            collecting: 1,
+            durable: 0,
+            has_leader: false,
+            pledged: [0; 2],
+            waiting: [Vec::new(), Vec::new()],
+            failed: None,
+        };
+        let state = Mutex::new(Class::TransactionState, state);
+        Self { state, settled: Condvar::new(), abandoned }
     }
 
     /// The group that changes belong to. It stays so while the caller keeps leaders from closing
@@ -129,17 +144,22 @@ impl<F: Clone> Groups<F> {
 
     /// Waits until a group is durable or failed, or until the caller is to write it.
     pub(crate) fn join(&self, group: u64) -> Role<'_, F> {
-        let mut state = self.state.lock();
         let mut has_waited = false;
         loop {
+            let mut state = self.state.lock();
             if let Some(end) = state.end(group) {
                 return Role::Ended(end);
             }
             if !state.has_leader {
                 return Role::Lead(self.lead(&mut state, group, has_waited));
             }
+            let (sleeper, waker) = Sleeper::new();
+            state.waiting[index(group)].push(waker);
+            drop(state);
+            if let Some(end) = sleeper.sleep() {
+                return Role::Ended(end);
+            }
             has_waited = true;
-            self.ended_of(group).wait_idle(&mut state);
         }
     }
 
@@ -153,22 +173,18 @@ impl<F: Clone> Groups<F> {
         state.failed = None;
     }
 
-    fn ended_of(&self, group: u64) -> &Condvar {
-        &self.ended[index(group)]
-    }
-
     /// A pledge is kept, or broken.
     fn settle(&self, group: u64, result: Result<(), F>) {
         let mut state = self.state.lock();
         state.pledged[index(group)] -= 1;
-        let is_broken = result.is_err();
-        if let Err(failure) = result {
+        let broken = result.map_err(|failure| {
             state.fail(group, failure);
-        }
+            state.take_waiting()
+        });
         drop(state);
         self.settled.notify_one();
-        if is_broken {
-            self.ended.iter().for_each(Condvar::notify_all);
+        if let Err(waiting) = broken {
+            wake_all(waiting, None);
         }
     }
 
@@ -179,14 +195,17 @@ impl<F: Clone> Groups<F> {
             Ok(()) => {
                 assert!(group < state.collecting, "it was closed");
                 state.durable = group;
+                let next = state.waiting[index(group + 1)].pop();
+                let waiting = std::mem::take(&mut state.waiting[index(group)]);
                 drop(state);
-                self.ended_of(group).notify_all();
-                self.ended_of(group + 1).notify_one();
+                wake_all(next, None);
+                wake_all(waiting, Some(&Ok(())));
             }
             Err(failure) => {
                 state.fail(group, failure);
+                let waiting = state.take_waiting();
                 drop(state);
-                self.ended.iter().for_each(Condvar::notify_all);
+                wake_all(waiting, None);
             }
         }
     }
@@ -249,4 +268,8 @@ impl<F: Clone> Drop for Pledge<'_, F> {
 /// By which of two a group is kept: at most one is being written while the next one collects.
 fn index(group: u64) -> usize {
     usize::from(!group.is_multiple_of(2))
+}
+
+fn wake_all<F: Clone>(waiting: impl IntoIterator<Item = Waiting<F>>, end: Option<&Result<(), F>>) {
+    waiting.into_iter().for_each(|one| one.wake(end.cloned()));
 }

@@ -1,0 +1,57 @@
+//! A thread that sleeps until it is told something.
+//!
+//! Those who wait on one condition variable are woken one after the other, each when the one
+//! before it has run and released the lock. Who has a sleeper of its own needs no lock that others
+//! want, so as many as there are wake at once.
+
+use std::fmt;
+
+use crate::primitives::{Arc, Condvar, Mutex};
+
+/// The side of who sleeps.
+#[derive(Debug)]
+#[must_use = "it is told once"]
+pub struct Sleeper<T>(Arc<Ear<T>>);
+
+/// The side of who wakes it.
+#[derive(Debug)]
+#[must_use = "the other side sleeps until it is woken"]
+pub struct Waker<T>(Arc<Ear<T>>);
+
+struct Ear<T> {
+    told: Mutex<Option<T>>,
+    is_told: Condvar,
+}
+
+impl<T> Sleeper<T> {
+    /// Both sides.
+    pub fn new() -> (Self, Waker<T>) {
+        let ear = Arc::new(Ear { told: Mutex::new(None), is_told: Condvar::new() });
+        (Self(Arc::clone(&ear)), Waker(ear))
+    }
+
+    /// Sleeps until it is told something, for as long as that takes. No lock is held.
+    pub fn sleep(self) -> T {
+        let mut told = self.0.told.lock();
+        loop {
+            if let Some(told) = told.take() {
+                return told;
+            }
+            self.0.is_told.wait_within(&mut told, None);
+        }
+    }
+}
+
+impl<T> Waker<T> {
+    /// Tells the other side, and wakes it.
+    pub fn wake(self, what: T) {
+        *self.0.told.lock() = Some(what);
+        self.0.is_told.notify_one();
+    }
+}
+
+impl<T> fmt::Debug for Ear<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ear")
+    }
+}
