@@ -36,9 +36,6 @@ const REPLACEMENT: Key = Key::new(0, ItemKind::DEV_REPLACE, 0);
 /// States of a replacement that nobody goes on with: never started, finished, cancelled.
 const REPLACEMENT_RESTS: [u64; 3] = [0, 2, 3];
 
-/// About what a delayed reference takes in memory.
-const HEAD_BYTES: usize = 256;
-
 /// How the ledger works.
 #[derive(Clone, Debug)]
 pub struct LedgerOptions {
@@ -229,7 +226,7 @@ impl Ledger {
         if dirty > 2 * max {
             return self.commit_for(CommitCause::Memory);
         }
-        if self.refs.len() * HEAD_BYTES > max / 2 {
+        if self.refs.bytes() > max / 2 {
             self.worker.request_commit();
         }
         Ok(())

@@ -6,6 +6,8 @@
 //!    with the head still here added, it is the truth of now.
 //! 3. Who takes a head brings it into the extent tree before anyone learns of the extent.
 //! 4. Memory only: all of it may be called under tree locks.
+//! 5. Most heads are of blocks that this transaction allocated, in very great numbers: those take
+//!    no more memory than what they say.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -70,6 +72,59 @@ impl Head {
     }
 }
 
+/// A head as it is kept, by its address.
+#[derive(Clone)]
+enum Slot {
+    /// A block that this transaction allocated, which a tree alone refers to.
+    Block {
+        tree: TreeId,
+        level: u8,
+    },
+    /// One that it allocated, and nobody refers to any more.
+    Left {
+        level: u8,
+    },
+    Other(Box<Head>),
+}
+
+/// About what a head takes in memory as a slot of its own, in a map that is half full.
+const SLOT_BYTES: usize = 2 * size_of::<(Logical, Slot)>();
+/// About what another one takes.
+const HEAD_BYTES: usize = 256;
+
+impl Slot {
+    fn of(head: Head) -> Self {
+        let is_plain = head.fresh && !head.set_full_backref && !head.contradicted;
+        match (head.extent, head.changes.as_slice()) {
+            (Extent::Block { level, .. }, []) if is_plain => Self::Left { level },
+            (Extent::Block { level, .. }, &[(User::Tree(tree), 1)]) if is_plain => {
+                Self::Block { tree, level }
+            }
+            _ => Self::Other(Box::new(head)),
+        }
+    }
+
+    fn into_head(self, logical: Logical) -> Head {
+        let fresh = |level| Head { fresh: true, ..Head::new(Extent::Block { logical, level }) };
+        match self {
+            Self::Block { tree, level } => {
+                let mut head = fresh(level);
+                head.change(User::Tree(tree), 1);
+                head
+            }
+            Self::Left { level } => fresh(level),
+            Self::Other(head) => *head,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Block { .. } | Self::Left { .. } => SLOT_BYTES,
+            Self::Other(_) => HEAD_BYTES,
+        }
+    }
+}
+
 /// The address of an extent.
 pub(super) fn logical_of(extent: &Extent) -> Logical {
     match extent {
@@ -90,8 +145,11 @@ pub struct DelayedRefs {
 
 #[derive(Default)]
 struct State {
-    heads: BTreeMap<Logical, Head>,
-    /// What the extent tree says, once it has the heads that were taken.
+    heads: BTreeMap<Logical, Slot>,
+    /// About what the heads take in memory.
+    bytes: usize,
+    /// What the extent tree says, once it has the heads that were taken; of what was allocated by
+    /// this transaction it says nothing before.
     known: HashMap<Logical, Sharing, ShortKeys>,
     /// Where the next head is looked for.
     next: Logical,
@@ -131,8 +189,9 @@ impl DelayedRefs {
     /// Of an extent allocated by this transaction it is always known.
     pub fn sharing(&self, logical: Logical) -> Option<Sharing> {
         let state = self.state.lock();
-        let known = *state.known.get(&logical)?;
-        Some(state.heads.get(&logical).map_or(known, |head| head.applied_to(known)))
+        let head = state.heads.get(&logical).cloned().map(|slot| slot.into_head(logical));
+        let known = state.base(logical, head.as_ref())?;
+        Some(head.map_or(known, |head| head.applied_to(known)))
     }
 
     /// Takes down what the extent tree says of an extent. What is known already stands: it may
@@ -146,40 +205,50 @@ impl DelayedRefs {
     /// where it is not so, or the extent tree knows of it already, or of another there.
     pub fn forget(&self, logical: Logical) -> bool {
         let mut state = self.state.lock();
-        if !state.heads.get(&logical).is_some_and(|head| head.fresh && !head.contradicted) {
-            return false;
+        let is_sound = |slot: &Slot| match slot {
+            Slot::Block { .. } | Slot::Left { .. } => true,
+            Slot::Other(head) => head.fresh && !head.contradicted,
+        };
+        let is_here = state.heads.get(&logical).is_some_and(is_sound);
+        if is_here {
+            state.take(logical);
         }
-        state.heads.remove(&logical);
-        state.known.remove(&logical);
-        true
+        is_here
     }
 
     /// What changed at an extent and is not in the extent tree yet.
     pub fn head(&self, logical: Logical) -> Option<Head> {
-        self.state.lock().heads.get(&logical).cloned()
+        self.state.lock().heads.get(&logical).cloned().map(|slot| slot.into_head(logical))
     }
 
     /// Data that this transaction allocated and that nobody refers to any more: ranges.
     pub fn vanishing_data(&self) -> Vec<Range<u64>> {
         let state = self.state.lock();
-        let vanishing = state.heads.values().filter(|head| head.fresh && head.changes.is_empty());
-        let range = |head: &Head| match head.extent {
-            Extent::Data { logical, len } => Some(logical.0..logical.0 + len),
-            Extent::Block { .. } => None,
+        let range = |slot: &Slot| match slot {
+            Slot::Other(head) if head.fresh && head.changes.is_empty() => match head.extent {
+                Extent::Data { logical, len } => Some(logical.0..logical.0 + len),
+                Extent::Block { .. } => None,
+            },
+            _ => None,
         };
-        vanishing.filter_map(range).collect()
+        state.heads.values().filter_map(range).collect()
     }
 
     /// What the extents take, at most, that nobody refers to once the changes are in the extent
     /// tree: how many blocks, and how many bytes of data.
     pub fn freeable(&self) -> (u64, u64) {
         let state = self.state.lock();
-        let dropped = |head: &&Head| if head.fresh { head.net() == 0 } else { head.net() < 0 };
-        let add = |(blocks, bytes): (u64, u64), head: &Head| match head.extent {
-            Extent::Block { .. } => (blocks + 1, bytes),
-            Extent::Data { len, .. } => (blocks, bytes.saturating_add(len)),
+        let dropped = |head: &Head| if head.fresh { head.net() == 0 } else { head.net() < 0 };
+        let add = |(blocks, bytes): (u64, u64), slot: &Slot| match slot {
+            Slot::Block { .. } => (blocks, bytes),
+            Slot::Left { .. } => (blocks + 1, bytes),
+            Slot::Other(head) if !dropped(head) => (blocks, bytes),
+            Slot::Other(head) => match head.extent {
+                Extent::Block { .. } => (blocks + 1, bytes),
+                Extent::Data { len, .. } => (blocks, bytes.saturating_add(len)),
+            },
         };
-        state.heads.values().filter(dropped).fold((0, 0), add)
+        state.heads.values().fold((0, 0), add)
     }
 
     /// Takes the next head in the order of addresses, which begins anew after the last.
@@ -190,6 +259,11 @@ impl DelayedRefs {
     /// How many heads there are.
     pub fn len(&self) -> usize {
         self.state.lock().heads.len()
+    }
+
+    /// About what they take in memory.
+    pub fn bytes(&self) -> usize {
+        self.state.lock().bytes
     }
 
     /// Whether there is nothing to bring into the extent tree.
@@ -212,27 +286,49 @@ impl State {
         let mut head = Head { fresh: true, ..Head::new(extent) };
         head.change(user, 1);
         // Space is free only once its references are settled, unless it was called free wrongly.
-        head.contradicted = self.heads.contains_key(&logical);
-        self.heads.insert(logical, head);
-        self.known.insert(logical, Sharing { refs: 0, full_backref: false });
+        head.contradicted = self.take(logical).is_some();
+        self.known.remove(&logical);
+        self.put(head);
     }
 
     fn touch(&mut self, extent: Extent, change: impl FnOnce(&mut Head)) {
-        let logical = logical_of(&extent);
-        let head = self.heads.entry(logical).or_insert_with(|| Head::new(extent));
+        let mut head = self.take(logical_of(&extent)).unwrap_or_else(|| Head::new(extent));
         head.contradicted |= head.extent != extent;
-        change(head);
-        if head.is_idle() {
-            self.heads.remove(&logical);
+        change(&mut head);
+        if !head.is_idle() {
+            self.put(head);
+        }
+    }
+
+    fn put(&mut self, head: Head) {
+        let (logical, slot) = (head.logical(), Slot::of(head));
+        self.bytes += slot.bytes();
+        let before = self.heads.insert(logical, slot);
+        assert!(before.is_none(), "it was taken before it was changed");
+    }
+
+    fn take(&mut self, logical: Logical) -> Option<Head> {
+        let slot = self.heads.remove(&logical)?;
+        self.bytes -= slot.bytes();
+        Some(slot.into_head(logical))
+    }
+
+    /// What the extent tree says of an extent with this head, where that is known.
+    fn base(&self, logical: Logical, head: Option<&Head>) -> Option<Sharing> {
+        match head {
+            Some(head) if head.fresh => Some(Sharing { refs: 0, full_backref: false }),
+            _ => self.known.get(&logical).copied(),
         }
     }
 
     fn take_next(&mut self) -> Option<Head> {
         let ahead = self.heads.range(self.next..).next();
         let (&logical, _) = ahead.or_else(|| self.heads.first_key_value())?;
-        let head = self.heads.remove(&logical).expect("just found");
+        let head = self.take(logical).expect("just found");
         self.next = Logical(logical.0.saturating_add(1));
-        if let Some(known) = self.known.remove(&logical) {
+        let known = self.base(logical, Some(&head));
+        self.known.remove(&logical);
+        if let Some(known) = known {
             let after = head.applied_to(known);
             if after.refs > 0 {
                 self.known.insert(logical, after);

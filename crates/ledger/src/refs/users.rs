@@ -44,6 +44,11 @@ impl UserChanges {
         self.0.iter().map(|(user, by)| (user, by))
     }
 
+    /// The same.
+    pub(super) fn as_slice(&self) -> &[(User, i64)] {
+        &self.0
+    }
+
     /// All changes together.
     pub fn net(&self) -> i64 {
         self.0.iter().fold(0, |sum, (_, by)| sum.saturating_add(*by))

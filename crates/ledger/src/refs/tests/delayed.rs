@@ -139,3 +139,28 @@ fn what_is_allocated_while_it_is_in_use_contradicts() {
     assert!(!refs.forget(BLOCK), "the damage is to be told");
     assert!(refs.take_next().expect("a change").contradicted);
 }
+
+/// A long transaction has very many of them.
+#[test]
+fn fresh_blocks_take_few_bytes_whatever_else_is_said_of_some() {
+    let refs = DelayedRefs::default();
+    let block = |number: u64| Logical(number << 14);
+    for number in 0..100 {
+        refs.allocated(block(number), 0, TreeId::FS);
+    }
+    let plain = refs.bytes();
+    assert!(plain <= 100 * 64, "{plain} bytes");
+    let extent = Extent::Block { logical: block(7), level: 0 };
+    let by = |add, user| refs.change(&RefChange { add, extent, user });
+    by(true, User::Parent(BLOCK));
+    assert!(refs.bytes() > plain);
+    assert_eq!(refs.sharing(block(7)), Some(shared(2)));
+    by(false, User::Parent(BLOCK));
+    assert_eq!((refs.bytes(), refs.sharing(block(7))), (plain, Some(shared(1))));
+    by(false, User::Tree(TreeId::FS));
+    assert_eq!((refs.bytes(), refs.sharing(block(7))), (plain, Some(shared(0))));
+    assert_eq!(refs.freeable(), (1, 0));
+    let taken = std::iter::from_fn(|| refs.take_next());
+    assert_eq!(taken.filter(|head| head.fresh && head.changes.is_empty()).count(), 1);
+    assert_eq!(refs.bytes(), 0);
+}
