@@ -4,8 +4,8 @@
 //! 2. Memory is bounded, for one directory and by a [`Ration`] for all: one that has too many names
 //!    here, or needs memory when none is left, forgets its own.
 //! 3. A directory that was made in this run is *complete*: what is not here is not there. When it
-//!    forgets its names it keeps their hashes, as far as memory allows: they still tell of most
-//!    names that they are not there.
+//!    forgets its names it keeps their hashes, as far as memory allows, of all that are there:
+//!    they still tell of most names that they are not there.
 //! 4. What was read from a tree enters only if nothing changed since before it was read.
 
 use std::collections::HashMap;
@@ -55,7 +55,7 @@ enum Whole {
     Unknown,
     /// All that are there are here.
     Names,
-    /// Their hashes, and maybe some more.
+    /// Their hashes.
     Hashes(Hashes),
 }
 
@@ -71,6 +71,19 @@ pub(super) enum Known {
     Absent,
     /// Nothing: what a tree says may enter if this is still the version.
     Nothing(u64),
+}
+
+/// What is known of the names that hash alike.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Alike {
+    /// So many are there, so many bytes long together.
+    Exactly {
+        count: usize,
+        len: usize,
+    },
+    /// At most so many are there.
+    AtMost(usize),
+    Unknown,
 }
 
 impl Ration {
@@ -136,25 +149,26 @@ impl Dentries {
         match alike.find(|dentry| dentry.name() == name) {
             Some(Dentry::There(entry)) => Known::There(Arc::clone(entry)),
             Some(Dentry::Absent(_)) => Known::Absent,
-            None if self.has_none(hash) || matches!(self.whole, Whole::Names) => Known::Absent,
-            None => Known::Nothing(self.version),
+            None => match &self.whole {
+                Whole::Names => Known::Absent,
+                Whole::Hashes(hashes) if !hashes.may_have(hash, name) => Known::Absent,
+                Whole::Hashes(_) | Whole::Unknown => Known::Nothing(self.version),
+            },
         }
     }
 
-    /// Whether it is known that no name of this hash is there.
-    fn has_none(&self, hash: u32) -> bool {
+    /// What is known of the names that hash alike.
+    pub(super) fn alike(&self, hash: u32) -> Alike {
         match &self.whole {
-            Whole::Unknown => false,
-            Whole::Names => !self.by_hash.contains_key(&hash),
-            Whole::Hashes(hashes) => !hashes.contains(hash),
+            Whole::Unknown => Alike::Unknown,
+            Whole::Names => {
+                let alike = self.by_hash.get(&hash).into_iter().flat_map(|alike| alike.iter());
+                let lens = alike.filter_map(Dentry::entry).map(|entry| entry.name.len());
+                let (count, len) = lens.fold((0, 0), |(count, sum), len| (count + 1, sum + len));
+                Alike::Exactly { count, len }
+            }
+            Whole::Hashes(hashes) => Alike::AtMost(hashes.count_alike(hash)),
         }
-    }
-
-    /// All entries whose names hash alike, where they are known.
-    pub(super) fn alike(&self, hash: u32) -> Option<impl Iterator<Item = &Arc<Entry>>> {
-        let known = matches!(self.whole, Whole::Names) || self.has_none(hash);
-        let alike = self.by_hash.get(&hash).into_iter().flat_map(|alike| alike.iter());
-        known.then(|| alike.filter_map(Dentry::entry))
     }
 
     /// An entry was made.
@@ -163,7 +177,7 @@ impl Dentries {
         let hash = entry.hash();
         self.put(hash, Dentry::There(Arc::clone(entry)));
         if let Whole::Hashes(hashes) = &mut self.whole {
-            let more = hashes.insert(hash);
+            let more = hashes.insert(hash, &entry.name);
             self.take(more);
         }
     }
@@ -173,6 +187,10 @@ impl Dentries {
     pub(super) fn leave(&mut self, entry: &Entry) {
         self.version += 1;
         let hash = entry.hash();
+        if let Whole::Hashes(hashes) = &mut self.whole {
+            let less = hashes.remove(hash, &entry.name);
+            self.give_back(less);
+        }
         let Some(alike) = self.by_hash.get_mut(&hash) else { return };
         let place = alike.iter().position(|dentry| *dentry.name() == *entry.name);
         let Some(place) = place else { return };
@@ -238,9 +256,9 @@ impl Dentries {
         let by_hash = std::mem::take(&mut self.by_hash);
         let whole = std::mem::take(&mut self.whole);
         self.give_back(self.taken);
-        let hashes: Hashes = match whole {
+        let hashes = match whole {
             Whole::Unknown => return,
-            Whole::Names => by_hash.into_keys().collect(),
+            Whole::Names => hashes_of(&by_hash),
             Whole::Hashes(hashes) => hashes,
         };
         let bytes = hashes.bytes();
@@ -249,6 +267,17 @@ impl Dentries {
             self.whole = Whole::Hashes(hashes);
         }
     }
+}
+
+/// Of the names that are there.
+fn hashes_of(by_hash: &HashMap<u32, Few<Dentry>, ShortKeys>) -> Hashes {
+    let mut hashes = Hashes::default();
+    for (hash, alike) in by_hash {
+        for entry in alike.iter().filter_map(Dentry::entry) {
+            hashes.insert(*hash, &entry.name);
+        }
+    }
+    hashes
 }
 
 impl Drop for Dentries {
@@ -269,6 +298,7 @@ mod tests {
         assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
         dentries.enter(&a);
         assert_eq!(dentries.find(a.hash(), b"a"), Known::There(Arc::clone(&a)));
+        assert_eq!(dentries.alike(a.hash()), Alike::Exactly { count: 1, len: 1 });
         dentries.leave(&a);
         assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
         let name = |number: u64| number.to_string().into_bytes();
@@ -277,13 +307,14 @@ mod tests {
             dentries.enter(&entry(number + 3, &name(number), number));
         }
         assert_eq!(dentries.find(a.hash(), b"a"), Known::Nothing(dentries.version));
-        assert!(dentries.alike(a.hash()).is_none());
+        assert!(matches!(dentries.alike(a.hash()), Alike::AtMost(1..)));
         let (absent, present) = (entry(0, b"absent", 0), entry(0, &name(7), 0));
         assert_eq!(dentries.find(absent.hash(), b"absent"), Known::Absent);
-        assert!(dentries.alike(absent.hash()).is_some_and(|mut alike| alike.next().is_none()));
+        assert_eq!(dentries.alike(absent.hash()), Alike::AtMost(0));
         assert_eq!(dentries.find(present.hash(), &name(7)), Known::Nothing(dentries.version));
         dentries.leave(&a);
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::Nothing(dentries.version));
+        assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
+        assert_eq!(dentries.alike(a.hash()), Alike::AtMost(0));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! 1. What is here is the truth; the tree is what is left of it when it is not in memory.
 //! 2. Reads look into the running set, the frozen one, then the tree, in this order: an entry
-//!    leaves a set only after it is in the tree; or, by its name, in `late`, which comes between.
+//!    leaves a set only after it is in the tree; or, by its name, in `late`, which comes between
+//!    and has a lock of its own: who merges is at it for longer than anybody may hold the state.
 //! 3. What the tree says of a file's size may lag behind, but never tells of bytes that are not
 //!    in extents: data is written after it is taken.
 //! 4. The entries of a directory change under its lock `entries`, what is asked about an inode
@@ -35,6 +36,8 @@ pub(crate) struct Inode {
     /// Filled by whoever needs it first; never before the inode stands in the table, so that
     /// what is read from the tree cannot be older than what another one changed.
     state: OnceLock<Mutex<State>>,
+    /// Of a directory. It is not locked together with the state.
+    late: Mutex<Option<Arc<LateNames>>>,
 }
 
 /// What is in memory of an inode, and not in its tree.
@@ -52,7 +55,6 @@ pub(super) struct State {
     pub(super) item: InodeItem,
     pub(super) running: Option<Arc<Pending>>,
     pub(super) merging: Option<Arc<Pending>>,
-    pub(super) late: Option<Arc<LateNames>>,
     /// Of a directory.
     pub(super) dentries: Option<Box<Dentries>>,
     /// Of the tree, as long as nothing was merged since it was looked at.
@@ -120,7 +122,8 @@ impl Inode {
         let lock =
             |class| Mutex::with_identity(Identity::of_inode(class, id.subvolume.0, id.number), ());
         let (entries, operation) = (lock(Class::ParentDirectory), lock(Class::ChildInode));
-        Self { id, tree, entries, operation, state: OnceLock::new() }
+        let late = Mutex::new(Class::InodeState, None);
+        Self { id, tree, entries, operation, state: OnceLock::new(), late }
     }
 
     /// It is being made: there was nothing to load.
@@ -182,6 +185,16 @@ impl Inode {
             false => Ok(state),
             true => Err(Error::NoInode(self.id)),
         }
+    }
+
+    /// The names that come late, of a directory: to be looked at after the state.
+    pub(super) fn late(&self) -> MutexGuard<'_, Option<Arc<LateNames>>> {
+        self.late.lock()
+    }
+
+    /// What waits of a name, where it is not in a set any more.
+    pub(super) fn late_name(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
+        self.late().as_ref().map_or(Said::Nothing, |late| late.find(hash, name))
     }
 
     /// The state if it is there and nobody holds it.
@@ -338,7 +351,6 @@ impl State {
             item,
             running: None,
             merging: None,
-            late: None,
             dentries: dentries.map(Box::new),
             ref_len: None,
             disk_size: None,
@@ -396,11 +408,6 @@ impl State {
     /// What waits of the entry of a name.
     pub(super) fn pending_entry(&self, hash: u32, name: &[u8]) -> Said<Arc<Entry>> {
         newest(self.sets().map(|set| set.entries.find(hash, name)))
-    }
-
-    /// What waits of a name, and is not in a set any more.
-    pub(super) fn late_name(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
-        self.late.as_ref().map_or(Said::Nothing, |late| late.find(hash, name))
     }
 
     /// What waits of an attribute.

@@ -27,14 +27,14 @@ pub(super) struct LateNames {
     parts: BTreeMap<Part, PartNames>,
 }
 
-/// A sixteenth of all hashes, in their order.
+/// One part in 256 of all hashes, in their order: those that begin with the same byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Part(u8);
 
 impl Part {
     fn of(hash: u32) -> Self {
-        let [highest, ..] = hash.to_be_bytes();
-        Self(highest >> 4)
+        let [first, ..] = hash.to_be_bytes();
+        Self(first)
     }
 }
 

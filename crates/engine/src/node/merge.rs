@@ -38,7 +38,7 @@ const EDITS_MAX: usize = 1024;
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// Names that are passed on while their directory's state is locked.
+/// Names that are passed on while nobody can look for one among those that come late.
 const PASSED_MAX: usize = 256;
 
 /// The part of the names of a directory that is many: then a few of them fall into each leaf.
@@ -155,13 +155,13 @@ impl Nodes {
     /// Puts names that come late into their trees, until no more of them are left than so much.
     fn merge_some_late(&self, handle: &Handle<'_>, max: usize) -> Result<()> {
         for dir in self.late.take() {
-            let largest = || dir.state().late.as_ref().map(|late| late.largest());
+            let largest = || dir.late().as_ref().map(|late| late.largest());
             while let Some(part) = largest()
                 && self.late.bytes() > max
             {
                 self.merge_late(handle, &dir, (max > 0).then_some(part))?;
             }
-            if dir.state().late.is_some() {
+            if dir.late().is_some() {
                 self.late.add(&dir, 0);
             }
         }
@@ -170,7 +170,7 @@ impl Nodes {
 
     /// Puts the names of a directory that come late into its tree: a part of them, or all.
     fn merge_late(&self, handle: &Handle<'_>, dir: &Inode, part: Option<Part>) -> Result<()> {
-        let Some(late) = dir.state().late.clone() else { return Ok(()) };
+        let Some(late) = dir.late().clone() else { return Ok(()) };
         let drafts = late.iter(part).map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
         Batch::new(self, handle).put(dir, drafts)?;
         drop(late);
@@ -180,22 +180,22 @@ impl Nodes {
 
     /// Whether the names of a directory that come late are better put into its tree.
     fn has_many_late(&self, dir: &Inode) -> bool {
-        let state = dir.state();
-        let late = state.late.as_ref().map_or(0, |late| 2 * late.names_len() as u64);
-        let is_moderate = state.item.size <= (self.options.pending_max / MODERATE) as u64;
-        late > 0 && is_moderate && late.saturating_mul(MANY) >= state.item.size
+        let size = dir.size();
+        let late = dir.late().as_ref().map_or(0, |late| 2 * late.names_len() as u64);
+        let is_moderate = size <= (self.options.pending_max / MODERATE) as u64;
+        late > 0 && is_moderate && late.saturating_mul(MANY) >= size
     }
 
     /// The names of a directory that come late, or a part of them, are in its tree, or are not to
     /// come any more.
     fn forget_late(&self, dir: &Inode, part: Option<Part>) {
-        let mut state = dir.state();
-        let Some(late) = state.late.as_mut().map(shared_by_merges) else { return };
-        let before = late.bytes();
-        late.forget(part);
-        self.late.shrink(before - late.bytes());
-        if late.bytes() == 0 {
-            state.late = None;
+        let mut late = dir.late();
+        let Some(names) = late.as_mut().map(shared_by_merges) else { return };
+        let before = names.bytes();
+        names.forget(part);
+        self.late.shrink(before - names.bytes());
+        if names.bytes() == 0 {
+            *late = None;
         }
     }
 
@@ -204,20 +204,20 @@ impl Nodes {
     fn pass_on(&self, dir: &Arc<Inode>, changes: &EntryChanges) {
         let mut names = changes.by_name.iter().peekable();
         while names.peek().is_some() {
-            let mut state = dir.state();
-            if state.late.is_none() {
+            let mut late = dir.late();
+            if late.is_none() {
                 self.late.add(dir, 0);
             }
-            let late = shared_by_merges(state.late.get_or_insert_default());
-            let before = late.bytes();
+            let some = shared_by_merges(late.get_or_insert_default());
+            let before = some.bytes();
             for (hash, alike) in names.by_ref().take(PASSED_MAX) {
-                late.take_in(*hash, alike);
+                some.take_in(*hash, alike);
             }
-            let after = late.bytes();
+            let after = some.bytes();
             self.late.grow(after.saturating_sub(before));
             self.late.shrink(before.saturating_sub(after));
             if after == 0 {
-                state.late = None;
+                *late = None;
             }
         }
     }

@@ -100,20 +100,21 @@ impl Nodes {
                 Known::Nothing(version) => match state.pending_entry(hash, name) {
                     Said::There(entry) => return Ok(Some(Found::of(entry))),
                     Said::Gone => return Ok(None),
-                    Said::Nothing => match state.late_name(hash, name) {
-                        Said::There((target, kind)) => {
-                            return Ok(Some(Found { target, kind, entry: None, version }));
-                        }
-                        Said::Gone => return Ok(None),
-                        Said::Nothing => version,
-                    },
+                    Said::Nothing => version,
                 },
             }
         };
-        let (found, _) = stored::lookup(&self.forest, dir.tree(), dir.number(), name)?;
-        if found.is_none() {
-            dir.state().dentries().learn_absent(version, hash, name);
-        }
+        let found = match dir.late_name(hash, name) {
+            Said::There(found) => Some(found),
+            Said::Gone => return Ok(None),
+            Said::Nothing => {
+                let (found, _) = stored::lookup(&self.forest, dir.tree(), dir.number(), name)?;
+                if found.is_none() {
+                    dir.state().dentries().learn_absent(version, hash, name);
+                }
+                found
+            }
+        };
         Ok(found.map(|(target, kind)| Found { target, kind, entry: None, version }))
     }
 

@@ -7,8 +7,9 @@
 //!    locked.
 
 use userbtrfs_codec::hash::{extref_hash, name_hash};
-use userbtrfs_format::{IncompatFlags, item_len_max};
+use userbtrfs_format::{IncompatFlags, NAME_LEN_MAX, item_len_max};
 
+use super::dentries::Alike;
 use super::pending::RefPlace;
 use super::{Inode, Nodes, stored};
 use crate::error::{Error, Result};
@@ -38,16 +39,15 @@ impl Nodes {
     /// names hash alike.
     pub(super) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         let hash = name_hash(name);
-        let known = dir
-            .state()
-            .dentries()
-            .alike(hash)
-            .map(|alike| alike.map(|entry| entry_len(&entry.name)).sum());
-        let there = if let Some(known) = known {
-            known
-        } else {
-            let pending = pending_len(dir, hash);
-            stored::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending
+        let alike = dir.state().dentries().alike(hash);
+        let fit = |count: usize| (count + 1) * (ENTRY_HEAD + NAME_LEN_MAX) <= self.item_max();
+        let there = match alike {
+            Alike::Exactly { count, len } => count * ENTRY_HEAD + len,
+            Alike::AtMost(count) if fit(count) => return Ok(()),
+            Alike::AtMost(_) | Alike::Unknown => {
+                let pending = pending_len(dir, hash);
+                stored::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending
+            }
         };
         self.check_shared(there + ENTRY_HEAD + name.len())
     }
@@ -123,8 +123,14 @@ fn entry_len(name: &[u8]) -> usize {
 
 /// How long the entries are that wait to come to those of a directory that hash so.
 fn pending_len(dir: &Inode, hash: u32) -> usize {
-    let state = dir.state();
-    let added = state.sets().flat_map(|set| set.entries.added(hash));
-    let late = state.late.iter().flat_map(|late| late.added(hash));
-    added.map(|entry| &*entry.name).chain(late).map(entry_len).sum()
+    let added: usize = {
+        let state = dir.state();
+        let added = state.sets().flat_map(|set| set.entries.added(hash));
+        added.map(|entry| entry_len(&entry.name)).sum()
+    };
+    let late: usize = {
+        let late = dir.late();
+        late.iter().flat_map(|late| late.added(hash)).map(entry_len).sum()
+    };
+    added + late
 }
