@@ -106,14 +106,18 @@ impl Writer {
     /// Writes files that are dirty for longer than `age`, and others where too much waits; but
     /// none that somebody else writes just now.
     fn write_due(&self, age: Option<Duration>) {
-        let is_due = |file: &UnfinishedFile| {
-            self.is_pressed() || age.is_some_and(|age| file.since.elapsed() >= age)
-        };
+        let is_old = |file: &UnfinishedFile| age.is_some_and(|age| file.since.elapsed() >= age);
         let mut files = self.cache.unfinished_files().into_iter().peekable();
-        while files.peek().is_some_and(is_due) && self.ledger.check().is_ok() {
-            let some = files.by_ref().take_while(is_due).take(FILES_AT_ONCE);
-            let some: Vec<_> = some.map(|file| file.contents).collect();
-            let tail = if self.is_pressed() { Tail::Left } else { Tail::Written };
+        while self.ledger.check().is_ok() {
+            // Asked once: what is written for its age alone is written to its end.
+            let is_pressed = self.is_pressed();
+            let is_due = |file: &UnfinishedFile| is_pressed || is_old(file);
+            let due = std::iter::from_fn(|| files.next_if(is_due)).take(FILES_AT_ONCE);
+            let some: Vec<_> = due.map(|file| file.contents).collect();
+            if some.is_empty() {
+                return;
+            }
+            let tail = if is_pressed { Tail::Left } else { Tail::Written };
             let _told_elsewhere = self.write_idle(&some, tail);
         }
     }
