@@ -46,6 +46,14 @@ impl<T> Default for Few<T> {
     }
 }
 
+impl<T> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
+        let mut few = Self::default();
+        all.into_iter().for_each(|one| few.push(one));
+        few
+    }
+}
+
 impl<T> Deref for Few<T> {
     type Target = [T];
 

@@ -14,7 +14,8 @@
 //! 3. What one rename does is noted at once, before it does any of it. From then on until all is
 //!    done whoever takes part is *moving*, the directories too: nobody of them comes into the log
 //!    meanwhile, since he may have no name, or they neither the old entry nor the new one.
-//! 4. Evicting an inode from memory changes nothing here.
+//! 4. Evicting an inode from memory changes nothing here. Who has no name any more and was taken
+//!    out of the log is *over*: who has a name that he had need not know of him.
 //! 5. Who would keep too many notes, or know of too many inodes in the log, forgets all, and says
 //!    so: then only a commit will do.
 
@@ -62,6 +63,8 @@ struct Trace {
     lost: Few<Lost>,
     /// How many others it lost, which are forgotten.
     lost_before: usize,
+    /// Whether it has no name, and the log knows all that follows from that.
+    is_over: bool,
     entries: Option<Box<Entries>>,
 }
 
@@ -73,7 +76,7 @@ struct Entries {
     /// Who came to `left`, and nobody was told of yet.
     untold: Vec<u64>,
     /// By the hash of a name, who lost it and lives on, or is in the log; and who got it in the
-    /// same moment, then or later.
+    /// same moment, then or later. Some of them may be over.
     left: HashMap<u32, Few<u64>, ShortKeys>,
     /// Ranges of places that the log says are as the log has them.
     ranges: Runs,
@@ -309,11 +312,12 @@ impl Traces {
         }
     }
 
-    /// An inode is no longer in the log: it has no name.
+    /// An inode is no longer in the log: it has no name, nor will it have one.
     pub(crate) fn unlog(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
             trace.logged = None;
+            trace.is_over = true;
             if let Some(entries) = &mut trace.entries {
                 entries.listed = 0;
             }
@@ -355,7 +359,8 @@ impl Traces {
         table.notes = table.notes.saturating_sub(forgotten);
     }
 
-    /// Who lost names of these hashes, each in its directory, and lives on or is in the log.
+    /// Who lost names of these hashes, each in its directory, and lives on or is in the log. Who is
+    /// over is forgotten there: however many had a name, it leads to no more than live on.
     pub(crate) fn left(
         &self,
         running: u64,
@@ -363,8 +368,7 @@ impl Traces {
     ) -> Vec<u64> {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return Vec::new() };
-        let left = |(dir, hash)| table.entries_of(dir)?.left.get(&hash);
-        names.into_iter().filter_map(left).flat_map(|left| left.to_vec()).collect()
+        names.into_iter().flat_map(|(dir, hash)| table.left(dir, hash)).collect()
     }
 
     /// Takes what was noted of the entries of a directory that left it.
@@ -463,6 +467,25 @@ impl Table {
 
     fn entries_of(&self, dir: InodeId) -> Option<&Entries> {
         self.inodes.get(&dir)?.entries.as_deref()
+    }
+
+    fn left(&mut self, dir: InodeId, hash: u32) -> Vec<u64> {
+        let all = self.entries_of(dir).and_then(|entries| entries.left.get(&hash));
+        let Some(all) = all.map(|all| all.to_vec()) else { return Vec::new() };
+        let is_over = |number| {
+            let trace = self.inodes.get(&InodeId { number, ..dir });
+            trace.is_some_and(|trace| trace.is_over)
+        };
+        let (over, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|number| is_over(*number));
+        if let Some(trace) = self.inodes.get_mut(&dir).filter(|_| !over.is_empty()) {
+            self.notes = self.notes.saturating_sub(over.len());
+            let left = &mut trace.entries().left;
+            match rest.is_empty() {
+                true => left.remove(&hash),
+                false => left.insert(hash, rest.iter().copied().collect()),
+            };
+        }
+        rest
     }
 
     fn note(&mut self, parting: &Parting) {

@@ -112,6 +112,22 @@ fn how_much_was_logged_is_told() {
     assert_eq!(amounts(unchanged), (0, 0, 0));
 }
 
+/// Who had a name before and is gone costs the log of who has it now nothing.
+#[test]
+fn a_name_that_many_had_is_logged_as_any_other() {
+    let traced = Traced::new();
+    for _ in 0..20 {
+        let file = traced.lab.create("file");
+        file.write_at(&[1], 0).unwrap();
+        file.sync_all().unwrap();
+        traced.lab.fs.root().remove_file(b"file").unwrap();
+    }
+    let records = std::mem::take(&mut *traced.records.lock());
+    assert!(records.iter().all(|record| record.how == SyncHow::Logged && record.inodes <= 2));
+    traced.lab.create("file").sync_all().unwrap();
+    assert_eq!(traced.crashed().fs.metadata("/file").unwrap().size, 0);
+}
+
 #[test]
 fn what_linux_may_find_no_room_for_is_committed() {
     let traced = Traced::new();

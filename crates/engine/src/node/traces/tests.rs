@@ -86,6 +86,21 @@ fn who_follows_where_all_entries_are_logged_is_remembered() {
     assert_eq!(traces.take_departed(5, DIR).left, [301]);
 }
 
+/// However often a name is made and removed.
+#[test]
+fn who_is_over_is_not_told_of_any_more() {
+    let traces = Traces::new(INODES_MAX);
+    let other = |number| InodeId { number, ..FILE };
+    for number in 300..350 {
+        traces.log(5, &[other(number)], Mode::All).unwrap();
+        let parting = Parting { inode: other(number), ..parting(number, false, false) };
+        traces.depart(5, &[parting], &[]);
+        assert_eq!(traces.left(5, [(DIR, 7)]), [number]);
+        traces.unlog(5, other(number));
+    }
+    assert!(traces.left(5, [(DIR, 7)]).is_empty());
+}
+
 #[test]
 fn attributes_changed_until_they_are_logged() {
     let traces = Traces::new(INODES_MAX);
