@@ -9,7 +9,8 @@
 //! 5. A ring the kernel stops serving is a bug of ours and panics; if that happens while the
 //!    thread ends, the process aborts before any memory in use is freed.
 //! 6. A ring costs as much as some dozens of plain calls, so a thread gets one only when it has a
-//!    batch that gains by it: not for one call that the kernel would hand to a worker.
+//!    batch that gains by it: not for one call that the kernel would hand to a worker, nor for a
+//!    short copy into its page cache.
 #![expect(unsafe_code, reason = "the kernel reads and writes memory named by queue entries")]
 
 use std::cell::{OnceCell, RefCell};
@@ -23,6 +24,10 @@ use userbtrfs_sync::{OnceLock, thread};
 
 use crate::batch::{Admitted, Batch, SharedBatch};
 use crate::transfer::{Call, PUNCH_HOLE, Transfer};
+
+/// Bytes that are copied into a page cache sooner than the kernel's workers, of whom one at a time
+/// writes to a file, have been woken for them.
+const COPY_MAX: u64 = 256 << 10;
 
 thread_local! {
     /// The ring of this thread, once a batch asked for it; none if it could not be made.
@@ -77,8 +82,18 @@ pub(crate) fn is_worth_it(batch: &[Admitted]) -> bool {
         // The kernel hands all but these to a worker: a write into its page cache, which is a copy,
         // a discard, and whatever is to be durable, for which its submitter waits next.
         (Some(only), None) => only.is_read() || (only.is_direct() && only.written().is_some()),
-        (Some(_), _) => true,
+        (Some(_), _) => !is_short_copy(batch),
     }
+}
+
+/// Whether a batch does nothing but copy a little into the kernel's page cache.
+fn is_short_copy(batch: &[Admitted]) -> bool {
+    let mut bytes = 0;
+    batch.iter().filter_map(Admitted::pending).all(|transfer| {
+        let written = transfer.written().filter(|_| !transfer.is_direct());
+        bytes += written.as_ref().map_or(0, |range| range.end - range.start);
+        written.is_some() && bytes <= COPY_MAX
+    })
 }
 
 /// Starts a batch on the ring of this thread, made now with `depth` slots if there is none.

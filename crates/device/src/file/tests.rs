@@ -303,6 +303,8 @@ fn who_gains_nothing_by_a_ring_has_none() {
         let discard = || vec![Request::Discard { offset: 0, len: 4096 }];
         assert!(!makes_ring(discard), "{options:?}");
         assert_eq!(makes_ring(|| vec![write(0, &[1; 4096], false)]), device.is_direct());
+        let two = || vec![write(0, &[1; 4096], false), write(8192, &[1; 4096], false)];
+        assert_eq!(makes_ring(two), device.is_direct(), "{options:?}");
         assert!(makes_ring(|| vec![read(&(0..4096))]), "{options:?}");
         assert!(makes_ring(|| vec![write(0, &[1; 4096], false), Request::Flush]), "{options:?}");
     }
