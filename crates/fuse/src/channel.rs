@@ -9,6 +9,7 @@
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
+use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read, writev};
 use userbtrfs_sync::Arc;
 use zerocopy::IntoBytes;
@@ -50,11 +51,12 @@ impl Channel {
         &self.interrupts
     }
 
-    /// The next message; waits for it.
-    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], End> {
+    /// The next message; waits for it. What a buffer has room for takes memory where it was used.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], End> {
         loop {
-            match read(&self.device, &mut *buffer) {
-                Ok(count) => return Ok(&buffer[..count]),
+            buffer.clear();
+            match read(&self.device, spare_capacity(buffer)) {
+                Ok(_) => return Ok(buffer),
                 // ENOENT: who asked went away before we came to read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Err(End::Gone),

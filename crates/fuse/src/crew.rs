@@ -248,7 +248,7 @@ impl Crew {
 
     fn take_buffer(&self) -> Vec<u8> {
         let left = self.state.lock().buffers.pop();
-        left.unwrap_or_else(|| vec![0; buffer_size(self.agreement.max_write)])
+        left.unwrap_or_else(|| Vec::with_capacity(buffer_size(self.agreement.max_write)))
     }
 
     fn leave_buffer(&self, buffer: Vec<u8>) {

@@ -151,7 +151,7 @@ pub enum HandshakeError {
 
 /// Answers INIT, waiting for it.
 pub(crate) fn handshake(channel: &Channel, config: &Config) -> Result<Agreement, HandshakeError> {
-    let mut buffer = vec![0; buffer_size(0)];
+    let mut buffer = Vec::with_capacity(buffer_size(0));
     loop {
         let message = channel.receive(&mut buffer).map_err(|end| match end {
             End::Gone => HandshakeError::Gone,
