@@ -1,7 +1,8 @@
 //! Attributes: what is shown, and what is set.
 //!
 //! 1. They are the kernel's to keep, without end, but those of a file with data that waits to be
-//!    written: what that takes is not known before. When a file gets such data, the kernel is told.
+//!    written, or that was written lately: what that takes is not known before. When a file begins
+//!    to be written, the kernel is told.
 //! 2. What the kernel itself keeps of a file before it writes it back is not known here, and is not
 //!    in its blocks. A file without blocks passes for one hole with some programs: so a file of a
 //!    filesystem that can be written shows one block at least.
@@ -17,6 +18,7 @@ use userbtrfs_fuse::{
 
 use crate::acl::{self, Acl};
 use crate::errno;
+use crate::lately::SOON;
 use crate::served::Served;
 
 const PERMISSIONS: u32 = 0o7777;
@@ -25,9 +27,6 @@ const PERMISSIONS: u32 = 0o7777;
 const SECTOR: u32 = 4096;
 /// The unit in which blocks are shown.
 const BLOCK: u64 = 512;
-
-/// How long the kernel keeps attributes that are about to change by themselves.
-const SOON: Duration = Duration::from_secs(1);
 
 impl Served {
     /// What is shown of an inode.
@@ -44,7 +43,7 @@ impl Served {
     }
 
     fn stat_of(&self, metadata: &Metadata) -> Result<Stat, Errno> {
-        Ok(Stat { attributes: self.attributes(metadata)?, valid: validity(metadata) })
+        Ok(Stat { attributes: self.attributes(metadata)?, valid: self.validity(metadata) })
     }
 
     /// What is said of a name that leads to an inode, which has this node. It is not counted as a
@@ -55,9 +54,15 @@ impl Served {
             node,
             generation: metadata.generation,
             attributes: self.attributes(&metadata)?,
-            attributes_valid: validity(&metadata),
+            attributes_valid: self.validity(&metadata),
             entry_valid: FOREVER,
         })
+    }
+
+    /// How long the kernel may keep it.
+    fn validity(&self, metadata: &Metadata) -> Duration {
+        let changes = || metadata.unfinished > 0 || self.lately.has(metadata.id);
+        if metadata.is_file() && changes() { SOON } else { FOREVER }
     }
 
     fn attributes(&self, metadata: &Metadata) -> Result<Attributes, Errno> {
@@ -120,11 +125,6 @@ fn wanted(changes: &Changes) -> api::Attributes {
         changed: changes.ctime.map(time),
         created: None,
     }
-}
-
-/// How long the kernel may keep it.
-fn validity(metadata: &Metadata) -> Duration {
-    if metadata.unfinished > 0 { SOON } else { FOREVER }
 }
 
 fn blocks(metadata: &Metadata, is_writable: bool) -> u64 {

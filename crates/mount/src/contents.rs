@@ -9,8 +9,9 @@
 //! 4. The kernel keeps what is written before it sends it: who looks for holes has it sent first.
 //! 5. Set-id bits go where the kernel says that they must: who changes the file is its to know, and
 //!    capabilities, which are an extended attribute, it removes itself.
-//! 6. When a file gets data that waits to be written, its attributes as the kernel keeps them are
-//!    old. That is said after the answer: the kernel may be waiting for that to let the file go.
+//! 6. When a file begins to be written, its attributes that the kernel keeps without end are old.
+//!    That is said after the answer: the kernel may be waiting for that to let the file go. What it
+//!    gets from then on until a moment after the last write, it keeps for a moment: see `lately`.
 
 use std::io::IoSlice;
 
@@ -65,14 +66,11 @@ impl Served {
     fn written(&self, node: NodeId, write: &Write<'_>) -> Result<bool, Errno> {
         let file = self.file(node)?;
         let lost_bits = write.kill_suid_sgid && file.inode().drop_set_id().map_err(errno)?;
-        let before = file.unfinished_since();
         write_all(&file, write.data, write.offset)?;
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             file.sync_all().map_err(errno)?;
         }
-        // If at any moment nothing waited, the kernel may have got attributes to keep.
-        let is_news = before.is_none() || file.unfinished_since() != before;
-        Ok(is_news || lost_bits)
+        Ok(self.lately.note(file.inode().id()) || lost_bits)
     }
 
     pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {

@@ -6,6 +6,7 @@
 //! | `served`      | which method answers which request                                     |
 //! | `ids`         | inodes to nodes, by computing                                          |
 //! | `lookups`     | what the kernel knows, and keeps without a name                        |
+//! | `lately`      | which files were written lately                                        |
 //! | `names`, `listing`, `attributes`, `contents`, `xattrs`, `ioctls` | the requests, by kind |
 //! | `acl`         | access lists, and what they have to do with permissions                |
 //! | `shutdown`    | the ioctl that ends all writing                                        |
@@ -28,6 +29,7 @@ mod contents;
 pub mod control;
 mod ids;
 mod ioctls;
+mod lately;
 mod listing;
 mod lookups;
 mod mounted;

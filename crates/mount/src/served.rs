@@ -19,6 +19,7 @@ use userbtrfs_sync::{Class, Mutex, OnceLock};
 
 use crate::errno;
 use crate::ids::Ids;
+use crate::lately::Lately;
 use crate::lookups::Lookups;
 use crate::names::{Wanted, created};
 use crate::shutdown;
@@ -39,6 +40,7 @@ pub(crate) struct Served {
     pub(crate) is_writable: bool,
     pub(crate) ids: Ids,
     pub(crate) lookups: Lookups,
+    pub(crate) lately: Lately,
     /// Why not all could be made durable when the mount ended.
     failed: Mutex<Option<Error>>,
     notifier: OnceLock<Notifier>,
@@ -52,6 +54,7 @@ impl Served {
             ids: Ids::new(filesystem.root().inode().id()),
             filesystem,
             lookups: Lookups::default(),
+            lately: Lately::default(),
             failed: Mutex::new(Class::FuseSession, None),
             notifier: OnceLock::new(),
         }

@@ -121,12 +121,6 @@ impl File {
         self.len() == 0
     }
 
-    /// A number, where some of its content waits in memory to be written, or is on its way. As long
-    /// as it stays the same, that is so at any moment.
-    pub fn unfinished_since(&self) -> Option<u64> {
-        self.contents.unfinished_since()
-    }
-
     /// Reads bytes from `offset` on into `target`, and gives how many: fewer than asked for
     /// only where the file ends.
     pub fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {

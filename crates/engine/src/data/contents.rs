@@ -226,13 +226,6 @@ impl Contents {
         self.state.read().blocks.usage().unfinished * SECTOR as u64
     }
 
-    /// Where sectors are unfinished, how often some have ceased to be: as long as that stays the
-    /// same, there are unfinished ones at any moment.
-    pub(crate) fn unfinished_since(&self) -> Option<u64> {
-        let state = self.state.read();
-        (state.blocks.usage().unfinished > 0).then_some(state.finishes)
-    }
-
     /// What a write would newly dirty: the sectors, and at most so many runs.
     pub(crate) fn new_dirty(&self, start: u64, end: u64) -> Delta {
         self.state.read().blocks.new_dirty(sectors(start, end))

@@ -97,6 +97,26 @@ fn a_mount_for_reading_changes_nothing() {
     assert!(fs::read(site.image()).unwrap() == before);
 }
 
+/// Who writes and syncs by turns is not asked each time what the file is now.
+#[test]
+fn a_write_after_a_sync_is_one_request() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let file = File::create(ours.path().join("file")).unwrap();
+    let kinds = [Opcode::Getattr, Opcode::Getxattr];
+    let requests = || kinds.iter().map(|kind| ours.mounted.requests(*kind)).sum::<u64>();
+    let before = requests();
+    for page in 0..100 {
+        file.write_all_at(&[1; 4096], 4096 * page).unwrap();
+        file.sync_all().unwrap();
+    }
+    let asked = requests() - before;
+    assert!(asked < 50, "{asked}");
+    drop(file);
+    ours.end();
+}
+
 /// What the kernel knows it does not ask for again.
 #[test]
 fn few_requests_are_made() {
