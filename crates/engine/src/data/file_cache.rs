@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Weak;
 use std::time::Instant;
 
+use userbtrfs_btree::ShortKeys;
 use userbtrfs_device::Buffer;
 use userbtrfs_ledger::Ledger;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
@@ -38,9 +39,12 @@ pub(crate) struct FileCache {
     shared: Arc<Shared>,
 }
 
+/// Files by their inodes.
+type Files = HashMap<InodeId, Weak<Contents>, ShortKeys>;
+
 /// What the files in memory share.
 pub(super) struct Shared {
-    shards: [Mutex<HashMap<InodeId, Weak<Contents>>>; SHARDS],
+    shards: [Mutex<Files>; SHARDS],
     /// Blocks, oldest first, by their first sectors and their tickets; some are gone.
     ages: Mutex<VecDeque<(Arc<Contents>, u64, u64)>>,
     /// The files that are unfinished, by the time when they became dirty, and a number.
@@ -85,7 +89,7 @@ impl FileCache {
     pub(crate) fn new(bytes_max: usize, ledger: Option<Arc<Ledger>>) -> Self {
         let bytes_max = bytes_max as u64;
         let shared = Shared {
-            shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, HashMap::new())),
+            shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, Files::default())),
             ages: Mutex::new(Class::CacheShard, VecDeque::new()),
             unfinished: Mutex::new(Class::CacheShard, Unfinished::default()),
             failures: Failures::new(),
@@ -189,7 +193,7 @@ impl UnfinishedFile {
 }
 
 impl Shared {
-    fn shard(&self, id: InodeId) -> &Mutex<HashMap<InodeId, Weak<Contents>>> {
+    fn shard(&self, id: InodeId) -> &Mutex<Files> {
         let [low, ..] = id.number.to_le_bytes();
         &self.shards[usize::from(low) % SHARDS]
     }

@@ -292,8 +292,14 @@ impl Nodes {
         position: DirPosition,
         max: usize,
     ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        let state = dir.living()?;
+        // Who lists all asks once more behind the last entry.
+        if state.next_index.is_some_and(|next| position >= next) {
+            return Ok((Vec::new(), None));
+        }
         // What waits is looked at first: it leaves only after it is in the tree.
-        let (changes, end) = pending_entries(&*dir.living()?, position, max);
+        let (changes, end) = pending_entries(&state, position, max);
+        drop(state);
         let (stored, next) = stored::list(&self.forest, dir.tree(), dir.number(), position, max)?;
         let end = end.into_iter().chain(next).min();
         let listed = stored.into_iter().map(|entry| (entry.index, Arc::new(entry)));
