@@ -279,6 +279,7 @@ stories! {
     two_files_change_names
     many_names_are_taken_again
     a_chain_of_names_taken_again
+    a_name_of_many_that_are_gone
     a_directory_moved_and_a_file_takes_its_name
     a_directory_moved_away_leaves_one_name
     a_directory_takes_the_place_of_its_parent
