@@ -38,6 +38,7 @@ mod made;
 mod model;
 mod notices;
 mod ours;
+mod overwritten;
 mod parallel;
 mod pressure;
 mod replay;
