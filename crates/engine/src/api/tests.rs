@@ -14,6 +14,7 @@ mod repairing;
 mod searching;
 mod serving;
 mod shared;
+mod sharing;
 mod shutdown;
 mod small;
 mod syncing;

@@ -1,0 +1,107 @@
+//! Extents of a transaction that files share, as a clone makes them: what was fsynced is there
+//! after a crash, with its checksums.
+
+use std::ops::Range;
+
+use userbtrfs_format::RegularExtent;
+use userbtrfs_ledger::HandleKind;
+
+use super::*;
+use crate::data::{FileSource, SegmentKind, Segments};
+use crate::node::{FileChange, Kind};
+
+const KIB: u64 = 1024;
+
+/// Puts a part of a file into another one, or elsewhere into the same.
+fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) {
+    let inner = &lab.fs.inner;
+    for file in [from, to] {
+        let contents = inner.files.get(file.inode().id()).unwrap();
+        inner.writer().unwrap().write_back(&contents).unwrap();
+    }
+    let (source, len) = (FileSource::new(from.contents.inode(), None), range.end - range.start);
+    let mut segments = Segments::new(inner.nodes.forest(), &source, range.start, range.end);
+    let mut parts = Vec::new();
+    while let Some(segment) = segments.next().unwrap() {
+        let SegmentKind::Regular { extent, compression, skip } = segment.kind else {
+            panic!("all of it was written")
+        };
+        let bytes = segment.end - segment.start;
+        let part = RegularExtent { offset: extent.offset + skip, bytes, ..extent };
+        parts.push((at + segment.start - range.start, bytes, Kind::Regular(part, compression)));
+    }
+    let reserved = inner.nodes.reserve(20).unwrap();
+    let put = |file: &mut FileChange<'_>| {
+        for (start, bytes, kind) in parts {
+            file.put(start, start + bytes, kind, false);
+            file.add_bytes(bytes.cast_signed());
+        }
+        file.set_size(file.size().max(at + len));
+        file.set_disk_size(file.size());
+        file.touch();
+    };
+    let inode = to.contents.inode();
+    inner.nodes.change_file(inode, HandleKind::Operation, Some(reserved), put).unwrap();
+}
+
+/// A crash, and what is there then is what was there before it.
+fn crash(lab: Lab, names: &[&str]) {
+    let before: Vec<_> = names.iter().map(|name| lab.fs.read(name).unwrap()).collect();
+    assert!(lab.fs.stats().log.groups > 0, "it was logged");
+    let Lab { device, memory, fs } = lab;
+    let snapshot = device.snapshot();
+    fs.abandon();
+    let lab = Lab::open(Arc::new(MemoryDevice::from_bytes(snapshot)), memory);
+    for (name, before) in names.iter().zip(before) {
+        assert!(lab.fs.read(name).unwrap() == before, "{name}");
+    }
+    lab.close();
+}
+
+/// As the story of this name, which waits for clone.
+#[test]
+fn two_files_share_new_extents() {
+    for part in [false, true] {
+        let lab = Lab::new();
+        lab.fs.commit().unwrap();
+        let (a, b) = (lab.create("a"), lab.create("b"));
+        a.write_at(&pattern(1, 256 << 10), 0).unwrap();
+        if part {
+            share(&lab, (&a, 64 * KIB..128 * KIB), (&b, 0));
+            share(&lab, (&a, 100 * KIB..164 * KIB), (&b, 192 * KIB));
+            b.sync_all().unwrap();
+            a.sync_all().unwrap();
+        } else {
+            share(&lab, (&a, 0..256 * KIB), (&b, 0));
+            a.sync_all().unwrap();
+            b.sync_all().unwrap();
+            a.write_at(&pattern(2, 64 << 10), 64 * KIB).unwrap();
+            a.sync_all().unwrap();
+            b.write_at(&pattern(3, 64 << 10), 128 * KIB).unwrap();
+            b.sync_all().unwrap();
+        }
+        crash(lab, &["a", "b"]);
+    }
+}
+
+/// As the story of this name: source and destination are one file.
+#[test]
+fn a_part_of_a_new_extent_is_shared_and_written_again() {
+    for is_committed in [true, false] {
+        let lab = Lab::new();
+        let a = lab.create("a");
+        a.write_at(&pattern(1, 512 << 10), 0).unwrap();
+        if is_committed {
+            lab.fs.commit().unwrap();
+            a.write_at(&pattern(2, 512 << 10), 0).unwrap();
+        }
+        a.set_len(320 * KIB).unwrap();
+        a.write_at(&pattern(3, 64 << 10), 320 * KIB).unwrap();
+        share(&lab, (&a, 320 * KIB..384 * KIB), (&a, 512 * KIB));
+        a.sync_all().unwrap();
+        a.write_at(&pattern(4, 64 << 10), 256 * KIB).unwrap();
+        a.write_at(&pattern(5, 32 << 10), 336 * KIB).unwrap();
+        a.sync_all().unwrap();
+        crash(lab, &["a"]);
+    }
+}
