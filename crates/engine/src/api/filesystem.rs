@@ -51,9 +51,16 @@ impl Inner {
         self.nodes.forest()
     }
 
+    /// Whether an inode may be deleted while a handle is on it, unless it is held.
+    pub(crate) fn may_lose(&self, id: InodeId) -> bool {
+        self.ledger.is_some() && id.number != EMPTY_DIR
+    }
+
     /// Keeps an inode from being deleted, if it can be.
     pub(crate) fn hold(&self, id: InodeId) -> Option<Arc<Opened>> {
-        self.ledger.as_ref().filter(|_| id.number != EMPTY_DIR)?;
+        if !self.may_lose(id) {
+            return None;
+        }
         // Where it is not there, that shows with the first use.
         self.nodes.open(id).ok().map(Arc::new)
     }
@@ -290,8 +297,8 @@ impl Filesystem {
     }
 
     fn resolve(&self, path: &[u8], last: Last) -> Result<Inode> {
-        let id = path::resolve(&self.inner.nodes, self.inner.root, path, last)?;
-        Ok(self.inode(id))
+        let find = || path::resolve(&self.inner.nodes, self.inner.root, path, last);
+        Inode::found(self, find)
     }
 
     /// Opens the regular file at a path.

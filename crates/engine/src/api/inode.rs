@@ -137,6 +137,24 @@ impl Inode {
         Self { held, fs, id }
     }
 
+    /// The handle on what a name leads to. Where that was deleted before it was held, or a
+    /// directory on the way to it, its name went before, and is looked for again; one that still
+    /// leads there is damaged.
+    pub(crate) fn found(fs: &Filesystem, find: impl Fn() -> Result<InodeId>) -> Result<Self> {
+        let mut before = None;
+        loop {
+            let found = find().map(|id| Self::new(fs.clone(), id));
+            let gone = match &found {
+                Ok(inode) if inode.held.is_none() => inode.id,
+                Err(Error::NoInode(id)) => *id,
+                _ => return found,
+            };
+            if !fs.inner.may_lose(gone) || before.replace(gone) == Some(gone) {
+                return found;
+            }
+        }
+    }
+
     pub(crate) fn of_opened(fs: Filesystem, opened: Opened) -> Self {
         let id = opened.inode().id();
         Self { held: Some(Arc::new(opened)), fs, id }
@@ -291,8 +309,8 @@ impl Dir {
         if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
             return Err(Error::BadName(name.to_vec()));
         }
-        let (id, _) = step(self.inode.nodes(), self.inode.id, name)?;
-        Ok(Inode::new(self.inode.fs.clone(), id))
+        let find = || step(self.inode.nodes(), self.inode.id, name).map(|(id, _)| id);
+        Inode::found(&self.inode.fs, find)
     }
 
     /// What the entry of this name says that it leads to, as [`DirEntry::target`].

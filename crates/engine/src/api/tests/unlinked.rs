@@ -96,3 +96,30 @@ fn a_directory_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
     assert!(left.lookup("/dir").is_err());
     left.close().unwrap();
 }
+
+/// Between the name and the inode.
+#[test]
+fn who_looks_a_name_up_while_it_is_removed_finds_it_or_does_not() {
+    let lab = Lab::new();
+    let root = lab.fs.root();
+    std::thread::scope(|scope| {
+        let changing = scope.spawn(|| {
+            for _ in 0..3000 {
+                let dir = root.create_dir(b"dir", 0o755).unwrap();
+                dir.create(b"name", 0o644).unwrap();
+                dir.remove_file(b"name").unwrap();
+                root.remove_dir(b"dir").unwrap();
+            }
+        });
+        while !changing.is_finished() {
+            for found in [root.lookup(b"dir"), lab.fs.lookup("dir"), lab.fs.lookup("dir/name")] {
+                match found {
+                    Ok(inode) => drop(inode.metadata().unwrap()),
+                    Err(error) => assert!(matches!(error, Error::NotFound), "{error}"),
+                }
+            }
+        }
+    });
+    drop(root);
+    lab.close();
+}
