@@ -80,8 +80,9 @@ impl Dir {
 
     fn make(&self, name: &[u8], kind: NewKind<'_>, mode: u32) -> Result<Inode> {
         let inode = self.inode();
-        let id = inode.nodes().create(inode.id(), name, &self.new_inode(kind, mode))?;
-        Ok(inode.filesystem().inode(id))
+        let new = self.new_inode(kind, mode);
+        let opened = inode.nodes().create_opened(inode.id(), name, &new)?;
+        Ok(Inode::of_opened(inode.filesystem().clone(), opened))
     }
 
     fn new_inode<'a>(&'a self, kind: NewKind<'a>, mode: u32) -> NewInode<'a> {

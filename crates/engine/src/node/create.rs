@@ -52,7 +52,28 @@ const TARGET_END: usize = 4096;
 
 impl Nodes {
     /// Makes an inode of this name in a directory. Its default ACL is not heeded.
+    #[cfg(test)]
     pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+        self.create_inode(dir, name, new, 0).map(|inode| inode.id())
+    }
+
+    /// The same, and opens it, before anybody can find it and remove it.
+    pub(crate) fn create_opened(
+        self: &Arc<Self>,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Opened> {
+        Ok(Opened::new(self, self.create_inode(dir, name, new, 1)?))
+    }
+
+    fn create_inode(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+        opens: u32,
+    ) -> Result<Arc<Inode>> {
         check_new_name(name)?;
         let dir = self.directory_to_change(dir)?;
         let reservation = self.reserve_for_name(CREATE_ITEMS + new.xattr_items())?;
@@ -66,11 +87,12 @@ impl Nodes {
         let index = self.take_index(&dir)?;
         let operation = self.begin()?;
         let inode = operation.make(&dir, id, new);
+        inode.state().opens = opens;
         let entry = operation.entry(index, name, &inode);
         operation.add_name(&inode, &dir, &entry, RefPlace::Ref);
         operation.add_entry(&dir, &entry);
         operation.hold(&dir, Some(reservation));
-        Ok(id)
+        Ok(inode)
     }
 
     /// Makes an open file without a name, which may be given one. It is deleted when it is

@@ -99,7 +99,7 @@ fn a_directory_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
 
 /// Between the name and the inode.
 #[test]
-fn who_looks_a_name_up_while_it_is_removed_finds_it_or_does_not() {
+fn who_makes_or_finds_what_is_removed_meanwhile_has_it_or_does_not() {
     let lab = Lab::new();
     let root = lab.fs.root();
     std::thread::scope(|scope| {
@@ -109,6 +109,14 @@ fn who_looks_a_name_up_while_it_is_removed_finds_it_or_does_not() {
                 dir.create(b"name", 0o644).unwrap();
                 dir.remove_file(b"name").unwrap();
                 root.remove_dir(b"dir").unwrap();
+                // It may be removed as soon as it is there.
+                let other = root.create(b"other", 0o644);
+                drop(other.map(|other| other.metadata().unwrap()));
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..6000 {
+                let _was_there = root.remove_file(b"other");
             }
         });
         while !changing.is_finished() {
