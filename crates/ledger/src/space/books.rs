@@ -425,9 +425,8 @@ impl Books {
     /// Whether allocations fell on groups that no superblock names but one of the running
     /// transaction.
     pub(super) fn draws_on_new(&self) -> bool {
-        // Those come last: addresses rise.
-        let mut made = self.groups.values().rev().take_while(|group| group.age != Age::Durable);
-        made.any(|group| group.age == Age::New && !group.is_empty())
+        // Those stand here until they are named, and none of them is removed.
+        self.pinned.made.iter().any(|start| !self.groups[start].is_empty())
     }
 
     fn add(&mut self, group: Group) {

@@ -280,6 +280,21 @@ fn groups_that_are_new_serve_only_where_no_other_does() {
     assert!(!space.draws_on_new_groups());
 }
 
+/// A chunk that an allocation made is named only once it is written; one made after it may be
+/// named before.
+#[test]
+fn groups_that_are_new_are_found_below_those_that_are_named() {
+    let (_forest, space) = loaded("fresh");
+    while space.allocate_data(128 * MIB, 4096).is_ok() {}
+    assert!(space.make_data_chunk());
+    space.allocate_data(4096, 4096).unwrap();
+    space.plan_chunk(Kind::Metadata).unwrap();
+    let pinned = space.take_pinned();
+    assert!(space.draws_on_new_groups(), "nothing names the one for data");
+    space.unpin(pinned);
+    assert!(space.draws_on_new_groups());
+}
+
 #[test]
 fn data_is_allocated_in_runs_as_long_as_they_are_there() {
     let (_forest, space) = loaded("dup");
