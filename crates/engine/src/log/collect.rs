@@ -18,8 +18,8 @@
 //!    all. Where others become stale meanwhile, names are changed no more until it is done.
 //! 7. What is logged with an inode that merely must exist is that, its names and its extended
 //!    attributes: replay takes away those that the log does not have.
-//!
-//! 8. The attributes of an inode and its extended ones are of one moment.
+//! 8. The attributes of an inode and its extended ones are of one moment. But of one that is
+//!    committed and merely must exist replay keeps the attributes that the commit has.
 //!
 //! Contents of two inodes may be of two moments; names are all of the last one. Any doubt ends
 //! the collecting with the reason why the transaction must be committed.
@@ -392,7 +392,8 @@ impl<'a, 'w> Collector<'a, 'w> {
         self.log_lost(&lost)
     }
 
-    /// Logs extended attributes; those that the log has of them go, unless none `is_first`.
+    /// Logs extended attributes, in the place of those that the log has or is to have; it has none
+    /// where these are the first.
     pub(super) fn log_xattrs(&mut self, inode: &Inode, is_first: bool) -> Doubtful<()> {
         let number = inode.id().number;
         let Some(xattrs) = unless_deleted(self.nodes.xattrs(inode.id()))? else { return Ok(()) };
