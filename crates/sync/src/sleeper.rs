@@ -5,6 +5,7 @@
 //! want, so as many as there are wake at once.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::primitives::{Arc, Condvar, Mutex};
 
@@ -18,7 +19,8 @@ pub struct Sleeper<T>(Arc<Ear<T>>);
 #[must_use = "the other side sleeps until it is woken"]
 pub struct Waker<T>(Arc<Ear<T>>);
 
-struct Ear<T> {
+/// Where one thread is told something, by others.
+pub(crate) struct Ear<T> {
     told: Mutex<Option<T>>,
     is_told: Condvar,
 }
@@ -26,27 +28,50 @@ struct Ear<T> {
 impl<T> Sleeper<T> {
     /// Both sides.
     pub fn new() -> (Self, Waker<T>) {
-        let ear = Arc::new(Ear { told: Mutex::new(None), is_told: Condvar::new() });
+        let ear = Arc::new(Ear::new());
         (Self(Arc::clone(&ear)), Waker(ear))
     }
 
     /// Sleeps until it is told something, for as long as that takes. No lock is held.
     pub fn sleep(self) -> T {
-        let mut told = self.0.told.lock();
-        loop {
-            if let Some(told) = told.take() {
-                return told;
-            }
-            self.0.is_told.wait_within(&mut told, None);
-        }
+        self.0.sleep(|| None)
     }
 }
 
 impl<T> Waker<T> {
     /// Tells the other side, and wakes it.
     pub fn wake(self, what: T) {
-        *self.0.told.lock() = Some(what);
-        self.0.is_told.notify_one();
+        self.0.tell(what);
+    }
+}
+
+impl<T> Ear<T> {
+    /// Nothing is told yet.
+    pub(crate) fn new() -> Self {
+        Self { told: Mutex::new(None), is_told: Condvar::new() }
+    }
+
+    /// Tells something, and wakes who sleeps for it.
+    pub(crate) fn tell(&self, what: T) {
+        *self.told.lock() = Some(what);
+        self.is_told.notify_one();
+    }
+
+    /// Takes what was told, if anything was.
+    pub(crate) fn take(&self) -> Option<T> {
+        self.told.lock().take()
+    }
+
+    /// Sleeps until something is told, and takes it. `left` says how long a sleep may last, and
+    /// complains where that is over.
+    pub(crate) fn sleep(&self, left: impl Fn() -> Option<Duration>) -> T {
+        let mut told = self.told.lock();
+        loop {
+            if let Some(told) = told.take() {
+                return told;
+            }
+            self.is_told.wait_within(&mut told, left());
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::nesting::Mode;
 use crate::order::Patience;
-use crate::primitives::{Condvar, Mutex, Spin};
+use crate::primitives::Spin;
+use crate::sleeper::Ear;
 
 /// What a waiter is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,38 +19,30 @@ pub(super) enum Signal {
 pub(super) struct Waiter {
     /// How it wants the lock.
     pub(super) mode: Mode,
-    signal: Mutex<Option<Signal>>,
-    signalled: Condvar,
+    signal: Ear<Signal>,
 }
 
 impl Waiter {
     /// A waiter without a signal.
     pub(super) fn new(mode: Mode) -> Self {
-        Self { mode, signal: Mutex::new(None), signalled: Condvar::new() }
+        Self { mode, signal: Ear::new() }
     }
 
     /// Gives the signal, and wakes the waiter if it sleeps.
     pub(super) fn give(&self, signal: Signal) {
-        *self.signal.lock() = Some(signal);
-        self.signalled.notify_one();
+        self.signal.tell(signal);
     }
 
     /// Sleeps until there is a signal, and takes it.
     pub(super) fn sleep(&self, patience: &Patience) -> Signal {
-        let mut signal = self.signal.lock();
-        loop {
-            if let Some(signal) = signal.take() {
-                return signal;
-            }
-            self.signalled.wait_within(&mut signal, patience.left());
-        }
+        self.signal.sleep(|| patience.left())
     }
 
     /// Spins for a signal before sleeping for it.
     pub(super) fn spin_then_sleep(&self, patience: &Patience) -> Signal {
         let mut spin = Spin::new();
         loop {
-            if let Some(signal) = self.signal.lock().take() {
+            if let Some(signal) = self.signal.take() {
                 return signal;
             }
             if !spin.again() {
