@@ -288,6 +288,19 @@ fn a_file_written_in_order_is_in_large_blocks_and_one_sector_alone_in_a_small_on
     assert_eq!(runs, [(0, 64 * 4096, 2), (1000 * 4096, 1001 * 4096, 1)]);
 }
 
+/// What is there already is not copied to make room for it.
+#[test]
+fn what_comes_in_large_pieces_is_in_blocks_of_its_own() {
+    let mut blocks = blocks();
+    let (piece, at) = (bytes(APART), |number: usize| (number * bytes(APART)) as u64);
+    blocks.write(at(0), &vec![1; piece]);
+    let first = blocks.slice(0).unwrap().as_ptr();
+    blocks.write(at(1), &vec![2; piece]);
+    assert_eq!((blocks.usage().blocks, blocks.slice(0).unwrap().as_ptr()), (2, first));
+    let (runs, _) = blocks.take_dirty(0..u64::MAX, u64::MAX);
+    assert_eq!(runs.len(), 1, "they are one run");
+}
+
 #[test]
 fn a_whole_buffer_is_taken_as_it_is_and_zeros_take_no_memory() {
     let mut blocks = blocks();
