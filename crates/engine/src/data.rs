@@ -69,7 +69,7 @@ mod writer;
 pub use allocate::Allocate;
 pub(crate) use checksums::SectorSums;
 pub(crate) use contents::Contents;
-pub(crate) use dirty::{Delta, DirtyRun};
+pub(crate) use dirty::{Delta, DirtyRun, DirtyRuns};
 pub(crate) use failures::Told;
 pub(crate) use fetch::{Fetched, fetch};
 pub(crate) use file_cache::{FileCache, UnfinishedFile};

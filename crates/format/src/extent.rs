@@ -96,6 +96,9 @@ struct RawBody {
 const _: () = assert!(size_of::<RawHead>() == 21);
 const _: () = assert!(size_of::<RawBody>() == 32);
 
+/// Bytes of an EXTENT_DATA that is not inline.
+const ITEM_BYTES: usize = 53;
+
 impl<'a> FileExtent<'a> {
     /// Reads the content of an EXTENT_DATA; `file_offset` is the offset in its key.
     pub fn parse(file_offset: u64, bytes: &'a [u8]) -> Result<Self, ItemError> {
@@ -132,6 +135,13 @@ impl<'a> FileExtent<'a> {
 
     /// Writes the content of an EXTENT_DATA.
     pub fn encode(&self) -> Vec<u8> {
+        let mut item = Vec::new();
+        self.encode_into(&mut item);
+        item
+    }
+
+    /// Adds the content of an EXTENT_DATA to bytes.
+    pub fn encode_into(&self, item: &mut Vec<u8>) {
         let (kind, ram_bytes) = match &self.kind {
             FileExtentKind::Inline(inline) => (0, inline.ram_bytes),
             FileExtentKind::Regular(extent) => (1, extent.ram_bytes),
@@ -146,7 +156,8 @@ impl<'a> FileExtent<'a> {
             other_encoding: U16::ZERO,
             kind,
         };
-        let mut item = head.as_bytes().to_vec();
+        item.reserve(ITEM_BYTES);
+        item.extend_from_slice(head.as_bytes());
         match &self.kind {
             FileExtentKind::Inline(inline) => item.extend_from_slice(inline.data),
             FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => {
@@ -156,7 +167,6 @@ impl<'a> FileExtent<'a> {
                 item.extend_from_slice(RawBody::of_hole(hole).as_bytes());
             }
         }
-        item
     }
 
     /// How many bytes of the file the extent covers. Inline data covers its `ram_bytes`.

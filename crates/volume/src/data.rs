@@ -7,6 +7,7 @@
 //!    but nobody learns how that ended.
 //! 4. Writes are durable with the next [`Volume::flush`] after they were waited for.
 
+use smallvec::SmallVec;
 use userbtrfs_device::{Request, Slice, Ticket};
 use userbtrfs_format::{Logical, Physical};
 
@@ -35,14 +36,13 @@ impl Volume {
     }
 
     /// Waits for writes; the results stand in the order of their parts.
-    pub fn wait_writes(&self, pending: PendingWrites) -> Vec<Result<(), WriteError>> {
+    pub fn wait_writes(&self, pending: PendingWrites) -> SmallVec<[Result<(), WriteError>; 1]> {
         let done = self.device().wait(pending.ticket);
         let mut done = done.into_iter().map(|completion| completion.result);
         let finish = |(logical, outcome): (Logical, Result<usize, WriteError>)| {
             // All copies are taken from the list, whether one before failed or not.
-            let copies: Vec<_> = done.by_ref().take(outcome?).collect();
-            let failed = |source| WriteError::Range { logical, source };
-            copies.into_iter().collect::<Result<(), _>>().map_err(failed)
+            let written = done.by_ref().take(outcome?).fold(Ok(()), Result::and);
+            written.map_err(|source| WriteError::Range { logical, source })
         };
         pending.outcomes.into_iter().map(finish).collect()
     }

@@ -12,11 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use smallvec::{SmallVec, smallvec};
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
 use super::block::{Block, SECTOR, SECTORS_MAX, bytes, mask, runs};
-use super::dirty::{Delta, DirtyRun, RUN_MAX};
+use super::dirty::{Delta, DirtyRun, DirtyRuns, RUN_MAX};
 
 /// Sectors between two boundaries that no block crosses.
 const UNIT: u64 = SECTORS_MAX as u64;
@@ -348,9 +349,10 @@ impl Blocks {
 
     /// Takes dirty sectors of a range that are not already being written, at most so many bytes:
     /// they are being written now. Runs are maximal, but for the length of an extent.
-    pub(super) fn take_dirty(&mut self, range: Range<u64>, max: u64) -> (Vec<DirtyRun>, Delta) {
-        let (mut taken, mut left): (Vec<DirtyRun>, _) = (Vec::new(), (max / SECTOR as u64).max(1));
-        let firsts: Vec<u64> = self.unfinished_blocks(&range).map(|(first, _)| first).collect();
+    pub(super) fn take_dirty(&mut self, range: Range<u64>, max: u64) -> (DirtyRuns, Delta) {
+        let (mut taken, mut left) = (DirtyRuns::new(), (max / SECTOR as u64).max(1));
+        let firsts: SmallVec<[u64; 4]> =
+            self.unfinished_blocks(&range).map(|(first, _)| first).collect();
         let before = self.dirty;
         for first in firsts {
             let block = &self.by_first[&first];
@@ -366,7 +368,7 @@ impl Blocks {
         (taken, self.dirty.since(before))
     }
 
-    fn take_run(&mut self, first: u64, run: Range<u32>, taken: &mut Vec<DirtyRun>) {
+    fn take_run(&mut self, first: u64, run: Range<u32>, taken: &mut DirtyRuns) {
         let bits = mask(run.clone());
         let part = self.by_first[&first].slice(run.clone());
         let sectors = first + u64::from(run.start)..first + u64::from(run.end);
@@ -379,7 +381,7 @@ impl Blocks {
                 last.parts.push(part);
                 last.end = end;
             }
-            _ => taken.push(DirtyRun { start, end, parts: vec![part] }),
+            _ => taken.push(DirtyRun { start, end, parts: smallvec![part] }),
         }
     }
 
@@ -471,7 +473,8 @@ impl Blocks {
 
     /// Changes which sectors of a range are being written.
     fn change_unfinished(&mut self, range: Range<u64>, change: impl Fn(&mut Block, u32)) {
-        let firsts: Vec<u64> = self.unfinished_blocks(&range).map(|(first, _)| first).collect();
+        let firsts: SmallVec<[u64; 4]> =
+            self.unfinished_blocks(&range).map(|(first, _)| first).collect();
         for first in firsts {
             let bits = clipped(u32::MAX, first, &range);
             self.change(first, |block| change(block, bits));

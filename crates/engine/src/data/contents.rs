@@ -21,7 +21,7 @@ use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 use super::FileSource;
 use super::block::SECTOR;
 use super::blocks::{Blocks, Evicted, Usage};
-use super::dirty::{Delta, DirtyRun};
+use super::dirty::{Delta, DirtyRuns};
 use super::failures::Told;
 use super::file_cache::Shared;
 use super::range_lock::RangeLock;
@@ -295,7 +295,7 @@ impl Contents {
     /// Takes dirty sectors of a range that are not already being written, about `max` bytes at
     /// most: they are being written now. Runs are maximal, but for the length of an extent. What
     /// is left counts as dirty from now on.
-    pub(crate) fn take_dirty(&self, range: Range<u64>, max: u64) -> (Vec<DirtyRun>, Delta) {
+    pub(crate) fn take_dirty(&self, range: Range<u64>, max: u64) -> (DirtyRuns, Delta) {
         let sectors = sectors(range.start, range.end);
         self.change_listed(Listing::Anew, |state| state.blocks.take_dirty(sectors, max))
     }

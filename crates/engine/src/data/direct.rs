@@ -6,6 +6,7 @@
 //! 3. Who writes so holds the range over the I/O: readers see all of it or nothing, sector by
 //!    sector.
 
+use smallvec::smallvec;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
@@ -99,7 +100,7 @@ impl Writer {
         reserved: Reserved,
     ) -> Result<()> {
         let mut rest =
-            DirtyRun { start, end: start + bytes.len() as u64, parts: vec![bytes.clone()] };
+            DirtyRun { start, end: start + bytes.len() as u64, parts: smallvec![bytes.clone()] };
         let mut runs = Vec::new();
         while rest.end - rest.start > EXTENT_MAX {
             let behind = rest.split_off(rest.start + EXTENT_MAX);

@@ -1,5 +1,6 @@
 //! What is dirty of a file: how much, and the runs of it that are written back.
 
+use smallvec::SmallVec;
 use userbtrfs_device::Slice;
 use userbtrfs_sync::Arc;
 
@@ -26,8 +27,11 @@ pub(crate) struct DirtyRun {
     /// Where it ends.
     pub(crate) end: u64,
     /// All of its bytes, in order.
-    pub(crate) parts: Vec<Slice>,
+    pub(crate) parts: SmallVec<[Slice; 1]>,
 }
+
+/// Runs of a file, mostly one.
+pub(crate) type DirtyRuns = SmallVec<[DirtyRun; 1]>;
 
 impl Delta {
     /// Both together.
@@ -58,7 +62,7 @@ impl DirtyRun {
             cut
         };
         let first = self.parts.iter().position(inside).expect("parts cover the run");
-        let mut parts = self.parts.split_off(first);
+        let mut parts: SmallVec<[Slice; 1]> = self.parts.drain(first..).collect();
         if from < at {
             let (buffer, range) = parts[0].clone().into_parts();
             let middle = range.start + usize::try_from(at - from).expect("within a part");

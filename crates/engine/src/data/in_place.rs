@@ -6,12 +6,13 @@
 //!    behind its first sector.
 //! 3. Everything else is copied on write.
 
+use smallvec::smallvec;
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_max};
 use userbtrfs_ledger::Hold;
 use userbtrfs_sync::Arc;
 
-use super::portion::Place;
+use super::portion::{Place, Places};
 use super::writer::{SECTOR, Writer};
 use super::{Contents, DirtyRun, Segment, SegmentKind, Segments};
 use crate::error::Result;
@@ -44,12 +45,12 @@ impl Writer {
         item: &InodeItem,
         run: &DirtyRun,
         size: u64,
-    ) -> Result<Vec<(u64, Option<Place>)>> {
+    ) -> Result<Places> {
         if Self::may_be_in_place(item) {
             return self.places_in_extents(contents, item, run.start, run.end);
         }
         let inline = self.inline(contents, run, size)?;
-        Ok(vec![(run.end, inline.map(Place::Inline))])
+        Ok(smallvec![(run.end, inline.map(Place::Inline))])
     }
 
     /// The bytes of a file of this size that is kept in the tree from now on.
@@ -83,10 +84,10 @@ impl Writer {
         item: &InodeItem,
         start: u64,
         end: u64,
-    ) -> Result<Vec<(u64, Option<Place>)>> {
+    ) -> Result<Places> {
         let source = contents.beneath();
         let mut segments = Segments::new(self.nodes.forest(), &source, start, end);
-        let mut places: Vec<(u64, Option<Place>)> = Vec::new();
+        let mut places = Places::new();
         let mut asked = None;
         while let Some(segment) = segments.next()? {
             let place = self.place_in(contents, item, &segment, &mut asked)?;

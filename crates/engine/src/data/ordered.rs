@@ -7,6 +7,9 @@
 //! 4. What fails leaves the file as it was; its space comes free only after the transaction was
 //!    marked, so that no log that speaks of it becomes durable.
 
+use std::ops::Range;
+
+use smallvec::SmallVec;
 use userbtrfs_format::Logical;
 use userbtrfs_ledger::{Handle, LogGroup};
 use userbtrfs_sync::{Arc, MutexGuard, thread};
@@ -16,7 +19,7 @@ use super::transfer::Transfer;
 use super::writeback::tell;
 use super::writer::Writer;
 use super::{Contents, FileSource};
-use crate::node::{ExtentChanges, PendingExtent, Runs};
+use crate::node::{ExtentChanges, PendingExtent};
 
 /// See the module's text.
 pub(crate) struct OrderedExtents<'a> {
@@ -84,10 +87,8 @@ impl<'a> OrderedExtents<'a> {
     }
 
     /// Which ranges of the file get other extents.
-    pub(crate) fn ranges(&self) -> Runs {
-        let mut ranges = Runs::default();
-        self.extents().for_each(|extent| ranges.insert(extent.start..extent.end));
-        ranges
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.extents().map(|extent| extent.start..extent.end)
     }
 
     /// The checksums of what is on its way: each the sectors from there on, as stored.
@@ -109,14 +110,14 @@ impl<'a> OrderedExtents<'a> {
     /// Waits for it, and puts it into the file; asked again, says whether that failed. Failures
     /// are told to who uses the file. The caller is in the transaction of the handle, if any.
     pub(crate) fn land(&mut self, handle: Option<&Handle<'_>>) -> bool {
-        let ranges = self.ranges();
+        let ranges: SmallVec<[_; 1]> = self.ranges().collect();
         if let Some(Flying { transfer, _one }) = self.flying.take() {
             let failed = transfer.arrive(handle);
             self.has_failed = failed.iter().any(Option::is_some);
             // Who misses something asks for the failures of the file.
             let _told = tell([self.contents], failed);
             if let Some((handle, group)) = handle.zip(self.group) {
-                self.know_logged(handle.generation(), group, &ranges);
+                self.know_logged(handle.generation(), group, ranges);
             }
         }
         self.writer.purge_if_dead(self.contents);
@@ -124,9 +125,14 @@ impl<'a> OrderedExtents<'a> {
     }
 
     /// What landed is in the log already.
-    fn know_logged(&self, running: u64, group: LogGroup, ranges: &Runs) {
+    fn know_logged(
+        &self,
+        running: u64,
+        group: LogGroup,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+    ) {
         let inode = self.contents.inode();
-        for range in ranges.iter() {
+        for range in ranges {
             inode.forget_changed(running, range);
         }
         let traces = self.writer.nodes.traces();

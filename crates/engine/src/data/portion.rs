@@ -1,7 +1,6 @@
 //! A range of a file that is written to one place.
 
-use std::collections::VecDeque;
-
+use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{Logical, RegularExtent, SECTOR_SIZE};
 use userbtrfs_ledger::{Handle, Hold, Ledger};
@@ -30,8 +29,17 @@ pub(super) struct Portion {
     pub(super) run: DirtyRun,
     pub(super) place: Place,
     /// The checksums of its sectors, as stored; none where it has none.
-    sums: Vec<u8>,
+    sums: SmallVec<[u8; 64]>,
 }
+
+/// Portions of one file.
+pub(super) type Portions = SmallVec<[Portion; 1]>;
+
+/// Where a run goes: where each part ends, and its place, if that is not newly allocated.
+pub(super) type Places = SmallVec<[(u64, Option<Place>); 1]>;
+
+/// Runs without a place.
+pub(super) type Homeless = SmallVec<[DirtyRun; 1]>;
 
 impl Place {
     fn logical(&self) -> Option<Logical> {
@@ -45,7 +53,7 @@ impl Place {
 
 impl Portion {
     pub(super) fn new(run: DirtyRun, place: Place) -> Self {
-        Self { run, place, sums: Vec::new() }
+        Self { run, place, sums: SmallVec::new() }
     }
 
     /// What is written, and where to.
@@ -114,15 +122,15 @@ impl Portion {
 /// its own.
 pub(super) fn cut(
     mut run: DirtyRun,
-    places: Vec<(u64, Option<Place>)>,
-    placed: &mut Vec<Portion>,
-    homeless: &mut VecDeque<DirtyRun>,
+    places: Places,
+    placed: &mut Portions,
+    homeless: &mut Homeless,
 ) {
     for (end, place) in places {
         let rest = (end < run.end).then(|| run.split_off(end));
         match place {
             Some(place) => placed.push(Portion::new(run, place)),
-            None => homeless.push_back(run),
+            None => homeless.push(run),
         }
         let Some(rest) = rest else { return };
         run = rest;

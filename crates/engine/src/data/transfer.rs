@@ -11,15 +11,14 @@
 //!    space back.
 //! 5. The writeback locks of all the files are held all the time.
 
-use std::collections::VecDeque;
-
+use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{InodeItem, Logical};
 use userbtrfs_ledger::{CommitReason, Handle, HandleKind, Ledger, Reservation};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::PendingWrites;
 
-use super::portion::{Place, Portion, cut};
+use super::portion::{Homeless, Place, Places, Portion, Portions, cut};
 use super::reserved::{Reserved, merge};
 use super::write::Times;
 use super::writer::{SECTOR, Writer, advance_size, size_of};
@@ -60,21 +59,31 @@ pub(super) struct Job<'a> {
 /// What a group has of one file.
 struct Load {
     job: usize,
-    portions: Vec<Portion>,
+    portions: Portions,
     metadata: Option<Reservation>,
 }
 
+/// What a group has of its files, mostly of one.
+type Loads = SmallVec<[Load; 1]>;
+
+/// Runs, each with the number of its job or load.
+type Runs = SmallVec<[(usize, DirtyRun); 1]>;
+
 /// A group on its way.
 struct Flight {
-    loads: Vec<Load>,
+    loads: Loads,
     writes: PendingWrites,
 }
+
+/// The first failure of each file, where there is one.
+pub(super) type Failed = SmallVec<[Option<Unwritten>; 1]>;
 
 /// See the module's text.
 pub(super) struct Transfer<'a> {
     writer: &'a Writer,
     jobs: Vec<Job<'a>>,
-    flying: VecDeque<Flight>,
+    /// The oldest first.
+    flying: SmallVec<[Flight; IN_FLIGHT]>,
 }
 
 impl<'a> Job<'a> {
@@ -88,7 +97,7 @@ impl<'a> Job<'a> {
     }
 
     /// Where a run goes: see [`Writer::places`].
-    fn places(&self, writer: &Writer, run: &DirtyRun) -> Result<Vec<(u64, Option<Place>)>> {
+    fn places(&self, writer: &Writer, run: &DirtyRun) -> Result<Places> {
         let now = size_of(self.contents);
         let size = match self.origin {
             Origin::Memory => now,
@@ -108,7 +117,7 @@ impl<'a> Job<'a> {
 
 impl<'a> Transfer<'a> {
     pub(super) fn new(writer: &'a Writer) -> Self {
-        Self { writer, jobs: Vec::new(), flying: VecDeque::new() }
+        Self { writer, jobs: Vec::new(), flying: SmallVec::new() }
     }
 
     /// Takes a file on; gives the number by which its runs are told.
@@ -118,10 +127,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Writes runs of files, file by file; gives the first failure of each.
-    pub(super) fn run(
-        mut self,
-        runs: impl IntoIterator<Item = (usize, DirtyRun)>,
-    ) -> Vec<Option<Unwritten>> {
+    pub(super) fn run(mut self, runs: impl IntoIterator<Item = (usize, DirtyRun)>) -> Failed {
         self.send(runs);
         self.arrive(None)
     }
@@ -130,7 +136,7 @@ impl<'a> Transfer<'a> {
     pub(super) fn send(&mut self, runs: impl IntoIterator<Item = (usize, DirtyRun)>) {
         let mut runs = runs.into_iter().peekable();
         while runs.peek().is_some() {
-            let (mut group, mut bytes) = (Vec::new(), 0);
+            let (mut group, mut bytes) = (Runs::new(), 0);
             while bytes < GROUP_BYTES && group.len() < GROUP_RUNS {
                 let Some(run) = runs.next() else { break };
                 bytes += run.1.len();
@@ -147,7 +153,7 @@ impl<'a> Transfer<'a> {
 
     /// Waits for all that is on its way, and puts it into its files; gives the first failure of
     /// each. Where the caller is in a transaction, its log may speak of what is on its way.
-    pub(super) fn arrive(mut self, logged: Option<&Handle<'_>>) -> Vec<Option<Unwritten>> {
+    pub(super) fn arrive(mut self, logged: Option<&Handle<'_>>) -> Failed {
         while !self.flying.is_empty() {
             self.land(logged);
         }
@@ -166,17 +172,17 @@ impl<'a> Transfer<'a> {
 
     /// Finds places for the runs of a group; those that find none have failed. Of the job that is
     /// `unfinished` more comes in the next group.
-    fn load(&mut self, group: Vec<(usize, DirtyRun)>, unfinished: Option<usize>) -> Vec<Load> {
-        let (mut loads, mut homeless): (Vec<Load>, _) = (Vec::new(), VecDeque::new());
+    fn load(&mut self, group: Runs, unfinished: Option<usize>) -> Loads {
+        let (mut loads, mut homeless) = (Loads::new(), Runs::new());
         for (job, run) in group {
             if loads.last().is_none_or(|load| load.job != job) {
-                loads.push(Load { job, portions: Vec::new(), metadata: None });
+                loads.push(Load { job, portions: Portions::new(), metadata: None });
             }
             let at = loads.len() - 1;
             let load = &mut loads[at];
             self.share(load, &run);
             let places = self.jobs[job].places(self.writer, &run);
-            let mut without = VecDeque::new();
+            let mut without = Homeless::new();
             match places {
                 Ok(places) => cut(run, places, &mut load.portions, &mut without),
                 Err(error) => self.jobs[job].fail(&run, &Arc::new(error)),
@@ -200,10 +206,12 @@ impl<'a> Transfer<'a> {
     }
 
     /// Allocates space for runs, for as many in one go as follow each other on the disk.
-    fn allocate(&mut self, mut runs: VecDeque<(usize, DirtyRun)>, loads: &mut [Load]) {
+    fn allocate(&mut self, mut runs: Runs, loads: &mut [Load]) {
         let mut left = runs.iter().map(|(_, run)| run.len()).sum::<u64>();
         let (mut at, mut room) = (0, 0);
-        while let Some((load, mut run)) = runs.pop_front() {
+        // The next one last.
+        runs.reverse();
+        while let Some((load, mut run)) = runs.pop() {
             let job = &mut self.jobs[loads[load].job];
             if room == 0 {
                 match self.writer.ledger.allocate_data(left.min(EXTENT_MAX), SECTOR) {
@@ -216,7 +224,7 @@ impl<'a> Transfer<'a> {
                 }
             }
             if run.len() > room {
-                runs.push_front((load, run.split_off(run.start + room)));
+                runs.push((load, run.split_off(run.start + room)));
             }
             let len = run.len();
             job.reserved.spend(len);
@@ -227,7 +235,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Submits a group, and computes its checksums meanwhile.
-    fn depart(&mut self, mut loads: Vec<Load>) {
+    fn depart(&mut self, mut loads: Loads) {
         let parts = loads.iter().flat_map(|load| load.portions.iter().flat_map(Portion::parts));
         let writes = self.writer.ledger.volume().submit_data(parts);
         for load in &mut loads {
@@ -235,19 +243,18 @@ impl<'a> Transfer<'a> {
                 load.portions.iter_mut().for_each(|portion| portion.compute_sums(kind));
             }
         }
-        self.flying.push_back(Flight { loads, writes });
+        self.flying.push(Flight { loads, writes });
     }
 
     /// Waits for the oldest group, and puts into its files what was written.
     fn land(&mut self, logged: Option<&Handle<'_>>) {
-        let Flight { loads, writes } = self.flying.pop_front().expect("one is on its way");
+        let Flight { loads, writes } = self.flying.remove(0);
         let mut results = self.writer.ledger.volume().wait_writes(writes).into_iter();
         for Load { job, portions, metadata } in loads {
-            let mut good = Vec::new();
+            let mut good: SmallVec<[_; 1]> = SmallVec::new();
             for portion in portions {
                 let count = portion.parts().count();
-                let ended: Vec<_> = results.by_ref().take(count).collect();
-                let ended = ended.into_iter().collect::<Result<(), _>>();
+                let ended = results.by_ref().take(count).fold(Ok(()), Result::and);
                 let (file, offset) = (self.jobs[job].contents.id(), portion.run.start);
                 let failed = |error| Error::Data { file, offset, error: DataError::Write(error) };
                 match ended.map_err(failed).and_then(|()| self.bytes_beneath(job, &portion)) {

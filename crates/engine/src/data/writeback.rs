@@ -11,13 +11,14 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
 use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
 use super::reserved::Reserved;
-use super::transfer::{Job, Origin, Transfer};
+use super::transfer::{Failed, Job, Origin, Transfer};
 use super::writer::{SECTOR, Writer, sector_start, size_of};
-use super::{Contents, DirtyRun, OrderedExtents, SegmentKind, Segments};
+use super::{Contents, DirtyRuns, OrderedExtents, SegmentKind, Segments};
 use crate::error::{Error, Result, Unwritten};
 
 /// The most files that are written together.
@@ -38,11 +39,14 @@ pub(super) enum Tail {
 /// What was taken of a file to be written, and what is reserved for that.
 struct Taken<'a> {
     contents: &'a Arc<Contents>,
-    runs: Vec<DirtyRun>,
+    runs: DirtyRuns,
     reserved: Reserved,
     /// The size of the file at that moment.
     size: u64,
 }
+
+/// What was taken of files, mostly of one.
+type TakenAll<'a> = SmallVec<[Taken<'a>; 1]>;
 
 impl Writer {
     /// Writes what is dirty of a file, and waits for it and for what is on its way; gives the
@@ -118,9 +122,9 @@ impl Writer {
     }
 
     /// Starts to write what was taken; gives the files of which it is.
-    fn send<'a>(&'a self, taken: Vec<Taken<'a>>) -> (Transfer<'a>, Vec<&'a Arc<Contents>>) {
+    fn send<'a>(&'a self, taken: TakenAll<'a>) -> (Transfer<'a>, SmallVec<[&'a Arc<Contents>; 1]>) {
         let mut transfer = Transfer::new(self);
-        let (mut runs, mut files) = (Vec::new(), Vec::new());
+        let (mut runs, mut files) = (SmallVec::<[_; 1]>::new(), SmallVec::new());
         for Taken { contents, runs: more, reserved, .. } in taken {
             let job = transfer.add(Job::new(contents, Origin::Memory, reserved));
             runs.extend(more.into_iter().map(|run| (job, run)));
@@ -131,7 +135,7 @@ impl Writer {
     }
 
     /// Takes what is dirty of files, as far as something is.
-    fn take<'a>(&self, files: &[&'a Arc<Contents>], tail: Tail) -> Vec<Taken<'a>> {
+    fn take<'a>(&self, files: &[&'a Arc<Contents>], tail: Tail) -> TakenAll<'a> {
         let alive = files.iter().copied().filter(|contents| !contents.account.is_dead());
         alive.map(|contents| self.take_of(contents, tail)).filter(|t| !t.runs.is_empty()).collect()
     }
@@ -188,7 +192,7 @@ impl Writer {
 /// Tells what failed, to who uses the files; gives the first of it that somebody misses.
 pub(super) fn tell<'a>(
     files: impl IntoIterator<Item = &'a Arc<Contents>>,
-    failed: Vec<Option<Unwritten>>,
+    failed: Failed,
 ) -> Result<()> {
     let mut result = Ok(());
     for (contents, failed) in files.into_iter().zip(failed) {

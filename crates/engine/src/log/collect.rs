@@ -24,8 +24,10 @@
 //! Contents of two inodes may be of two moments; names are all of the last one. Any doubt ends
 //! the collecting with the reason why the transaction must be committed.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 
+use smallvec::SmallVec;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, ItemKind, Key, TreeId};
 use userbtrfs_ledger::{CommitReason, LogGroup, LogPledge, LogWriter};
@@ -66,10 +68,8 @@ pub(super) struct Collector<'a, 'w> {
     todo: VecDeque<(u64, Wish)>,
     /// Places of directories for which the log is to speak.
     ranges: BTreeMap<u64, Runs>,
-    /// Who was seen to by this collector.
-    seen: BTreeSet<u64>,
-    /// Of whom it logged all.
-    whole: BTreeSet<u64>,
+    /// Who was seen to by this collector, and how.
+    seen: BTreeMap<u64, Wish>,
     amount: Amount,
 }
 
@@ -125,8 +125,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             drafts,
             todo: VecDeque::new(),
             ranges: BTreeMap::new(),
-            seen: BTreeSet::new(),
-            whole: BTreeSet::new(),
+            seen: BTreeMap::new(),
             amount: Amount::default(),
         }
     }
@@ -184,9 +183,9 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// From now on inodes are in the log. Who takes part in a rename just now is waited for.
-    pub(super) fn begin(&self, numbers: &[u64], mode: Mode) -> Doubtful<Vec<Before>> {
+    pub(super) fn begin(&self, numbers: &[u64], mode: Mode) -> Doubtful<SmallVec<[Before; 1]>> {
         let traces = self.nodes.traces();
-        let ids: Vec<_> = numbers.iter().map(|number| self.id(*number)).collect();
+        let ids: SmallVec<[_; 1]> = numbers.iter().map(|number| self.id(*number)).collect();
         let begun = traces.log(self.running, &ids, mode)?;
         let wait = |(id, mut before): (InodeId, Option<Before>)| loop {
             if let Some(before) = before {
@@ -197,26 +196,33 @@ impl<'a, 'w> Collector<'a, 'w> {
             thread::yield_now();
             before = traces.log(self.running, &[id], mode)?[0];
         };
-        ids.iter().copied().zip(begun).map(wait).collect()
+        ids.into_iter().zip(begun).map(wait).collect()
     }
 
     /// Logs that inodes exist, at least; those that were not seen to yet.
     fn log_next(&mut self, first: u64) -> Doubtful<()> {
-        let mut numbers: Vec<_> = self.seen.insert(first).then_some(first).into_iter().collect();
+        let mut numbers: Vec<_> = self.unseen(first).into_iter().collect();
         while numbers.len() < TOGETHER_MAX
             && let Some(&(number, Wish::Exists)) = self.todo.front()
         {
             self.todo.pop_front();
-            numbers.extend(self.seen.insert(number).then_some(number));
+            numbers.extend(self.unseen(number));
         }
         self.log_existence_of(numbers)
+    }
+
+    /// A number that was not seen to yet; from now on it is.
+    fn unseen(&mut self, number: u64) -> Option<u64> {
+        let Entry::Vacant(place) = self.seen.entry(number) else { return None };
+        place.insert(Wish::Exists);
+        Some(number)
     }
 
     /// Logs all of a directory that a new entry leads to.
     fn log_below(&mut self, number: u64) -> Doubtful<()> {
         let inode = self.inode(number)?.filter(|inode| inode.kind() == FileKind::Directory);
         match inode {
-            Some(_) if self.whole.contains(&number) => Ok(()),
+            Some(_) if self.seen.get(&number) == Some(&Wish::Whole) => Ok(()),
             Some(inode) => self.log_whole(&Whole { inode: &inode, data: None }),
             None => self.log_existence_of(vec![number]),
         }
@@ -228,8 +234,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         // Before what is noted of it is forgotten.
         let version = inode.xattrs_version();
         let before = self.begin(&[inode.id().number], Mode::All)?[0];
-        self.seen.insert(inode.id().number);
-        self.whole.insert(inode.id().number);
+        self.seen.insert(inode.id().number, Wish::Whole);
         // What changes after this look is not in the log.
         let stamp = inode.stamp(self.running);
         if (before.logged.is_none() || before.was_stale) && !self.log_names(inode, &before)? {

@@ -13,6 +13,7 @@
 //! 6. Nothing beneath the file changes meanwhile: its writeback lock is held, until what is on its
 //!    way has landed.
 
+use smallvec::SmallVec;
 use userbtrfs_btree::Cursor;
 use userbtrfs_format::{
     FileExtent, FileExtentKind, HoleExtent, IncompatFlags, InlineExtent, InodeFlags, InodeItem,
@@ -55,7 +56,7 @@ impl Collector<'_, '_> {
             (item.size, item.transid) = (item.size.max(data.size()), self.running);
         }
         let mut ranges = changed.unwrap_or_else(all);
-        ranges.extend(&data.ranges());
+        data.ranges().for_each(|range| ranges.insert(range));
         if let Some(known) = known.filter(|known| *known < item.size) {
             ranges.insert(sector_end(known)..sector_end(item.size));
         }
@@ -102,7 +103,7 @@ impl Collector<'_, '_> {
 
     /// Removes the items of the log that overlap ranges, which come to cover them.
     fn widen(&mut self, number: u64, ranges: &mut Runs) -> Doubtful<()> {
-        for range in ranges.clone().iter() {
+        for range in ranges.iter().collect::<SmallVec<[_; 2]>>() {
             let found = self.logged_extents(number, range.start, range.end);
             for (start, end) in found.map_err(|_| CommitReason::Failed)? {
                 self.drafts.remove(Key::new(number, ItemKind::EXTENT_DATA, start));
@@ -192,7 +193,7 @@ impl Collector<'_, '_> {
         };
         let key = Key::new(source.id.number, ItemKind::EXTENT_DATA, start);
         let item = FileExtent { generation: self.running, compression, kind };
-        self.drafts.put(key, &item.encode());
+        self.drafts.put_with(key, |content| item.encode_into(content));
         Ok(())
     }
 

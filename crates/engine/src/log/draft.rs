@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
+use smallvec::SmallVec;
 use userbtrfs_btree::{Change, Edit, ReadAhead, Tree};
 use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key};
@@ -14,10 +15,13 @@ use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key};
 use crate::error::Result;
 use crate::node::{Forest, Link, PlacedLink, RefPlace};
 
+/// Bytes that are enough for what an fsync of a file has to log as a rule.
+const CONTENTS_USUAL: usize = 512;
+
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Drafts {
-    list: Vec<Draft>,
+    list: SmallVec<[Draft; 4]>,
     /// The contents, one after the other; also those that do not count any more.
     contents: Vec<u8>,
 }
@@ -58,8 +62,16 @@ impl Drafts {
 
     /// An item is there, with this content.
     pub(super) fn put(&mut self, key: Key, item: &[u8]) {
+        self.put_with(key, |content| content.extend_from_slice(item));
+    }
+
+    /// An item is there, with the content that is added to what is given.
+    pub(super) fn put_with(&mut self, key: Key, add: impl FnOnce(&mut Vec<u8>)) {
+        if self.contents.is_empty() {
+            self.contents.reserve(CONTENTS_USUAL);
+        }
         let start = self.contents.len();
-        self.contents.extend_from_slice(item);
+        add(&mut self.contents);
         self.set(key, Some(start..self.contents.len()));
     }
 
@@ -80,7 +92,7 @@ impl Drafts {
     }
 
     /// All of them, as changes.
-    pub(super) fn edits(&self) -> Vec<DraftEdit<'_>> {
+    pub(super) fn edits(&self) -> SmallVec<[DraftEdit<'_>; 4]> {
         let content = |range: &Range<usize>| &self.contents[range.clone()];
         let edit = |Draft { key, content: range }: &Draft| DraftEdit {
             key: *key,

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::{SmallVec, smallvec};
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{RegularExtent, SECTOR_SIZE};
 use userbtrfs_ledger::{FileExtentRef, Handle};
@@ -50,6 +51,9 @@ pub(crate) struct ExtentChanges {
     /// By start: end and kind.
     ranges: BTreeMap<u64, (u64, Kind)>,
 }
+
+/// Ranges without something, mostly few.
+type Gaps = SmallVec<[(u64, u64); 4]>;
 
 /// A range of an extent that something else took the place of.
 #[derive(Debug, PartialEq, Eq)]
@@ -206,8 +210,8 @@ impl ExtentChanges {
     }
 
     /// Where nothing waits between two offsets, ascending.
-    pub(super) fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let (mut gaps, mut at) = (Vec::new(), start);
+    pub(super) fn gaps(&self, start: u64, end: u64) -> Gaps {
+        let (mut gaps, mut at) = (Gaps::new(), start);
         for extent in self.overlapped(start, end) {
             if extent.start > at {
                 gaps.push((at, extent.start));
@@ -269,7 +273,7 @@ pub(super) fn flattened<'a>(
 ) -> Vec<PendingExtent> {
     let start = start / SECTOR * SECTOR;
     let end = end.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
-    let (mut found, mut gaps) = (Vec::new(), vec![(start, end)]);
+    let (mut found, mut gaps): (_, Gaps) = (Vec::new(), smallvec![(start, end)]);
     for set in sets {
         found.extend(gaps.iter().flat_map(|(from, to)| set.between(*from, *to)));
         gaps = gaps.iter().flat_map(|(from, to)| set.gaps(*from, *to)).collect();

@@ -65,11 +65,6 @@ impl Runs {
         }
     }
 
-    /// Adds all of another set.
-    pub(crate) fn extend(&mut self, other: &Self) {
-        other.iter().for_each(|run| self.insert(run));
-    }
-
     /// The runs, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.runs.iter().map(|(&start, &end)| start..end)
@@ -95,7 +90,7 @@ mod tests {
         runs.insert(30..u64::MAX);
         let mut other = Runs::default();
         other.insert(19..31);
-        runs.extend(&other);
+        other.iter().for_each(|run| runs.insert(run));
         assert!(runs.iter().eq(once(0..u64::MAX)));
     }
 

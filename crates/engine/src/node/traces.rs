@@ -21,6 +21,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use smallvec::SmallVec;
 use userbtrfs_btree::ShortKeys;
 use userbtrfs_ledger::{CommitReason, LogGroup};
 use userbtrfs_sync::{Class, Mutex};
@@ -280,7 +281,7 @@ impl Traces {
         running: u64,
         inodes: &[InodeId],
         mode: Mode,
-    ) -> Result<Vec<Option<Before>>, Forgotten> {
+    ) -> Result<SmallVec<[Option<Before>; 1]>, Forgotten> {
         let mut table = self.table.lock();
         table.forget_too_much(self.inodes_max);
         if !table.is_of(running) {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
 use userbtrfs_btree::{Change, Edit};
 use userbtrfs_format::{Geometry, Key, Logical};
 
@@ -36,6 +37,12 @@ pub(super) struct SumEdit<'a> {
     content: Vec<u8>,
 }
 
+/// Changes in the order of their keys, mostly one.
+type SumEdits<'a> = SmallVec<[SumEdit<'a>; 1]>;
+
+/// Where ranges start and end, mostly few.
+type Ranges = SmallVec<[(u64, u64); 2]>;
+
 impl Edit for SumEdit<'_> {
     fn key(&self) -> Key {
         checksums::key(self.start)
@@ -56,24 +63,24 @@ impl LoggedSums {
         logical: Logical,
         stored: &'a [u8],
         form: Form,
-    ) -> Vec<SumEdit<'a>> {
+    ) -> SumEdits<'a> {
         let (start, end) = (logical.0, form.end(logical.0, stored.len()));
-        let mut new = Vec::new();
+        let mut new = Ranges::new();
         let mut at = start;
         for (known, known_end) in self.touching(start, end) {
             if at < known {
-                new.push(at..known);
+                new.push((at, known));
             }
             at = at.max(known_end);
         }
         if at < end {
-            new.push(at..end);
+            new.push((at, end));
         }
         self.enter(start, end);
         let index = |at| form.index(start, at);
-        let mut edits = Vec::new();
-        for run in new {
-            self.place(run.start, &stored[index(run.start)..index(run.end)], form, &mut edits);
+        let mut edits = SumEdits::new();
+        for (from, to) in new {
+            self.place(from, &stored[index(from)..index(to)], form, &mut edits);
         }
         edits
     }
@@ -84,7 +91,7 @@ impl LoggedSums {
         mut at: u64,
         mut stored: &'a [u8],
         form: Form,
-        edits: &mut Vec<SumEdit<'a>>,
+        edits: &mut SumEdits<'a>,
     ) {
         while !stored.is_empty() {
             let start = self.open.remove(&at).unwrap_or(at);
@@ -104,7 +111,7 @@ impl LoggedSums {
     }
 
     /// The ranges that a range overlaps or touches.
-    fn touching(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+    fn touching(&self, start: u64, end: u64) -> Ranges {
         let before = self.ranges.range(..start).next_back().filter(|&(_, &to)| to >= start);
         let within = self.ranges.range(start..=end);
         before.into_iter().chain(within).map(|(&from, &to)| (from, to)).collect()
