@@ -3,7 +3,8 @@
 //! many files were made in it.
 //!
 //! 1. Each job has a file of its own, which it writes from start to end; all jobs together make as
-//!    many fsyncs, however many jobs there are. What is measured begins when all jobs are there.
+//!    many fsyncs, however many jobs there are. What is measured begins when all jobs are there and
+//!    each has made one fsync, which is not counted: what a thread costs at first is not measured.
 //! 2. The image is preallocated, on the same disk for all. What is durable is durable on that disk:
 //!    the library flushes the image file, the kernel's loop device does the same.
 //! 3. The floor is one job that writes as much to a file that has its space, and flushes that, as
@@ -13,7 +14,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::RwLock;
+use std::sync::{RwLock, mpsc};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -138,19 +139,19 @@ impl Appends {
         Content::new(PART).fill(&mut bytes, usize::try_from(PART)?);
         bench.settle()?;
         let gate = RwLock::new(());
+        let (tell, ready) = mpsc::channel();
         let turns: Vec<_> = thread::scope(|scope| {
             let (bytes, gate) = (&bytes, &gate);
             // Opens also where a thread cannot be made, so that nobody waits for it.
             let closed = gate.write();
-            let one = |file| {
-                scope.spawn(move || {
-                    drop(gate.read());
-                    let start = Instant::now();
-                    self.write_file(bench, file, bytes)?;
-                    Ok((start, Instant::now()))
-                })
+            let start = |file| {
+                let tell = tell.clone();
+                scope.spawn(move || self.job(bench, file, bytes, &tell, gate))
             };
-            let jobs: Vec<_> = files.iter().map(one).collect();
+            let jobs: Vec<_> = files.iter().map(start).collect();
+            for _ in &jobs {
+                ready.recv()?;
+            }
             drop(closed);
             let join = |job: ScopedJoinHandle<'_, _>| job.join().expect("no job panics");
             jobs.into_iter().map(join).collect::<Result<_>>()
@@ -161,8 +162,26 @@ impl Appends {
         Ok(last - first)
     }
 
+    /// What one job does; gives when it began and ended.
+    fn job(
+        &self,
+        bench: &Bench,
+        file: &impl Durable,
+        bytes: &[u8],
+        is_ready: &mpsc::Sender<()>,
+        gate: &RwLock<()>,
+    ) -> Result<(Instant, Instant)> {
+        let first = file.write_and_sync(bytes, 0);
+        is_ready.send(())?;
+        drop(gate.read());
+        first?;
+        let start = Instant::now();
+        self.write_file(bench, file, bytes)?;
+        Ok((start, Instant::now()))
+    }
+
     fn write_file(&self, bench: &Bench, file: &impl Durable, bytes: &[u8]) -> Result<()> {
-        for number in 0..self.each {
+        for number in 1..=self.each {
             bench.interrupt().check()?;
             file.write_and_sync(bytes, number * PART)?;
         }
@@ -193,7 +212,7 @@ impl Appends {
         let mount = bench.linux().mount(image.path(), "noatime")?;
         for job in 0..self.jobs {
             let found = fs::metadata(mount.path().join(job.to_string()))?.len();
-            ensure!(found == self.each * PART, "{found} bytes in file {job}");
+            ensure!(found == (1 + self.each) * PART, "{found} bytes in file {job}");
         }
         Ok(())
     }
