@@ -53,6 +53,7 @@ pub(crate) use counters::Claim;
 pub use counters::Kind;
 pub use damage::SpaceDamage;
 pub use held::Hold;
+pub(crate) use load::is_of_books;
 pub use reserve::{Reservation, Shortage, bytes_for_items};
 
 use self::books::Books;
@@ -127,6 +128,9 @@ impl Space {
                 return Err(SpaceDamage::NoGroupOf(name).into());
             }
         }
+        if mixed {
+            counters.books_grew(load::bytes_of_books(forest)?);
+        }
         let books = Mutex::new(Class::BlockGroup, books);
         Ok(Self { volume, nodesize, books, counters, held: Held::new() })
     }
@@ -155,6 +159,9 @@ impl Space {
     /// was.
     pub fn allocate_block(&self, kind: Kind, near: Logical) -> Result<Logical, NoSpace> {
         let found = self.allocate(kind, u64::from(self.nodesize), near)?;
+        if kind == Kind::Metadata {
+            self.counters.trees_grew(found.1);
+        }
         debug_assert!(found.0.is_aligned(self.nodesize), "so that no block crosses a stripe");
         Ok(found.0)
     }
@@ -246,6 +253,12 @@ impl Space {
         }
     }
 
+    /// Root items were written, and say that the trees of the books are so many bytes larger, or
+    /// smaller: those that live on the global reserve.
+    pub fn books_grew(&self, by: i64) {
+        self.counters.books_grew(by);
+    }
+
     /// Bytes that have extent items: the superblock's `bytes_used`.
     pub fn bytes_used(&self) -> u64 {
         self.books.lock().bytes_used()
@@ -280,7 +293,7 @@ impl Space {
         self.claim(Kind::Metadata, bytes, Claim::Ordinary)
     }
 
-    /// Reserves metadata for what frees space in the end; may use half of the global reserve.
+    /// Reserves metadata for what frees space in the end; may use most of the global reserve.
     pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, Shortage> {
         self.claim(Kind::Metadata, bytes, Claim::Removal)
     }

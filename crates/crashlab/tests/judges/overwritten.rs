@@ -227,10 +227,12 @@ fn what_linux_overwrites_on_a_full_filesystem_we_overwrite() {
     skip_unless_linux!();
     let linux = Linux::lock().unwrap();
     let nodes = |nodesize| Options { nodesize, ..Options::default() };
-    let mut all = vec![Made::new("4k nodes", 128 * MIB, nodes(4096))];
+    let mut all = vec![
+        Made::new("4k nodes", 128 * MIB, nodes(4096)),
+        Made::new("mixed", 64 * MIB, Options::mixed()),
+    ];
     if is_torture() {
         all.push(Made::new("default", 400 * MIB, Options::default()));
-        all.push(Made::new("mixed", 64 * MIB, Options::mixed()));
     }
     let (seed, rounds) = (seed(), if is_torture() { 3 } else { 1 });
     for seed in seed..seed + rounds {

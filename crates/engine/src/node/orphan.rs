@@ -24,8 +24,9 @@ use super::traces::Parting;
 use super::{Entry, Inode, Nodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
 
-/// The most extents of a file that go in one step.
-pub(crate) const EXTENTS_PER_STEP: usize = 1000;
+/// The most extents of a file that go in one step: what is reserved for them is in any filesystem
+/// less than half of the global reserve, so that files can be deleted where nothing else is left.
+pub(crate) const EXTENTS_PER_STEP: usize = 600;
 
 /// What an item of an extent takes of its leaf.
 const EXTENT_ITEM_BYTES: u64 = 25 + 53;

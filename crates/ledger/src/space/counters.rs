@@ -9,8 +9,13 @@
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
-/// The least global reserve, in tree blocks, unless a small filesystem has no room for it.
-const GLOBAL_BLOCKS: u64 = 64;
+/// The least global reserve, in tree blocks, unless a small filesystem has no room for it: what
+/// Linux must find to remove something (96, and a twentieth of its own reserve), and some more.
+const GLOBAL_BLOCKS: u64 = 128;
+/// What of the least global reserve is the commit's alone, in tree blocks.
+const COMMIT_BLOCKS: u64 = 32;
+/// What the global reserve is of all trees: one part in so many.
+const GLOBAL_PART_OF_TREES: u64 = 8;
 /// The most that the global reserve takes of a pool: one part in so many.
 const GLOBAL_PART_OF_TOTAL: u64 = 8;
 /// The largest global reserve, in bytes.
@@ -58,7 +63,7 @@ pub(super) struct Tally {
 pub(crate) enum Claim {
     /// Leaves the global reserve alone.
     Ordinary,
-    /// May use half of the global reserve: the other half is the commit's.
+    /// May use half of the global reserve, or more of the least one: the rest is the commit's.
     Removal,
 }
 
@@ -70,10 +75,22 @@ pub(super) struct Pool {
     pub(super) reserved: u64,
     /// Device space set aside for chunks of this kind, as they would count at hand.
     pub(super) promised: u64,
-    /// What one part in so many of the allocated bytes gives the global reserve; 0: there is
-    /// none.
-    pub(super) global_part: u64,
+    /// For what there is a global reserve.
+    trees: Trees,
     pub(super) nodesize: u64,
+}
+
+/// For what of a pool there is a global reserve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Trees {
+    /// For nothing.
+    #[default]
+    None,
+    /// For a part of all that is allocated.
+    All,
+    /// Beside data: for the trees of the books, as large as their root items say, and for a part of
+    /// what was allocated for trees since these were written.
+    Beside { books: u64, fresh: u64 },
 }
 
 impl Pool {
@@ -83,22 +100,39 @@ impl Pool {
         total.saturating_sub(at_hand).saturating_sub(unloaded).saturating_sub(pinned)
     }
 
-    /// The global reserve: a share of what is allocated, since that is what can need changing;
-    /// at least 64 blocks, but never more than an eighth of all.
+    /// The global reserve: what can need changing in trees that nobody reserves for; at least 128
+    /// blocks, but never more than an eighth of all.
     pub(super) fn global(&self) -> u64 {
-        if self.global_part == 0 {
+        self.at_least(self.changing(), GLOBAL_BLOCKS)
+    }
+
+    /// What of the global reserve a removal leaves to the commit.
+    fn of_commit(&self) -> u64 {
+        self.at_least(self.changing() / 2, COMMIT_BLOCKS).min(self.global() / 2)
+    }
+
+    fn at_least(&self, bytes: u64, blocks: u64) -> u64 {
+        if self.trees == Trees::None {
             return 0;
         }
-        let share = self.allocated() / self.global_part;
-        let least = GLOBAL_BLOCKS * self.nodesize;
-        share.clamp(least, GLOBAL_MAX.max(least)).min(self.tally.total / GLOBAL_PART_OF_TOTAL)
+        let least = blocks * self.nodesize;
+        bytes.clamp(least, GLOBAL_MAX.max(least)).min(self.tally.total / GLOBAL_PART_OF_TOTAL)
+    }
+
+    /// An estimate of what a commit may have to change of trees that nobody reserves for.
+    fn changing(&self) -> u64 {
+        match self.trees {
+            Trees::None => 0,
+            Trees::All => self.allocated() / GLOBAL_PART_OF_TREES,
+            Trees::Beside { books, fresh } => books.saturating_add(fresh / GLOBAL_PART_OF_TREES),
+        }
     }
 
     /// The bytes that must be at hand or promised for a reservation to be granted.
     pub(super) fn needed(&self, bytes: u64, claim: Claim) -> u64 {
         let spared = match claim {
             Claim::Ordinary => self.global(),
-            Claim::Removal => self.global() / 2,
+            Claim::Removal => self.of_commit(),
         };
         self.reserved.saturating_add(bytes).saturating_add(spared)
     }
@@ -132,9 +166,10 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn new(mixed: bool, nodesize: u64) -> Self {
         let mut pools = [Pool { nodesize, ..Pool::default() }; 3];
-        // Where data is counted too, not all of what is allocated is metadata. But it may be, and
-        // then a commit writes most of the extent tree anew: one part in forty.
-        pools[Kind::Metadata.index()].global_part = if mixed { 16 } else { 8 };
+        pools[Kind::Metadata.index()].trees = match mixed {
+            true => Trees::Beside { books: 0, fresh: 0 },
+            false => Trees::All,
+        };
         let pools = Mutex::new(Class::SpaceCounters, pools);
         Self { pools, mixed, aborted: AtomicBool::new(false) }
     }
@@ -152,6 +187,21 @@ impl Counters {
     pub(super) fn replace(&self, kind: Kind, before: Tally, after: Tally) {
         if before != after {
             self.pools.lock()[self.pool_of(kind).index()].replace(before, after);
+        }
+    }
+
+    /// Root items say that the trees of the books are so many bytes larger, or smaller.
+    pub(super) fn books_grew(&self, by: i64) {
+        if let Trees::Beside { books, fresh } = &mut self.pools.lock()[Kind::Metadata.index()].trees
+        {
+            (*books, *fresh) = (books.saturating_add_signed(by), 0);
+        }
+    }
+
+    /// So many bytes were allocated for trees.
+    pub(super) fn trees_grew(&self, bytes: u64) {
+        if let Trees::Beside { fresh, .. } = &mut self.pools.lock()[Kind::Metadata.index()].trees {
+            *fresh = fresh.saturating_add(bytes);
         }
     }
 

@@ -58,6 +58,24 @@ fn check_gap(forest: &Forest, tree: &Tree, from: Logical, to: Option<Logical>) -
     }
 }
 
+/// The trees that no operation reserves for.
+const BOOKS: [TreeId; 4] = [TreeId::EXTENT, TreeId::CSUM, TreeId::FREE_SPACE, TreeId::BLOCK_GROUP];
+
+/// Bytes of the trees of the books, as their root items say.
+pub(super) fn bytes_of_books(forest: &Forest) -> Result<i64> {
+    let mut bytes = 0_i64;
+    for id in BOOKS {
+        let used = forest.root_item(id)?.map_or(0, |item| item.bytes_used);
+        bytes = bytes.saturating_add_unsigned(used);
+    }
+    Ok(bytes)
+}
+
+/// Whether a tree is one of the books.
+pub(crate) fn is_of_books(id: TreeId) -> bool {
+    BOOKS.contains(&id)
+}
+
 /// The group whose free ranges are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {

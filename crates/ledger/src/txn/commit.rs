@@ -196,7 +196,7 @@ impl Ledger {
     }
 
     fn write_roots(&self, editor: Editor<'_>) -> Result<usize> {
-        roots::write(&editor, &self.changed)
+        roots::write(&editor, &self.changed, &self.space)
     }
 
     fn write_nodes(&self, nodes: &DirtyList) -> Result<()> {

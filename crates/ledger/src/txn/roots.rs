@@ -10,6 +10,7 @@ use userbtrfs_sync::Mutex;
 
 use crate::editor::Editor;
 use crate::error::{Error, Result};
+use crate::space::{Space, is_of_books};
 
 /// Trees that the running transaction changed, and whose root items do not say so yet.
 #[derive(Debug, Default)]
@@ -47,23 +48,32 @@ impl ChangedRoots {
 }
 
 /// Writes the root items of trees that changed; gives how many.
-pub(super) fn write(editor: &Editor<'_>, changed: &Mutex<ChangedRoots>) -> Result<usize> {
+pub(super) fn write(
+    editor: &Editor<'_>,
+    changed: &Mutex<ChangedRoots>,
+    space: &Space,
+) -> Result<usize> {
     let (roots, touched) = changed.lock().take();
     let count = roots.len();
+    let mut books_grew = 0;
     for id in roots {
         let tree = editor.forest.tree(id)?;
         let (key, mut item) = editor.forest.root_entry(id)?.ok_or(Error::NoTree(id))?;
-        move_root(&mut item, &tree, editor);
+        let grown = move_root(&mut item, &tree, editor);
+        if is_of_books(id) {
+            books_grew += grown;
+        }
         if let Some(extended) = item.extended.as_mut().filter(|_| touched.contains(&id)) {
             (extended.ctransid, extended.ctime) = (editor.generation, SystemTime::now().into());
         }
         editor.apply(TreeId::ROOT, &mut [ItemEdit::Put(key, item.encode())])?;
     }
+    space.books_grew(books_grew);
     Ok(count)
 }
 
-/// Makes a root item lead to the root that its tree has now.
-fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) {
+/// Makes a root item lead to the root that its tree has now; gives by how many bytes the tree grew.
+fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) -> i64 {
     let nodesize = i64::from(editor.forest.store().volume().geometry().nodesize);
     let grown = tree.take_growth().saturating_mul(nodesize);
     let root = tree.root();
@@ -72,4 +82,5 @@ fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) {
     // Linux resets the long structure where the two differ.
     item.generation_v2 = item.extended.is_some().then_some(root.generation);
     item.bytes_used = item.bytes_used.saturating_add_signed(grown);
+    grown
 }
