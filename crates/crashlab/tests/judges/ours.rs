@@ -2,6 +2,7 @@
 //! commits, in the order of a crash, after reopening, and with Linux taking turns.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -252,23 +253,33 @@ const OF_LINUX: &str = "of-linux";
 const OF_LINUX_LEN: usize = 100_000;
 /// With a name more a longer path may be longer than there are any, in bytes.
 const DEEP: usize = 3800;
-/// The most files that it removes.
-const REMOVED_MAX: usize = 2000;
+/// The files that it removes before it makes its own.
+const REMOVED_AT_ONCE: usize = 2000;
 
-/// Linux mounts an image for writing, removes half of the files there, makes one of its own and
-/// syncs: it can, `btrfs check` finds nothing after that, and we read what it wrote. What it
-/// complains of is left to be asked for.
+/// Linux mounts an image for writing, removes files there, every second one first, until it can
+/// make one of its own, and syncs: `btrfs check` finds nothing after that, and we read what it
+/// wrote. What it complains of is left to be asked for.
+///
+/// On what we filled it may have to remove more than a few: with nodes of 64 KiB it makes nothing
+/// new before 22 MiB are free, and leaves that are half full are none of it.
 pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
     let mount = linux.mount(image, "noatime,subvolid=5").unwrap();
     let told = |error: std::io::Error| panic!("{what}: Linux: {error}");
     let sync = || run(Command::new("btrfs").args(["filesystem", "sync"]).arg(mount.path()));
-    for path in files_below(mount.path()).iter().step_by(2).take(REMOVED_MAX) {
-        fs::remove_file(path).unwrap_or_else(told);
-    }
-    // What was removed is space after a commit.
-    sync().unwrap();
     let content = pattern::bytes(1, 0, OF_LINUX_LEN);
-    fs::write(mount.path().join(OF_LINUX), &content).unwrap_or_else(told);
+    let files = files_below(mount.path());
+    let (seconds, others) = (files.iter().step_by(2), files.iter().skip(1).step_by(2));
+    let mut files = seconds.chain(others);
+    loop {
+        let removed = files.by_ref().take(REMOVED_AT_ONCE);
+        let count = removed.map(|path| fs::remove_file(path).unwrap_or_else(told)).count();
+        // What was removed is space after a commit.
+        sync().unwrap();
+        match fs::write(mount.path().join(OF_LINUX), &content) {
+            Err(error) if error.kind() == ErrorKind::StorageFull && count > 0 => {}
+            written => break written.unwrap_or_else(told),
+        }
+    }
     sync().unwrap();
     drop(mount);
     check_file(what, image);
