@@ -234,6 +234,8 @@ impl One {
         let made = match reason {
             CommitReason::NoSpace => Made::new("mixed", 32 * MIB, Options::mixed()),
             CommitReason::LargeItem => Made::new("4k nodes", 128 * MIB, nodes(4096)),
+            // Whose space for that many extents is there from the start.
+            CommitReason::TooManyExtents => Made::new("large", 1024 * MIB, Options::default()),
             _ => Made::new("default", 256 * MIB, Options::default()),
         };
         let image = Arc::new(made.image().to_device());
