@@ -159,7 +159,7 @@ impl Space {
     /// was.
     pub fn allocate_block(&self, kind: Kind, near: Logical) -> Result<Logical, NoSpace> {
         let found = self.allocate(kind, u64::from(self.nodesize), near)?;
-        if kind == Kind::Metadata {
+        if kind == Kind::Metadata && self.is_mixed() {
             self.counters.trees_grew(found.1);
         }
         debug_assert!(found.0.is_aligned(self.nodesize), "so that no block crosses a stripe");

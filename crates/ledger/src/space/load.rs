@@ -58,7 +58,7 @@ fn check_gap(forest: &Forest, tree: &Tree, from: Logical, to: Option<Logical>) -
     }
 }
 
-/// The trees that no operation reserves for.
+/// The trees that no operation reserves for, but for those that stay small.
 const BOOKS: [TreeId; 4] = [TreeId::EXTENT, TreeId::CSUM, TreeId::FREE_SPACE, TreeId::BLOCK_GROUP];
 
 /// Bytes of the trees of the books, as their root items say.
