@@ -97,7 +97,7 @@ const _: () = assert!(size_of::<RawHead>() == 21);
 const _: () = assert!(size_of::<RawBody>() == 32);
 
 /// Bytes of an EXTENT_DATA that is not inline.
-const ITEM_BYTES: usize = 53;
+const ITEM_BYTES: usize = size_of::<(RawHead, RawBody)>();
 
 impl<'a> FileExtent<'a> {
     /// Reads the content of an EXTENT_DATA; `file_offset` is the offset in its key.

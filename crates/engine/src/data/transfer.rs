@@ -67,7 +67,7 @@ struct Load {
 type Loads = SmallVec<[Load; 1]>;
 
 /// Runs, each with the number of its job or load.
-type Runs = SmallVec<[(usize, DirtyRun); 1]>;
+type NumberedRuns = SmallVec<[(usize, DirtyRun); 1]>;
 
 /// A group on its way.
 struct Flight {
@@ -136,7 +136,7 @@ impl<'a> Transfer<'a> {
     pub(super) fn send(&mut self, runs: impl IntoIterator<Item = (usize, DirtyRun)>) {
         let mut runs = runs.into_iter().peekable();
         while runs.peek().is_some() {
-            let (mut group, mut bytes) = (Runs::new(), 0);
+            let (mut group, mut bytes) = (NumberedRuns::new(), 0);
             while bytes < GROUP_BYTES && group.len() < GROUP_RUNS {
                 let Some(run) = runs.next() else { break };
                 bytes += run.1.len();
@@ -172,8 +172,8 @@ impl<'a> Transfer<'a> {
 
     /// Finds places for the runs of a group; those that find none have failed. Of the job that is
     /// `unfinished` more comes in the next group.
-    fn load(&mut self, group: Runs, unfinished: Option<usize>) -> Loads {
-        let (mut loads, mut homeless) = (Loads::new(), Runs::new());
+    fn load(&mut self, group: NumberedRuns, unfinished: Option<usize>) -> Loads {
+        let (mut loads, mut homeless) = (Loads::new(), NumberedRuns::new());
         for (job, run) in group {
             if loads.last().is_none_or(|load| load.job != job) {
                 loads.push(Load { job, portions: Portions::new(), metadata: None });
@@ -206,7 +206,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Allocates space for runs, for as many in one go as follow each other on the disk.
-    fn allocate(&mut self, mut runs: Runs, loads: &mut [Load]) {
+    fn allocate(&mut self, mut runs: NumberedRuns, loads: &mut [Load]) {
         let mut left = runs.iter().map(|(_, run)| run.len()).sum::<u64>();
         let (mut at, mut room) = (0, 0);
         // The next one last.
