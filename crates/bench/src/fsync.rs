@@ -149,6 +149,8 @@ impl Appends {
                 scope.spawn(move || self.job(bench, file, bytes, &tell, gate))
             };
             let jobs: Vec<_> = files.iter().map(start).collect();
+            // Without one of its own nobody is waited for who panicked.
+            drop(tell);
             for _ in &jobs {
                 ready.recv()?;
             }
