@@ -260,8 +260,8 @@ const REMOVED_AT_ONCE: usize = 2000;
 /// make one of its own, and syncs: `btrfs check` finds nothing after that, and we read what it
 /// wrote. What it complains of is left to be asked for.
 ///
-/// On what we filled it may have to remove more than a few: with nodes of 64 KiB it makes nothing
-/// new before 22 MiB are free, and leaves that are half full are none of it.
+/// As long as little metadata is free beside what it keeps for itself, it may refuse to make
+/// something: with nodes of 64 KiB it keeps 22 MiB, and leaves that are half full are not free.
 pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
     let mount = linux.mount(image, "noatime,subvolid=5").unwrap();
     let told = |error: std::io::Error| panic!("{what}: Linux: {error}");
@@ -276,7 +276,9 @@ pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
         // What was removed is space after a commit.
         sync().unwrap();
         match fs::write(mount.path().join(OF_LINUX), &content) {
-            Err(error) if error.kind() == ErrorKind::StorageFull && count > 0 => {}
+            Err(error) if error.kind() == ErrorKind::StorageFull && count > 0 => {
+                assert!(is_near_its_reserve(mount.path()), "{what}: Linux: {error}");
+            }
             written => break written.unwrap_or_else(told),
         }
     }
@@ -285,6 +287,20 @@ pub(crate) fn use_by_linux(linux: &Linux, what: &str, image: &Path) {
     check_file(what, image);
     let found = open(image, 64).unwrap().read(format!("/{OF_LINUX}")).unwrap();
     assert!(found == content, "{what}: what Linux wrote");
+}
+
+/// Whether less metadata is free than twice what Linux keeps for itself: that is at least the price
+/// of some twenty items, and so much may be reserved to make a file and write to it.
+fn is_near_its_reserve(mount: &Path) -> bool {
+    let output = run(Command::new("btrfs").args(["filesystem", "df", "--raw"]).arg(mount)).unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let of = |kind: &str, what: &str| -> u64 {
+        let line = said.lines().find(|line| line.contains(kind)).unwrap();
+        let mut fields = line.split([' ', ',']);
+        fields.find_map(|field| field.strip_prefix(what)).unwrap().parse().unwrap()
+    };
+    let free = of("Metadata", "total=") - of("Metadata", "used=");
+    free < 2 * of("GlobalReserve", "total=")
 }
 
 /// What there is but directories, without what other subvolumes hold and what is too deep.
