@@ -67,8 +67,9 @@ impl Worker {
 
     /// Asks for what waits to be written, before it is old.
     pub(super) fn hurry(&self) {
-        let mut wishes = self.shared.wishes.lock();
-        if !std::mem::replace(&mut wishes.hurry, true) {
+        let is_asked = std::mem::replace(&mut self.shared.wishes.lock().hurry, true);
+        // Who is woken may run at once, and wants the lock.
+        if !is_asked {
             self.shared.wake.notify_all();
         }
     }
