@@ -4,10 +4,13 @@
 //!    a commit. What a crash leaves of them is what [`Journal`] says must be left.
 //! 2. In some of what is left, all can be removed by us.
 //! 3. A part goes before Linux, which replays what we replay, and before `btrfs check`.
-//! 4. What fails is made as short as can be, and printed.
+//! 4. So it is where block groups are made in between, which no superblock names yet.
+//! 5. What fails is made as short as can be, and printed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use userbtrfs::OpenOptions;
+use userbtrfs::{CommitReason, OpenOptions};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Recording, RecordingDevice};
 use userbtrfs_crashlab::engine_target::EngineTarget;
@@ -31,11 +34,18 @@ const REMOVED: u64 = 16;
 /// States in which a sequence is looked at while it is made shorter.
 const STATES_TO_SHRINK: usize = 30;
 
+/// Files of a sequence in which block groups are made.
+const LONG_FILES: usize = 2;
+/// One of so many sequences is such a one before Linux.
+const LONG_FOR_LINUX: u64 = 8;
+
 /// What was done.
 struct Acted {
     recording: Recording,
     journal: Journal,
     cut: Time,
+    /// How often something was committed since a block group was new.
+    for_new_groups: u64,
 }
 
 fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
@@ -69,8 +79,9 @@ fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
     }
     let recording = device.recording();
     let cut = now();
+    let for_new_groups = target.filesystem().stats().log.commits(CommitReason::NewBlockGroup);
     target.abandon();
-    Ok(Acted { recording, journal, cut })
+    Ok(Acted { recording, journal, cut, for_new_groups })
 }
 
 /// The states of what was done: half of them in order.
@@ -96,12 +107,16 @@ fn judge_removal(state: &State) -> Result<()> {
 
 /// Does a sequence and judges what is left of it in so many states.
 fn run(base: &Base, steps: &[Step], seed: u64, count: usize) -> Result<u64> {
-    let acted = act(base, steps)?;
+    judge_all(&act(base, steps)?, seed, count)
+}
+
+/// Judges so many states of what was done.
+fn judge_all(acted: &Acted, seed: u64, count: usize) -> Result<u64> {
     let mut random = Random::new(seed);
     let mut judged = 0;
     for state in chosen(&acted.recording, seed, count) {
         let what = || format!("{} events, {} lost", state.completed, state.lost);
-        judge(&acted, &state).with_context(what)?;
+        judge(acted, &state).with_context(what)?;
         if random.one_in(REMOVED) {
             judge_removal(&state).with_context(what)?;
         }
@@ -130,13 +145,35 @@ fn what_was_fsynced_is_there_after_a_cut() {
 }
 
 #[test]
+fn what_was_fsynced_in_a_new_block_group_is_there_after_a_cut() {
+    skip_unless_linux!();
+    let count = if is_torture() { 50_000 } else { 1_000 };
+    let for_new_groups = AtomicU64::new(0);
+    by_seeds(seed(), count, |seed| {
+        let sequence = Sequence::new(seed).with_long_files(LONG_FILES);
+        let run = || {
+            let acted = act(sequence.base, &sequence.steps)?;
+            for_new_groups.fetch_add(acted.for_new_groups, Ordering::Relaxed);
+            judge_all(&acted, seed, STATES)
+        };
+        caught(run).map_err(|error| told(&sequence, seed, &error))
+    });
+    let for_new_groups = for_new_groups.into_inner();
+    println!("{for_new_groups} commits since a block group was new");
+    assert!(for_new_groups > 0, "no block group was made in between");
+}
+
+#[test]
 fn linux_replays_what_we_replay_of_a_cut() {
     skip_unless_linux!();
     let (first, count) = (seed(), if is_torture() { 5_000 } else { 300 });
     let linux = Linux::lock().unwrap();
     let mut judged = 0;
     for seed in first.. {
-        let sequence = Sequence::new(seed);
+        let mut sequence = Sequence::new(seed);
+        if seed.is_multiple_of(LONG_FOR_LINUX) {
+            sequence = sequence.with_long_files(LONG_FILES);
+        }
         let acted = act(sequence.base, &sequence.steps).unwrap();
         for state in chosen(&acted.recording, seed, STATES_FOR_LINUX) {
             let both = || {

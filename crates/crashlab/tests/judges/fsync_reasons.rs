@@ -16,7 +16,6 @@ use userbtrfs::{
 };
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice};
 use userbtrfs_crashlab::engine_target::EngineTarget;
-use userbtrfs_crashlab::manifest::{Bytes, Mode};
 use userbtrfs_crashlab::model::Model;
 use userbtrfs_crashlab::operation::{Object, Operation};
 use userbtrfs_crashlab::target::step;
@@ -31,9 +30,8 @@ const LENGTH: usize = 3_000;
 const LENGTH_OF_TORTURE: usize = 100_000;
 /// How many sequences there are.
 const SEQUENCES: u64 = 6;
-/// How many files are made that are so long, in bytes, that they take new space.
+/// How many files of it take new space.
 const LONG_FILES: usize = 4;
-const LONG: u64 = 9 << 20;
 
 /// How often something was made durable: by the log, and by commits for each reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -146,33 +144,15 @@ impl Watched {
     }
 }
 
-/// The steps, with others in which files take new space, are synced, and go.
-fn growing(steps: &[Step]) -> Vec<Step> {
-    let grow = |(index, steps): (usize, &[Step])| {
-        let path: Bytes = format!("long {index}").into_bytes().into();
-        let object = Object::Path(path.clone());
-        let make = [
-            Operation::Create { path: path.clone(), mode: Mode::new(0o644) },
-            Operation::Append { object: object.clone(), length: LONG, seed: 1 },
-        ];
-        let sync = Step::Sync { object, data_only: false };
-        let remove = Step::Do(Operation::Unlink { path });
-        let more = make.into_iter().map(Step::Do).chain([sync, remove]);
-        steps.iter().cloned().chain(more).collect::<Vec<_>>()
-    };
-    let length = steps.len().div_ceil(LONG_FILES);
-    steps.chunks(length).enumerate().flat_map(grow).collect()
-}
-
 /// Does a sequence.
 fn run(seed: u64, with_log: bool) -> Result<Synced> {
     let length = if is_torture() { LENGTH_OF_TORTURE } else { LENGTH };
-    let Sequence { base, steps } = Sequence::long(seed, length);
+    let Sequence { base, steps } = Sequence::long(seed, length).with_long_files(LONG_FILES);
     let device = Arc::new(base.image.to_device());
     let options = OpenOptions::new().memory(base.memory).tree_log(with_log).clone();
     let mut watched = Watched::new(EngineTarget::with_options(device, &options)?);
     let mut model = Model::new(base.made.options.nodesize);
-    for (index, one) in growing(&steps).iter().enumerate() {
+    for (index, one) in steps.iter().enumerate() {
         let done = watched.do_step(&mut model, one, index);
         done.with_context(|| format!("seed {seed}, step {index}: {one}"))?;
     }

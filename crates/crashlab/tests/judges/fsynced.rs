@@ -17,7 +17,7 @@ use userbtrfs::mkfs::Options;
 use userbtrfs_crashlab::devices::SparseImage;
 use userbtrfs_crashlab::kept::Journal;
 use userbtrfs_crashlab::linux::Linux;
-use userbtrfs_crashlab::manifest::Time;
+use userbtrfs_crashlab::manifest::{Bytes, Mode, Time};
 use userbtrfs_crashlab::model::Model;
 use userbtrfs_crashlab::operation::{Generator, Object, Operation, shrink, simplify};
 use userbtrfs_crashlab::random::Random;
@@ -27,6 +27,8 @@ use super::made::{MIB, Made};
 
 /// Steps of a sequence, at most.
 const STEPS_MAX: usize = 100;
+/// Bytes of a file that is so long that it takes new space.
+const LONG: u64 = 9 << 20;
 /// After so many failures no other seed is tried.
 const FAILURES_MAX: u64 = 3;
 
@@ -126,6 +128,26 @@ impl Sequence {
             }
         }
         Self { base, steps }
+    }
+
+    /// The same, with so many files in between for which block groups are made, and which go as
+    /// soon as they are synced.
+    pub(crate) fn with_long_files(self, count: usize) -> Self {
+        let grow = |(index, steps): (usize, &[Step])| {
+            let path: Bytes = format!("long {index}").into_bytes().into();
+            let object = Object::Path(path.clone());
+            let make = [
+                Operation::Create { path: path.clone(), mode: Mode::new(0o644) },
+                Operation::Append { object: object.clone(), length: LONG, seed: 1 },
+            ];
+            let sync = Step::Sync { object, data_only: false };
+            let remove = Step::Do(Operation::Unlink { path });
+            let more = make.into_iter().map(Step::Do).chain([sync, remove]);
+            steps.iter().cloned().chain(more).collect::<Vec<_>>()
+        };
+        let length = self.steps.len().div_ceil(count);
+        let steps = self.steps.chunks(length).enumerate().flat_map(grow).collect();
+        Self { steps, ..self }
     }
 
     /// It, and what was found of it.
