@@ -345,7 +345,7 @@ pub struct FsyncArgs {
     /// How many jobs there are, each with a file of its own
     #[arg(long, value_delimiter = ',', default_value = "1,16,128,1024", value_name = "N")]
     pub jobs: Vec<NonZeroU64>,
-    /// How many fsyncs all jobs make together
+    /// How many fsyncs all jobs make together; each makes 16 at least
     #[arg(long, default_value = "4096", value_name = "N")]
     pub syncs: NonZeroU64,
     /// How many small appends are made of which it is counted what reaches the device

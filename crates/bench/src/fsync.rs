@@ -3,8 +3,9 @@
 //! many files were made in it.
 //!
 //! 1. Each job has a file of its own, which it writes from start to end; all jobs together make as
-//!    many fsyncs, however many jobs there are. What is measured begins when all jobs are there and
-//!    each has made one fsync, which is not counted: what a thread costs at first is not measured.
+//!    many fsyncs, however many jobs there are, but each makes some. What is measured begins when
+//!    all jobs are there and each has made one fsync, which is not counted: what a thread costs at
+//!    first is not measured.
 //! 2. The image is preallocated, on the same disk for all. What is durable is durable on that disk:
 //!    the library flushes the image file, the kernel's loop device does the same.
 //! 3. The floor is one job that writes as much to a file that has its space, and flushes that, as
@@ -35,6 +36,8 @@ use crate::target::Target;
 
 /// Bytes between two fsyncs.
 const PART: u64 = 64 << 10;
+/// The least fsyncs of a job: with fewer it is measured how memory is had for the first time.
+const EACH_MIN: u64 = 16;
 /// A signal is looked for once for so many files.
 const CHECKED: u64 = 4096;
 /// Bytes of a filesystem beside those of its files.
@@ -51,7 +54,8 @@ pub(crate) fn run(bench: &Bench, args: &FsyncArgs, report: &mut Report) -> Resul
         return Ok(());
     }
     for jobs in &args.jobs {
-        let case = Appends { jobs: jobs.get(), each: syncs.div_ceil(jobs.get()) };
+        let each = syncs.div_ceil(jobs.get()).max(EACH_MIN / scale);
+        let case = Appends { jobs: jobs.get(), each };
         let with_floor = [&targets[..], &[Target::FloorWrite]].concat();
         let rows = take_turns(bench, "fsync", with_floor, |target| case.turn(bench, target))?;
         report.add(rows, false);
