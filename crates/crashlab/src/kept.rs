@@ -8,7 +8,8 @@
 //! 1. A name leads to what it led to at some moment since its directory was settled, or to nothing
 //!    if it led to nothing then.
 //! 2. What had changed and was fsynced has all the names that it had at some moment since, and no
-//!    others; there is one moment of which this is true for all that was.
+//!    others; there is one moment of which this is true for all that was. Content that may have
+//!    been dropped may never have changed.
 //! 3. What had a name at every moment since it was settled is there.
 //! 4. What an inode says of itself, its xattrs, its time and its content are of some moment since
 //!    it was settled, each for itself; of content, each sector is ([`crate::history`]).
@@ -332,12 +333,9 @@ impl Journal {
 }
 
 impl Life {
-    /// Whether anything changed after the first moment of a span.
-    fn changed(&self, span: Span) -> bool {
-        self.names.changed(span)
-            || self.facts.changed(span)
-            || self.xattrs.changed(span)
-            || self.contents.changed(span)
+    /// Whether anything but its content changed after the first moment of a span.
+    fn changed_beside_content(&self, span: Span) -> bool {
+        self.names.changed(span) || self.facts.changed(span) || self.xattrs.changed(span)
     }
 
     fn be(&mut self, now: usize, model: &Model, id: NodeId) {
@@ -469,7 +467,10 @@ impl<'a> Found<'a> {
         let life = &self.journal.lives[&id];
         let start = self.journal.transaction_of(self.cut.last);
         let is_named = life.names.at(synced).is_some_and(|names| !names.is_empty());
-        is_named && life.changed((start, synced))
+        let is_whole = !self.cut.dropped.contains_key(&id);
+        let has_changed =
+            |span| life.changed_beside_content(span) || is_whole && life.contents.changed(span);
+        is_named && has_changed((start, synced))
     }
 
     /// There is one moment of which all names are that were logged.

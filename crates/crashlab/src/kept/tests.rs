@@ -372,6 +372,16 @@ fn what_failed_is_done_or_not() {
 }
 
 #[test]
+fn what_failed_need_not_be_in_a_log() {
+    let made = [create("a"), mkdir("dir")];
+    let base = || Done::new().does(&[create("a"), COMMIT]);
+    let later = |done: Done| done.syncs("a").does(&[link("a", "b"), mkdir("dir")]).syncs("dir");
+    later(base().fails(&write("a", 1))).may_leave(&made);
+    let written = [&made[..], &[write("a", 1)]].concat();
+    later(base().does(&[write("a", 1)])).may_not_leave(&written, "several moments");
+}
+
+#[test]
 fn without_logs_commits_alone_settle() {
     let mut done = Done::new().does(&[create("a"), COMMIT, create("b")]).syncs("b");
     done.may_not_leave(&[create("a")], "names");

@@ -119,6 +119,8 @@ struct Run {
     recording: Arc<RecordingDevice>,
     heard: Heard,
     fault: Option<Fault>,
+    /// Failures of the steps that are done.
+    failed: u64,
 }
 
 /// What was done.
@@ -175,8 +177,19 @@ impl Run {
         let generation = filesystem.superblock().generation;
         let journal = Journal::new(&model, Meanwhile { before, after: before, generation });
         let history = History::from(&model);
-        let mut run =
-            Self { filesystem, actor, model, history, journal, device, recording, heard, fault };
+        let failed = device.failed();
+        let mut run = Self {
+            filesystem,
+            actor,
+            model,
+            history,
+            journal,
+            device,
+            recording,
+            heard,
+            fault,
+            failed,
+        };
         run.number();
         run
     }
@@ -187,18 +200,26 @@ impl Run {
     }
 
     fn step(&mut self, step: &Step) -> Result<()> {
-        let (before, failed) = (self.recording.count(), self.device.failed());
+        let before = self.recording.count();
         match step {
             // Where the file ends is not known.
-            Step::Do(Operation::Append { .. }) if failed > 0 => return Ok(()),
-            Step::Do(operation) => self.operate(operation, before, failed)?,
-            Step::Sync { object, data_only } => self.sync(object, *data_only, before, failed)?,
+            Step::Do(Operation::Append { .. }) if self.device.failed() > 0 => return Ok(()),
+            Step::Do(operation) => self.operate(operation, before)?,
+            Step::Sync { object, data_only } => self.sync(object, *data_only, before)?,
         }
-        if self.device.failed() > failed {
-            self.journal.suspect();
-        }
+        self.failed = self.suspect();
         self.number();
         Ok(())
+    }
+
+    /// Tells the journal of failures since the last step, which may be of data that is written
+    /// when it suits; gives how many there are of all steps.
+    fn suspect(&mut self) -> u64 {
+        let failed = self.device.failed();
+        if failed > self.failed {
+            self.journal.suspect();
+        }
+        failed
     }
 
     fn meanwhile(&self, before: usize) -> Meanwhile {
@@ -206,7 +227,7 @@ impl Run {
         Meanwhile { before, after: self.recording.count(), generation }
     }
 
-    fn operate(&mut self, operation: &Operation, before: usize, failed: u64) -> Result<()> {
+    fn operate(&mut self, operation: &Operation, before: usize) -> Result<()> {
         let (was_writable, late) = (self.filesystem.is_writable(), self.actor.late_errors());
         let closed = match operation {
             Operation::Close { handle } => self.model.node(&Object::Handle(*handle)),
@@ -216,10 +237,9 @@ impl Run {
         let expected = after.apply(operation);
         let found = self.actor.apply(operation);
         let is_told = matches!(found, Err(Errno::IO | Errno::ROFS)) && found != expected;
-        if self.device.failed() > failed {
-            self.journal.suspect();
-        }
-        if is_told || self.actor.late_errors() > late {
+        let is_late = self.actor.late_errors() > late;
+        self.suspect();
+        if is_told || is_late {
             self.journal.told(closed);
         }
         let meanwhile = self.meanwhile(before);
@@ -234,6 +254,11 @@ impl Run {
                 Err(_) => ensure!(found == expected, "{found:?}, not {expected:?}"),
             }
             self.journal.note(&self.model, operation, meanwhile);
+            // What it changed may be dropped already, and somebody told.
+            self.suspect();
+            if is_late {
+                self.journal.told(closed);
+            }
             return Ok(());
         }
         ensure!(found == Err(Errno::IO) || !self.filesystem.is_writable(), "no reason");
@@ -248,14 +273,13 @@ impl Run {
         Ok(())
     }
 
-    fn sync(&mut self, object: &Object, data_only: bool, before: usize, failed: u64) -> Result<()> {
+    fn sync(&mut self, object: &Object, data_only: bool, before: usize) -> Result<()> {
+        let failed = self.device.failed();
         *self.heard.lock() = None;
         let found = self.actor.sync(object, data_only);
         let meanwhile = self.meanwhile(before);
         let has_failed = self.device.failed() > failed;
-        if has_failed {
-            self.journal.suspect();
-        }
+        self.suspect();
         let Some(id) = self.model.node(object) else {
             ensure!(found.is_err(), "nothing is there");
             self.journal.note_nothing(&self.model, meanwhile);
@@ -277,7 +301,10 @@ impl Run {
     /// Who must be told is.
     fn check_told(&self, found: Outcome, has_failed: bool) -> Result<()> {
         let record = *self.heard.lock();
-        ensure!(!waited_for_failed(record) || found.is_err(), "not told: {record:?}");
+        // Where something could not be read, a commit does as well.
+        let is_read = self.fault.is_some_and(|fault| fault.operation == Request::Read);
+        let must_be = !is_read && waited_for_failed(record);
+        ensure!(!must_be || found.is_err(), "not told: {record:?}");
         let is_flush = self.fault.is_some_and(|fault| fault.operation == Request::Flush);
         ensure!(!(has_failed && is_flush) || found.is_err(), "not told of the flush: {record:?}");
         Ok(())
