@@ -41,6 +41,7 @@ mod ours;
 mod overwritten;
 mod parallel;
 mod pressure;
+mod repairs;
 mod replay;
 mod threads;
 mod turns;
