@@ -43,11 +43,12 @@ shown in/tree >"$OUTSIDE/in"
 cmp "$OUTSIDE/tree" "$OUTSIDE/in"
 
 phase copy
-# By seconds alone it would leave the time of a directory that it made in the same one.
-rsync -aHAX --fsync --modify-window=-1 --delete tree/ copy/
+# By seconds alone it would leave the time of a directory that it made in the same one. Without a
+# timeout its processes may wait for each other for ever once every file fails.
+rsync -aHAX --timeout=120 --fsync --modify-window=-1 --delete tree/ copy/
 # The paths have no spaces.
 durable $(find copy -type f)
 phase 'copy again'
-test -z "$(rsync -aHAXi --modify-window=-1 --delete tree/ copy/)"
+test -z "$(rsync -aHAXi --timeout=120 --modify-window=-1 --delete tree/ copy/)"
 shown copy >"$OUTSIDE/copy"
 cmp "$OUTSIDE/tree" "$OUTSIDE/copy"

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 use userbtrfs_format::{SECTOR_SIZE, Timestamp};
 use userbtrfs_ledger::{Handle, Ledger, Merge, Participant, Reservation};
 use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
 use super::admission::{Admission, Admitted};
 use super::reserved::{Need, Prices, Reserved};
@@ -55,6 +56,8 @@ pub(crate) struct Writer {
     options: WriterOptions,
     worker: Worker,
     admission: Admission,
+    /// How often somebody waited for a file to be written.
+    turns: AtomicUsize,
 }
 
 impl Writer {
@@ -69,8 +72,8 @@ impl Writer {
         let prices =
             Prices { nodesize: geometry.nodesize, checksum: geometry.checksum_kind.size() as u64 };
         let worker = Worker::new();
-        let admission = Admission::new();
-        let new = Self { cache, nodes, ledger, prices, options, worker, admission };
+        let (admission, turns) = (Admission::new(), AtomicUsize::new(0));
+        let new = Self { cache, nodes, ledger, prices, options, worker, admission, turns };
         let writer = Arc::new(new);
         let watch: Weak<dyn FileWatch> = Arc::downgrade(&writer) as Weak<dyn FileWatch>;
         writer.nodes.watch(watch);
@@ -120,9 +123,10 @@ impl Writer {
         let files: Vec<_> = files.map(|file| file.contents).collect();
         // What fails is told to those who use the files.
         let (busy, _failed) = self.write_idle(&files, Tail::Left);
-        // Where all are on their way, the oldest one is soon there.
-        if let Some(oldest) = busy.first() {
-            drop(oldest.writeback.lock());
+        // Where all are on their way, each is soon there; not all wait for the same one.
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        if let Some(one) = turn.checked_rem(busy.len()).map(|turn| &busy[turn]) {
+            drop(one.writeback.lock());
         }
     }
 
