@@ -181,6 +181,15 @@ fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
     if flags.contains(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
         return Err(Error::Invalid("both to be compressed and not"));
     }
+    // As Linux has it: neither at once, nor one in the place of the other.
+    let in_place = InodeFlags::NODATACOW;
+    let compression = InodeFlags::COMPRESS.union(InodeFlags::NOCOMPRESS);
+    if flags.contains(in_place | InodeFlags::COMPRESS)
+        || item.flags.contains(in_place) && flags.intersects(compression)
+        || flags.contains(in_place) && item.flags.intersects(compression)
+    {
+        return Err(Error::Invalid("to be compressed and overwritten in place"));
+    }
     if item.kind == FileKind::Regular {
         let in_place = flags.contains(InodeFlags::NODATACOW);
         if item.size > 0 && in_place != item.flags.contains(InodeFlags::NODATACOW) {

@@ -186,6 +186,19 @@ fn flags_are_shown_and_set() {
     });
 }
 
+/// What is overwritten in place is not compressed, and is not asked not to be.
+#[test]
+fn flags_that_exclude_each_other_are_refused() {
+    both(|root| {
+        let pairs = "for first in C c m; do for second in C c m; do
+            touch file; chattr +$first file
+            ! chattr +$second file 2>/dev/null || echo -n $first$second,
+            rm file
+        done; done";
+        assert_eq!(shell(root, pairs), "CC,cc,mm,");
+    });
+}
+
 /// An append-only file grows, in whatever pieces, and what it has stays.
 #[test]
 fn an_append_only_file_grows() {

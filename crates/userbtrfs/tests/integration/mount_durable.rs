@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
+use userbtrfs::{OpenOptions, PendingLog};
 use userbtrfs_crashlab::here::has_program;
 use userbtrfs_crashlab::linux::{self, Linux};
 
@@ -170,6 +171,10 @@ fn judge(site: &Site, way: &Way) {
         assert!(is_lost || is_durable, "{}: no cut", way.name);
     };
     let paths = || way.left.iter().map(|(path, _)| *path).chain([LAST]);
+    let left = OpenOptions::new().pending_log(PendingLog::Leave).open(site.image()).unwrap();
+    let has_log = left.superblock().log_root.is_some();
+    assert_eq!(has_log, way.options != "notreelog", "{}: a log", way.name);
+    drop(left);
     let filesystem = site.made.open();
     check(paths().map(|path| (path, filesystem.read(path).ok())).collect(), "our replay");
     drop(filesystem);

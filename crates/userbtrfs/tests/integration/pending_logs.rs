@@ -173,6 +173,7 @@ fn a_log_may_say_anything() {
     let mut counts = [0; 3];
     for (seed, (name, count)) in (11..).zip(DAMAGED) {
         let mut editor = golden(name);
+        let without = shown(&open(&editor, PendingLog::Leave).unwrap()).unwrap();
         let (_, logs) = log_leaves(&editor);
         let mut random = Random::new(seed);
         for number in 0..count {
@@ -207,6 +208,10 @@ fn a_log_may_say_anything() {
                 let paths = opened.walk("/").unwrap().map(|entry| entry.unwrap().path);
                 assert!(paths.count() > 10);
             }
+            if number % 10 == 0 {
+                let discarded = write_and_reopen(&editor, PendingLog::Discard).unwrap();
+                assert_eq!(shown(&discarded).unwrap(), without, "{name}");
+            }
             editor.revert();
         }
     }
@@ -217,9 +222,14 @@ fn a_log_may_say_anything() {
 #[test]
 fn a_log_root_may_say_anything() {
     let mut editor = golden("log");
+    let without = shown(&open(&editor, PendingLog::Leave).unwrap()).unwrap();
+    let check_discarded = |discarded: Filesystem| {
+        assert_eq!(discarded.superblock().log_root, None);
+        assert_eq!(shown(&discarded).unwrap(), without);
+    };
     let (roots, _) = log_leaves(&editor);
     let mut random = Random::new(5);
-    for _ in 0..300 {
+    for number in 0..300 {
         let at = roots[random.index(roots.len())];
         let mut damaged = editor.block(at).unwrap();
         damage(&mut damaged, &mut random);
@@ -229,6 +239,9 @@ fn a_log_root_may_say_anything() {
                 Ok(opened) => drop(shown(&opened)),
                 Err(error) => drop(error.to_string()),
             }
+        }
+        if number % 20 == 0 {
+            check_discarded(write_and_reopen(&editor, PendingLog::Discard).unwrap());
         }
         editor.revert();
     }
@@ -240,6 +253,11 @@ fn a_log_root_may_say_anything() {
         });
         for what in [PendingLog::Replay, PendingLog::Salvage] {
             drop(open(&editor, what).map(|opened| shown(&opened)));
+        }
+        match write_and_reopen(&editor, PendingLog::Discard) {
+            Ok(discarded) => check_discarded(discarded),
+            // That is no superblock.
+            Err(error) => assert_says(&error.to_string(), &["log root tree"]),
         }
         editor.revert();
     }
