@@ -135,7 +135,8 @@ pub enum DeviceError {
         /// The path.
         device: Box<str>,
     },
-    /// The kernel keeps the block device for someone else: it is mounted, mostly.
+    /// The kernel keeps the block device for someone else: it is mounted, mostly. Or it has the
+    /// file mounted, by way of a loop device.
     #[error("{device}: is mounted, or in use otherwise")]
     InUse {
         /// The path.

@@ -29,6 +29,7 @@ mod error;
 mod file;
 mod gather;
 mod lock;
+mod loops;
 mod memory;
 mod open;
 mod overlay;

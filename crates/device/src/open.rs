@@ -9,7 +9,7 @@
 //!    its last request; the file that is written is the one that is locked.
 //! 5. A block device open for writing is claimed from the kernel as well (`O_EXCL`), which refuses
 //!    one that is mounted, and then lets nobody mount it; unless the caller has it claimed
-//!    otherwise.
+//!    otherwise. A file that is mounted by way of a loop device is refused, too.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -23,6 +23,7 @@ use userbtrfs_sync::{Class, Mutex};
 
 use crate::error::DeviceError;
 use crate::lock::{ImageLock, wait_while_closing};
+use crate::loops;
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every file system we know.
 const FILE_ALIGNMENT: u64 = 4096;
@@ -132,13 +133,13 @@ impl OpenFile {
         let is_block_device = metadata.file_type().is_block_device();
         let sector = if is_block_device { sector_size(&first).map_err(failed)? } else { 1 };
         let unit = if is_block_device { sector } else { FILE_ALIGNMENT };
-        way.first = Some(metadata);
         let lock = if options.writable {
-            Some(ImageLock::take(first, &name)?)
+            Some(lock(first, &name, &metadata)?)
         } else {
             wait_while_closing(&first);
             None
         };
+        way.first = Some(metadata);
         if options.writable && options.claim && is_block_device {
             way.flags = OFlags::EXCL;
         }
@@ -194,6 +195,15 @@ impl OpenFile {
     pub(crate) fn whole_sectors(&self, offset: u64, len: u64) -> Range<u64> {
         let end = offset + len;
         offset.next_multiple_of(self.discard_unit)..end - end % self.discard_unit
+    }
+}
+
+/// Keeps other writers away, and refuses where the kernel is one.
+fn lock(file: File, name: &str, metadata: &Metadata) -> Result<ImageLock, DeviceError> {
+    let lock = ImageLock::take(file, name)?;
+    match metadata.is_file() && loops::is_mounted(metadata) {
+        true => Err(DeviceError::InUse { device: name.into() }),
+        false => Ok(lock),
     }
 }
 

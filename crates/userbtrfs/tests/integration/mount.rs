@@ -166,6 +166,10 @@ fn what_cannot_be_mounted_is_refused_by_name() {
     fs::write(site.made.at("other"), vec![0; 1 << 20]).unwrap();
     refused(mount(&site.made.at("other"), &point), &["other"]);
     refused(mount(&point, &point), &["directory"]);
+    let by_linux = Linux::lock().unwrap();
+    let mounted = by_linux.mount(&image, "noatime").unwrap();
+    refused(mount(&image, &point), &["image", "is mounted"]);
+    drop((mounted, by_linux));
     let child = site.serve(&[]);
     fs::create_dir(site.made.at("second")).unwrap();
     let second = mount(&image, &site.made.at("second")).bad();

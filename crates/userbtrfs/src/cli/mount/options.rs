@@ -208,8 +208,12 @@ impl Wishes {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        ensure!(!COMPRESSION.contains(&name), "mount option {option}: cannot compress yet");
-        if MEANINGLESS.contains(&name) {
+        let is_uncompressed = COMPRESSION.contains(&name) && matches!(value, Some("no" | "none"));
+        ensure!(
+            !COMPRESSION.contains(&name) || is_uncompressed,
+            "mount option {option}: cannot compress yet"
+        );
+        if MEANINGLESS.contains(&name) || is_uncompressed {
             self.meaningless.push(option.to_owned());
             return Ok(true);
         }
@@ -360,8 +364,8 @@ mod tests {
 
     #[test]
     fn what_means_nothing_is_kept_to_be_told() {
-        let wishes = parse("ssd,defaults,x-systemd.automount,space_cache=v2");
-        assert_eq!(wishes.unwrap().meaningless, ["ssd", "space_cache=v2"]);
+        let wishes = parse("ssd,defaults,x-systemd.automount,compress=no");
+        assert_eq!(wishes.unwrap().meaningless, ["ssd", "compress=no"]);
         let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
         let others = "noacl,nobarrier,owner";
         let wishes = parse(&format!("{of_times},{others}")).unwrap();
