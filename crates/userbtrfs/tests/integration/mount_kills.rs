@@ -296,7 +296,8 @@ fn judge(killer: &Killer, synced: u64) {
     let differences = differences_of_replays(&ours, &theirs, cut);
     assert!(differences.is_empty(), "ours, and Linux's: {differences:#?}");
     let all = site.made.at("all");
-    site.made.does("get", &["/", all.to_str().unwrap()]);
+    // Not everywhere attributes may be as long as in btrfs.
+    site.made.does("get -q", &["/", all.to_str().unwrap()]);
     look_after(&all, "ours");
     fs::remove_dir_all(all).unwrap();
 }
