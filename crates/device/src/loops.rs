@@ -5,16 +5,19 @@
 //!    known.
 //! 2. A loop device that nobody mounted is nobody's way of writing.
 
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Whether an image file is mounted.
 pub(crate) fn is_mounted(image: &Metadata) -> bool {
     let Ok(devices) = fs::read_dir("/sys/block") else { return false };
     let mut over = devices.flatten().map(|device| device.path()).filter(|at| is_over(at, image));
     let Some(first) = over.next() else { return false };
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = String::from_utf8_lossy(&mounts);
     let sources: Vec<_> = mounts.lines().filter_map(source).collect();
     let is_source =
         |device: &Path| sources.iter().any(|source| source.file_name() == device.file_name());
@@ -23,8 +26,8 @@ pub(crate) fn is_mounted(image: &Metadata) -> bool {
 
 /// Whether this is a loop device over the image.
 fn is_over(device: &Path, image: &Metadata) -> bool {
-    let Ok(file) = fs::read_to_string(device.join("loop/backing_file")) else { return false };
-    let file = PathBuf::from(file.trim_end_matches('\n'));
+    let Ok(file) = fs::read(device.join("loop/backing_file")) else { return false };
+    let file = Path::new(OsStr::from_bytes(file.strip_suffix(b"\n").unwrap_or(&file)));
     file.metadata().is_ok_and(|there| (there.dev(), there.ino()) == (image.dev(), image.ino()))
 }
 
