@@ -364,8 +364,8 @@ mod tests {
 
     #[test]
     fn what_means_nothing_is_kept_to_be_told() {
-        let wishes = parse("ssd,defaults,x-systemd.automount,compress=no");
-        assert_eq!(wishes.unwrap().meaningless, ["ssd", "compress=no"]);
+        let wishes = parse("ssd,defaults,x-systemd.automount,space_cache=v2,compress=no");
+        assert_eq!(wishes.unwrap().meaningless, ["ssd", "space_cache=v2", "compress=no"]);
         let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
         let others = "noacl,nobarrier,owner";
         let wishes = parse(&format!("{of_times},{others}")).unwrap();
