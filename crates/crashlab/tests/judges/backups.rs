@@ -9,7 +9,7 @@ use userbtrfs_format::BackupRoot;
 use userbtrfs_sync::Arc;
 
 use super::made::{check_file, kinds};
-use super::open_device;
+use super::{open_device, open_to_write};
 
 /// Commits, each of which makes a file: more than there are slots.
 const COMMITS: usize = 10;
@@ -17,19 +17,13 @@ const COMMITS: usize = 10;
 const BLOCK: u64 = 4096;
 const ADDRESS: u64 = 48;
 
-fn open_for_writing(device: &Arc<SparseDevice>) -> Filesystem {
-    let mut options = OpenOptions::new();
-    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
-    options.open_devices(vec![device.clone()]).unwrap()
-}
-
 #[test]
 fn backup_roots_take_turns_and_linux_goes_back_to_one() {
     skip_unless_linux!();
     let linux = Linux::lock().unwrap();
     for made in &kinds()[..2] {
         let device = Arc::new(made.image().to_device());
-        let filesystem = open_for_writing(&device);
+        let filesystem = open_to_write(device.clone());
         for number in 0..COMMITS {
             let before = on_disk(&device).superblock().backup_roots;
             filesystem.root().create(number.to_string().as_bytes(), 0o644).unwrap();

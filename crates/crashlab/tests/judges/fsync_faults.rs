@@ -39,7 +39,7 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 use super::faults::{check_answer, faults, in_time, is_change};
 use super::fsynced::{Base, Sequence, Step, by_seeds, caught, judge_both, now, number};
 use super::made::{MIB, Made, check_image_by_copy};
-use super::{is_torture, open_device, seed};
+use super::{is_torture, open_device, open_to_write, seed};
 
 const REQUESTS: [Request; 3] = [Request::Read, Request::Write, Request::Flush];
 /// Faults of each kind of request that are tried of a sequence in CI.
@@ -90,12 +90,6 @@ impl Workload {
         let ended = run(self, None)?.expect("nothing fails");
         Ok(ended.device.count(request))
     }
-}
-
-fn writable(device: Arc<dyn Device>) -> Filesystem {
-    let mut options = OpenOptions::new();
-    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
-    options.open_devices(vec![device]).unwrap()
 }
 
 fn open(base: &Base, device: Arc<dyn Device>) -> userbtrfs::Result<Filesystem> {
@@ -434,7 +428,7 @@ fn who_syncs_is_told_or_it_is_there() {
 fn a_write_that_failed_before_the_sync_is_told_by_it() {
     let inner = Arc::new(crowded_image().to_device());
     let device = Arc::new(FaultyDevice::new(inner.clone()));
-    let filesystem = writable(device.clone());
+    let filesystem = open_to_write(device.clone());
     let file = filesystem.open_file("/f0").unwrap();
     file.append(&[1; 8192]).unwrap();
     file.sync_all().unwrap();
@@ -469,7 +463,7 @@ impl Crowd {
         let inner = Arc::new(image.to_device());
         let device = Arc::new(FaultyDevice::new(inner.clone()));
         let held = Arc::new(HeldDevice::new(device.clone()));
-        let filesystem = writable(held.clone());
+        let filesystem = open_to_write(held.clone());
         let heard = Arc::new(Mutex::new(Class::DeviceQueue, HashMap::new()));
         let told = Arc::clone(&heard);
         filesystem.trace_syncs(move |record| {
@@ -517,7 +511,7 @@ fn name(number: usize) -> String {
 fn crowded_image() -> SparseImage {
     let made = Made::new("plain", 256 * MIB, Options { nodesize: 4096, ..Options::default() });
     let device = Arc::new(made.image().to_device());
-    let filesystem = writable(device.clone());
+    let filesystem = open_to_write(device.clone());
     for number in 0..WAITING {
         filesystem.root().create(name(number).as_bytes(), 0o644).unwrap();
     }
@@ -554,7 +548,7 @@ fn check_kept(crowd: Crowd, told: &[bool], fault: Fault) {
     let Crowd { filesystem, inner, .. } = crowd;
     filesystem.abandon();
     let what = format!("{fault:?}, told: {told:?}");
-    let left = writable(Arc::new(inner.image().to_device()));
+    let left = open_to_write(Arc::new(inner.image().to_device()));
     for number in (0..WAITING).filter(|number| !told[*number]) {
         let inode = left.root().lookup(name(number).as_bytes()).unwrap();
         let found = inode.xattr(b"user.x").unwrap();

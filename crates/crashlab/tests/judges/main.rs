@@ -86,6 +86,13 @@ fn open_device(device: Arc<dyn Device>) -> userbtrfs::Result<Filesystem> {
     OpenOptions::new().subvolume_id(TreeId::FS).memory(16 << 20).open_devices(vec![device])
 }
 
+/// The same for writing, with the usual memory; nothing is committed by the clock.
+fn open_to_write(device: Arc<dyn Device>) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
+    options.open_devices(vec![device]).unwrap()
+}
+
 /// The golden images that Linux was asked to show, with what it showed.
 fn shown() -> Vec<(Golden, Manifest)> {
     let all = Golden::all().unwrap().into_iter();

@@ -9,19 +9,18 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, ensure};
+use userbtrfs::Filesystem;
 use userbtrfs::mkfs::{Options, Profile};
-use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::cut::{Choice, states};
 use userbtrfs_crashlab::devices::{Recording, RecordingDevice, SparseImage};
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
-use userbtrfs_device::Device;
 use userbtrfs_sync::Arc;
 
 use super::made::{MIB, Made, check_file};
 use super::ours::judge_by_linux;
-use super::{is_torture, open_device, seed};
+use super::{is_torture, open_device, open_to_write, seed};
 
 /// What is damaged and repaired by itself, in bytes.
 const SECTOR: u64 = 4096;
@@ -34,12 +33,6 @@ const LENGTH: usize = 200_000;
 const REORDERED: usize = 100;
 /// In torture there are so many more images.
 const IMAGES_OF_TORTURE: u64 = 50;
-
-fn open(device: Arc<dyn Device>) -> Filesystem {
-    let mut options = OpenOptions::new();
-    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
-    options.open_devices(vec![device]).unwrap()
-}
 
 fn name(number: u32) -> String {
     format!("/file {number}")
@@ -54,7 +47,7 @@ fn image(nodesize: u32) -> SparseImage {
     let (metadata, data) = (Profile::Dup, Profile::Dup);
     let options = Options { nodesize, metadata, data, ..Options::default() };
     let device = Arc::new(Made::new("twice", 256 * MIB, options).image().to_device());
-    let filesystem = open(device.clone());
+    let filesystem = open_to_write(device.clone());
     for number in 0..FILES {
         filesystem.write(name(number), content(number)).unwrap();
     }
@@ -102,7 +95,7 @@ fn check(filesystem: &Filesystem) -> Result<()> {
 /// Repairs an image, and does something beside.
 fn repair(image: &SparseImage) -> Recording {
     let device = Arc::new(RecordingDevice::on(image));
-    let filesystem = open(device.clone());
+    let filesystem = open_to_write(device.clone());
     check(&filesystem).unwrap();
     let file = filesystem.root().create(b"beside", 0o644).unwrap().open().unwrap();
     file.write_at(&[1; 10_000], 0).unwrap();
