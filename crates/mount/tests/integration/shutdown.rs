@@ -25,9 +25,49 @@ fn fails<T>(done: std::io::Result<T>) {
     assert_eq!(Errno::from_io_error(&error), Some(Errno::IO), "{error}");
 }
 
+/// Other ways to change something, each of which must fail. What is mapped is changed in memory;
+/// that it is lost is told by msync(2).
+const CHANGES: &str = r"
+import errno, fcntl, mmap, os, struct
+def opened(flags, path='synced'):
+    return os.open(path, os.O_RDWR | flags)
+page = mmap.mmap(-1, 4096)
+mapped = mmap.mmap(opened(0, 'written'), 4096)
+mapped[:] = b'm' * 4096
+changes = {
+    'chown': lambda: os.chown('synced', 1, 1),
+    'copy_file_range': lambda: os.copy_file_range(opened(0, 'committed'), opened(0), 9),
+    'fallocate': lambda: os.posix_fallocate(opened(0), 0, 1 << 20),
+    'lsetxattr': lambda: os.setxattr('symlink', 'trusted.new', b'value', follow_symlinks=False),
+    'mkfifo': lambda: os.mkfifo('new'),
+    'mknod': lambda: os.mknod('new', 0o600),
+    'msync': lambda: mapped.flush(),
+    'O_DIRECT': lambda: os.write(opened(os.O_DIRECT), page),
+    'O_SYNC': lambda: os.write(opened(os.O_SYNC, 'written'), page),
+    'O_TMPFILE': lambda: opened(os.O_TMPFILE, '.'),
+    'O_TRUNC': lambda: opened(os.O_TRUNC),
+    'removexattr': lambda: os.removexattr('committed', 'user.old'),
+    'rmdir': lambda: os.rmdir('empty'),
+    'SETFLAGS': lambda: fcntl.ioctl(opened(0), 0x40086602, struct.pack('<Q', 0x40)),
+    'setxattr': lambda: os.setxattr('committed', 'user.new', b'value'),
+    'setxattr, again': lambda: os.setxattr('committed', 'user.old', b'value'),
+    'symlink': lambda: os.symlink('target', 'new'),
+    'utimensat': lambda: os.utime('synced', (1, 1)),
+}
+def said(change):
+    try:
+        change()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+errors = {name: said(change) for name, change in changes.items()}
+assert set(errors.values()) == {'EIO'}, errors
+assert os.getxattr('committed', 'user.old') == b'old' and os.listdir('empty') == []
+";
+
 /// Makes what is there before: something committed, something synced, something only written.
 fn fill(root: &Path) -> File {
     fs::write(root.join("committed"), "committed").unwrap();
+    shell(root, "setfattr -n user.old -v old committed; mkdir empty; ln -s target symlink");
     let all = Command::new("btrfs").args(["filesystem", "sync"]).arg(root).output().unwrap();
     assert!(all.status.success(), "{all:?}");
     let mut synced = File::create_new(root.join("synced")).unwrap();
@@ -50,12 +90,13 @@ fn every_change_fails(root: &Path, mut written: File) {
     written.write_all(b"more").unwrap();
     fails(written.sync_all());
     fails(File::open(root).unwrap().sync_all());
+    shell(root, &format!("python3 - <<'END'\n{CHANGES}\nEND"));
 }
 
 /// A shutdown with this flag, and what is left by it: for us, and for Linux.
 fn what_is_left(flag: u32, shown: impl Fn(&Path)) {
     let Some(site) = Site::new() else { return };
-    if !has_program("perl") {
+    if !["perl", "python3", "setfattr"].into_iter().all(has_program) {
         return;
     }
     site.format();
@@ -80,6 +121,7 @@ fn what_is_left(flag: u32, shown: impl Fn(&Path)) {
 fn synced_is_there(root: &Path) {
     assert_eq!(fs::read_to_string(root.join("committed")).unwrap(), "committed");
     assert_eq!(fs::read_to_string(root.join("synced")).unwrap(), "synced");
+    assert!(root.join("empty").is_dir());
     assert!(!root.join("new").exists() && !root.join("other").exists());
 }
 
