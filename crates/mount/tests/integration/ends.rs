@@ -1,7 +1,9 @@
 //! How mounts end, and what may not be changed.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use rustix::io::Errno;
 use userbtrfs_crashlab::walk_linux;
@@ -117,6 +119,12 @@ fn a_write_after_a_sync_is_one_request() {
     ours.end();
 }
 
+/// How many requests of each kind there were.
+fn requests(ours: &Ours) -> Vec<(Opcode, u64)> {
+    let count = |kind: &Opcode| (*kind, ours.mounted.requests(*kind));
+    Opcode::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
+}
+
 /// What the kernel knows it does not ask for again.
 #[test]
 fn few_requests_are_made() {
@@ -125,28 +133,83 @@ fn few_requests_are_made() {
     let ours = Ours::new(&site, OpenOptions::new().write(true));
     let path = ours.path().join("file");
     fs::write(&path, [1; 10_000]).unwrap();
+    shell(ours.path(), "ln -s file link; mkdir dir; touch dir/one dir/two");
     // Where a file is closed, the kernel wants to know anew what it takes.
     let file = File::open(&path).unwrap();
     file.sync_all().unwrap();
-    let look = || {
+    let read = |file: &File| {
         let mut bytes = vec![0; 10_000];
         file.read_exact_at(&mut bytes, 0).unwrap();
+    };
+    let look = || {
+        read(&file);
         assert_eq!(fs::metadata(&path).unwrap().len(), 10_000);
         assert!(!ours.path().join("absent").exists());
+        assert_eq!(fs::read_link(ours.path().join("link")).unwrap(), Path::new("file"));
+        assert_eq!(fs::read_dir(ours.path().join("dir")).unwrap().count(), 2);
     };
     look();
     // Until what was written is on the disk, what it takes is asked for each second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     look();
-    let kinds = [Opcode::Lookup, Opcode::Getattr, Opcode::Statx, Opcode::Read, Opcode::Open];
-    let requests = || kinds.map(|kind| ours.mounted.requests(kind));
-    let before = requests();
+    let before = requests(&ours);
     for _ in 0..50 {
         look();
     }
-    assert_eq!(requests(), before);
-    assert!(ours.mounted.requests(Opcode::Open) <= 1);
-    assert!(ours.mounted.requests(Opcode::Flush) <= 1);
+    for _ in 0..50 {
+        read(&File::open(&path).unwrap());
+    }
+    assert_eq!(requests(&ours), before);
+    for once in [Opcode::Open, Opcode::Opendir, Opcode::Flush] {
+        assert!(ours.mounted.requests(once) <= 1, "{once:?}");
+    }
+    drop(file);
+    ours.end();
+}
+
+/// A listing brings attributes along, and is kept.
+#[test]
+fn a_listing_with_attributes_is_few_requests() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    site.with_ours(|root| {
+        (0..300).for_each(|number| fs::write(root.join(number.to_string()), "content").unwrap());
+    });
+    // The kernel knows nothing of what another mount showed.
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    // As ls(1) does it; what a directory does not tell is when a file was made.
+    let list = || {
+        let entries = fs::read_dir(ours.path()).unwrap().map(Result::unwrap);
+        let size = |entry: fs::DirEntry| rustix::fs::lstat(entry.path()).unwrap().st_size;
+        assert_eq!(entries.map(size).sum::<i64>(), 2100);
+    };
+    list();
+    let kinds = [Opcode::Lookup, Opcode::Getattr, Opcode::Statx];
+    let asked = kinds.map(|kind| ours.mounted.requests(kind));
+    assert!(asked.iter().sum::<u64>() < 10, "{asked:?}");
+    // The kernel wants to know anew when the directory was read.
+    fs::metadata(ours.path()).unwrap();
+    let before = requests(&ours);
+    list();
+    assert_eq!(requests(&ours), before);
+    ours.end();
+}
+
+/// The kernel keeps what is written until somebody wants it on the disk.
+#[test]
+fn many_small_writes_are_few_requests() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let mut file =
+        File::options().append(true).create(true).open(ours.path().join("file")).unwrap();
+    for _ in 0..2000 {
+        file.write_all(&[1; 100]).unwrap();
+    }
+    file.sync_all().unwrap();
+    let all: u64 = requests(&ours).iter().map(|(_, count)| count).sum();
+    assert!(ours.mounted.requests(Opcode::Write) > 0);
+    assert!(all < 30, "{:?}", requests(&ours));
     drop(file);
     ours.end();
 }
