@@ -1,5 +1,6 @@
 //! `stats`, `trace` and `subvolume` of a mount, by its control socket; and writes that are dropped.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -19,7 +20,7 @@ use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
 use super::mount::Site;
 use super::support::command::{Ran, command, run};
 use super::support::nobody::Nobody;
-use super::support::synced;
+use super::support::{assert_says, synced};
 
 /// Runs a verb on a mount.
 pub(crate) fn ask(words: &str, point: &Path, rest: &[&str]) -> Ran {
@@ -185,16 +186,57 @@ fn what_is_no_mount_of_this_user_is_refused_by_name() {
     refused(&site.image(), "not a mount of userbtrfs");
     refused(&site.made.at("absent"), "No such file");
     refused(&site.point().join("dir"), "within the mount at");
-    // Whatever may be seen, only who mounted it may ask.
-    fs::set_permissions(site.made.at(""), Permissions::from_mode(0o755)).unwrap();
-    let program = site.made.at("program");
-    fs::copy(env!("CARGO_BIN_EXE_userbtrfs"), &program).unwrap();
-    let mut other = Command::new(program);
-    other.arg("stats").arg(site.point()).uid(NOBODY).gid(NOBODY).current_dir("/");
-    let said = Ran::from(other.output().unwrap()).bad();
-    assert!(said.contains("user 0 has mounted it"), "{said}");
     site.umount();
     Ran::from(child.wait_with_output().unwrap()).good();
+}
+
+/// Asks a socket past the command, with the words of the command.
+const CONNECT: &str = r"
+import socket, sys
+asked = socket.socket(socket.AF_UNIX)
+asked.connect(sys.argv[1])
+try:
+    asked.sendall(b'stats\0\0')
+    print('answered' if asked.recv(1) else 'closed')
+except ConnectionError:
+    print('closed')
+";
+
+/// Whatever may be seen, and even where the socket may be reached, only who mounted it may ask.
+#[test]
+fn a_stranger_is_refused() {
+    // The directory of sockets is that of this test alone, which lets others in.
+    const OWN: &str = "mkdir -m 755 \"$0/run\"; mount --bind \"$0/run\" /run";
+    let Some(site) = Site::new() else { return };
+    if !has_program("python3") || !is_apart("control::a_stranger_is_refused", OWN) {
+        return;
+    }
+    let nobody = Nobody::of(&site);
+    let asks = |words: &str| {
+        let (words, point) = (words.split(' ').map(OsStr::new), site.point());
+        nobody.run(words.chain([point.as_os_str()])).bad()
+    };
+    let questions =
+        ["stats", "trace fsync", "subvolume list", "subvolume show", "stats --drop-writes on"];
+    for (option, why) in [("rw", "Permission denied"), ("allow_other", "user 0 has mounted it")] {
+        let child = site.serve(&["-o", option]);
+        for words in questions {
+            assert_says(&asks(words), &[site.point().to_str().unwrap(), why]);
+        }
+        let socket = socket(&site.point());
+        let connect = |mut python: Command| {
+            let python = python.args(["-c", CONNECT]).arg(&socket);
+            String::from_utf8(linux::run(python).unwrap().stdout).unwrap()
+        };
+        fs::set_permissions(socket.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(connect(Nobody::program("python3")), "closed\n");
+        assert_eq!(connect(Command::new("python3")), "answered\n");
+        fs::set_permissions(socket.parent().unwrap(), Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(stats(&site.point())["writes-dropped"], Value::Null);
+        site.umount();
+        Ran::from(child.wait_with_output().unwrap()).good();
+    }
 }
 
 #[test]
