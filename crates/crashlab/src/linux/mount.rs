@@ -90,6 +90,9 @@ fn split(options: &str) -> (MountFlags, Vec<String>) {
         match option {
             "ro" => flags |= MountFlags::RDONLY,
             "noatime" => flags |= MountFlags::NOATIME,
+            "nodev" => flags |= MountFlags::NODEV,
+            "noexec" => flags |= MountFlags::NOEXEC,
+            "nosuid" => flags |= MountFlags::NOSUID,
             "rw" => {}
             _ => own.push(option.to_owned()),
         }

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Stdio;
 
+use crate::mount::Site;
 use crate::support::command::command;
 use crate::support::made::Made;
 use crate::support::pattern;
@@ -22,12 +23,19 @@ fn allocated(made: &Made) -> u64 {
 /// A filesystem with a file of 40 MiB and a small one.
 fn with_files() -> Made {
     let made = Made::new();
+    put_files(&made);
+    made
+}
+
+/// Puts these into an empty one; gives how much the image takes then.
+fn put_files(made: &Made) -> u64 {
     for (name, len) in [("big", 40 << 20), ("small", 100_000)] {
         fs::write(made.at(name), pattern(len)).unwrap();
         made.does("put -q", &[made.at(name).to_str().unwrap(), "/"]);
     }
-    assert!(allocated(&made) > 40 * MIB);
-    made
+    let full = allocated(made);
+    assert!(full > 40 * MIB);
+    full
 }
 
 fn assert_small_is_there(made: &Made) {
@@ -81,6 +89,28 @@ fn a_shell_gives_back_with_each_commit() {
     assert!(child.wait().unwrap().success());
     assert!(allocated(&made) + 40 * MIB <= full);
     assert_small_is_there(&made);
+}
+
+#[test]
+fn a_mount_gives_back_where_that_is_asked_for() {
+    let Some(site) = Site::new() else { return };
+    let given = |options: &[&str]| {
+        site.made.format("256M");
+        let full = put_files(&site.made);
+        site.mount(options).good();
+        fs::remove_file(site.point().join("big")).unwrap();
+        site.umount();
+        // It waits for the end of the server.
+        site.judge();
+        assert_small_is_there(&site.made);
+        full.saturating_sub(allocated(&site.made))
+    };
+    for (options, gives) in [("discard", true), ("nodiscard", false), ("discard,nodiscard", false)]
+    {
+        let given = given(&["-o", options]);
+        assert_eq!(given >= 39 * MIB, gives, "{options}: {given} bytes were given back");
+    }
+    assert!(given(&[]) < MIB);
 }
 
 #[test]

@@ -40,8 +40,12 @@ impl Site {
     }
 
     pub(crate) fn arguments(&self, options: &[&str]) -> Vec<std::ffi::OsString> {
+        self.arguments_of(&self.image(), options)
+    }
+
+    fn arguments_of(&self, device: &Path, options: &[&str]) -> Vec<std::ffi::OsString> {
         let words = ["mount"].iter().chain(options).map(Into::into);
-        words.chain([self.image().into(), self.point().into()]).collect()
+        words.chain([device.into(), self.point().into()]).collect()
     }
 
     /// Mounts in the background.
@@ -51,8 +55,13 @@ impl Site {
 
     /// Mounts in the foreground of another process.
     pub(crate) fn serve(&self, options: &[&str]) -> Child {
+        self.serve_device(&self.image(), options)
+    }
+
+    /// The same of a block device, say.
+    pub(crate) fn serve_device(&self, device: &Path, options: &[&str]) -> Child {
         let options = [&["-f"], options].concat();
-        let mut command = command(self.arguments(&options));
+        let mut command = command(self.arguments_of(device, &options));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         until("the mount", || self.is_mounted());
         child
@@ -63,7 +72,7 @@ impl Site {
     }
 
     /// Its line in the table of mounts.
-    fn line(&self) -> Option<String> {
+    pub(crate) fn line(&self) -> Option<String> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let point = self.point();
         let is_it = |line: &&str| line.split(' ').nth(1) == point.to_str();

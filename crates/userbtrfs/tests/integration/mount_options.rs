@@ -1,14 +1,21 @@
 //! What options of a mount do: to what is made in it, as Linux's do, and to what is shown and kept.
 
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
-use userbtrfs_crashlab::here::{has_program, until};
+use rustix::io::Errno;
+use userbtrfs_crashlab::here::{NOBODY, has_program, until};
 use userbtrfs_crashlab::linux::{self, Linux};
 
+use super::control::stats;
 use super::mount::Site;
 use super::support::assert_says;
+use super::support::command::Ran;
+use super::support::nobody::Nobody;
 
 /// Makes files in each of the ways there are, of which some have flags of their own, and shows
 /// the flags of all.
@@ -95,24 +102,151 @@ fn new_files_are_stored_as_the_options_say() {
     }
 }
 
+/// By its number or its path, in ours as in Linux's.
 #[test]
-fn a_subvolume_is_mounted_by_its_number() {
+fn a_subvolume_is_mounted() {
+    const MAKE: &str = "btrfs -q subvolume create one; mkdir one/dir; \
+        btrfs -q subvolume create one/dir/two; for name in . one one/dir/two; do \
+        echo $name >$name/file; done; btrfs -q subvolume set-default one";
     let Some(site) = Site::new() else { return };
     let linux = Linux::lock().unwrap();
     let mount = linux.mount(&site.image(), "rw").unwrap();
-    let mut btrfs = Command::new("btrfs");
-    linux::run(btrfs.args(["subvolume", "create"]).arg(mount.path().join("one"))).unwrap();
-    fs::write(mount.path().join("one/file"), "content").unwrap();
+    linux::run(Command::new("sh").args(["-ec", MAKE]).current_dir(mount.path())).unwrap();
     drop(mount);
-    drop(linux);
-    for (number, is_it) in [("256", true), ("5", false), ("0", false)] {
-        site.mount(&["-o", &format!("subvolid={number}")]).good();
-        let found = fs::read_to_string(site.point().join("file"));
-        assert_eq!(found.is_ok_and(|content| content == "content"), is_it, "{number}");
-        assert_eq!(site.point().join("one").is_dir(), !is_it, "{number}");
+    let shown = |root: &Path| fs::read_to_string(root.join("file")).unwrap();
+    for (option, root) in [
+        ("rw", "one"),
+        ("subvolid=5", "."),
+        ("subvolid=0", "."),
+        ("subvolid=256", "one"),
+        ("subvolid=257", "one/dir/two"),
+        ("subvol=/", "."),
+        ("subvol=one", "one"),
+        ("subvol=/one/dir/two", "one/dir/two"),
+    ] {
+        let mount = linux.mount(&site.image(), option).unwrap();
+        assert_eq!(shown(mount.path()).trim(), root, "{option}");
+        drop(mount);
+        site.mount(&["-o", option]).good();
+        assert_eq!(shown(&site.point()).trim(), root, "{option}");
+        site.umount();
+        // Linux knows no lock: the server must have ended.
+        site.judge();
+    }
+    for option in ["subvolid=258", "subvol=absent", "subvol=one/dir", "subvol=one/file"] {
+        linux.mount(&site.image(), option).unwrap_err();
+        assert_says(&site.mount(&["-o", option]).bad(), &["no such"]);
+    }
+}
+
+/// What comes of making a file, of opening a device, and of asking who one is as another user.
+fn look(root: &Path) -> [String; 3] {
+    let made = File::create(root.join("made")).map(|_| "done".to_owned());
+    let opened = File::options().write(true).open(root.join("null"));
+    let user = Nobody::program(root.join("id")).arg("-u").output();
+    let user = user.map(|said| String::from_utf8(said.stdout).unwrap().trim().to_owned());
+    let why = |error: io::Error| Errno::from_io_error(&error).unwrap().to_string();
+    [made, opened.map(|_| "done".to_owned()), user].map(|done| done.unwrap_or_else(why))
+}
+
+/// What a mount may not have done in it fails with the option alone, in ours as in Linux's.
+#[test]
+fn what_an_option_forbids_is_refused() {
+    const MAKE: &str = "mknod -m 666 null c 1 3; cp \"$(command -v id)\" id; chmod 4755 id";
+    let Some(site) = Site::new() else { return };
+    fs::set_permissions(site.made.at(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let linux = Linux::lock().unwrap();
+    let mount = linux.mount(&site.image(), "rw").unwrap();
+    linux::run(Command::new("sh").args(["-ec", MAKE]).current_dir(mount.path())).unwrap();
+    drop(mount);
+    let (read_only, denied, nobody) =
+        (&*Errno::ROFS.to_string(), &*Errno::ACCESS.to_string(), &*NOBODY.to_string());
+    for (option, seen) in [
+        ("rw", ["done", "done", "0"]),
+        ("ro", [read_only, "done", "0"]),
+        ("nodev", ["done", denied, "0"]),
+        ("noexec", ["done", "done", denied]),
+        ("nosuid", ["done", "done", nobody]),
+        ("ro,nosuid,nodev,noexec", [read_only, denied, denied]),
+    ] {
+        let mount = linux.mount(&site.image(), option).unwrap();
+        assert_eq!(look(mount.path()), seen, "{option}");
+        drop(mount);
+        site.mount(&["-o", &format!("{option},allow_other")]).good();
+        assert_eq!(look(&site.point()), seen, "{option}");
+        site.umount();
+        site.judge();
+    }
+}
+
+#[test]
+fn other_users_are_let_in_where_that_is_asked_for() {
+    let Some(site) = Site::new() else { return };
+    fs::set_permissions(site.made.at(""), fs::Permissions::from_mode(0o755)).unwrap();
+    for (option, is_let_in) in [("allow_other", true), ("rw", false)] {
+        site.mount(&["-o", option]).good();
+        fs::write(site.point().join("file"), "content").unwrap();
+        fs::write(site.point().join("secret"), "content").unwrap();
+        let own = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(site.point().join("secret"), own).unwrap();
+        let cat = |name: &str| {
+            let mut cat = Nobody::program("cat");
+            Ran::from(cat.env("LC_ALL", "C").arg(site.point().join(name)).output().unwrap())
+        };
+        let (file, secret) = (cat("file"), cat("secret"));
+        assert_eq!(file.stdout == b"content", is_let_in, "{option}: {file:?}");
+        assert_eq!(file.stderr.contains("Permission denied"), !is_let_in, "{option}: {file:?}");
+        assert!(secret.stderr.contains("Permission denied"), "{option}: {secret:?}");
         site.umount();
     }
-    assert_says(&site.mount(&["-o", "subvolid=257"]).bad(), &["no such subvolume"]);
+    site.judge();
+}
+
+/// Whether the table of mounts shows `noatime` or not: the kernel does not tell us who reads.
+#[test]
+fn times_of_access_change_only_when_they_are_set() {
+    let Some(site) = Site::new() else { return };
+    for options in ["rw", "noatime", "relatime", "strictatime"] {
+        site.mount(&["-o", options]).good();
+        let line = site.line().unwrap();
+        assert_eq!(line.contains("noatime"), options == "noatime", "{line}");
+        let path = site.point().join("file");
+        fs::write(&path, "content").unwrap();
+        let set = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_times(fs::FileTimes::new().set_accessed(set)).unwrap();
+        drop(file);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "content");
+        assert_eq!(path.metadata().unwrap().accessed().unwrap(), set, "{options}");
+        site.umount();
+        site.mount(&["-o", options]).good();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "content");
+        assert_eq!(path.metadata().unwrap().accessed().unwrap(), set, "{options}");
+        site.umount();
+    }
+    site.judge();
+}
+
+/// There are more only while some of them sleep.
+#[test]
+fn as_many_threads_receive_requests_as_is_asked_for() {
+    let Some(site) = Site::new() else { return };
+    for wanted in [1, 20] {
+        let server = site.serve(&["-o", &format!("threads={wanted}")]);
+        // One that ends meanwhile has no name any more, one that has just begun not yet its own.
+        let name =
+            |task: io::Result<fs::DirEntry>| fs::read(task.unwrap().path().join("comm")).ok();
+        let count = || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+            tasks.filter_map(name).filter(|name| name == b"fuse\n").count()
+        };
+        until("that many threads", || (wanted..=2 * wanted).contains(&count()));
+        // Nor do there come more.
+        assert_eq!(stats(&site.point())["state"], "read-write");
+        assert!((wanted..=2 * wanted).contains(&count()), "{wanted}: {}", count());
+        site.umount();
+        Ran::from(server.wait_with_output().unwrap()).good();
+    }
     site.judge();
 }
 
