@@ -15,9 +15,9 @@ use std::process::{Child, Command, Output};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use userbtrfs::{Filesystem, OpenOptions};
-use userbtrfs_crashlab::here::{is_torture, skip, until};
-use userbtrfs_crashlab::linux::{Linux, btrfs_check};
+use userbtrfs::{Filesystem, OpenOptions, PendingLog};
+use userbtrfs_crashlab::here::{has_program, is_torture, skip, until};
+use userbtrfs_crashlab::linux::{self, Access, Linux, LoopDevice, btrfs_check};
 use userbtrfs_crashlab::manifest::Time;
 use userbtrfs_crashlab::programs::{End, Program};
 use userbtrfs_crashlab::random::Random;
@@ -86,6 +86,43 @@ fn postgres() {
 #[test]
 fn cargo() {
     kills("cargo", false);
+}
+
+/// The same of a block device that the kernel claims, with writers alone; and of one that is shut
+/// down.
+#[test]
+fn a_block_device() {
+    let Some(site) = Site::new() else { return };
+    if !has_program("perl") {
+        return;
+    }
+    let linux = Linux::lock().unwrap();
+    for end in ["killed", "shut_down"] {
+        let device = LoopDevice::attach(&linux, &site.image(), Access::ReadWrite).unwrap();
+        let mut server = site.serve_device(device.path(), &[]);
+        assert!(site.line().unwrap().contains(" fuseblk.userbtrfs "));
+        let folder = site.point().join(end);
+        fs::create_dir(&folder).unwrap();
+        File::open(site.point()).unwrap().sync_all().unwrap();
+        let synced = synced::write_until(&folder, || {
+            until("files that are synced", || synced::has_begun(&folder));
+            thread::sleep(BESIDES);
+            match end {
+                "killed" => server.kill().unwrap(),
+                _ => drop(linux::run(&mut linux::shutdown(&site.point(), 2)).unwrap()),
+            }
+        });
+        assert!(synced > 0);
+        site.umount();
+        server.wait().unwrap();
+        drop(device);
+        let left = OpenOptions::new().pending_log(PendingLog::Leave).open(site.image()).unwrap();
+        assert!(left.superblock().log_root.is_some(), "{end}");
+        drop(left);
+        synced::check_image(&linux, &site, end, synced);
+    }
+    // Opening it for writing replays, for good.
+    site.judge();
 }
 
 /// Kills the server in the middle of a program: once, or twenty times where every count is done in
