@@ -173,12 +173,18 @@ fn what_cannot_be_mounted_is_refused_by_name() {
     refused(mount(&site.made.at("absent"), &point), &["absent", "No such file"]);
     refused(mount(&image, &site.made.at("nowhere")), &["nowhere", "No such file"]);
     fs::write(site.made.at("other"), vec![0; 1 << 20]).unwrap();
-    refused(mount(&site.made.at("other"), &point), &["other"]);
+    refused(mount(&site.made.at("other"), &point), &["other", "not a btrfs"]);
     refused(mount(&point, &point), &["directory"]);
     let by_linux = Linux::lock().unwrap();
     let mounted = by_linux.mount(&image, "noatime").unwrap();
     refused(mount(&image, &point), &["image", "is mounted"]);
-    drop((mounted, by_linux));
+    drop(mounted);
+    // A loop device over it that nobody mounted is in nobody's way.
+    let device = LoopDevice::attach(&by_linux, &image, Access::ReadWrite).unwrap();
+    site.mount(&[]).good();
+    site.umount();
+    site.judge();
+    drop((device, by_linux));
     let child = site.serve(&[]);
     fs::create_dir(site.made.at("second")).unwrap();
     let second = mount(&image, &site.made.at("second")).bad();

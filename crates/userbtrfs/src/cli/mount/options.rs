@@ -163,8 +163,8 @@ Mount options:
                              As in mount(8)
 
 Options of btrfs that have no meaning here (ssd, ...) are taken, and named with -v; those of
-mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken. compress is refused: data that
-is written is not compressed yet.";
+mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken. compress and compress-force
+are taken with the values no and none alone: data that is written is not compressed yet.";
 
 impl Wishes {
     /// Reads lists of options; of two that contradict each other the later one holds. With `sloppy`
@@ -366,6 +366,8 @@ mod tests {
     fn what_means_nothing_is_kept_to_be_told() {
         let wishes = parse("ssd,defaults,x-systemd.automount,space_cache=v2,compress=no");
         assert_eq!(wishes.unwrap().meaningless, ["ssd", "space_cache=v2", "compress=no"]);
+        let uncompressed = ["compress=none", "compress-force=no", "compress-force=none"];
+        assert_eq!(parse(&uncompressed.join(",")).unwrap().meaningless, uncompressed);
         let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
         let others = "noacl,nobarrier,owner";
         let wishes = parse(&format!("{of_times},{others}")).unwrap();
