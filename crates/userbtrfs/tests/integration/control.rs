@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -202,13 +202,27 @@ except ConnectionError:
     print('closed')
 ";
 
+/// Answers who asks first at this socket, like a server; nobody is waited for long.
+const ANSWER: &str = r"
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+listener.settimeout(10)
+print('listens', flush=True)
+asked, _ = listener.accept()
+if asked.recv(100):
+    asked.sendall(b'whole 6\nfalse\n')
+";
+
+/// For [`is_apart`]: sockets of mounts are in a place of this test alone, which may let others in.
+const OWN_SOCKETS: &str = "mkdir -m 755 \"$0/run\"; mount --bind \"$0/run\" /run";
+
 /// Whatever may be seen, and even where the socket may be reached, only who mounted it may ask.
 #[test]
 fn a_stranger_is_refused() {
-    // The directory of sockets is that of this test alone, which lets others in.
-    const OWN: &str = "mkdir -m 755 \"$0/run\"; mount --bind \"$0/run\" /run";
     let Some(site) = Site::new() else { return };
-    if !has_program("python3") || !is_apart("control::a_stranger_is_refused", OWN) {
+    if !has_program("python3") || !is_apart("control::a_stranger_is_refused", OWN_SOCKETS) {
         return;
     }
     let nobody = Nobody::of(&site);
@@ -237,6 +251,33 @@ fn a_stranger_is_refused() {
         site.umount();
         Ran::from(child.wait_with_output().unwrap()).good();
     }
+}
+
+/// Nor does a stranger answer, who has a socket where that of the mount should be.
+#[test]
+fn a_stranger_is_not_believed() {
+    let Some(site) = Site::new() else { return };
+    if !has_program("python3") || !is_apart("control::a_stranger_is_not_believed", OWN_SOCKETS) {
+        return;
+    }
+    let server = site.serve(&[]);
+    let (own, theirs) = (socket(&site.point()), Path::new("/run/theirs"));
+    fs::create_dir(theirs).unwrap();
+    chown(theirs, Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut stranger = Nobody::program("python3");
+    stranger.args(["-c", ANSWER]).arg(theirs.join("socket"));
+    let mut stranger = stranger.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(stranger.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "listens\n");
+    fs::rename(&own, theirs.join("own")).unwrap();
+    fs::rename(theirs.join("socket"), &own).unwrap();
+    assert_says(&ask("stats", &site.point(), &[]).bad(), &["cannot be reached"]);
+    fs::rename(theirs.join("own"), &own).unwrap();
+    assert_eq!(stats(&site.point())["state"], "read-write");
+    assert!(stranger.wait().unwrap().success(), "it was not asked");
+    site.umount();
+    Ran::from(server.wait_with_output().unwrap()).good();
 }
 
 #[test]
