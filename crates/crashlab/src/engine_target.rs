@@ -4,6 +4,7 @@
 //!    and on what; which bits the mode of a new directory has; open files by number.
 //! 2. [`Actor`]s of one filesystem may work side by side; each has handles of its own.
 
+mod crowd;
 mod data;
 
 use std::cell::Cell;
@@ -24,6 +25,8 @@ use crate::model::{Answer, End, Outcome};
 use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
 use crate::target::Target;
 use crate::walk_ours;
+
+pub use self::crowd::{crowd_out, with_little_memory};
 
 /// The bits that mkdir(2) takes.
 const MKDIR_BITS: u32 = 0o1777;

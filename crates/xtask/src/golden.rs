@@ -8,7 +8,8 @@
 //!    them;
 //! 4. and one `README.md` for all, which says what each image covers.
 //!
-//! With `--stories` it makes the images of docs/log-stories.md instead, as the lab acts them.
+//! With `--stories` it makes the images of docs/log-stories.md instead, as the lab acts them, of
+//! those that have none.
 //!
 //! Contents, names and filesystem ids are fixed; times and the other UUIDs are those of the making.
 
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     /// Only write README.md.
     #[arg(long)]
     readme: bool,
-    /// Only make the images of the stories of the log.
+    /// Only make the images of the stories of the log that have none.
     #[arg(long)]
     stories: bool,
 }

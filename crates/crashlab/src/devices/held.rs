@@ -6,7 +6,8 @@ use userbtrfs_device::{Device, DeviceError, FileDevice, FileOptions, Request, Ti
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
 /// Passes everything on to another device; while it is held, whoever changes something waits, or
-/// whoever writes at one place, or whoever reads, or whoever gives something back.
+/// only the first of them, or whoever writes at one place, or whoever reads, or whoever gives
+/// something back.
 pub struct HeldDevice {
     inner: Arc<dyn Device>,
     state: Mutex<State>,
@@ -23,6 +24,10 @@ struct State {
 #[derive(Clone, Copy)]
 enum What {
     All,
+    /// The next batch that does not only read.
+    Next,
+    /// That one, which waits already.
+    NoMore,
     /// Batches with a write of this byte.
     WriteOf(u64),
     /// Batches that only read.
@@ -40,7 +45,8 @@ impl What {
             _ => false,
         };
         match self {
-            Self::All => !only_reads(batch),
+            Self::All | Self::Next => !only_reads(batch),
+            Self::NoMore => false,
             Self::WriteOf(byte) => batch.iter().any(|request| writes(byte, request)),
             Self::Reads => only_reads(batch),
             Self::Discards => batch.iter().any(|one| matches!(one, Request::Discard { .. })),
@@ -68,6 +74,11 @@ impl HeldDevice {
     /// From now on nothing is written or flushed.
     pub fn hold(&self) {
         self.state.lock().held = Some(What::All);
+    }
+
+    /// The next who writes or flushes waits; others pass.
+    pub fn hold_next(&self) {
+        self.state.lock().held = Some(What::Next);
     }
 
     /// From now on this byte is not written.
@@ -126,7 +137,11 @@ impl Device for HeldDevice {
             return self.inner.submit(batch);
         }
         state.waiting += 1;
-        while state.held.is_some_and(|held| held.has(&batch)) {
+        let is_next = matches!(state.held, Some(What::Next));
+        if is_next {
+            state.held = Some(What::NoMore);
+        }
+        while state.held.is_some_and(|held| is_next || held.has(&batch)) {
             self.changed.wait_idle(&mut state);
         }
         state.waiting -= 1;

@@ -2,12 +2,13 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
+use userbtrfs::OpenOptions;
 use userbtrfs_sync::Arc;
 
 use super::step::Step;
 use super::{Seen, linux_steps};
 use crate::devices::{Event, Recording, RecordingDevice, SparseImage};
-use crate::engine_target::EngineTarget;
+use crate::engine_target::{EngineTarget, crowd_out, with_little_memory};
 use crate::linux::Linux;
 use crate::manifest::{Bytes, Mode, Time};
 use crate::model::Outcome;
@@ -66,7 +67,9 @@ fn act(actor: &mut dyn Actor, steps: &[Step]) -> Result<Option<Seen>> {
 /// Has userbtrfs act a story on what `base` holds.
 pub fn act_by_us(base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let device = Arc::new(RecordingDevice::on(base));
-    let mut us = Us(EngineTarget::on_device(device.clone())?);
+    let is_crowded = steps.iter().any(|step| matches!(step, Step::Evict));
+    let options = if is_crowded { with_little_memory() } else { OpenOptions::new() };
+    let mut us = Us(EngineTarget::with_options(device.clone(), &options)?);
     let before = act(&mut us, steps)?;
     let recording = device.recording();
     let cut = Time::now();
@@ -147,7 +150,7 @@ impl Actor for Us {
                 self.0.commit();
                 Ok(())
             }
-            Step::Evict => Ok(()),
+            Step::Evict => crowd_out(self.0.filesystem()),
             Step::Fill(path) => fill(&mut self.0, path),
             Step::Remount => {
                 self.0.reopen();

@@ -1,9 +1,11 @@
 //! Stories that Linux acted, kept: the image with its log pending, and what Linux made of it.
 //!
 //! 1. `golden/stories/NAME.img.zst` is the image of the story NAME, acted in the first way that
-//!    left a log; a story that leaves none in any way has no image.
+//!    left a log; a story that leaves none in any way has no image, and nor has one that fills the
+//!    filesystem: that would not be small.
 //! 2. `NAME.manifest` is what Linux showed after it replayed the log.
 //! 3. `cuts` names them, and says when each was cut: times behind it are of the replay.
+//! 4. What is kept stays: only stories without an image are acted.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use userbtrfs::mkfs::{self, Options};
 
-use super::{Acted, Story, act_by_linux, all, judge_by_linux};
+use super::{Acted, Step, Story, act_by_linux, all, judge_by_linux};
 use crate::devices::{SparseDevice, SparseImage};
 use crate::golden::{self, ENDING};
 use crate::linux::Linux;
@@ -44,12 +46,15 @@ pub fn folder() -> PathBuf {
 impl Kept {
     /// All that are kept, by name.
     pub fn all() -> Result<Vec<Self>> {
-        let folder = folder();
+        Self::all_in(&folder())
+    }
+
+    fn all_in(folder: &Path) -> Result<Vec<Self>> {
         let cuts = fs::read_to_string(folder.join(CUTS))?;
         let kept = |line: &str| {
             let (name, cut) = line.split_once(' ').context("a name and a time")?;
             let cut = cut.parse().map_err(anyhow::Error::msg)?;
-            Ok(Self { folder: folder.clone(), name: name.to_owned(), cut })
+            Ok(Self { folder: folder.to_owned(), name: name.to_owned(), cut })
         };
         cuts.lines().map(kept).collect()
     }
@@ -76,15 +81,20 @@ impl Kept {
     }
 }
 
-/// Has Linux act the stories, and keeps the images in the folder `out`.
+/// Has Linux act the stories that have no image in the folder `out`, and keeps the images there.
 pub fn make(out: &Path) -> Result<()> {
     fs::create_dir_all(out)?;
     let device = SparseDevice::new(IMAGE);
     mkfs::make(&device, &Options::default())?;
     let base = device.image();
+    let kept = if out.join(CUTS).exists() { Kept::all_in(out)? } else { Vec::new() };
     let mut cuts = String::new();
     for (name, story) in all() {
-        if let Some(cut) = keep(story, &base, out).with_context(|| name.clone())? {
+        let cut = match kept.iter().find(|kept| kept.name == *name) {
+            Some(kept) => Some(kept.cut),
+            None => keep(story, &base, out).with_context(|| name.clone())?,
+        };
+        if let Some(cut) = cut {
             writeln!(cuts, "{name} {cut}")?;
         }
     }
@@ -94,7 +104,8 @@ pub fn make(out: &Path) -> Result<()> {
 /// Keeps the image of a story, if it has a log; says when it was cut.
 fn keep(story: &Story, base: &SparseImage, out: &Path) -> Result<Option<Time>> {
     let linux = Linux::lock()?;
-    for steps in &story.ways {
+    let fills = |steps: &&Vec<Step>| steps.iter().any(|step| matches!(step, Step::Fill(_)));
+    for steps in story.ways.iter().filter(|steps| !fills(steps)) {
         let acted = act_by_linux(&linux, base, steps)?;
         if acted.has_log() {
             write(&linux, &acted, &out.join(&story.name))?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
     CommitCause, CommitReason, Dir, File, FileKind, Filesystem, OpenOptions, RenameMode, Stats,
-    TreeId,
+    SyncHow, SyncRecord, TreeId, XattrMode,
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
@@ -40,6 +40,10 @@ const SUPERBLOCK: u64 = 64 << 10;
 /// How long what must not wait for a device may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 const MOMENT: Duration = Duration::from_millis(2);
+/// How long something is held that a record must tell of, and how often others have a chance to
+/// come meanwhile.
+const HELD: Duration = Duration::from_millis(30);
+const CHANCES: u8 = 20;
 
 fn image(nodesize: u32) -> SparseImage {
     Made::new("plain", 256 * MIB, Options { nodesize, ..Options::default() }).image()
@@ -434,6 +438,10 @@ impl Between {
     /// for that; `then` it goes on. Gives whether commit and fsync ended well.
     fn sync(&self, then: impl FnOnce()) -> [bool; 2] {
         self.held.hold_write_of(SUPERBLOCK);
+        self.sync_while_held(then)
+    }
+
+    fn sync_while_held(&self, then: impl FnOnce()) -> [bool; 2] {
         thread::scope(|scope| {
             let commit = scope.spawn(|| self.filesystem.commit().is_ok());
             while !self.held.is_waited_for() {
@@ -477,6 +485,20 @@ fn an_fsync_while_a_commit_writes_waits_for_its_superblock_alone() {
     assert_eq!(between.left(), [[1; BLOCK], [2; BLOCK]].concat());
 }
 
+#[test]
+fn an_fsync_while_a_commit_writes_its_nodes_waits_for_its_superblock_alone() {
+    let between = Between::new();
+    let Between { held, filesystem, file, .. } = &between;
+    filesystem.commit().unwrap();
+    // A change without data: nodes come first.
+    file.inode().set_xattr(b"user.a", b"1", XattrMode::Either).unwrap();
+    held.hold_next();
+    assert_eq!(between.sync_while_held(|| ()), [true, true]);
+    let log = filesystem.stats().log;
+    assert_eq!((log.groups, log.waits_for_commit), (1, 1));
+    assert_eq!(between.left(), [[1; BLOCK], [2; BLOCK]].concat());
+}
+
 /// Its name went in the transaction that is being written.
 #[test]
 fn an_fsync_of_a_file_without_a_name_waits_until_that_is_gone() {
@@ -514,6 +536,62 @@ fn an_fsync_while_a_commit_fails_is_told() {
     assert_eq!(between.sync(|| between.device.arm(fault)), [false, false]);
     assert_eq!((between.device.failed(), between.filesystem.stats().log.groups), (1, 0));
     assert_eq!(between.left(), [0; 0], "a log without its commit is not shown");
+}
+
+#[test]
+fn a_record_tells_what_an_fsync_waited_for() {
+    let between = Between::new();
+    let Between { held, filesystem, file, .. } = &between;
+    let other = filesystem.root().create(b"other", 0o644).unwrap().open().unwrap();
+    filesystem.commit().unwrap();
+    let (tell, told) = channel();
+    filesystem.trace_syncs(move |record| tell.send(*record).unwrap());
+    let sync = |file: &File| file.sync_all().unwrap();
+    let write = |file: &File| assert!(file.append(&[2; BLOCK]).is_ok());
+    // Its data is sent off; its superblock is written; so is that of the commit before.
+    write(file);
+    held.hold_next();
+    slowly(held, |_| (), || sync(file));
+    check_phase(&told.recv().unwrap(), |record| record.write_back);
+    write(file);
+    held.hold_write_of(SUPERBLOCK);
+    slowly(held, |_| (), || sync(file));
+    check_phase(&told.recv().unwrap(), |record| record.device);
+    assert_eq!(between.sync(|| thread::sleep(HELD)), [true, true]);
+    check_phase(&told.recv().unwrap(), |record| record.previous);
+    // Somebody else writes a group.
+    let is_told = (0..CHANCES).any(|_| {
+        [file, &other].into_iter().for_each(write);
+        held.hold_write_of(SUPERBLOCK);
+        slowly(held, |scope| drop(scope.spawn(|| sync(&other))), || sync(file));
+        let records = [told.recv().unwrap(), told.recv().unwrap()];
+        let of_other = records.iter().find(|record| record.inode == other.inode().id()).unwrap();
+        of_other.writers >= HELD / 2
+    });
+    assert!(is_told, "it never waited for the other");
+    filesystem.stop_trace();
+    write(file);
+    sync(file);
+    assert!(told.try_recv().is_err(), "nobody listens any more");
+}
+
+/// Does something, and waits a while when the device is waited for; `also` does more meanwhile.
+fn slowly<'e>(
+    held: &HeldDevice,
+    also: impl for<'s> FnOnce(&'s Scope<'s, 'e>),
+    what: impl FnOnce() + Send + 'e,
+) {
+    thread::scope(|scope| {
+        begin(scope, what, || held.is_waited_for());
+        also(scope);
+        thread::sleep(HELD);
+        held.release();
+    });
+}
+
+fn check_phase(record: &SyncRecord, phase: impl Fn(&SyncRecord) -> Duration) {
+    assert_eq!(record.how, SyncHow::Logged);
+    assert!(phase(record) >= HELD, "{record:?}");
 }
 
 #[test]

@@ -11,20 +11,23 @@
 //! 4. Some of what is left is replayed for good, and that is cut, too: it starts again and ends the
 //!    same.
 //! 5. A part goes before Linux, which replays what we replay, and before `btrfs check`.
+//! 6. Those of several subvolumes who wait for one group share the next, and its superblock.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::ioctl_ficlone;
 use userbtrfs::mkfs::Options;
-use userbtrfs::{Filesystem, OpenOptions, XattrMode};
+use userbtrfs::{File as OpenFile, Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
-use userbtrfs_crashlab::devices::{Recording, RecordingDevice, SparseImage};
-use userbtrfs_crashlab::engine_target::EngineTarget;
+use userbtrfs_crashlab::devices::{Event, HeldDevice, Recording, RecordingDevice, SparseImage};
+use userbtrfs_crashlab::engine_target::{EngineTarget, crowd_out, with_little_memory};
 use userbtrfs_crashlab::kept::{Journal, Meanwhile};
 use userbtrfs_crashlab::linux::{Linux, Mount, run};
 use userbtrfs_crashlab::manifest::{Bytes, Mode, Time};
@@ -68,13 +71,13 @@ const CHANGED: usize = 3;
 /// The directory beside the subvolumes, the first one, its snapshot, and the one of that.
 const TREES: [&str; CHANGED + 1] = ["top", "first", "second", "third"];
 
-/// Where other files are, how many, and how long the attributes are that are set on them, so that
-/// they take the place of all else in memory.
-const SPARE: &str = "spare";
-const SPARE_FILES: u32 = 700;
-const SPARE_VALUE: usize = 300;
-/// The least memory that a filesystem may be given.
-const MEMORY: u64 = 4 * MIB;
+/// Where the primary superblock is, in bytes.
+const SUPERBLOCK: u64 = 64 << 10;
+/// How often those of several subvolumes have a chance to come together, and how long each time.
+const CHANCES: u8 = 20;
+const CHANCE: Duration = Duration::from_millis(20);
+/// Bytes of what they write.
+const BLOCK: usize = 4096;
 
 /// What Linux made.
 struct Base {
@@ -173,11 +176,6 @@ fn make_trees(mount: &Mount, nodesize: u32, seed: u64) -> Result<Vec<Model>> {
     let empty = |name| Making { mount, name, model: Model::new(nodesize) };
     let [top, first, second, third] = TREES;
     let (mut top, mut first) = (empty(top), empty(first));
-    let spare = mount.path().join(SPARE);
-    fs::create_dir(&spare)?;
-    for number in 0..SPARE_FILES {
-        File::create(spare.join(number.to_string()))?;
-    }
     let [dir, subvolume] = [&top, &first].map(|tree| mount.path().join(tree.name));
     fs::create_dir(&dir)?;
     run(Command::new("btrfs").args(["subvolume", "create"]).arg(&subvolume))?;
@@ -345,8 +343,7 @@ struct Acting {
 impl Acting {
     fn new(base: &Base) -> Result<Self> {
         let device = Arc::new(RecordingDevice::on(&base.image));
-        let options = OpenOptions::new().memory(MEMORY).clone();
-        let target = EngineTarget::with_options(device.clone(), &options)?;
+        let target = EngineTarget::with_options(device.clone(), &with_little_memory())?;
         let models = base.models.clone();
         let mut acting = Self { device, target, models, journals: Vec::new(), groups: 0 };
         let meanwhile = acting.meanwhile(acting.device.count());
@@ -374,16 +371,7 @@ impl Acting {
 
     fn evict(&mut self) -> Result<()> {
         let before = self.device.count();
-        let filesystem = self.target.filesystem();
-        let path = |number| format!("/{SPARE}/{number}");
-        for number in 0..SPARE_FILES {
-            let inode = filesystem.lookup(path(number))?;
-            let value = vec![u8::try_from(before % 256)?; SPARE_VALUE];
-            inode.set_xattr(b"user.a", &value, XattrMode::Either)?;
-        }
-        for number in 0..SPARE_FILES {
-            filesystem.symlink_metadata(path(number))?;
-        }
+        crowd_out(self.target.filesystem())?;
         self.note_nothing(before, None);
         Ok(())
     }
@@ -565,4 +553,88 @@ fn linux_replays_what_we_replay_of_subvolumes_that_share() {
     }
     println!("{judged} cuts, {groups} groups");
     assert!(groups > judged, "most was committed, not logged");
+}
+
+/// A file in each of several subvolumes, and one in another tree.
+struct Sharers {
+    recording: Arc<RecordingDevice>,
+    held: Arc<HeldDevice>,
+    filesystem: Filesystem,
+    files: Vec<OpenFile>,
+}
+
+impl Sharers {
+    fn new(base: &Base) -> Self {
+        let recording = Arc::new(RecordingDevice::on(&base.image));
+        let held = Arc::new(HeldDevice::new(recording.clone()));
+        let mut options = OpenOptions::new();
+        options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
+        let filesystem = options.open_devices(vec![held.clone()]).unwrap();
+        let make = |tree: &str| {
+            let dir = filesystem.open_dir(format!("/{tree}")).unwrap();
+            dir.create(b"new file", 0o644).unwrap().open().unwrap()
+        };
+        let files = TREES.map(make).into();
+        filesystem.commit().unwrap();
+        Self { recording, held, filesystem, files }
+    }
+
+    fn append(&self, byte: u8) {
+        for file in &self.files {
+            file.append(&[byte; BLOCK]).unwrap();
+        }
+    }
+
+    /// All but the first are fsynced while the superblock of that one's group is held. Gives how
+    /// many groups that took.
+    fn sync(&self) -> u64 {
+        let groups = || self.filesystem.stats().log.groups;
+        let before = (groups(), self.superblocks());
+        self.held.hold_write_of(SUPERBLOCK);
+        thread::scope(|scope| {
+            let [first, others @ ..] = &self.files[..] else { unreachable!("there are four") };
+            scope.spawn(|| first.sync_all().unwrap());
+            while !self.held.is_waited_for() {
+                thread::yield_now();
+            }
+            for other in others {
+                scope.spawn(|| other.sync_all().unwrap());
+            }
+            thread::sleep(CHANCE);
+            self.held.release();
+        });
+        let groups = groups() - before.0;
+        assert_eq!(self.superblocks() - before.1, groups, "one for each group");
+        groups
+    }
+
+    /// How often the primary superblock was written.
+    fn superblocks(&self) -> u64 {
+        let is_superblock = |event: &Event| match event {
+            Event::Write { offset, .. } => *offset == SUPERBLOCK,
+            _ => false,
+        };
+        let log = self.recording.log();
+        log.iter().filter(|recorded| is_superblock(&recorded.event)).count() as u64
+    }
+}
+
+#[test]
+fn fsyncs_of_several_subvolumes_share_a_superblock() {
+    skip_unless_linux!();
+    let sharers = Sharers::new(&bases()[0]);
+    let last = (1..=CHANCES).find(|byte| {
+        sharers.append(*byte);
+        sharers.sync() == 2
+    });
+    let last = last.expect("they never come together");
+    let image = sharers.recording.recording().end();
+    sharers.filesystem.abandon();
+    let expected: Vec<u8> = (1..=last).flat_map(|byte| [byte; BLOCK]).collect();
+    let left = open_device(Arc::new(image.to_device())).unwrap();
+    for tree in TREES {
+        let file = left.open_file(format!("/{tree}/new file")).unwrap();
+        assert!(file.read_all().unwrap() == expected, "{tree}");
+    }
+    judge_both(&Linux::lock().unwrap(), &image, now()).unwrap();
 }

@@ -120,6 +120,31 @@ fn space_behind_the_end_stays_with_who_merely_is_logged() {
     }
 }
 
+/// As the story `link_and_fsync_of_either_name`, with all directories of two levels.
+#[test]
+fn a_link_from_any_directory_to_any_and_fsync_of_either() {
+    skip_unless_linux!();
+    let dirs = ["", "d/", "d/e/", "f/"];
+    let mut stories = Vec::new();
+    for (from, to) in dirs.iter().flat_map(|from| dirs.iter().map(move |to| (from, to))) {
+        for (synced, sync) in [("a", ""), ("b", ""), ("a", "sync; "), ("b", "sync; ")] {
+            let dir = if synced == "a" { from } else { to };
+            let made = format!("mkdir d; mkdir d/e; mkdir f; file {from}a 4k; {sync}");
+            let linked = format!("link {from}a {to}b; fsync {dir}{synced}");
+            let there = format!("{from}a, {to}b are now");
+            stories.push(format!("- **linked** Done: `{made}{linked}`. There: `{there}`."));
+        }
+    }
+    let failures: Vec<_> = stories
+        .iter()
+        .flat_map(|text| {
+            let story = &read(text).unwrap()[0];
+            tell_way(story, text, plain(), &story.ways[0])
+        })
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 /// Acts a story, which Linux does not, and has both judge it. Gives how many ways left a log.
 fn tell_of_us(text: &str, base: &SparseImage) -> usize {
     let story = &read(text).unwrap()[0];

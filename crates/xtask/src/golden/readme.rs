@@ -23,8 +23,8 @@ An image without a manifest is one that Linux was not asked to show; userbtrfs r
 Contents, names and filesystem ids are fixed; times and other UUIDs are those of the making.
 
 The folder `stories` has images of `docs/log-stories.md` with a log pending, as Linux left them in
-the first way of each story that left one, and what Linux showed after replay; made by
-`cargo run -p xtask -- golden --stories`.
+the first way of each story that left one, but for those that fill it, and what Linux showed after
+replay; made by `cargo run -p xtask -- golden --stories`.
 
 | image | covers | mkfs.btrfs | mounts | left |
 |---|---|---|---|---|
