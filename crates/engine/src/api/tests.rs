@@ -14,6 +14,7 @@ mod repairing;
 mod searching;
 mod serving;
 mod shared;
+#[cfg(not(shuttle))]
 mod sharing;
 mod shutdown;
 mod small;

@@ -390,13 +390,13 @@ fn an_open_inode_outlives_its_names_and_not_its_handle() {
     crashed.nodes.create(TOP, b"any", &FILE).unwrap();
     let crashed = crashed.each_way(|lab| assert!(lab.nodes.item(file).is_err()));
     let tree = crashed.nodes.forest().tree(TreeId::FS).unwrap();
-    assert_eq!(stored::orphans(crashed.nodes.forest(), &tree).unwrap(), []);
+    assert_eq!(stored::orphans(crashed.nodes.forest(), &tree).unwrap(), [0; 0]);
     drop(open);
     let lab = lab.each_way(|lab| {
         assert!(matches!(lab.nodes.item(file), Err(Error::NoInode(_))));
     });
     let tree = lab.nodes.forest().tree(TreeId::FS).unwrap();
-    assert_eq!(stored::orphans(lab.nodes.forest(), &tree).unwrap(), []);
+    assert_eq!(stored::orphans(lab.nodes.forest(), &tree).unwrap(), [0; 0]);
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! Extents of a transaction that files share, as a clone makes them: what was fsynced is there
-//! after a crash, with its checksums.
+//! after a crash, with its checksums, to us and to Linux.
 
 use std::ops::Range;
 
+use userbtrfs_crashlab::devices::SparseImage;
+use userbtrfs_crashlab::linux::Linux;
+use userbtrfs_crashlab::manifest::Time;
+use userbtrfs_crashlab::skip_unless_linux;
+use userbtrfs_crashlab::stories::{judge_by_linux, judge_by_us};
 use userbtrfs_format::RegularExtent;
 use userbtrfs_ledger::HandleKind;
 
@@ -50,12 +55,22 @@ fn crash(lab: Lab, names: &[&str]) {
     assert!(lab.fs.stats().log.groups > 0, "it was logged");
     let Lab { device, memory, fs } = lab;
     let snapshot = device.snapshot();
+    let cut = Time::now();
     fs.abandon();
-    let lab = Lab::open(Arc::new(MemoryDevice::from_bytes(snapshot)), memory);
+    let lab = Lab::open(Arc::new(MemoryDevice::from_bytes(snapshot.clone())), memory);
     for (name, before) in names.iter().zip(before) {
         assert!(lab.fs.read(name).unwrap() == before, "{name}");
     }
     lab.close();
+    judge(&SparseImage::from_bytes(&snapshot), cut);
+}
+
+/// Linux replays it as we do.
+fn judge(image: &SparseImage, cut: Time) {
+    skip_unless_linux!();
+    let linux = judge_by_linux(&Linux::lock().unwrap(), image).unwrap();
+    let us = judge_by_us(image).unwrap();
+    assert_eq!(linux.differences_of_judges(&us, cut), [""; 0]);
 }
 
 /// As the story of this name, which waits for clone.
