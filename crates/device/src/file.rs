@@ -5,6 +5,11 @@
 //! 2. A write that does not fit the alignment of a direct file is done in `submit`: read, change,
 //!    write, one at a time per device. No aligned write can share a sector with it, so no other
 //!    order is needed.
+//! 3. An image file that is open for writing goes two ways: large reads and writes past the page
+//!    cache, for what is large is content, of which the caller keeps what it wants; small ones, as
+//!    of tree nodes, through it, for they are asked for again, and gather there. The kernel keeps
+//!    both the same, unless a range is read or written while it is being written, which nobody
+//!    does: a direct call writes back and drops what the page cache has of its range.
 
 use std::path::Path;
 
@@ -76,7 +81,7 @@ impl FileDevice {
     fn admit(&self, request: Request) -> Admitted {
         match self.decide(&request) {
             Some(result) => Admitted::Completed(request.complete(result)),
-            None => Admitted::Pending(Transfer::new(&self.file, request)),
+            None => Admitted::Pending(Transfer::new(self.file.way_of(&request), request)),
         }
     }
 

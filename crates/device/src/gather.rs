@@ -2,6 +2,7 @@
 //!
 //! 1. Only what is unordered anyway is gathered: the requests of one batch.
 //! 2. Each request keeps its own completion.
+//! 3. What goes past the page cache is gathered apart from what goes through it.
 
 use crate::batch::Admitted;
 
@@ -16,28 +17,29 @@ pub(crate) fn gather(batch: &mut [Admitted]) {
     let mut writes: Vec<_> = (0..).zip(batch.iter()).filter_map(place).collect();
     writes.sort_unstable();
     // What the write that may go on has: its index, where it ends, how many it does.
-    let mut last: Option<(usize, u64, usize)> = None;
+    let mut last: Option<(usize, (bool, u64), usize)> = None;
     let mut start = 0;
-    for (offset, end, index) in writes {
+    for (direct, offset, end, index) in writes {
         last = match last {
             Some((first, up_to, count))
-                if up_to == offset && count < WRITES_MAX && end - start <= BYTES_MAX =>
+                if up_to == (direct, offset) && count < WRITES_MAX && end - start <= BYTES_MAX =>
             {
                 take_over(batch, first, index);
-                Some((first, end, count + 1))
+                Some((first, (direct, end), count + 1))
             }
             _ => {
                 start = offset;
-                Some((index, end, 1))
+                Some((index, (direct, end), 1))
             }
         };
     }
 }
 
-/// The first byte of a write, the first behind it, and its index.
-fn place((index, admitted): (usize, &Admitted)) -> Option<(u64, u64, usize)> {
-    let written = admitted.pending()?.written();
-    written.map(|range| (range.start, range.end, index))
+/// Whether a write is direct, its first byte, the first behind it, and its index.
+fn place((index, admitted): (usize, &Admitted)) -> Option<(bool, u64, u64, usize)> {
+    let transfer = admitted.pending()?;
+    let written = transfer.written();
+    written.map(|range| (transfer.is_direct(), range.start, range.end, index))
 }
 
 fn take_over(batch: &mut [Admitted], first: usize, index: usize) {

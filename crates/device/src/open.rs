@@ -7,7 +7,9 @@
 //!    leaves the file.
 //! 4. A file open for writing is locked ([`ImageLock`]) before it is measured, and is let go after
 //!    its last request; the file that is written is the one that is locked.
-//! 5. A block device open for writing is claimed from the kernel as well (`O_EXCL`), which refuses
+//! 5. A file of which large requests go past the page cache is not read ahead: what the page cache
+//!    has is of small requests alone, and so never of a range that is being written past it.
+//! 6. A block device open for writing is claimed from the kernel as well (`O_EXCL`), which refuses
 //!    one that is mounted, and then lets nobody mount it; unless the caller has it claimed
 //!    otherwise. A file that is mounted by way of a loop device is refused, too.
 
@@ -17,21 +19,30 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{OFlags, ioctl_blksszget};
-use rustix::io::Errno;
-use userbtrfs_sync::{Class, Mutex};
+use rustix::fs::{Advice, OFlags, fadvise, ioctl_blksszget};
+use rustix::io::{Errno, pread};
+use userbtrfs_sync::{Arc, Class, Mutex};
 
-use crate::error::DeviceError;
+use crate::buffer::Buffer;
+use crate::error::{Access, DeviceError};
 use crate::lock::{ImageLock, wait_while_closing};
 use crate::loops;
+use crate::request::Request;
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every file system we know.
 const FILE_ALIGNMENT: u64 = 4096;
 
+/// Bytes by which a file is asked whether it can be read directly.
+const PROBE: usize = 4096;
+
+/// Bytes from which a request is large: more than a tree node is long, mostly.
+const LARGE: u64 = 64 << 10;
+
 /// Whether I/O goes past the kernel's page cache (O_DIRECT).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Direct on block devices that take it; regular files go through the page cache.
+    /// Direct on block devices that take it. Regular files go through the page cache, but for large
+    /// reads and writes of one that is open for writing: see [`FileDevice`](crate::FileDevice).
     #[default]
     Auto,
     /// Direct, or the open fails.
@@ -93,6 +104,8 @@ pub(crate) struct OpenFile {
     /// What the ends of a discard are rounded inwards to. A discard of part of a sector is a write
     /// of zeroes, and would have to take turns with the unaligned writes.
     discard_unit: u64,
+    /// The same, opened for large requests that go past the page cache.
+    large: Option<Arc<OpenFile>>,
     /// Held over the read, change and write of one that is not aligned.
     pub(crate) unaligned_write: Mutex<()>,
     /// Where the file is open for writing. The last field, so let go after all others.
@@ -147,6 +160,7 @@ impl OpenFile {
             Direct::Auto => is_block_device,
             other => other == Direct::On,
         };
+        let takes_large = options.direct == Direct::Auto && options.writable && !is_block_device;
         let (file, alignment) = match try_direct.then(|| way.open_direct(unit)) {
             Some(Ok(file)) => (file, unit),
             Some(Err(source)) if options.direct == Direct::On && !is_busy(&source) => {
@@ -154,15 +168,36 @@ impl OpenFile {
             }
             _ => (way.open(OFlags::empty()).map_err(failed)?, 1),
         };
-        Ok(OpenFile {
-            len: measure(&file).map_err(failed)?,
-            name,
+        let len = measure(&file).map_err(failed)?;
+        let opened = |file, alignment| OpenFile {
+            len,
+            name: name.clone(),
             file,
             alignment,
             discard_unit: sector.max(alignment),
+            large: None,
             unaligned_write: Mutex::new(Class::DeviceQueue, ()),
-            lock,
-        })
+            lock: None,
+        };
+        let large = if takes_large { way.open_direct(unit).ok() } else { None };
+        let large = large.filter(|direct| is_read_directly(direct) && is_not_read_ahead(&file));
+        let large = large.map(|file| Arc::new(opened(file, unit)));
+        Ok(OpenFile { large, lock, ..opened(file, alignment) })
+    }
+
+    /// The file by which a request goes that lies on the device.
+    pub(crate) fn way_of<'a>(self: &'a Arc<Self>, request: &Request) -> &'a Arc<Self> {
+        let Access { offset, len, .. } = request.access();
+        let moves = matches!(request, Request::Read { .. } | Request::Write { .. });
+        match &self.large {
+            Some(large) if moves && len >= LARGE && large.takes(offset, len) => large,
+            _ => self,
+        }
+    }
+
+    /// Whether a call may be of all this.
+    fn takes(&self, offset: u64, len: u64) -> bool {
+        [offset, len].iter().all(|number| number.is_multiple_of(self.alignment))
     }
 
     pub(crate) fn is_writable(&self) -> bool {
@@ -251,6 +286,16 @@ impl Way<'_> {
             false => Err(io::Error::other(format!("its length is not a multiple of {alignment}"))),
         }
     }
+}
+
+/// Whether the page cache is not to have more of the file than was asked for, from now on.
+fn is_not_read_ahead(file: &File) -> bool {
+    fadvise(file, 0, None, Advice::Random).is_ok()
+}
+
+/// Whether the file can be read as it was opened: some filesystems only say so when they are asked.
+fn is_read_directly(file: &File) -> bool {
+    pread(file, &mut Buffer::zeroed(PROBE)[..], 0).is_ok()
 }
 
 fn measure(mut file: &File) -> io::Result<u64> {

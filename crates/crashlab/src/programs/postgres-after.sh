@@ -6,7 +6,10 @@ as() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
 # Another process may have the number by now that the server had.
 rm -f data/postmaster.pid
 trap 'as pg_ctl -w -m immediate -D data stop' EXIT
-as pg_ctl -w -D data -l "$OUTSIDE/server-after" -o "-c listen_addresses= -k '$OUTSIDE'" start
+as pg_ctl -w -D data -l "$OUTSIDE/server-after" -o "-c listen_addresses= -k '$OUTSIDE'" start || {
+    cat "$OUTSIDE/server-after"
+    exit 1
+}
 ask() { as psql -h "$OUTSIDE" -At -c "$1" postgres; }
 ! was transactions || test "$(ask 'SELECT count(*) FROM pgbench_accounts')" = 500000
 if was transactions; then

@@ -11,8 +11,16 @@ chmod 700 data
 as() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
 as initdb -k -D data >"$OUTSIDE/initdb"
 phase start
-# pg_ctl finds the server by what is in the mount, which may be gone.
-trap 'kill -QUIT $(cat "$OUTSIDE/pid")' EXIT
+# pg_ctl finds the server by what is in the mount, which may be gone. Until it has ended nobody else
+# can have its socket.
+end_server() {
+    kill -QUIT $(cat "$OUTSIDE/pid")
+    for _ in $(seq 100); do
+        test -e "$OUTSIDE/pid" || break
+        sleep 0.1
+    done
+}
+trap end_server EXIT
 as pg_ctl -w -D data -l "$OUTSIDE/server" \
     -o "-c listen_addresses= -k '$OUTSIDE' -c external_pid_file='$OUTSIDE/pid'" start
 phase fill

@@ -92,7 +92,7 @@ fn modes() -> Vec<FileOptions> {
         }
     };
     let with = |&io_uring: &IoUring| {
-        [Direct::On, Direct::Off].map(|direct| FileOptions {
+        [Direct::On, Direct::Off, Direct::Auto].map(|direct| FileOptions {
             writable: true,
             direct,
             io_uring,
@@ -202,6 +202,43 @@ fn what_one_mode_writes_every_other_reads() {
             assert!(reader.read(0, LEN).unwrap()[..] == model[..], "{options:?}");
         }
     }
+}
+
+/// Large and small requests one upon the other, in whole pages, by threads with a part each: what
+/// goes past the page cache and what goes through it are the same file.
+#[test]
+fn the_two_ways_into_an_image_agree() {
+    const PARTS: usize = 4;
+    const PAGES: usize = LEN / PARTS / 4096;
+    let (file, model) = image();
+    let options = FileOptions { writable: true, ..FileOptions::default() };
+    let device = &FileDevice::open(file.path(), options).unwrap();
+    let is_direct = |len: usize| device.file.way_of(&read(&(4096..4096 + len))).is_direct();
+    assert!(!is_direct(60 << 10) && !is_direct((64 << 10) + 1));
+    if !is_direct(64 << 10) {
+        return eprintln!("skipped: the file takes no direct I/O");
+    }
+    thread::scope(|scope| {
+        for (part, model) in model.chunks(LEN / PARTS).enumerate() {
+            scope.spawn(move || {
+                let (mut numbers, mut model) = (Numbers(1 + part as u64), model.to_vec());
+                for _ in 0..400 {
+                    let start = numbers.below(PAGES);
+                    let most = [PAGES, 8][numbers.below(2)];
+                    let pages = 1 + numbers.below(most);
+                    let range = start * 4096..(start + pages).min(PAGES) * 4096;
+                    let at = part * LEN / PARTS + range.start;
+                    if numbers.below(2) == 0 {
+                        model[range.clone()].copy_from_slice(&numbers.bytes(range.len()));
+                        run(device, vec![write(at, &model[range], numbers.below(8) == 0)]);
+                    } else {
+                        let found = device.read(at as u64, range.len()).unwrap();
+                        assert!(found[..] == model[range.clone()], "{range:?} of part {part}");
+                    }
+                }
+            });
+        }
+    });
 }
 
 #[test]
