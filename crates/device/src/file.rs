@@ -5,11 +5,12 @@
 //! 2. A write that does not fit the alignment of a direct file is done in `submit`: read, change,
 //!    write, one at a time per device. No aligned write can share a sector with it, so no other
 //!    order is needed.
-//! 3. An image file that is open for writing goes two ways: large reads and writes past the page
-//!    cache, for what is large is content, of which the caller keeps what it wants; small ones, as
-//!    of tree nodes, through it, for they are asked for again, and gather there. The kernel keeps
-//!    both the same, unless a range is read or written while it is being written, which nobody
-//!    does: a direct call writes back and drops what the page cache has of its range.
+//! 3. An image file that is open for writing goes two ways where there is a ring: large reads and
+//!    writes past the page cache, for what is large is content, of which the caller keeps what it
+//!    wants; small ones, as of tree nodes, through it, for they are asked for again, and gather
+//!    there. The kernel keeps both the same, unless a range is read or written while it is being
+//!    written, which nobody does: a direct call writes back and drops what the page cache has of
+//!    its range.
 
 use std::path::Path;
 
@@ -42,21 +43,17 @@ impl FileDevice {
     /// Opens the regular file or block device at `path`; a path to anything else is refused by
     /// name. Opened for writing it is locked: see [`FileOptions::writable`].
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileDevice, DeviceError> {
-        let file = OpenFile::open(path.as_ref(), options)?;
+        let has_ring = options.io_uring != IoUring::Off && ring::probe().is_ok();
+        let file = OpenFile::open(path.as_ref(), options, has_ring)?;
+        if options.io_uring == IoUring::On {
+            let refused = |errno: Errno| DeviceError::RingRefused {
+                device: file.name.clone(),
+                source: errno.into(),
+            };
+            ring::probe().map_err(refused)?;
+        }
         let depth = options.queue_depth.clamp(1, QUEUE_DEPTH_MAX);
-        let ring_depth = match options.io_uring {
-            IoUring::Off => None,
-            IoUring::Auto => ring::probe().is_ok().then_some(depth),
-            IoUring::On => {
-                let refused = |errno: Errno| DeviceError::RingRefused {
-                    device: file.name.clone(),
-                    source: errno.into(),
-                };
-                ring::probe().map_err(refused)?;
-                Some(depth)
-            }
-        };
-        Ok(FileDevice { file: Arc::new(file), ring_depth })
+        Ok(FileDevice { file: Arc::new(file), ring_depth: has_ring.then_some(depth) })
     }
 
     /// Whether I/O goes past the kernel's page cache.

@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn neighbours_join_whatever_stands_between_them_and_what_is_durable_alone_does_not() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let file = Arc::new(OpenFile::open(file.path(), FileOptions::default()).unwrap());
+        let file = Arc::new(OpenFile::open(file.path(), FileOptions::default(), false).unwrap());
         let pending = |request| Admitted::Pending(Transfer::new(&file, request));
         let write = |offset, fua| {
             let buffer = Buffer::zeroed(4096).into();

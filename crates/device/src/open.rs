@@ -41,8 +41,8 @@ const LARGE: u64 = 64 << 10;
 /// Whether I/O goes past the kernel's page cache (O_DIRECT).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Direct on block devices that take it. Regular files go through the page cache, but for large
-    /// reads and writes of one that is open for writing: see [`FileDevice`](crate::FileDevice).
+    /// Direct on block devices that take it. Regular files go through the page cache, but for reads
+    /// and writes of 64 KiB and more by io_uring, of one that is open for writing.
     #[default]
     Auto,
     /// Direct, or the open fails.
@@ -134,7 +134,12 @@ impl Span {
 }
 
 impl OpenFile {
-    pub(crate) fn open(path: &Path, options: FileOptions) -> Result<OpenFile, DeviceError> {
+    /// Large requests go past the page cache where `has_ring`: plain calls would wait for each.
+    pub(crate) fn open(
+        path: &Path,
+        options: FileOptions,
+        has_ring: bool,
+    ) -> Result<OpenFile, DeviceError> {
         let name = path.display().to_string().into_boxed_str();
         let failed = |source| failure(&name, source);
         refuse_other_kinds(&name, &path.metadata().map_err(failed)?)?;
@@ -160,7 +165,8 @@ impl OpenFile {
             Direct::Auto => is_block_device,
             other => other == Direct::On,
         };
-        let takes_large = options.direct == Direct::Auto && options.writable && !is_block_device;
+        let is_auto = options.direct == Direct::Auto;
+        let takes_large = is_auto && has_ring && options.writable && !is_block_device;
         let (file, alignment) = match try_direct.then(|| way.open_direct(unit)) {
             Some(Ok(file)) => (file, unit),
             Some(Err(source)) if options.direct == Direct::On && !is_busy(&source) => {

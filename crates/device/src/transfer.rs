@@ -251,7 +251,7 @@ mod tests {
     fn open() -> Arc<OpenFile> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[0; 8192]).unwrap();
-        Arc::new(OpenFile::open(file.path(), FileOptions::default()).unwrap())
+        Arc::new(OpenFile::open(file.path(), FileOptions::default(), false).unwrap())
     }
 
     fn read_of_100() -> Transfer {

@@ -161,7 +161,7 @@ impl OpenOptions {
         self
     }
 
-    /// Whether the device is read past the page cache.
+    /// Whether the device is read and written past the page cache.
     pub fn direct(&mut self, direct: Direct) -> &mut Self {
         self.direct = direct;
         self

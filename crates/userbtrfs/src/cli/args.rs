@@ -72,7 +72,8 @@ pub(crate) struct RootArgs {
     /// The bound of memory for caches
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub(crate) memory: u64,
-    /// Read past the page cache; by default block devices are, image files are not
+    /// Go past the page cache; by default block devices do, and what is large of an image that is
+    /// written
     #[arg(long, value_enum, default_value_t = DirectIo::Auto)]
     pub(crate) direct: DirectIo,
     /// Leave a log that is pending alone: what was fsynced since the last commit is not shown
