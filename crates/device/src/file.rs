@@ -14,7 +14,6 @@
 
 use std::path::Path;
 
-use rustix::io::Errno;
 use userbtrfs_sync::Arc;
 
 use crate::batch::Admitted;
@@ -43,20 +42,17 @@ impl FileDevice {
     /// Opens the regular file or block device at `path`; a path to anything else is refused by
     /// name. Opened for writing it is locked: see [`FileOptions::writable`].
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileDevice, DeviceError> {
-        let has_ring = options.io_uring != IoUring::Off && ring::probe().is_ok();
+        let ring = (options.io_uring != IoUring::Off).then(ring::probe);
+        let has_ring = ring.is_some_and(|answer| answer.is_ok());
         let file = OpenFile::open(path.as_ref(), options, has_ring)?;
-        if options.io_uring == IoUring::On {
-            let refused = |errno: Errno| DeviceError::RingRefused {
-                device: file.name.clone(),
-                source: errno.into(),
-            };
-            ring::probe().map_err(refused)?;
+        if let (IoUring::On, Some(Err(errno))) = (options.io_uring, ring) {
+            return Err(DeviceError::RingRefused { device: file.name, source: errno.into() });
         }
         let depth = options.queue_depth.clamp(1, QUEUE_DEPTH_MAX);
         Ok(FileDevice { file: Arc::new(file), ring_depth: has_ring.then_some(depth) })
     }
 
-    /// Whether I/O goes past the kernel's page cache.
+    /// Whether all I/O goes past the kernel's page cache.
     pub fn is_direct(&self) -> bool {
         self.file.is_direct()
     }

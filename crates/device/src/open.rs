@@ -24,7 +24,7 @@ use rustix::io::{Errno, pread};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::buffer::Buffer;
-use crate::error::{Access, DeviceError};
+use crate::error::DeviceError;
 use crate::lock::{ImageLock, wait_while_closing};
 use crate::loops;
 use crate::request::Request;
@@ -36,7 +36,7 @@ const FILE_ALIGNMENT: u64 = 4096;
 const PROBE: usize = 4096;
 
 /// Bytes from which a request is large: more than a tree node is long, mostly.
-const LARGE: u64 = 64 << 10;
+const LARGE: usize = 64 << 10;
 
 /// Whether I/O goes past the kernel's page cache (O_DIRECT).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,8 +108,9 @@ pub(crate) struct OpenFile {
     large: Option<Arc<OpenFile>>,
     /// Held over the read, change and write of one that is not aligned.
     pub(crate) unaligned_write: Mutex<()>,
-    /// Where the file is open for writing. The last field, so let go after all others.
-    pub(crate) lock: Option<ImageLock>,
+    /// Where the file is open for writing; held by both ways into it, for a request may outlive the
+    /// device on either. The last field, so let go after all others.
+    pub(crate) lock: Option<Arc<ImageLock>>,
 }
 
 /// A request rounded outwards to the alignment of its file.
@@ -152,7 +153,7 @@ impl OpenFile {
         let sector = if is_block_device { sector_size(&first).map_err(failed)? } else { 1 };
         let unit = if is_block_device { sector } else { FILE_ALIGNMENT };
         let lock = if options.writable {
-            Some(lock(first, &name, &metadata)?)
+            Some(Arc::new(lock(first, &name, &metadata)?))
         } else {
             wait_while_closing(&first);
             None
@@ -183,27 +184,25 @@ impl OpenFile {
             discard_unit: sector.max(alignment),
             large: None,
             unaligned_write: Mutex::new(Class::DeviceQueue, ()),
-            lock: None,
+            lock: lock.clone(),
         };
         let large = if takes_large { way.open_direct(unit).ok() } else { None };
         let large = large.filter(|direct| is_read_directly(direct) && is_not_read_ahead(&file));
         let large = large.map(|file| Arc::new(opened(file, unit)));
-        Ok(OpenFile { large, lock, ..opened(file, alignment) })
+        Ok(OpenFile { large, ..opened(file, alignment) })
     }
 
     /// The file by which a request goes that lies on the device.
     pub(crate) fn way_of<'a>(self: &'a Arc<Self>, request: &Request) -> &'a Arc<Self> {
-        let Access { offset, len, .. } = request.access();
-        let moves = matches!(request, Request::Read { .. } | Request::Write { .. });
+        let (offset, len) = match request {
+            Request::Read { offset, buffer } => (*offset, buffer.len()),
+            Request::Write { offset, buffer, .. } => (*offset, buffer.len()),
+            Request::Flush | Request::Discard { .. } => return self,
+        };
         match &self.large {
-            Some(large) if moves && len >= LARGE && large.takes(offset, len) => large,
+            Some(large) if len >= LARGE && large.span(offset, len).is_exact() => large,
             _ => self,
         }
-    }
-
-    /// Whether a call may be of all this.
-    fn takes(&self, offset: u64, len: u64) -> bool {
-        [offset, len].iter().all(|number| number.is_multiple_of(self.alignment))
     }
 
     pub(crate) fn is_writable(&self) -> bool {

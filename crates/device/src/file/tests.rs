@@ -246,6 +246,20 @@ fn the_two_ways_into_an_image_agree() {
 }
 
 #[test]
+fn a_large_request_not_done_keeps_the_lock_of_a_dropped_device() {
+    let (file, _) = image();
+    let options = FileOptions { writable: true, ..FileOptions::default() };
+    let device = FileDevice::open(file.path(), options).unwrap();
+    let request = read(&(0..1 << 16));
+    let transfer = Transfer::new(device.file.way_of(&request), request);
+    drop(device);
+    let refused = FileDevice::open(file.path(), options).err();
+    assert!(matches!(refused, Some(DeviceError::Locked { .. })), "{refused:?}");
+    drop(transfer);
+    FileDevice::open(file.path(), options).unwrap();
+}
+
+#[test]
 fn a_batch_larger_than_the_ring_keeps_its_order() {
     for options in modes() {
         let (file, bytes) = image();
@@ -298,7 +312,9 @@ fn who_dropped_a_ticket_closes_and_opens_again() {
             let Some(device) = open(file.path(), options) else { break };
             let dropped = device.submit(vec![read(&(0..LEN)), write(0, &[1; 4096], false)]);
             drop(dropped);
-            assert_eq!(Arc::strong_count(&device.file), 1, "a request keeps the image open");
+            let large = device.file.way_of(&read(&(0..LEN)));
+            let users = [Arc::strong_count(&device.file), Arc::strong_count(large)];
+            assert_eq!(users, [1, 1], "a request keeps the image open");
             device.closing();
         }
     }
@@ -545,7 +561,7 @@ fn errors_of_the_system_reach_the_caller() {
             continue;
         };
         let held = File::options().write(true).open(file.path()).unwrap();
-        open.lock = Some(ImageLock::take(held, "").unwrap());
+        open.lock = Some(Arc::new(ImageLock::take(held, "").unwrap()));
         let depth = (options.io_uring == IoUring::On).then_some(8);
         let device = FileDevice { file: Arc::new(open), ring_depth: depth };
         let error = device.run(write(4096, &[0; 4096], false)).result.unwrap_err();
