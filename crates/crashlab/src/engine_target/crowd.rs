@@ -34,8 +34,7 @@ pub fn crowd_out(filesystem: &Filesystem) -> Result<()> {
         inode.set_xattr(b"user.crowd", &[0; VALUE], XattrMode::Either)?;
         Ok(inode)
     };
-    let crowd = (0..INODES).map(come).collect::<Result<Vec<_>>>()?;
-    drop(crowd);
+    (0..INODES).map(come).collect::<Result<Vec<_>>>().map(drop)?;
     Ok(file.close()?)
 }
 

@@ -3,7 +3,8 @@
 //! 1. What an fsync acknowledged is there, wherever it is cut afterwards.
 //! 2. There is no commit that nobody asked for and that has no reason.
 //! 3. Changes of names in directories that were logged wait for no device.
-//! 4. An fsync waits for the device as often as it must, and writes what it must.
+//! 4. An fsync waits for the device as often as it must, and writes what it must. What its record
+//!    tells is what it waited for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    CommitCause, CommitReason, Dir, File, FileKind, Filesystem, OpenOptions, RenameMode, Stats,
-    SyncHow, SyncRecord, TreeId, XattrMode,
+    CommitCause, CommitReason, Dir, File, FileKind, Filesystem, RenameMode, Stats, SyncHow,
+    SyncRecord, XattrMode,
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
@@ -21,11 +22,11 @@ use userbtrfs_crashlab::devices::{
 };
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
-use userbtrfs_device::{Device, Operation};
+use userbtrfs_device::Operation;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::made::{MIB, Made, check_image};
-use super::{is_torture, open_device, seed};
+use super::{is_torture, open_device, open_to_write, seed};
 
 /// Who writes at once; half of them append to a file, half replace one.
 const WRITERS: u32 = 64;
@@ -47,12 +48,6 @@ const CHANCES: u8 = 20;
 
 fn image(nodesize: u32) -> SparseImage {
     Made::new("plain", 256 * MIB, Options { nodesize, ..Options::default() }).image()
-}
-
-fn writable(device: Arc<dyn Device>) -> Filesystem {
-    let mut options = OpenOptions::new();
-    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
-    options.open_devices(vec![device]).unwrap()
 }
 
 /// What an fsync acknowledged: a writer's blocks, or version, when there were so many events.
@@ -183,7 +178,7 @@ fn what_many_fsynced_at_once_is_there() {
     let rounds = if is_torture() { 200 } else { 12 };
     for nodesize in [4096, 16384] {
         let device = Arc::new(RecordingDevice::on(&image(nodesize)));
-        let filesystem = writable(device.clone());
+        let filesystem = open_to_write(device.clone());
         for dir in 0..DIRS {
             filesystem.root().create_dir(format!("d{dir}").as_bytes(), 0o755).unwrap();
         }
@@ -246,7 +241,7 @@ fn check_cuts(device: &RecordingDevice, first: usize, all: &[Acknowledged], seed
 /// Replayed for good, it is sound.
 fn check_repaired(state: &State, what: &str) {
     let device = Arc::new(state.image.to_device());
-    writable(device.clone()).close().unwrap();
+    open_to_write(device.clone()).close().unwrap();
     check_image(what, &device.image());
 }
 
@@ -314,7 +309,7 @@ fn change(filesystem: &Filesystem, dir: &Dir, name: &str) {
 #[test]
 fn names_in_a_logged_directory_change_while_the_device_is_held() {
     let device = Arc::new(HeldDevice::new(Arc::new(image(16384).to_device())));
-    let filesystem = writable(device.clone());
+    let filesystem = open_to_write(device.clone());
     let dir = filesystem.root().create_dir(b"d", 0o755).unwrap();
     for name in ["a", "b", "c", "e"] {
         dir.create(name.as_bytes(), 0o644).unwrap();
@@ -428,7 +423,7 @@ impl Between {
         let recording = Arc::new(RecordingDevice::on(&image(4096)));
         let device = Arc::new(FaultyDevice::new(recording.clone()));
         let held = Arc::new(HeldDevice::new(device.clone()));
-        let filesystem = writable(held.clone());
+        let filesystem = open_to_write(held.clone());
         let file = filesystem.root().create(b"f", 0o644).unwrap().open().unwrap();
         file.append(&[1; BLOCK]).unwrap();
         Self { device, recording, held, filesystem, file }
@@ -598,7 +593,7 @@ fn check_phase(record: &SyncRecord, phase: impl Fn(&SyncRecord) -> Duration) {
 fn an_fsync_alone_waits_three_times_and_writes_each_block_once() {
     for nodesize in [4096, 16384] {
         let device = Arc::new(RecordingDevice::on(&image(nodesize)));
-        let filesystem = writable(device.clone());
+        let filesystem = open_to_write(device.clone());
         let file = filesystem.root().create(b"f", 0o644).unwrap().open().unwrap();
         filesystem.commit().unwrap();
         for _ in 0..20 {
@@ -624,7 +619,7 @@ fn an_fsync_of_a_file_with_hole_items_writes_what_changed() {
     let made = Options { nodesize: 4096, ..Options::default() };
     let made = Made::by_progs("hole items", 256 * MIB, made, &["-O", "^no-holes"]);
     let device = Arc::new(RecordingDevice::on(&made.image()));
-    let filesystem = writable(device.clone());
+    let filesystem = open_to_write(device.clone());
     let file = filesystem.root().create(b"f", 0o644).unwrap().open().unwrap();
     let block = BLOCK as u64;
     for number in 0..500 {

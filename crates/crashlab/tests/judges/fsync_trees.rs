@@ -24,7 +24,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::ioctl_ficlone;
 use userbtrfs::mkfs::Options;
-use userbtrfs::{File as OpenFile, Filesystem, OpenOptions, TreeId};
+use userbtrfs::{File as OpenFile, Filesystem};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Event, HeldDevice, Recording, RecordingDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::{EngineTarget, crowd_out, with_little_memory};
@@ -40,7 +40,7 @@ use userbtrfs_sync::Arc;
 
 use super::fsynced::{Step, by_seeds, caught, draw_sync, judge_both, now, shortened};
 use super::made::{MIB, Made};
-use super::{is_torture, open_device, seed};
+use super::{is_torture, open_device, open_to_write, seed};
 
 /// Steps of a sequence, at most.
 const STEPS_MAX: usize = 80;
@@ -567,9 +567,7 @@ impl Sharers {
     fn new(base: &Base) -> Self {
         let recording = Arc::new(RecordingDevice::on(&base.image));
         let held = Arc::new(HeldDevice::new(recording.clone()));
-        let mut options = OpenOptions::new();
-        options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
-        let filesystem = options.open_devices(vec![held.clone()]).unwrap();
+        let filesystem = open_to_write(held.clone());
         let make = |tree: &str| {
             let dir = filesystem.open_dir(format!("/{tree}")).unwrap();
             dir.create(b"new file", 0o644).unwrap().open().unwrap()
