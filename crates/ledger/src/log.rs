@@ -12,7 +12,8 @@
 //! 1. A log is a tree of one subvolume and one transaction, N. It is changed, like the tree of the
 //!    log roots, which leads to all of them, under one lock, by who is in N.
 //! 2. Its nodes are of generation N and of owner TREE_LOG; neither the extent tree nor the free
-//!    space tree knows them. None is overwritten once it is on its way to the device.
+//!    space tree knows them. None that is on its way to the device is overwritten as long as a
+//!    superblock may lead to it.
 //! 3. The superblock that leads to a log is the one of N - 1, which is durable before.
 //! 4. Where anything is in doubt, N is marked, before the lock is left: none of its logs is written
 //!    any more, and who wants something durable commits N. The first reason stays.
@@ -38,7 +39,7 @@ use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use uuid::Uuid;
 
-use self::blocks::{LogBlocks, LogSource};
+use self::blocks::{Dropped, LogBlocks, LogSource};
 use self::group::Groups;
 use self::stats::Counts;
 use self::sums::LoggedSums;
@@ -164,12 +165,12 @@ impl Ledger {
     pub(crate) fn drop_logs(&self) -> Result<()> {
         *self.logs.trees.lock() = LogTrees::default();
         let len = u64::from(self.volume().geometry().nodesize);
-        let (unwritten, written) = self.logs.blocks.take();
-        for &logical in unwritten.iter().chain(&written) {
+        let Dropped { free, pinned } = self.logs.blocks.take();
+        for &logical in free.iter().chain(&pinned) {
             self.forest.store().discard(logical);
         }
-        unwritten.iter().try_for_each(|&logical| self.space.give_back(logical, len))?;
-        written.iter().try_for_each(|&logical| self.space.pin(logical, len))?;
+        free.iter().try_for_each(|&logical| self.space.give_back(logical, len))?;
+        pinned.iter().try_for_each(|&logical| self.space.pin(logical, len))?;
         self.logs.groups.renew();
         self.logs.mark.store(0, Ordering::Release);
         Ok(())

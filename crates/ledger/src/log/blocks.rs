@@ -1,8 +1,10 @@
 //! The blocks of logs.
 //!
-//! 1. A block that is not on its way to the device is free at once when its tree leaves it, any
-//!    other when the transaction is durable.
-//! 2. Nobody shares a log, and its blocks are in no extent tree: there are no references to count.
+//! 1. A block that is not on its way to the device is free at once when its tree leaves it.
+//! 2. Any other is *left*: the superblock may lead to it, until that of a group is durable which
+//!    was sealed after. Then it is *spare*, and a log that wants a block gets it first: so the logs
+//!    of a transaction go round in a few places, however often something is made durable.
+//! 3. Nobody shares a log, and its blocks are in no extent tree: there are no references to count.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -16,10 +18,23 @@ use crate::space::{Kind, Space};
 /// Which blocks the logs of the running transaction have.
 pub(super) struct LogBlocks(Mutex<Taken>);
 
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 struct Taken {
     unwritten: BTreeSet<Logical>,
     written: BTreeSet<Logical>,
+    /// Left since a group was sealed last.
+    left: BTreeSet<Logical>,
+    /// Left before that.
+    leaving: BTreeSet<Logical>,
+    spare: BTreeSet<Logical>,
+}
+
+/// The blocks that logs had.
+pub(super) struct Dropped {
+    /// No superblock leads to them.
+    pub(super) free: BTreeSet<Logical>,
+    /// One may.
+    pub(super) pinned: BTreeSet<Logical>,
 }
 
 impl LogBlocks {
@@ -29,22 +44,35 @@ impl LogBlocks {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let taken = self.0.lock();
-        taken.unwritten.is_empty() && taken.written.is_empty()
+        *self.0.lock() == Taken::default()
     }
 
-    /// The blocks that are to be written, by address. From now on they count as written.
-    pub(super) fn take_unwritten(&self) -> BTreeSet<Logical> {
+    /// Seals a group: gives the blocks that are to be written, by address. From now on they count
+    /// as written.
+    pub(super) fn seal(&self) -> BTreeSet<Logical> {
         let mut taken = self.0.lock();
+        let mut left = mem::take(&mut taken.left);
+        taken.leaving.append(&mut left);
         let unwritten = mem::take(&mut taken.unwritten);
         taken.written.extend(&unwritten);
         unwritten
     }
 
-    /// All blocks: those that are not written, and the others. There are none from now on.
-    pub(super) fn take(&self) -> (BTreeSet<Logical>, BTreeSet<Logical>) {
-        let Taken { unwritten, written } = mem::take(&mut *self.0.lock());
-        (unwritten, written)
+    /// The superblock is durable of the group that was sealed last.
+    pub(super) fn superblock_is_durable(&self) {
+        let mut taken = self.0.lock();
+        let mut leaving = mem::take(&mut taken.leaving);
+        taken.spare.append(&mut leaving);
+    }
+
+    /// All blocks. There are none from now on.
+    pub(super) fn take(&self) -> Dropped {
+        let mut taken = mem::take(&mut *self.0.lock());
+        let (mut free, mut pinned) = (taken.unwritten, taken.written);
+        free.append(&mut taken.spare);
+        pinned.append(&mut taken.left);
+        pinned.append(&mut taken.leaving);
+        Dropped { free, pinned }
     }
 }
 
@@ -62,21 +90,24 @@ impl BlockSource for LogSource<'_> {
     }
 
     fn allocate(&self, _tree: TreeId, _level: u8, near: Logical) -> Result<Logical, NoSpace> {
-        let logical = self.space.allocate_block(Kind::Metadata, near)?;
+        let spare = self.blocks.0.lock().spare.pop_first();
+        let logical = match spare {
+            Some(spare) => spare,
+            None => self.space.allocate_block(Kind::Metadata, near)?,
+        };
         self.blocks.0.lock().unwritten.insert(logical);
         Ok(logical)
     }
 
     fn free(&self, _tree: TreeId, block: &Header) {
         let mut taken = self.blocks.0.lock();
-        let unwritten = taken.unwritten.remove(&block.logical);
-        assert!(unwritten || taken.written.remove(&block.logical), "it was taken");
-        drop(taken);
-        let freed = match unwritten {
-            true => self.space.give_back(block.logical, self.nodesize),
-            false => self.space.pin(block.logical, self.nodesize),
-        };
-        freed.expect("it was allocated by this transaction");
+        if taken.unwritten.remove(&block.logical) {
+            drop(taken);
+            let freed = self.space.give_back(block.logical, self.nodesize);
+            return freed.expect("it was allocated by this transaction");
+        }
+        assert!(taken.written.remove(&block.logical), "it was taken");
+        taken.left.insert(block.logical);
     }
 
     fn sharing(&self, _block: Logical) -> Option<Sharing> {

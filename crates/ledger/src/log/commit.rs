@@ -184,6 +184,7 @@ impl Ledger {
         if let Some(root) = root.filter(|_| count_nodes > 0) {
             let write = || self.volume().write_log_superblock(root.logical, root.level);
             self.telling(|| Ok(write()?))?;
+            self.logs.blocks.superblock_is_durable();
         }
         member.member.waited(LogWait::Device);
         self.forest.store().written(list);
@@ -223,7 +224,7 @@ impl Ledger {
             return Err(CommitReason::NewBlockGroup.into());
         }
         let store = self.forest.store();
-        let list = store.dirty_at(self.logs.blocks.take_unwritten());
+        let list = store.dirty_at(self.logs.blocks.seal());
         let sealed = store.seal(&list).map(|sealed| {
             let (logical, node) = sealed?;
             Ok((logical, node.into()))

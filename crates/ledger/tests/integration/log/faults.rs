@@ -68,6 +68,30 @@ fn a_failed_write_of_a_log_is_told_and_the_commit_goes_on_but_not_after_a_failed
 }
 
 #[test]
+fn what_a_group_left_that_failed_is_not_overwritten() {
+    let recording = Arc::new(RecordingDevice::on(&image("fresh")));
+    let device = Arc::new(FaultyDevice::new(Arc::clone(&recording) as _));
+    let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+    log(&ledger, TreeId::FS, &mut attributes(0..400, 300)).unwrap();
+    let kept = places(&ledger, &read_log(&end_of(&*device)).unwrap().nodes);
+    // All nodes are others now, and no superblock leads to them.
+    device.arm(fault(Operation::Write, 0));
+    log(&ledger, TreeId::FS, &mut attributes(0..400, 200)).unwrap_err();
+    drop(recording.take());
+    let all_free = || ledger.space().allocate_block(Kind::Metadata, Logical(0)).ok();
+    let taken: Vec<_> = std::iter::from_fn(all_free).collect();
+    let len = u64::from(ledger.volume().geometry().nodesize);
+    // Enough for the commit, but behind what logs had.
+    for logical in taken.iter().rev().take(64) {
+        ledger.space().give_back(*logical, len).unwrap();
+    }
+    ledger.commit().unwrap();
+    let written = written_before_superblock(&recording);
+    assert!(!written.is_empty());
+    assert_eq!(overlaps(&written, &kept), 0);
+}
+
+#[test]
 fn all_of_a_group_are_told() {
     let (device, ledger) = faulty();
     apply(&ledger, attributes(100..150, 50));
