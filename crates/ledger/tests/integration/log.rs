@@ -215,7 +215,7 @@ fn the_logs_of_a_transaction_go_round_in_a_few_places() {
         log(&ledger, OTHER, &mut attributes([round], 100)).unwrap();
         ledger.space().usage(Kind::Metadata).allocated
     };
-    let allocated = (0..10).map(|_| sync(0)).last().unwrap();
+    let allocated = (0..10).map(|_| sync(0)).next_back().unwrap();
     drop(device.take());
     for round in 0..100 {
         assert_eq!(sync(round % 2), allocated, "round {round}");
