@@ -110,6 +110,14 @@ pub enum Error {
     /// No subvolume has that path or number.
     #[error("no such subvolume")]
     NoSubvolume,
+    /// Paths cannot start at the subvolume that was asked for.
+    #[error("subvolume {wanted}: {source}")]
+    RootSubvolume {
+        /// Its number, or its path in quotes.
+        wanted: String,
+        /// Why not.
+        source: Box<Error>,
+    },
     /// Something has that name already.
     #[error("file exists")]
     Exists,
@@ -328,6 +336,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unwritten(Unwritten { why, .. }) => why.errno(),
+            Self::RootSubvolume { source, .. } => source.errno(),
             Self::NotPermitted => 1,
             Self::NotFound | Self::NoSubvolume | Self::BadName(_) => 2,
             Self::NoMoreData => 6,

@@ -15,6 +15,7 @@
 //! | `room`       | whether what comes fits into its items                                 |
 //! | `operation`  | the way that every change goes                                         |
 //! | `create`, `link`, `unlink`, `rename`, `attributes`, `xattr`, `file` | changes         |
+//! | `property`   | the attribute that says how Linux compresses                           |
 //! | `orphan`     | inodes without a name                                                  |
 //! | `replay`     | what replaying a log does                                              |
 //! | `subvolume`  | what a writer needs to know of a subvolume                             |
@@ -51,6 +52,7 @@ mod orphan;
 mod pause;
 mod pending;
 mod promises;
+mod property;
 mod rename;
 mod replay;
 mod room;

@@ -12,7 +12,7 @@ mod info;
 mod record;
 mod search;
 
-use userbtrfs_engine::api::{self, Inode, InodeFlags};
+use userbtrfs_engine::api::{self, Inode, InodeFlags, XattrMode};
 use userbtrfs_fuse::{Errno, Ioctl, NodeId, Request, Stale};
 
 use crate::errno;
@@ -33,6 +33,9 @@ const INO_LOOKUP: u32 = 0xd000_9412;
 const DEV_INFO: u32 = 0xd000_941e;
 const FS_INFO: u32 = 0x8400_941f;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
+
+/// The property that goes with the flag.
+const COMPRESSION: &[u8] = b"btrfs.compression";
 
 /// Bytes of `struct fsxattr`: the flags come first, then what btrfs does not have.
 const EXTENDED_BYTES: usize = 28;
@@ -60,7 +63,13 @@ impl Served {
             GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
             SET_FLAGS => {
                 let flags = of_shown(&inode, first_word(it.input)?)?;
-                self.set_flags(request.node, &inode, flags)
+                let set = self.set_flags(request.node, &inode, flags)?;
+                if flags.contains(InodeFlags::COMPRESS) {
+                    // Linux makes it this, also of what was compressed otherwise.
+                    let by_flag = inode.set_xattr(COMPRESSION, b"zlib", XattrMode::Either);
+                    by_flag.map_err(errno)?;
+                }
+                Ok(set)
             }
             GET_EXTENDED => {
                 let mut bytes = extended(flags(&inode)?).to_le_bytes().to_vec();

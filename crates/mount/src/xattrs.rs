@@ -11,10 +11,9 @@ use crate::acl::{self, Acl};
 use crate::errno;
 use crate::served::Served;
 
-/// What may be set: whatever has these at its start, and the access lists.
-const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security."];
-/// Of this namespace Linux knows the meaning of each; here they are only shown.
-const PROPERTIES: &[u8] = b"btrfs.";
+/// What may be set: whatever has these at its start, and the access lists. Of the last one the
+/// filesystem knows what there is.
+const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"btrfs."];
 
 const PERMISSIONS: u32 = 0o7777;
 const SET_GROUP_ID: u32 = 0o2000;
@@ -22,9 +21,7 @@ const SET_GROUP_ID: u32 = 0o2000;
 impl Served {
     /// The value of an attribute.
     pub(crate) fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        if !name.starts_with(PROPERTIES) {
-            check_name(name)?;
-        }
+        check_name(name)?;
         self.inode(node).xattr(name).map_err(errno)
     }
 

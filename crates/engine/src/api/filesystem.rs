@@ -5,7 +5,7 @@ use std::path::Path;
 
 use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
-use userbtrfs_format::{Superblock, TreeId};
+use userbtrfs_format::{Quoted, Superblock, TreeId};
 use userbtrfs_ledger::{Commits, Discards, Ledger, LogStats};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{CopyStats, Notice, Volume};
@@ -148,17 +148,8 @@ impl Filesystem {
             false => read_only(devices, options)?,
             true => writable(devices, options)?,
         };
-        let subvolume = match &options.root {
-            RootSubvolume::Default => share::default_subvolume(inner.forest())?,
-            RootSubvolume::Id(id) => *id,
-            RootSubvolume::Path(path) => {
-                let found = path::resolve(&inner.nodes, TOP, path, Last::Follow)?;
-                let is_root = found.number == ROOT_DIR;
-                if is_root { found.subvolume } else { return Err(Error::NoSubvolume) }
-            }
-        };
         inner.replayed = replayed;
-        inner.root.subvolume = share::subvolume(inner.forest(), subvolume)?.id;
+        inner.root.subvolume = root_subvolume(&inner, &options.root)?;
         inner.is_open = true;
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -373,6 +364,26 @@ impl Filesystem {
 const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 
 type Devices = Vec<Arc<dyn Device>>;
+
+/// Where paths start.
+fn root_subvolume(inner: &Inner, asked: &RootSubvolume) -> Result<TreeId> {
+    let subvolume = |id| Ok(share::subvolume(inner.forest(), id)?.id);
+    let (wanted, found) = match asked {
+        RootSubvolume::Default => {
+            return share::default_subvolume(inner.forest()).and_then(subvolume);
+        }
+        RootSubvolume::Id(id) => (id.0.to_string(), subvolume(*id)),
+        RootSubvolume::Path(path) => {
+            let found = path::resolve(&inner.nodes, TOP, path, Last::Follow);
+            let root = found.and_then(|found| match found.number {
+                ROOT_DIR => subvolume(found.subvolume),
+                _ => Err(Error::NoSubvolume),
+            });
+            (format!("\"{}\"", Quoted(path)), root)
+        }
+    };
+    found.map_err(|error| Error::RootSubvolume { wanted, source: Box::new(error) })
+}
 
 /// Replays a log that is pending, or lets go of it: on the devices that it gives, which are those
 /// that there are or, for reading, others over them.

@@ -3,7 +3,7 @@
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
 
 use super::xattr::PutXattr;
-use super::{Inode, Nodes, check_mutable, stored};
+use super::{Inode, Nodes, check_mutable, property, stored};
 use crate::error::{Error, InodeId, Result};
 
 /// Attributes to be set; none stays as it is.
@@ -112,14 +112,26 @@ impl Nodes {
     }
 
     /// Sets the flags of an inode, as far as they are for others to set. What a file has when it
-    /// is not empty decides how it is stored: [`Error::Invalid`] where that would change.
+    /// is not empty decides how it is stored: [`Error::Invalid`] where that would change. Where it
+    /// comes to be compressed, or no longer is told to be or not, the property follows.
     pub(crate) fn set_flags(&self, id: InodeId, flags: InodeFlags) -> Result<()> {
         let inode = self.inode_to_change(id)?;
-        let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
+        let reservation = self.reserve(2 * ATTRIBUTE_ITEMS)?;
         let _locked = inode.lock_operation();
-        let new = new_flags(&inode.item(), flags)?;
+        let before = inode.item();
+        let new = new_flags(&before, flags)?;
+        let property = match (before.flags ^ new).intersects(property::FLAGS) {
+            true => {
+                let value = new.contains(InodeFlags::COMPRESS).then_some(property::BY_FLAG);
+                self.xattr_to_put(&inode, (property::COMPRESSION, value))?
+            }
+            false => None,
+        };
         let operation = self.begin()?;
         operation.change_living(&inode, |state| {
+            if let Some((name, value)) = property {
+                operation.put_xattr(&inode, state, name, value);
+            }
             (state.item.flags, state.item.ctime) = (new, operation.now);
         })?;
         operation.hold(&inode, Some(reservation));
@@ -183,10 +195,9 @@ fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
     }
     // As Linux has it: neither at once, nor one in the place of the other.
     let in_place = InodeFlags::NODATACOW;
-    let compression = InodeFlags::COMPRESS.union(InodeFlags::NOCOMPRESS);
     if flags.contains(in_place | InodeFlags::COMPRESS)
-        || item.flags.contains(in_place) && flags.intersects(compression)
-        || flags.contains(in_place) && item.flags.intersects(compression)
+        || item.flags.contains(in_place) && flags.intersects(property::FLAGS)
+        || flags.contains(in_place) && item.flags.intersects(property::FLAGS)
     {
         return Err(Error::Invalid("to be compressed and overwritten in place"));
     }

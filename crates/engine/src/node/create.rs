@@ -76,7 +76,9 @@ impl Nodes {
     ) -> Result<Arc<Inode>> {
         check_new_name(name)?;
         let dir = self.directory_to_change(dir)?;
-        let reservation = self.reserve_for_name(CREATE_ITEMS + new.xattr_items())?;
+        let property = self.passed_on(&dir, new.kind)?;
+        let items = CREATE_ITEMS + new.xattr_items() + u64::from(property.is_some());
+        let reservation = self.reserve_for_name(items)?;
         let _locked = dir.lock_entries();
         self.check_absent(&dir, name)?;
         self.check_room_for_entry(&dir, name)?;
@@ -86,7 +88,7 @@ impl Nodes {
         let id = self.take_number(&dir)?;
         let index = self.take_index(&dir)?;
         let operation = self.begin()?;
-        let inode = operation.make(&dir, id, new);
+        let inode = operation.make(&dir, id, new, property);
         inode.state().opens = opens;
         let entry = operation.entry(index, name, &inode);
         operation.add_name(&inode, &dir, &entry, RefPlace::Ref);
@@ -104,10 +106,12 @@ impl Nodes {
     ) -> Result<Opened> {
         let dir = self.directory_to_change(dir)?;
         self.check_new_xattrs(new.xattrs)?;
-        let reservation = self.reserve(CREATE_ITEMS + new.xattr_items())?;
+        let property = self.passed_on(&dir, new.kind)?;
+        let items = CREATE_ITEMS + new.xattr_items() + u64::from(property.is_some());
+        let reservation = self.reserve(items)?;
         let id = self.take_number(&dir)?;
         let operation = self.begin()?;
-        let inode = operation.make(&dir, id, new);
+        let inode = operation.make(&dir, id, new, property);
         operation.change(&inode, |state| {
             (state.linkable, state.opens) = (true, 1);
             state.set_listed(true);
@@ -171,8 +175,14 @@ pub(super) fn check_alive(dir: &Inode) -> Result<()> {
 }
 
 impl Operation<'_> {
-    /// Makes an inode that has no name yet.
-    pub(super) fn make(&self, dir: &Inode, id: InodeId, new: &NewInode<'_>) -> Arc<Inode> {
+    /// Makes an inode that has no name yet, with a property that its directory passes on.
+    pub(super) fn make(
+        &self,
+        dir: &Inode,
+        id: InodeId,
+        new: &NewInode<'_>,
+        property: Option<(&[u8], &[u8])>,
+    ) -> Arc<Inode> {
         let mut item = new.item(&dir.item(), self.generation(), self.now);
         if item.kind == FileKind::Regular {
             item.flags |= self.file_flags();
@@ -181,7 +191,8 @@ impl Operation<'_> {
         if let NewKind::Symlink(target) = new.kind {
             pending.put_extent(PendingExtent::inline(target.into()));
         }
-        for (name, value) in new.xattrs {
+        let given = new.xattrs.iter().map(|(name, value)| (&name[..], &value[..]));
+        for (name, value) in property.into_iter().chain(given) {
             pending.set_xattr(name, Some(value));
         }
         let is_dir = new.kind == NewKind::Directory;

@@ -362,7 +362,7 @@ impl Operation<'_> {
     fn leave_whiteout(&self, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
         let kind = NewKind::Special(FileKind::CharDevice, 0);
         let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };
-        let inode = self.make(place.dir, id, &new);
+        let inode = self.make(place.dir, id, &new, None);
         self.give(&inode, place, index, RefPlace::Ref);
     }
 }

@@ -10,6 +10,7 @@ use super::attributes::ATTRIBUTE_ITEMS;
 use super::inode::State;
 use super::operation::Operation;
 use super::pending::Said;
+use super::property::PROPERTIES;
 use super::room::ENTRY_HEAD;
 use super::{EMPTY_DIR, Inode, Nodes, check_mutable, stored};
 use crate::error::{Error, InodeId, Result};
@@ -84,6 +85,9 @@ impl Nodes {
         kind: XattrKind,
     ) -> Result<()> {
         check_name(name)?;
+        if name.starts_with(PROPERTIES) {
+            return self.set_property(id, name, value, kind);
+        }
         let inode = self.inode_to_change(id)?;
         check_mutable(&inode)?;
         self.check_length(name, value)?;
@@ -101,6 +105,9 @@ impl Nodes {
 
     /// Removes an attribute. [`Error::NoAttribute`] where there is none.
     pub(crate) fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
+        if name.starts_with(PROPERTIES) {
+            return self.set_property(id, name, &[], XattrKind::Replace);
+        }
         let inode = self.inode_to_change(id)?;
         check_mutable(&inode)?;
         let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;

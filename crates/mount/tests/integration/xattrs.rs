@@ -8,7 +8,7 @@ use rustix::fs::{XattrFlags, getxattr, lsetxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use userbtrfs_crashlab::here::has_program;
 
-use crate::support::{both, nobody_does, nobody_is_refused, shell};
+use crate::support::{Site, both, nobody_does, nobody_is_refused, shell};
 
 fn get(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 70_000];
@@ -62,6 +62,144 @@ fn values_are_as_long_as_they_may_be() {
         assert_eq!(on_link("user.a"), Err(Errno::PERM));
         on_link("trusted.a").unwrap();
     });
+}
+
+/// Sets the property in every way, and prints what comes of it: the flags, the value, the names.
+const COMPRESSION: &str = r"
+import errno, fcntl, os, struct
+
+NAME = 'btrfs.compression'
+COMPRESS, NOCOMPRESS, NOATIME, NOCOW, IMMUTABLE = 0x4, 0x400, 0x80, 0x800000, 0x10
+
+
+def tried(act):
+    try:
+        return act()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+
+def ioctl(path, command, argument):
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.ioctl(file, command, argument)
+        return argument[:4].hex()
+    finally:
+        os.close(file)
+
+
+def show(what, path, said):
+    flags = tried(lambda: ioctl(path, 0x80086601, bytearray(8)))
+    value = tried(lambda: os.getxattr(path, NAME, follow_symlinks=False))
+    print(what, path, said, flags, value, os.listxattr(path, follow_symlinks=False))
+
+
+def put(path, value, how=0, name=NAME):
+    said = tried(lambda: os.setxattr(path, name, value, how, follow_symlinks=False))
+    show('%s=%s %d' % (name, value, how), path, said)
+
+
+def take(path, name=NAME):
+    said = tried(lambda: os.removexattr(path, name, follow_symlinks=False))
+    show('no ' + name, path, said)
+
+
+def flag(path, flags):
+    said = tried(lambda: ioctl(path, 0x40086602, struct.pack('<Q', flags)))
+    show('flags %x' % flags, path, said)
+
+
+def new(path, make=lambda path: open(path, 'w').close()):
+    make(path)
+    show('new', path, None)
+
+
+new('file')
+for value in (b'zlib', b'lzo', b'zstd', b'zstd:3', b'zlibx', b'no', b'none', b'', b'nope', b'ZSTD',
+              b'zst'):
+    put('file', value)
+for name in 'btrfs.', 'btrfs.other':
+    put('file', b'zstd', name=name)
+    take('file', name)
+print(tried(lambda: os.getxattr('file', 'btrfs.other')))
+for value, how in ((b'zstd', 2), (b'zstd', 1), (b'lzo', 1), (b'lzo', 2), (b'', 1), (b'', 1),
+                   (b'', 2)):
+    put('file', value, how)
+take('file')
+put('file', b'zstd')
+for flags in COMPRESS, NOCOMPRESS, 0, COMPRESS | NOATIME, 0, COMPRESS | NOCOMPRESS:
+    flag('file', flags)
+put('file', b'zstd:5')
+flag('file', COMPRESS | NOATIME)
+
+# Of what is no file and no directory it is passed over.
+new('link', lambda path: os.symlink('file', path))
+new('pipe', os.mkfifo)
+for path in 'link', 'pipe':
+    for value in b'zstd', b'nope', b'':
+        put(path, value)
+    take(path)
+
+# A directory passes it on.
+new('dir', os.mkdir)
+put('dir', b'zstd:5')
+new('dir/file')
+new('dir/dir', os.mkdir)
+new('dir/dir/file')
+new('dir/link', lambda path: os.symlink('file', path))
+new('dir/pipe', os.mkfifo)
+file = os.open('dir', os.O_TMPFILE | os.O_RDWR)
+print(os.listxattr(file))
+os.close(file)
+put('dir', b'none')
+new('dir/never')
+flag('dir', COMPRESS)
+new('dir/by flag')
+take('dir')
+new('dir/plain')
+put('dir', b'lzo')
+tried(lambda: ioctl('dir', 0x401c5820, struct.pack('<5I8x', 0x40, 0, 0, 0, 0)))
+show('extended', 'dir', None)
+
+# What is overwritten in place has none.
+new('in place')
+flag('in place', NOCOW)
+for value in b'zstd', b'none', b'nope':
+    put('in place', value)
+take('in place')
+for flags in 0, COMPRESS, NOCOW:
+    flag('in place', flags)
+new('dir in place', os.mkdir)
+flag('dir in place', NOCOW)
+put('dir in place', b'zstd')
+
+new('immutable')
+flag('immutable', IMMUTABLE)
+put('immutable', b'zstd')
+take('immutable')
+flag('immutable', 0)
+";
+
+#[test]
+fn the_property_of_compression_is_that_of_linux() {
+    let Some(site) = Site::new() else { return };
+    if !has_program("python3") {
+        return;
+    }
+    let act = |root: &Path| shell(root, &format!("python3 - <<'END'\n{COMPRESSION}\nEND"));
+    site.format();
+    let linux = site.with_linux("noatime", act);
+    site.format();
+    let ours = site.with_ours(act);
+    for (linux, ours) in linux.lines().zip(ours.lines()) {
+        assert_eq!(ours, linux);
+    }
+    assert_eq!(linux.lines().count(), ours.lines().count());
+    assert!(linux.lines().count() > 60, "{linux}");
+    // Linux goes on with it.
+    const GROWN: &str = "yes | head -c 1000000 >dir/dir/file; sync; filefrag -v dir/dir/file";
+    let extents = site.with_linux("noatime", |root| shell(root, GROWN));
+    assert!(extents.contains("encoded"), "{extents}");
 }
 
 #[test]

@@ -293,7 +293,9 @@ impl<'a> Target<'a> {
     fn set_xattrs(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
         for (name, value) in &node.xattrs {
             match inode.set_xattr(name, value, XattrMode::Either) {
-                Err(error @ (Error::Unsupported(_) | Error::BadAttributeName(_))) => {
+                Err(
+                    error @ (Error::Unsupported(_) | Error::BadAttributeName(_) | Error::Invalid(_)),
+                ) => {
                     let (path, name) = (node.path.clone(), Quoted(name).to_string());
                     (self.report)(InsertError::NotKept { path, name, error: Box::new(error) });
                 }

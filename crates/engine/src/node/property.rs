@@ -1,0 +1,130 @@
+//! The one property that Linux knows: `btrfs.compression`.
+//!
+//! 1. It is an extended attribute with flags beside it, which say the same; both change at once.
+//! 2. Files and directories have it, but not with what is overwritten in place. Of others it is
+//!    passed over, as in Linux.
+//! 3. A directory passes on how it is compressed, without the level.
+//! 4. It tells Linux what to do with what it will write. Nothing is compressed here.
+
+use userbtrfs_format::{FileKind, InodeFlags};
+
+use super::attributes::ATTRIBUTE_ITEMS;
+use super::create::NewKind;
+use super::{Inode, Nodes, XattrKind, check_mutable};
+use crate::error::{Error, InodeId, Result};
+
+/// What the names of properties begin with.
+pub(super) const PROPERTIES: &[u8] = b"btrfs.";
+
+/// The name of the property.
+pub(super) const COMPRESSION: &[u8] = b"btrfs.compression";
+
+/// How something is compressed of which the flag alone says that it is.
+pub(super) const BY_FLAG: &[u8] = b"zlib";
+
+/// What its values begin with; a level may follow.
+const KINDS: &[&[u8]] = &[b"zlib", b"lzo", b"zstd"];
+const NEVER: &[&[u8]] = &[b"no", b"none"];
+
+/// Both flags of compression.
+pub(super) const FLAGS: InodeFlags = InodeFlags::COMPRESS.union(InodeFlags::NOCOMPRESS);
+
+/// What takes a property from an inode.
+const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
+
+/// How something is compressed by a value of the property.
+fn kind_of(value: &[u8]) -> Option<&'static [u8]> {
+    KINDS.iter().find(|kind| value.starts_with(kind)).copied()
+}
+
+/// The flags that go with a value; with none at all where it is empty.
+fn flags_of(value: &[u8]) -> Result<InodeFlags> {
+    match value {
+        [] => Ok(InodeFlags::empty()),
+        value if NEVER.contains(&value) => Ok(InodeFlags::NOCOMPRESS),
+        value if kind_of(value).is_some() => Ok(InodeFlags::COMPRESS),
+        _ => Err(Error::Invalid("a way to compress that is not known")),
+    }
+}
+
+impl Nodes {
+    /// Sets a property; an empty value removes it.
+    pub(super) fn set_property(
+        &self,
+        id: InodeId,
+        name: &[u8],
+        value: &[u8],
+        kind: XattrKind,
+    ) -> Result<()> {
+        if name != COMPRESSION {
+            return Err(Error::Invalid("a property that is not known"));
+        }
+        let inode = self.inode_to_change(id)?;
+        check_mutable(&inode)?;
+        let flags = flags_of(value)?;
+        if !has_properties(inode.kind()) {
+            return Ok(());
+        }
+        let reservation = self.reserve(2 * ATTRIBUTE_ITEMS)?;
+        let _locked = inode.lock_operation();
+        if !flags.is_empty() && inode.item().flags.intersects(IN_PLACE) {
+            return Err(Error::Invalid("to be compressed and overwritten in place"));
+        }
+        match (kind, self.xattr(id, name)?) {
+            (XattrKind::Create, Some(_)) if !value.is_empty() => return Err(Error::Exists),
+            (XattrKind::Replace, None) => return Err(Error::NoAttribute),
+            _ => {}
+        }
+        let put = self.xattr_to_put(&inode, (name, (!value.is_empty()).then_some(value)))?;
+        let operation = self.begin()?;
+        operation.change_living(&inode, |state| {
+            if let Some((name, value)) = put {
+                operation.put_xattr(&inode, state, name, value);
+            }
+            state.item.flags = state.item.flags - FLAGS | flags;
+            state.item.ctime = operation.now;
+        })?;
+        operation.hold(&inode, Some(reservation));
+        Ok(())
+    }
+
+    /// The property that something new has from its directory.
+    pub(super) fn passed_on(
+        &self,
+        dir: &Inode,
+        new: NewKind<'_>,
+    ) -> Result<Option<(&'static [u8], &'static [u8])>> {
+        let flags = dir.item().flags;
+        // Most have no flag, and nothing is looked up.
+        let is_compressed = flags & FLAGS == InodeFlags::COMPRESS && !flags.intersects(IN_PLACE);
+        if !is_compressed || !matches!(new, NewKind::File | NewKind::Directory) {
+            return Ok(None);
+        }
+        let value = self.xattr(dir.id(), COMPRESSION)?;
+        Ok(value.as_deref().and_then(kind_of).map(|kind| (COMPRESSION, kind)))
+    }
+}
+
+fn has_properties(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Regular | FileKind::Directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_their_flags() {
+        for value in ["zlib", "zlib:9", "lzo", "zstd", "zstd:15", "zlibx"] {
+            assert_eq!(flags_of(value.as_bytes()).unwrap(), InodeFlags::COMPRESS, "{value}");
+        }
+        for value in ["no", "none"] {
+            assert_eq!(flags_of(value.as_bytes()).unwrap(), InodeFlags::NOCOMPRESS, "{value}");
+        }
+        assert_eq!(flags_of(b"").unwrap(), InodeFlags::empty());
+        for value in ["n", "nope", "none ", "ZSTD", "zst", " zstd"] {
+            assert!(flags_of(value.as_bytes()).is_err(), "{value}");
+        }
+        assert_eq!(kind_of(b"zstd:15"), Some(&b"zstd"[..]));
+    }
+}
