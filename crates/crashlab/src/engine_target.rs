@@ -41,7 +41,7 @@ const FLAGS: &[(InodeFlags, u32)] = &[
 ];
 
 /// The prefixes of xattrs.
-const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security."];
+const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"btrfs."];
 
 /// The longest name of an xattr, in bytes.
 const XATTR_NAME_MAX: usize = 255;

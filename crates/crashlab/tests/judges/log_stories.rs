@@ -284,6 +284,7 @@ stories! {
     the_last_xattr_is_removed
     xattrs_survive_fsync_commit_and_fsync
     xattrs_of_a_directory
+    how_something_is_compressed
     xattrs_stay_with_a_linked_or_renamed_file
     an_xattr_set_before_another_is_fsynced
     a_new_link_comes_with_its_file
