@@ -78,19 +78,20 @@ impl Inode {
         self.nodes().drop_set_id(self.id())
     }
 
-    /// Sets the flags that can be set, as `chattr` does. What comes to be compressed by its flag has
-    /// `btrfs.compression` as `zlib`, as in Linux; what is no longer told whether to be, none.
+    /// Sets the flags that can be set, as `chattr` does. What comes to be compressed by its flag
+    /// has `btrfs.compression` as `zlib`, as in Linux; what is no longer told whether to be, none.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         self.nodes().set_flags(self.id(), flags)
     }
 
     /// Sets an extended attribute of this full name, whatever its namespace.
     ///
-    /// `btrfs.compression`, the one property that there is, takes `zlib`, `lzo` or `zstd`, each with
-    /// a level or without, and `no` or `none`; nothing removes it. The flags change with it, and a
-    /// directory passes it on. It says how Linux compresses what it writes from then on; nothing is
-    /// compressed here. [`Error::Invalid`](super::Error::Invalid) for other values and other names
-    /// in `btrfs.`; of what is no file and no directory it is passed over.
+    /// `btrfs.compression`, the one property that there is, takes `zlib`, `lzo` or `zstd`, each
+    /// with a level or without, and `no` or `none`; an empty value removes it. The flags change
+    /// with it, and a directory passes it on. It says how Linux compresses what it writes from
+    /// then on; nothing is compressed here. [`Error::Invalid`](super::Error::Invalid) for other
+    /// values, and for other names in `btrfs.`; of what is no file and no directory it is passed
+    /// over.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let kind = match mode {
             XattrMode::Either => XattrKind::Any,

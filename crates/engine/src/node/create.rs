@@ -5,7 +5,7 @@ use userbtrfs_sync::Arc;
 
 use super::dentries::Dentries;
 use super::extents::PendingExtent;
-use super::inode::State;
+use super::inode::{KnownXattrs, State};
 use super::names::check_new_name;
 use super::operation::Operation;
 use super::pending::{Pending, RefPlace};
@@ -191,6 +191,7 @@ impl Operation<'_> {
         if let NewKind::Symlink(target) = new.kind {
             pending.put_extent(PendingExtent::inline(target.into()));
         }
+        let has_xattrs = property.is_some() || !new.xattrs.is_empty();
         let given = new.xattrs.iter().map(|(name, value)| (&name[..], &value[..]));
         for (name, value) in property.into_iter().chain(given) {
             pending.set_xattr(name, Some(value));
@@ -202,6 +203,7 @@ impl Operation<'_> {
         let state = State {
             running: Some(Arc::new(pending)),
             next_index: is_dir.then_some(stored::FIRST_INDEX),
+            xattrs: if has_xattrs { KnownXattrs::default() } else { KnownXattrs::NONE },
             ..State::new(item, dentries)
         };
         self.enter_new(id, Arc::clone(dir.tree()), state, bytes)

@@ -64,8 +64,7 @@ pub(super) struct State {
     /// Grows with each change of a file's extents, of what they hold, or of how far the tree may
     /// know of them.
     pub(super) extents_version: u64,
-    /// Grows with each change of its extended attributes.
-    pub(super) xattrs_version: u64,
+    pub(super) xattrs: KnownXattrs,
     /// The place for the next entry of a directory, once it was needed.
     pub(super) next_index: Option<u64>,
     /// The last transaction that added an entry to a directory, and the place of its first one.
@@ -82,6 +81,20 @@ pub(super) struct State {
     pub(super) linkable: bool,
     /// It is deleted, or that is under way.
     pub(super) dead: bool,
+}
+
+/// What is known of extended attributes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct KnownXattrs {
+    /// Grows with each change.
+    version: u64,
+    /// There are none: neither has the tree any, nor does any wait.
+    pub(super) are_none: bool,
+}
+
+impl KnownXattrs {
+    /// Of what is new and has none.
+    pub(super) const NONE: Self = Self { version: 0, are_none: true };
 }
 
 /// Ranges of a file, in bytes, whose extents a transaction changed.
@@ -276,7 +289,7 @@ impl Inode {
 
     /// What changes with each change of extended attributes, and with it what else that changes.
     pub(crate) fn xattrs_version(&self) -> u64 {
-        self.state().xattrs_version
+        self.state().xattrs.version
     }
 
     /// What is in memory of it.
@@ -355,7 +368,7 @@ impl State {
             ref_len: None,
             disk_size: None,
             extents_version: 0,
-            xattrs_version: 0,
+            xattrs: KnownXattrs::default(),
             next_index: None,
             first_added: None,
             stored_transid: 0,
@@ -408,6 +421,23 @@ impl State {
     /// What waits of the entry of a name.
     pub(super) fn pending_entry(&self, hash: u32, name: &[u8]) -> Said<Arc<Entry>> {
         newest(self.sets().map(|set| set.entries.find(hash, name)))
+    }
+
+    /// Sets an attribute, or removes it.
+    pub(super) fn set_xattr(&mut self, name: &[u8], value: Option<&[u8]>) {
+        self.xattrs = KnownXattrs { version: self.xattrs.version + 1, are_none: false };
+        self.pending().set_xattr(name, value);
+    }
+
+    /// What is known of attributes, where no change of them waits.
+    pub(super) fn settled_xattrs(&self) -> Option<KnownXattrs> {
+        self.sets().all(|set| set.xattrs.is_empty()).then_some(self.xattrs)
+    }
+
+    /// The tree has none, and none waited, at that `time`. What waits is all that could come into
+    /// the tree after it.
+    pub(super) fn learn_no_xattrs(&mut self, time: KnownXattrs) {
+        self.xattrs.are_none = self.xattrs.version == time.version;
     }
 
     /// What waits of an attribute.

@@ -81,7 +81,7 @@ impl Nodes {
             if let Some((name, value)) = put {
                 operation.put_xattr(&inode, state, name, value);
             }
-            state.item.flags = state.item.flags - FLAGS | flags;
+            state.item.flags = (state.item.flags - FLAGS) | flags;
             state.item.ctime = operation.now;
         })?;
         operation.hold(&inode, Some(reservation));

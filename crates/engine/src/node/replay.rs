@@ -132,7 +132,7 @@ impl Nodes {
         name: &[u8],
         value: Option<&[u8]>,
     ) -> Result<()> {
-        self.replay_change(inode, |_, state| state.pending().set_xattr(name, value))
+        self.replay_change(inode, |_, state| state.set_xattr(name, value))
     }
 
     /// Changes the extents of a file.

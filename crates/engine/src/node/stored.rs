@@ -218,6 +218,12 @@ pub(super) fn xattr(
     Ok((entry_of(data, name).map(|entry| entry.data.to_vec()), data.len()))
 }
 
+/// Whether there are extended attributes.
+pub(super) fn has_xattrs(forest: &Forest, tree: &Tree, number: u64) -> Result<bool> {
+    let items = Items::new(forest, tree, number, ItemKind::XATTR_ITEM)?;
+    Ok(items.item(ItemKind::XATTR_ITEM).is_some())
+}
+
 /// All extended attributes: names and values, in the order of the tree.
 pub(super) fn xattrs(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut found = Vec::new();

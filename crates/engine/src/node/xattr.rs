@@ -40,8 +40,17 @@ impl Nodes {
 
     /// The value of an attribute, and how long others in its item are.
     fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<(Option<Vec<u8>>, usize)> {
-        let pending = inode.living()?.pending_xattr(name);
+        let pending = {
+            let state = inode.living()?;
+            if state.xattrs.are_none {
+                return Ok((None, 0));
+            }
+            state.pending_xattr(name)
+        };
         let (value, len) = stored::xattr(&self.forest, inode.tree(), inode.number(), name)?;
+        if len == 0 {
+            self.learn_no_xattrs(inode)?;
+        }
         let own = value.as_ref().map_or(0, |value| ENTRY_HEAD + name.len() + value.len());
         let value = match pending {
             Said::There(value) => Some(value.to_vec()),
@@ -49,6 +58,18 @@ impl Nodes {
             Said::Nothing => value,
         };
         Ok((value, len - own))
+    }
+
+    /// Notes that an inode has no attributes, if it has none: so do most, and they are asked for
+    /// their access lists again and again.
+    fn learn_no_xattrs(&self, inode: &Inode) -> Result<()> {
+        let settled = inode.state().settled_xattrs();
+        if let Some(time) = settled
+            && !stored::has_xattrs(&self.forest, inode.tree(), inode.number())?
+        {
+            inode.state().learn_no_xattrs(time);
+        }
+        Ok(())
     }
 
     /// All attributes: names and values.
@@ -60,6 +81,9 @@ impl Nodes {
         let mut changes: BTreeMap<Vec<u8>, Option<Arc<[u8]>>> = BTreeMap::new();
         let is_all = {
             let state = inode.living()?;
+            if state.xattrs.are_none {
+                return Ok(Vec::new());
+            }
             let sets = state.sets().flat_map(|set| set.xattrs.values());
             for change in sets.flat_map(|alike| alike.iter()) {
                 changes.entry(change.name.to_vec()).or_insert_with(|| change.value.clone());
@@ -177,8 +201,7 @@ impl Operation<'_> {
         name: &[u8],
         value: Option<&[u8]>,
     ) {
-        state.pending().set_xattr(name, value);
-        state.xattrs_version += 1;
+        state.set_xattr(name, value);
         self.traces().xattrs_changed(self.generation(), inode.id());
     }
 }

@@ -197,8 +197,8 @@ fn the_property_of_compression_is_that_of_linux() {
     assert_eq!(linux.lines().count(), ours.lines().count());
     assert!(linux.lines().count() > 60, "{linux}");
     // Linux goes on with it.
-    const GROWN: &str = "yes | head -c 1000000 >dir/dir/file; sync; filefrag -v dir/dir/file";
-    let extents = site.with_linux("noatime", |root| shell(root, GROWN));
+    let grow = "yes | head -c 1000000 >dir/dir/file; sync; filefrag -v dir/dir/file";
+    let extents = site.with_linux("noatime", |root| shell(root, grow));
     assert!(extents.contains("encoded"), "{extents}");
 }
 

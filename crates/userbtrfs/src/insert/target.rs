@@ -294,7 +294,8 @@ impl<'a> Target<'a> {
         for (name, value) in &node.xattrs {
             match inode.set_xattr(name, value, XattrMode::Either) {
                 Err(
-                    error @ (Error::Unsupported(_) | Error::BadAttributeName(_) | Error::Invalid(_)),
+                    error
+                    @ (Error::Unsupported(_) | Error::BadAttributeName(_) | Error::Invalid(_)),
                 ) => {
                     let (path, name) = (node.path.clone(), Quoted(name).to_string());
                     (self.report)(InsertError::NotKept { path, name, error: Box::new(error) });

@@ -50,22 +50,61 @@ fn an_fsync_of_what_was_appended_searches_nothing() {
     file.close().unwrap();
 }
 
-/// What is beneath what was written is looked up each time; names and attributes are not.
+/// What is beneath what was written is looked up each time; names and attributes are not. That
+/// there are no attributes is known as long as the file is in memory.
 #[test]
 fn names_and_attributes_of_an_old_file_are_read_once_in_a_transaction() {
     let (lab, dir) = with_dir();
     let file = dir.lookup(b"old").unwrap().open().unwrap();
-    for _ in 0..3 {
-        let append = || {
-            file.append(&[7; 8192]).unwrap();
-            sync(&lab, &file)
-        };
-        let (first, later) = (append(), append());
-        assert_eq!(first, later + 2);
-        assert!((0..5).all(|_| append() == later));
-        lab.fs.commit().unwrap();
+    for attributes in [0, 1] {
+        if attributes == 1 {
+            file.inode().set_xattr(b"user.a", b"1", XattrMode::Create).unwrap();
+            lab.fs.commit().unwrap();
+        }
+        for _ in 0..3 {
+            let append = || {
+                file.append(&[7; 8192]).unwrap();
+                sync(&lab, &file)
+            };
+            let (first, later) = (append(), append());
+            assert_eq!(first, later + 1 + attributes);
+            assert!((0..5).all(|_| append() == later));
+            lab.fs.commit().unwrap();
+        }
     }
     file.close().unwrap();
+}
+
+/// Each look for an attribute looks into the tree, but for those after the first one that found the
+/// file to have none; until it gets one.
+#[test]
+fn a_file_without_attributes_is_known_to_have_none() {
+    let (lab, dir) = with_dir();
+    drop(dir);
+    let lab = lab.reopened();
+    let file = lab.fs.lookup("/d/old").unwrap();
+    let look = || {
+        let mut found = Ok(Vec::new());
+        let made = searches(&lab, || found = file.xattr(b"user.a").map_err(|error| error.errno()));
+        (found, made)
+    };
+    let none = Err(61);
+    let (first, made) = look();
+    assert!(first == none && made > 0, "{made} searches");
+    assert_eq!(look(), (none.clone(), 0));
+    file.set_xattr(b"user.a", b"1", XattrMode::Create).unwrap();
+    assert_eq!(look().0, Ok(b"1".to_vec()));
+    lab.fs.commit().unwrap();
+    assert_eq!(look().0, Ok(b"1".to_vec()));
+    file.remove_xattr(b"user.a").unwrap();
+    assert_eq!(look().0, none);
+    lab.fs.commit().unwrap();
+    assert!(look().0 == none && look() == (none.clone(), 0));
+    // What was there and is not known to be gone.
+    file.set_xattr(b"user.b", b"2", XattrMode::Create).unwrap();
+    assert_eq!(look().0, none);
+    lab.fs.commit().unwrap();
+    assert_eq!(file.xattrs().unwrap(), [(b"user.b".to_vec(), b"2".to_vec())]);
 }
 
 #[test]
