@@ -178,6 +178,12 @@ fn what_cannot_be_mounted_is_refused_by_name() {
     let by_linux = Linux::lock().unwrap();
     let mounted = by_linux.mount(&image, "noatime").unwrap();
     refused(mount(&image, &point), &["image", "is mounted"]);
+    // Who only reads it is in nobody's way, and sees what was committed.
+    fs::write(mounted.path().join("file"), "of Linux").unwrap();
+    linux::run(Command::new("sync").arg("-f").arg(mounted.path())).unwrap();
+    site.mount(&["-o", "ro"]).good();
+    assert_eq!(fs::read_to_string(point.join("file")).unwrap(), "of Linux");
+    site.umount();
     drop(mounted);
     // A loop device over it that nobody mounted is in nobody's way.
     let device = LoopDevice::attach(&by_linux, &image, Access::ReadWrite).unwrap();
