@@ -4,7 +4,8 @@
 //! 2. It is found here by who searches, as in the cache; it is never dropped for want of memory.
 //! 3. Leaves stand in the order of their making, so that those which probably change no more can
 //!    be written first: changes come in key order. A leaf that is gone stands there until it is
-//!    come to. Leaves of logs do not stand there: they are written with their log.
+//!    come to. Leaves of logs do not stand there, nor are they taken where one that is gone was:
+//!    they are written with their log.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -43,8 +44,7 @@ impl DirtyNodes {
     }
 
     pub(crate) fn insert(&self, logical: Logical, node: Arc<Node>) {
-        let label = node.label();
-        if label.level == 0 && label.owner != TreeId::TREE_LOG.0 {
+        if is_early(&node) {
             self.leaves.lock().push_back(logical);
         }
         let before = self.shard(logical).lock().insert(logical, node);
@@ -79,7 +79,8 @@ impl DirtyNodes {
         let mut oldest = Vec::new();
         while oldest.len() < count {
             let Some(logical) = self.leaves.lock().pop_front() else { break };
-            oldest.extend(self.get(logical).map(|node| (logical, node)));
+            let node = self.get(logical).filter(is_early);
+            oldest.extend(node.map(|node| (logical, node)));
         }
         oldest.sort_unstable_by_key(|(at, _)| *at);
         oldest.dedup_by_key(|(at, _)| *at);
@@ -107,4 +108,10 @@ impl DirtyNodes {
         let shard = usize::try_from(number % SHARDS as u64).expect("below the number of shards");
         &self.shards[shard]
     }
+}
+
+/// Whether a node may be written before its transaction is committed: a leaf, of no log.
+fn is_early(node: &Arc<Node>) -> bool {
+    let label = node.label();
+    label.level == 0 && label.owner != TreeId::TREE_LOG.0
 }

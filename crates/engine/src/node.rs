@@ -81,6 +81,7 @@ pub(crate) use merge::Merger;
 pub(crate) use names::{DirPosition, NamesToLog};
 pub(crate) use orphan::{EXTENTS_PER_STEP, Opened};
 pub(crate) use pending::{PlacedLink, RefPlace};
+pub(crate) use property::FLAGS as COMPRESSION_FLAGS;
 pub(crate) use rename::RenameKind;
 pub(crate) use replay::NamesItem;
 pub(crate) use runs::{Joining, Runs};

@@ -17,8 +17,8 @@
 //! 3. The superblock that leads to a log is the one of N - 1, which is durable before.
 //! 4. Where anything is in doubt, N is marked, before the lock is left: none of its logs is written
 //!    any more, and who wants something durable commits N. The first reason stays.
-//! 5. With the commit of N its logs are gone: what a superblock could lead to is pinned, the rest
-//!    is free. N + 1 begins without logs and without a mark.
+//! 5. With the commit of N its logs are gone: what was written is pinned, the rest is free. N + 1
+//!    begins without logs and without a mark.
 //!
 //! What it does not do: it does not know what is logged, nor when.
 
@@ -117,6 +117,11 @@ impl Logs {
     /// Whether the running transaction has no logs, and is not marked.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.check().is_ok()
+    }
+
+    /// How many blocks the commit frees, at least.
+    pub(crate) fn freeable(&self) -> u64 {
+        self.blocks.freeable()
     }
 
     fn check(&self) -> Result<(), CommitReason> {

@@ -155,6 +155,7 @@ impl Ledger {
     fn commit_may_free(&self, kind: Kind, bytes: u64, claim: Claim) -> bool {
         let lack = self.space.lack(kind, bytes, claim);
         let (blocks, data) = self.refs.freeable();
+        let blocks = blocks + self.logs.freeable();
         let blocks = blocks * u64::from(self.volume().geometry().nodesize);
         let pinned = |kind| self.space.usage(kind).pinned;
         let (metadata, data) = (pinned(Kind::Metadata) + blocks, pinned(Kind::Data) + data);

@@ -12,7 +12,7 @@ mod info;
 mod record;
 mod search;
 
-use userbtrfs_engine::api::{self, Inode, InodeFlags, XattrMode};
+use userbtrfs_engine::api::{self, Inode, InodeFlags};
 use userbtrfs_fuse::{Errno, Ioctl, NodeId, Request, Stale};
 
 use crate::errno;
@@ -33,9 +33,6 @@ const INO_LOOKUP: u32 = 0xd000_9412;
 const DEV_INFO: u32 = 0xd000_941e;
 const FS_INFO: u32 = 0x8400_941f;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
-
-/// The property that goes with the flag.
-const COMPRESSION: &[u8] = b"btrfs.compression";
 
 /// Bytes of `struct fsxattr`: the flags come first, then what btrfs does not have.
 const EXTENDED_BYTES: usize = 28;
@@ -63,13 +60,7 @@ impl Served {
             GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
             SET_FLAGS => {
                 let flags = of_shown(&inode, first_word(it.input)?)?;
-                let set = self.set_flags(request.node, &inode, flags)?;
-                if flags.contains(InodeFlags::COMPRESS) {
-                    // Linux makes it this, also of what was compressed otherwise.
-                    let by_flag = inode.set_xattr(COMPRESSION, b"zlib", XattrMode::Either);
-                    by_flag.map_err(errno)?;
-                }
-                Ok(set)
+                self.set_flags(request.node, &inode, InodeFlags::all(), flags)
             }
             GET_EXTENDED => {
                 let mut bytes = extended(flags(&inode)?).to_le_bytes().to_vec();
@@ -77,8 +68,8 @@ impl Served {
                 Ok(bytes)
             }
             SET_EXTENDED => {
-                let flags = of_extended(&inode, it.input)?;
-                self.set_flags(request.node, &inode, flags)
+                let (which, flags) = of_extended(it.input)?;
+                self.set_flags(request.node, &inode, which, flags)
             }
             SYNC => self.sync_all().map(|()| Vec::new()).map_err(errno),
             _ => self.of_btrfs(request, &inode, it),
@@ -87,7 +78,14 @@ impl Served {
 }
 
 impl Served {
-    fn set_flags(&self, node: NodeId, inode: &Inode, new: InodeFlags) -> Result<Vec<u8>, Errno> {
+    /// Sets those flags that are among `which`.
+    fn set_flags(
+        &self,
+        node: NodeId,
+        inode: &Inode,
+        which: InodeFlags,
+        new: InodeFlags,
+    ) -> Result<Vec<u8>, Errno> {
         let come = new.difference(flags(inode)?);
         if come.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             // What was written before they forbid it is sent now. The kernel holds the lock of the
@@ -95,7 +93,7 @@ impl Served {
             let all = Stale::Contents { offset: 0, length: None };
             self.notifier().invalidate_inode(node, all)?;
         }
-        inode.set_flags(new).map_err(errno)?;
+        inode.set_some_flags(which, new).map_err(errno)?;
         // The time of that, which the kernel knows by itself of a file only.
         self.notifier().invalidate_inode(node, Stale::Attributes)?;
         Ok(Vec::new())
@@ -159,8 +157,8 @@ fn of_shown(inode: &Inode, wanted: u32) -> Result<InodeFlags, Errno> {
     Ok(flags)
 }
 
-/// The flags that an inode gets where this `struct fsxattr` is wanted.
-fn of_extended(inode: &Inode, input: &[u8]) -> Result<InodeFlags, Errno> {
+/// Which flags this `struct fsxattr` speaks of, and those of them that an inode gets.
+fn of_extended(input: &[u8]) -> Result<(InodeFlags, InodeFlags), Errno> {
     let mut reader = Reader(input);
     let (wanted, extent_size, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
     // The project, and the size of extents that are cloned.
@@ -172,7 +170,10 @@ fn of_extended(inode: &Inode, input: &[u8]) -> Result<InodeFlags, Errno> {
     if wanted & !known != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    let mut flags = flags(inode)?;
-    with_form.for_each(|(flag, _, extended)| flags.set(*flag, wanted & extended != 0));
-    Ok(flags)
+    let (mut which, mut flags) = (InodeFlags::empty(), InodeFlags::empty());
+    for (flag, _, extended) in with_form {
+        which |= *flag;
+        flags.set(*flag, wanted & extended != 0);
+    }
+    Ok((which, flags))
 }

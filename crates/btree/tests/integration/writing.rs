@@ -470,6 +470,27 @@ fn a_log_is_made_and_is_not_written_with_old_leaves() {
     assert_ne!(log.root().logical, root, "what is sealed is copied");
 }
 
+/// A log may have the place that a leaf left before it was written.
+#[test]
+fn what_is_a_log_where_an_old_leaf_was_is_not_written_with_old_leaves() {
+    let grove = Grove::new(4096, 1 << 20);
+    let (store, books) = (&grove.store, &grove.books);
+    let items = |tree: &Tree, numbers: std::ops::Range<u64>, len: usize| {
+        let put = |number| ItemEdit::Put(Key::new(number, ANY, 0), vec![1; len]);
+        tree.apply(store, books, &mut numbers.map(put).collect::<Vec<_>>()).unwrap();
+    };
+    items(&grove.trees[0].0, 0..400, 75);
+    let remove = |number| ItemEdit::Remove(Key::new(number, ANY, 0));
+    grove.trees[0].0.apply(store, books, &mut (5..400).map(remove).collect::<Vec<_>>()).unwrap();
+    let log = Tree::create(TreeId::TREE_LOG, store, books, uuid::Uuid::nil()).unwrap();
+    items(&log, 0..400, 75);
+    let oldest = store.oldest_leaves(usize::MAX);
+    let sealed: Vec<_> = store.seal(&oldest).collect::<Result<_, _>>().unwrap();
+    let owner = |bytes: &Buffer| u64::from_le_bytes(bytes[0x58..0x60].try_into().unwrap());
+    let owners: Vec<_> = sealed.iter().map(|(_, bytes)| owner(bytes)).collect();
+    assert!(!owners.is_empty() && !owners.contains(&TreeId::TREE_LOG.0), "{owners:x?}");
+}
+
 #[test]
 fn a_leaf_that_left_its_tree_before_it_was_written_takes_nothing_along() {
     let mut grove = Grove::new(4096, 1 << 20);

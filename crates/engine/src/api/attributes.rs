@@ -78,10 +78,16 @@ impl Inode {
         self.nodes().drop_set_id(self.id())
     }
 
-    /// Sets the flags that can be set, as `chattr` does. What comes to be compressed by its flag
-    /// has `btrfs.compression` as `zlib`, as in Linux; what is no longer told whether to be, none.
+    /// Sets the flags that can be set, as `chattr` does. With COMPRESS `btrfs.compression` becomes
+    /// `zlib`, and without it goes, as in Linux.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
-        self.nodes().set_flags(self.id(), flags)
+        self.set_some_flags(InodeFlags::all(), flags)
+    }
+
+    /// The same of these flags alone: all others stay. Where COMPRESS and NOCOMPRESS are not both
+    /// among them, so does `btrfs.compression`.
+    pub fn set_some_flags(&self, which: InodeFlags, flags: InodeFlags) -> Result<()> {
+        self.nodes().set_flags(self.id(), which, flags)
     }
 
     /// Sets an extended attribute of this full name, whatever its namespace.

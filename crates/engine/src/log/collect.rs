@@ -38,7 +38,8 @@ use super::trace::Amount;
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::node::{
-    Before, EntryTarget, Inode, Joining, Link, Lost, Mode, NamesToLog, Nodes, ROOT_DIR, Runs,
+    Before, COMPRESSION_FLAGS, EntryTarget, Inode, Joining, Link, Lost, Mode, NamesToLog, Nodes,
+    ROOT_DIR, Runs,
 };
 
 /// Items that are changed at once.
@@ -411,7 +412,8 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     /// Attributes, after the extended ones of that `version` were logged, if these are still the
     /// same; otherwise with those that are, which are logged, too: a mode and its access list are
-    /// set at once.
+    /// set at once, and so are the property of compression and its flags. Other flags are of the
+    /// moment of the contents.
     pub(super) fn with_xattrs_of_its_moment(
         &mut self,
         inode: &Inode,
@@ -425,8 +427,9 @@ impl<'a, 'w> Collector<'a, 'w> {
             }
             version = now;
             self.log_xattrs(inode, false)?;
-            let InodeItem { mode, uid, gid, ctime, .. } = inode.item_to_log();
-            item = InodeItem { mode, uid, gid, ctime, ..item };
+            let InodeItem { mode, uid, gid, ctime, flags, .. } = inode.item_to_log();
+            let flags = (item.flags - COMPRESSION_FLAGS) | (flags & COMPRESSION_FLAGS);
+            item = InodeItem { mode, uid, gid, ctime, flags, ..item };
         }
         Err(CommitReason::Failed)
     }

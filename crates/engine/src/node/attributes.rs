@@ -112,17 +112,22 @@ impl Nodes {
     }
 
     /// Sets the flags of an inode, as far as they are for others to set. What a file has when it
-    /// is not empty decides how it is stored: [`Error::Invalid`] where that would change. Where it
-    /// comes to be compressed, or no longer is told to be or not, the property follows.
-    pub(crate) fn set_flags(&self, id: InodeId, flags: InodeFlags) -> Result<()> {
+    /// is not empty decides how it is stored: [`Error::Invalid`] where that would change. Flags
+    /// that are not among `which` stay; where those of compression are, the property follows them.
+    pub(crate) fn set_flags(
+        &self,
+        id: InodeId,
+        which: InodeFlags,
+        flags: InodeFlags,
+    ) -> Result<()> {
         let inode = self.inode_to_change(id)?;
         let reservation = self.reserve(2 * ATTRIBUTE_ITEMS)?;
         let _locked = inode.lock_operation();
-        let before = inode.item();
-        let new = new_flags(&before, flags)?;
-        let property = match (before.flags ^ new).intersects(property::FLAGS) {
+        let item = inode.item();
+        let new = new_flags(&item, (item.flags - which) | (flags & which))?;
+        let property = match which.contains(property::FLAGS) {
             true => {
-                let value = new.contains(InodeFlags::COMPRESS).then_some(property::BY_FLAG);
+                let value = property::by_flags(&item, new);
                 self.xattr_to_put(&inode, (property::COMPRESSION, value))?
             }
             false => None,

@@ -9,6 +9,7 @@ use super::inode::{KnownXattrs, State};
 use super::names::check_new_name;
 use super::operation::Operation;
 use super::pending::{Pending, RefPlace};
+use super::property::PassedOn;
 use super::{Entry, EntryTarget, Inode, Nodes, Opened, stored};
 use crate::error::{Error, InodeId, Result};
 
@@ -76,9 +77,8 @@ impl Nodes {
     ) -> Result<Arc<Inode>> {
         check_new_name(name)?;
         let dir = self.directory_to_change(dir)?;
-        let property = self.passed_on(&dir, new.kind)?;
-        let items = CREATE_ITEMS + new.xattr_items() + u64::from(property.is_some());
-        let reservation = self.reserve_for_name(items)?;
+        let passed_on = self.passed_on(&dir)?;
+        let reservation = self.reserve_for_name(new.items(passed_on))?;
         let _locked = dir.lock_entries();
         self.check_absent(&dir, name)?;
         self.check_room_for_entry(&dir, name)?;
@@ -88,7 +88,7 @@ impl Nodes {
         let id = self.take_number(&dir)?;
         let index = self.take_index(&dir)?;
         let operation = self.begin()?;
-        let inode = operation.make(&dir, id, new, property);
+        let inode = operation.make(&dir, id, new, passed_on);
         inode.state().opens = opens;
         let entry = operation.entry(index, name, &inode);
         operation.add_name(&inode, &dir, &entry, RefPlace::Ref);
@@ -106,12 +106,11 @@ impl Nodes {
     ) -> Result<Opened> {
         let dir = self.directory_to_change(dir)?;
         self.check_new_xattrs(new.xattrs)?;
-        let property = self.passed_on(&dir, new.kind)?;
-        let items = CREATE_ITEMS + new.xattr_items() + u64::from(property.is_some());
-        let reservation = self.reserve(items)?;
+        let passed_on = self.passed_on(&dir)?;
+        let reservation = self.reserve(new.items(passed_on))?;
         let id = self.take_number(&dir)?;
         let operation = self.begin()?;
-        let inode = operation.make(&dir, id, new, property);
+        let inode = operation.make(&dir, id, new, passed_on);
         operation.change(&inode, |state| {
             (state.linkable, state.opens) = (true, 1);
             state.set_listed(true);
@@ -175,18 +174,19 @@ pub(super) fn check_alive(dir: &Inode) -> Result<()> {
 }
 
 impl Operation<'_> {
-    /// Makes an inode that has no name yet, with a property that its directory passes on.
+    /// Makes an inode that has no name yet, with what its directory passes on.
     pub(super) fn make(
         &self,
         dir: &Inode,
         id: InodeId,
         new: &NewInode<'_>,
-        property: Option<(&[u8], &[u8])>,
+        passed_on: Option<PassedOn>,
     ) -> Arc<Inode> {
         let mut item = new.item(&dir.item(), self.generation(), self.now);
         if item.kind == FileKind::Regular {
             item.flags |= self.file_flags();
         }
+        let property = passed_on.and_then(|passed_on| passed_on.give(&mut item));
         let mut pending = Pending::of_new();
         if let NewKind::Symlink(target) = new.kind {
             pending.put_extent(PendingExtent::inline(target.into()));
@@ -217,9 +217,9 @@ impl Operation<'_> {
 }
 
 impl NewInode<'_> {
-    /// Items that change beside those that always do.
-    fn xattr_items(&self) -> u64 {
-        self.xattrs.len() as u64
+    /// Items that change at most.
+    fn items(&self, passed_on: Option<PassedOn>) -> u64 {
+        CREATE_ITEMS + self.xattrs.len() as u64 + u64::from(passed_on.is_some())
     }
 
     /// The attributes, as the directory passes some on.

@@ -88,13 +88,18 @@ pub(super) struct State {
 pub(super) struct KnownXattrs {
     /// Grows with each change.
     version: u64,
-    /// There are none: neither has the tree any, nor does any wait.
-    pub(super) are_none: bool,
+    /// Whether there are any, in the tree or waiting, where that is known.
+    are_any: Option<bool>,
 }
 
 impl KnownXattrs {
     /// Of what is new and has none.
-    pub(super) const NONE: Self = Self { version: 0, are_none: true };
+    pub(super) const NONE: Self = Self { version: 0, are_any: Some(false) };
+
+    /// Whether it is known that there are none.
+    pub(super) fn are_none(self) -> bool {
+        self.are_any == Some(false)
+    }
 }
 
 /// Ranges of a file, in bytes, whose extents a transaction changed.
@@ -425,19 +430,23 @@ impl State {
 
     /// Sets an attribute, or removes it.
     pub(super) fn set_xattr(&mut self, name: &[u8], value: Option<&[u8]>) {
-        self.xattrs = KnownXattrs { version: self.xattrs.version + 1, are_none: false };
+        self.xattrs = KnownXattrs { version: self.xattrs.version + 1, are_any: None };
         self.pending().set_xattr(name, value);
     }
 
-    /// What is known of attributes, where no change of them waits.
-    pub(super) fn settled_xattrs(&self) -> Option<KnownXattrs> {
-        self.sets().all(|set| set.xattrs.is_empty()).then_some(self.xattrs)
+    /// The version of the attributes, where it is not known whether there are any, and the tree can
+    /// say: no change of them waits.
+    pub(super) fn xattrs_to_learn(&self) -> Option<u64> {
+        let is_open = self.xattrs.are_any.is_none() && self.sets().all(|set| set.xattrs.is_empty());
+        is_open.then_some(self.xattrs.version)
     }
 
-    /// The tree has none, and none waited, at that `time`. What waits is all that could come into
-    /// the tree after it.
-    pub(super) fn learn_no_xattrs(&mut self, time: KnownXattrs) {
-        self.xattrs.are_none = self.xattrs.version == time.version;
+    /// Whether the tree has any, looked at after that `version`. What waits is all that could come
+    /// into the tree meanwhile.
+    pub(super) fn learn_xattrs(&mut self, version: u64, are_any: bool) {
+        if self.xattrs.version == version {
+            self.xattrs.are_any = Some(are_any);
+        }
     }
 
     /// What waits of an attribute.

@@ -4,12 +4,12 @@
 //! 2. Files and directories have it, but not with what is overwritten in place. Of others it is
 //!    passed over, as in Linux.
 //! 3. A directory passes on how it is compressed, without the level.
-//! 4. It tells Linux what to do with what it will write. Nothing is compressed here.
+//! 4. It tells Linux what to do with what it will write. Nothing is compressed here; so the
+//!    incompat bits of the kinds, which Linux sets with the property, are left to who needs them.
 
-use userbtrfs_format::{FileKind, InodeFlags};
+use userbtrfs_format::{FileKind, InodeFlags, InodeItem};
 
 use super::attributes::ATTRIBUTE_ITEMS;
-use super::create::NewKind;
 use super::{Inode, Nodes, XattrKind, check_mutable};
 use crate::error::{Error, InodeId, Result};
 
@@ -20,14 +20,14 @@ pub(super) const PROPERTIES: &[u8] = b"btrfs.";
 pub(super) const COMPRESSION: &[u8] = b"btrfs.compression";
 
 /// How something is compressed of which the flag alone says that it is.
-pub(super) const BY_FLAG: &[u8] = b"zlib";
+const BY_FLAG: &[u8] = b"zlib";
 
 /// What its values begin with; a level may follow.
 const KINDS: &[&[u8]] = &[b"zlib", b"lzo", b"zstd"];
 const NEVER: &[&[u8]] = &[b"no", b"none"];
 
 /// Both flags of compression.
-pub(super) const FLAGS: InodeFlags = InodeFlags::COMPRESS.union(InodeFlags::NOCOMPRESS);
+pub(crate) const FLAGS: InodeFlags = InodeFlags::COMPRESS.union(InodeFlags::NOCOMPRESS);
 
 /// What takes a property from an inode.
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
@@ -70,7 +70,7 @@ impl Nodes {
         if !flags.is_empty() && inode.item().flags.intersects(IN_PLACE) {
             return Err(Error::Invalid("to be compressed and overwritten in place"));
         }
-        match (kind, self.xattr(id, name)?) {
+        match (kind, self.find_xattr(&inode, name)?.0) {
             (XattrKind::Create, Some(_)) if !value.is_empty() => return Err(Error::Exists),
             (XattrKind::Replace, None) => return Err(Error::NoAttribute),
             _ => {}
@@ -88,20 +88,44 @@ impl Nodes {
         Ok(())
     }
 
-    /// The property that something new has from its directory.
-    pub(super) fn passed_on(
-        &self,
-        dir: &Inode,
-        new: NewKind<'_>,
-    ) -> Result<Option<(&'static [u8], &'static [u8])>> {
-        let flags = dir.item().flags;
+    /// How a directory says that what is made in it is compressed.
+    pub(super) fn passed_on(&self, dir: &Inode) -> Result<Option<PassedOn>> {
         // Most have no flag, and nothing is looked up.
-        let is_compressed = flags & FLAGS == InodeFlags::COMPRESS && !flags.intersects(IN_PLACE);
-        if !is_compressed || !matches!(new, NewKind::File | NewKind::Directory) {
+        if dir.item().flags & FLAGS != InodeFlags::COMPRESS {
             return Ok(None);
         }
-        let value = self.xattr(dir.id(), COMPRESSION)?;
-        Ok(value.as_deref().and_then(kind_of).map(|kind| (COMPRESSION, kind)))
+        let value = self.find_xattr(dir, COMPRESSION)?.0;
+        Ok(value.as_deref().and_then(kind_of).map(PassedOn))
+    }
+}
+
+/// How something new is to be compressed.
+#[derive(Clone, Copy)]
+pub(super) struct PassedOn(&'static [u8]);
+
+impl PassedOn {
+    /// Gives a new inode the flags, and the property, if it can have one.
+    pub(super) fn give(self, item: &mut InodeItem) -> Option<(&'static [u8], &'static [u8])> {
+        if !has_properties(item.kind) || item.flags.intersects(IN_PLACE) {
+            return None;
+        }
+        // It may have been taken from the directory since it was looked at.
+        item.flags = (item.flags - FLAGS) | InodeFlags::COMPRESS;
+        Some((COMPRESSION, self.0))
+    }
+}
+
+/// The property of an inode that has these flags by themselves; nothing where there is none.
+pub(super) fn by_flags(item: &InodeItem, flags: InodeFlags) -> Option<&'static [u8]> {
+    (has_properties(item.kind) && flags.contains(InodeFlags::COMPRESS)).then_some(BY_FLAG)
+}
+
+/// The flags of an inode after its log set an attribute: Linux heeds a property when it loads an
+/// inode, and so also where the log says no more of the inode than that it exists.
+pub(super) fn replayed(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> InodeFlags {
+    match value.filter(|_| name == COMPRESSION && has_properties(item.kind)).map(flags_of) {
+        Some(Ok(flags)) => (item.flags - FLAGS) | flags,
+        _ => item.flags,
     }
 }
 

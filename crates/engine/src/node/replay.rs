@@ -21,7 +21,7 @@ use super::inode::State;
 use super::names::Found;
 use super::operation::{Operation, size_of_entry};
 use super::pending::{Pending, RefPlace};
-use super::{Entry, EntryTarget, FileChange, Inode, Kind, Link, Nodes};
+use super::{Entry, EntryTarget, FileChange, Inode, Kind, Link, Nodes, property};
 use crate::error::{Error, InodeId, Result};
 
 /// Items that change at most with a step: two inodes, a ref, an entry by name and by place, and
@@ -132,7 +132,10 @@ impl Nodes {
         name: &[u8],
         value: Option<&[u8]>,
     ) -> Result<()> {
-        self.replay_change(inode, |_, state| state.set_xattr(name, value))
+        self.replay_change(inode, |_, state| {
+            state.item.flags = property::replayed(&state.item, name, value);
+            state.set_xattr(name, value);
+        })
     }
 
     /// Changes the extents of a file.

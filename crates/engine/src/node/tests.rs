@@ -428,7 +428,9 @@ fn attributes_are_set_one_by_one_and_to_the_nanosecond() {
         ..SetAttributes::default()
     };
     lab.nodes.set_attributes(file, &set, None).unwrap();
-    lab.nodes.set_flags(file, InodeFlags::NOATIME | InodeFlags::NODATACOW).unwrap();
+    lab.nodes
+        .set_flags(file, InodeFlags::all(), InodeFlags::NOATIME | InodeFlags::NODATACOW)
+        .unwrap();
     lab.each_way(|lab| {
         let item = lab.nodes.item(file).unwrap();
         assert_eq!((item.mode, item.uid, item.gid), (0o100_755, 5, 0));

@@ -39,17 +39,21 @@ impl Nodes {
     }
 
     /// The value of an attribute, and how long others in its item are.
-    fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<(Option<Vec<u8>>, usize)> {
+    pub(super) fn find_xattr(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<(Option<Vec<u8>>, usize)> {
         let pending = {
             let state = inode.living()?;
-            if state.xattrs.are_none {
+            if state.xattrs.are_none() {
                 return Ok((None, 0));
             }
             state.pending_xattr(name)
         };
         let (value, len) = stored::xattr(&self.forest, inode.tree(), inode.number(), name)?;
         if len == 0 {
-            self.learn_no_xattrs(inode)?;
+            self.learn_xattrs(inode)?;
         }
         let own = value.as_ref().map_or(0, |value| ENTRY_HEAD + name.len() + value.len());
         let value = match pending {
@@ -60,14 +64,13 @@ impl Nodes {
         Ok((value, len - own))
     }
 
-    /// Notes that an inode has no attributes, if it has none: so do most, and they are asked for
-    /// their access lists again and again.
-    fn learn_no_xattrs(&self, inode: &Inode) -> Result<()> {
-        let settled = inode.state().settled_xattrs();
-        if let Some(time) = settled
-            && !stored::has_xattrs(&self.forest, inode.tree(), inode.number())?
-        {
-            inode.state().learn_no_xattrs(time);
+    /// Learns whether an inode has attributes: most have none, and are asked for their access lists
+    /// again and again.
+    fn learn_xattrs(&self, inode: &Inode) -> Result<()> {
+        let version = inode.state().xattrs_to_learn();
+        if let Some(version) = version {
+            let are_any = stored::has_xattrs(&self.forest, inode.tree(), inode.number())?;
+            inode.state().learn_xattrs(version, are_any);
         }
         Ok(())
     }
@@ -81,7 +84,7 @@ impl Nodes {
         let mut changes: BTreeMap<Vec<u8>, Option<Arc<[u8]>>> = BTreeMap::new();
         let is_all = {
             let state = inode.living()?;
-            if state.xattrs.are_none {
+            if state.xattrs.are_none() {
                 return Ok(Vec::new());
             }
             let sets = state.sets().flat_map(|set| set.xattrs.values());

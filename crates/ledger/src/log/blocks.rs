@@ -4,7 +4,9 @@
 //! 2. Any other is *left*: the superblock may lead to it, until that of a group is durable which
 //!    was sealed after. Then it is *spare*, and a log that wants a block gets it first: so the logs
 //!    of a transaction go round in a few places, however often something is made durable.
-//! 3. Nobody shares a log, and its blocks are in no extent tree: there are no references to count.
+//! 3. What was once on its way to the device is the log's until the commit, which pins all of it:
+//!    so it is given back to the device, too, where freed space is.
+//! 4. Nobody shares a log, and its blocks are in no extent tree: there are no references to count.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -20,7 +22,9 @@ pub(super) struct LogBlocks(Mutex<Taken>);
 
 #[derive(Default, PartialEq, Eq)]
 struct Taken {
+    /// Not on their way, but maybe before.
     unwritten: BTreeSet<Logical>,
+    /// All that ever were on their way.
     written: BTreeSet<Logical>,
     /// Left since a group was sealed last.
     left: BTreeSet<Logical>,
@@ -31,9 +35,8 @@ struct Taken {
 
 /// The blocks that logs had.
 pub(super) struct Dropped {
-    /// No superblock leads to them.
+    /// They were never written.
     pub(super) free: BTreeSet<Logical>,
-    /// One may.
     pub(super) pinned: BTreeSet<Logical>,
 }
 
@@ -67,12 +70,13 @@ impl LogBlocks {
 
     /// All blocks. There are none from now on.
     pub(super) fn take(&self) -> Dropped {
-        let mut taken = mem::take(&mut *self.0.lock());
-        let (mut free, mut pinned) = (taken.unwritten, taken.written);
-        free.append(&mut taken.spare);
-        pinned.append(&mut taken.left);
-        pinned.append(&mut taken.leaving);
-        Dropped { free, pinned }
+        let Taken { unwritten, written: pinned, .. } = mem::take(&mut *self.0.lock());
+        Dropped { free: unwritten.difference(&pinned).copied().collect(), pinned }
+    }
+
+    /// How many blocks the commit frees, at least.
+    pub(super) fn freeable(&self) -> u64 {
+        self.0.lock().written.len() as u64
     }
 }
 
@@ -101,13 +105,19 @@ impl BlockSource for LogSource<'_> {
 
     fn free(&self, _tree: TreeId, block: &Header) {
         let mut taken = self.blocks.0.lock();
-        if taken.unwritten.remove(&block.logical) {
-            drop(taken);
-            let freed = self.space.give_back(block.logical, self.nodesize);
-            return freed.expect("it was allocated by this transaction");
+        let (is_unwritten, was_written) =
+            (taken.unwritten.remove(&block.logical), taken.written.contains(&block.logical));
+        match (is_unwritten, was_written) {
+            (true, true) => assert!(taken.spare.insert(block.logical), "it was taken"),
+            (true, false) => {
+                drop(taken);
+                let freed = self.space.give_back(block.logical, self.nodesize);
+                freed.expect("it was allocated by this transaction");
+            }
+            (false, _) => {
+                assert!(was_written && taken.left.insert(block.logical), "it was taken");
+            }
         }
-        assert!(taken.written.remove(&block.logical), "it was taken");
-        taken.left.insert(block.logical);
     }
 
     fn sharing(&self, _block: Logical) -> Option<Sharing> {

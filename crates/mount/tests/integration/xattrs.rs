@@ -167,6 +167,9 @@ flag('in place', NOCOW)
 for value in b'zstd', b'none', b'nope':
     put('in place', value)
 take('in place')
+put('file', b'none')
+for flags in NOCOMPRESS | NOATIME, 0:
+    flag('file', flags)
 for flags in 0, COMPRESS, NOCOW:
     flag('in place', flags)
 new('dir in place', os.mkdir)
@@ -178,6 +181,9 @@ flag('immutable', IMMUTABLE)
 put('immutable', b'zstd')
 take('immutable')
 flag('immutable', 0)
+put('immutable', b'zstd')
+for flags in COMPRESS | IMMUTABLE, COMPRESS | IMMUTABLE | NOATIME, COMPRESS, 0:
+    flag('immutable', flags)
 ";
 
 #[test]

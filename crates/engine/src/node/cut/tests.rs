@@ -76,7 +76,7 @@ impl World {
         let lab = if hole_items { Lab::with_hole_items(&options) } else { Lab::of(&options) };
         let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
         // Nothing here has checksums.
-        lab.nodes.set_flags(id, InodeFlags::NODATACOW).unwrap();
+        lab.nodes.set_flags(id, InodeFlags::all(), InodeFlags::NODATACOW).unwrap();
         let inode = lab.nodes.inode(id).unwrap();
         let cells = vec![Cell::Hole; to_usize(SECTORS)];
         Self { inode, lab, cells, extents: BTreeMap::new(), hole_items }

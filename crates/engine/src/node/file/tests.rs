@@ -207,7 +207,7 @@ fn what_the_tree_may_know_of_the_size_is_what_a_log_would_have() {
 fn only_files_that_flags_let_change_are_given_to_be_changed() {
     let world = World::new();
     let (id, nodes) = (world.inode.id(), &world.lab.nodes);
-    let flags = |flags| nodes.set_flags(id, flags).unwrap();
+    let flags = |flags| nodes.set_flags(id, InodeFlags::all(), flags).unwrap();
     assert!(nodes.file_to_change(id, false).is_ok());
     flags(InodeFlags::APPEND);
     assert!(nodes.file_to_change(id, true).is_ok());
