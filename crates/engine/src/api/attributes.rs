@@ -84,7 +84,7 @@ impl Inode {
         self.set_some_flags(InodeFlags::all(), flags)
     }
 
-    /// The same of these flags alone: all others stay. Where COMPRESS and NOCOMPRESS are not both
+    /// The same of these flags alone: all others stay. Where neither COMPRESS nor NOCOMPRESS is
     /// among them, so does `btrfs.compression`.
     pub fn set_some_flags(&self, which: InodeFlags, flags: InodeFlags) -> Result<()> {
         self.nodes().set_flags(self.id(), which, flags)

@@ -113,7 +113,7 @@ impl Nodes {
 
     /// Sets the flags of an inode, as far as they are for others to set. What a file has when it
     /// is not empty decides how it is stored: [`Error::Invalid`] where that would change. Flags
-    /// that are not among `which` stay; where those of compression are, the property follows them.
+    /// that are not among `which` stay; where one of compression is, the property follows.
     pub(crate) fn set_flags(
         &self,
         id: InodeId,
@@ -125,7 +125,7 @@ impl Nodes {
         let _locked = inode.lock_operation();
         let item = inode.item();
         let new = new_flags(&item, (item.flags - which) | (flags & which))?;
-        let property = match which.contains(property::FLAGS) {
+        let property = match which.intersects(property::FLAGS) {
             true => {
                 let value = property::by_flags(&item, new);
                 self.xattr_to_put(&inode, (property::COMPRESSION, value))?

@@ -37,10 +37,9 @@ fn kind_of(value: &[u8]) -> Option<&'static [u8]> {
     KINDS.iter().find(|kind| value.starts_with(kind)).copied()
 }
 
-/// The flags that go with a value; with none at all where it is empty.
+/// The flags that go with a value.
 fn flags_of(value: &[u8]) -> Result<InodeFlags> {
     match value {
-        [] => Ok(InodeFlags::empty()),
         value if NEVER.contains(&value) => Ok(InodeFlags::NOCOMPRESS),
         value if kind_of(value).is_some() => Ok(InodeFlags::COMPRESS),
         _ => Err(Error::Invalid("a way to compress that is not known")),
@@ -48,12 +47,12 @@ fn flags_of(value: &[u8]) -> Result<InodeFlags> {
 }
 
 impl Nodes {
-    /// Sets a property; an empty value removes it.
+    /// Sets a property; without a value, or with an empty one, it is removed.
     pub(super) fn set_property(
         &self,
         id: InodeId,
         name: &[u8],
-        value: &[u8],
+        value: Option<&[u8]>,
         kind: XattrKind,
     ) -> Result<()> {
         if name != COMPRESSION {
@@ -61,21 +60,24 @@ impl Nodes {
         }
         let inode = self.inode_to_change(id)?;
         check_mutable(&inode)?;
-        let flags = flags_of(value)?;
+        let value = value.filter(|value| !value.is_empty());
+        let flags = value.map_or(Ok(InodeFlags::empty()), flags_of)?;
         if !has_properties(inode.kind()) {
             return Ok(());
         }
-        let reservation = self.reserve(2 * ATTRIBUTE_ITEMS)?;
+        let items = 2 * ATTRIBUTE_ITEMS;
+        let reservation = match value {
+            Some(_) => self.reserve(items)?,
+            None => self.reserve_for_removal(items)?,
+        };
         let _locked = inode.lock_operation();
-        if !flags.is_empty() && inode.item().flags.intersects(IN_PLACE) {
+        if value.is_some() && inode.item().flags.intersects(IN_PLACE) {
             return Err(Error::Invalid("to be compressed and overwritten in place"));
         }
-        match (kind, self.find_xattr(&inode, name)?.0) {
-            (XattrKind::Create, Some(_)) if !value.is_empty() => return Err(Error::Exists),
-            (XattrKind::Replace, None) => return Err(Error::NoAttribute),
-            _ => {}
-        }
-        let put = self.xattr_to_put(&inode, (name, (!value.is_empty()).then_some(value)))?;
+        // To remove nothing is new enough.
+        let kind = if value.is_none() && kind == XattrKind::Create { XattrKind::Any } else { kind };
+        kind.check(self.find_xattr(&inode, name)?.0.is_some())?;
+        let put = self.xattr_to_put(&inode, (name, value))?;
         let operation = self.begin()?;
         operation.change_living(&inode, |state| {
             if let Some((name, value)) = put {
@@ -145,8 +147,7 @@ mod tests {
         for value in ["no", "none"] {
             assert_eq!(flags_of(value.as_bytes()).unwrap(), InodeFlags::NOCOMPRESS, "{value}");
         }
-        assert_eq!(flags_of(b"").unwrap(), InodeFlags::empty());
-        for value in ["n", "nope", "none ", "ZSTD", "zst", " zstd"] {
+        for value in ["", "n", "nope", "none ", "ZSTD", "zst", " zstd"] {
             assert!(flags_of(value.as_bytes()).is_err(), "{value}");
         }
         assert_eq!(kind_of(b"zstd:15"), Some(&b"zstd"[..]));

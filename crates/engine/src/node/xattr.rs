@@ -26,6 +26,17 @@ pub(crate) enum XattrKind {
     Replace,
 }
 
+impl XattrKind {
+    /// Checks whether an attribute may be set that is there or not.
+    pub(super) fn check(self, is_there: bool) -> Result<()> {
+        match (self, is_there) {
+            (Self::Create, true) => Err(Error::Exists),
+            (Self::Replace, false) => Err(Error::NoAttribute),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// An attribute that is set, or one without a value that is removed.
 pub(crate) type PutXattr<'a> = (&'a [u8], Option<&'a [u8]>);
 
@@ -113,7 +124,7 @@ impl Nodes {
     ) -> Result<()> {
         check_name(name)?;
         if name.starts_with(PROPERTIES) {
-            return self.set_property(id, name, value, kind);
+            return self.set_property(id, name, Some(value), kind);
         }
         let inode = self.inode_to_change(id)?;
         check_mutable(&inode)?;
@@ -121,11 +132,7 @@ impl Nodes {
         let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
         let _locked = inode.lock_operation();
         let (found, others) = self.find_xattr(&inode, name)?;
-        match (kind, found) {
-            (XattrKind::Create, Some(_)) => return Err(Error::Exists),
-            (XattrKind::Replace, None) => return Err(Error::NoAttribute),
-            _ => {}
-        }
+        kind.check(found.is_some())?;
         self.check_room_for_xattr(&inode, name, value, others)?;
         self.put_xattr(&inode, name, Some(value), reservation)
     }
@@ -133,7 +140,7 @@ impl Nodes {
     /// Removes an attribute. [`Error::NoAttribute`] where there is none.
     pub(crate) fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
         if name.starts_with(PROPERTIES) {
-            return self.set_property(id, name, &[], XattrKind::Replace);
+            return self.set_property(id, name, None, XattrKind::Replace);
         }
         let inode = self.inode_to_change(id)?;
         check_mutable(&inode)?;
@@ -143,11 +150,15 @@ impl Nodes {
         self.put_xattr(&inode, name, None, reservation)
     }
 
-    /// Checks attributes that an inode has from its beginning.
+    /// Checks attributes that an inode has from its beginning. A property comes with flags, and so
+    /// only from its directory, or later.
     pub(super) fn check_new_xattrs(&self, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let mut lens: BTreeMap<u32, usize> = BTreeMap::new();
         for (name, value) in xattrs {
             check_name(name)?;
+            if name.starts_with(PROPERTIES) {
+                return Err(Error::Invalid("a property of what is not made yet"));
+            }
             *lens.entry(name_hash(name)).or_default() += ENTRY_HEAD + name.len() + value.len();
         }
         match lens.into_values().all(|len| len <= self.item_max()) {

@@ -94,27 +94,25 @@ impl BlockSource for LogSource<'_> {
     }
 
     fn allocate(&self, _tree: TreeId, _level: u8, near: Logical) -> Result<Logical, NoSpace> {
-        let spare = self.blocks.0.lock().spare.pop_first();
-        let logical = match spare {
+        let mut taken = self.blocks.0.lock();
+        let logical = match taken.spare.pop_first() {
             Some(spare) => spare,
             None => self.space.allocate_block(Kind::Metadata, near)?,
         };
-        self.blocks.0.lock().unwritten.insert(logical);
+        taken.unwritten.insert(logical);
         Ok(logical)
     }
 
     fn free(&self, _tree: TreeId, block: &Header) {
         let mut taken = self.blocks.0.lock();
-        let (is_unwritten, was_written) =
-            (taken.unwritten.remove(&block.logical), taken.written.contains(&block.logical));
-        match (is_unwritten, was_written) {
+        let is_unwritten = taken.unwritten.remove(&block.logical);
+        match (is_unwritten, taken.written.contains(&block.logical)) {
             (true, true) => assert!(taken.spare.insert(block.logical), "it was taken"),
             (true, false) => {
-                drop(taken);
                 let freed = self.space.give_back(block.logical, self.nodesize);
                 freed.expect("it was allocated by this transaction");
             }
-            (false, _) => {
+            (false, was_written) => {
                 assert!(was_written && taken.left.insert(block.logical), "it was taken");
             }
         }

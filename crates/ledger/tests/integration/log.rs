@@ -286,6 +286,46 @@ fn what_logs_have_is_there_for_others_by_a_commit() {
 }
 
 #[test]
+fn all_that_logs_wrote_is_given_back_to_the_device() {
+    let device = Arc::new(RecordingDevice::on(&image("fresh")));
+    let options = LedgerOptions { discard: true, ..LedgerOptions::default() };
+    let ledger = open_on(Arc::clone(&device) as _, options).unwrap();
+    let mut written = Vec::new();
+    for round in 0..20 {
+        log(&ledger, TreeId::FS, &mut attributes(round..round + 400, 300)).unwrap();
+        written.extend(written_before_superblock(&device));
+    }
+    // Of these some are in the place of what was written, and are never written themselves.
+    let handle = ledger.start(HandleKind::Operation).unwrap();
+    put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..400, 100)).unwrap();
+    let remove = |edit: ItemEdit| ItemEdit::Remove(edit.key());
+    let mut fewer: Vec<_> = attributes(0..420, 0).into_iter().map(remove).collect();
+    put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut fewer).unwrap();
+    drop(handle);
+    drop(device.take());
+    ledger.commit().unwrap();
+    // What the commit itself wrote there is in use.
+    let events: Vec<_> = device.take().events.into_iter().map(|recorded| recorded.event).collect();
+    let since: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Write { offset, bytes, .. } => Some(*offset..*offset + bytes.len() as u64),
+            Event::Discard { offset, len } => Some(*offset..*offset + len),
+            Event::Flush { .. } => None,
+        })
+        .collect();
+    let kept: Vec<_> = written.iter().filter(|place| !is_covered(place, &since)).collect();
+    assert!(kept.is_empty() && written.len() > 40, "{kept:?} of {}", written.len());
+    ledger.close().unwrap();
+}
+
+/// Whether every block of a range is in others.
+fn is_covered(range: &Range<u64>, others: &[Range<u64>]) -> bool {
+    let has = |at: u64| others.iter().any(|other| other.contains(&at));
+    range.clone().step_by(4096).all(has)
+}
+
+#[test]
 fn a_log_alone_is_committed_too() {
     let (device, ledger) = recorded("fresh");
     let generation = ledger.generation();

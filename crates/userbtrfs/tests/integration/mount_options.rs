@@ -22,10 +22,12 @@ use super::support::nobody::Nobody;
 const MAKE: &str = "echo content >file; mkdir dir; head -c 9999 /dev/zero | tr '\\0' x >dir/large; \
     ln -s file symlink; mkfifo pipe; touch summed; chattr -C summed; echo content >summed; \
     touch in_place; chattr +C in_place; echo content >in_place; \
+    mkdir compressed; setfattr -n btrfs.compression -v zstd compressed; \
+    touch compressed/empty; mkdir compressed/dir; \
     mkdir all_in_place; chattr +C all_in_place; echo content >all_in_place/inherits; \
     python3 -c 'import os; f = os.open(\".\", os.O_TMPFILE | os.O_RDWR); os.write(f, b\"text\"); \
         os.link(f\"/proc/self/fd/{f}\", \"unnamed\", dst_dir_fd=os.open(\".\", 0))'; \
-    lsattr -R .";
+    lsattr -R .; getfattr -R -d -m - compressed | sort";
 
 /// What is to be seen after `MAKE`.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,7 +85,7 @@ fn new_files_are_stored_as_the_options_say() {
     const UNSUMMED: &str = "0x1(NODATASUM)";
     const PLAIN: &str = "0x0(none)";
     let Some(site) = Site::new() else { return };
-    if !has_program("chattr") || !has_program("python3") {
+    if !["chattr", "setfattr", "python3"].into_iter().all(has_program) {
         return;
     }
     for (options, flags) in [

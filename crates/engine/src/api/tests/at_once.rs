@@ -6,6 +6,7 @@ use super::*;
 
 const LIST: &[u8] = b"user.list";
 const OTHER: &[u8] = b"user.other";
+const COMPRESSION: &[u8] = b"btrfs.compression";
 /// How often it is looked what a crash would leave.
 const LOOKS: usize = 12;
 
@@ -101,6 +102,67 @@ fn attributes_are_set_at_once_with_an_extended_one() {
     check(&lab.device);
 }
 
+/// Whether an inode is compressed by its flags and by its property: `None` where they say nothing.
+fn compressed(inode: &Inode) -> [Option<bool>; 2] {
+    let flags = inode.metadata().unwrap().flags;
+    let by_flags = match flags & (InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
+        InodeFlags::COMPRESS => Some(true),
+        InodeFlags::NOCOMPRESS => Some(false),
+        neither if neither.is_empty() => None,
+        both => panic!("{both:?}"),
+    };
+    let by_property = inode.xattr(COMPRESSION).ok().map(|value| value != b"none");
+    [by_flags, by_property]
+}
+
+#[test]
+fn a_property_is_set_at_once_with_its_flags() {
+    let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
+    let file = lab.create("file");
+    let set = |number: usize| match number % 4 {
+        0 => file.inode().set_xattr(COMPRESSION, b"zstd", XattrMode::Either).unwrap(),
+        1 => file.inode().set_xattr(COMPRESSION, b"none", XattrMode::Either).unwrap(),
+        2 => file.inode().set_flags(InodeFlags::COMPRESS).unwrap(),
+        _ => file.inode().remove_xattr(COMPRESSION).unwrap(),
+    };
+    set(0);
+    let make_durable = |number: usize| match number % 4 {
+        0 => lab.fs.commit().unwrap(),
+        _ => file.sync_all().unwrap(),
+    };
+    beside(&lab, set, make_durable, |root| {
+        let [by_flags, by_property] = compressed(&root.lookup(b"file").unwrap());
+        assert_eq!(by_flags, by_property);
+    });
+    check(&lab.device);
+}
+
+#[test]
+fn what_is_made_has_its_property_and_the_flags_whatever_becomes_of_its_directory() {
+    let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
+    let dir = lab.fs.root().create_dir(b"dir", 0o755).unwrap();
+    let values: [&[u8]; 4] = [b"zstd", b"", b"lzo:3", b"none"];
+    thread::scope(|scope| {
+        let making = scope.spawn(|| {
+            for number in 0..3000 {
+                let made = dir.create(format!("{number}").as_bytes(), 0o644).unwrap();
+                let [by_flags, by_property] = compressed(&made);
+                // Of what is never compressed the flag alone is passed on.
+                assert!(by_flags == by_property || by_flags == Some(false), "{number}");
+                assert!(by_flags != Some(false) || by_property.is_none(), "{number}");
+            }
+        });
+        for value in values.iter().cycle() {
+            dir.inode().set_xattr(COMPRESSION, value, XattrMode::Either).unwrap();
+            if making.is_finished() {
+                break;
+            }
+        }
+        making.join().unwrap();
+    });
+    lab.close();
+}
+
 #[test]
 fn what_cannot_have_its_attributes_is_not_made() {
     let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
@@ -110,6 +172,7 @@ fn what_cannot_have_its_attributes_is_not_made() {
     };
     assert!(matches!(made(LIST, &vec![1; 20_000]), Err(Error::NoSpace)));
     assert!(matches!(made(b"", b""), Err(Error::BadAttributeName(_))));
+    assert!(matches!(made(COMPRESSION, b"zstd"), Err(Error::Invalid(_))));
     assert_eq!(root.entries().count(), 0);
     made(LIST, &[1; 10_000]).unwrap();
 }
