@@ -1,6 +1,6 @@
 //! `cp`: what it keeps, what it refuses, and where things go.
 
-use userbtrfs::{Attributes, Filesystem, Timestamp, XattrMode};
+use userbtrfs::{Attributes, Filesystem, InodeFlags, Timestamp, XattrMode};
 use userbtrfs_crashlab::manifest::diff;
 use userbtrfs_crashlab::walk_ours;
 
@@ -130,6 +130,38 @@ fn a_copy_replaces_what_is_there() {
     let filesystem = made.open();
     assert_eq!(filesystem.read("/file").unwrap(), b"small");
     assert!(filesystem.read("/other").unwrap() == pattern(300_000));
+    drop(filesystem);
+    made.judge();
+}
+
+/// How something is to be compressed goes with it, but not to where it would be overwritten in
+/// place: that is told to who wants to know, and no error.
+#[test]
+fn the_property_of_compression_is_kept_where_it_can_be() {
+    const NAME: &[u8] = b"btrfs.compression";
+    let made = Made::new();
+    let filesystem = made.open_for_writing();
+    filesystem.write("/file", "content").unwrap();
+    let file = filesystem.lookup("/file").unwrap();
+    file.set_xattr(NAME, b"zstd", XattrMode::Create).unwrap();
+    let dir = filesystem.create_dir("/in place", 0o755).unwrap();
+    dir.inode().set_flags(InodeFlags::NODATACOW).unwrap();
+    drop((file, dir));
+    filesystem.close().unwrap();
+    made.does("cp -a", &["/file", "/copy"]);
+    let told = made.verb("cp -a -v", &["/file", "/in place"]);
+    assert_says(&told.stderr, &["/file", "btrfs.compression could not be kept", "in place"]);
+    let counted = made.verb("cp -a", &["/file", "/in place/again"]);
+    assert_eq!(counted.code, Some(0));
+    assert_says(&counted.stderr, &["1 of the owners and attributes could not be kept"]);
+    let filesystem = made.open();
+    let value = |path: &str| filesystem.lookup(path).unwrap().xattr(NAME).ok();
+    assert_eq!(value("/copy").as_deref(), Some(&b"zstd"[..]));
+    assert!(filesystem.metadata("/copy").unwrap().flags.contains(InodeFlags::COMPRESS));
+    for path in ["/in place/file", "/in place/again"] {
+        assert_eq!(value(path), None);
+        assert_eq!(filesystem.read(path).unwrap(), b"content");
+    }
     drop(filesystem);
     made.judge();
 }
