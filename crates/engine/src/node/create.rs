@@ -180,13 +180,13 @@ impl Operation<'_> {
         dir: &Inode,
         id: InodeId,
         new: &NewInode<'_>,
-        passed_on: Option<PassedOn>,
+        passed_on: PassedOn,
     ) -> Arc<Inode> {
         let mut item = new.item(&dir.item(), self.generation(), self.now);
         if item.kind == FileKind::Regular {
             item.flags |= self.file_flags();
         }
-        let property = passed_on.and_then(|passed_on| passed_on.give(&mut item));
+        let property = passed_on.give(&mut item);
         let mut pending = Pending::of_new();
         if let NewKind::Symlink(target) = new.kind {
             pending.put_extent(PendingExtent::inline(target.into()));
@@ -218,8 +218,8 @@ impl Operation<'_> {
 
 impl NewInode<'_> {
     /// Items that change at most.
-    fn items(&self, passed_on: Option<PassedOn>) -> u64 {
-        CREATE_ITEMS + self.xattrs.len() as u64 + u64::from(passed_on.is_some())
+    fn items(&self, passed_on: PassedOn) -> u64 {
+        CREATE_ITEMS + self.xattrs.len() as u64 + passed_on.items()
     }
 
     /// The attributes, as the directory passes some on.
@@ -254,19 +254,14 @@ impl NewInode<'_> {
     }
 }
 
-/// The flags that an inode has from its directory: whether it is compressed, and whether it is
+/// The flags that an inode has from its directory, but for those of compression: whether it is
 /// copied on write.
 fn inherited(parent: InodeFlags, kind: FileKind) -> InodeFlags {
-    let compression = match parent.contains(InodeFlags::NOCOMPRESS) {
-        true => InodeFlags::NOCOMPRESS,
-        false => parent & InodeFlags::COMPRESS,
-    };
-    let in_place = match (parent.contains(InodeFlags::NODATACOW), kind) {
+    match (parent.contains(InodeFlags::NODATACOW), kind) {
         (false, _) => InodeFlags::empty(),
         (true, FileKind::Regular) => InodeFlags::NODATACOW | InodeFlags::NODATASUM,
         (true, _) => InodeFlags::NODATACOW,
-    };
-    compression | in_place
+    }
 }
 
 #[cfg(test)]
@@ -293,10 +288,9 @@ mod tests {
     #[test]
     fn flags_that_are_passed_on() {
         let all = InodeFlags::NODATACOW | InodeFlags::COMPRESS | InodeFlags::NOATIME;
-        let plain = InodeFlags::NODATACOW | InodeFlags::COMPRESS;
-        assert_eq!(inherited(all, FileKind::Directory), plain);
-        assert_eq!(inherited(all, FileKind::Regular), plain | InodeFlags::NODATASUM);
-        let both = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
-        assert_eq!(inherited(both, FileKind::Regular), InodeFlags::NOCOMPRESS);
+        let in_place = InodeFlags::NODATACOW;
+        assert_eq!(inherited(all, FileKind::Directory), in_place);
+        assert_eq!(inherited(all, FileKind::Regular), in_place | InodeFlags::NODATASUM);
+        assert_eq!(inherited(all - in_place, FileKind::Regular), InodeFlags::empty());
     }
 }

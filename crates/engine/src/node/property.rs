@@ -90,30 +90,48 @@ impl Nodes {
         Ok(())
     }
 
-    /// How a directory says that what is made in it is compressed.
-    pub(super) fn passed_on(&self, dir: &Inode) -> Result<Option<PassedOn>> {
+    /// What a directory says of how that is compressed which is made in it. No lock is held.
+    pub(super) fn passed_on(&self, dir: &Inode) -> Result<PassedOn> {
+        let look = || PassedOn::by_flags(dir.kind_and_flags().1);
+        let flags_alone = look();
         // Most have no flag, and nothing is looked up.
-        if dir.item().flags & FLAGS != InodeFlags::COMPRESS {
-            return Ok(None);
+        if flags_alone.flags != InodeFlags::COMPRESS {
+            return Ok(flags_alone);
         }
+        // Both are of one moment.
+        let _locked = dir.lock_operation();
         let value = self.find_xattr(dir, COMPRESSION)?.0;
-        Ok(value.as_deref().and_then(kind_of).map(PassedOn))
+        Ok(PassedOn { kind: value.as_deref().and_then(kind_of), ..look() })
     }
 }
 
 /// How something new is to be compressed.
 #[derive(Clone, Copy)]
-pub(super) struct PassedOn(&'static [u8]);
+pub(super) struct PassedOn {
+    flags: InodeFlags,
+    kind: Option<&'static [u8]>,
+}
 
 impl PassedOn {
+    /// What the flags of a directory say by themselves.
+    pub(super) fn by_flags(parent: InodeFlags) -> Self {
+        let flags = match parent.contains(InodeFlags::NOCOMPRESS) {
+            true => InodeFlags::NOCOMPRESS,
+            false => parent & InodeFlags::COMPRESS,
+        };
+        Self { flags, kind: None }
+    }
+
+    /// Items that it adds, at most.
+    pub(super) fn items(self) -> u64 {
+        u64::from(self.kind.is_some())
+    }
+
     /// Gives a new inode the flags, and the property, if it can have one.
     pub(super) fn give(self, item: &mut InodeItem) -> Option<(&'static [u8], &'static [u8])> {
-        if !has_properties(item.kind) || item.flags.intersects(IN_PLACE) {
-            return None;
-        }
-        // It may have been taken from the directory since it was looked at.
-        item.flags = (item.flags - FLAGS) | InodeFlags::COMPRESS;
-        Some((COMPRESSION, self.0))
+        item.flags |= self.flags;
+        let has_one = has_properties(item.kind) && !item.flags.intersects(IN_PLACE);
+        self.kind.filter(|_| has_one).map(|kind| (COMPRESSION, kind))
     }
 }
 
@@ -151,5 +169,13 @@ mod tests {
             assert!(flags_of(value.as_bytes()).is_err(), "{value}");
         }
         assert_eq!(kind_of(b"zstd:15"), Some(&b"zstd"[..]));
+    }
+
+    #[test]
+    fn never_to_be_compressed_comes_before_the_other_flag() {
+        let flags = |parent| PassedOn::by_flags(parent).flags;
+        assert_eq!(flags(FLAGS), InodeFlags::NOCOMPRESS);
+        assert_eq!(flags(InodeFlags::COMPRESS | InodeFlags::NOATIME), InodeFlags::COMPRESS);
+        assert_eq!(flags(InodeFlags::NOATIME), InodeFlags::empty());
     }
 }

@@ -9,6 +9,7 @@ use super::names::{Found, check_new_name};
 use super::operation::{Operation, lock_entries, lock_operations};
 use super::orphan::Fate;
 use super::pending::RefPlace;
+use super::property::PassedOn;
 use super::traces::Parting;
 use super::unlink::{UNLINK_ITEMS, check_empty, check_removable};
 use super::{Entry, Inode, Nodes, ROOT_DIR};
@@ -362,7 +363,8 @@ impl Operation<'_> {
     fn leave_whiteout(&self, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
         let kind = NewKind::Special(FileKind::CharDevice, 0);
         let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };
-        let inode = self.make(place.dir, id, &new, None);
+        let passed_on = PassedOn::by_flags(place.dir.kind_and_flags().1);
+        let inode = self.make(place.dir, id, &new, passed_on);
         self.give(&inode, place, index, RefPlace::Ref);
     }
 }
