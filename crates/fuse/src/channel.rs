@@ -14,6 +14,7 @@ use rustix::io::{Errno, read, writev};
 use userbtrfs_sync::Arc;
 use zerocopy::IntoBytes;
 
+use crate::demand::Demand;
 use crate::interrupts::Interrupts;
 use crate::wire;
 
@@ -26,7 +27,13 @@ const FEW_PARTS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Channel {
     device: OwnedFd,
-    interrupts: Arc<Interrupts>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    interrupts: Interrupts,
+    demand: Demand,
 }
 
 /// Why nothing more will come.
@@ -39,16 +46,27 @@ pub(crate) enum End {
 }
 
 impl Channel {
-    pub(crate) fn new(device: OwnedFd, interrupts: Arc<Interrupts>) -> Self {
-        Self { device, interrupts }
+    /// The first of a mount.
+    pub(crate) fn new(device: OwnedFd) -> Self {
+        let shared = Shared { interrupts: Interrupts::new(), demand: Demand::new() };
+        Self { device, shared: Arc::new(shared) }
+    }
+
+    /// Another of the same mount.
+    pub(crate) fn beside(&self, device: OwnedFd) -> Self {
+        Self { device, shared: self.shared.clone() }
     }
 
     pub(crate) fn device(&self) -> &OwnedFd {
         &self.device
     }
 
-    pub(crate) fn interrupts(&self) -> &Arc<Interrupts> {
-        &self.interrupts
+    pub(crate) fn interrupts(&self) -> &Interrupts {
+        &self.shared.interrupts
+    }
+
+    pub(crate) fn demand(&self) -> &Demand {
+        &self.shared.demand
     }
 
     /// The next message; waits for it. What a buffer has room for takes memory where it was used.

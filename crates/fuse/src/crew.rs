@@ -2,7 +2,8 @@
 //!
 //! 1. Each thread has a descriptor of its own, and a buffer while it is no spare. It receives a
 //!    request, has it done, and receives the next: no request is handed on.
-//! 2. At least `wanted` threads are *awake*, which is all but those in [`may_sleep`] and those
+//! 2. At least as many threads are *awake* as are *wanted*: one while requests come one at a time,
+//!    else as many as the mount was made with. Awake are all but those in [`may_sleep`] and those
 //!    *spare*: one is woken or started in the place of each that goes to sleep. Once there are
 //!    `most` altogether, that is so only where nobody else would be awake: what one waits for may
 //!    be a request that another has to receive.
@@ -49,7 +50,8 @@ pub(crate) struct Crew {
     server: Arc<dyn Server>,
     channel: Arc<Channel>,
     agreement: Agreement,
-    wanted: usize,
+    /// How many threads are wanted where demand is high.
+    threads: usize,
     most: usize,
     stopped: AtomicBool,
     /// More are awake than should be: looked at after each request, without the lock.
@@ -69,7 +71,7 @@ struct State {
     /// How many spares shall wake.
     calls: usize,
     seats: Vec<Arc<Seat>>,
-    /// What spares left, for who needs one next: no more than threads are wanted.
+    /// What spares left, for who needs one next: no more than threads may be wanted.
     buffers: Vec<Vec<u8>>,
     handles: Vec<thread::JoinHandle<()>>,
     /// What threads that have ended have counted.
@@ -93,13 +95,13 @@ impl Crew {
         agreement: Agreement,
         config: &Config,
     ) -> io::Result<Arc<Self>> {
-        let wanted = config.threads.max(1);
+        let threads = config.threads.max(1);
         let crew = Arc::new(Self {
             server,
             channel,
             agreement,
-            wanted,
-            most: config.threads_max.max(wanted),
+            threads,
+            most: config.threads_max.max(threads),
             stopped: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             state: Mutex::new(Class::FuseSession, State::default()),
@@ -107,7 +109,7 @@ impl Crew {
             changed: Condvar::new(),
         });
         let mut state = crew.state.lock();
-        (0..wanted).try_for_each(|_| crew.add_thread(&mut state))?;
+        (0..threads).try_for_each(|_| crew.add_thread(&mut state))?;
         drop(state);
         Ok(crew)
     }
@@ -177,12 +179,16 @@ impl Crew {
         Ok(())
     }
 
+    fn wanted(&self) -> usize {
+        if self.channel.demand().is_high() { self.threads } else { 1 }
+    }
+
     /// Sees to it that enough are awake, as far as there may be more.
     fn replenish(self: &Arc<Self>, state: &mut State) {
         if state.over || self.is_stopped() {
             return;
         }
-        while state.awake < self.wanted {
+        while state.awake < self.wanted() {
             let is_enough = state.threads >= self.most && state.awake > 0;
             if state.spares > 0 {
                 state.spares -= 1;
@@ -195,9 +201,9 @@ impl Crew {
         }
     }
 
-    /// Whether more are awake than should be, now that their number has changed.
+    /// Whether more are awake than should be, now that either number has changed.
     fn judge(&self, state: &State) -> bool {
-        let crowded = state.awake > 2 * self.wanted;
+        let crowded = state.awake > 2 * self.wanted();
         self.crowded.store(crowded, Ordering::Relaxed);
         crowded
     }
@@ -227,22 +233,32 @@ impl Crew {
     /// A descriptor for this thread; the mount's first, where there can be no other.
     fn own_channel(&self) -> Arc<Channel> {
         match clone::clone(self.channel.device()) {
-            Ok(device) => Arc::new(Channel::new(device, self.channel.interrupts().clone())),
+            Ok(device) => Arc::new(self.channel.beside(device)),
             Err(_) => self.channel.clone(),
         }
     }
 
-    fn work(&self, seat: &Seat, channel: &Arc<Channel>, message: &[u8]) {
+    fn work(self: &Arc<Self>, seat: &Seat, channel: &Arc<Channel>, message: &[u8]) {
         seat.at_work.store(true, Ordering::SeqCst);
         if self.is_stopped() {
             refuse(channel, message, self.agreement.flags, Errno::NOTCONN);
         } else {
+            self.heed_demand();
             dispatch(&*self.server, channel, message, self.agreement.flags, &seat.counts);
         }
         seat.at_work.store(false, Ordering::SeqCst);
         if self.is_stopped() {
             let _state = self.state.lock();
             self.changed.notify_all();
+        }
+    }
+
+    /// A request has come: it may be that more threads are wanted from now on, or fewer.
+    fn heed_demand(self: &Arc<Self>) {
+        if self.channel.demand().note() {
+            let mut state = self.state.lock();
+            self.judge(&state);
+            self.replenish(&mut state);
         }
     }
 
@@ -253,7 +269,7 @@ impl Crew {
 
     fn leave_buffer(&self, buffer: Vec<u8>) {
         let mut state = self.state.lock();
-        if state.buffers.len() < self.wanted {
+        if state.buffers.len() < self.threads {
             state.buffers.push(buffer);
         }
     }

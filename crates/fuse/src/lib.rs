@@ -30,6 +30,7 @@ mod channel;
 mod clone;
 mod counts;
 mod crew;
+mod demand;
 mod dispatch;
 mod flags;
 mod interrupts;

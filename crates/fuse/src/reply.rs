@@ -52,6 +52,7 @@ struct Pending {
 
 impl<T> Reply<T> {
     pub(crate) fn new(channel: &Arc<Channel>, unique: u64, opcode: Opcode) -> Self {
+        channel.demand().begin();
         let pending = Pending { channel: channel.clone(), unique, opcode, answered: false };
         Self { pending, size: 0, answer: PhantomData }
     }
@@ -187,6 +188,7 @@ impl Pending {
     /// The request counts as answered from now on.
     fn end(&mut self) {
         self.answered = true;
+        self.channel.demand().end();
         self.channel.interrupts().end(self.unique);
     }
 }

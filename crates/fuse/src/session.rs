@@ -14,7 +14,6 @@ use userbtrfs_sync::Arc;
 
 use crate::channel::Channel;
 use crate::crew::Crew;
-use crate::interrupts::Interrupts;
 use crate::mount::{Mount, MountError};
 use crate::negotiate::{Agreement, Config, HandshakeError, handshake};
 use crate::notify::Notifier;
@@ -60,7 +59,7 @@ impl Session {
         config: &Config,
     ) -> Result<Self, StartError> {
         let device = mount.device().try_clone()?;
-        let channel = Arc::new(Channel::new(device, Arc::new(Interrupts::new())));
+        let channel = Arc::new(Channel::new(device));
         let agreement = handshake(&channel, config)?;
         server.init(&agreement, Notifier::new(channel.clone()));
         let crew = Crew::start(server, channel, agreement, config)?;

@@ -14,7 +14,6 @@ use crate::answer::*;
 use crate::counts::Counts;
 use crate::dispatch::dispatch;
 use crate::flags::{InitFlags, OpenedFlags};
-use crate::interrupts::Interrupts;
 use crate::notify::{Notifier, Stale};
 use crate::operation::{Lock, LockKind};
 use crate::server::Server;
@@ -31,7 +30,7 @@ impl Kernel {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (socket, device) = socketpair(family, kind, flags, None).unwrap();
-        let channel = Arc::new(Channel::new(device, Arc::new(Interrupts::new())));
+        let channel = Arc::new(Channel::new(device));
         Self { socket, channel }
     }
 

@@ -1,5 +1,6 @@
 //! Many programs at once: threads, requests that wait, and signals.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -133,17 +134,60 @@ fn threads_that_are_not_needed_any_more_have_no_buffers() {
     assert!(mounted.session.threads() > SLEEPERS);
 }
 
-/// How often threads that serve have gone to sleep so far.
-fn sleeps() -> u64 {
+/// How often each thread that serves has gone to sleep so far.
+fn sleeps_of_each() -> BTreeMap<PathBuf, u64> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let sleeps_of = |task: PathBuf| {
         // One may have ended since.
         let status = fs::read_to_string(task.join("status")).unwrap_or_default();
         let value = |key| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         let is_ours = value("Name:") == Some("fuse");
-        is_ours.then(|| value("voluntary_ctxt_switches:").unwrap().parse::<u64>().unwrap())
+        let sleeps = is_ours.then(|| value("voluntary_ctxt_switches:").unwrap().parse().unwrap());
+        sleeps.map(|sleeps| (task, sleeps))
     };
-    tasks.filter_map(|task| sleeps_of(task.unwrap().path())).sum()
+    tasks.filter_map(|task| sleeps_of(task.unwrap().path())).collect()
+}
+
+/// How often threads that serve have gone to sleep so far.
+fn sleeps() -> u64 {
+    sleeps_of_each().values().sum()
+}
+
+/// Each thread that waits for a request is woken in its turn, and knows nothing of the last one.
+#[test]
+fn a_program_alone_is_served_by_two_threads_and_many_by_all() {
+    let this = "threads::a_program_alone_is_served_by_two_threads_and_many_by_all";
+    if !fuse_or_skip() || !is_apart(this, "") {
+        return;
+    }
+    let config = Config { threads: 8, ..config() };
+    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    let slow = File::create_new(mounted.path("slow-0")).unwrap();
+    let make_dirs = |name: &str| {
+        for number in 0..300 {
+            fs::create_dir(mounted.path(&format!("{name}-{number}"))).unwrap();
+        }
+    };
+    let who_serves = |name: &str| {
+        let before = sleeps_of_each();
+        make_dirs(name);
+        let serves = |(task, sleeps): (&PathBuf, &u64)| before.get(task) != Some(sleeps);
+        sleeps_of_each().iter().filter(|each| serves(*each)).count()
+    };
+    make_dirs("first");
+    let few = who_serves("alone");
+    assert!(few <= 2, "{few} serve one");
+    let sleeper = thread::spawn(move || slow.sync_all().unwrap());
+    let seen = &mounted.memory.seen;
+    seen.until(|state| state.sleepers == 1);
+    make_dirs("beside");
+    let all = who_serves("beside-again");
+    assert!(all >= 8, "{all} serve many");
+    seen.change(|state| state.sleepers_may_go = true);
+    sleeper.join().unwrap();
+    make_dirs("later");
+    let few = who_serves("alone-again");
+    assert!(few <= 2, "{few} serve one again");
 }
 
 /// Of many threads that are spare, each request that sleeps needs one.
