@@ -60,8 +60,7 @@ impl Lately {
     /// Whether a file was written lately.
     pub(crate) fn has(&self, file: InodeId) -> bool {
         let written = self.shard(file).lock();
-        let now = Instant::now();
-        written.times.get(&file).is_some_and(|last| !is_over(*last, now))
+        written.times.get(&file).is_some_and(|last| !is_over(*last, Instant::now()))
     }
 }
 

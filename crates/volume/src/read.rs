@@ -5,7 +5,7 @@
 //! 2. [`PendingReads`] belong to the thread that submitted them.
 
 use userbtrfs_device::{Buffer, Request, Ticket};
-use userbtrfs_format::{Chunk, Expectation, Logical};
+use userbtrfs_format::{BlockGroupFlags, Chunk, Expectation, Logical};
 
 use crate::chunk_map::Mapping;
 use crate::error::{CopyError, ReadError};
@@ -42,6 +42,11 @@ impl Volume {
     /// The chunks, by address.
     pub fn chunks(&self) -> Vec<Chunk> {
         self.chunks.read().iter().cloned().collect()
+    }
+
+    /// The first chunk that holds this.
+    pub fn chunk_with(&self, flags: BlockGroupFlags) -> Option<Chunk> {
+        self.chunks.read().iter().find(|chunk| chunk.flags.contains(flags)).cloned()
     }
 
     /// Reads copy number `copy` of a range; nothing where there is no such copy.

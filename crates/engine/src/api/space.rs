@@ -83,9 +83,7 @@ impl Filesystem {
 
     /// In how many copies something is kept.
     fn copies(&self, flags: BlockGroupFlags) -> u64 {
-        let chunks = self.volume().chunks();
-        let of_kind = chunks.iter().find(|chunk| chunk.flags.contains(flags));
-        of_kind.map_or(1, |chunk| copies(chunk.profile))
+        self.volume().chunk_with(flags).map_or(1, |chunk| copies(chunk.profile))
     }
 
     /// How much space there is, and what it is used for.
