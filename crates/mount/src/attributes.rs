@@ -12,16 +12,18 @@ use std::time::{Duration, SystemTime};
 
 use userbtrfs_engine::api::{self, Error, Inode, Metadata};
 use userbtrfs_fuse::{
-    Attributes, Changes, DeviceNumber, Entry, Errno, ExtendedStat, FOREVER, NewTime, NodeId, Stat,
-    Timestamp,
+    Attributes, Caller, Changes, DeviceNumber, Entry, Errno, ExtendedStat, FOREVER, NewTime,
+    NodeId, Stat, Timestamp,
 };
 
 use crate::acl::{self, Acl};
 use crate::errno;
 use crate::lately::SOON;
+use crate::rights;
 use crate::served::Served;
 
 const PERMISSIONS: u32 = 0o7777;
+const SET_ID: u32 = 0o6000;
 
 /// The size of I/O that suits, and what the blocks of a file are a multiple of.
 const SECTOR: u32 = 4096;
@@ -84,11 +86,17 @@ impl Served {
     }
 
     /// Sets attributes.
-    pub(crate) fn change(&self, node: NodeId, changes: &Changes) -> Result<Stat, Errno> {
+    pub(crate) fn change(
+        &self,
+        (node, caller): (NodeId, &Caller),
+        changes: &Changes,
+    ) -> Result<Stat, Errno> {
         let inode = self.inode(node);
-        // chown(2) that names nobody says nothing, and takes the bits all the same.
         let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
             == Changes::default();
+        if says_nothing {
+            check_may_say_nothing(&inode.metadata().map_err(errno)?, caller, changes)?;
+        }
         if changes.kill_suid_sgid || says_nothing {
             inode.drop_set_id().map_err(errno)?;
         }
@@ -102,6 +110,23 @@ impl Served {
         };
         set.map_err(errno)?;
         self.stat(&inode)
+    }
+}
+
+/// A chown(2) that names nobody says nothing, and takes the set-id bits all the same: for who owns
+/// the inode, and the kernel does not ask for that. What says nothing may also be part of a change
+/// of the content that the kernel let in: of a file alone, and without a time, which a chown of a
+/// file has.
+fn check_may_say_nothing(
+    metadata: &Metadata,
+    caller: &Caller,
+    changes: &Changes,
+) -> Result<(), Errno> {
+    let is_chown = changes.ctime.is_some() || !metadata.is_file();
+    let has_set_id = !metadata.is_dir() && metadata.mode & SET_ID != 0;
+    match is_chown && has_set_id && !rights::owns(caller, metadata.uid) {
+        true => Err(Errno::PERM),
+        false => Ok(()),
     }
 }
 

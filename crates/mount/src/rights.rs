@@ -1,4 +1,4 @@
-//! Who may do what takes all rights.
+//! Who may do what the kernel does not check: what takes all rights, and what is the owner's.
 //!
 //! 1. Who has CAP_SYS_ADMIN where the mount is served may, as in Linux. The kernel says no more of
 //!    a caller than which process it is, and whose; the rest stands in `/proc`.
@@ -9,17 +9,28 @@ use std::fs;
 
 use userbtrfs_fuse::{Caller, Errno};
 
-/// CAP_SYS_ADMIN, in a set of capabilities.
+/// CAP_FOWNER and CAP_SYS_ADMIN, in a set of capabilities.
+const FOWNER: u64 = 1 << 3;
 const SYS_ADMIN: u64 = 1 << 21;
 
 /// Refuses whoever has not all rights.
 pub(crate) fn admit(caller: &Caller) -> Result<(), Errno> {
     let own = rustix::process::geteuid();
     let is_mounter = !own.is_root() && caller.uid == own.as_raw();
-    match is_mounter || (has_own_namespace(caller) && is_administrator(caller)) {
+    match is_mounter || is_able(caller, SYS_ADMIN) {
         true => Ok(()),
         false => Err(Errno::PERM),
     }
+}
+
+/// Whether the caller may do what the owner of an inode may.
+pub(crate) fn owns(caller: &Caller, owner: u32) -> bool {
+    caller.uid == owner || is_able(caller, FOWNER)
+}
+
+/// Whether the caller has a capability, about the same users as the server's.
+fn is_able(caller: &Caller, capability: u64) -> bool {
+    has_own_namespace(caller) && capabilities(caller) & capability != 0
 }
 
 /// Whether the caller's capabilities are about the same users as the server's.
@@ -28,9 +39,9 @@ fn has_own_namespace(caller: &Caller) -> bool {
     of(&caller.pid.to_string()).is_ok_and(|its| of("self").is_ok_and(|own| its == own))
 }
 
-fn is_administrator(caller: &Caller) -> bool {
+fn capabilities(caller: &Caller) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", caller.pid));
-    status.is_ok_and(|status| effective(&status) & SYS_ADMIN != 0)
+    status.map_or(0, |status| effective(&status))
 }
 
 /// The capabilities that are in effect, of what `/proc/PID/status` says.

@@ -153,7 +153,7 @@ impl Server for Served {
     }
 
     fn setattr(&self, request: &Request, changes: &Changes, reply: Reply<Stat>) {
-        reply.send(may_sleep(|| self.change(request.node, changes)));
+        reply.send(may_sleep(|| self.change((request.node, &request.caller), changes)));
     }
 
     fn readlink(&self, request: &Request, reply: Reply<Bytes>) {

@@ -10,7 +10,7 @@ use rustix::fs::{
     ioctl_setflags, statvfs, statx, utimensat,
 };
 
-use crate::support::{Site, both, nobody_does, pattern, shell};
+use crate::support::{Site, both, nobody_does, nobody_is_refused, pattern, shell};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
@@ -92,6 +92,18 @@ fn set_id_bits_go_with_changes() {
             chown(&path, None, None).unwrap();
             assert_eq!(mode(&path), left, "chown of {bits} to nobody");
         }
+        let chown_to_nobody = "python3 -c 'import os; os.chown(\"file\", -1, -1)'";
+        for bits in ["4755", "2755", "2745", "6777"] {
+            with(bits);
+            let before = mode(&path);
+            nobody_is_refused(root, chown_to_nobody);
+            assert_eq!(mode(&path), before, "chown of {bits} to nobody, by another");
+            shell(root, "chown nobody file; chmod 6755 file");
+            nobody_does(root, chown_to_nobody);
+            assert_eq!(mode(&path), 0o755, "the same by the owner");
+        }
+        with("0755");
+        nobody_does(root, chown_to_nobody);
         for change in ["printf x >>file", "truncate -s 3 file", ": >file"] {
             with("6777");
             nobody_does(root, change);
