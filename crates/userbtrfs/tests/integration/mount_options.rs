@@ -125,6 +125,8 @@ fn a_subvolume_is_mounted() {
         ("subvol=/", "."),
         ("subvol=one", "one"),
         ("subvol=/one/dir/two", "one/dir/two"),
+        ("subvolid=257,subvol=/one/dir/two", "one/dir/two"),
+        ("subvol=/,subvolid=0", "."),
     ] {
         let mount = linux.mount(&site.image(), option).unwrap();
         assert_eq!(shown(mount.path()).trim(), root, "{option}");
@@ -137,6 +139,8 @@ fn a_subvolume_is_mounted() {
     }
     for (option, why) in [
         ("subvolid=258", "subvolume 258: no such subvolume"),
+        ("subvol=one,subvolid=257", "subvol=one is subvolume 256, not subvolid=257"),
+        ("subvolid=256,subvol=/", "subvol=/ is subvolume 5, not subvolid=256"),
         ("subvol=absent", "subvolume \"absent\": no such file or directory"),
         ("subvol=one/dir", "subvolume \"one/dir\": no such subvolume"),
         ("subvol=one/file", "subvolume \"one/file\": no such subvolume"),

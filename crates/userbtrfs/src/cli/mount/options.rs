@@ -24,7 +24,8 @@ pub(super) struct Wishes {
     pub(super) io_uring: IoUring,
     /// Options that say nothing here.
     pub(super) meaningless: Vec<String>,
-    subvolume: Option<Subvolume>,
+    subvolume_path: Option<String>,
+    subvolume_id: Option<TreeId>,
     commit_seconds: Option<u64>,
     memory: Option<u64>,
     tree_log: bool,
@@ -57,20 +58,6 @@ impl Storage {
     }
 }
 
-/// Which subvolume is mounted.
-#[derive(Debug, PartialEq, Eq)]
-enum Subvolume {
-    Path(String),
-    Id(u64),
-}
-
-impl Subvolume {
-    /// As Linux has it, 0 is the top level, too.
-    fn of_number(number: u64) -> Self {
-        Self::Id(if number == 0 { TreeId::FS.0 } else { number })
-    }
-}
-
 /// How many threads may receive requests: as many as there ever are where nothing is said of it.
 const THREADS_MAX: usize = 256;
 
@@ -84,6 +71,7 @@ const MEANINGLESS: &[&str] = &[
     "enospc_debug",
     "lazytime",
     "max_inline",
+    "metadata_ratio",
     "noacl",
     "noautodefrag",
     "nobarrier",
@@ -91,14 +79,18 @@ const MEANINGLESS: &[&str] = &[
     "noflushoncommit",
     "nolazytime",
     "norelatime",
+    "nospace_cache",
     "nossd",
+    "nossd_spread",
     "nostrictatime",
     "relatime",
+    "skip_balance",
     "space_cache",
     "ssd",
     "ssd_spread",
     "strictatime",
     "thread_pool",
+    "user_subvol_rm_allowed",
 ];
 
 /// What would have new data compressed.
@@ -113,15 +105,21 @@ const SILENT: &[&str] = &[
     "dev",
     "exec",
     "group",
+    "iversion",
+    "loud",
+    "mand",
     "noauto",
     "nodiratime",
     "nofail",
     "nogroup",
+    "noiversion",
+    "nomand",
     "noowner",
     "nouser",
     "nousers",
     "owner",
     "rw",
+    "silent",
     "suid",
     "treelog",
     "user",
@@ -176,7 +174,8 @@ impl Wishes {
             name: None,
             io_uring: IoUring::Auto,
             meaningless: Vec::new(),
-            subvolume: None,
+            subvolume_path: None,
+            subvolume_id: None,
             commit_seconds: None,
             memory: None,
             tree_log: true,
@@ -244,8 +243,12 @@ impl Wishes {
 
     fn take_value(&mut self, name: &str, value: &str) -> Result<bool> {
         match name {
-            "subvol" => self.subvolume = Some(Subvolume::Path(value.to_owned())),
-            "subvolid" => self.subvolume = Some(Subvolume::of_number(number(name, value)?)),
+            "subvol" => self.subvolume_path = Some(value.to_owned()),
+            "subvolid" => {
+                // As Linux has it, 0 is the top level, too.
+                let number = number(name, value)?;
+                self.subvolume_id = Some(if number == 0 { TreeId::FS } else { TreeId(number) });
+            }
             "commit" => self.commit_seconds = Some(number(name, value)?),
             "threads" => {
                 let threads = number(name, value)?;
@@ -287,16 +290,27 @@ impl Wishes {
         if let Some(seconds) = self.commit_seconds {
             options.commit_seconds(seconds);
         }
-        match &self.subvolume {
-            Some(Subvolume::Path(path)) => {
+        match (&self.subvolume_path, self.subvolume_id) {
+            (Some(path), _) => {
                 options.subvolume_path(path.as_bytes());
             }
-            Some(Subvolume::Id(id)) => {
-                options.subvolume_id(TreeId(*id));
+            (None, Some(id)) => {
+                options.subvolume_id(id);
             }
-            None => {}
+            (None, None) => {}
         }
         options
+    }
+
+    /// Checks that the subvolume which was opened is that of both options, where both are there: as
+    /// in a line of fstab that was made of what Linux shows of a mount.
+    pub(super) fn check_subvolume(&self, opened: TreeId) -> Result<()> {
+        match (&self.subvolume_path, self.subvolume_id) {
+            (Some(path), Some(id)) if id != opened => {
+                bail!("subvol={path} is subvolume {}, not subvolid={}", opened.0, id.0)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -325,14 +339,14 @@ mod tests {
     fn options_are_taken_by_name() {
         let wishes = parse("rw,nosuid,subvol=a/b,commit=5,memory=64M,threads=3,notreelog").unwrap();
         assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS | MountFlags::NO_SUID);
-        assert_eq!(wishes.subvolume, Some(Subvolume::Path("a/b".to_owned())));
+        assert_eq!(wishes.subvolume_path.as_deref(), Some("a/b"));
         assert_eq!((wishes.commit_seconds, wishes.memory), (Some(5), Some(64 << 20)));
         assert_eq!(
             (wishes.threads, wishes.tree_log, wishes.is_read_only()),
             (Some(3), false, false)
         );
         assert!(parse("ro,nologreplay,subvolid=5").unwrap().is_read_only());
-        assert_eq!(parse("subvolid=0").unwrap().subvolume, Some(Subvolume::Id(5)));
+        assert_eq!(parse("subvolid=0").unwrap().subvolume_id, Some(TreeId(5)));
         assert!(!parse("ro,rw").unwrap().is_read_only());
         let lists = ["fsname=x".into(), ",allow_other,".into()];
         let wishes = Wishes::parse(&lists, false).unwrap();
@@ -369,9 +383,9 @@ mod tests {
         let uncompressed = ["compress=none", "compress-force=no", "compress-force=none"];
         assert_eq!(parse(&uncompressed.join(",")).unwrap().meaningless, uncompressed);
         let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
-        let others = "noacl,nobarrier,owner";
-        let wishes = parse(&format!("{of_times},{others}")).unwrap();
-        assert_eq!(wishes.meaningless.len(), 7);
+        let others = "noacl,nobarrier,nospace_cache,metadata_ratio=4,skip_balance";
+        let wishes = parse(&format!("{of_times},{others},owner,silent,iversion,nomand")).unwrap();
+        assert_eq!(wishes.meaningless.len(), 10);
         assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS);
     }
 
