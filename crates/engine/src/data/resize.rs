@@ -50,7 +50,7 @@ impl Writer {
             |change| {
                 change.set_size(size.max(change.size()));
                 times.touch(change);
-                advance_size(change, contents);
+                advance_size(change, contents, 0);
             },
         )
     }
@@ -121,7 +121,7 @@ impl Writer {
                 }
                 let known = if start > keep { start } else { size };
                 change.set_disk_size(change.disk_size().min(known));
-                advance_size(change, contents);
+                advance_size(change, contents, 0);
             },
         )?;
         contents.account.settle(Reserved::default(), dropped, self.prices);
@@ -174,7 +174,7 @@ impl Writer {
                     change.add_bytes(difference(0, bytes));
                     times.touch(change);
                     dropped = contents.discard(at, end);
-                    advance_size(change, contents);
+                    advance_size(change, contents, 0);
                 },
             )?;
             contents.account.settle(Reserved::default(), dropped, self.prices);

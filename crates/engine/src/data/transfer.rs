@@ -40,8 +40,9 @@ const IN_FLIGHT: usize = 2;
 /// Where the data comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// From the file's memory, where it counts as being written.
-    Memory,
+    /// From the file's memory, where it counts as being written; the file was that long when it was
+    /// taken.
+    Memory { size: u64 },
     /// From a caller; the file is as long as `end` after it, at least.
     Caller { end: u64, times: Times },
 }
@@ -100,14 +101,26 @@ impl<'a> Job<'a> {
     fn places(&self, writer: &Writer, run: &DirtyRun) -> Result<Places> {
         let now = size_of(self.contents);
         let size = match self.origin {
-            Origin::Memory => now,
+            Origin::Memory { .. } => now,
             Origin::Caller { end, .. } => now.max(end),
         };
         writer.places(self.contents, &self.item, run, size)
     }
 
+    /// Up to where the file has all that it had when this was taken of it, once these portions have
+    /// landed, whatever was written since. They land in order.
+    fn landed_with(&self, portions: &[(Portion, u64)]) -> u64 {
+        match (self.origin, &self.failed) {
+            (Origin::Memory { size }, None) => {
+                let end = portions.iter().map(|(portion, _)| portion.run.end).max();
+                end.map_or(0, |end| end.min(size))
+            }
+            _ => 0,
+        }
+    }
+
     fn fail(&mut self, run: &DirtyRun, why: &Arc<Error>) {
-        if self.origin == Origin::Memory {
+        if matches!(self.origin, Origin::Memory { .. }) {
             self.contents.failed(run.start, run.end);
         }
         let (file, offset, why) = (self.contents.id(), run.start, Arc::clone(why));
@@ -280,6 +293,7 @@ impl<'a> Transfer<'a> {
         logged: Option<&Handle<'_>>,
     ) -> Result<()> {
         let (writer, Job { contents, origin, .. }) = (self.writer, &self.jobs[job]);
+        let landed = self.jobs[job].landed_with(good);
         let mut dropped = Vec::new();
         let put = |change: &mut FileChange<'_>| {
             for (portion, beneath) in good {
@@ -287,7 +301,7 @@ impl<'a> Transfer<'a> {
                 portion.add_sums(&writer.ledger, change.handle());
                 let (start, end) = (portion.run.start, portion.run.end);
                 match origin {
-                    Origin::Memory => contents.written(start, end),
+                    Origin::Memory { .. } => contents.written(start, end),
                     Origin::Caller { .. } => dropped.push(contents.discard(start, end)),
                 }
             }
@@ -296,7 +310,7 @@ impl<'a> Transfer<'a> {
                 change.set_size(change.size().max(written.min(*end)));
                 times.touch(change);
             }
-            advance_size(change, contents);
+            advance_size(change, contents, landed);
         };
         let (nodes, inode) = (&writer.nodes, contents.inode());
         match logged {

@@ -125,8 +125,8 @@ impl Writer {
     fn send<'a>(&'a self, taken: TakenAll<'a>) -> (Transfer<'a>, SmallVec<[&'a Arc<Contents>; 1]>) {
         let mut transfer = Transfer::new(self);
         let (mut runs, mut files) = (SmallVec::<[_; 1]>::new(), SmallVec::new());
-        for Taken { contents, runs: more, reserved, .. } in taken {
-            let job = transfer.add(Job::new(contents, Origin::Memory, reserved));
+        for Taken { contents, runs: more, reserved, size } in taken {
+            let job = transfer.add(Job::new(contents, Origin::Memory { size }, reserved));
             runs.extend(more.into_iter().map(|run| (job, run)));
             files.push(contents);
         }

@@ -247,11 +247,12 @@ pub(super) fn end_of(offset: u64, len: u64) -> Result<u64> {
 }
 
 /// Lets the tree know as much of a file's size as it has data for: up to the first byte that is
-/// not yet in an extent.
-pub(super) fn advance_size(change: &mut FileChange<'_>, contents: &Contents) {
+/// not yet in an extent, and all that has `landed`. What landed may be unfinished again, since it
+/// was written again on its way; but who had it made durable was promised what there was.
+pub(super) fn advance_size(change: &mut FileChange<'_>, contents: &Contents, landed: u64) {
     let (known, size) = (change.disk_size(), change.size());
     if known < size {
         let first = contents.unfinished_from(known).unwrap_or(size);
-        change.set_disk_size(first.clamp(known, size));
+        change.set_disk_size(first.max(landed).clamp(known, size));
     }
 }

@@ -116,6 +116,45 @@ fn what_grows_while_it_is_on_its_way_into_the_tree_leaves_it() {
     }
 }
 
+/// What an fsync made durable is in the commit that ends its log, also where it was written again
+/// while it was on its way, and is unfinished when it has landed.
+#[test]
+fn a_commit_has_what_was_synced_and_written_again_meanwhile() {
+    let cases: [(usize, usize, u64); 3] = [
+        // What is appended to one that has been committed, large and small; the first block of a
+        // new one.
+        (10_000, 10_500, 10_500),
+        (100, 200, 200),
+        (0, 100_000, 0),
+    ];
+    for (committed, synced, again_at) in cases {
+        let device = Failing::new(128);
+        let fs = device.open(32 << 20);
+        let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
+        file.write_at(&vec![1; committed], 0).unwrap();
+        fs.commit().unwrap();
+        file.write_at(&vec![2; synced - committed], committed as u64).unwrap();
+        device.hold(Operation::Write, Which::First);
+        thread::scope(|scope| {
+            let syncing = scope.spawn(|| file.sync_all().unwrap());
+            device.wait_until_held();
+            file.write_at(&[3; 500], again_at).unwrap();
+            device.release();
+            syncing.join().unwrap();
+        });
+        // One that writes no data back.
+        fs.inner.ledger.as_ref().unwrap().commit().unwrap();
+        let left = Arc::new(MemoryDevice::from_bytes(device.memory.snapshot()));
+        drop(file);
+        fs.close().unwrap();
+        check(&left);
+        let found = open(left, 32 << 20).read("file").unwrap();
+        assert!(found.len() >= synced, "{} of {synced}", found.len());
+        // What was written again may be there, and need not.
+        assert!(found[committed..synced].iter().all(|byte| *byte == 2 || again_at == 0));
+    }
+}
+
 #[test]
 fn many_writers_never_have_more_unfinished_than_the_bound() {
     const WRITERS: usize = 64;
