@@ -8,6 +8,8 @@
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read, writev};
@@ -20,6 +22,8 @@ use crate::wire;
 
 /// Errors of the system below this number can be answered.
 const ERRNO_END: i32 = 512;
+/// How long to wait where the kernel has no memory.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Parts of a message that need no allocation.
 const FEW_PARTS: usize = 8;
 
@@ -77,6 +81,8 @@ impl Channel {
                 Ok(_) => return Ok(buffer),
                 // ENOENT: who asked went away before we came to read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                // The kernel found no room for the request or the buffer: that passes.
+                Err(Errno::NOMEM) => thread::sleep(PAUSE),
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Err(End::Gone),
                 Err(error) => return Err(End::Failed(error)),
             }

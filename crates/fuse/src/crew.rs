@@ -185,10 +185,12 @@ impl Crew {
 
     /// Sees to it that enough are awake, as far as there may be more.
     fn replenish(self: &Arc<Self>, state: &mut State) {
-        if state.over || self.is_stopped() {
+        if state.over {
             return;
         }
-        while state.awake < self.wanted() {
+        // Who is asleep at a stop may still wait for a request, which somebody has to refuse.
+        let wanted = if self.is_stopped() { 1 } else { self.wanted() };
+        while state.awake < wanted {
             let is_enough = state.threads >= self.most && state.awake > 0;
             if state.spares > 0 {
                 state.spares -= 1;

@@ -10,7 +10,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use userbtrfs_engine::api::{self, Error, Inode, Metadata};
+use userbtrfs_engine::api::{self, Error, Inode, InodeFlags, Metadata};
 use userbtrfs_fuse::{
     Attributes, Caller, Changes, DeviceNumber, Entry, Errno, ExtendedStat, FOREVER, NewTime,
     NodeId, Stat, Timestamp,
@@ -94,10 +94,12 @@ impl Served {
         let inode = self.inode(node);
         let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
             == Changes::default();
-        if says_nothing {
-            check_may_say_nothing(&inode.metadata().map_err(errno)?, caller, changes)?;
-        }
         if changes.kill_suid_sgid || says_nothing {
+            let metadata = inode.metadata().map_err(errno)?;
+            match says_nothing {
+                true => check_may_say_nothing(&metadata, caller, changes)?,
+                false => check_mutable(&metadata)?,
+            }
             inode.drop_set_id().map_err(errno)?;
         }
         let list = match changes.mode {
@@ -110,6 +112,14 @@ impl Served {
         };
         set.map_err(errno)?;
         self.stat(&inode)
+    }
+}
+
+/// Refuses, before the bits go, a change of the owner or the size that the flags forbid.
+fn check_mutable(metadata: &Metadata) -> Result<(), Errno> {
+    match metadata.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        true => Err(Errno::PERM),
+        false => Ok(()),
     }
 }
 

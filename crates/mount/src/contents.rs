@@ -15,7 +15,7 @@
 
 use std::io::IoSlice;
 
-use userbtrfs_engine::api::{Allocate, File, Slice};
+use userbtrfs_engine::api::{Allocate, File, Inode, InodeFlags, Slice};
 use userbtrfs_fuse::{
     Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Lseek, NodeId, OFlags,
     Position, Read, Reply, Stale, Whence, Write, Written, may_sleep,
@@ -65,7 +65,7 @@ impl Served {
     /// Writes all of it, or says why not; gives whether the attributes that the kernel has are old.
     fn written(&self, node: NodeId, write: &Write<'_>) -> Result<bool, Errno> {
         let file = self.file(node)?;
-        let lost_bits = write.kill_suid_sgid && file.inode().drop_set_id().map_err(errno)?;
+        let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode())?;
         write_all(&file, write.data, write.offset)?;
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             file.sync_all().map_err(errno)?;
@@ -76,7 +76,14 @@ impl Served {
     pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {
         let what = what_to_allocate(fallocate.mode)?;
         let file = self.file(node)?.keeping_times();
-        file.allocate(fallocate.offset, fallocate.length, what).map_err(errno)
+        let (offset, length) = (fallocate.offset, fallocate.length);
+        file.allocate(offset, length, what).map_err(|error| {
+            // What failed may have been done in part, and the kernel does not think so. Where the
+            // mount is over, nobody keeps anything.
+            let stale = Stale::Contents { offset, length: Some(length) };
+            let _ = self.notifier().invalidate_inode(node, stale);
+            errno(error)
+        })
     }
 
     pub(crate) fn seek(&self, node: NodeId, lseek: &Lseek) -> Result<Position, Errno> {
@@ -100,6 +107,14 @@ impl Served {
         let length = copy.length.min(COPY_MAX);
         let copied = target.copy_from(&source, copy.offset, copy.target_offset, length);
         copied.map(Copied).map_err(errno)
+    }
+}
+
+/// Takes the set-id bits from a file that may be written; says whether there were any.
+fn drop_set_id(inode: &Inode) -> Result<bool, Errno> {
+    match inode.metadata().map_err(errno)?.flags.contains(InodeFlags::IMMUTABLE) {
+        true => Err(Errno::PERM),
+        false => inode.drop_set_id().map_err(errno),
     }
 }
 

@@ -130,6 +130,8 @@ fn set_id_bits_go_with_what_is_appended_to_an_append_only_file() {
         for flag in ["a", "i"] {
             let with_bits = "rm -f file; echo first >file; chmod 6777 file";
             shell(root, &format!("{with_bits}; chattr +{flag} file"));
+            shell(root, "! chown 1 file 2>/dev/null; ! truncate -s 1 file 2>/dev/null");
+            assert_eq!(mode(&path), 0o6777, "chown with {flag}");
             chown(&path, None, None).unwrap();
             assert_eq!(mode(&path), 0o777, "chown to nobody with {flag}");
             shell(root, &format!("chattr -{flag} file"));
