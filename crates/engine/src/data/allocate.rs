@@ -65,7 +65,12 @@ impl Writer {
             Allocate::ZeroRange { keep_size } => {
                 let unless_prealloc =
                     |kind: &SegmentKind| !matches!(kind, SegmentKind::Prealloc(_));
+                // Where there is not room enough, nothing is zeroed.
+                let whole = whole_sectors(&range);
+                let room = self.reserve_for_holes(contents, whole, unless_prealloc)?;
                 self.zero(contents, range.clone(), times, unless_prealloc)?;
+                // What the holes are by now has it.
+                drop(room);
                 self.preallocate(contents, range, keep_size, times)
             }
         }
@@ -127,7 +132,7 @@ impl Writer {
         // Also where the size stays: inline data never has anything behind it.
         let _growing = self.settle_end(contents, range.end)?;
         let (mut at, end) = (sector_start(range.start), sector_end(range.end));
-        let mut data = self.reserve_for_holes(contents, at..end)?;
+        let mut data = self.reserve_for_holes(contents, at..end, is_hole)?;
         while at < end {
             at = self.preallocate_step(contents, at..end, &mut data)?;
         }
@@ -222,31 +227,49 @@ impl Writer {
         Ok(range.end)
     }
 
-    /// Reserves room for the holes of a range. No lock is held but the file's operation lock.
+    /// Reserves room for the holes of a range, and for what is to be one. No lock is held but the
+    /// file's operation lock.
     fn reserve_for_holes(
         &self,
         contents: &Arc<Contents>,
         range: Range<u64>,
+        becomes_hole: impl Fn(&SegmentKind) -> bool,
     ) -> Result<Option<Reservation>> {
-        match self.reserve_bytes(self.bytes_of_holes(contents, range.clone())?) {
+        let bytes = || self.bytes_of_holes(contents, range.clone(), &becomes_hole);
+        match self.reserve_bytes(bytes()?) {
             // What is dirty has its space already, and is no hole once it is written.
             Err(Error::NoSpace) => {
                 self.write_back(contents)?;
-                self.reserve_bytes(self.bytes_of_holes(contents, range)?)
+                self.reserve_bytes(bytes()?)
             }
             reserved => reserved,
         }
     }
 
-    fn bytes_of_holes(&self, contents: &Contents, range: Range<u64>) -> Result<u64> {
+    fn bytes_of_holes(
+        &self,
+        contents: &Contents,
+        range: Range<u64>,
+        becomes_hole: impl Fn(&SegmentKind) -> bool,
+    ) -> Result<u64> {
         let source = contents.beneath();
         let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
-            if matches!(segment.kind, SegmentKind::Hole) {
+            if becomes_hole(&segment.kind) {
                 bytes += segment.end - segment.start;
             }
         }
         Ok(bytes)
     }
+}
+
+fn is_hole(kind: &SegmentKind) -> bool {
+    matches!(kind, SegmentKind::Hole)
+}
+
+/// The sectors that are in a range as a whole.
+fn whole_sectors(range: &Range<u64>) -> Range<u64> {
+    let start = sector_end(range.start);
+    start..sector_start(range.end).max(start)
 }

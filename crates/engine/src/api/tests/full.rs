@@ -96,9 +96,15 @@ fn allocating_more_than_there_is_changes_nothing() {
     let lab = Lab::new();
     let file = lab.create("file");
     file.write_at(&vec![1; 10_000], 0).unwrap();
-    let reserve = Allocate::Reserve { keep_size: false };
-    assert!(matches!(file.allocate(0, 1 << 40, reserve), Err(Error::NoSpace)));
-    assert_eq!(file.len(), 10_000);
+    for what in [
+        Allocate::Reserve { keep_size: false },
+        Allocate::ZeroRange { keep_size: false },
+        Allocate::ZeroRange { keep_size: true },
+    ] {
+        assert!(matches!(file.allocate(0, 1 << 40, what), Err(Error::NoSpace)), "{what:?}");
+        assert_eq!(file.len(), 10_000);
+        assert!(lab.fs.read("file").unwrap() == [1; 10_000], "{what:?}");
+    }
     drop(file);
     lab.close();
 }
