@@ -294,8 +294,8 @@ impl<'a, 'w> Collector<'a, 'w> {
         if number == ROOT_DIR {
             return Ok(true);
         }
-        let NamesToLog { names, lost, over, .. } = self.names(inode)?;
-        if names.is_empty() && inode.is_linkable() {
+        let NamesToLog { names, lost, over, is_linkable, .. } = self.names(inode)?;
+        if names.is_empty() && is_linkable {
             return Ok(true);
         }
         if names.is_empty() {

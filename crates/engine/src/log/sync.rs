@@ -179,12 +179,14 @@ impl Log {
 
     fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &Whole<'_>) -> Next<'a> {
         let (inode, traces) = (whole.inode, self.nodes.traces());
+        // Asked first: who gets its first name meanwhile has it in what is asked next.
+        let is_linkable = inode.is_linkable();
         let (running, item) = (handle.generation(), inode.item());
         let is_settled = whole.data.is_none_or(OrderedExtents::is_empty);
         if is_settled && item.transid < running {
             return Next::Wait(item.transid);
         }
-        if item.nlink == 0 && !inode.is_linkable() {
+        if item.nlink == 0 && !is_linkable {
             match traces.lost_any(running, inode.id()) {
                 Ok(true) => {}
                 Ok(false) if item.generation == running => return Next::Wait(0),

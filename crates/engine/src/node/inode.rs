@@ -227,8 +227,7 @@ impl Inode {
 
     /// Whether it has no name yet, and may get its first.
     pub(crate) fn is_linkable(&self) -> bool {
-        let state = self.state();
-        state.linkable && !state.dead
+        self.state().is_linkable()
     }
 
     /// Its size in bytes.
@@ -452,6 +451,11 @@ impl State {
     /// What waits of an attribute.
     pub(super) fn pending_xattr(&self, name: &[u8]) -> Said<Arc<[u8]>> {
         newest(self.sets().map(|set| set.xattr(name)))
+    }
+
+    /// See [`Inode::is_linkable`].
+    pub(super) fn is_linkable(&self) -> bool {
+        self.linkable && !self.dead
     }
 
     /// See [`Inode::item_to_log`].

@@ -65,6 +65,8 @@ pub(crate) struct NamesToLog {
     pub(crate) count: u32,
     /// Whether it gets another one in the next moment.
     pub(crate) is_moving: bool,
+    /// Whether it had no name yet then, and could get its first.
+    pub(crate) is_linkable: bool,
     /// What changes with each change of it, as it was then.
     pub(crate) sequence: u64,
 }
@@ -233,17 +235,18 @@ impl Nodes {
     /// with the item in which each stands; and all that it lost there, as far as the log may have
     /// to know.
     pub(crate) fn names_to_log(&self, inode: &Inode, running: u64) -> Result<NamesToLog> {
-        let (changes, (count, sequence), (lost, is_moving)) = {
+        let (changes, is_linkable, (count, sequence), (lost, is_moving)) = {
             let state = inode.state();
             let counts = (state.item.nlink, state.item.sequence);
-            (NameChanges::of(&state), counts, self.traces.lost(running, inode.id()))
+            let lost = self.traces.lost(running, inode.id());
+            (NameChanges::of(&state), state.is_linkable(), counts, lost)
         };
         let mut names = self.names_with(inode, changes)?;
         let is_at = |lost: &Lost, link: &Link| (lost.dir, lost.index) == (link.dir, link.index);
         let is_over = |it: &&Lost| !it.committed && !names.iter().any(|(link, _)| is_at(it, link));
         let over = lost.iter().filter(is_over).copied().collect();
         names.retain(|(link, _)| !lost.iter().any(|it| is_at(it, link)));
-        Ok(NamesToLog { names, lost, over, count, is_moving, sequence })
+        Ok(NamesToLog { names, lost, over, count, is_moving, is_linkable, sequence })
     }
 
     /// The names of an inode of which these changes wait, and in which item each stands.
