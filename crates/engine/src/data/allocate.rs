@@ -1,7 +1,7 @@
 //! Space of files that is allocated ahead, and holes that are made: what `fallocate` does.
 //!
-//! 1. All the space is reserved before anything is allocated. It comes in steps, each in a
-//!    transaction of its own.
+//! 1. All the space is reserved before anything is allocated or zeroed. It comes in steps, each in
+//!    a transaction of its own.
 //! 2. Space allocated ahead reads as zeros until it is written; what is in memory stays.
 //! 3. Sectors of which a part is to be zeros are written, if they hold something.
 
@@ -69,7 +69,7 @@ impl Writer {
                 let whole = whole_sectors(&range);
                 let room = self.reserve_for_holes(contents, whole, unless_prealloc)?;
                 self.zero(contents, range.clone(), times, unless_prealloc)?;
-                // What the holes are by now has it.
+                // The holes that there are by now reserve their own.
                 drop(room);
                 self.preallocate(contents, range, keep_size, times)
             }

@@ -187,7 +187,8 @@ impl<'a> Site<'a> {
             None => device.clone(),
         }]);
         let filesystem = opened.with_context(|| self.name.clone())?;
-        self.wishes.check_subvolume(filesystem.root().inode().id().subvolume)?;
+        let opened = filesystem.root().inode().id().subvolume;
+        self.wishes.check_subvolume(opened).with_context(|| self.name.clone())?;
         let say = |notice: &Notice| remark(self.global, &format!("{}: {notice}", self.name));
         filesystem.notices().iter().for_each(say);
         if self.global.verbose > 0 && filesystem.replayed().is_some() {

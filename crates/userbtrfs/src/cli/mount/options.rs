@@ -142,7 +142,7 @@ const FLAGS: &[(&str, MountFlags)] = &[
 pub(super) const HELP: &str = "\
 Mount options:
   ro, rw                     Only read; read and write, which is the default
-  subvol=PATH, subvolid=ID   Mount this subvolume, not the default one
+  subvol=PATH, subvolid=ID   Mount this subvolume, not the default one; both may say which it is
   commit=SECONDS             Commit that long after a change; 0 is only when asked to [default: 30]
   notreelog, treelog         Have fsync commit; have it write a log, which is the default
   nologreplay, norecovery    With ro, leave a log that is pending alone
@@ -165,7 +165,8 @@ mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken. compress a
 are taken with the values no and none alone: data that is written is not compressed yet.";
 
 impl Wishes {
-    /// Reads lists of options; of two that contradict each other the later one holds. With `sloppy`
+    /// Reads lists of options; of two that contradict each other the later one holds, but for a
+    /// subvolume by its path and by its number: see [`Self::check_subvolume`]. With `sloppy`
     /// those that are not known are taken.
     pub(super) fn parse(lists: &[OsString], sloppy: bool) -> Result<Self> {
         let mut wishes = Self {
