@@ -57,7 +57,8 @@ impl Nodes {
     }
 
     /// Sets attributes, and an extended one with them. A new owner or group takes the set-id bits
-    /// from what is no directory, unless the mode is set, too.
+    /// from what is no directory, unless the mode is set, too. An item that is there changes: that
+    /// needs no space that is free, unless an extended attribute comes with it.
     pub(crate) fn set_attributes(
         &self,
         id: InodeId,
@@ -72,8 +73,10 @@ impl Nodes {
         if set.mode.is_some() && inode.kind() == FileKind::Symlink {
             return Err(Error::Unsupported("permissions of a symbolic link"));
         }
-        let items = if xattr.is_some() { 2 * ATTRIBUTE_ITEMS } else { ATTRIBUTE_ITEMS };
-        let reservation = self.reserve(items)?;
+        let reservation = match xattr {
+            Some(_) => self.reserve(2 * ATTRIBUTE_ITEMS)?,
+            None => self.reserve_for_removal(ATTRIBUTE_ITEMS)?,
+        };
         let _locked = inode.lock_operation();
         let xattr = xattr.map(|xattr| self.xattr_to_put(&inode, xattr)).transpose()?.flatten();
         let operation = self.begin()?;
@@ -97,7 +100,7 @@ impl Nodes {
         if !has_any(&inode.item()) {
             return Ok(false);
         }
-        let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
+        let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;
         let _locked = inode.lock_operation();
         if !has_any(&inode.item()) {
             return Ok(false);

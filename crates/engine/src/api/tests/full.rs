@@ -127,3 +127,50 @@ fn space_is_allocated_ahead_over_what_is_dirty_and_has_it() {
     assert!(lab.fs.read("file").unwrap() == pattern(2, 8 << 20));
     lab.close();
 }
+
+/// Makes small files until there is no space for the metadata of one more; says how many.
+fn fill_metadata(lab: &Lab) -> usize {
+    let value = [7; 3000];
+    let make = |at: usize| {
+        let file = lab.fs.root().create(format!("small {at}").as_bytes(), 0o644)?;
+        file.set_xattr(b"user.much", &value, XattrMode::Create)
+    };
+    for at in 0.. {
+        if let Err(error) = make(at) {
+            assert!(matches!(error, Error::NoSpace), "{error}");
+            return at;
+        }
+    }
+    unreachable!("a filesystem that is never full")
+}
+
+/// An item that is there needs no space to say something else.
+#[test]
+fn without_space_for_metadata_attributes_are_set_and_files_cut() {
+    let lab = Lab::of(128 << 20, &Options::default(), 256 << 20);
+    lab.create("file").write_at(&pattern(1, 100_000), 0).unwrap();
+    lab.fs.commit().unwrap();
+    let made = fill_metadata(&lab);
+    let at = |seconds| Timestamp { sec: seconds, nsec: 0 };
+    let file = lab.file("file");
+    let cut = |size, seconds| Attributes {
+        size: Some(size),
+        modified: Some(at(seconds)),
+        changed: Some(at(seconds)),
+        ..Attributes::default()
+    };
+    for (size, seconds) in [(50_000, 1), (0, 2)] {
+        file.inode().set_attributes(&cut(size, seconds)).unwrap();
+        assert_eq!(file.len(), size);
+    }
+    for number in 0..made {
+        let small = lab.fs.root().lookup(format!("small {number}").as_bytes()).unwrap();
+        let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+        small.set_attributes(&mode).unwrap();
+    }
+    drop(file);
+    let lab = lab.reopened();
+    let metadata = lab.file("file").inode().metadata().unwrap();
+    assert_eq!((metadata.size, metadata.modified), (0, at(2)));
+    lab.close();
+}
