@@ -2,14 +2,18 @@
 //!
 //! 1. A place in a listing is 1 after `.`, 2 after `..`, and from then on the directory's own: it
 //!    stays good while entries come and go, and no other entry ever has it.
-//! 2. A listing with nodes counts a reference for each that it sends, and for no other. What an
+//! 2. It shows nothing that was made after it began: see [`Ends`].
+//! 3. A listing with nodes counts a reference for each that it sends, and for no other. What an
 //!    entry leads to may be damaged: it is listed all the same.
+
+mod ends;
 
 use userbtrfs_engine::api::{Dir, DirEntry, FileKind};
 use userbtrfs_fuse::{
     DirectoryEntry, Entries, Entry, Errno, FOREVER, FileType, Name, Names, NodeId, Read, Reply,
 };
 
+pub(crate) use self::ends::Ends;
 use crate::errno;
 use crate::served::Served;
 
@@ -81,11 +85,23 @@ impl Served {
         let dir = self.dir(node)?;
         let max = usize::try_from(read.size / least).map_or(1, |max| max.max(1));
         let mut lines = self.dots(&dir, read.offset);
-        let mut next = Some(read.offset.max(AFTER_DOTS));
-        while let Some(position) = next.filter(|_| lines.len() < max) {
-            let (entries, after) = dir.list(position, max - lines.len()).map_err(errno)?;
+        let goes_on = read.offset >= AFTER_DOTS;
+        let end = if goes_on { self.ends.find(node) } else { None };
+        let is_before = |place: u64| end.is_none_or(|end| place < end);
+        let (mut after, mut next) = (AFTER_DOTS, Some(read.offset.max(AFTER_DOTS)));
+        while let Some(place) = next.filter(|place| lines.len() < max && is_before(*place)) {
+            let (mut entries, following) = dir.list(place, max - lines.len()).map_err(errno)?;
+            entries.retain(|entry| entry.position() <= end.unwrap_or(u64::MAX));
+            after = entries.last().map_or(place, DirEntry::position);
             lines.extend(entries.into_iter().map(|entry| self.line(entry)));
-            next = after;
+            next = following;
+        }
+        match next {
+            _ if !self.is_writable => {}
+            _ if lines.is_empty() => self.ends.forget(node),
+            _ if end.is_some() => {}
+            None => self.ends.note(node, after),
+            Some(_) => self.ends.note(node, dir.end().map_err(errno)?),
         }
         Ok((dir, lines))
     }

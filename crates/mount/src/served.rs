@@ -20,6 +20,7 @@ use userbtrfs_sync::{Class, Mutex, OnceLock};
 use crate::errno;
 use crate::ids::Ids;
 use crate::lately::Lately;
+use crate::listing::Ends;
 use crate::lookups::Lookups;
 use crate::names::{Wanted, created};
 use crate::shutdown;
@@ -41,6 +42,7 @@ pub(crate) struct Served {
     pub(crate) ids: Ids,
     pub(crate) lookups: Lookups,
     pub(crate) lately: Lately,
+    pub(crate) ends: Ends,
     /// Why not all could be made durable when the mount ended.
     failed: Mutex<Option<Error>>,
     notifier: OnceLock<Notifier>,
@@ -55,6 +57,7 @@ impl Served {
             filesystem,
             lookups: Lookups::default(),
             lately: Lately::default(),
+            ends: Ends::default(),
             failed: Mutex::new(Class::FuseSession, None),
             notifier: OnceLock::new(),
         }

@@ -339,7 +339,9 @@ impl Dir {
         Ok(child)
     }
 
-    /// Its entries in the order of their making, without `.` and `..`.
+    /// Its entries in the order of their making, without `.` and `..`: those that are there when
+    /// the first is asked for. Who makes others meanwhile, or gives them other names, comes to an
+    /// end all the same.
     pub fn entries(&self) -> DirEntries {
         self.entries_from(0)
     }
@@ -351,6 +353,7 @@ impl Dir {
         DirEntries {
             inode: self.inode.clone(),
             next: (!empty).then_some(position),
+            end: None,
             listed: Vec::new().into_iter(),
         }
     }
@@ -361,6 +364,11 @@ impl Dir {
         let dir = self.inode.id;
         let (entries, next) = self.inode.nodes().list_some_of(dir, position, max)?;
         Ok((entries.into_iter().map(|entry| DirEntry { dir, entry }).collect(), next))
+    }
+
+    /// The position behind all its entries: those that are made from now on stand there.
+    pub fn end(&self) -> Result<u64> {
+        self.inode.nodes().end_of(self.inode.id)
     }
 }
 
@@ -408,6 +416,8 @@ fn said(dir: InodeId, target: EntryTarget) -> InodeId {
 pub struct DirEntries {
     inode: Inode,
     next: Option<DirPosition>,
+    /// Behind the last that was there at first, where that is more than was listed at once.
+    end: Option<DirPosition>,
     listed: std::vec::IntoIter<Arc<Entry>>,
 }
 
@@ -429,7 +439,14 @@ impl Iterator for DirEntries {
 }
 
 impl DirEntries {
-    fn more(&self, from: DirPosition) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
-        self.inode.nodes().list(self.inode.id, from)
+    fn more(&mut self, from: DirPosition) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        let (nodes, id) = (self.inode.nodes(), self.inode.id);
+        let (mut listed, next) = nodes.list(id, from)?;
+        if next.is_some() && self.end.is_none() {
+            self.end = Some(nodes.end_of(id)?);
+        }
+        let end = self.end.unwrap_or(DirPosition::MAX);
+        listed.retain(|entry| entry.index < end);
+        Ok((listed, next.filter(|next| *next < end)))
     }
 }

@@ -324,6 +324,21 @@ impl Nodes {
         Ok((listed.into_values().collect(), end))
     }
 
+    /// The place behind all entries of a directory.
+    pub(crate) fn end_of(&self, dir: InodeId) -> Result<DirPosition> {
+        if dir.number == EMPTY_DIR {
+            return Ok(0);
+        }
+        let dir = self.inode(dir)?;
+        let known = || dir.state().next_index;
+        if let Some(next) = known() {
+            return Ok(next);
+        }
+        let stored = stored::next_index(&self.forest, dir.tree(), dir.number())?;
+        // One was made meanwhile, or is.
+        Ok(known().unwrap_or(stored))
+    }
+
     /// Checks that a directory knows the entry of `dir` that leads to it as its first name.
     ///
     /// Since each directory has one first name, those that pass form a tree.

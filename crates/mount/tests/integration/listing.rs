@@ -101,6 +101,38 @@ fn a_directory_of_very_many_entries_is_listed_while_it_changes() {
     assert_eq!(there, count + 10);
 }
 
+/// A listing shows what was there when it began: who gives each entry another name as it is listed
+/// comes to an end, in a directory that is listed at once and in one that is not.
+#[test]
+fn who_renames_what_is_listed_comes_to_an_end() {
+    both(|root| {
+        for count in [5, 3000] {
+            let within = root.join(format!("of {count}"));
+            fs::create_dir(&within).unwrap();
+            for number in 0..count {
+                File::create(within.join(format!("{number}"))).unwrap();
+            }
+            let mut dir = Dir::read_from(File::open(&within).unwrap()).unwrap();
+            for times in 1..=2 {
+                let mut listed = 0;
+                for entry in dir.by_ref() {
+                    let entry = entry.unwrap();
+                    let name = entry.file_name().to_str().unwrap();
+                    if name != "." && name != ".." {
+                        let new = format!("{name}x");
+                        fs::rename(within.join(name), within.join(&new)).unwrap();
+                        File::create(within.join(format!("{times} {listed}"))).unwrap();
+                        listed += 1;
+                    }
+                    assert!(listed <= times * count, "it goes on and on");
+                }
+                assert_eq!(listed, times * count);
+                dir.rewind();
+            }
+        }
+    });
+}
+
 #[test]
 fn a_place_in_a_listing_is_found_again() {
     both(|root| {

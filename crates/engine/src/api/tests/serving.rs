@@ -48,6 +48,29 @@ fn a_directory_is_listed_in_parts() {
     lab.close();
 }
 
+/// Those that are there at first, though each gets another name as it is listed: all names are in
+/// memory, or none is.
+#[test]
+fn entries_come_to_an_end_while_they_are_renamed() {
+    const COUNT: usize = 5000;
+    let mut lab = Lab::new();
+    for number in 0..COUNT {
+        lab.fs.root().create(format!("file{number}").as_bytes(), 0o600).unwrap();
+    }
+    for _ in 0..2 {
+        let root = lab.fs.root();
+        for (before, entry) in root.entries().enumerate() {
+            assert!(before < COUNT, "it goes on and on");
+            let entry = entry.unwrap();
+            let new = [entry.name(), b"x"].concat();
+            root.rename(entry.name(), &root, &new, RenameMode::Replace).unwrap();
+        }
+        assert_eq!(root.entries().count(), COUNT);
+        lab = lab.reopened();
+    }
+    lab.close();
+}
+
 #[test]
 fn ranges_are_copied_as_far_as_they_go() {
     let lab = Lab::new();
