@@ -2,7 +2,8 @@
 //!
 //! 1. A test for which something is missing says SKIPPED, and why. CI has all that it takes: there
 //!    it panics.
-//! 2. What a test changes of the machine, it changes in a namespace of mounts of its own.
+//! 2. What a test changes of the machine, it changes in a namespace of mounts of its own; what it
+//!    changes of the process, for its own thread.
 
 use std::env;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,6 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use nix::sched::CloneFlags;
+use rustix::fs::Mode;
 
 /// A user without rights.
 pub const NOBODY: u32 = 65534;
@@ -37,6 +40,13 @@ pub fn is_torture() -> bool {
 pub fn skip(reason: &str) {
     assert!(!is_ci(), "in CI: {reason}");
     println!("SKIPPED: {reason}");
+}
+
+/// Gives the thread, and those that it makes from now on, a umask of its own: tests that run beside
+/// each other in one process each have theirs.
+pub fn set_own_umask(mask: u32) {
+    nix::sched::unshare(CloneFlags::CLONE_FS).expect("nothing that needs a right");
+    rustix::process::umask(Mode::from_raw_mode(mask));
 }
 
 /// Whether root can mount by FUSE; otherwise says that something is skipped.

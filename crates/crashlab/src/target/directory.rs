@@ -14,11 +14,12 @@ use rustix::fs::{self, AtFlags, FileType, Mode as OpenMode, OFlags, RenameFlags}
 use rustix::fs::{Gid, IFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
+use crate::here::set_own_umask;
 use crate::manifest::{Bytes, Kind, Mode, Time};
 use crate::model::{Answer, End, Outcome};
 use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
 
-/// The root of a tree, and what is open in it. Making one empties the umask of the process.
+/// The root of a tree, and what is open in it. Making one empties the umask of the thread.
 pub struct Directory {
     handles: BTreeMap<u8, OwnedFd>,
     root: OwnedFd,
@@ -27,7 +28,7 @@ pub struct Directory {
 impl Directory {
     /// The tree at a path.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
-        rustix::process::umask(OpenMode::empty());
+        set_own_umask(0);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, OpenMode::empty())?;
         Ok(Self { handles: BTreeMap::new(), root })

@@ -10,7 +10,7 @@ use crate::walk_linux;
 
 use super::{Directory, Target};
 
-/// A mounted image. Making one empties the umask of the process.
+/// A mounted image. Making one empties the umask of the thread.
 pub struct LinuxTarget<'a> {
     linux: &'a Linux,
     image: PathBuf,

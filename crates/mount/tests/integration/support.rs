@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
-use userbtrfs_crashlab::here::{NOBODY, fuse_or_skip, skip, until};
+use userbtrfs_crashlab::here::{NOBODY, fuse_or_skip, set_own_umask, skip, until};
 use userbtrfs_crashlab::linux::{self, Linux, btrfs_check, run};
 use userbtrfs_crashlab::manifest::{Manifest, diff};
 use userbtrfs_crashlab::walk_linux;
@@ -32,7 +32,7 @@ impl Site {
         let folder = tempfile::tempdir().unwrap();
         // Others than root shall get to what is mounted in it.
         open_to_all(folder.path());
-        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        set_own_umask(0o022);
         Some(Self { folder })
     }
 
