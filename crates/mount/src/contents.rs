@@ -12,6 +12,8 @@
 //! 6. When a file begins to be written, its attributes that the kernel keeps without end are old.
 //!    That is said after the answer: the kernel may be waiting for that to let the file go. What it
 //!    gets from then on until a moment after the last write, it keeps for a moment: see `lately`.
+//! 7. What could not be written the kernel would go on to show: it is told, after the answer, to
+//!    keep none of it.
 
 use std::io::IoSlice;
 
@@ -52,13 +54,18 @@ impl Served {
 
     pub(crate) fn write_file(&self, node: NodeId, write: &Write<'_>, reply: Reply<Written>) {
         let written = may_sleep(|| self.written(node, write));
-        // What failed may have been done in part.
-        let is_news = written.unwrap_or(true);
         let count = u32::try_from(write.data.len()).expect("a message is short");
+        let stale = match written {
+            Ok(true) => Some(Stale::Attributes),
+            Ok(false) => None,
+            Err(_) => {
+                Some(Stale::Contents { offset: write.offset, length: Some(u64::from(count)) })
+            }
+        };
         reply.send(written.map(|_| Written(count)));
-        if is_news {
+        if let Some(stale) = stale {
             // Where the mount is over, nobody keeps anything.
-            let _ = may_sleep(|| self.notifier().invalidate_inode(node, Stale::Attributes));
+            let _ = may_sleep(|| self.notifier().invalidate_inode(node, stale));
         }
     }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, IFlags, fallocate, ioctl_setflags};
 use rustix::io::Errno;
@@ -131,4 +133,41 @@ fn what_has_its_place_may_be_overwritten_and_nothing_else() {
         assert!(fs::read(root.join("in place")).unwrap() == expected.concat());
         assert!(fs::read(root.join("reserved")).unwrap() == vec![2; 100_000]);
     });
+}
+
+/// What there was no space for is not shown as if it were there: who reads it finds what is stored.
+#[test]
+fn what_could_not_be_overwritten_is_read_as_it_was() {
+    let Some(site) = Site::new() else { return };
+    site.format_sized(IMAGE_BYTES, &["-m", "single"]);
+    let (before, after) = (pattern(FILE_BYTES), vec![7; FILE_BYTES]);
+    let kept = site.with_ours(|root| {
+        let file = File::create_new(root.join("file")).unwrap();
+        write_through(&file, &before, 0).unwrap();
+        let file = File::options().read(true).write(true).open(root.join("file")).unwrap();
+        assert!(!write_zeros(&root.join("large"), &["bs=1M", "oflag=direct"]));
+        assert!(!write_zeros(&root.join("small"), &["bs=4k", "oflag=direct"]));
+        let refused = write_through(&file, &after, 0).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        // What is stored; the kernel is told of it after it has the answer.
+        let stored = read_directly(&root.join("file"));
+        assert!(stored != after);
+        let is_told = |_| {
+            thread::sleep(Duration::from_millis(50));
+            fs::read(root.join("file")).unwrap() == stored
+        };
+        assert!((0..200).any(is_told), "it is shown as if it were there");
+        stored
+    });
+    let are_kept = |root: &Path| assert!(fs::read(root.join("file")).unwrap() == kept);
+    site.with_ours(are_kept);
+    site.with_linux("ro,noatime", are_kept);
+}
+
+/// What is in a file, past what the kernel keeps of it.
+fn read_directly(file: &Path) -> Vec<u8> {
+    let from = format!("if={}", file.display());
+    let output = Command::new("dd").args([&from, "iflag=direct", "bs=64k"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
 }
