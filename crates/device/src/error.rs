@@ -129,8 +129,9 @@ pub enum DeviceError {
         /// The system's error.
         source: io::Error,
     },
-    /// The image is open for writing already, here or in another process.
-    #[error("{device}: is locked: it is open for writing already")]
+    /// The image is open for writing already, here or in another process; or, where it was to be
+    /// written, it is open to be read in peace.
+    #[error("{device}: is locked: it is open for writing already, or mounted to be read")]
     Locked {
         /// The path.
         device: Box<str>,

@@ -1,4 +1,4 @@
-//! The lock of an image that is open for writing.
+//! The lock of an image that is open for writing, or for reading in peace.
 //!
 //! A writer locks two bytes of the file: the *door*, byte 0, and the *room*, byte 1. They are open
 //! file description locks (`fcntl(2)`, `F_OFD_SETLK`): advisory; in the way of every other
@@ -14,16 +14,20 @@
 //! 4. With the door in hand it takes the room, and waits for it: whoever is there has given the
 //!    door back, so is closing. At most one waits, and only for the holder's end.
 //! 5. Everyone takes the door before the room, so nobody waits in a circle.
-//! 6. Who reads takes neither, and waits for nobody but a holder that is closing: so it finds what
-//!    that leaves. (With another opener waiting already, who has the door, it does not wait.)
-//! 7. A holder that serves a mount says which one, by a lock of the byte of the mount's number as a
+//! 6. Who reads in peace takes the same two, but shares them with others who do: a writer is
+//!    refused meanwhile, and so is who would read in peace while a writer is open.
+//! 7. Who only reads takes neither, and waits for nobody but a holder that is closing: so it finds
+//!    what that leaves. (With another opener waiting already, who has the door, it does not wait.)
+//! 8. A holder that serves a mount says which one, by a lock of the byte of the mount's number as a
 //!    device, counted from byte 3 on, until it says *closing*. A mount may be gone before its
-//!    server knows; so who reads and wants to see the end of it can wait for the server to notice.
+//!    server knows; so who wants to see the end of it can wait for the server to notice.
+//! 9. A loop device and the file behind it have locks of their own, and are one image: who has
+//!    the locks of the one looks whether somebody has those of the other, and gives up where so.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -32,6 +36,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
 use crate::error::DeviceError;
+use crate::loops;
 
 const DOOR: libc::off_t = 0;
 const ROOM: libc::off_t = 1;
@@ -44,24 +49,58 @@ const ALL: libc::off_t = 0;
 /// How often a reader looks whether a holder is still closing.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Held: no other description of the file gets it. Given back when it is dropped.
+/// What the image is locked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockKind {
+    /// To be read, while nobody writes.
+    Shared,
+    /// To be written, while nobody else is here.
+    Exclusive,
+}
+
+/// Held: no other description of the file gets what is in its way. Given back when it is dropped.
 pub(crate) struct ImageLock {
-    /// The description that holds the locks; opened for writing, and used for nothing else.
+    /// The description that holds the locks; opened for writing where they are exclusive, and used
+    /// for nothing else.
     file: File,
+    kind: LockKind,
+}
+
+impl LockKind {
+    fn of_bytes(self) -> libc::c_int {
+        match self {
+            Self::Shared => libc::F_RDLCK,
+            Self::Exclusive => libc::F_WRLCK,
+        }
+    }
 }
 
 impl ImageLock {
     /// Takes the lock through `file`, a description of its own of the image called `name`. Waits
-    /// for a holder that is closing; refuses where one is open.
-    pub(crate) fn take(file: File, name: &str) -> Result<ImageLock, DeviceError> {
+    /// for a holder that is closing; refuses where one is open that is in the way.
+    pub(crate) fn take(file: File, name: &str, kind: LockKind) -> Result<ImageLock, DeviceError> {
+        let locked = || DeviceError::Locked { device: name.into() };
         let failed = |errno| match errno {
             // The first is what Linux says, the second what POSIX allows.
-            Errno::EAGAIN | Errno::EACCES => DeviceError::Locked { device: name.into() },
+            Errno::EAGAIN | Errno::EACCES => locked(),
             other => DeviceError::Open { device: name.into(), source: io::Error::from(other) },
         };
-        set(&file, &bytes(libc::F_WRLCK, DOOR, 1)).map_err(failed)?;
-        wait(&file, &bytes(libc::F_WRLCK, ROOM, 1)).map_err(failed)?;
-        Ok(ImageLock { file })
+        let bytes = |start| bytes(kind.of_bytes(), start, 1);
+        set(&file, &bytes(DOOR)).map_err(failed)?;
+        wait(&file, &bytes(ROOM)).map_err(failed)?;
+        let others = loops::other_ways(&file);
+        let lock = ImageLock { file, kind };
+        let is_held = |way: &PathBuf| {
+            File::open(way).is_ok_and(|file| blocking(&file, kind, DOOR, 2).is_some())
+        };
+        match others.iter().any(is_held) {
+            true => Err(locked()),
+            false => Ok(lock),
+        }
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.kind == LockKind::Exclusive
     }
 
     /// Says *closing*: who opens from now on waits.
@@ -75,7 +114,7 @@ impl ImageLock {
     pub(crate) fn serves(&self, mount: u64) {
         // Where it cannot be said, nobody waits for that.
         if let Some(at) = place_of(mount) {
-            let _ = set(&self.file, &bytes(libc::F_WRLCK, at, 1));
+            let _ = set(&self.file, &bytes(self.kind.of_bytes(), at, 1));
         }
     }
 }
@@ -91,23 +130,29 @@ pub(crate) fn wait_while_closing(file: &File) {
     }
 }
 
-/// The number as a device of the mount that the holder of an image serves, if one does and the
-/// image can be read.
+/// The number as a device of the mount that the holder of an image serves, the first of several, if
+/// one does and the image can be read.
 pub fn mount_of_holder(image: &Path) -> Option<u64> {
     let kind = image.metadata().ok()?.file_type();
     let file = (kind.is_file() || kind.is_block_device()).then(|| File::open(image))?.ok()?;
-    let place = blocking(&file, MOUNTS, ALL)?;
+    let place = blocking(&file, LockKind::Exclusive, MOUNTS, ALL)?;
     u64::try_from(place - MOUNTS).ok()
 }
 
+/// Whether a writer has this byte.
 fn is_held(file: &File, byte: libc::off_t) -> bool {
-    blocking(file, byte, 1).is_some()
+    blocking(file, LockKind::Shared, byte, 1).is_some()
 }
 
-/// Where the lock of a writer begins that is in the way of a reader of these bytes. Where locks
-/// cannot be asked for, there is none.
-fn blocking(file: &File, start: libc::off_t, len: libc::off_t) -> Option<libc::off_t> {
-    let mut found = bytes(libc::F_RDLCK, start, len);
+/// Where the lock begins that is in the way of one of this kind on these bytes. Where locks cannot
+/// be asked for, there is none.
+fn blocking(
+    file: &File,
+    kind: LockKind,
+    start: libc::off_t,
+    len: libc::off_t,
+) -> Option<libc::off_t> {
+    let mut found = bytes(kind.of_bytes(), start, len);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).ok()?;
     (libc::c_int::from(found.l_type) != libc::F_UNLCK).then_some(found.l_start)
 }

@@ -1,4 +1,4 @@
-//! Image files that the kernel has mounted, by way of a loop device.
+//! Loop devices over image files, and whether the kernel has mounted one.
 //!
 //! 1. What the kernel shows of loop devices and of mounts says so (`/sys/block`, `mountinfo(5)`).
 //!    Where it shows nothing, as to a container, or the mount is of another namespace, nothing is
@@ -6,29 +6,56 @@
 //! 2. A loop device that nobody mounted is nobody's way of writing.
 
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
 
 /// Whether an image file is mounted.
 pub(crate) fn is_mounted(image: &Metadata) -> bool {
-    let Ok(devices) = fs::read_dir("/sys/block") else { return false };
-    let mut over = devices.flatten().map(|device| device.path()).filter(|at| is_over(at, image));
-    let Some(first) = over.next() else { return false };
+    let over = devices_over(image);
+    if over.is_empty() {
+        return false;
+    }
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mounts = String::from_utf8_lossy(&mounts);
     let sources: Vec<_> = mounts.lines().filter_map(source).collect();
     let is_source =
-        |device: &Path| sources.iter().any(|source| source.file_name() == device.file_name());
-    std::iter::once(first).chain(over).any(|device| is_source(&device))
+        |device: &PathBuf| sources.iter().any(|source| source.file_name() == device.file_name());
+    over.iter().any(is_source)
 }
 
-/// Whether this is a loop device over the image.
-fn is_over(device: &Path, image: &Metadata) -> bool {
-    let Ok(file) = fs::read(device.join("loop/backing_file")) else { return false };
-    let file = Path::new(OsStr::from_bytes(file.strip_suffix(b"\n").unwrap_or(&file)));
-    file.metadata().is_ok_and(|there| (there.dev(), there.ino()) == (image.dev(), image.ino()))
+/// By what else an image can be reached that is open: a file by loop devices, a loop device by its
+/// file.
+pub(crate) fn other_ways(image: &File) -> Vec<PathBuf> {
+    let Ok(metadata) = image.metadata() else { return Vec::new() };
+    if metadata.file_type().is_block_device() {
+        let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
+        let device = format!("/sys/dev/block/{major}:{minor}");
+        return backing_file(Path::new(&device)).into_iter().collect();
+    }
+    let over = devices_over(&metadata);
+    over.iter().filter_map(|at| at.file_name()).map(|name| Path::new("/dev").join(name)).collect()
+}
+
+/// The loop devices over a file, as `/sys/block` has them.
+fn devices_over(image: &Metadata) -> Vec<PathBuf> {
+    let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+    let is_over = |device: &PathBuf| {
+        let there = backing_file(device).and_then(|file| file.metadata().ok());
+        there.is_some_and(|there| identity(&there) == identity(image))
+    };
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices.map(|device| device.path()).filter(is_over).collect()
+}
+
+/// The file behind a block device, if it is a loop device.
+fn backing_file(device: &Path) -> Option<PathBuf> {
+    let file = fs::read(device.join("loop/backing_file")).ok()?;
+    let file = file.strip_suffix(b"\n").unwrap_or(&file);
+    Some(Path::new(OsStr::from_bytes(file)).to_owned())
 }
 
 /// What was mounted, of a line about a mount: the second field behind the separator.

@@ -5,8 +5,9 @@
 //! 2. The length is taken once, at open.
 //! 3. The alignment of a direct file divides its length, so that rounding a request outwards never
 //!    leaves the file.
-//! 4. A file open for writing is locked ([`ImageLock`]) before it is measured, and is let go after
-//!    its last request; the file that is written is the one that is locked.
+//! 4. A file open for writing, or for reading in peace, is locked ([`ImageLock`]) before it is
+//!    measured, and is let go after its last request; the file that is used is the one that is
+//!    locked.
 //! 5. A file of which large requests go past the page cache is not read ahead: what the page cache
 //!    has is of small requests alone, and so never of a range that is being written past it.
 //! 6. A block device open for writing is claimed from the kernel as well (`O_EXCL`), which refuses
@@ -25,7 +26,7 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 
 use crate::buffer::Buffer;
 use crate::error::DeviceError;
-use crate::lock::{ImageLock, wait_while_closing};
+use crate::lock::{ImageLock, LockKind, wait_while_closing};
 use crate::loops;
 use crate::request::Request;
 
@@ -70,6 +71,10 @@ pub struct FileOptions {
     /// is open, and waits while it is [closing](crate::Device::closing). Who only reads is not
     /// refused, and waits likewise.
     pub writable: bool,
+    /// Keep writers away where it is open for reading alone? Then a writer is refused while this is
+    /// open, and this where there is a writer; others who read, in peace or not, are not. Of no
+    /// effect where the file cannot be locked.
+    pub in_peace: bool,
     /// Past the page cache?
     pub direct: Direct,
     /// By io_uring?
@@ -86,6 +91,7 @@ impl Default for FileOptions {
     fn default() -> FileOptions {
         FileOptions {
             writable: false,
+            in_peace: false,
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
             claim: true,
@@ -108,8 +114,8 @@ pub(crate) struct OpenFile {
     large: Option<Arc<OpenFile>>,
     /// Held over the read, change and write of one that is not aligned.
     pub(crate) unaligned_write: Mutex<()>,
-    /// Where the file is open for writing; held by both ways into it, for a request may outlive the
-    /// device on either. The last field, so let go after all others.
+    /// Held by both ways into the file, for a request may outlive the device on either. The last
+    /// field, so let go after all others.
     pub(crate) lock: Option<Arc<ImageLock>>,
 }
 
@@ -152,12 +158,7 @@ impl OpenFile {
         let is_block_device = metadata.file_type().is_block_device();
         let sector = if is_block_device { sector_size(&first).map_err(failed)? } else { 1 };
         let unit = if is_block_device { sector } else { FILE_ALIGNMENT };
-        let lock = if options.writable {
-            Some(Arc::new(lock(first, &name, &metadata)?))
-        } else {
-            wait_while_closing(&first);
-            None
-        };
+        let lock = lock(first, &name, options, &metadata)?.map(Arc::new);
         way.first = Some(metadata);
         if options.writable && options.claim && is_block_device {
             way.flags = OFlags::EXCL;
@@ -206,7 +207,7 @@ impl OpenFile {
     }
 
     pub(crate) fn is_writable(&self) -> bool {
-        self.lock.is_some()
+        self.lock.as_ref().is_some_and(|lock| lock.is_exclusive())
     }
 
     pub(crate) fn is_direct(&self) -> bool {
@@ -238,12 +239,27 @@ impl OpenFile {
     }
 }
 
-/// Keeps other writers away, and refuses where the kernel is one.
-fn lock(file: File, name: &str, metadata: &Metadata) -> Result<ImageLock, DeviceError> {
-    let lock = ImageLock::take(file, name)?;
-    match metadata.is_file() && loops::is_mounted(metadata) {
-        true => Err(DeviceError::InUse { device: name.into() }),
-        false => Ok(lock),
+/// Keeps writers away, and refuses where the kernel is one; or waits for one that is closing.
+fn lock(
+    file: File,
+    name: &str,
+    options: FileOptions,
+    metadata: &Metadata,
+) -> Result<Option<ImageLock>, DeviceError> {
+    if options.writable {
+        let lock = ImageLock::take(file, name, LockKind::Exclusive)?;
+        return match metadata.is_file() && loops::is_mounted(metadata) {
+            true => Err(DeviceError::InUse { device: name.into() }),
+            false => Ok(Some(lock)),
+        };
+    }
+    if !options.in_peace {
+        wait_while_closing(&file);
+        return Ok(None);
+    }
+    match ImageLock::take(file, name, LockKind::Shared) {
+        Err(error @ DeviceError::Locked { .. }) => Err(error),
+        lock => Ok(lock.ok()),
     }
 }
 

@@ -146,6 +146,51 @@ fn a_second_writer_is_refused_and_readers_are_not() {
     drop(open(file.path()).unwrap());
 }
 
+fn open_in_peace(path: &Path) -> Result<FileDevice, DeviceError> {
+    FileDevice::open(path, FileOptions { in_peace: true, ..FileOptions::default() })
+}
+
+#[test]
+fn who_reads_in_peace_and_who_writes_refuse_each_other() {
+    let file = image();
+    let writer = open(file.path()).unwrap();
+    let refused = open_in_peace(file.path()).err();
+    assert!(matches!(refused, Some(DeviceError::Locked { .. })), "{refused:?}");
+    drop(writer);
+    let first = open_in_peace(file.path()).unwrap();
+    assert!(first.is_read_only());
+    let second = open_in_peace(file.path()).unwrap();
+    drop(FileDevice::open(file.path(), FileOptions::default()).unwrap());
+    assert_locked(file.path());
+    drop(first);
+    assert_locked(file.path());
+    second.serves(0x703);
+    assert_eq!(mount_of_holder(file.path()), Some(0x703));
+    second.closing();
+    assert_eq!(mount_of_holder(file.path()), None);
+    assert_waits(file.path(), || drop(second));
+}
+
+/// A loop device and its file are one image, whatever they are opened by.
+#[test]
+fn a_loop_device_and_its_file_are_locked_together() {
+    let file = image();
+    let Some(device) = Loop::over(&file) else { return };
+    let ways = [file.path(), &device.0];
+    for (first, second) in [(0, 1), (1, 0)] {
+        let writer = open(ways[first]).unwrap();
+        assert_locked(ways[second]);
+        assert!(open_in_peace(ways[second]).is_err());
+        drop(FileDevice::open(ways[second], FileOptions::default()).unwrap());
+        drop(writer);
+        let reader = open_in_peace(ways[first]).unwrap();
+        assert_locked(ways[second]);
+        drop(open_in_peace(ways[second]).unwrap());
+        drop(reader);
+    }
+    drop(open(ways[0]).unwrap());
+}
+
 #[test]
 fn every_mode_holds_the_lock_until_it_is_dropped() {
     for direct in [Direct::Auto, Direct::On, Direct::Off] {

@@ -33,7 +33,7 @@ use userbtrfs::mount::{KIND, Mount, MountError, MountOptions, Mounted, Options};
 use userbtrfs::{Error, Filesystem, Notice};
 
 use super::args::Global;
-use super::patience::{is_in_use, patiently, until_noticed};
+use super::patience::{is_in_use, patiently};
 use super::{complain, message, remark};
 use options::Wishes;
 
@@ -167,13 +167,11 @@ impl<'a> Site<'a> {
     fn open_device(&self) -> Result<FileDevice, DeviceError> {
         let options = FileOptions {
             writable: !self.wishes.is_read_only(),
+            in_peace: true,
             io_uring: self.wishes.io_uring,
             claim: !self.is_claimed,
             ..FileOptions::default()
         };
-        if self.wishes.is_read_only() {
-            until_noticed(&self.args.image);
-        }
         patiently(|| FileDevice::open(&self.args.image, options), is_in_use)
     }
 

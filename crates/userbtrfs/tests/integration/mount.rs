@@ -289,6 +289,35 @@ fn any_user_writes_in_a_filesystem_of_theirs() {
     site.judge();
 }
 
+/// What is mounted to be read stays as it is: nobody writes it, but others may mount it so, too.
+/// Who writes after umount(8) waits for the server to notice.
+#[test]
+fn a_mount_to_be_read_and_a_writer_refuse_each_other() {
+    let Some(site) = Site::new() else { return };
+    let second = site.made.at("second");
+    fs::create_dir(&second).unwrap();
+    let second = second.to_str().unwrap();
+    site.mount(&["-o", "ro"]).good();
+    site.made.verb("mount -o ro", &[second]).good();
+    for refused in [site.made.verb("mkdir", &["/a"]), site.made.verb("mount", &[second])] {
+        let said = refused.bad();
+        assert!(said.contains("image") && said.contains("mounted to be read"), "{said}");
+    }
+    site.made.verb("ls", &[]).good();
+    linux::run(Command::new("umount").arg(second)).unwrap();
+    for turn in 0..4 {
+        rustix::mount::unmount(site.point(), UnmountFlags::empty()).unwrap();
+        site.made.verb("mkdir", &[&format!("/{turn}")]).good();
+        site.mount(&["-o", "ro"]).good();
+    }
+    site.umount();
+    site.mount(&[]).good();
+    let said = site.made.verb("mount -o ro", &[second]).bad();
+    assert!(said.contains("image") && said.contains("open for writing"), "{said}");
+    site.umount();
+    site.judge();
+}
+
 /// umount(8) may return before the server knows; who only reads finds the end of it all the same.
 #[test]
 fn who_reads_after_umount_finds_what_was_written() {
