@@ -317,6 +317,33 @@ fn names_in_a_synced_directory() {
     assert!(names.contains_key(&(DIRS[0].to_vec(), b"d".to_vec())), "{names:?}");
 }
 
+/// A file without a name is synced while it gets one, and the directory is synced after that: the
+/// name and what is in the file are there.
+fn a_first_name_beside_a_sync() {
+    let World { device, filesystem, .. } = World::new(image());
+    let dir = filesystem.root().lookup(DIRS[0]).unwrap().open_dir().unwrap();
+    let inode = dir.create_unnamed(0o644).unwrap();
+    inode.open().unwrap().append(&block(1)).unwrap();
+    let (syncs, links) = (inode.clone(), inode);
+    let threads = [
+        thread::spawn(move || syncs.sync_all().unwrap()),
+        thread::spawn(move || {
+            dir.link(b"u", &links).unwrap();
+            dir.sync_all().unwrap();
+        }),
+    ];
+    for thread in threads {
+        thread.join().expect(JOINED);
+    }
+    let image = device.snapshot();
+    filesystem.abandon();
+    let filesystem = open(&Arc::new(MemoryDevice::from_bytes(image)));
+    WITH_A_LOG.fetch_add(usize::from(filesystem.replayed().is_some()), Ordering::Relaxed);
+    let path = [DIRS[0], b"/u"].concat();
+    assert!(filesystem.read(path).unwrap() == block(1));
+    filesystem.close().unwrap();
+}
+
 fn explore(scheduler: impl Scheduler + 'static, model: fn()) {
     exploring::explore(scheduler, image, model);
     let with_a_log = WITH_A_LOG.load(Ordering::Relaxed);
@@ -341,4 +368,14 @@ fn names_in_a_synced_directory_by_random_schedules() {
 #[test]
 fn names_in_a_synced_directory_by_few_preemptions() {
     explore(PctScheduler::new(4, runs(200)), names_in_a_synced_directory);
+}
+
+#[test]
+fn a_first_name_beside_a_sync_by_random_schedules() {
+    explore(RandomScheduler::new(runs(200)), a_first_name_beside_a_sync);
+}
+
+#[test]
+fn a_first_name_beside_a_sync_by_few_preemptions() {
+    explore(PctScheduler::new(4, runs(200)), a_first_name_beside_a_sync);
 }
