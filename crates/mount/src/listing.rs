@@ -11,6 +11,7 @@ mod ends;
 use userbtrfs_engine::api::{Dir, DirEntry, FileKind};
 use userbtrfs_fuse::{
     DirectoryEntry, Entries, Entry, Errno, FOREVER, FileType, Name, Names, NodeId, Read, Reply,
+    may_sleep,
 };
 
 pub(crate) use self::ends::Ends;
@@ -44,7 +45,10 @@ impl Line {
 
 impl Served {
     pub(crate) fn list_names(&self, node: NodeId, read: &Read, reply: Reply<Names>) {
-        let lines = match self.lines(node, read, NAME_BYTES) {
+        if self.is_listed(node, read) {
+            return reply.begin().send();
+        }
+        let lines = match may_sleep(|| self.lines(node, read, NAME_BYTES)) {
             Ok((_, lines)) => lines,
             Err(error) => return reply.fail(error),
         };
@@ -58,6 +62,13 @@ impl Served {
     }
 
     pub(crate) fn list_entries(&self, node: NodeId, read: &Read, reply: Reply<Entries>) {
+        match self.is_listed(node, read) {
+            true => reply.begin().send(),
+            false => may_sleep(|| self.list_with_nodes(node, read, reply)),
+        }
+    }
+
+    fn list_with_nodes(&self, node: NodeId, read: &Read, reply: Reply<Entries>) {
         let (dir, lines) = match self.lines(node, read, ENTRY_BYTES) {
             Ok(found) => found,
             Err(error) => return reply.fail(error),
@@ -78,6 +89,16 @@ impl Served {
 
     fn refer_by(&self, dir: &Dir, entry: &DirEntry) -> Result<Entry, Errno> {
         self.refer_to(&dir.follow(entry).map_err(errno)?, || Ok(entry.target()))
+    }
+
+    /// Whether a listing has come to its end: who lists all asks once more. Nothing is looked at.
+    fn is_listed(&self, node: NodeId, read: &Read) -> bool {
+        let is_listed =
+            read.offset >= AFTER_DOTS && self.ends.find(node).is_some_and(|end| read.offset >= end);
+        if is_listed {
+            self.ends.forget(node);
+        }
+        is_listed
     }
 
     /// As many lines as may fit, if each takes `least` bytes; and the directory.

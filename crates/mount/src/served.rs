@@ -229,11 +229,11 @@ impl Server for Served {
     }
 
     fn readdir(&self, request: &Request, read: &Read, reply: Reply<Names>) {
-        may_sleep(|| self.list_names(request.node, read, reply));
+        self.list_names(request.node, read, reply);
     }
 
     fn readdirplus(&self, request: &Request, read: &Read, reply: Reply<Entries>) {
-        may_sleep(|| self.list_entries(request.node, read, reply));
+        self.list_entries(request.node, read, reply);
     }
 
     fn statfs(&self, _: &Request, reply: Reply<Statistics>) {
