@@ -360,8 +360,9 @@ impl Traces {
         table.notes = table.notes.saturating_sub(forgotten);
     }
 
-    /// Who lost names of these hashes, each in its directory, and lives on or is in the log. Who is
-    /// over is forgotten there: however many had a name, it leads to no more than live on.
+    /// Who lost names of these hashes, each in its directory, and lives on or is in the log, but
+    /// for those that the log has as they are. Who is over is forgotten there: however many had a
+    /// name, it leads to no more than live on.
     pub(crate) fn left(
         &self,
         running: u64,
@@ -442,6 +443,11 @@ impl Trace {
         before
     }
 
+    /// Whether the log has it with the names that it has.
+    fn is_as_logged(&self) -> bool {
+        self.logged.is_some() && !self.is_stale
+    }
+
     fn lost_any(&self) -> bool {
         self.lost_before > 0 || !self.lost.is_empty()
     }
@@ -471,22 +477,35 @@ impl Table {
     }
 
     fn left(&mut self, dir: InodeId, hash: u32) -> Vec<u64> {
-        let all = self.entries_of(dir).and_then(|entries| entries.left.get(&hash));
-        let Some(all) = all.map(|all| all.to_vec()) else { return Vec::new() };
-        let is_over = |number| {
-            let trace = self.inodes.get(&InodeId { number, ..dir });
-            trace.is_some_and(|trace| trace.is_over)
+        let Some(all) = self.entries_of(dir).and_then(|entries| entries.left.get(&hash)) else {
+            return Vec::new();
         };
-        let (over, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|number| is_over(*number));
-        if let Some(trace) = self.inodes.get_mut(&dir).filter(|_| !over.is_empty()) {
-            self.notes = self.notes.saturating_sub(over.len());
-            let left = &mut trace.entries().left;
-            match rest.is_empty() {
-                true => left.remove(&hash),
-                false => left.insert(hash, rest.iter().copied().collect()),
-            };
+        let (mut over, mut unseen) = (0, Vec::new());
+        for number in all.iter().copied() {
+            let inode = InodeId { number, ..dir };
+            match self.inodes.get(&inode) {
+                Some(trace) if trace.is_over => over += 1,
+                Some(trace) if trace.is_as_logged() && !self.moving.contains(&inode) => {}
+                _ => unseen.push(number),
+            }
         }
-        rest
+        if over > 0 {
+            self.forget_left(dir, hash);
+            self.notes = self.notes.saturating_sub(over);
+        }
+        unseen
+    }
+
+    /// Forgets who is over of those that left a name of this hash.
+    fn forget_left(&mut self, dir: InodeId, hash: u32) {
+        let entries = self.inodes.get_mut(&dir).and_then(|trace| trace.entries.as_mut());
+        let Some(all) = entries.and_then(|entries| entries.left.remove(&hash)) else { return };
+        let is_over = |number| self.inodes.get(&number).is_some_and(|trace| trace.is_over);
+        let rest = all.iter().copied().filter(|&number| !is_over(InodeId { number, ..dir }));
+        let rest: Few<u64> = rest.collect();
+        if let Some(trace) = self.inodes.get_mut(&dir).filter(|_| !rest.is_empty()) {
+            trace.entries().left.insert(hash, rest);
+        }
     }
 
     fn note(&mut self, parting: &Parting) {

@@ -101,6 +101,25 @@ fn who_is_over_is_not_told_of_any_more() {
     assert!(traces.left(5, [(DIR, 7)]).is_empty());
 }
 
+/// However many had the name of what is synced, and moved on: the log has each of them once.
+#[test]
+fn who_left_a_name_is_told_of_until_the_log_has_that() {
+    let traces = Traces::new(INODES_MAX);
+    let left = || traces.left(5, [(DIR, 7)]);
+    log(&traces, FILE, Mode::All);
+    traces.depart(5, &[parting(9, false, true)], &[FILE]);
+    assert_eq!(left(), [300]);
+    traces.arrived(5, &[parting(9, false, true)], &[FILE]);
+    assert_eq!(left(), [300], "the log has it with the old name");
+    log(&traces, FILE, Mode::Exists);
+    assert_eq!(left(), [0; 0]);
+    traces.depart(5, &[], &[FILE]);
+    assert_eq!(left(), [300], "it is waited for");
+    traces.arrived(5, &[], &[FILE]);
+    traces.named(5, FILE);
+    assert_eq!(left(), [300]);
+}
+
 #[test]
 fn attributes_changed_until_they_are_logged() {
     let traces = Traces::new(INODES_MAX);
