@@ -36,7 +36,6 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
 use crate::error::DeviceError;
-use crate::loops;
 
 const DOOR: libc::off_t = 0;
 const ROOM: libc::off_t = 1;
@@ -79,24 +78,21 @@ impl ImageLock {
     /// Takes the lock through `file`, a description of its own of the image called `name`. Waits
     /// for a holder that is closing; refuses where one is open that is in the way.
     pub(crate) fn take(file: File, name: &str, kind: LockKind) -> Result<ImageLock, DeviceError> {
-        let locked = || DeviceError::Locked { device: name.into() };
         let failed = |errno| match errno {
             // The first is what Linux says, the second what POSIX allows.
-            Errno::EAGAIN | Errno::EACCES => locked(),
+            Errno::EAGAIN | Errno::EACCES => DeviceError::Locked { device: name.into() },
             other => DeviceError::Open { device: name.into(), source: io::Error::from(other) },
         };
         let bytes = |start| bytes(kind.of_bytes(), start, 1);
         set(&file, &bytes(DOOR)).map_err(failed)?;
         wait(&file, &bytes(ROOM)).map_err(failed)?;
-        let others = loops::other_ways(&file);
-        let lock = ImageLock { file, kind };
-        let is_held = |way: &PathBuf| {
-            File::open(way).is_ok_and(|file| blocking(&file, kind, DOOR, 2).is_some())
-        };
-        match others.iter().any(is_held) {
-            true => Err(locked()),
-            false => Ok(lock),
-        }
+        Ok(ImageLock { file, kind })
+    }
+
+    /// Whether somebody has the locks of another way to the image, and is in the way of this one.
+    pub(crate) fn meets_another(&self, ways: &[PathBuf]) -> bool {
+        let is_held = |file: File| blocking(&file, self.kind, DOOR, 2).is_some();
+        ways.iter().any(|way| File::open(way).is_ok_and(is_held))
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {

@@ -3,20 +3,20 @@
 //! 1. What the kernel shows of loop devices and of mounts says so (`/sys/block`, `mountinfo(5)`).
 //!    Where it shows nothing, as to a container, or the mount is of another namespace, nothing is
 //!    known.
-//! 2. A loop device that nobody mounted is nobody's way of writing.
+//! 2. A loop device that nobody mounted is not the kernel's way of writing; who else has it open is
+//!    known by its lock.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-/// Whether an image file is mounted.
-pub(crate) fn is_mounted(image: &Metadata) -> bool {
-    let over = devices_over(image);
-    if over.is_empty() {
+/// Whether one of these loop devices is mounted.
+pub(crate) fn is_mounted(devices: &[PathBuf]) -> bool {
+    if devices.is_empty() {
         return false;
     }
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
@@ -24,19 +24,17 @@ pub(crate) fn is_mounted(image: &Metadata) -> bool {
     let sources: Vec<_> = mounts.lines().filter_map(source).collect();
     let is_source =
         |device: &PathBuf| sources.iter().any(|source| source.file_name() == device.file_name());
-    over.iter().any(is_source)
+    devices.iter().any(is_source)
 }
 
-/// By what else an image can be reached that is open: a file by loop devices, a loop device by its
-/// file.
-pub(crate) fn other_ways(image: &File) -> Vec<PathBuf> {
-    let Ok(metadata) = image.metadata() else { return Vec::new() };
-    if metadata.file_type().is_block_device() {
-        let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
+/// By what else an image can be reached: a file by loop devices, a loop device by its file.
+pub(crate) fn other_ways(image: &Metadata) -> Vec<PathBuf> {
+    if image.file_type().is_block_device() {
+        let (major, minor) = (major(image.rdev()), minor(image.rdev()));
         let device = format!("/sys/dev/block/{major}:{minor}");
         return backing_file(Path::new(&device)).into_iter().collect();
     }
-    let over = devices_over(&metadata);
+    let over = devices_over(image);
     over.iter().filter_map(|at| at.file_name()).map(|name| Path::new("/dev").join(name)).collect()
 }
 

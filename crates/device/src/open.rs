@@ -246,20 +246,25 @@ fn lock(
     options: FileOptions,
     metadata: &Metadata,
 ) -> Result<Option<ImageLock>, DeviceError> {
-    if options.writable {
-        let lock = ImageLock::take(file, name, LockKind::Exclusive)?;
-        return match metadata.is_file() && loops::is_mounted(metadata) {
-            true => Err(DeviceError::InUse { device: name.into() }),
-            false => Ok(Some(lock)),
-        };
+    let kind = match (options.writable, options.in_peace) {
+        (true, _) => LockKind::Exclusive,
+        (false, true) => LockKind::Shared,
+        (false, false) => {
+            wait_while_closing(&file);
+            return Ok(None);
+        }
+    };
+    let lock = match ImageLock::take(file, name, kind) {
+        Err(DeviceError::Open { .. }) if kind == LockKind::Shared => return Ok(None),
+        taken => taken?,
+    };
+    let ways = loops::other_ways(metadata);
+    if lock.meets_another(&ways) {
+        return Err(DeviceError::Locked { device: name.into() });
     }
-    if !options.in_peace {
-        wait_while_closing(&file);
-        return Ok(None);
-    }
-    match ImageLock::take(file, name, LockKind::Shared) {
-        Err(error @ DeviceError::Locked { .. }) => Err(error),
-        lock => Ok(lock.ok()),
+    match options.writable && metadata.is_file() && loops::is_mounted(&ways) {
+        true => Err(DeviceError::InUse { device: name.into() }),
+        false => Ok(Some(lock)),
     }
 }
 
