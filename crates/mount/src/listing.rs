@@ -91,10 +91,15 @@ impl Served {
         self.refer_to(&dir.follow(entry).map_err(errno)?, || Ok(entry.target()))
     }
 
+    /// Where a listing ends that goes on; nothing of one that begins.
+    fn end(&self, node: NodeId, read: &Read) -> Option<u64> {
+        let goes_on = read.offset >= AFTER_DOTS;
+        if goes_on { self.ends.find(node) } else { None }
+    }
+
     /// Whether a listing has come to its end: who lists all asks once more. Nothing is looked at.
     fn is_listed(&self, node: NodeId, read: &Read) -> bool {
-        let is_listed =
-            read.offset >= AFTER_DOTS && self.ends.find(node).is_some_and(|end| read.offset >= end);
+        let is_listed = self.end(node, read).is_some_and(|end| read.offset >= end);
         if is_listed {
             self.ends.forget(node);
         }
@@ -106,8 +111,7 @@ impl Served {
         let dir = self.dir(node)?;
         let max = usize::try_from(read.size / least).map_or(1, |max| max.max(1));
         let mut lines = self.dots(&dir, read.offset);
-        let goes_on = read.offset >= AFTER_DOTS;
-        let end = if goes_on { self.ends.find(node) } else { None };
+        let end = self.end(node, read);
         let is_before = |place: u64| end.is_none_or(|end| place < end);
         let (mut after, mut next) = (AFTER_DOTS, Some(read.offset.max(AFTER_DOTS)));
         while let Some(place) = next.filter(|place| lines.len() < max && is_before(*place)) {
