@@ -72,8 +72,8 @@ impl Nodes {
         }
     }
 
-    /// Space for removing so many items, which is there even when no other is. No lock is held but
-    /// what is about to be done to inodes.
+    /// Space for removing so many items, or for changing what is there to no larger ones: which is
+    /// there even when no other is. No lock is held but what is about to be done to inodes.
     pub(crate) fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
         Ok(self.ledger()?.reserve_for_removal(items)?)
