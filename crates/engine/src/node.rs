@@ -205,6 +205,11 @@ impl Nodes {
         Ok(known)
     }
 
+    /// The inode of a number, if it is in memory and not deleted.
+    pub(crate) fn known(&self, id: InodeId) -> Option<Arc<Inode>> {
+        self.table.get(id).filter(|inode| inode.is_known())
+    }
+
     /// What is in memory of an inode.
     pub(crate) fn in_memory(&self, id: InodeId) -> InMemory {
         self.table.peek(id).map_or(InMemory::Nothing, |inode| inode.in_memory())

@@ -44,19 +44,18 @@ impl Served {
         })
     }
 
-    fn stat_of(&self, metadata: &Metadata) -> Result<Stat, Errno> {
+    pub(crate) fn stat_of(&self, metadata: &Metadata) -> Result<Stat, Errno> {
         Ok(Stat { attributes: self.attributes(metadata)?, valid: self.validity(metadata) })
     }
 
     /// What is said of a name that leads to an inode, which has this node. It is not counted as a
     /// reference.
-    pub(crate) fn entry(&self, inode: &Inode, node: NodeId) -> Result<Entry, Errno> {
-        let metadata = inode.metadata().map_err(errno)?;
+    pub(crate) fn entry(&self, metadata: &Metadata, node: NodeId) -> Result<Entry, Errno> {
         Ok(Entry {
             node,
             generation: metadata.generation,
-            attributes: self.attributes(&metadata)?,
-            attributes_valid: self.validity(&metadata),
+            attributes: self.attributes(metadata)?,
+            attributes_valid: self.validity(metadata),
             entry_valid: FOREVER,
         })
     }

@@ -8,7 +8,7 @@
 
 mod ends;
 
-use userbtrfs_engine::api::{Dir, DirEntry, FileKind};
+use userbtrfs_engine::api::{Dir, DirEntry, FileKind, InodeId};
 use userbtrfs_fuse::{
     DirectoryEntry, Entries, Entry, Errno, FOREVER, FileType, Name, Names, NodeId, Read, Reply,
     may_sleep,
@@ -26,20 +26,36 @@ const NAME_BYTES: u32 = 32;
 const ENTRY_BYTES: u32 = 160;
 
 /// A line of a listing.
-struct Line {
-    ino: u64,
-    next: u64,
-    kind: FileType,
-    name: Vec<u8>,
-    /// Nothing where it is `.` or `..`.
-    entry: Option<DirEntry>,
+enum Line {
+    /// `.` or `..`: the place after it, its number, its name.
+    Dots(u64, u64, &'static str),
+    Entry(u64, DirEntry),
 }
 
 impl Line {
     /// The line as it is sent; nothing where a damaged directory has a name that cannot be.
     fn shown(&self) -> Option<DirectoryEntry<'_>> {
-        let Self { ino, next, kind, .. } = *self;
-        Some(DirectoryEntry { ino, next, kind, name: Name::new(&self.name)? })
+        Some(match self {
+            Self::Dots(next, ino, name) => DirectoryEntry {
+                ino: *ino,
+                next: *next,
+                kind: FileType::Directory,
+                name: Name::new(name.as_bytes())?,
+            },
+            Self::Entry(ino, entry) => DirectoryEntry {
+                ino: *ino,
+                next: entry.position(),
+                kind: entry.kind().map_or(FileType::Unknown, file_type),
+                name: Name::new(entry.name())?,
+            },
+        })
+    }
+
+    fn entry(&self) -> Option<&DirEntry> {
+        match self {
+            Self::Dots(..) => None,
+            Self::Entry(_, entry) => Some(entry),
+        }
     }
 }
 
@@ -76,7 +92,7 @@ impl Served {
         let mut list = reply.begin();
         for line in &lines {
             let Some(shown) = line.shown() else { continue };
-            let found = line.entry.as_ref().and_then(|entry| self.refer_by(&dir, entry).ok());
+            let found = line.entry().and_then(|entry| self.refer_by(&dir, entry).ok());
             if !list.add(&shown, &found.unwrap_or(Entry::absent(FOREVER))) {
                 if let Some(found) = found {
                     drop(self.lookups.remove(found.node, 1));
@@ -88,7 +104,7 @@ impl Served {
     }
 
     fn refer_by(&self, dir: &Dir, entry: &DirEntry) -> Result<Entry, Errno> {
-        self.refer_to(&dir.follow(entry).map_err(errno)?, || Ok(entry.target()))
+        self.refer_to(&dir.metadata_of(entry).map_err(errno)?, || Ok(entry.target()))
     }
 
     /// Where a listing ends that goes on; nothing of one that begins.
@@ -132,32 +148,22 @@ impl Served {
     }
 
     fn line(&self, entry: DirEntry) -> Line {
-        Line {
-            ino: self.ids.shown(entry.target()).unwrap_or(u64::MAX),
-            next: entry.position(),
-            kind: entry.kind().map_or(FileType::Unknown, file_type),
-            name: entry.name().to_vec(),
-            entry: Some(entry),
-        }
+        Line::Entry(self.shown(entry.target()), entry)
     }
 
     fn dots(&self, dir: &Dir, offset: u64) -> Vec<Line> {
         if offset >= AFTER_DOTS {
             return Vec::new();
         }
-        let shown = |id| self.ids.shown(id).unwrap_or(u64::MAX);
         let own = dir.inode().id();
-        let names = dir.inode().names().unwrap_or_default();
-        let parent = names.first().map_or(own, |(parent, _)| parent.id());
+        let parent = dir.parent().ok().flatten().unwrap_or(own);
         let dots = [(1, own, "."), (AFTER_DOTS, parent, "..")].into_iter();
-        let line = |(next, id, name): (u64, _, &str)| Line {
-            ino: shown(id),
-            next,
-            kind: FileType::Directory,
-            name: name.into(),
-            entry: None,
-        };
+        let line = |(next, id, name)| Line::Dots(next, self.shown(id), name);
         dots.filter(|(next, ..)| *next > offset).map(line).collect()
+    }
+
+    fn shown(&self, id: InodeId) -> u64 {
+        self.ids.shown(id).unwrap_or(u64::MAX)
     }
 }
 

@@ -8,7 +8,7 @@
 //!    list of the directory, and where there is none, from the umask. It has them from the moment
 //!    on that it is there.
 
-use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, InodeId, RenameMode};
+use userbtrfs_engine::api::{self, Dir, Error, FileKind, Inode, InodeId, Metadata, RenameMode};
 use userbtrfs_fuse::{
     Caller, Created, Entry, Errno, FOREVER, Link, Mknod, Name, NodeId, Opened, OpenedFlags, Rename,
     RenameFlags, Tmpfile,
@@ -38,24 +38,25 @@ impl Served {
 
     /// What is said of a name that leads to an inode; the kernel refers to it from now on.
     pub(crate) fn refer(&self, inode: &Inode) -> Result<Entry, Errno> {
-        self.refer_as(inode, self.ids.node(inode.id())?)
+        let metadata = inode.metadata().map_err(errno)?;
+        self.refer_as(&metadata, self.ids.node(metadata.id)?)
     }
 
     /// The same of a name that may be the place of a subvolume; `said` is what it says itself.
     pub(crate) fn refer_to(
         &self,
-        inode: &Inode,
+        metadata: &Metadata,
         said: impl FnOnce() -> api::Result<InodeId>,
     ) -> Result<Entry, Errno> {
-        if !inode.is_empty_place() {
-            return self.refer(inode);
-        }
-        let of = said().map_err(errno)?.subvolume;
-        self.refer_as(inode, self.ids.place(inode.id(), of)?)
+        let node = match metadata.is_empty_place() {
+            true => self.ids.place(metadata.id, said().map_err(errno)?.subvolume)?,
+            false => self.ids.node(metadata.id)?,
+        };
+        self.refer_as(metadata, node)
     }
 
-    fn refer_as(&self, inode: &Inode, node: NodeId) -> Result<Entry, Errno> {
-        let entry = self.entry(inode, node)?;
+    fn refer_as(&self, metadata: &Metadata, node: NodeId) -> Result<Entry, Errno> {
+        let entry = self.entry(metadata, node)?;
         self.lookups.add(node);
         Ok(entry)
     }
@@ -64,7 +65,10 @@ impl Served {
     pub(crate) fn find(&self, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         let dir = self.dir(parent)?;
         match dir.lookup(name.as_bytes()) {
-            Ok(inode) => self.refer_to(&inode, || dir.target(name.as_bytes())),
+            Ok(inode) => {
+                let metadata = inode.metadata().map_err(errno)?;
+                self.refer_to(&metadata, || dir.target(name.as_bytes()))
+            }
             Err(Error::NotFound) => Ok(Entry::absent(FOREVER)),
             Err(error) => Err(errno(error)),
         }

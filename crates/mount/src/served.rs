@@ -2,7 +2,8 @@
 //!
 //! 1. What may wait for the device does so where another thread receives meanwhile. That is
 //!    whatever looks at an inode, which may have been evicted; it costs two short locks a request.
-//!    What is found in memory of a file is sent after that.
+//!    Attributes in memory, which is what is asked for most, are given without; what is found in
+//!    memory of a file is sent after that.
 //! 2. OPEN, OPENDIR, FLUSH and their ends are not written: the kernel does without. So are ACCESS
 //!    and locks, which are the kernel's.
 
@@ -148,7 +149,11 @@ impl Server for Served {
     }
 
     fn getattr(&self, request: &Request, _: Option<Handle>, reply: Reply<Stat>) {
-        reply.send(may_sleep(|| self.stat(&self.inode(request.node))));
+        let in_memory = self.filesystem.metadata_in_memory(self.ids.inode(request.node));
+        reply.send(match in_memory {
+            Some(metadata) => self.stat_of(&metadata),
+            None => may_sleep(|| self.stat(&self.inode(request.node))),
+        });
     }
 
     fn statx(&self, request: &Request, _: &Statx, reply: Reply<ExtendedStat>) {

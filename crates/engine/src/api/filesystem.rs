@@ -65,6 +65,14 @@ impl Inner {
         self.nodes.open(id).ok().map(Arc::new)
     }
 
+    /// The attributes of an inode.
+    pub(crate) fn metadata(&self, id: InodeId) -> Result<Metadata> {
+        match id.number {
+            EMPTY_DIR => Ok(Metadata::empty_dir(id)),
+            _ => Ok(Metadata::of(&*self.nodes.inode(id)?)),
+        }
+    }
+
     /// Who writes data.
     pub(crate) fn writer(&self) -> Result<&Arc<Writer>> {
         self.writer.as_ref().ok_or(Error::ReadOnly)
@@ -275,6 +283,11 @@ impl Filesystem {
     /// The handle on an inode. That it exists shows with the first use.
     pub fn inode(&self, id: InodeId) -> Inode {
         Inode::new(self.clone(), id)
+    }
+
+    /// The attributes of an inode, where they are in memory: nothing is waited for.
+    pub fn metadata_in_memory(&self, id: InodeId) -> Option<Metadata> {
+        self.inner.nodes.known(id).map(|inode| Metadata::of(&inode))
     }
 
     /// What is at a path; a symbolic link at its end is followed.

@@ -7,7 +7,9 @@ use super::filesystem::Inner;
 use super::path::{read_link, step};
 use super::{File, Filesystem};
 use crate::error::{Error, InodeId, Result};
-use crate::node::{DirPosition, EMPTY_DIR, Entry, EntryTarget, Link, Nodes, Opened, ROOT_DIR};
+use crate::node::{
+    self, DirPosition, EMPTY_DIR, Entry, EntryTarget, Link, Nodes, Opened, ROOT_DIR,
+};
 
 /// What an inode or an entry of a directory is.
 pub type FileType = FileKind;
@@ -67,6 +69,12 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    pub(crate) fn of(inode: &node::Inode) -> Self {
+        // Before what the extents hold: where nothing is unfinished any more, that is among it.
+        let unfinished = inode.unfinished();
+        Self { unfinished, ..Self::new(inode.id(), &inode.item()) }
+    }
+
     fn new(id: InodeId, item: &InodeItem) -> Self {
         Self {
             id,
@@ -91,7 +99,7 @@ impl Metadata {
     }
 
     /// What stands in the place of a subvolume of which only the name was snapshotted.
-    fn empty_dir(id: InodeId) -> Self {
+    pub(crate) fn empty_dir(id: InodeId) -> Self {
         let never = Timestamp::default();
         Self {
             id,
@@ -118,6 +126,12 @@ impl Metadata {
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
+    }
+
+    /// Whether it is the place of a subvolume of which only the name was snapshotted: an empty
+    /// directory that nobody can change. All such places in a subvolume are one inode.
+    pub fn is_empty_place(&self) -> bool {
+        self.id.number == EMPTY_DIR
     }
 
     /// Whether it is a regular file.
@@ -165,12 +179,6 @@ impl Inode {
         self.id
     }
 
-    /// Whether it is the place of a subvolume of which only the name was snapshotted: an empty
-    /// directory that nobody can change. All such places in a subvolume are one inode.
-    pub fn is_empty_place(&self) -> bool {
-        self.id.number == EMPTY_DIR
-    }
-
     /// The filesystem it is in.
     pub fn filesystem(&self) -> &Filesystem {
         &self.fs
@@ -186,17 +194,10 @@ impl Inode {
 
     /// Its attributes.
     pub fn metadata(&self) -> Result<Metadata> {
-        if self.id.number == EMPTY_DIR {
-            return Ok(Metadata::empty_dir(self.id));
+        match &self.held {
+            Some(opened) => Ok(Metadata::of(opened.inode())),
+            None => self.inner().metadata(self.id),
         }
-        // Before what the extents hold: where nothing is unfinished any more, that is among it.
-        let in_memory = self.inner().files.get(self.id);
-        let unfinished = in_memory.map_or(0, |contents| contents.unfinished_bytes());
-        let item = match &self.held {
-            Some(opened) => opened.inode().item(),
-            None => self.nodes().item(self.id)?,
-        };
-        Ok(Metadata { unfinished, ..Metadata::new(self.id, &item) })
     }
 
     /// All its extended attributes: names and values. ACLs are among them, as
@@ -322,9 +323,17 @@ impl Dir {
 
     /// The handle on what an entry of this directory leads to.
     pub fn follow(&self, entry: &DirEntry) -> Result<Inode> {
-        let target = entry.entry.target;
-        let id = target.resolve(self.inode.nodes().forest(), entry.dir, &entry.entry.name)?;
-        Ok(Inode::new(self.inode.fs.clone(), id))
+        Ok(Inode::new(self.inode.fs.clone(), self.resolve(entry)?))
+    }
+
+    /// The attributes of what an entry of this directory leads to.
+    pub fn metadata_of(&self, entry: &DirEntry) -> Result<Metadata> {
+        self.inode.inner().metadata(self.resolve(entry)?)
+    }
+
+    fn resolve(&self, entry: &DirEntry) -> Result<InodeId> {
+        let DirEntry { dir, entry } = entry;
+        entry.target.resolve(self.inode.nodes().forest(), *dir, &entry.name)
     }
 
     /// The directory that an entry of this directory leads to.
@@ -364,6 +373,12 @@ impl Dir {
         let dir = self.inode.id;
         let (entries, next) = self.inode.nodes().list_some_of(dir, position, max)?;
         Ok((entries.into_iter().map(|entry| DirEntry { dir, entry }).collect(), next))
+    }
+
+    /// The directory that it is in; of the root directory of a subvolume, itself. Nothing where its
+    /// names are damaged.
+    pub fn parent(&self) -> Result<Option<InodeId>> {
+        self.inode.nodes().parent(self.inode.id)
     }
 
     /// The position behind all its entries: those that are made from now on stand there.

@@ -7,6 +7,7 @@ mod failing;
 mod fragmented;
 mod full;
 mod landing;
+mod listing;
 mod model;
 mod orphans;
 mod repairing;

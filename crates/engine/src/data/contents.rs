@@ -221,11 +221,6 @@ impl Contents {
         runs.into_iter().map(clip).collect()
     }
 
-    /// The bytes of all sectors that are dirty or being written.
-    pub(crate) fn unfinished_bytes(&self) -> u64 {
-        self.state.read().blocks.usage().unfinished * SECTOR as u64
-    }
-
     /// What a write would newly dirty: the sectors, and at most so many runs.
     pub(crate) fn new_dirty(&self, start: u64, end: u64) -> Delta {
         self.state.read().blocks.new_dirty(sectors(start, end))
@@ -340,6 +335,9 @@ impl Contents {
         let after = state.blocks.usage();
         self.cache.account(with_contents(before), with_contents(after));
         self.list(&mut state, listing, before, after);
+        if before.unfinished != after.unfinished {
+            self.inode.set_unfinished(after.unfinished * SECTOR as u64);
+        }
         let newcomers = state.blocks.take_newcomers();
         if !newcomers.is_empty() {
             self.cache.enlist(&self.arc(), newcomers);

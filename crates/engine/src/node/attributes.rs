@@ -51,11 +51,6 @@ impl Nodes {
         Ok(stored::size(&self.forest, inode.tree(), inode.number())?)
     }
 
-    /// The attributes of an inode.
-    pub(crate) fn item(&self, id: InodeId) -> Result<InodeItem> {
-        Ok(self.inode(id)?.item())
-    }
-
     /// Sets attributes, and an extended one with them. A new owner or group takes the set-id bits
     /// from what is no directory, unless the mode is set, too. An item that is there changes: that
     /// needs no space that is free, unless an extended attribute comes with it.

@@ -21,6 +21,9 @@ use super::hashes::Hashes;
 /// The most names that one directory keeps.
 const NAMES_MAX: usize = 16 << 10;
 
+/// Of so many names those that are there are sorted sooner than they are looked up in a tree.
+const SORTED_MAX: usize = 128;
+
 /// How far apart the places are of names that are asked for one after the other.
 const CLOSE: u64 = 16;
 
@@ -169,6 +172,17 @@ impl Dentries {
             }
             Whole::Hashes(hashes) => Alike::AtMost(hashes.count_alike(hash)),
         }
+    }
+
+    /// All entries from a place on, in the order of their places, where those are known and few.
+    pub(super) fn list(&self, from: u64) -> Option<Vec<Arc<Entry>>> {
+        if self.count > SORTED_MAX || !matches!(self.whole, Whole::Names) {
+            return None;
+        }
+        let there = self.by_hash.values().flat_map(|alike| alike.iter()).filter_map(Dentry::entry);
+        let mut listed: Vec<_> = there.filter(|entry| entry.index >= from).cloned().collect();
+        listed.sort_unstable_by_key(|entry| entry.index);
+        Some(listed)
     }
 
     /// An entry was made.

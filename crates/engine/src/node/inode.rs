@@ -14,13 +14,14 @@ use std::ops::Range;
 
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
 use super::dentries::{Dentries, Ration};
 use super::extents::{ExtentChanges, PendingExtent, few_until, flattened};
 use super::late::LateNames;
-use super::pending::{Pending, Said};
+use super::pending::{Pending, RefPlace, Said};
 use super::runs::Runs;
 use super::stored::RefLen;
 use super::traces::Stamp;
@@ -38,6 +39,8 @@ pub(crate) struct Inode {
     state: OnceLock<Mutex<State>>,
     /// Of a directory. It is not locked together with the state.
     late: Mutex<Option<Arc<LateNames>>>,
+    /// Of a file, as who keeps its content says.
+    unfinished: AtomicU64,
 }
 
 /// What is in memory of an inode, and not in its tree.
@@ -57,6 +60,8 @@ pub(super) struct State {
     pub(super) merging: Option<Arc<Pending>>,
     /// Of a directory.
     pub(super) dentries: Option<Box<Dentries>>,
+    /// Where the one name of a directory is, once that was seen.
+    pub(super) parent: Option<u64>,
     /// Of the tree, as long as nothing was merged since it was looked at.
     pub(super) ref_len: Option<RefLen>,
     /// The size of a file that the tree may know, where that is not its size.
@@ -141,7 +146,8 @@ impl Inode {
             |class| Mutex::with_identity(Identity::of_inode(class, id.subvolume.0, id.number), ());
         let (entries, operation) = (lock(Class::ParentDirectory), lock(Class::ChildInode));
         let late = Mutex::new(Class::InodeState, None);
-        Self { id, tree, entries, operation, state: OnceLock::new(), late }
+        let (state, unfinished) = (OnceLock::new(), AtomicU64::new(0));
+        Self { id, tree, entries, operation, state, late, unfinished }
     }
 
     /// It is being made: there was nothing to load.
@@ -156,7 +162,9 @@ impl Inode {
             let (item, ref_len) = stored::inode_item(forest, &self.tree, self.id.number)?;
             let (is_dir, stored_transid) = (item.kind == FileKind::Directory, item.transid);
             let dentries = is_dir.then(|| Dentries::unknown(ration));
-            self.set_state(State { ref_len, stored_transid, ..State::new(item, dentries) });
+            let parent = ref_len.filter(|_| is_dir).map(|of_ref| of_ref.dir);
+            let state = State::new(item, dentries);
+            self.set_state(State { parent, ref_len, stored_transid, ..state });
         }
         self.living().map(drop)
     }
@@ -165,6 +173,22 @@ impl Inode {
         let id = self.id;
         let identity = Identity::of_inode(Class::InodeState, id.subvolume.0, id.number);
         self.state.get_or_init(|| Mutex::with_identity(identity, state));
+    }
+
+    /// Whether its state is known, and it is not deleted.
+    pub(super) fn is_known(&self) -> bool {
+        self.state.get().is_some_and(|state| !state.lock().dead)
+    }
+
+    /// How many bytes of a file are in memory alone. Asked before the attributes, it misses none
+    /// that these do not count yet.
+    pub(crate) fn unfinished(&self) -> u64 {
+        self.unfinished.load(Ordering::Acquire)
+    }
+
+    /// So many bytes of a file are in memory alone.
+    pub(crate) fn set_unfinished(&self, bytes: u64) {
+        self.unfinished.store(bytes, Ordering::Release);
     }
 
     /// Which it is.
@@ -369,6 +393,7 @@ impl State {
             running: None,
             merging: None,
             dentries: dentries.map(Box::new),
+            parent: None,
             ref_len: None,
             disk_size: None,
             extents_version: 0,
@@ -388,6 +413,12 @@ impl State {
     pub(super) fn pending(&mut self) -> &mut Pending {
         let running = self.running.as_mut().expect("made when the change began");
         Arc::get_mut(running).expect("only a set that is merged is shared")
+    }
+
+    /// It gets the name that an entry of a directory has.
+    pub(super) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefPlace) {
+        self.parent = self.dentries.is_some().then_some(dir);
+        self.pending().add_ref(dir, entry, place);
     }
 
     /// What is known of the names of a directory.

@@ -225,6 +225,20 @@ impl Nodes {
         Ok(names.into_iter().map(|(link, _)| link).collect())
     }
 
+    /// The directory that a directory is in; of the root of a subvolume, itself. Nothing where its
+    /// names are damaged.
+    pub(crate) fn parent(&self, dir: InodeId) -> Result<Option<InodeId>> {
+        if dir.number == EMPTY_DIR {
+            return Ok(None);
+        }
+        let known = self.inode(dir)?.living()?.parent;
+        let parent = match known {
+            Some(parent) => Some(parent),
+            None => self.names(dir)?.first().map(|name| name.dir),
+        };
+        Ok(parent.map(|number| InodeId { number, ..dir }))
+    }
+
     /// Lets an inode count one name more than it has, as one whose names are damaged does.
     #[cfg(test)]
     pub(crate) fn miscount(&self, id: InodeId) {
@@ -299,6 +313,9 @@ impl Nodes {
         // Who lists all asks once more behind the last entry.
         if state.next_index.is_some_and(|next| position >= next) {
             return Ok((Vec::new(), None));
+        }
+        if let Some(listed) = state.dentries.as_deref().and_then(|known| known.list(position)) {
+            return Ok((listed, None));
         }
         // What waits is looked at first: it leaves only after it is in the tree.
         let (changes, end) = pending_entries(&state, position, max);

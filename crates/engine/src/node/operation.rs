@@ -243,7 +243,7 @@ impl Operation<'_> {
             if state.item.nlink == 0 {
                 state.set_listed(false);
             }
-            state.pending().add_ref(dir.number(), entry, place);
+            state.add_ref(dir.number(), entry, place);
             state.item.nlink += 1;
             state.linkable = false;
             state.item.ctime = self.now;

@@ -346,7 +346,7 @@ impl Operation<'_> {
         let entry = self.entry(index, to.name, inode);
         self.change(inode, |state| {
             state.pending().remove_ref(from.dir.number(), old);
-            state.pending().add_ref(to.dir.number(), &entry, place);
+            state.add_ref(to.dir.number(), &entry, place);
             state.item.ctime = self.now;
         });
         self.add_entry(to.dir, &entry);

@@ -234,7 +234,7 @@ impl Nodes {
         let target = EntryTarget::Inode(inode.number());
         let transid = operation.generation();
         let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid });
-        operation.alter(inode, |state| state.pending().add_ref(dir.number(), &entry, place));
+        operation.alter(inode, |state| state.add_ref(dir.number(), &entry, place));
         operation.alter(dir, |state| {
             state.item.size += size_of_entry(&entry);
             state.pending().add_entry(&entry);

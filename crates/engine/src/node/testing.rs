@@ -10,8 +10,15 @@ use userbtrfs_format::{
 };
 use userbtrfs_sync::Arc;
 
-use super::{Entry, EntryTarget, Forest};
-use crate::error::InodeId;
+use super::{Entry, EntryTarget, Forest, Nodes};
+use crate::error::{InodeId, Result};
+
+impl Nodes {
+    /// The attributes of an inode.
+    pub(super) fn item(&self, id: InodeId) -> Result<InodeItem> {
+        Ok(self.inode(id)?.item())
+    }
+}
 
 /// An entry that leads to a file.
 pub(super) fn entry(index: u64, name: &[u8], number: u64) -> Arc<Entry> {

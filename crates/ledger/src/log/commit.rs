@@ -16,7 +16,7 @@
 
 use userbtrfs_btree::{DirtyList, ItemEdit, Root};
 use userbtrfs_format::{ItemKind, Key, Logical, RootFlags, RootInode, RootItem, TreeId};
-use userbtrfs_sync::Arc;
+use userbtrfs_sync::{Arc, thread};
 use userbtrfs_volume::Slice;
 
 use super::group::{Lead, Pledge, Role};
@@ -165,6 +165,9 @@ impl Ledger {
         member: &mut Pledged<'_>,
     ) -> Result<(), LogFailure> {
         let before = handle.generation() - 1;
+        // Others may be about to sync, and have no processor: each that comes with this group is
+        // spared one.
+        thread::yield_now();
         let Sealed { list, nodes, root } = self.seal_group(handle, lead, member.member)?;
         let count_nodes = nodes.len() as u64;
         let on_their_way = self.volume().submit_data(nodes);

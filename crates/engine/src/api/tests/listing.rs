@@ -1,0 +1,87 @@
+//! What a directory says of its entries, and of where it is.
+
+use super::*;
+
+/// The places and names of all entries.
+fn listed(dir: &Dir) -> Vec<(u64, Vec<u8>)> {
+    let line = |entry: DirEntry| (entry.position(), entry.name().to_vec());
+    dir.entries().map(|entry| line(entry.unwrap())).collect()
+}
+
+#[test]
+fn a_directory_is_listed_from_memory_as_from_its_tree() {
+    for count in [0, 7, 100, 1000] {
+        let lab = Lab::new();
+        let dir = lab.fs.root().create_dir(b"d", 0o755).unwrap();
+        let name = |number: u64| number.to_string().into_bytes();
+        for number in 0..count {
+            dir.create(&name(number), 0o644).unwrap();
+        }
+        for number in (0..count).step_by(3) {
+            dir.rename(&name(number), &dir, &name(number + count), RenameMode::Replace).unwrap();
+        }
+        for number in (1..count).step_by(5) {
+            dir.remove_file(&name(number)).ok();
+        }
+        let before = listed(&dir);
+        let (some, _) = dir.list(before.get(2).map_or(0, |(after, _)| *after), 4).unwrap();
+        let some: Vec<_> = some.iter().map(|entry| entry.name().to_vec()).collect();
+        let rest = before.iter().skip(3).map(|(_, name)| name.clone());
+        assert!(rest.take(some.len()).eq(some));
+        let lab = lab.reopened();
+        assert_eq!(listed(&lab.fs.open_dir("/d").unwrap()), before);
+        lab.close();
+    }
+}
+
+#[test]
+fn a_directory_knows_where_it_is() {
+    let lab = Lab::new();
+    let root = lab.fs.root();
+    let (a, b) = (root.create_dir(b"a", 0o755).unwrap(), root.create_dir(b"b", 0o755).unwrap());
+    let (in_a, in_b) = (a.create_dir(b"x", 0o755).unwrap(), b.create_dir(b"y", 0o755).unwrap());
+    let parents = |dirs: [&Dir; 4]| dirs.map(|dir| dir.parent().unwrap().unwrap());
+    let id = |dir: &Dir| dir.inode().id();
+    let expected = [id(&root), id(&root), id(&a), id(&b)];
+    assert_eq!(parents([&root, &a, &in_a, &in_b]), expected);
+    a.rename(b"x", &b, b"y", RenameMode::Exchange).unwrap();
+    assert_eq!(parents([&root, &a, &in_b, &in_a]), expected);
+    b.rename(b"y", &root, b"z", RenameMode::Replace).unwrap();
+    assert_eq!(in_a.parent().unwrap(), Some(id(&root)));
+    lab.fs.commit().unwrap();
+    assert_eq!(parents([&root, &a, &in_b, &in_a]), [id(&root), id(&root), id(&a), id(&root)]);
+    drop((root, a, b, in_a, in_b));
+    let lab = lab.reopened();
+    let dir = |path: &str| lab.fs.open_dir(path).unwrap();
+    assert_eq!(parents([&dir("/"), &dir("/a"), &dir("/a/x"), &dir("/z")]), {
+        [id(&dir("/")), id(&dir("/")), id(&dir("/a")), id(&dir("/"))]
+    });
+    dir("/a").rename(b"x", &dir("/b"), b"x", RenameMode::Replace).unwrap();
+    assert_eq!(dir("/b/x").parent().unwrap(), Some(id(&dir("/b"))));
+    lab.close();
+}
+
+#[test]
+fn attributes_in_memory_are_those_of_the_inode() {
+    let lab = Lab::new();
+    let file = lab.create("f");
+    let id = file.inode().id();
+    file.write_at(&[7; 10_000], 0).unwrap();
+    let in_memory = lab.fs.metadata_in_memory(id).unwrap();
+    assert_eq!((in_memory.size, in_memory.allocated, in_memory.unfinished), (10_000, 0, 12_288));
+    file.sync_all().unwrap();
+    let in_memory = lab.fs.metadata_in_memory(id).unwrap();
+    assert_eq!((in_memory.allocated, in_memory.unfinished), (12_288, 0));
+    drop(file);
+    lab.fs.root().remove_file(b"f").unwrap();
+    assert!(lab.fs.metadata_in_memory(id).is_none());
+    let lab = lab.reopened();
+    lab.create("g");
+    let lab = lab.reopened();
+    let entry = lab.fs.root().entries().next().unwrap().unwrap();
+    assert!(lab.fs.metadata_in_memory(entry.target()).is_none());
+    let metadata = lab.fs.root().metadata_of(&entry).unwrap();
+    assert_eq!(metadata, lab.file("g").inode().metadata().unwrap());
+    assert_eq!(lab.fs.metadata_in_memory(entry.target()), Some(metadata));
+    lab.close();
+}
