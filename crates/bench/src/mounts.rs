@@ -61,7 +61,7 @@ impl Mounted {
                 let mut mkfs = Command::new("mke2fs");
                 linux::run(mkfs.args(["-q", "-F", "-t", "ext4"]).arg(image.path()))?;
             }
-            Target::Nothing => {}
+            Target::Nothing | Target::Floor => {}
             other => bail!("{other} is not mounted"),
         }
         image.sync()?;
@@ -149,7 +149,10 @@ fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<S
             let options = Options { device: image.path().to_owned(), ..Options::default() };
             Ok(Served::Ours(userbtrfs::mount::Mounted::start(mount, filesystem, &options)?))
         }
-        Target::Nothing => Ok(Served::Nothing(nothing::serve(Mount::new(point, &options)?)?)),
+        Target::Nothing | Target::Floor => {
+            let disk = (target == Target::Floor).then(|| image.path());
+            Ok(Served::Nothing(nothing::serve(Mount::new(point, &options)?, disk)?))
+        }
         _ => fuse2fs(image, point),
     }
 }

@@ -8,10 +8,15 @@
 //! 3. A node is in one of many shards, under the lock of that, and no two are locked at once. The
 //!    kernel holds its own lock of a directory while names in it change, so whatever is found by
 //!    a name is still there when its shard is looked at.
-//! 4. It can what the programs need that are measured on it, and no more: no links, no special
+//! 4. Where it has a [`Disk`], what is synced is made durable there, and nothing else changes: what
+//!    an fsync costs at least.
+//! 5. It can what the programs need that are measured on it, and no more: no links, no special
 //!    files, no extended attributes.
 
+mod disk;
+
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -19,10 +24,12 @@ use userbtrfs_fuse::{
     Attributes, Bytes, Changes, Config, Create, Created, DirectoryEntry, Entries, Entry, Errno,
     ExtendedStat, FOREVER, FileType, Fsync, Getxattr, Handle, InitFlags, Mkdir, Mount, Name, Names,
     NewTime, NodeId, Opened, OpenedFlags, Read, Rename, RenameFlags, Reply, Request, Server,
-    Session, Stat, Statistics, Statx, Timestamp, Value, Write, Written,
+    Session, Stat, Statistics, Statx, Timestamp, Value, Write, Written, may_sleep,
 };
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
+
+use self::disk::Disk;
 
 const SHARDS: usize = 64;
 
@@ -42,16 +49,19 @@ const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 1 << 28;
 const NAME_MAX: u32 = 255;
 
-/// Serves it at a directory that was mounted.
-pub(crate) fn serve(mount: Mount) -> Result<Session> {
+/// Serves it at a directory that was mounted; what is synced is made durable in the file `disk`,
+/// if there is one.
+pub(crate) fn serve(mount: Mount, disk: Option<&Path>) -> Result<Session> {
     let flags = InitFlags::LOCAL_DISK.difference(InitFlags::EXPORT_SUPPORT);
     let config = Config { flags, ..Config::default() };
-    Ok(Session::start(mount, Arc::new(Nothing::new()), &config)?)
+    let disk = disk.map(Disk::open).transpose()?;
+    Ok(Session::start(mount, Arc::new(Nothing::new(disk)), &config)?)
 }
 
 struct Nothing {
     shards: [Shard; SHARDS],
     next_node: AtomicU64,
+    disk: Option<Disk>,
 }
 
 /// Nodes by number.
@@ -62,6 +72,8 @@ struct Node {
     /// References of the kernel.
     lookups: u64,
     directory: Option<Directory>,
+    /// How many bytes were written since it was synced.
+    unsynced: u64,
 }
 
 /// Names, and where they stand in a listing.
@@ -80,8 +92,9 @@ struct Line {
 }
 
 impl Nothing {
-    fn new() -> Self {
+    fn new(disk: Option<Disk>) -> Self {
         let new = Self {
+            disk,
             shards: std::array::from_fn(|_| Shard(Mutex::new(Class::FuseSession, HashMap::new()))),
             next_node: AtomicU64::new(NodeId::ROOT.0),
         };
@@ -123,7 +136,8 @@ impl Nothing {
             ..Attributes::default()
         };
         let directory = (mode & KIND == DIRECTORY).then(|| Directory::new(node, parent));
-        self.shard(node).lock().insert(node.0, Node { attributes, lookups: 0, directory });
+        let new = Node { attributes, lookups: 0, directory, unsynced: 0 };
+        self.shard(node).lock().insert(node.0, new);
         node
     }
 
@@ -196,6 +210,12 @@ impl Nothing {
 
     fn stat(&self, node: NodeId) -> Result<Stat, Errno> {
         self.with(node, |node| Stat { attributes: node.attributes, valid: FOREVER })
+    }
+
+    fn sync(&self, node: NodeId) -> Result<(), Errno> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let unsynced = self.with(node, |node| std::mem::take(&mut node.unsynced))?;
+        may_sleep(|| disk.sync(unsynced))
     }
 
     /// The lines behind a place, as many as may fit.
@@ -333,16 +353,17 @@ impl Server for Nothing {
             if end > node.attributes.size {
                 node.set_size(end);
             }
+            node.unsynced += u64::from(count);
             Written(count)
         }));
     }
 
-    fn fsync(&self, _: &Request, _: &Fsync, reply: Reply<()>) {
-        reply.succeed(&());
+    fn fsync(&self, request: &Request, _: &Fsync, reply: Reply<()>) {
+        reply.send(self.sync(request.node));
     }
 
-    fn fsyncdir(&self, _: &Request, _: &Fsync, reply: Reply<()>) {
-        reply.succeed(&());
+    fn fsyncdir(&self, request: &Request, _: &Fsync, reply: Reply<()>) {
+        reply.send(self.sync(request.node));
     }
 
     fn readdir(&self, request: &Request, read: &Read, reply: Reply<Names>) {
@@ -421,7 +442,8 @@ mod tests {
             return;
         }
         let folder = TempDir::new().unwrap();
-        let session = serve(Mount::new(folder.path(), &MountOptions::default()).unwrap()).unwrap();
+        let mount = Mount::new(folder.path(), &MountOptions::default()).unwrap();
+        let session = serve(mount, None).unwrap();
         let at = |name: &str| folder.path().join(name);
         let names = |name: &str| {
             let names = fs::read_dir(at(name)).unwrap().map(|name| name.unwrap().file_name());

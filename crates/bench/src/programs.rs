@@ -22,7 +22,8 @@ use crate::sample::{Sample, timed};
 use crate::target::Target;
 
 /// Who can be mounted.
-const TARGETS: &[Target] = &[Target::Fuse, Target::Btrfs, Target::Fuse2fs, Target::Nothing];
+const TARGETS: &[Target] =
+    &[Target::Fuse, Target::Btrfs, Target::Fuse2fs, Target::Nothing, Target::Floor];
 
 /// What dbench's figures are for, in bytes.
 const DBENCH_BYTES: u64 = 1 << 30;

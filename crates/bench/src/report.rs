@@ -123,7 +123,7 @@ impl Report {
 }
 
 /// Columns of the table; those in which no row has anything are left out.
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 19] = [
     "case",
     "target",
     "median s",
@@ -139,6 +139,7 @@ const COLUMNS: [&str; 18] = [
     "vs rootdir",
     "vs fuse2fs",
     "vs nothing",
+    "vs floor",
     "peak MiB",
     "KiB written each",
     "requests",
@@ -192,6 +193,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
         speed(Target::Rootdir),
         speed(Target::Fuse2fs),
         speed(Target::Nothing),
+        speed(Target::Floor),
         or_nothing(row.peak.map(|peak| format!("{}", peak >> 20))),
         or_nothing(
             row.written.map(|bytes| {

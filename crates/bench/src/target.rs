@@ -27,6 +27,8 @@ pub enum Target {
     Fuse2fs,
     /// A server of the same transport and the same caches as ours that does nothing
     Nothing,
+    /// The same server, that does nothing but write what is synced to a file, and flush that
+    Floor,
     /// The disk: reading the image from start to end
     #[value(skip)]
     FloorRead,
@@ -37,8 +39,8 @@ pub enum Target {
 
 impl Target {
     /// Whom ours are compared with.
-    pub const REFERENCES: [Self; 5] =
-        [Self::Btrfs, Self::Restore, Self::Rootdir, Self::Fuse2fs, Self::Nothing];
+    pub const REFERENCES: [Self; 6] =
+        [Self::Btrfs, Self::Restore, Self::Rootdir, Self::Fuse2fs, Self::Nothing, Self::Floor];
 
     /// Whether it is userbtrfs.
     pub fn is_ours(self) -> bool {
@@ -58,6 +60,7 @@ impl fmt::Display for Target {
             Self::Rootdir => "rootdir",
             Self::Fuse2fs => "fuse2fs",
             Self::Nothing => "nothing",
+            Self::Floor => "floor",
             Self::FloorRead => "floor-read",
             Self::FloorWrite => "floor-write",
         })

@@ -172,7 +172,7 @@ fn programs_are_run_on_mounts() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let targets = ["fuse", "btrfs", "nothing"];
+    let targets = ["fuse", "btrfs", "nothing", "floor"];
     let verbs: [(&[&str], &str); 3] = [
         (&["dbench", "--clients", "2", "--seconds", "3"], "dbench 2"),
         (&["fsmark", "--threads", "2"], "fs_mark x2 80"),

@@ -1,0 +1,115 @@
+//! What is synced of files, on a disk: the least that anybody does who makes it durable.
+//!
+//! 1. A sync writes as many bytes as were written to the file since the last one, and one block
+//!    that would say what has changed; then the disk is flushed. Nobody could read it back.
+//! 2. One flush is on its way at a time, and the next one is for all who have written until it
+//!    begins.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use rustix::io::Errno;
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+use userbtrfs_sync::{Class, Condvar, Mutex};
+
+use super::BLOCK;
+
+/// What is written, as much as one call takes.
+static BYTES: [u8; 1 << 20] = [0xb7; 1 << 20];
+
+/// See the module's text.
+pub(super) struct Disk {
+    file: File,
+    length: u64,
+    next: AtomicU64,
+    flushes: Mutex<Flushes>,
+    ended: Condvar,
+}
+
+/// How many flushes have begun and ended.
+#[derive(Default)]
+struct Flushes {
+    begun: u64,
+    ended: u64,
+    /// Since one failed all do.
+    failed: bool,
+}
+
+impl Disk {
+    /// One that is a file.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = File::options().write(true).open(path);
+        let file = file.with_context(|| path.display().to_string())?;
+        Ok(Self {
+            length: file.metadata()?.len(),
+            file,
+            next: AtomicU64::new(0),
+            flushes: Mutex::new(Class::FuseSession, Flushes::default()),
+            ended: Condvar::new(),
+        })
+    }
+
+    /// Makes so many bytes durable.
+    pub(super) fn sync(&self, bytes: u64) -> Result<(), Errno> {
+        let mut left = bytes.next_multiple_of(BLOCK.into()) + u64::from(BLOCK);
+        while left > 0 {
+            let piece = left.min(BYTES.len() as u64);
+            let at = self.next.fetch_add(piece, Ordering::Relaxed) % self.length;
+            let bytes = &BYTES[..usize::try_from(piece).expect("no more than there are")];
+            self.file.write_all_at(bytes, at).map_err(|_| Errno::IO)?;
+            left -= piece;
+        }
+        self.flush()
+    }
+
+    fn flush(&self) -> Result<(), Errno> {
+        let mut flushes = self.flushes.lock();
+        let wanted = flushes.begun + 1;
+        while flushes.ended < wanted && !flushes.failed {
+            if flushes.begun > flushes.ended {
+                self.ended.wait(&mut flushes);
+                continue;
+            }
+            flushes.begun += 1;
+            drop(flushes);
+            let flushed = self.file.sync_data();
+            flushes = self.flushes.lock();
+            flushes.ended = flushes.begun;
+            flushes.failed |= flushed.is_err();
+            self.ended.notify_all();
+        }
+        if flushes.failed { Err(Errno::IO) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use tempfile::NamedTempFile;
+
+    use super::*;
+
+    #[test]
+    fn what_is_synced_is_written_and_flushed_together() {
+        let image = NamedTempFile::new().unwrap();
+        image.as_file().set_len(4 << 20).unwrap();
+        let disk = Disk::open(image.path()).unwrap();
+        thread::scope(|scope| {
+            for bytes in [0, 1, 4096, 300_000] {
+                let disk = &disk;
+                scope.spawn(move || (0..5).for_each(|_| disk.sync(bytes).unwrap()));
+            }
+        });
+        let block = u64::from(BLOCK);
+        let written = 5 * (1 + 2 + 2 + 75) * block;
+        assert_eq!(disk.next.load(Ordering::Relaxed), written);
+        let flushes = disk.flushes.lock();
+        assert!(flushes.begun == flushes.ended && (5..=20).contains(&flushes.ended));
+        let bytes = std::fs::read(image.path()).unwrap();
+        let is_written = |byte: &&u8| **byte == BYTES[0];
+        assert_eq!(bytes.iter().filter(is_written).count() as u64, written);
+    }
+}
