@@ -8,9 +8,9 @@
 //!    `most` altogether, that is so only where nobody else would be awake: what one waits for may
 //!    be a request that another has to receive.
 //! 3. Of more than twice as many as wanted that are awake, those that end a request become spare.
-//! 4. `spares` counts those that no call has been made for. A call is counted before one spare is
-//!    woken, and any may answer it, also one that has not begun to sleep: whoever is woken for
-//!    nothing sleeps on, and no call is lost. All spares wake at the end and at a stop alone.
+//! 4. Who is called is a spare no more, also where it has not begun to sleep: no call is lost. Who
+//!    became spare last is called first, and who was not called for long ends, but for as many as
+//!    may be wanted. All spares wake at the end and at a stop alone.
 //! 5. A thread is *at work* from before it looks whether the crew has been stopped. So whoever is
 //!    not at work after a stop will not call the server any more. Who ends, or is done after a
 //!    stop, tells those who wait.
@@ -19,6 +19,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
@@ -57,8 +58,8 @@ pub(crate) struct Crew {
     /// More are awake than should be: looked at after each request, without the lock.
     crowded: AtomicBool,
     state: Mutex<State>,
-    /// A spare is called, or all is over.
-    called: Condvar,
+    /// How long a spare sleeps that nobody calls.
+    idle: Duration,
     /// A thread has ended or is idle: for those who wait for that.
     changed: Condvar,
 }
@@ -67,9 +68,8 @@ pub(crate) struct Crew {
 struct State {
     threads: usize,
     awake: usize,
-    spares: usize,
-    /// How many spares shall wake.
-    calls: usize,
+    /// Who became spare last stands last.
+    spares: Vec<Arc<Seat>>,
     seats: Vec<Arc<Seat>>,
     /// What spares left, for who needs one next: no more than threads may be wanted.
     buffers: Vec<Vec<u8>>,
@@ -84,7 +84,33 @@ struct State {
 #[derive(Default)]
 struct Seat {
     at_work: AtomicBool,
+    /// Changes under the lock of the crew alone.
+    is_spare: AtomicBool,
+    /// It is a spare no more, or all is over.
+    called: Condvar,
     counts: Counts,
+}
+
+impl State {
+    /// A thread that was awake becomes spare.
+    fn add_spare(&mut self, seat: &Arc<Seat>) {
+        seat.is_spare.store(true, Ordering::Relaxed);
+        self.spares.push(seat.clone());
+        self.awake -= 1;
+    }
+
+    /// Has all spares see that it is over.
+    fn wake_spares(&self) {
+        self.spares.iter().for_each(|seat| seat.called.notify_one());
+    }
+
+    /// A spare is awake again; it knows that itself where it is not asleep.
+    fn take_spare(&mut self, at: usize) -> Arc<Seat> {
+        let seat = self.spares.remove(at);
+        seat.is_spare.store(false, Ordering::Relaxed);
+        self.awake += 1;
+        seat
+    }
 }
 
 impl Crew {
@@ -104,8 +130,8 @@ impl Crew {
             most: config.threads_max.max(threads),
             stopped: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
+            idle: config.idle,
             state: Mutex::new(Class::FuseSession, State::default()),
-            called: Condvar::new(),
             changed: Condvar::new(),
         });
         let mut state = crew.state.lock();
@@ -136,8 +162,7 @@ impl Crew {
     /// From now on requests are refused.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        let _state = self.state.lock();
-        self.called.notify_all();
+        self.state.lock().wake_spares();
         self.changed.notify_all();
     }
 
@@ -172,6 +197,7 @@ impl Crew {
         let seat = Arc::new(Seat::default());
         let (crew, taken) = (self.clone(), seat.clone());
         let builder = thread::Builder::new().name("fuse".to_owned());
+        state.handles.retain(|handle| !handle.is_finished());
         state.handles.push(builder.spawn(move || crew.run(&taken))?);
         state.seats.push(seat);
         state.threads += 1;
@@ -192,11 +218,8 @@ impl Crew {
         let wanted = if self.is_stopped() { 1 } else { self.wanted() };
         while state.awake < wanted {
             let is_enough = state.threads >= self.most && state.awake > 0;
-            if state.spares > 0 {
-                state.spares -= 1;
-                state.awake += 1;
-                state.calls += 1;
-                self.called.notify_one();
+            if let Some(last) = state.spares.len().checked_sub(1) {
+                state.take_spare(last).called.notify_one();
             } else if is_enough || self.add_thread(state).is_err() {
                 return;
             }
@@ -222,9 +245,9 @@ impl Crew {
                 Err(end) => return self.note_end(end),
             }
             // Who is left after a stop refuses all that comes, so that nobody waits in vain.
-            if self.becomes_spare() {
+            if self.becomes_spare(seat) {
                 self.leave_buffer(buffer);
-                if !self.is_called() {
+                if !self.is_called(seat) {
                     return;
                 }
                 buffer = self.take_buffer();
@@ -277,7 +300,7 @@ impl Crew {
     }
 
     /// Whether too many are awake; then this thread is a spare from now on.
-    fn becomes_spare(&self) -> bool {
+    fn becomes_spare(&self, seat: &Arc<Seat>) -> bool {
         if !self.crowded.load(Ordering::Relaxed) {
             return false;
         }
@@ -285,32 +308,32 @@ impl Crew {
         if !self.judge(&state) {
             return false;
         }
-        state.awake -= 1;
-        state.spares += 1;
+        state.add_spare(seat);
         self.judge(&state);
         true
     }
 
-    /// Sleeps as a spare; false when all is over.
-    fn is_called(&self) -> bool {
+    /// Sleeps as a spare; false when it is not wanted any more, or all is over.
+    fn is_called(&self, seat: &Arc<Seat>) -> bool {
         let mut state = self.state.lock();
-        while state.calls == 0 && !state.over && !self.is_stopped() {
-            self.called.wait_idle(&mut state);
+        let is_spare = || seat.is_spare.load(Ordering::Relaxed);
+        let mut is_wanted = true;
+        while is_spare() && is_wanted && !state.over && !self.is_stopped() {
+            let in_time = seat.called.wait_for(&mut state, self.idle);
+            is_wanted = in_time || state.spares.len() <= self.threads;
         }
-        let is_called = state.calls > 0;
-        if is_called {
-            state.calls -= 1;
-        } else {
-            state.spares -= 1;
-            state.awake += 1;
+        let ends = is_spare();
+        if ends {
+            let own = state.spares.iter().position(|spare| Arc::ptr_eq(spare, seat));
+            state.take_spare(own.expect("it says so"));
         }
-        is_called
+        !ends
     }
 
     fn note_end(&self, end: End) {
         let mut state = self.state.lock();
         state.over = true;
-        self.called.notify_all();
+        state.wake_spares();
         if let End::Failed(error) = end {
             state.failure = Some(SessionError::Device(error));
         }

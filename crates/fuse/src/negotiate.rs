@@ -7,6 +7,7 @@
 //!    administrator allows more; the kernel cuts down what is too much, and so do we.
 
 use std::io::IoSlice;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use thiserror::Error;
@@ -39,6 +40,8 @@ pub struct Config {
     /// How many threads there may be, with those that sleep in
     /// [`may_sleep`](crate::may_sleep); one more is made where all of them sleep.
     pub threads_max: usize,
+    /// How long a thread stays that is more than may be wanted at once.
+    pub idle: Duration,
 }
 
 impl Default for Config {
@@ -53,6 +56,7 @@ impl Default for Config {
             time_granularity: 1,
             threads: std::thread::available_parallelism().map_or(2, usize::from),
             threads_max: 256,
+            idle: Duration::from_secs(10),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs_crashlab::here::{fuse_or_skip, is_apart, until};
@@ -132,6 +133,31 @@ fn threads_that_are_not_needed_any_more_have_no_buffers() {
     until("buffers to go", || memory() + less < before);
     fs::write(mounted.path("other"), vec![1; 8 << 20]).unwrap();
     assert!(mounted.session.threads() > SLEEPERS);
+}
+
+#[test]
+fn threads_that_nobody_needs_end_after_a_while() {
+    const SLEEPERS: usize = 20;
+    let config = Config { idle: Duration::from_millis(200), ..config() };
+    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    let seen = &mounted.memory.seen;
+    for round in 0..3 {
+        seen.change(|state| (state.sleepers, state.sleepers_may_go) = (0, false));
+        let sleeper = |number| {
+            let path = mounted.path(&format!("slow-{round}-{number}"));
+            thread::spawn(move || File::create_new(path).unwrap().sync_all().unwrap())
+        };
+        let sleepers: Vec<_> = (0..SLEEPERS).map(sleeper).collect();
+        seen.until(|state| state.sleepers == SLEEPERS);
+        assert_eq!(mounted.session.threads(), SLEEPERS + 2);
+        seen.change(|state| state.sleepers_may_go = true);
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        // Twice as many as are wanted may be awake, and as many again spare.
+        until("threads to end", || mounted.session.threads() <= 6);
+        fs::write(mounted.path("other"), "served after").unwrap();
+    }
 }
 
 /// How often each thread that serves has gone to sleep so far.
