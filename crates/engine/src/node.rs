@@ -76,7 +76,7 @@ pub(crate) use create::{NewInode, NewKind};
 pub(crate) use entry::{Entry, EntryTarget, Link, subvolume_name};
 pub(crate) use extents::{ExtentChanges, Kind, PendingExtent, reference};
 pub(crate) use file::{FileChange, FileWatch};
-pub(crate) use inode::{InMemory, Inode};
+pub(crate) use inode::{EXTENTS_MAX, InMemory, Inode};
 pub(crate) use merge::Merger;
 pub(crate) use names::{DirPosition, NamesToLog};
 pub(crate) use orphan::{EXTENTS_PER_STEP, Opened};

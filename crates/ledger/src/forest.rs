@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use userbtrfs_btree::{Cursor, NodeStore, ReadAhead, Root, Tree};
+use userbtrfs_btree::{Cursor, NodeStore, ReadAhead, Root, ShortKeys, Tree};
 use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
 use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_volume::Volume;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 pub struct Forest {
     store: NodeStore,
     roots: Arc<Tree>,
-    found: Mutex<HashMap<TreeId, Arc<Tree>>>,
+    found: Mutex<HashMap<TreeId, Arc<Tree>, ShortKeys>>,
 }
 
 impl Forest {
@@ -40,9 +40,9 @@ impl Forest {
                 generation: superblock.chunk_root_generation,
             },
         ));
-        let found = [(TreeId::ROOT, Arc::clone(&roots)), (TreeId::CHUNK, chunks)].into();
+        let known = [(TreeId::ROOT, Arc::clone(&roots)), (TreeId::CHUNK, chunks)];
         let store = NodeStore::new(volume, cache_bytes);
-        Self { store, roots, found: Mutex::new(Class::CacheShard, found) }
+        Self { store, roots, found: Mutex::new(Class::CacheShard, known.into_iter().collect()) }
     }
 
     /// Where nodes come from.

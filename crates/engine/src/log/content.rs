@@ -28,10 +28,7 @@ use super::draft::keys_of;
 use crate::data::{
     FileSource, InlineData, OrderedExtents, SectorSums, Segment, SegmentKind, Segments,
 };
-use crate::node::{Inode, Runs};
-
-/// The most extents of a file that are logged at a time.
-const EXTENTS_MAX: usize = 1 << 15;
+use crate::node::{EXTENTS_MAX, Inode, Runs};
 
 /// Bytes of data whose checksums are looked up at once.
 const SUMMED_MAX: u64 = 16 << 20;
@@ -55,7 +52,7 @@ impl Collector<'_, '_> {
         if !data.is_empty() {
             (item.size, item.transid) = (item.size.max(data.size()), self.running);
         }
-        let mut ranges = changed.unwrap_or_else(all);
+        let mut ranges = changed.unwrap_or_else(Runs::all);
         data.ranges().for_each(|range| ranges.insert(range));
         if let Some(known) = known.filter(|known| *known < item.size) {
             ranges.insert(sector_end(known)..sector_end(item.size));
@@ -93,7 +90,7 @@ impl Collector<'_, '_> {
     /// Logs the target of a symbolic link.
     pub(super) fn log_target(&mut self, link: &Arc<Inode>) -> Doubtful<()> {
         let source = FileSource { size: u64::MAX, ..FileSource::new(link, None) };
-        self.log_ranges(&source, &all(), link.item().size)
+        self.log_ranges(&source, &Runs::all(), link.item().size)
     }
 
     fn holes_have_items(&self) -> bool {
@@ -229,12 +226,6 @@ impl Collector<'_, '_> {
 }
 
 /// All of a file.
-fn all() -> Runs {
-    let mut all = Runs::default();
-    all.insert(0..u64::MAX);
-    all
-}
-
 /// Where the sectors end that hold what is before an offset.
 fn sector_end(offset: u64) -> u64 {
     offset.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)

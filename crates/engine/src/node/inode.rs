@@ -107,7 +107,11 @@ impl KnownXattrs {
     }
 }
 
-/// Ranges of a file, in bytes, whose extents a transaction changed.
+/// The most extents of a file that are logged at a time.
+pub(crate) const EXTENTS_MAX: usize = 1 << 15;
+
+/// Ranges of a file, in bytes, whose extents a transaction changed: more of them than the log takes
+/// at a time may be all.
 #[derive(Default)]
 pub(super) struct ChangedRanges {
     transaction: u64,
@@ -118,6 +122,9 @@ impl ChangedRanges {
     pub(super) fn insert(&mut self, transaction: u64, range: Range<u64>) {
         self.turn_to(transaction);
         self.ranges.insert(range);
+        if self.ranges.len() > EXTENTS_MAX {
+            self.ranges = Runs::all();
+        }
     }
 
     fn remove(&mut self, transaction: u64, range: Range<u64>) {
@@ -555,5 +562,23 @@ fn newest<'a, T: ?Sized + 'a>(mut said: impl Iterator<Item = Said<&'a Arc<T>>>) 
         Some(Said::There(it)) => Said::There(Arc::clone(it)),
         Some(Said::Gone) => Said::Gone,
         Some(Said::Nothing) | None => Said::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_ranges_than_the_log_takes_are_all() {
+        let mut changed = ChangedRanges::default();
+        let most = EXTENTS_MAX as u64;
+        (0..most).for_each(|at| changed.insert(7, 2 * at..2 * at + 1));
+        assert_eq!(changed.ranges.len(), EXTENTS_MAX);
+        changed.insert(7, 2 * most..2 * most + 1);
+        assert_eq!(changed.take(7), Runs::all());
+        changed.insert(7, 0..1);
+        assert_eq!(changed.ranges.len(), 1);
+        assert_eq!(changed.take(8), Runs::default());
     }
 }

@@ -22,6 +22,11 @@ pub(crate) struct Joining {
 }
 
 impl Runs {
+    /// One, of all numbers but the last.
+    pub(crate) fn all() -> Self {
+        Self { runs: BTreeMap::from([(0, u64::MAX)]) }
+    }
+
     /// How many runs there are.
     pub(crate) fn len(&self) -> usize {
         self.runs.len()

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use userbtrfs_btree::Tree;
+use userbtrfs_btree::{ShortKeys, Tree};
 use userbtrfs_format::{LAST_FREE_OBJECTID, TreeId};
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
@@ -23,12 +23,12 @@ pub(super) struct Subvolume {
 
 /// Those that were written to.
 pub(super) struct Subvolumes {
-    found: Mutex<HashMap<TreeId, Arc<Subvolume>>>,
+    found: Mutex<HashMap<TreeId, Arc<Subvolume>, ShortKeys>>,
 }
 
 impl Subvolumes {
     pub(super) fn new() -> Self {
-        Self { found: Mutex::new(Class::CacheShard, HashMap::new()) }
+        Self { found: Mutex::new(Class::CacheShard, HashMap::default()) }
     }
 
     /// The subvolume of a number. [`Error::ReadOnly`] where it may not be changed.
