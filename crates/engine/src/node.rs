@@ -205,9 +205,9 @@ impl Nodes {
         Ok(known)
     }
 
-    /// The inode of a number, if it is in memory and not deleted.
-    pub(crate) fn known(&self, id: InodeId) -> Option<Arc<Inode>> {
-        self.table.get(id).filter(|inode| inode.is_known())
+    /// The inode of a number, if it is in memory, whatever is known of it.
+    pub(crate) fn in_table(&self, id: InodeId) -> Option<Arc<Inode>> {
+        self.table.get(id)
     }
 
     /// What is in memory of an inode.

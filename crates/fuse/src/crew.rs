@@ -104,12 +104,23 @@ impl State {
         self.spares.iter().for_each(|seat| seat.called.notify_one());
     }
 
-    /// A spare is awake again; it knows that itself where it is not asleep.
-    fn take_spare(&mut self, at: usize) -> Arc<Seat> {
-        let seat = self.spares.remove(at);
+    /// The last spare is awake again, also where it has not begun to sleep.
+    fn call_spare(&mut self) -> bool {
+        let Some(seat) = self.spares.pop() else { return false };
         seat.is_spare.store(false, Ordering::Relaxed);
         self.awake += 1;
-        seat
+        seat.called.notify_one();
+        true
+    }
+
+    /// A thread has ended, awake or as a spare.
+    fn remove(&mut self, seat: &Arc<Seat>) {
+        let is_other = |other: &Arc<Seat>| !Arc::ptr_eq(other, seat);
+        self.seats.retain(is_other);
+        self.spares.retain(is_other);
+        self.threads -= 1;
+        self.awake -= usize::from(!seat.is_spare.load(Ordering::Relaxed));
+        self.past.add(&seat.counts);
     }
 }
 
@@ -218,9 +229,7 @@ impl Crew {
         let wanted = if self.is_stopped() { 1 } else { self.wanted() };
         while state.awake < wanted {
             let is_enough = state.threads >= self.most && state.awake > 0;
-            if let Some(last) = state.spares.len().checked_sub(1) {
-                state.take_spare(last).called.notify_one();
-            } else if is_enough || self.add_thread(state).is_err() {
+            if !state.call_spare() && (is_enough || self.add_thread(state).is_err()) {
                 return;
             }
         }
@@ -322,12 +331,11 @@ impl Crew {
             let in_time = seat.called.wait_for(&mut state, self.idle);
             is_wanted = in_time || state.spares.len() <= self.threads;
         }
-        let ends = is_spare();
-        if ends {
-            let own = state.spares.iter().position(|spare| Arc::ptr_eq(spare, seat));
-            state.take_spare(own.expect("it says so"));
+        if is_spare() {
+            // It ends; nobody may call it meanwhile.
+            state.spares.retain(|spare| !Arc::ptr_eq(spare, seat));
         }
-        !ends
+        !is_spare()
     }
 
     fn note_end(&self, end: End) {
@@ -373,10 +381,7 @@ impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         CREW.set(None);
         let mut state = self.crew.state.lock();
-        state.threads -= 1;
-        state.awake -= 1;
-        state.past.add(&self.seat.counts);
-        state.seats.retain(|seat| !Arc::ptr_eq(seat, self.seat));
+        state.remove(self.seat);
         if std::thread::panicking() {
             state.failure = Some(SessionError::Panicked);
         }

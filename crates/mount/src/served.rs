@@ -149,8 +149,8 @@ impl Server for Served {
     }
 
     fn getattr(&self, request: &Request, _: Option<Handle>, reply: Reply<Stat>) {
-        let in_memory = self.filesystem.metadata_in_memory(self.ids.inode(request.node));
-        reply.send(match in_memory {
+        let at_once = self.filesystem.metadata_at_once(self.ids.inode(request.node));
+        reply.send(match at_once {
             Some(metadata) => self.stat_of(&metadata),
             None => may_sleep(|| self.stat(&self.inode(request.node))),
         });

@@ -1,7 +1,8 @@
 //! What is synced of files, on a disk: the least that anybody does who makes it durable.
 //!
-//! 1. A sync writes as many bytes as were written to the file since the last one, and one block
-//!    that would say what has changed; then the disk is flushed. Nobody could read it back.
+//! 1. A sync writes as many bytes as were written to the file since the last one, to a place of
+//!    their own, and one block that would say what has changed, over an old one: these go round in
+//!    a few. Then the disk is flushed. Nobody could read it back.
 //! 2. One flush is on its way at a time, and the next one is for all who have written until it
 //!    begins.
 
@@ -9,7 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::io::Errno;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Class, Condvar, Mutex};
@@ -19,11 +20,16 @@ use super::BLOCK;
 /// What is written, as much as one call takes.
 static BYTES: [u8; 1 << 20] = [0xb7; 1 << 20];
 
+/// The bytes in which blocks go round: these come first, and are written when it is opened.
+const AROUND: u64 = BYTES.len() as u64;
+
 /// See the module's text.
 pub(super) struct Disk {
     file: File,
     length: u64,
+    /// Where the next data goes, and how many blocks were written.
     next: AtomicU64,
+    blocks: AtomicU64,
     flushes: Mutex<Flushes>,
     ended: Condvar,
 }
@@ -42,10 +48,15 @@ impl Disk {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::options().write(true).open(path);
         let file = file.with_context(|| path.display().to_string())?;
+        let length = file.metadata()?.len();
+        ensure!(length > 2 * AROUND, "{} is too small", path.display());
+        file.write_all_at(&BYTES, 0)?;
+        file.sync_all()?;
         Ok(Self {
-            length: file.metadata()?.len(),
             file,
+            length,
             next: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
             flushes: Mutex::new(Class::FuseSession, Flushes::default()),
             ended: Condvar::new(),
         })
@@ -53,15 +64,22 @@ impl Disk {
 
     /// Makes so many bytes durable.
     pub(super) fn sync(&self, bytes: u64) -> Result<(), Errno> {
-        let mut left = bytes.next_multiple_of(BLOCK.into()) + u64::from(BLOCK);
+        let block = u64::from(BLOCK);
+        let mut left = bytes.next_multiple_of(block);
         while left > 0 {
             let piece = left.min(BYTES.len() as u64);
-            let at = self.next.fetch_add(piece, Ordering::Relaxed) % self.length;
-            let bytes = &BYTES[..usize::try_from(piece).expect("no more than there are")];
-            self.file.write_all_at(bytes, at).map_err(|_| Errno::IO)?;
+            let next = self.next.fetch_add(piece, Ordering::Relaxed);
+            self.write(piece, AROUND + next % (self.length - 2 * AROUND))?;
             left -= piece;
         }
+        let blocks = self.blocks.fetch_add(1, Ordering::Relaxed);
+        self.write(block, blocks * block % AROUND)?;
         self.flush()
+    }
+
+    fn write(&self, count: u64, at: u64) -> Result<(), Errno> {
+        let bytes = &BYTES[..usize::try_from(count).expect("no more than there are")];
+        self.file.write_all_at(bytes, at).map_err(|_| Errno::IO)
     }
 
     fn flush(&self) -> Result<(), Errno> {
@@ -104,12 +122,13 @@ mod tests {
             }
         });
         let block = u64::from(BLOCK);
-        let written = 5 * (1 + 2 + 2 + 75) * block;
+        let written = 5 * (1 + 1 + 74) * block;
         assert_eq!(disk.next.load(Ordering::Relaxed), written);
+        assert_eq!(disk.blocks.load(Ordering::Relaxed), 20);
         let flushes = disk.flushes.lock();
         assert!(flushes.begun == flushes.ended && (5..=20).contains(&flushes.ended));
         let bytes = std::fs::read(image.path()).unwrap();
         let is_written = |byte: &&u8| **byte == BYTES[0];
-        assert_eq!(bytes.iter().filter(is_written).count() as u64, written);
+        assert_eq!(bytes.iter().filter(is_written).count() as u64, AROUND + written);
     }
 }

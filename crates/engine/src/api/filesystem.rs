@@ -285,9 +285,10 @@ impl Filesystem {
         Inode::new(self.clone(), id)
     }
 
-    /// The attributes of an inode, where they are in memory: nothing is waited for.
-    pub fn metadata_in_memory(&self, id: InodeId) -> Option<Metadata> {
-        self.inner.nodes.known(id).map(|inode| Metadata::of(&inode))
+    /// The attributes of an inode, where they are in memory and nobody changes them just now:
+    /// neither a device nor anybody else is waited for.
+    pub fn metadata_at_once(&self, id: InodeId) -> Option<Metadata> {
+        Metadata::at_once(&*self.inner.nodes.in_table(id)?)
     }
 
     /// What is at a path; a symbolic link at its end is followed.

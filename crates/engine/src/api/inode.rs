@@ -72,10 +72,15 @@ impl Metadata {
     pub(crate) fn of(inode: &node::Inode) -> Self {
         // Before what the extents hold: where nothing is unfinished any more, that is among it.
         let unfinished = inode.unfinished();
-        Self { unfinished, ..Self::new(inode.id(), &inode.item()) }
+        Self::new(inode.id(), unfinished, &inode.item())
     }
 
-    fn new(id: InodeId, item: &InodeItem) -> Self {
+    /// See [`Filesystem::metadata_at_once`].
+    pub(crate) fn at_once(inode: &node::Inode) -> Option<Self> {
+        inode.at_once().map(|(unfinished, item)| Self::new(inode.id(), unfinished, &item))
+    }
+
+    fn new(id: InodeId, unfinished: u64, item: &InodeItem) -> Self {
         Self {
             id,
             kind: item.kind,
@@ -86,7 +91,7 @@ impl Metadata {
             device: item.device(),
             size: item.size,
             allocated: item.nbytes,
-            unfinished: 0,
+            unfinished,
             flags: item.flags,
             generation: item.generation,
             transid: item.transid,

@@ -225,7 +225,6 @@ impl Collector<'_, '_> {
     }
 }
 
-/// All of a file.
 /// Where the sectors end that hold what is before an offset.
 fn sector_end(offset: u64) -> u64 {
     offset.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)

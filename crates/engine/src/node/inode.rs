@@ -182,11 +182,6 @@ impl Inode {
         self.state.get_or_init(|| Mutex::with_identity(identity, state));
     }
 
-    /// Whether its state is known, and it is not deleted.
-    pub(super) fn is_known(&self) -> bool {
-        self.state.get().is_some_and(|state| !state.lock().dead)
-    }
-
     /// How many bytes of a file are in memory alone. Asked before the attributes, it misses none
     /// that these do not count yet.
     pub(crate) fn unfinished(&self) -> u64 {
@@ -254,6 +249,14 @@ impl Inode {
     /// The attributes.
     pub(crate) fn item(&self) -> InodeItem {
         self.state().item.clone()
+    }
+
+    /// How many bytes of a file are in memory alone, and the attributes, where those are known and
+    /// nobody is at them: nothing is waited for. Nothing of a deleted one.
+    pub(crate) fn at_once(&self) -> Option<(u64, InodeItem)> {
+        let unfinished = self.unfinished();
+        let state = self.try_state()?;
+        (!state.dead).then(|| (unfinished, state.item.clone()))
     }
 
     /// Whether it has no name yet, and may get its first.
@@ -426,6 +429,12 @@ impl State {
     pub(super) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefPlace) {
         self.parent = self.dentries.is_some().then_some(dir);
         self.pending().add_ref(dir, entry, place);
+    }
+
+    /// It loses the name that an entry of a directory has.
+    pub(super) fn remove_ref(&mut self, dir: u64, entry: &Arc<Entry>) {
+        self.parent = None;
+        self.pending().remove_ref(dir, entry);
     }
 
     /// What is known of the names of a directory.

@@ -305,7 +305,7 @@ impl Operation<'_> {
     }
 
     fn take_name(&self, inode: &Inode, state: &mut State, dir: &Inode, entry: &Arc<Entry>) -> Fate {
-        state.pending().remove_ref(dir.number(), entry);
+        state.remove_ref(dir.number(), entry);
         state.item.ctime = self.now;
         state.item.nlink = state.item.nlink.saturating_sub(1);
         match state.item.nlink {

@@ -345,7 +345,7 @@ impl Operation<'_> {
     ) {
         let entry = self.entry(index, to.name, inode);
         self.change(inode, |state| {
-            state.pending().remove_ref(from.dir.number(), old);
+            state.remove_ref(from.dir.number(), old);
             state.add_ref(to.dir.number(), &entry, place);
             state.item.ctime = self.now;
         });

@@ -210,7 +210,7 @@ impl Nodes {
             state.pending().remove_entry(entry);
             state.dentries().leave(entry);
         });
-        operation.alter(&inode, |state| state.pending().remove_ref(dir.number(), entry));
+        operation.alter(&inode, |state| state.remove_ref(dir.number(), entry));
         operation.hold(dir, Some(reservation));
         Ok(inode)
     }

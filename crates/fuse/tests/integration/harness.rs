@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use userbtrfs_crashlab::here::{fuse_or_skip, until};
@@ -88,7 +89,8 @@ impl Drop for Mounted {
 
 /// The configuration of most tests.
 pub(crate) fn config() -> Config {
-    Config { threads: 2, ..Config::default() }
+    // Threads that nobody needs stay for as long as a test counts them.
+    Config { threads: 2, idle: Duration::from_hours(1), ..Config::default() }
 }
 
 /// The options of most tests.

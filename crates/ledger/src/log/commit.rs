@@ -165,9 +165,11 @@ impl Ledger {
         member: &mut Pledged<'_>,
     ) -> Result<(), LogFailure> {
         let before = handle.generation() - 1;
-        // Others may be about to sync, and have no processor: each that comes with this group is
-        // spared one.
-        thread::yield_now();
+        if lead.is_shared() {
+            // Some may be about to sync, and have no processor: each that comes with this group is
+            // spared one of its own.
+            thread::yield_now();
+        }
         let Sealed { list, nodes, root } = self.seal_group(handle, lead, member.member)?;
         let count_nodes = nodes.len() as u64;
         let on_their_way = self.volume().submit_data(nodes);

@@ -38,6 +38,8 @@ struct State<F> {
     /// The last group that is durable.
     durable: u64,
     has_leader: bool,
+    /// Whether somebody waited when the last group ended.
+    is_shared: bool,
     /// How many pledges are open in the groups of even and of odd numbers.
     pledged: [usize; 2],
     /// Who waits for them.
@@ -106,6 +108,7 @@ impl<F: Clone> Groups<F> {
             collecting: 1,
             durable: 0,
             has_leader: false,
+            is_shared: false,
             pledged: [0; 2],
             waiting: [Vec::new(), Vec::new()],
             failed: None,
@@ -195,6 +198,7 @@ impl<F: Clone> Groups<F> {
             Ok(()) => {
                 assert!(group < state.collecting, "it was closed");
                 state.durable = group;
+                state.is_shared = state.waiting.iter().any(|waiting| !waiting.is_empty());
                 let next = state.waiting[index(group + 1)].pop();
                 let waiting = std::mem::take(&mut state.waiting[index(group)]);
                 drop(state);
@@ -215,6 +219,11 @@ impl<F: Clone> Lead<'_, F> {
     /// Whether it waited for the group before.
     pub(crate) fn has_waited(&self) -> bool {
         self.has_waited
+    }
+
+    /// Whether others sync at the same time: somebody waited when the last group ended.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.groups.state.lock().is_shared
     }
 
     /// From now on changes belong to the next group.

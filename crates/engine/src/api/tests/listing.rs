@@ -57,31 +57,35 @@ fn a_directory_knows_where_it_is() {
         [id(&dir("/")), id(&dir("/")), id(&dir("/a")), id(&dir("/"))]
     });
     dir("/a").rename(b"x", &dir("/b"), b"x", RenameMode::Replace).unwrap();
-    assert_eq!(dir("/b/x").parent().unwrap(), Some(id(&dir("/b"))));
+    let (b, gone) = (dir("/b"), dir("/b/x"));
+    assert_eq!(gone.parent().unwrap(), Some(id(&b)));
+    b.remove_dir(b"x").unwrap();
+    assert_eq!(gone.parent().unwrap(), None);
+    drop((b, gone));
     lab.close();
 }
 
 #[test]
-fn attributes_in_memory_are_those_of_the_inode() {
+fn attributes_at_once_are_those_of_the_inode() {
     let lab = Lab::new();
     let file = lab.create("f");
     let id = file.inode().id();
     file.write_at(&[7; 10_000], 0).unwrap();
-    let in_memory = lab.fs.metadata_in_memory(id).unwrap();
-    assert_eq!((in_memory.size, in_memory.allocated, in_memory.unfinished), (10_000, 0, 12_288));
+    let at_once = lab.fs.metadata_at_once(id).unwrap();
+    assert_eq!((at_once.size, at_once.allocated, at_once.unfinished), (10_000, 0, 12_288));
     file.sync_all().unwrap();
-    let in_memory = lab.fs.metadata_in_memory(id).unwrap();
-    assert_eq!((in_memory.allocated, in_memory.unfinished), (12_288, 0));
+    let at_once = lab.fs.metadata_at_once(id).unwrap();
+    assert_eq!((at_once.allocated, at_once.unfinished), (12_288, 0));
     drop(file);
     lab.fs.root().remove_file(b"f").unwrap();
-    assert!(lab.fs.metadata_in_memory(id).is_none());
+    assert!(lab.fs.metadata_at_once(id).is_none());
     let lab = lab.reopened();
     lab.create("g");
     let lab = lab.reopened();
     let entry = lab.fs.root().entries().next().unwrap().unwrap();
-    assert!(lab.fs.metadata_in_memory(entry.target()).is_none());
+    assert!(lab.fs.metadata_at_once(entry.target()).is_none());
     let metadata = lab.fs.root().metadata_of(&entry).unwrap();
     assert_eq!(metadata, lab.file("g").inode().metadata().unwrap());
-    assert_eq!(lab.fs.metadata_in_memory(entry.target()), Some(metadata));
+    assert_eq!(lab.fs.metadata_at_once(entry.target()), Some(metadata));
     lab.close();
 }
