@@ -28,6 +28,7 @@ mod tests;
 mod walk;
 mod write;
 
+pub use crate::clock::now;
 pub use crate::data::Allocate;
 pub use crate::error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};
 pub use crate::log::{LeftOut, Replayed, SyncHow, SyncRecord};

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod clock;
 mod data;
 mod error;
 mod log;

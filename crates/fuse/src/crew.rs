@@ -60,7 +60,7 @@ pub(crate) struct Crew {
     state: Mutex<State>,
     /// How long a spare sleeps that nobody calls.
     idle: Duration,
-    /// A thread has ended or is idle: for those who wait for that.
+    /// A thread has ended or is idle, or all is over: for those who wait for that.
     changed: Condvar,
 }
 
@@ -194,6 +194,14 @@ impl Crew {
             }
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Waits until no request comes any more, or the crew is stopped.
+    pub(crate) fn wait_over(&self) {
+        let mut state = self.state.lock();
+        while state.threads > 0 && !state.over && !self.is_stopped() {
+            self.changed.wait_idle(&mut state);
+        }
     }
 
     fn is_idle(&self, state: &State) -> bool {
@@ -342,6 +350,7 @@ impl Crew {
         let mut state = self.state.lock();
         state.over = true;
         state.wake_spares();
+        self.changed.notify_all();
         if let End::Failed(error) = end {
             state.failure = Some(SessionError::Device(error));
         }

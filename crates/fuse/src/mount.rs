@@ -192,9 +192,7 @@ impl Mount {
 
     /// Whether it is still mounted, as far as the kernel's side of the device says.
     pub fn is_alive(&self) -> bool {
-        let mut polled = [PollFd::new(&self.device, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut polled, Some(&now)).is_ok() && !polled[0].revents().contains(PollFlags::ERR)
+        is_connected(&self.device)
     }
 
     /// Whether it is what is found at its place.
@@ -229,6 +227,13 @@ impl Mount {
         }
         direct::unmount(&self.point, flags)
     }
+}
+
+/// Whether a descriptor of the device is that of a mount.
+fn is_connected(device: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(device, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && !polled[0].revents().contains(PollFlags::ERR)
 }
 
 /// The number of what is mounted at a place, which is not asked for that: it may not answer yet.

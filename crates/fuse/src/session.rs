@@ -97,6 +97,12 @@ impl Session {
         self.mount.unmount()
     }
 
+    /// Unmounts if nobody uses it; says whether that ended the session. It does not where the mount
+    /// has been given a second place, by a bind mount or in another namespace.
+    pub fn ends_by_unmount(&self) -> bool {
+        self.mount.unmount().is_ok() && !self.mount.is_alive()
+    }
+
     /// Ends the session, whoever uses the filesystem: what programs have written is given to the
     /// server, the mount is taken out of the tree of names, and what is asked from then on fails
     /// with ENOTCONN. Requests that are being worked on are finished.
@@ -110,7 +116,7 @@ impl Session {
     ///
     /// Not to be called by a thread that serves.
     pub fn stop(&self) -> Result<(), MountError> {
-        if self.mount.unmount().is_ok() {
+        if self.ends_by_unmount() {
             return Ok(());
         }
         self.write_back();
@@ -119,6 +125,11 @@ impl Session {
             Err(error) if error.is_elsewhere() => Ok(()),
             done => done,
         }
+    }
+
+    /// Waits until no request comes any more, or the session is stopped: some may be worked on.
+    pub fn wait_over(&self) {
+        self.crew.wait_over();
     }
 
     /// Waits for the end: until it is unmounted, or stopped and idle.

@@ -6,9 +6,10 @@
 //! 2. What the kernel itself keeps of a file before it writes it back is not known here, and is not
 //!    in its blocks. A file without blocks passes for one hole with some programs: so a file of a
 //!    filesystem that can be written shows one block at least.
-//! 3. Time goes by the server's clock where the kernel says no other.
+//! 3. Time goes by the server's clock where the kernel says no other: the one that ticks, as the
+//!    kernel's does for what it caches.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use userbtrfs_engine::api::{self, Error, Inode, InodeFlags, Metadata};
 use userbtrfs_fuse::{
@@ -172,7 +173,7 @@ fn blocks(metadata: &Metadata, is_writable: bool) -> u64 {
 
 fn new_time(new: NewTime) -> api::Timestamp {
     match new {
-        NewTime::Now => SystemTime::now().into(),
+        NewTime::Now => api::now(),
         NewTime::At(at) => time(at),
     }
 }

@@ -101,11 +101,10 @@ impl Mounted {
         Stopper { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 
-    /// Waits until it is unmounted, or stopped. Then [`Mounted::end`] is called, for which an
-    /// opener of the image waits already.
+    /// Waits until it is unmounted, or stopped; some requests may still be worked on. Then
+    /// [`Mounted::end`] is called, for which an opener of the image waits already.
     pub fn wait(&self) {
-        // The end tells what was wrong.
-        let _ = self.session.wait();
+        self.session.wait_over();
         self.served.filesystem.closing();
     }
 
@@ -144,7 +143,7 @@ impl Stopper {
     /// Ends the mount, whoever uses it: what programs have written is taken, the mount goes, and
     /// what is asked from then on fails. Where something else is found at its place, that stays.
     pub fn stop(&self) -> Result<(), MountError> {
-        if self.session.unmount().is_ok() {
+        if self.session.ends_by_unmount() {
             return Ok(());
         }
         // sync(2) does not wait for what the kernel is sending, and may not find the mount.

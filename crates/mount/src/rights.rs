@@ -30,7 +30,14 @@ pub(crate) fn owns(caller: &Caller, owner: u32) -> bool {
 
 /// Whether the caller has a capability, about the same users as the server's.
 fn is_able(caller: &Caller, capability: u64) -> bool {
-    has_own_namespace(caller) && capabilities(caller) & capability != 0
+    knows_processes() && has_own_namespace(caller) && capabilities(caller) & capability != 0
+}
+
+/// Whether `/proc` numbers processes as the kernel does that asks: it may have been mounted for
+/// others.
+fn knows_processes() -> bool {
+    let own = fs::read_link("/proc/self");
+    own.is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
 }
 
 /// Whether the caller's capabilities are about the same users as the server's.

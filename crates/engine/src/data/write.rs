@@ -17,8 +17,9 @@ use userbtrfs_sync::Arc;
 
 use super::contents::Growing;
 use super::in_place::INLINE_MAX;
-use super::writer::{SECTOR, SIZE_MAX, Writer, now, sector_end, sector_start, size_of};
+use super::writer::{SECTOR, SIZE_MAX, Writer, sector_end, sector_start, size_of};
 use super::{Contents, Delta, SegmentKind, Segments};
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::node::{FileChange, Forest};
 
@@ -45,7 +46,7 @@ pub(crate) enum Times {
 
 impl Times {
     fn now(self) -> Option<Timestamp> {
-        (self == Self::Now).then(now)
+        (self == Self::Now).then(clock::now)
     }
 
     /// The content of a file changes in a transaction.

@@ -11,9 +11,8 @@
 //! and commit.
 
 use std::sync::Weak;
-use std::time::SystemTime;
 
-use userbtrfs_format::{SECTOR_SIZE, Timestamp};
+use userbtrfs_format::SECTOR_SIZE;
 use userbtrfs_ledger::{Handle, Ledger, Merge, Participant, Reservation};
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
@@ -225,10 +224,6 @@ impl Participant for Flusher {
 /// The size of a file, as callers see it.
 pub(super) fn size_of(contents: &Contents) -> u64 {
     contents.inode().item().size
-}
-
-pub(super) fn now() -> Timestamp {
-    SystemTime::now().into()
 }
 
 /// Where the sector begins in which an offset lies.

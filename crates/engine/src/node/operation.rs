@@ -9,7 +9,6 @@
 //! 5. change one inode after the other, each under its own state lock, which cannot fail.
 
 use std::ops::Deref;
-use std::time::SystemTime;
 
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{InodeFlags, Timestamp};
@@ -21,6 +20,7 @@ use super::inode::State;
 use super::pending::{Pending, RefPlace, SET_BYTES};
 use super::traces::{Lost, Parting, Traces};
 use super::{Entry, Inode, Nodes};
+use crate::clock;
 use crate::error::{Error, InodeId, Result};
 
 /// A change that is under way.
@@ -97,7 +97,7 @@ impl Nodes {
     }
 
     pub(super) fn begin_in<'a>(&'a self, handle: Joined<'a>) -> Operation<'a> {
-        Operation { nodes: self, handle, now: SystemTime::now().into() }
+        Operation { nodes: self, handle, now: clock::now() }
     }
 }
 

@@ -6,9 +6,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::stat;
+use rustix::io::Errno;
 use rustix::mount::{MountFlags as SystemFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
+use super::is_connected;
 use super::{MountError, MountFlags, MountOptions};
 use crate::clone;
 
@@ -20,8 +22,14 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     let data = CString::new(data(&device, mode, options)).map_err(|_| MountError::Nul)?;
     let flags = system_flags(options.flags);
     let source = options.shown_source();
-    rustix::mount::mount(source, point, kind(options), flags, data.as_c_str())
-        .map_err(|error| MountError::System { call: "mount", path: point.to_owned(), error })?;
+    let failed = |error| MountError::System { call: "mount", path: point.to_owned(), error };
+    rustix::mount::mount(source, point, kind(options), flags, data.as_c_str()).map_err(failed)?;
+    if options.block_size.is_some() && !is_connected(&device) {
+        // The kernel has one mount of a block device: an old one, which has lost its server and is
+        // still somewhere, was given one place more.
+        let _ = unmount(point, UnmountFlags::DETACH);
+        return Err(failed(Errno::BUSY));
+    }
     Ok(device)
 }
 

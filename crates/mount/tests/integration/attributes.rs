@@ -74,6 +74,26 @@ fn times_follow_changes() {
     });
 }
 
+/// A new file has its times from who serves it, one that is written from the kernel.
+#[test]
+fn who_is_changed_later_is_not_older() {
+    both(|root| {
+        for number in 0..200 {
+            let (first, second) =
+                (root.join(format!("a{number}")), root.join(format!("b{number}")));
+            File::create(&first).unwrap();
+            fs::write(&second, "x").unwrap();
+            let changed = |path: &Path| {
+                let metadata = fs::metadata(path).unwrap();
+                (metadata.mtime(), metadata.mtime_nsec())
+            };
+            assert!(changed(&first) <= changed(&second), "{number}");
+            let born = statx(CWD, &second, AtFlags::empty(), StatxFlags::BTIME).unwrap().stx_btime;
+            assert!((born.tv_sec, i64::from(born.tv_nsec)) <= changed(&second), "{number}");
+        }
+    });
+}
+
 #[test]
 fn set_id_bits_go_with_changes() {
     both(|root| {

@@ -4,7 +4,8 @@
 //!    root mounts is the exception: the kernel claims it as it mounts it, and only then is anything
 //!    read of it, or written.
 //! 2. It returns when the directory can be used; with `-f` when it is unmounted.
-//! 3. A signal ends the mount as umount(8) does, whoever uses it: everything is durable after.
+//! 3. A signal ends the mount as umount(8) does, whoever uses it: everything is durable after. One
+//!    that was ignored when it started stays so, and before anything is mounted it just ends.
 //! 4. Who still has the image is waited for a while. When the mount is gone, this server says so at
 //!    once, and who opens the image from then on waits for its end; until then it says which mount
 //!    it serves, so that a reader who cannot find that any more waits as well.
@@ -14,6 +15,7 @@ mod control;
 pub(super) mod helper;
 mod options;
 mod ready;
+mod signals;
 
 use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -25,7 +27,6 @@ use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use userbtrfs::device::{DeviceError, FileDevice, FileOptions, PowerSwitch};
 use userbtrfs::mount::control::Control;
@@ -94,8 +95,7 @@ impl<'a> Site<'a> {
 
     /// Mounts, and serves to the end.
     fn serve(&self) -> Result<ExitCode> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let (mounted, switch) = self.begin()?;
+        let (mounted, switch, mut signals) = self.begin()?;
         self.complain_of_failure(&mounted);
         let control = self.listen(&mounted, switch);
         if self.args.say_ready {
@@ -131,15 +131,13 @@ impl<'a> Site<'a> {
         });
     }
 
-    fn begin(&self) -> Result<(Mounted, Option<Arc<PowerSwitch>>)> {
+    fn begin(&self) -> Result<(Mounted, Option<Arc<PowerSwitch>>, Signals)> {
         self.tell_wishes();
         let device = Arc::new(self.open_device().with_context(|| self.name.clone())?);
-        let claimed = if self.is_claimed { Some(self.mount()?) } else { None };
+        let mount = || Ok::<_, anyhow::Error>((signals::heed()?, self.mount()?));
+        let claimed = self.is_claimed.then(mount).transpose()?;
         let (filesystem, switch) = self.open(&device)?;
-        let mount = match claimed {
-            Some(mount) => mount,
-            None => self.mount()?,
-        };
+        let (signals, mount) = claimed.map_or_else(mount, Ok)?;
         let path = source(&self.args.image).into();
         let options = Options { threads: self.wishes.threads, device: path };
         let mounted = Mounted::start(mount, filesystem, &options)?;
@@ -147,7 +145,7 @@ impl<'a> Site<'a> {
         if let Ok(metadata) = mounted.point().metadata() {
             device.serves(metadata.dev());
         }
-        Ok((mounted, switch))
+        Ok((mounted, switch, signals))
     }
 
     /// Answers who asks; a mount without that is one, too.

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -137,6 +139,61 @@ fn a_signal_ends_a_mount_in_use_with_a_commit() {
         drop(file);
         assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
     }
+    site.judge();
+}
+
+/// Also where it has a second place, at which it stays as long as it is used there.
+#[test]
+fn a_signal_ends_a_mount_with_two_places() {
+    let Some(site) = Site::new() else { return };
+    let (child, second) = (site.serve(&[]), site.made.at("second"));
+    fs::create_dir(&second).unwrap();
+    let bind = |arguments: &[&OsStr]| {
+        assert!(Command::new("mount").args(arguments).status().unwrap().success());
+    };
+    bind(&["--bind".as_ref(), site.point().as_os_str(), second.as_os_str()]);
+    fs::write(second.join("file"), "content").unwrap();
+    send(Signal::TERM, &child);
+    let ended = child.wait_with_output();
+    assert!(Command::new("umount").arg(&second).status().unwrap().success());
+    Ran::from(ended.unwrap()).good();
+    assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
+    site.judge();
+}
+
+#[test]
+fn a_signal_that_was_ignored_stays_so() {
+    let Some(site) = Site::new() else { return };
+    let command = command(site.arguments(&["-f"]));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(command.get_program());
+    shell.args(command.get_args()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = shell.spawn().unwrap();
+    until("the mount", || site.is_mounted());
+    send(Signal::HUP, &child);
+    for number in 0..100 {
+        fs::write(site.point().join("file"), number.to_string()).unwrap();
+    }
+    send(Signal::TERM, &child);
+    Ran::from(child.wait_with_output().unwrap()).good();
+    assert_eq!(site.made.verb("cat", &["/file"]).good(), "99");
+    site.judge();
+}
+
+/// Before anything is mounted it just ends, whatever it waits for.
+#[test]
+fn a_signal_ends_who_waits_for_the_image() {
+    let Some(site) = Site::new() else { return };
+    // As one who is closing and does not come to the end.
+    let closing = OpenOptions::new().write(true).open(site.image()).unwrap();
+    closing.closing();
+    let mut child = command(site.arguments(&["-f"])).spawn().unwrap();
+    let inode = format!(":{} ", site.image().metadata().unwrap().ino());
+    let waits = |line: &str| line.contains("-> OFDLCK") && line.contains(&inode);
+    until("it to wait", || fs::read_to_string("/proc/locks").unwrap().lines().any(waits));
+    send(Signal::TERM, &child);
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    closing.close().unwrap();
     site.judge();
 }
 
@@ -341,6 +398,31 @@ fn who_reads_after_umount_finds_what_was_written() {
         assert!(Path::new(second).join(&name).is_dir(), "{name}");
         linux::run(Command::new("umount").arg(second)).unwrap();
     }
+    site.judge();
+}
+
+/// The kernel has one mount of a block device, and would give one that has lost its server another
+/// place.
+#[test]
+fn a_block_device_whose_mount_has_lost_its_server_is_busy() {
+    let Some(site) = Site::new() else { return };
+    let linux = Linux::lock().unwrap();
+    let device = LoopDevice::attach(&linux, &site.image(), Access::ReadWrite).unwrap();
+    let mut child = site.serve_device(device.path(), &[]);
+    send(Signal::KILL, &child);
+    child.wait().unwrap();
+    let second = site.made.at("second");
+    fs::create_dir(&second).unwrap();
+    let mount = || run(["mount".as_ref(), device.path().as_os_str(), second.as_os_str()]);
+    let refused = mount().bad();
+    assert!(refused.contains("busy"), "{refused}");
+    assert!(fs::read_dir(&second).unwrap().next().is_none());
+    site.umount();
+    mount().good();
+    fs::write(second.join("file"), "content").unwrap();
+    assert!(Command::new("umount").arg(&second).status().unwrap().success());
+    assert_eq!(site.made.verb("cat", &["/file"]).good(), "content");
+    drop(device);
     site.judge();
 }
 

@@ -68,6 +68,7 @@ const MEANINGLESS: &[&str] = &[
     "autodefrag",
     "barrier",
     "diratime",
+    "dirsync",
     "enospc_debug",
     "lazytime",
     "max_inline",
@@ -83,12 +84,10 @@ const MEANINGLESS: &[&str] = &[
     "nossd",
     "nossd_spread",
     "nostrictatime",
-    "relatime",
     "skip_balance",
     "space_cache",
     "ssd",
     "ssd_spread",
-    "strictatime",
     "thread_pool",
     "user_subvol_rm_allowed",
 ];
@@ -98,12 +97,9 @@ const COMPRESSION: &[&str] = &["compress", "compress-force"];
 
 /// What is mount(8)'s alone, or says what is so anyway.
 const SILENT: &[&str] = &[
-    "async",
     "auto",
     "default_permissions",
     "defaults",
-    "dev",
-    "exec",
     "group",
     "iversion",
     "loud",
@@ -118,9 +114,7 @@ const SILENT: &[&str] = &[
     "nouser",
     "nousers",
     "owner",
-    "rw",
     "silent",
-    "suid",
     "treelog",
     "user",
     "users",
@@ -136,6 +130,18 @@ const FLAGS: &[(&str, MountFlags)] = &[
     ("nosuid", MountFlags::NO_SUID),
     ("ro", MountFlags::READ_ONLY),
     ("sync", MountFlags::SYNCHRONOUS),
+];
+
+/// Those that take one of these back, or say that it is not so.
+const NO_FLAGS: &[(&str, MountFlags)] = &[
+    ("async", MountFlags::SYNCHRONOUS),
+    ("atime", MountFlags::NO_ATIME),
+    ("dev", MountFlags::NO_DEV),
+    ("exec", MountFlags::NO_EXEC),
+    ("relatime", MountFlags::NO_ATIME),
+    ("rw", MountFlags::READ_ONLY),
+    ("strictatime", MountFlags::NO_ATIME),
+    ("suid", MountFlags::NO_SUID),
 ];
 
 /// What is said of all of them.
@@ -157,7 +163,7 @@ Mount options:
   io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
   allow_other                Let other users in
   fsname=NAME                What the table of mounts shows in place of the image
-  noatime, nodev, noexec, nosuid, sync
+  noatime, nodev, noexec, nosuid, sync, atime, dev, exec, suid, async
                              As in mount(8)
 
 Options of btrfs that have no meaning here (ssd, ...) are taken, and named with -v; those of
@@ -213,6 +219,7 @@ impl Wishes {
             !COMPRESSION.contains(&name) || is_uncompressed,
             "mount option {option}: cannot compress yet"
         );
+        ensure!(option != "remount", "what is mounted cannot be mounted anew");
         if MEANINGLESS.contains(&name) || is_uncompressed {
             self.meaningless.push(option.to_owned());
             return Ok(true);
@@ -228,8 +235,11 @@ impl Wishes {
             self.flags |= *flag;
             return true;
         }
+        if let Some((_, flag)) = NO_FLAGS.iter().find(|(name, _)| *name == word) {
+            self.flags -= *flag;
+            return true;
+        }
         match word {
-            "rw" => self.flags -= MountFlags::READ_ONLY,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "notreelog" => self.tree_log = false,
@@ -349,6 +359,9 @@ mod tests {
         assert!(parse("ro,nologreplay,subvolid=5").unwrap().is_read_only());
         assert_eq!(parse("subvolid=0").unwrap().subvolume_id, Some(TreeId(5)));
         assert!(!parse("ro,rw").unwrap().is_read_only());
+        let taken_back = "noexec,nosuid,nodev,sync,noatime,exec,suid,dev,async,strictatime";
+        assert_eq!(parse(taken_back).unwrap().flags, MountFlags::DEFAULT_PERMISSIONS);
+        assert!(parse("exec,noexec").unwrap().flags.contains(MountFlags::NO_EXEC));
         let lists = ["fsname=x".into(), ",allow_other,".into()];
         let wishes = Wishes::parse(&lists, false).unwrap();
         assert_eq!(wishes.name.as_deref(), Some("x".as_ref()));
@@ -386,7 +399,7 @@ mod tests {
         let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
         let others = "noacl,nobarrier,nospace_cache,metadata_ratio=4,skip_balance";
         let wishes = parse(&format!("{of_times},{others},owner,silent,iversion,nomand")).unwrap();
-        assert_eq!(wishes.meaningless.len(), 10);
+        assert_eq!(wishes.meaningless.len(), 9);
         assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS);
     }
 
@@ -396,6 +409,7 @@ mod tests {
             ("ro,degraded", "unknown mount option \"degraded\""),
             ("subvolume=a", "unknown mount option \"subvolume=a\""),
             ("ro=1", "unknown mount option \"ro=1\""),
+            ("remount,ro", "what is mounted cannot be mounted anew"),
             ("commit=soon", "mount option commit=soon: not a number"),
             ("threads=0", "threads=0"),
             ("threads=99999", "mount option threads=99999: 1 to 256 are possible"),
