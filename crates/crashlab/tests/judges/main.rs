@@ -23,6 +23,7 @@ mod fsync_cuts;
 mod fsync_faults;
 mod fsync_lost_data;
 mod fsync_reasons;
+mod fsync_rewritten;
 mod fsync_threads;
 mod fsync_trees;
 mod fsynced;

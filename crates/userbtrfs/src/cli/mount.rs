@@ -156,7 +156,10 @@ impl<'a> Site<'a> {
 
     fn tell_wishes(&self) {
         if self.global.verbose > 0 {
-            for option in &self.wishes.meaningless {
+            // Of a block device the kernel wants the path.
+            let name = self.wishes.name.as_ref().filter(|_| self.is_claimed);
+            let name = name.map(|name| format!("fsname={}", name.display()));
+            for option in self.wishes.meaningless.iter().chain(&name) {
                 remark(self.global, &format!("mount: option {option} has no meaning here"));
             }
         }
@@ -199,7 +202,6 @@ impl<'a> Site<'a> {
         ensure!(!is_file, "{}: {}", self.args.dir.display(), Errno::NOTDIR);
         let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.args.image));
         let options = MountOptions {
-            // Of a block device the kernel wants the path.
             source: if self.is_claimed { source(&self.args.image) } else { shown },
             subtype: KIND.to_owned(),
             block_size: self.is_claimed.then_some(BLOCK),

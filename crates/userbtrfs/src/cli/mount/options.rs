@@ -162,7 +162,7 @@ Mount options:
                              processor]
   io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
   allow_other                Let other users in
-  fsname=NAME                What the table of mounts shows in place of the image
+  fsname=NAME                What the table of mounts shows in place of an image file
   noatime, nodev, noexec, nosuid, sync, atime, dev, exec, suid, async
                              As in mount(8)
 
