@@ -121,8 +121,10 @@ impl<'a> Workload<'a> {
 
     fn sync(&self, seed: u64) {
         let mut random = Random::new(seed);
+        let mut last = Vec::new();
         for _ in 0..self.rounds {
-            let versions = self.versions.iter().map(|version| *version.lock().unwrap()).collect();
+            let versions = self.versions_but(&last);
+            last.clone_from(&versions);
             match random.one_in(2) {
                 true => self.file.sync_data().unwrap(),
                 false => self.file.sync_all().unwrap(),
@@ -132,6 +134,18 @@ impl<'a> Workload<'a> {
             if random.one_in(COMMITTED) {
                 self.filesystem.commit().unwrap();
             }
+        }
+    }
+
+    /// The versions of all blocks, once they are others than these.
+    fn versions_but(&self, last: &[u32]) -> Vec<u32> {
+        loop {
+            let versions = self.versions.iter().map(|version| *version.lock().unwrap());
+            let versions: Vec<_> = versions.collect();
+            if versions != last {
+                return versions;
+            }
+            thread::yield_now();
         }
     }
 
