@@ -121,27 +121,23 @@ const SILENT: &[&str] = &[
     "_netdev",
 ];
 
-/// Options that are flags of the mount.
-const FLAGS: &[(&str, MountFlags)] = &[
-    ("allow_other", MountFlags::ALLOW_OTHER),
-    ("noatime", MountFlags::NO_ATIME),
-    ("nodev", MountFlags::NO_DEV),
-    ("noexec", MountFlags::NO_EXEC),
-    ("nosuid", MountFlags::NO_SUID),
-    ("ro", MountFlags::READ_ONLY),
-    ("sync", MountFlags::SYNCHRONOUS),
-];
-
-/// Those that take one of these back, or say that it is not so.
-const NO_FLAGS: &[(&str, MountFlags)] = &[
-    ("async", MountFlags::SYNCHRONOUS),
-    ("atime", MountFlags::NO_ATIME),
-    ("dev", MountFlags::NO_DEV),
-    ("exec", MountFlags::NO_EXEC),
-    ("relatime", MountFlags::NO_ATIME),
-    ("rw", MountFlags::READ_ONLY),
-    ("strictatime", MountFlags::NO_ATIME),
-    ("suid", MountFlags::NO_SUID),
+/// Options that set a flag of the mount, or take it back.
+const FLAGS: &[(&str, MountFlags, bool)] = &[
+    ("allow_other", MountFlags::ALLOW_OTHER, true),
+    ("async", MountFlags::SYNCHRONOUS, false),
+    ("atime", MountFlags::NO_ATIME, false),
+    ("dev", MountFlags::NO_DEV, false),
+    ("exec", MountFlags::NO_EXEC, false),
+    ("noatime", MountFlags::NO_ATIME, true),
+    ("nodev", MountFlags::NO_DEV, true),
+    ("noexec", MountFlags::NO_EXEC, true),
+    ("nosuid", MountFlags::NO_SUID, true),
+    ("relatime", MountFlags::NO_ATIME, false),
+    ("ro", MountFlags::READ_ONLY, true),
+    ("rw", MountFlags::READ_ONLY, false),
+    ("strictatime", MountFlags::NO_ATIME, false),
+    ("suid", MountFlags::NO_SUID, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
 ];
 
 /// What is said of all of them.
@@ -231,12 +227,8 @@ impl Wishes {
     }
 
     fn take_word(&mut self, word: &str) -> bool {
-        if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == word) {
-            self.flags |= *flag;
-            return true;
-        }
-        if let Some((_, flag)) = NO_FLAGS.iter().find(|(name, _)| *name == word) {
-            self.flags -= *flag;
+        if let Some((_, flag, is_set)) = FLAGS.iter().find(|(name, ..)| *name == word) {
+            self.flags.set(*flag, *is_set);
             return true;
         }
         match word {
@@ -385,7 +377,8 @@ mod tests {
             let wishes = parse(&format!("ro,{name}{value}")).unwrap();
             assert!(wishes.meaningless.is_empty(), "{name}");
         }
-        for name in FLAGS.iter().map(|(name, _)| name).chain(&with_value) {
+        let set = FLAGS.iter().filter(|(.., is_set)| *is_set).map(|(name, ..)| name);
+        for name in set.chain(&with_value) {
             assert!(names.contains(name), "{name}");
         }
     }
