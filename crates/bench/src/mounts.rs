@@ -1,8 +1,9 @@
 //! New filesystems, mounted for programs.
 //!
 //! 1. Each is of the same size, in a new image file on the same disk, and mounted `noatime`.
-//! 2. Ours, and the one that does nothing, are served by this process: so their requests can be
-//!    counted. Ours has the same switch in the way to its device as `userbtrfs mount` has.
+//! 2. Ours, and the one that does nothing, or no more than make durable what is synced, are served
+//!    by this process: so their requests can be counted. Ours has the same switch in the way to its
+//!    device as `userbtrfs mount` has.
 //! 3. What is mounted is unmounted when the value is dropped; [`Mounted::end`] tells how long that
 //!    took, with all made durable.
 
