@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -88,6 +89,23 @@ fn a_session_ends_when_it_is_unmounted() {
     assert_eq!(mounted.session.threads(), 0);
     assert_eq!(mounted.bytes_there("file"), b"x");
     mounted.session.unmount().unwrap();
+}
+
+/// Who opens what was served from then on waits for the end, which may take long.
+#[test]
+fn that_it_is_over_is_known_while_a_request_is_worked_on() {
+    let Some(mounted) = Mounted::new() else { return };
+    let slow = File::create_new(mounted.path("slow")).unwrap();
+    let program = thread::spawn(move || slow.sync_all());
+    let seen = &mounted.memory.seen;
+    seen.until(|state| state.sleepers == 1);
+    let umount = Command::new("umount").args(["--force", "--lazy"]).arg(mounted.root()).status();
+    assert!(umount.unwrap().success());
+    mounted.session.wait_over();
+    assert!(program.join().unwrap().is_err());
+    assert!(mounted.session.threads() > 0, "it is worked on");
+    seen.change(|state| state.sleepers_may_go = true);
+    mounted.session.wait().unwrap();
 }
 
 #[test]
