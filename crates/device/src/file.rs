@@ -133,6 +133,9 @@ impl Device for FileDevice {
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let mut batch: Vec<_> = batch.into_iter().map(|request| self.admit(request)).collect();
         gather(&mut batch);
+        if self.ring_depth.is_some() && ring::has_short_copy(&batch) {
+            batch = positioned::copy(batch);
+        }
         let rejected = match self.ring_depth {
             Some(depth) if ring::is_worth_it(&batch) => match ring::submit(depth, batch) {
                 Ok(batch) => return Ticket::in_flight(batch),

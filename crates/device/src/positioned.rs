@@ -17,13 +17,30 @@ use crate::transfer::{Call, PUNCH_HOLE, Transfer};
 
 /// Starts a batch.
 pub(crate) fn submit(batch: Vec<Admitted>) -> Vec<Admitted> {
+    each(batch, begin)
+}
+
+/// Does what a batch copies into the kernel's page cache, and leaves the rest.
+pub(crate) fn copy(batch: Vec<Admitted>) -> Vec<Admitted> {
+    each(batch, |admitted, followers| match admitted {
+        Admitted::Pending(transfer) if transfer.copied().is_some() => {
+            Admitted::Completed(run_for(transfer, followers))
+        }
+        other => other,
+    })
+}
+
+/// Has something done with each request of a batch, which may complete others, too.
+fn each(
+    batch: Vec<Admitted>,
+    work: impl Fn(Admitted, &mut Vec<(usize, Completion)>) -> Admitted,
+) -> Vec<Admitted> {
     let mut followers = Vec::new();
-    let mut begun: Vec<_> =
-        batch.into_iter().map(|admitted| begin(admitted, &mut followers)).collect();
+    let mut done: Vec<_> = batch.into_iter().map(|it| work(it, &mut followers)).collect();
     for (index, completion) in followers {
-        begun[index] = Admitted::Completed(completion);
+        done[index] = Admitted::Completed(completion);
     }
-    begun
+    done
 }
 
 fn begin(admitted: Admitted, followers: &mut Vec<(usize, Completion)>) -> Admitted {

@@ -9,8 +9,8 @@
 //! 5. A ring the kernel stops serving is a bug of ours and panics; if that happens while the
 //!    thread ends, the process aborts before any memory in use is freed.
 //! 6. A ring costs as much as some dozens of plain calls, so a thread gets one only when it has a
-//!    batch that gains by it: not for one call that the kernel would hand to a worker, nor for a
-//!    short copy into its page cache.
+//!    batch that gains by it: not for one call that the kernel would hand to a worker. Short copies
+//!    into its page cache never come here, whatever comes with them.
 #![expect(unsafe_code, reason = "the kernel reads and writes memory named by queue entries")]
 
 use std::cell::{OnceCell, RefCell};
@@ -82,18 +82,14 @@ pub(crate) fn is_worth_it(batch: &[Admitted]) -> bool {
         // The kernel hands all but these to a worker: a write into its page cache, which is a copy,
         // a discard, and whatever is to be durable, for which its submitter waits next.
         (Some(only), None) => only.is_read() || (only.is_direct() && only.written().is_some()),
-        (Some(_), _) => !is_short_copy(batch),
+        (Some(_), Some(_)) => true,
     }
 }
 
-/// Whether a batch does nothing but copy a little into the kernel's page cache.
-fn is_short_copy(batch: &[Admitted]) -> bool {
-    let mut bytes = 0;
-    batch.iter().filter_map(Admitted::pending).all(|transfer| {
-        let written = transfer.written().filter(|_| !transfer.is_direct());
-        bytes += written.as_ref().map_or(0, |range| range.end - range.start);
-        written.is_some() && bytes <= COPY_MAX
-    })
+/// Whether a batch copies something into the kernel's page cache that plain calls copy sooner.
+pub(crate) fn has_short_copy(batch: &[Admitted]) -> bool {
+    let copied = batch.iter().filter_map(Admitted::pending).filter_map(Transfer::copied);
+    (1..=COPY_MAX).contains(&copied.map(|range| range.end - range.start).sum())
 }
 
 /// Starts a batch on the ring of this thread, made now with `depth` slots if there is none.

@@ -159,6 +159,11 @@ impl Transfer {
         }
     }
 
+    /// The bytes of the device that a write copies into the kernel's page cache.
+    pub(crate) fn copied(&self) -> Option<Range<u64>> {
+        self.written().filter(|_| !self.is_direct())
+    }
+
     /// Takes over a write that begins on the device where this one ends, at `index` of the batch.
     pub(crate) fn take_over(&mut self, index: usize, other: Transfer) {
         let Work::Write { buffer: bytes, .. } = other.work else {

@@ -1,7 +1,8 @@
 //! The threads that serve a mount.
 //!
-//! 1. Each thread has a descriptor of its own, and a buffer while it is no spare. It receives a
-//!    request, has it done, and receives the next: no request is handed on.
+//! 1. Each thread has a descriptor of its own, and a buffer while it is no spare; some that spares
+//!    leave are kept until one of these ends. It receives a request, has it done, and receives the
+//!    next: no request is handed on.
 //! 2. At least as many threads are *awake* as are *wanted*: one while requests come one at a time,
 //!    else as many as the mount was made with. Awake are all but those in [`may_sleep`] and those
 //!    *spare*: one is woken or started in the place of each that goes to sleep. Once there are
@@ -33,6 +34,10 @@ use crate::negotiate::{Agreement, Config, buffer_size};
 use crate::opcode::Opcode;
 use crate::server::Server;
 use crate::session::SessionError;
+
+/// The buffers that are kept for each thread that may be wanted: where many sleep in turns, memory
+/// that was written is written again.
+const BUFFERS: usize = 8;
 
 thread_local! {
     /// The crew that this thread is of.
@@ -71,7 +76,7 @@ struct State {
     /// Who became spare last stands last.
     spares: Vec<Arc<Seat>>,
     seats: Vec<Arc<Seat>>,
-    /// What spares left, for who needs one next: no more than threads may be wanted.
+    /// What spares left, for who needs one next.
     buffers: Vec<Vec<u8>>,
     handles: Vec<thread::JoinHandle<()>>,
     /// What threads that have ended have counted.
@@ -311,7 +316,7 @@ impl Crew {
 
     fn leave_buffer(&self, buffer: Vec<u8>) {
         let mut state = self.state.lock();
-        if state.buffers.len() < self.threads {
+        if state.buffers.len() < BUFFERS * self.threads {
             state.buffers.push(buffer);
         }
     }
@@ -342,6 +347,7 @@ impl Crew {
         if is_spare() {
             // It ends; nobody may call it meanwhile.
             state.spares.retain(|spare| !Arc::ptr_eq(spare, seat));
+            state.buffers.truncate(self.threads);
         }
         !is_spare()
     }

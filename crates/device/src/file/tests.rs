@@ -363,7 +363,9 @@ fn who_gains_nothing_by_a_ring_has_none() {
         let two = || vec![write(0, &[1; 4096], false), write(8192, &[1; 4096], false)];
         assert_eq!(makes_ring(two), device.is_direct(), "{options:?}");
         assert!(makes_ring(|| vec![read(&(0..4096))]), "{options:?}");
-        assert!(makes_ring(|| vec![write(0, &[1; 4096], false), Request::Flush]), "{options:?}");
+        let flushed = || vec![write(0, &[1; 4096], false), Request::Flush];
+        assert_eq!(makes_ring(flushed), device.is_direct(), "{options:?}");
+        assert!(makes_ring(|| vec![read(&(0..4096)), write(8192, &[1; 4096], false)]));
     }
 }
 
