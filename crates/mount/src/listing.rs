@@ -5,6 +5,8 @@
 //! 2. It shows nothing that was made after it began: see [`Ends`].
 //! 3. A listing with nodes counts a reference for each that it sends, and for no other. What an
 //!    entry leads to may be damaged: it is listed all the same.
+//! 4. A name that cannot be, in a damaged directory, is left out, and never ends a listing, as a
+//!    page without a line would.
 
 mod ends;
 
@@ -33,22 +35,16 @@ enum Line {
 }
 
 impl Line {
-    /// The line as it is sent; nothing where a damaged directory has a name that cannot be.
-    fn shown(&self) -> Option<DirectoryEntry<'_>> {
-        Some(match self {
-            Self::Dots(next, ino, name) => DirectoryEntry {
-                ino: *ino,
-                next: *next,
-                kind: FileType::Directory,
-                name: Name::new(name.as_bytes())?,
-            },
-            Self::Entry(ino, entry) => DirectoryEntry {
-                ino: *ino,
-                next: entry.position(),
-                kind: entry.kind().map_or(FileType::Unknown, file_type),
-                name: Name::new(entry.name())?,
-            },
-        })
+    /// The line as it is sent.
+    fn shown(&self) -> DirectoryEntry<'_> {
+        let (ino, next, kind, name) = match self {
+            Self::Dots(next, ino, name) => (*ino, *next, FileType::Directory, name.as_bytes()),
+            Self::Entry(ino, entry) => {
+                let kind = entry.kind().map_or(FileType::Unknown, file_type);
+                (*ino, entry.position(), kind, entry.name())
+            }
+        };
+        DirectoryEntry { ino, next, kind, name: Name::new(name).expect("a name that can be") }
     }
 
     fn entry(&self) -> Option<&DirEntry> {
@@ -69,11 +65,7 @@ impl Served {
             Err(error) => return reply.fail(error),
         };
         let mut list = reply.begin();
-        for shown in lines.iter().filter_map(Line::shown) {
-            if !list.add(&shown) {
-                break;
-            }
-        }
+        let _whole = lines.iter().all(|line| list.add(&line.shown()));
         list.send();
     }
 
@@ -91,9 +83,8 @@ impl Served {
         };
         let mut list = reply.begin();
         for line in &lines {
-            let Some(shown) = line.shown() else { continue };
             let found = line.entry().and_then(|entry| self.refer_by(&dir, entry).ok());
-            if !list.add(&shown, &found.unwrap_or(Entry::absent(FOREVER))) {
+            if !list.add(&line.shown(), &found.unwrap_or(Entry::absent(FOREVER))) {
                 if let Some(found) = found {
                     drop(self.lookups.remove(found.node, 1));
                 }
@@ -134,6 +125,7 @@ impl Served {
             let (mut entries, following) = dir.list(place, max - lines.len()).map_err(errno)?;
             entries.retain(|entry| entry.position() <= end.unwrap_or(u64::MAX));
             after = entries.last().map_or(place, DirEntry::position);
+            entries.retain(|entry| Name::new(entry.name()).is_some());
             lines.extend(entries.into_iter().map(|entry| self.line(entry)));
             next = following;
         }

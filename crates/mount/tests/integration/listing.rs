@@ -9,6 +9,8 @@ use std::thread;
 use rustix::fs::{Dir, FileType, Mode};
 use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::linux::btrfs_check;
+use userbtrfs_forge::ImageEditor;
+use userbtrfs_format::{ItemKind, TreeId};
 
 use crate::support::{Site, both, shell};
 
@@ -172,4 +174,32 @@ fn kinds_are_told_with_the_names() {
         of("c", "CharacterDevice");
         of("b", "BlockDevice");
     });
+}
+
+/// A damaged directory is listed to its end, though it has more names in a row than a page holds
+/// that no directory can have.
+#[test]
+fn names_that_cannot_be_do_not_end_a_listing() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let sound = |number: usize| !(3..6000).contains(&number);
+    site.with_ours(|root| {
+        for number in 0..6010 {
+            let kind = if sound(number) { "sound" } else { "wrong" };
+            File::create(root.join(format!("{kind}{number:04}"))).unwrap();
+        }
+    });
+    let mut editor = ImageEditor::open(&site.image()).unwrap();
+    let entries = editor.items(TreeId::FS).into_iter();
+    for place in entries.filter(|place| place.key.kind == ItemKind::DIR_INDEX) {
+        editor.edit_item(&place, |item| {
+            let name = item.len() - "wrong0000".len();
+            if item[name..].starts_with(b"wrong") {
+                item[name] = b'/';
+            }
+        });
+    }
+    drop(editor);
+    let expected = (0..6010).filter(|number| sound(*number)).map(|n| format!("sound{n:04}"));
+    site.with_ours(|root| assert!(names(root) == expected.collect()));
 }
