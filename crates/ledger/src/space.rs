@@ -269,6 +269,11 @@ impl Space {
         self.books.lock().device_used()
     }
 
+    /// Bytes of data at most that chunks could hold which are not made yet.
+    pub fn data_room(&self) -> u64 {
+        self.books.lock().data_room()
+    }
+
     /// Whether something stands in block groups that neither a durable superblock names nor the one
     /// of the transaction before.
     pub fn draws_on_new_groups(&self) -> bool {
@@ -379,7 +384,7 @@ impl Space {
     pub(crate) fn lack(&self, kind: Kind, bytes: u64, claim: Claim) -> u64 {
         let pool = self.counters.pool(kind);
         let room = match self.counters.pool_of(kind) {
-            Kind::Data => self.books.lock().data_room(),
+            Kind::Data => self.data_room(),
             Kind::Metadata | Kind::System => 0,
         };
         let within_reach = pool.backed() + pool.tally.unloaded + room;

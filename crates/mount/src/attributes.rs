@@ -92,6 +92,9 @@ impl Served {
         changes: &Changes,
     ) -> Result<Stat, Errno> {
         let inode = self.inode(node);
+        if changes.size.is_some() {
+            self.refused.forget(node);
+        }
         let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
             == Changes::default();
         if changes.kill_suid_sgid || says_nothing {

@@ -13,7 +13,7 @@
 //!    That is said after the answer: the kernel may be waiting for that to let the file go. What it
 //!    gets from then on until a moment after the last write, it keeps for a moment: see `lately`.
 //! 7. What could not be written the kernel would go on to show: it is told, after the answer, to
-//!    keep none of it.
+//!    keep none of it. Who wrote it is told by a call that comes after: see `refused`.
 
 use std::io::IoSlice;
 
@@ -58,7 +58,10 @@ impl Served {
         let stale = match written {
             Ok(true) => Some(Stale::Attributes),
             Ok(false) => None,
-            Err(_) => {
+            Err(reason) => {
+                if write.from_cache {
+                    self.refused.note(node, reason);
+                }
                 Some(Stale::Contents { offset: write.offset, length: Some(u64::from(count)) })
             }
         };

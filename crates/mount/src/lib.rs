@@ -7,6 +7,7 @@
 //! | `ids`         | inodes to nodes, by computing                                          |
 //! | `lookups`     | what the kernel knows, and keeps without a name                        |
 //! | `lately`      | which files were written lately                                        |
+//! | `refused`     | whose writes were refused too late for the writer                      |
 //! | `names`, `listing`, `attributes`, `contents`, `xattrs`, `ioctls` | the requests, by kind |
 //! | `acl`         | access lists, and what they have to do with permissions                |
 //! | `shutdown`    | the ioctl that ends all writing                                        |
@@ -34,6 +35,7 @@ mod listing;
 mod lookups;
 mod mounted;
 mod names;
+mod refused;
 mod rights;
 mod served;
 mod shutdown;

@@ -24,6 +24,7 @@ use crate::lately::Lately;
 use crate::listing::Ends;
 use crate::lookups::Lookups;
 use crate::names::{Wanted, created};
+use crate::refused::Refused;
 use crate::shutdown;
 
 /// The bits of a mode that say that it is a directory.
@@ -44,6 +45,7 @@ pub(crate) struct Served {
     pub(crate) lookups: Lookups,
     pub(crate) lately: Lately,
     pub(crate) ends: Ends,
+    pub(crate) refused: Refused,
     /// Why not all could be made durable when the mount ended.
     failed: Mutex<Option<Error>>,
     notifier: OnceLock<Notifier>,
@@ -59,6 +61,7 @@ impl Served {
             lookups: Lookups::default(),
             lately: Lately::default(),
             ends: Ends::default(),
+            refused: Refused::default(),
             failed: Mutex::new(Class::FuseSession, None),
             notifier: OnceLock::new(),
         }
@@ -143,12 +146,16 @@ impl Server for Served {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
+        self.refused.forget(node);
         if let Some(gone) = self.lookups.remove(node, lookups) {
             may_sleep(|| drop(gone));
         }
     }
 
-    fn getattr(&self, request: &Request, _: Option<Handle>, reply: Reply<Stat>) {
+    fn getattr(&self, request: &Request, handle: Option<Handle>, reply: Reply<Stat>) {
+        if let Some(reason) = handle.and_then(|_| self.refused.take(request.node)) {
+            return reply.fail(reason);
+        }
         let at_once = self.filesystem.metadata_at_once(self.ids.inode(request.node));
         reply.send(match at_once {
             Some(metadata) => self.stat_of(&metadata),

@@ -44,24 +44,29 @@ pub struct SpaceLeft {
     pub available: u64,
 }
 
-/// What is left of the space of files, and of the device.
+/// What no chunk ever holds, at the start of a device, and the least that one does; in bytes.
+const DEVICE_RESERVED: u64 = 1 << 20;
+const CHUNK_LEN_MIN: u64 = 1 << 20;
+
+/// Bytes of the device that are used, and what files can still take: where there are chunks for
+/// them, and in chunks that could be made.
 struct Room {
     used: u64,
     data_free: u64,
-    device_free: u64,
+    chunks_free: u64,
 }
 
 impl Filesystem {
     /// How much space is left, with what is promised to data that waits to be written.
     pub fn space_left(&self) -> Result<SpaceLeft> {
+        let copies = self.copies(BlockGroupFlags::DATA);
         let room = match &self.inner.ledger {
             Some(ledger) => self.room_now(ledger),
-            None => room_of(&self.usage()?),
+            None => room_of(&self.usage()?, copies),
         };
-        let copies = self.copies(BlockGroupFlags::DATA);
         let total = self.superblock().device.total_bytes / copies;
         let free = total.saturating_sub(room.used / copies);
-        let available = room.data_free.saturating_add(room.device_free / copies).min(free);
+        let available = room.data_free.saturating_add(room.chunks_free).min(free);
         Ok(SpaceLeft { total, free, available })
     }
 
@@ -77,8 +82,7 @@ impl Filesystem {
         let data = space.usage(Kind::Data);
         let taken = [data.allocated, data.reserved, if space.is_mixed() { data.global } else { 0 }];
         let data_free = data.total.saturating_sub(taken.iter().sum());
-        let device_free = self.superblock().device.total_bytes.saturating_sub(space.device_used());
-        Room { used: used.sum(), data_free, device_free }
+        Room { used: used.sum(), data_free, chunks_free: space.data_room() }
     }
 
     /// In how many copies something is kept.
@@ -125,15 +129,18 @@ impl Filesystem {
     }
 }
 
-/// The same of a filesystem that does not change.
-fn room_of(usage: &Usage) -> Room {
+/// The same of a filesystem that does not change, with data in so many copies.
+fn room_of(usage: &Usage, data_copies: u64) -> Room {
     let of_files = |row: &&SpaceUse| row.flags.contains(BlockGroupFlags::DATA);
     let used = |row: &SpaceUse| row.used.saturating_mul(copies(row.profile));
     let free = |row: &SpaceUse| row.total.saturating_sub(row.used);
+    let device_free = usage.device_size.saturating_sub(usage.device_allocated);
+    let for_chunks = device_free.saturating_sub(DEVICE_RESERVED);
+    let chunks = if for_chunks < CHUNK_LEN_MIN { 0 } else { for_chunks };
     Room {
         used: usage.kinds.iter().map(used).fold(0, u64::saturating_add),
         data_free: usage.kinds.iter().filter(of_files).map(free).fold(0, u64::saturating_add),
-        device_free: usage.device_size.saturating_sub(usage.device_allocated),
+        chunks_free: chunks / data_copies,
     }
 }
 

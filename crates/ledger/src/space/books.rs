@@ -303,7 +303,7 @@ impl Books {
     /// The bytes of data at most that further chunks could hold.
     pub(super) fn data_room(&self) -> u64 {
         let copies = if self.flags(Kind::Data).contains(BlockGroupFlags::DUP) { 2 } else { 1 };
-        self.device.free_bytes() / copies
+        self.device.chunk_bytes() / copies
     }
 
     /// Sets room aside for a chunk of metadata.

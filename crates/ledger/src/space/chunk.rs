@@ -57,6 +57,11 @@ impl DeviceSpace {
         self.free.usable()
     }
 
+    /// The same, as far as it is enough for any chunk.
+    pub(super) fn chunk_bytes(&self) -> u64 {
+        if self.free.largest() < CHUNK_LEN_MIN { 0 } else { self.free.usable() }
+    }
+
     /// Takes the stripes of a chunk that exists.
     pub(super) fn occupy(&mut self, chunk: &Chunk) -> Result<(), SpaceDamage> {
         for stripe in &chunk.stripes {

@@ -75,6 +75,36 @@ fn what_is_synced_without_an_error_is_there() {
     what_is_closed_without_an_error_is_whole(script);
 }
 
+/// Who never asks whether what it wrote has come to the disk is told by the next write(2), and not
+/// for ever let write what nobody keeps; and may go on once there is space again.
+#[test]
+fn who_writes_on_and_on_is_told() {
+    let Some(site) = Site::new() else { return };
+    site.both_sized(IMAGE_BYTES, &["-m", "single"], |root| {
+        let file = File::create_new(root.join("large")).unwrap();
+        let write_all_space = || {
+            let mut offset = 0;
+            loop {
+                // Far more than there is space for, and than the kernel keeps.
+                assert!(offset < 4 << 30, "it is let write on and on");
+                match file.write_at(&[1; 1 << 20], offset) {
+                    Ok(written) => offset += u64::try_from(written).unwrap(),
+                    Err(error) => break Errno::from_io_error(&error),
+                }
+            }
+        };
+        for _ in 0..2 {
+            assert_eq!(write_all_space(), Some(Errno::NOSPC));
+            // Attributes are to be had.
+            assert!(file.metadata().unwrap().len() > IMAGE_BYTES / 2);
+            file.set_len(0).unwrap();
+            // What is left of the failure.
+            let _ = file.sync_all();
+            write_through(&file, &pattern(FILE_BYTES), 0).unwrap();
+        }
+    });
+}
+
 /// Direct I/O is told the reason, too.
 #[test]
 fn what_is_written_directly_without_an_error_is_there() {

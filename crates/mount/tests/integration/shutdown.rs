@@ -86,9 +86,11 @@ fn every_change_fails(root: &Path, mut written: File) {
     fails(fs::hard_link(root.join("synced"), root.join("link")));
     fails(fs::set_permissions(root.join("synced"), Permissions::from_mode(0o600)));
     fails(File::options().write(true).open(root.join("synced")).unwrap().set_len(0));
-    // The kernel takes what is written; that it is lost is told by fsync(2).
+    // The kernel takes what is written; that it is lost is told by fsync(2), and by a write(2)
+    // after that.
     written.write_all(b"more").unwrap();
     fails(written.sync_all());
+    fails(written.write_all(b"and more"));
     fails(File::open(root).unwrap().sync_all());
     shell(root, &format!("python3 - <<'END'\n{CHANGES}\nEND"));
 }

@@ -190,6 +190,25 @@ fn space_that_is_left_is_what_can_be_written() {
     }
 }
 
+/// The start of the device is nobody's, so nothing is left where files find no space.
+#[test]
+fn nothing_is_left_of_what_is_full() {
+    let lab = Lab::of(256 << 20, &Options::default(), 32 << 20);
+    let file = lab.create("file");
+    let mut size = 0;
+    while file.write_all_at(&vec![1; 4096], size).is_ok() {
+        size += 4096;
+    }
+    lab.fs.commit().unwrap();
+    assert_eq!(lab.fs.space_left().unwrap().available, 0);
+    drop(file);
+    let Lab { device, fs, .. } = lab;
+    fs.close().unwrap();
+    let reader = OpenOptions::new().open_devices(vec![device]).unwrap();
+    // Which of it copies of the superblock take, a reader does not look for.
+    assert!(reader.space_left().unwrap().available <= 64 << 10);
+}
+
 /// The kernel sends what it keeps page by page, in any order, and again what it sent before.
 #[test]
 fn what_somebody_has_kept_of_an_append_only_file_leaves_what_is_there() {
