@@ -82,12 +82,13 @@ fn who_writes_on_and_on_is_told() {
     let Some(site) = Site::new() else { return };
     site.both_sized(IMAGE_BYTES, &["-m", "single"], |root| {
         let file = File::create_new(root.join("large")).unwrap();
+        let zeros = vec![0; 1 << 20];
         let write_all_space = || {
             let mut offset = 0;
             loop {
                 // Far more than there is space for, and than the kernel keeps.
                 assert!(offset < 4 << 30, "it is let write on and on");
-                match file.write_at(&[1; 1 << 20], offset) {
+                match file.write_at(&zeros, offset) {
                     Ok(written) => offset += u64::try_from(written).unwrap(),
                     Err(error) => break Errno::from_io_error(&error),
                 }

@@ -10,9 +10,12 @@ use rustix::fs::{Dir, FileType, Mode};
 use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::linux::btrfs_check;
 use userbtrfs_forge::ImageEditor;
-use userbtrfs_format::{ItemKind, TreeId};
 
 use crate::support::{Site, both, shell};
+
+/// Numbers of the format: the tree of the top level, and the kind of what a listing goes by.
+const FS_TREE: u64 = 5;
+const DIR_INDEX: u8 = 96;
 
 fn names(root: &Path) -> BTreeSet<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
@@ -190,8 +193,9 @@ fn names_that_cannot_be_do_not_end_a_listing() {
         }
     });
     let mut editor = ImageEditor::open(&site.image()).unwrap();
-    let entries = editor.items(TreeId::FS).into_iter();
-    for place in entries.filter(|place| place.key.kind == ItemKind::DIR_INDEX) {
+    let tree = editor.trees().into_iter().find(|tree| tree.0 == FS_TREE).unwrap();
+    let entries = editor.items(tree).into_iter();
+    for place in entries.filter(|place| place.key.kind.0 == DIR_INDEX) {
         editor.edit_item(&place, |item| {
             let name = item.len() - "wrong0000".len();
             if item[name..].starts_with(b"wrong") {
