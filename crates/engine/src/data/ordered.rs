@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 use userbtrfs_format::Logical;
-use userbtrfs_ledger::{Handle, LogGroup};
+use userbtrfs_ledger::{Handle, HandleKind, LogGroup};
 use userbtrfs_sync::{Arc, MutexGuard, thread};
 
 use super::portion::Portion;
@@ -19,7 +19,8 @@ use super::transfer::Transfer;
 use super::writeback::tell;
 use super::writer::Writer;
 use super::{Contents, FileSource};
-use crate::node::{ExtentChanges, PendingExtent};
+use crate::error::Result;
+use crate::node::{ExtentChanges, FileChange, PendingExtent};
 
 /// See the module's text.
 pub(crate) struct OrderedExtents<'a> {
@@ -114,6 +115,9 @@ impl<'a> OrderedExtents<'a> {
         if let Some(Flying { transfer, _one }) = self.flying.take() {
             let failed = transfer.arrive(handle);
             self.has_failed = failed.iter().any(Option::is_some);
+            if !self.has_failed {
+                self.has_failed = self.know_size(handle).is_err();
+            }
             // Who misses something asks for the failures of the file.
             let _told = tell([self.contents], failed);
             if let Some((handle, group)) = handle.zip(self.group) {
@@ -122,6 +126,25 @@ impl<'a> OrderedExtents<'a> {
         }
         self.writer.purge_if_dead(self.contents);
         !self.has_failed
+    }
+
+    /// The tree is to know the size that goes with what landed: all that was dirty of the file then
+    /// has landed. Of what was written since, in its middle or in a hole of it, nothing is
+    /// promised; but that keeps the size back with what lands part by part.
+    fn know_size(&self, handle: Option<&Handle<'_>>) -> Result<()> {
+        let (nodes, inode) = (&self.writer.nodes, self.contents.inode());
+        if inode.may_know_size(self.size) {
+            return Ok(());
+        }
+        let size = self.size;
+        let know = |change: &mut FileChange<'_>| {
+            let known = change.disk_size();
+            change.set_disk_size(known.max(size.min(change.size())));
+        };
+        match handle {
+            Some(handle) => nodes.change_file_in(handle, inode, None, know),
+            None => nodes.change_file(inode, HandleKind::Finish, None, know),
+        }
     }
 
     /// What landed is in the log already.

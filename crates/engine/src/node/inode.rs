@@ -340,6 +340,12 @@ impl Inode {
         }
     }
 
+    /// Whether the tree may know as much of a file as this size, as far as it is still that long.
+    pub(crate) fn may_know_size(&self, size: u64) -> bool {
+        let state = self.state();
+        state.disk_size() >= size.min(state.item.size)
+    }
+
     /// The size of a file of which all is committed but what waits in memory alone: its extents,
     /// and that size. Nothing where the running transaction changed them, or may have.
     pub(crate) fn committed_size(&self, running: u64) -> Option<u64> {
