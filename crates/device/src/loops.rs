@@ -7,12 +7,13 @@
 //!    known by its lock.
 
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor};
+use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 
 /// Whether one of these loop devices is mounted.
 pub(crate) fn is_mounted(devices: &[PathBuf]) -> bool {
@@ -36,6 +37,16 @@ pub(crate) fn other_ways(image: &Metadata) -> Vec<PathBuf> {
     }
     let over = devices_over(image);
     over.iter().filter_map(|at| at.file_name()).map(|name| Path::new("/dev").join(name)).collect()
+}
+
+/// Opens such a way for reading, if a file or a block device is there. Others may have put
+/// something else in its place, which opening would wait for or set off.
+pub(crate) fn open_way(way: &Path) -> Option<File> {
+    let found = open(way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let kind = FileType::from_raw_mode(fstat(&found).ok()?.st_mode);
+    let is_image = matches!(kind, FileType::RegularFile | FileType::BlockDevice);
+    let same = format!("/proc/self/fd/{}", found.as_raw_fd());
+    is_image.then(|| File::open(same).ok()).flatten()
 }
 
 /// The loop devices over a file, as `/sys/block` has them.
@@ -72,5 +83,19 @@ mod tests {
         assert_eq!(source(line), Some(Path::new("/dev/loop7")));
         assert_eq!(source("25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw"), None);
         assert_eq!(source("nothing of it"), None);
+    }
+
+    #[test]
+    fn what_is_no_image_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "").unwrap();
+        let kind = FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), kind, Mode::RUSR, 0).unwrap();
+        std::os::unix::fs::symlink("fifo", at("link")).unwrap();
+        assert!(open_way(&at("file")).is_some());
+        // To open it would wait for a writer.
+        assert!(open_way(&at("fifo")).is_none() && open_way(&at("link")).is_none());
+        assert!(open_way(folder.path()).is_none() && open_way(&at("nothing")).is_none());
     }
 }

@@ -6,8 +6,8 @@
 //! 2. At least as many threads are *awake* as are *wanted*: one while requests come one at a time,
 //!    else as many as the mount was made with. Awake are all but those in [`may_sleep`] and those
 //!    *spare*: one is woken or started in the place of each that goes to sleep. Once there are
-//!    `most` altogether, that is so only where nobody else would be awake: what one waits for may
-//!    be a request that another has to receive.
+//!    `most` altogether, that is so only where nobody else would be awake and one is in
+//!    [`may_wait`]: for a request that another has to receive.
 //! 3. Of more than twice as many as wanted that are awake, those that end a request become spare.
 //! 4. Who is called is a spare no more, also where it has not begun to sleep: no call is lost. Who
 //!    became spare last is called first, and who was not called for long ends, but for as many as
@@ -40,16 +40,25 @@ use crate::session::SessionError;
 const BUFFERS: usize = 8;
 
 thread_local! {
-    /// The crew that this thread is of.
+    /// The crew that this thread is of, while it is awake.
     static CREW: RefCell<Option<Arc<Crew>>> = const { RefCell::new(None) };
+    /// The crew that this thread is of.
+    static OWN: RefCell<Option<Arc<Crew>>> = const { RefCell::new(None) };
 }
 
-/// Does what may take long: wait for a disk, for a lock that is held over I/O, for another request.
-/// Meanwhile another thread receives requests in place of this one, if this one serves a mount.
+/// Does what may take long: wait for a disk, for a lock that is held over I/O. Meanwhile another
+/// thread receives requests in place of this one, if this one serves a mount and there may be more.
 pub fn may_sleep<R>(work: impl FnOnce() -> R) -> R {
     // Who sleeps already has been replaced.
     let _asleep = CREW.take().map(Asleep::new);
     work()
+}
+
+/// The same for what may wait until another request is done, as a notice that contents are old
+/// does: somebody receives meanwhile, however many threads there are.
+pub fn may_wait<R>(work: impl FnOnce() -> R) -> R {
+    let _waits = OWN.with_borrow(Option::clone).map(Waits::new);
+    may_sleep(work)
 }
 
 pub(crate) struct Crew {
@@ -73,6 +82,8 @@ pub(crate) struct Crew {
 struct State {
     threads: usize,
     awake: usize,
+    /// Who is in [`may_wait`].
+    waiting: usize,
     /// Who became spare last stands last.
     spares: Vec<Arc<Seat>>,
     seats: Vec<Arc<Seat>>,
@@ -240,8 +251,10 @@ impl Crew {
         }
         // Who is asleep at a stop may still wait for a request, which somebody has to refuse.
         let wanted = if self.is_stopped() { 1 } else { self.wanted() };
+        let is_waited_for = state.waiting > 0 || self.is_stopped();
         while state.awake < wanted {
-            let is_enough = state.threads >= self.most && state.awake > 0;
+            let somebody_comes = state.awake > 0 || !is_waited_for;
+            let is_enough = state.threads >= self.most && somebody_comes;
             if !state.call_spare() && (is_enough || self.add_thread(state).is_err()) {
                 return;
             }
@@ -259,6 +272,7 @@ impl Crew {
     fn run(self: &Arc<Self>, seat: &Arc<Seat>) {
         let _leaves = Leaves { crew: self, seat };
         CREW.set(Some(self.clone()));
+        OWN.set(Some(self.clone()));
         let channel = self.own_channel();
         let mut buffer = self.take_buffer();
         loop {
@@ -355,11 +369,13 @@ impl Crew {
     fn note_end(&self, end: End) {
         let mut state = self.state.lock();
         state.over = true;
-        state.wake_spares();
-        self.changed.notify_all();
         if let End::Failed(error) = end {
             state.failure = Some(SessionError::Device(error));
+            // The others might go on for ever, and nobody would come after them.
+            self.stopped.store(true, Ordering::SeqCst);
         }
+        state.wake_spares();
+        self.changed.notify_all();
     }
 }
 
@@ -386,6 +402,25 @@ impl Drop for Asleep {
     }
 }
 
+/// A thread in [`may_wait`].
+struct Waits(Arc<Crew>);
+
+impl Waits {
+    fn new(crew: Arc<Crew>) -> Self {
+        let mut state = crew.state.lock();
+        state.waiting += 1;
+        crew.replenish(&mut state);
+        drop(state);
+        Self(crew)
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.state.lock().waiting -= 1;
+    }
+}
+
 /// A thread that has begun, and will end.
 struct Leaves<'a> {
     crew: &'a Arc<Crew>,
@@ -395,6 +430,7 @@ struct Leaves<'a> {
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         CREW.set(None);
+        OWN.set(None);
         let mut state = self.crew.state.lock();
         state.remove(self.seat);
         if std::thread::panicking() {

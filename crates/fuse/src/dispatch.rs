@@ -11,7 +11,7 @@ use crate::counts::Counts;
 use crate::flags::InitFlags;
 use crate::opcode::Opcode;
 use crate::operation::{Operation, Request};
-use crate::parse::parse;
+use crate::parse::{Malformed, parse};
 use crate::reply::Reply;
 use crate::server::Server;
 
@@ -28,21 +28,23 @@ pub(crate) fn dispatch<S: Server + ?Sized>(
             counts.count(request.opcode);
             call(server, channel, &request, operation);
         }
-        Err(malformed) => {
-            let is_answered = malformed.opcode.is_some_and(Opcode::is_answered);
-            if let (Some(unique), true) = (malformed.unique, is_answered) {
-                channel.refuse(unique, Errno::IO);
-            }
-        }
+        Err(malformed) => refuse_malformed(channel, &malformed),
     }
 }
 
 /// Answers a message with an error, for want of a server.
 pub(crate) fn refuse(channel: &Channel, message: &[u8], agreed: InitFlags, error: Errno) {
-    if let Ok((request, _)) = parse(message, agreed)
-        && request.opcode.is_answered()
-    {
-        channel.refuse(request.unique, error);
+    match parse(message, agreed) {
+        Ok((request, _)) if request.opcode.is_answered() => channel.refuse(request.unique, error),
+        Ok(_) => {}
+        Err(malformed) => refuse_malformed(channel, &malformed),
+    }
+}
+
+fn refuse_malformed(channel: &Channel, malformed: &Malformed) {
+    let is_answered = malformed.opcode.is_some_and(Opcode::is_answered);
+    if let (Some(unique), true) = (malformed.unique, is_answered) {
+        channel.refuse(unique, Errno::IO);
     }
 }
 

@@ -52,7 +52,7 @@ pub use answer::{
     Answer, Attributes, Block, Copied, Created, Entry, Events, ExtendedStat, Opened, Position,
     Stat, Statistics, Written,
 };
-pub use crew::may_sleep;
+pub use crew::{may_sleep, may_wait};
 pub use flags::{InitFlags, OpenedFlags};
 pub use listing::{DirectoryEntry, Entries, EntryList, NameList, Names};
 pub use mount::{Mount, MountError, MountFlags, MountOptions, Way};

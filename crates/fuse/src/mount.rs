@@ -142,7 +142,8 @@ impl MountError {
     pub fn is_busy(&self) -> bool {
         match self {
             Self::System { error, .. } => *error == Errno::BUSY,
-            Self::Helper(message) => message.contains("busy"),
+            // The path stands before the reason.
+            Self::Helper(message) => message.rsplit(": ").next().unwrap_or("").contains("busy"),
             _ => false,
         }
     }
@@ -183,6 +184,11 @@ impl Mount {
     /// Where it is mounted: an absolute path.
     pub fn point(&self) -> &Path {
         &self.point
+    }
+
+    /// Its number as a device, as stat(2) shows it of its inodes, where that could be found.
+    pub fn number(&self) -> Option<u64> {
+        self.number.map(|(major, minor)| rustix::fs::makedev(major, minor))
     }
 
     /// The descriptor of the device.

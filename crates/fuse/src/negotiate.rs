@@ -38,7 +38,8 @@ pub struct Config {
     /// How many threads receive requests.
     pub threads: usize,
     /// How many threads there may be, with those that sleep in
-    /// [`may_sleep`](crate::may_sleep); one more is made where all of them sleep.
+    /// [`may_sleep`](crate::may_sleep); one more is made where all of them sleep, and one is in
+    /// [`may_wait`](crate::may_wait).
     pub threads_max: usize,
     /// How long a thread stays that is more than may be wanted at once.
     pub idle: Duration,

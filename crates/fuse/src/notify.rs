@@ -5,7 +5,7 @@
 //!    holds what serving one needs.
 //! 2. A notice of a node takes no such lock, but waits for its contents: what is dirty in the cache
 //!    is written back first, by requests that other threads serve. So it is sent in
-//!    [`may_sleep`](crate::may_sleep) where it is sent while a request is served.
+//!    [`may_wait`](crate::may_wait) where it is sent while a request is served.
 
 use std::io::IoSlice;
 

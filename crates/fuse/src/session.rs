@@ -77,6 +77,11 @@ impl Session {
         self.mount.point()
     }
 
+    /// Its number as a device: see [`Mount::number`].
+    pub fn number(&self) -> Option<u64> {
+        self.mount.number()
+    }
+
     /// Sends notices to the kernel.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(self.crew.channel().clone())

@@ -2,7 +2,7 @@
 //!
 //! 1. They are the kernel's to keep, without end, but those of a file with data that waits to be
 //!    written, or that was written lately: what that takes is not known before. When a file begins
-//!    to be written, the kernel is told.
+//!    to be written, the kernel is told. Of what was refused its writer it keeps none.
 //! 2. What the kernel itself keeps of a file before it writes it back is not known here, and is not
 //!    in its blocks. A file without blocks passes for one hole with some programs: so a file of a
 //!    filesystem that can be written shows one block at least.
@@ -64,7 +64,11 @@ impl Served {
     /// How long the kernel may keep it.
     fn validity(&self, metadata: &Metadata) -> Duration {
         let changes = || metadata.unfinished > 0 || self.lately.has(metadata.id);
-        if metadata.is_file() && changes() { SOON } else { FOREVER }
+        match metadata.is_file() {
+            true if self.refused.may_have(metadata.id) => Duration::ZERO,
+            true if changes() => SOON,
+            _ => FOREVER,
+        }
     }
 
     fn attributes(&self, metadata: &Metadata) -> Result<Attributes, Errno> {
@@ -93,7 +97,7 @@ impl Served {
     ) -> Result<Stat, Errno> {
         let inode = self.inode(node);
         if changes.size.is_some() {
-            self.refused.forget(node);
+            self.refused.forget(inode.id());
         }
         let says_nothing = Changes { ctime: None, handle: None, lock_owner: None, ..*changes }
             == Changes::default();

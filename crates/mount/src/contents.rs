@@ -20,7 +20,7 @@ use std::io::IoSlice;
 use userbtrfs_engine::api::{Allocate, File, Inode, InodeFlags, Slice};
 use userbtrfs_fuse::{
     Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Lseek, NodeId, OFlags,
-    Position, Read, Reply, Stale, Whence, Write, Written, may_sleep,
+    Position, Read, Reply, Stale, Whence, Write, Written, may_sleep, may_wait,
 };
 
 use crate::errno;
@@ -60,7 +60,7 @@ impl Served {
             Ok(false) => None,
             Err(reason) => {
                 if write.from_cache {
-                    self.refused.note(node, reason);
+                    self.refused.note(self.ids.inode(node), reason);
                 }
                 Some(Stale::Contents { offset: write.offset, length: Some(u64::from(count)) })
             }
@@ -68,7 +68,7 @@ impl Served {
         reply.send(written.map(|_| Written(count)));
         if let Some(stale) = stale {
             // Where the mount is over, nobody keeps anything.
-            let _ = may_sleep(|| self.notifier().invalidate_inode(node, stale));
+            let _ = may_wait(|| self.notifier().invalidate_inode(node, stale));
         }
     }
 

@@ -95,6 +95,12 @@ impl Lookups {
         released
     }
 
+    /// Whether the kernel knows a node.
+    pub(crate) fn has(&self, node: NodeId) -> bool {
+        let key = node.0.to_le_bytes();
+        self.shard(key).lock().counts.contains_key(&key)
+    }
+
     /// All that the kernel knows now.
     pub(crate) fn nodes(&self) -> Vec<NodeId> {
         let nodes = |shard: &Shard| {

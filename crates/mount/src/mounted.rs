@@ -86,6 +86,11 @@ impl Mounted {
         self.session.point()
     }
 
+    /// Its number as a device, as stat(2) shows it, where that could be found.
+    pub fn number(&self) -> Option<u64> {
+        self.session.number()
+    }
+
     /// How many requests of a kind there were.
     pub fn requests(&self, opcode: Opcode) -> u64 {
         self.session.requests(opcode)

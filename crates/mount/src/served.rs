@@ -9,12 +9,12 @@
 
 use std::path::PathBuf;
 
-use userbtrfs_engine::api::{self, Dir, Error, Filesystem, Inode};
+use userbtrfs_engine::api::{self, Dir, Error, Filesystem, Inode, InodeId};
 use userbtrfs_fuse::{
-    Agreement, Bytes, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry, Errno,
-    ExtendedStat, Fallocate, Fsync, Getxattr, Handle, Ioctl, IoctlData, Link, Lseek, Mkdir, Mknod,
-    Name, Names, NodeId, Notifier, Position, Read, Rename, Reply, Request, Server, Setxattr, Stale,
-    Stat, Statistics, Statx, Symlink, Tmpfile, Value, Write, Written, may_sleep,
+    Agreement, Bytes, Caller, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry,
+    Errno, ExtendedStat, Fallocate, Fsync, Getxattr, Handle, Ioctl, IoctlData, Link, Lseek, Mkdir,
+    Mknod, Name, Names, NodeId, Notifier, Position, Read, Rename, Reply, Request, Server, Setxattr,
+    Stale, Stat, Statistics, Statx, Symlink, Tmpfile, Value, Write, Written, may_sleep, may_wait,
 };
 use userbtrfs_sync::{Class, Mutex, OnceLock};
 
@@ -25,6 +25,7 @@ use crate::listing::Ends;
 use crate::lookups::Lookups;
 use crate::names::{Wanted, created};
 use crate::refused::Refused;
+use crate::rights;
 use crate::shutdown;
 
 /// The bits of a mode that say that it is a directory.
@@ -115,6 +116,12 @@ impl Served {
         may_sleep(|| self.inode(node).sync_all()).map_err(errno)
     }
 
+    /// What a writer is told whose data was refused.
+    fn refusal(&self, caller: &Caller, file: InodeId) -> Option<Errno> {
+        let is_writer = rights::is_writing(caller, self.ids.shown(file).ok()?);
+        if is_writer { self.refused.take(file) } else { None }
+    }
+
     fn statistics(&self) -> Result<Statistics, Errno> {
         let left = self.filesystem.space_left().map_err(errno)?;
         let blocks = |bytes: u64| bytes / u64::from(BLOCK);
@@ -146,17 +153,24 @@ impl Server for Served {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.refused.forget(node);
         if let Some(gone) = self.lookups.remove(node, lookups) {
             may_sleep(|| drop(gone));
+        }
+        let file = self.ids.inode(node);
+        if self.refused.may_have(file) && !self.lookups.has(node) {
+            self.refused.forget(file);
         }
     }
 
     fn getattr(&self, request: &Request, handle: Option<Handle>, reply: Reply<Stat>) {
-        if let Some(reason) = handle.and_then(|_| self.refused.take(request.node)) {
+        let id = self.ids.inode(request.node);
+        if handle.is_some()
+            && self.refused.may_have(id)
+            && let Some(reason) = may_sleep(|| self.refusal(&request.caller, id))
+        {
             return reply.fail(reason);
         }
-        let at_once = self.filesystem.metadata_at_once(self.ids.inode(request.node));
+        let at_once = self.filesystem.metadata_at_once(id);
         reply.send(match at_once {
             Some(metadata) => self.stat_of(&metadata),
             None => may_sleep(|| self.stat(&self.inode(request.node))),
@@ -272,7 +286,7 @@ impl Server for Served {
 
     fn ioctl(&self, request: &Request, ioctl: &Ioctl<'_>, reply: Reply<IoctlData>) {
         let limit = usize::try_from(reply.size()).expect("a size in memory");
-        let done = may_sleep(|| match ioctl.command {
+        let done = may_wait(|| match ioctl.command {
             shutdown::COMMAND => self.shut_down(&request.caller, ioctl.argument),
             _ => self.control(request, ioctl),
         });
@@ -281,11 +295,11 @@ impl Server for Served {
     }
 
     fn fallocate(&self, request: &Request, fallocate: &Fallocate, reply: Reply<()>) {
-        reply.send(may_sleep(|| self.allocate(request.node, fallocate)));
+        reply.send(may_wait(|| self.allocate(request.node, fallocate)));
     }
 
     fn lseek(&self, request: &Request, lseek: &Lseek, reply: Reply<Position>) {
-        reply.send(may_sleep(|| self.seek(request.node, lseek)));
+        reply.send(may_wait(|| self.seek(request.node, lseek)));
     }
 
     fn copy_file_range(&self, request: &Request, copy: &CopyFileRange, reply: Reply<Copied>) {

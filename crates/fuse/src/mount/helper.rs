@@ -8,9 +8,9 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
     recvmsg, socketpair,
@@ -40,7 +40,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     let output = child.wait_with_output().map_err(|error| no_helper(&error))?;
     match device {
         Ok(Some(device)) if output.status.success() => Ok(device),
-        _ => Err(refused(&output.stderr)),
+        _ => Err(refused(&output)),
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) fn unmount(point: &Path, detach: bool) -> Result<(), MountError> {
     let mut command = helper();
     command.arg("-u").args(detach.then_some("-z")).arg("--").arg(point);
     let output = command.stdin(Stdio::null()).output().map_err(|error| no_helper(&error))?;
-    if output.status.success() { Ok(()) } else { Err(refused(&output.stderr)) }
+    if output.status.success() { Ok(()) } else { Err(refused(&output)) }
 }
 
 /// The helper, which is to speak English: what it says is all there is to tell errors apart.
@@ -63,8 +63,13 @@ fn no_helper(error: &io::Error) -> MountError {
     MountError::NoHelper(error.to_string())
 }
 
-fn refused(message: &[u8]) -> MountError {
-    MountError::Helper(String::from_utf8_lossy(message).trim().to_owned())
+/// What the helper says, or how it ended where it says nothing.
+fn refused(output: &Output) -> MountError {
+    let message = String::from_utf8_lossy(&output.stderr);
+    MountError::Helper(match message.trim() {
+        "" => format!("{HELPER}: {}", output.status),
+        message => message.to_owned(),
+    })
 }
 
 /// The descriptor that the helper sends; none if it ends without.
@@ -73,7 +78,7 @@ fn receive(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [IoSliceMut::new(&mut byte)];
-    recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    retry_on_intr(|| recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     let mut descriptors = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,

@@ -10,7 +10,7 @@ use userbtrfs_fuse::{
     Entry, Errno, ExtendedStat, FOREVER, Fallocate, FileType, Fsync, Getxattr, Handle, Ioctl,
     IoctlData, Link, Lseek, Mkdir, Mknod, Name, Names, NodeId, Notifier, OFlags, Open, Opened,
     OpenedFlags, Position, Read, Rename, Reply, Request, Server, Setxattr, Stale, Stat, Statistics,
-    Statx, Symlink, Tmpfile, Value, Whence, Write, Written, may_sleep,
+    Statx, Symlink, Tmpfile, Value, Whence, Write, Written, may_sleep, may_wait,
 };
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex, OnceLock};
 
@@ -386,7 +386,7 @@ impl Server for Memory {
     fn lseek(&self, request: &Request, lseek: &Lseek, reply: Reply<Position>) {
         // What the kernel has not written back yet is no hole.
         let all = Stale::Contents { offset: 0, length: None };
-        may_sleep(|| self.notifier().invalidate_inode(request.node, all)).unwrap();
+        may_wait(|| self.notifier().invalidate_inode(request.node, all)).unwrap();
         let offset = u64::try_from(lseek.offset).map_err(|_| Errno::NXIO);
         reply.send(self.with(|tree| {
             let file = tree.file(request.node)?;

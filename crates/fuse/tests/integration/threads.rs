@@ -103,6 +103,29 @@ fn memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
+/// Who sleeps for a disk comes back by itself: what is asked for beyond the most waits for that.
+#[test]
+fn no_more_requests_sleep_than_there_may_be_threads() {
+    const MOST: usize = 4;
+    let config = Config { threads: 2, threads_max: MOST, ..config() };
+    let Some(mounted) = Mounted::with(Ways::default(), &config, &options()) else { return };
+    let seen = &mounted.memory.seen;
+    let create = |number| File::create_new(mounted.path(&format!("slow-{number}"))).unwrap();
+    let files: Vec<_> = (0..3 * MOST).map(create).collect();
+    let sleeper = |file: File| thread::spawn(move || file.sync_all().unwrap());
+    let sleepers: Vec<_> = files.into_iter().map(sleeper).collect();
+    seen.until(|state| state.sleepers == MOST);
+    thread::sleep(Duration::from_millis(200));
+    seen.until(|state| state.sleepers == MOST);
+    assert_eq!(mounted.session.threads(), MOST);
+    seen.change(|state| state.sleepers_may_go = true);
+    for sleeper in sleepers {
+        sleeper.join().unwrap();
+    }
+    fs::write(mounted.path("other"), "served after").unwrap();
+    assert_eq!(mounted.session.threads(), MOST);
+}
+
 /// Each thread has room for the largest message. Of many that slept at once, few need it again.
 #[test]
 fn threads_that_are_not_needed_any_more_have_no_buffers() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, IFlags, fallocate, ioctl_setflags};
 use rustix::io::Errno;
 
-use crate::support::{Site, pattern};
+use crate::support::{Site, pattern, shell};
 
 /// Small, so that it is full soon.
 const IMAGE_BYTES: u64 = 160 << 20;
@@ -103,6 +103,23 @@ fn who_writes_on_and_on_is_told() {
             let _ = file.sync_all();
             write_through(&file, &pattern(FILE_BYTES), 0).unwrap();
         }
+    });
+}
+
+/// It is the writer who is told, though somebody reads before.
+#[test]
+fn who_reads_is_not_told_what_was_refused_to_a_writer() {
+    let Some(site) = Site::new() else { return };
+    site.format_sized(IMAGE_BYTES, &["-m", "single"]);
+    site.with_ours(|root| {
+        let file = File::create_new(root.join("large")).unwrap();
+        let zeros = vec![0; usize::try_from(2 * IMAGE_BYTES).unwrap()];
+        assert_eq!(file.write_at(&zeros, 0).unwrap(), zeros.len());
+        // The kernel keeps attributes of what was written lately for a second.
+        thread::sleep(Duration::from_millis(1500));
+        shell(root, "cat large | wc -c; tail -c 1 large | wc -c");
+        let told = file.write_at(&zeros[..4096], 0).unwrap_err();
+        assert_eq!(Errno::from_io_error(&told), Some(Errno::NOSPC));
     });
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rustix::io::Errno;
-use userbtrfs_crashlab::here::{NOBODY, has_program};
+use userbtrfs_crashlab::here::{NOBODY, has_program, until};
 use userbtrfs_crashlab::linux::{btrfs_check, run, shutdown};
 use userbtrfs_engine::api::OpenOptions;
 
@@ -86,11 +86,16 @@ fn every_change_fails(root: &Path, mut written: File) {
     fails(fs::hard_link(root.join("synced"), root.join("link")));
     fails(fs::set_permissions(root.join("synced"), Permissions::from_mode(0o600)));
     fails(File::options().write(true).open(root.join("synced")).unwrap().set_len(0));
-    // The kernel takes what is written; that it is lost is told by fsync(2), and by a write(2)
+    // The kernel takes what is written; that it is lost is told by fsync(2), and by a write(2) soon
     // after that.
     written.write_all(b"more").unwrap();
     fails(written.sync_all());
-    fails(written.write_all(b"and more"));
+    let mut last = Ok(());
+    until("a write to fail", || {
+        last = written.write_all(b"and more");
+        last.is_err()
+    });
+    fails(last);
     fails(File::open(root).unwrap().sync_all());
     shell(root, &format!("python3 - <<'END'\n{CHANGES}\nEND"));
 }

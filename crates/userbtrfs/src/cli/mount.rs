@@ -18,7 +18,7 @@ mod ready;
 mod signals;
 
 use std::ffi::OsString;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -141,9 +141,9 @@ impl<'a> Site<'a> {
         let path = source(&self.args.image).into();
         let options = Options { threads: self.wishes.threads, device: path };
         let mounted = Mounted::start(mount, filesystem, &options)?;
-        // Where it is unmounted already, nobody has to find it.
-        if let Ok(metadata) = mounted.point().metadata() {
-            device.serves(metadata.dev());
+        // Where it was gone before it had one, nobody has to find it.
+        if let Some(number) = mounted.number() {
+            device.serves(number);
         }
         Ok((mounted, switch, signals))
     }

@@ -6,7 +6,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context as _, Result, bail};
@@ -58,7 +57,7 @@ struct Served {
 
 /// Answers from now on who asks about a mount. To be dropped before the mount ends.
 pub(super) fn listen(mounted: &Mounted, switch: Option<Arc<PowerSwitch>>) -> Result<Control> {
-    let device = mounted.point().metadata()?.dev();
+    let device = mounted.number().context("the mount is gone")?;
     let served = Served { observer: mounted.observer(), switch, followers: Arc::default() };
     let served = Arc::new(served);
     let answer = move |words: &[Vec<u8>]| served.answer(words).map_err(|error| message(&error));

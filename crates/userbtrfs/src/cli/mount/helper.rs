@@ -35,6 +35,10 @@ fn translate(given: &[OsString]) -> Called {
             paths.push(argument.clone());
             continue;
         };
+        if letters.starts_with('-') {
+            arguments.push(argument.clone());
+            continue;
+        }
         for letter in letters.chars() {
             match letter {
                 'f' => return Called::Nothing,
@@ -44,8 +48,8 @@ fn translate(given: &[OsString]) -> Called {
                     arguments.push("--options".into());
                     arguments.extend(given.next().cloned());
                 }
-                // The kind, and a namespace: both are known.
-                't' | 'N' => drop(given.next()),
+                // The kind is known. A namespace (`N`) is not: it would have to be entered.
+                't' => drop(given.next()),
                 'n' => {}
                 other => arguments.push(format!("-{other}").into()),
             }
