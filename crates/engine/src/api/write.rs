@@ -24,6 +24,13 @@ impl File {
         inner.writer()
     }
 
+    /// Who makes it longer, if that may be.
+    fn appender(&self) -> Result<&Arc<Writer>> {
+        let inner = self.inode().inner();
+        inner.nodes.file_to_change(self.inode().id(), true)?;
+        inner.writer()
+    }
+
     /// Writes bytes at `offset`, and gives how many: fewer than there are only where space ends,
     /// or an error comes behind the first of them.
     ///
@@ -41,11 +48,7 @@ impl File {
     /// zeros: otherwise [`Error::NotPermitted`].
     pub fn write_back_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         match self.writer() {
-            Err(Error::NotPermitted) => {
-                let inner = self.inode().inner();
-                inner.nodes.file_to_change(self.inode().id(), true)?;
-                inner.writer()?.write_grown(&self.contents, offset, bytes)
-            }
+            Err(Error::NotPermitted) => self.appender()?.write_grown(&self.contents, offset, bytes),
             writer => writer?.write(&self.contents, offset, bytes, Times::Kept),
         }
     }
@@ -62,9 +65,7 @@ impl File {
     /// Writes bytes behind the end of the file, all or none, and gives where they are. What
     /// others append meanwhile comes before or after them.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
-        let inner = self.inode().inner();
-        inner.nodes.file_to_change(self.inode().id(), true)?;
-        inner.writer()?.append(&self.contents, bytes)
+        self.appender()?.append(&self.contents, bytes)
     }
 
     /// Copies bytes of `source` from one offset to another, and gives how many: fewer than asked
@@ -96,9 +97,14 @@ impl File {
         self.writer()?.set_len(&self.contents, size)
     }
 
-    /// Allocates space for a range, makes a hole of it, or zeros: as `fallocate` does.
+    /// Allocates space for a range, makes a hole of it, or zeros: as `fallocate` does. Space may be
+    /// allocated in a file that only grows.
     pub fn allocate(&self, offset: u64, len: u64, what: Allocate) -> Result<()> {
-        self.writer()?.allocate(&self.contents, offset, len, what, self.times)
+        let writer = match what {
+            Allocate::Reserve { .. } => self.appender(),
+            _ => self.writer(),
+        };
+        writer?.allocate(&self.contents, offset, len, what, self.times)
     }
 
     /// Lets `change` change bytes where they are in memory, as a writer to a mapped file does, at

@@ -152,6 +152,12 @@ impl Nodes {
         let Some(index) = self.index_of(inode, dir.number(), name)? else {
             return Err(Error::Stray { dir: dir.id(), name: name.to_vec(), child: inode.id() });
         };
+        // What says the place, and what is there, are two items.
+        let (there, _) = self.list_some(dir, index, 1)?;
+        let is_it = |it: &Arc<Entry>| (it.index, &*it.name, it.target) == (index, name, target);
+        if !there.first().is_some_and(is_it) {
+            return Err(Error::Stray { dir: dir.id(), name: name.to_vec(), child: inode.id() });
+        }
         let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid: 0 });
         dir.state().dentries().learn(version, &entry);
         self.look_ahead(dir, index);

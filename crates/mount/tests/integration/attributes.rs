@@ -6,11 +6,12 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, chown};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, IFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, ioctl_getflags,
-    ioctl_setflags, statvfs, statx, utimensat,
+    AtFlags, CWD, FallocateFlags, IFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, fallocate,
+    ioctl_getflags, ioctl_setflags, statvfs, statx, utimensat,
 };
 
 use crate::support::{Site, both, nobody_does, nobody_is_refused, pattern, shell};
+use rustix::io::Errno;
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
@@ -250,6 +251,36 @@ fn an_append_only_file_grows() {
         shell(root, "! truncate -s 3 log 2>error; ! rm -f log 2>error; ! mv log other 2>error");
         let expected = [b"first\nsecond\n", &bytes[..], b"last\n"].concat();
         assert!(fs::read(root.join("log")).unwrap() == expected);
+    });
+}
+
+/// Space may be allocated for what will be appended.
+#[test]
+fn space_is_allocated_for_an_append_only_file() {
+    both(|root| {
+        let mut file = OpenOptions::new().append(true).create(true).open(root.join("log")).unwrap();
+        file.write_all(b"first\n").unwrap();
+        ioctl_setflags(&file, IFlags::APPEND).unwrap();
+        fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
+        let hole = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+        assert_eq!(fallocate(&file, hole, 0, 4096), Err(Errno::PERM));
+        file.write_all(b"second\n").unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(root.join("log")).unwrap(), b"first\nsecond\n");
+        // The kernel learns by itself of no time when flags of a file were set.
+        shell(root, "chattr -a log; chmod 600 log");
+    });
+}
+
+/// truncate(2) to the size that a file has leaves its times, also where nobody keeps them.
+#[test]
+fn who_sets_the_size_that_is_there_leaves_the_time() {
+    both(|root| {
+        shell(root, "echo text >file; touch -d 2001-01-01 file; sync file");
+        shell(root, "python3 -c 'import os; os.truncate(\"file\", 5)'");
+        rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
+        fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+        assert_eq!(fs::metadata(root.join("file")).unwrap().mtime(), 978_307_200);
     });
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::fs::{Dir, FileType, Mode};
+use rustix::io::Errno;
 use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::linux::btrfs_check;
 use userbtrfs_forge::ImageEditor;
@@ -16,6 +17,10 @@ use crate::support::{Site, both, shell};
 /// Numbers of the format: the tree of the top level, and the kind of what a listing goes by.
 const FS_TREE: u64 = 5;
 const DIR_INDEX: u8 = 96;
+/// Where the offset of a key stands in an item of a leaf, in bytes.
+const LEAF_HEADER: usize = 101;
+const LEAF_ITEM: usize = 25;
+const KEY_OFFSET: usize = 9;
 
 fn names(root: &Path) -> BTreeSet<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
@@ -206,4 +211,26 @@ fn names_that_cannot_be_do_not_end_a_listing() {
     drop(editor);
     let expected = (0..6010).filter(|number| sound(*number)).map(|n| format!("sound{n:04}"));
     site.with_ours(|root| assert!(names(root) == expected.collect()));
+}
+
+/// What says where an entry stands, and what stands there, are two items: where they differ, a name
+/// cannot be taken away, and all else goes on.
+#[test]
+fn a_name_that_is_not_where_it_says_is_an_error() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    site.with_ours(|root| drop(shell(root, "mkdir d; echo b >d/b")));
+    let mut editor = ImageEditor::open(&site.image()).unwrap();
+    let tree = editor.trees().into_iter().find(|tree| tree.0 == FS_TREE).unwrap();
+    let mut entries = editor.items(tree).into_iter();
+    let inner = entries.rfind(|place| place.key.kind.0 == DIR_INDEX).unwrap();
+    let offset = LEAF_HEADER + inner.slot * LEAF_ITEM + KEY_OFFSET;
+    let elsewhere = (inner.key.offset + 7).to_le_bytes();
+    editor.edit_block(inner.logical, |block| block[offset..][..8].copy_from_slice(&elsewhere));
+    drop(editor);
+    site.with_ours(|root| {
+        let refused = fs::remove_file(root.join("d/b")).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::IO), "{refused}");
+        assert_eq!(shell(root, "cat d/b; touch d/c d/e; rm d/c; ls d"), "b\nb\ne\n");
+    });
 }
