@@ -4,7 +4,7 @@
 //! 1. An ioctl that changes flags goes through the kernel's own checks first: who may change them,
 //!    and which of them. The kernel knows it by its whole command, direction and size included: any
 //!    other command comes here unchecked, and is none of ours. (Those of programs of 32 bits the
-//!    kernel turns into these.)
+//!    kernel turns into these.) Before Linux 5.13 it checked nothing: there no flags are set.
 //! 2. Those of btrfs have one form each, with the size that `linux/btrfs.h` gives them; who may use
 //!    them is checked here.
 
@@ -58,6 +58,7 @@ impl Served {
         let inode = self.inode(request.node);
         match it.command {
             GET_FLAGS => Ok(shown(flags(&inode)?).to_le_bytes().to_vec()),
+            SET_FLAGS | SET_EXTENDED if !self.kernel_checks_flags() => Err(Errno::NOTTY),
             SET_FLAGS => {
                 let flags = of_shown(&inode, first_word(it.input)?)?;
                 self.set_flags(request.node, &inode, InodeFlags::all(), flags)

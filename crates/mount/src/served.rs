@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use userbtrfs_engine::api::{self, Dir, Error, Filesystem, Inode, InodeId};
 use userbtrfs_fuse::{
     Agreement, Bytes, Caller, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry,
-    Errno, ExtendedStat, Fallocate, Fsync, Getxattr, Handle, Ioctl, IoctlData, Link, Lseek, Mkdir,
-    Mknod, Name, Names, NodeId, Notifier, Position, Read, Rename, Reply, Request, Server, Setxattr,
-    Stale, Stat, Statistics, Statx, Symlink, Tmpfile, Value, Write, Written, may_sleep, may_wait,
+    Errno, ExtendedStat, Fallocate, Fsync, Getxattr, Handle, InitFlags, Ioctl, IoctlData, Link,
+    Lseek, Mkdir, Mknod, Name, Names, NodeId, Notifier, Position, Read, Rename, Reply, Request,
+    Server, Setxattr, Stale, Stat, Statistics, Statx, Symlink, Tmpfile, Value, Write, Written,
+    may_sleep, may_wait,
 };
 use userbtrfs_sync::{Class, Mutex, OnceLock};
 
@@ -50,6 +51,8 @@ pub(crate) struct Served {
     /// Why not all could be made durable when the mount ended.
     failed: Mutex<Option<Error>>,
     notifier: OnceLock<Notifier>,
+    /// Whether the kernel checks who sets the flags of an inode.
+    checks_flags: OnceLock<bool>,
 }
 
 impl Served {
@@ -65,6 +68,7 @@ impl Served {
             refused: Refused::default(),
             failed: Mutex::new(Class::FuseSession, None),
             notifier: OnceLock::new(),
+            checks_flags: OnceLock::new(),
         }
     }
 
@@ -76,6 +80,11 @@ impl Served {
     /// Tells the kernel what is old.
     pub(crate) fn notifier(&self) -> &Notifier {
         self.notifier.get().expect("set before the first request")
+    }
+
+    /// Whether the kernel checks who sets the flags of an inode, and which.
+    pub(crate) fn kernel_checks_flags(&self) -> bool {
+        self.checks_flags.get().is_some_and(|checks| *checks)
     }
 
     /// Has the kernel send all that it keeps of files, and waits for that. A thread that serves
@@ -139,8 +148,11 @@ impl Served {
 }
 
 impl Server for Served {
-    fn init(&self, _: &Agreement, notifier: Notifier) {
+    fn init(&self, agreement: &Agreement, notifier: Notifier) {
         assert!(self.notifier.set(notifier).is_ok(), "a mount begins once");
+        // Both came with Linux 5.13.
+        let checks_flags = agreement.offered.contains(InitFlags::SETXATTR_EXT);
+        assert!(self.checks_flags.set(checks_flags).is_ok(), "a mount begins once");
     }
 
     fn destroy(&self, _: &Request, reply: Reply<()>) {

@@ -35,6 +35,7 @@ use userbtrfs::{Error, Filesystem, Notice};
 
 use super::args::Global;
 use super::patience::{is_in_use, patiently};
+use super::watch::raise_open_files;
 use super::{complain, message, remark};
 use options::Wishes;
 
@@ -76,6 +77,8 @@ struct Site<'a> {
 }
 
 pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
+    // Each thread that serves has a descriptor of the device.
+    raise_open_files();
     let site = Site::new(global, args)?;
     match args.foreground || args.say_ready {
         true => site.serve(),

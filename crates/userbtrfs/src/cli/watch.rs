@@ -97,11 +97,11 @@ pub(super) fn finish(
     Ok(if progress.errors() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Deep trees and many files in flight need descriptors.
+/// Deep trees, many files in flight, and the threads of a mount need descriptors.
 pub(super) fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Without it only very deep trees fail, and they say so.
+    // Without it only what needs very many fails, and says so.
     let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -79,6 +79,9 @@ mod tests {
         assert_eq!(called(given), command(verb));
         assert_eq!(called("mount.userbtrfs a b -x"), command("userbtrfs mount -x -- a b"));
         assert_eq!(called("mount.userbtrfs a b -nf"), Called::Nothing);
+        assert_eq!(called("mount.userbtrfs --help"), command("userbtrfs mount --help --"));
+        let in_another = "userbtrfs mount -N -- a b /proc/7/ns/mnt";
+        assert_eq!(called("mount.userbtrfs a b -N /proc/7/ns/mnt"), command(in_another));
     }
 
     #[test]
