@@ -2,10 +2,11 @@
 //!
 //! 1. Each block of the file is of one version; who writes it writes the next one. At first there
 //!    is none, and the file grows; the last block is a short one.
-//! 2. Who fsyncs notes the versions that were written before. Wherever it is cut after that, no
-//!    block is of an older one, and none is torn or of a version that nobody wrote.
-//! 3. So it is where commits come in between, where the file is stored among the items, and where
-//!    it is overwritten in place.
+//! 2. Who fsyncs notes the versions that were written before, and the size. Wherever it is cut after
+//!    that, no block is of an older one, and none is torn or of a version that nobody wrote; and the
+//!    file is no shorter.
+//! 3. So it is where commits come in between, where the file is stored among the items, where it is
+//!    overwritten in place, and where it ends in a hole that grows; and where each fsync is a commit.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,19 +35,31 @@ struct Kind {
     blocks: u32,
     /// Whether what is overwritten is written anew.
     cow: bool,
+    /// Whether it is made longer behind its blocks.
+    grows: bool,
+    /// Whether an fsync writes a log, and not a commit.
+    logged: bool,
 }
 
 /// One block is stored among the items.
-const KINDS: [Kind; 3] =
-    [Kind { blocks: 8, cow: true }, Kind { blocks: 1, cow: true }, Kind { blocks: 8, cow: false }];
+const KINDS: [Kind; 6] = [
+    Kind { blocks: 8, cow: true, grows: false, logged: true },
+    Kind { blocks: 1, cow: true, grows: false, logged: true },
+    Kind { blocks: 8, cow: false, grows: false, logged: true },
+    Kind { blocks: 2, cow: true, grows: true, logged: true },
+    Kind { blocks: 8, cow: false, grows: true, logged: true },
+    Kind { blocks: 2, cow: true, grows: true, logged: false },
+];
 
 /// Bytes of a block, and of the last one.
 const BLOCK: usize = 4096;
 const LAST: usize = 1000;
 
-/// What an fsync acknowledged, when there were so many events: the versions of the blocks.
+/// What an fsync acknowledged, when there were so many events: the versions of the blocks, and the
+/// size.
 struct Acknowledged {
     versions: Vec<u32>,
+    size: u64,
     events: usize,
 }
 
@@ -57,11 +70,18 @@ struct Workload<'a> {
     file: File,
     /// Of each block; locked by who writes it, over the whole call.
     versions: Vec<Mutex<u32>>,
+    /// Behind the blocks; locked by who makes the file longer.
+    end: Mutex<u64>,
     acknowledged: Mutex<Vec<Acknowledged>>,
     rounds: u64,
 }
 
 impl Kind {
+    /// Bytes of all blocks.
+    fn whole(self) -> u64 {
+        offset(self.blocks - 1) + LAST as u64
+    }
+
     /// Zeros before the first version.
     fn bytes(self, block: u32, version: u32) -> Vec<u8> {
         let length = if block + 1 == self.blocks { LAST } else { BLOCK };
@@ -85,7 +105,8 @@ impl<'a> Workload<'a> {
         let first = |_| Mutex::new(0);
         let versions = (0..kind.blocks).map(first).collect();
         let acknowledged = Mutex::new(Vec::new());
-        Self { kind, filesystem, device, file, versions, acknowledged, rounds }
+        let end = Mutex::new(kind.whole());
+        Self { kind, filesystem, device, file, versions, end, acknowledged, rounds }
     }
 
     fn run(&self, seed: u64) {
@@ -125,16 +146,26 @@ impl<'a> Workload<'a> {
         for _ in 0..self.rounds {
             let versions = self.versions_but(&last);
             last.clone_from(&versions);
+            if self.kind.grows && random.one_in(2) {
+                self.grow();
+            }
+            let size = self.file.len();
             match random.one_in(2) {
                 true => self.file.sync_data().unwrap(),
                 false => self.file.sync_all().unwrap(),
             }
-            let acknowledged = Acknowledged { versions, events: self.device.count() };
+            let acknowledged = Acknowledged { versions, size, events: self.device.count() };
             self.acknowledged.lock().unwrap().push(acknowledged);
             if random.one_in(COMMITTED) {
                 self.filesystem.commit().unwrap();
             }
         }
+    }
+
+    fn grow(&self) {
+        let mut end = self.end.lock().unwrap();
+        *end += BLOCK as u64;
+        self.file.set_len(*end).unwrap();
     }
 
     /// The versions of all blocks, once they are others than these.
@@ -160,13 +191,24 @@ impl<'a> Workload<'a> {
         oldest
     }
 
+    /// As long as it is at least.
+    fn shortest(&self, completed: usize) -> u64 {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        let durable = acknowledged.iter().filter(|one| one.events <= completed);
+        durable.map(|one| one.size).max().unwrap_or(0)
+    }
+
     fn judge(&self, state: &State) {
         let what = format!("{:?}: {} events, {} lost", self.kind, state.completed, state.lost);
         let left = open_device(Arc::new(state.image.to_device())).unwrap();
         let mut bytes = left.read("/file").unwrap_or_else(|error| panic!("{what}: {error}"));
-        let whole = usize::try_from(offset(self.kind.blocks - 1)).unwrap() + LAST;
-        assert!(bytes.len() <= whole, "{what}: {} bytes", bytes.len());
-        // What it has not come to yet.
+        let sizes = self.shortest(state.completed)..=*self.end.lock().unwrap();
+        let size = u64::try_from(bytes.len()).unwrap();
+        assert!(sizes.contains(&size), "{what}: {size} bytes, and not {sizes:?}");
+        // What it has not come to yet; and what is behind the blocks.
+        let whole = usize::try_from(self.kind.whole()).unwrap();
+        let behind = bytes.split_off(bytes.len().min(whole));
+        assert!(behind.iter().all(|byte| *byte == 0), "{what}: a hole has bytes");
         bytes.resize(whole, 0);
         let oldest = self.oldest(state.completed);
         for (block, found) in (0..).zip(bytes.chunks(BLOCK)) {
@@ -189,7 +231,12 @@ fn image() -> SparseImage {
 
 fn open(device: &Arc<RecordingDevice>, kind: Kind) -> Filesystem {
     let mut options = OpenOptions::new();
-    options.write(true).commit_seconds(0).data_cow(kind.cow).data_checksums(kind.cow);
+    options
+        .write(true)
+        .commit_seconds(0)
+        .data_cow(kind.cow)
+        .data_checksums(kind.cow)
+        .tree_log(kind.logged);
     options.open_devices(vec![device.clone()]).unwrap()
 }
 
