@@ -2,11 +2,12 @@
 //!
 //! 1. Each block of the file is of one version; who writes it writes the next one. At first there
 //!    is none, and the file grows; the last block is a short one.
-//! 2. Who fsyncs notes the versions that were written before, and the size. Wherever it is cut after
-//!    that, no block is of an older one, and none is torn or of a version that nobody wrote; and the
-//!    file is no shorter.
+//! 2. Who fsyncs notes the versions that were written before, and the size. Wherever it is cut
+//!    after that, no block is of an older one, and none is torn or of a version that nobody wrote;
+//!    and the file is no shorter.
 //! 3. So it is where commits come in between, where the file is stored among the items, where it is
-//!    overwritten in place, and where it ends in a hole that grows; and where each fsync is a commit.
+//!    overwritten in place, and where it ends in a hole that grows; and where each fsync is a
+//!    commit.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

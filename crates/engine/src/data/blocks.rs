@@ -39,6 +39,8 @@ pub(super) struct Usage {
     pub(super) dirty: u64,
     /// Sectors that are dirty or being written.
     pub(super) unfinished: u64,
+    /// Of memory, by blocks with such sectors: these stay.
+    pub(super) pinned: u64,
 }
 
 /// What became of a block that was looked at for eviction.
@@ -500,11 +502,13 @@ impl Blocks {
 impl Usage {
     fn of(block: &Block, zeros: &Arc<Buffer>) -> Self {
         let buffer = if block.shares(zeros) { 0 } else { bytes(block.len) };
+        let (bytes, unfinished) = ((BLOCK_BYTES + buffer) as u64, block.unfinished().count_ones());
         Self {
-            bytes: (BLOCK_BYTES + buffer) as u64,
+            bytes,
             blocks: 1,
             dirty: block.dirty.count_ones().into(),
-            unfinished: block.unfinished().count_ones().into(),
+            unfinished: unfinished.into(),
+            pinned: if unfinished > 0 { bytes } else { 0 },
         }
     }
 
@@ -514,6 +518,7 @@ impl Usage {
             blocks: self.blocks + more.blocks,
             dirty: self.dirty + more.dirty,
             unfinished: self.unfinished + more.unfinished,
+            pinned: self.pinned + more.pinned,
         }
     }
 
@@ -523,6 +528,7 @@ impl Usage {
             blocks: self.blocks - less.blocks,
             dirty: self.dirty - less.dirty,
             unfinished: self.unfinished - less.unfinished,
+            pinned: self.pinned - less.pinned,
         }
     }
 }

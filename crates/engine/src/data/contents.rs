@@ -23,7 +23,7 @@ use super::block::SECTOR;
 use super::blocks::{Blocks, Evicted, Usage};
 use super::dirty::{Delta, DirtyRuns};
 use super::failures::Told;
-use super::file_cache::Shared;
+use super::file_cache::{Listed, Shared};
 use super::range_lock::RangeLock;
 use super::reserved::Account;
 use crate::error::{InodeId, Result, Unwritten};
@@ -56,7 +56,7 @@ struct State {
     /// How often something came to be no longer in memory what is not beneath in the same way.
     finishes: u64,
     /// Under what the file stands among those that are unfinished.
-    listed: Option<(Instant, u64)>,
+    listed: Option<Listed>,
 }
 
 /// Whether a file stays in its place among those that are unfinished.
@@ -288,8 +288,8 @@ impl Contents {
     // Writing back. The caller holds `writeback`.
 
     /// Takes dirty sectors of a range that are not already being written, about `max` bytes at
-    /// most: they are being written now. Runs are maximal, but for the length of an extent. What
-    /// is left counts as dirty from now on.
+    /// most: they are being written now. Runs are maximal, but for the length of an extent. The
+    /// file stands behind others from now on; what is left of it is as old as it was.
     pub(crate) fn take_dirty(&self, range: Range<u64>, max: u64) -> (DirtyRuns, Delta) {
         let sectors = sectors(range.start, range.end);
         self.change_listed(Listing::Anew, |state| state.blocks.take_dirty(sectors, max))
@@ -353,7 +353,9 @@ impl Contents {
         let leaves = after.unfinished == 0 || newly_dirty || listing == Listing::Anew;
         let left = leaves.then(|| state.listed.take()).flatten();
         if after.unfinished > 0 && state.listed.is_none() {
-            state.listed = Some(self.cache.list(self.arc()));
+            let was_dirty = left.filter(|_| before.dirty > 0 && after.dirty > 0);
+            let since = was_dirty.map_or_else(Instant::now, |left| left.since);
+            state.listed = Some(self.cache.list(self.arc(), since));
         }
         if let Some(place) = left {
             self.cache.unlist(place);

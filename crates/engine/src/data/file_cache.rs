@@ -4,7 +4,8 @@
 //!    has blocks: those hold it.
 //! 2. Blocks that are not needed go, oldest first, but what was asked for since it was last looked
 //!    at stays for another round. What is unfinished stays; so does what somebody else holds.
-//! 3. The bound may be passed by what stays, and by what one read or write brings.
+//! 3. The bound may be passed by what stays, and by what one read or write brings. Who makes data
+//!    dirty sees to it that what stays is no more than the bound.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Weak;
@@ -47,7 +48,8 @@ pub(super) struct Shared {
     shards: [Mutex<Files>; SHARDS],
     /// Blocks, oldest first, by their first sectors and their tickets; some are gone.
     ages: Mutex<VecDeque<(Arc<Contents>, u64, u64)>>,
-    /// The files that are unfinished, by the time when they became dirty, and a number.
+    /// The files that are unfinished, in the order in which something was taken of them, or they
+    /// became dirty.
     unfinished: Mutex<Unfinished>,
     pub(super) failures: Failures,
     usage: Counters,
@@ -61,7 +63,7 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 struct Unfinished {
-    files: BTreeMap<(Instant, u64), Arc<Contents>>,
+    files: BTreeMap<u64, UnfinishedFile>,
     next: u64,
 }
 
@@ -71,12 +73,21 @@ struct Counters {
     bytes: AtomicU64,
     blocks: AtomicU64,
     unfinished: AtomicU64,
+    pinned: AtomicU64,
     /// The most that it was.
     #[cfg(test)]
     unfinished_peak: AtomicU64,
 }
 
+/// Where a file stands among those that are unfinished, and since when some of it is dirty.
+#[derive(Clone, Copy)]
+pub(super) struct Listed {
+    place: u64,
+    pub(super) since: Instant,
+}
+
 /// A file with sectors that are dirty or being written.
+#[derive(Clone)]
 pub(crate) struct UnfinishedFile {
     /// The file.
     pub(crate) contents: Arc<Contents>,
@@ -140,8 +151,12 @@ impl FileCache {
         self.shared.usage.unfinished.load(Ordering::Relaxed) * SECTOR as u64
     }
 
+    /// The bytes of memory that stay for such sectors.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.shared.usage.pinned.load(Ordering::Relaxed)
+    }
+
     /// About how much all files may take.
-    #[cfg(test)]
     pub(crate) fn bytes_max(&self) -> u64 {
         self.shared.bytes_max
     }
@@ -164,16 +179,14 @@ impl FileCache {
         self.shared.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// The files that are unfinished, those first that are dirty for the longest time.
+    /// The files that are unfinished, those first of which nothing was taken for the longest time.
     pub(crate) fn unfinished_files(&self) -> Vec<UnfinishedFile> {
-        let unfinished = self.shared.unfinished.lock();
-        unfinished.files.iter().map(UnfinishedFile::new).collect()
+        self.shared.unfinished.lock().files.values().cloned().collect()
     }
 
     /// The first of them, at most so many.
     pub(crate) fn oldest_unfinished(&self, max: usize) -> Vec<UnfinishedFile> {
-        let unfinished = self.shared.unfinished.lock();
-        unfinished.files.iter().take(max).map(UnfinishedFile::new).collect()
+        self.shared.unfinished.lock().files.values().take(max).cloned().collect()
     }
 }
 
@@ -183,12 +196,6 @@ impl Drop for FileCache {
         let ages = std::mem::take(&mut *self.shared.ages.lock());
         let files = std::mem::take(&mut self.shared.unfinished.lock().files);
         drop((ages, files));
-    }
-}
-
-impl UnfinishedFile {
-    fn new(((since, _), contents): (&(Instant, u64), &Arc<Contents>)) -> Self {
-        Self { contents: Arc::clone(contents), since: *since }
     }
 }
 
@@ -220,6 +227,7 @@ impl Shared {
         count(&self.usage.bytes, before.bytes, after.bytes);
         count(&self.usage.blocks, before.blocks, after.blocks);
         count(&self.usage.unfinished, before.unfinished, after.unfinished);
+        count(&self.usage.pinned, before.pinned, after.pinned);
         #[cfg(test)]
         self.usage
             .unfinished_peak
@@ -232,19 +240,19 @@ impl Shared {
         self.ages.lock().extend(blocks.into_iter().map(place));
     }
 
-    /// Puts a file among those that are unfinished: under what it stands there.
-    pub(super) fn list(&self, contents: Arc<Contents>) -> (Instant, u64) {
+    /// Puts a file behind those that are unfinished, of which some is dirty since then.
+    pub(super) fn list(&self, contents: Arc<Contents>, since: Instant) -> Listed {
         let mut unfinished = self.unfinished.lock();
         unfinished.next += 1;
-        let place = (Instant::now(), unfinished.next);
-        unfinished.files.insert(place, contents);
-        place
+        let place = unfinished.next;
+        unfinished.files.insert(place, UnfinishedFile { contents, since });
+        Listed { place, since }
     }
 
     /// Takes a file away from there. The caller holds it.
-    pub(super) fn unlist(&self, place: (Instant, u64)) {
+    pub(super) fn unlist(&self, listed: Listed) {
         // Where the cache is dropped already, it does not stand there any more.
-        let _not_the_last = self.unfinished.lock().files.remove(&place);
+        let _not_the_last = self.unfinished.lock().files.remove(&listed.place);
     }
 
     /// Drops blocks until the bound is kept, or enough were looked at.

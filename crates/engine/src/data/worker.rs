@@ -104,21 +104,20 @@ impl Shared {
 }
 
 impl Writer {
-    /// Writes files that are dirty for longer than `age`, and others where too much waits; but
-    /// none that somebody else writes just now.
+    /// Writes files that are dirty for longer than `age`, to their ends, and others while too much
+    /// waits; but none that somebody else writes just now.
     fn write_due(&self, age: Option<Duration>) {
         let is_old = |file: &UnfinishedFile| age.is_some_and(|age| file.since.elapsed() >= age);
-        let mut files = self.cache.unfinished_files().into_iter().peekable();
-        while self.ledger.check().is_ok() {
-            // Asked once: what is written for its age alone is written to its end.
-            let is_pressed = self.is_pressed();
-            let is_due = |file: &UnfinishedFile| is_pressed || is_old(file);
-            let due = std::iter::from_fn(|| files.next_if(is_due)).take(FILES_AT_ONCE);
-            let some: Vec<_> = due.map(|file| file.contents).collect();
-            if some.is_empty() {
-                return;
-            }
-            let tail = if is_pressed { Tail::Left } else { Tail::Written };
+        let (old, others): (Vec<_>, Vec<_>) =
+            self.cache.unfinished_files().into_iter().partition(is_old);
+        self.write_while(|| true, old, Tail::Written);
+        self.write_while(|| self.is_pressed(), others, Tail::Left);
+    }
+
+    fn write_while(&self, wanted: impl Fn() -> bool, files: Vec<UnfinishedFile>, tail: Tail) {
+        let mut files = files.into_iter().map(|file| file.contents).peekable();
+        while files.peek().is_some() && wanted() && self.ledger.check().is_ok() {
+            let some: Vec<_> = files.by_ref().take(FILES_AT_ONCE).collect();
             let _told_elsewhere = self.write_idle(&some, tail);
         }
     }

@@ -103,7 +103,7 @@ impl Writer {
         if self.is_pressed() {
             self.worker.hurry();
         }
-        let (max, unfinished) = (self.unfinished_max(), || self.cache.unfinished_bytes());
+        let (max, unfinished) = (self.unfinished_max(), || self.waiting_bytes());
         loop {
             if let Some(admitted) = self.admission.admit(bytes, max, unfinished) {
                 return Ok(admitted);
@@ -131,7 +131,15 @@ impl Writer {
 
     /// Whether so much is unfinished that it is written before it is old.
     pub(super) fn is_pressed(&self) -> bool {
-        self.cache.unfinished_bytes() > self.options.unfinished_max / EARLY
+        self.waiting_bytes() > self.options.unfinished_max / EARLY
+    }
+
+    /// The bytes of data that wait to be written; more where they keep so much memory besides that
+    /// it comes nearer to its bound than they do to theirs.
+    fn waiting_bytes(&self) -> u64 {
+        let by_memory = u128::from(self.cache.pinned_bytes()) * u128::from(self.unfinished_max())
+            / u128::from(self.cache.bytes_max().max(1));
+        self.cache.unfinished_bytes().max(u64::try_from(by_memory).unwrap_or(u64::MAX))
     }
 
     /// Reserves room for so many bytes of data. No lock is held but operation locks.

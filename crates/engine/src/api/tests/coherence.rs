@@ -234,6 +234,27 @@ fn who_looks_for_what_is_unfinished_misses_no_file_that_is_being_taken() {
     fs.abandon();
 }
 
+/// The end of a file that grows is left where too much waits; it grows no younger by that.
+#[test]
+fn what_is_left_of_a_file_is_as_old_as_it_was() {
+    let fs = open(&made(&Options::default()), true);
+    let (first, second) = (create(&fs, "first"), create(&fs, "second"));
+    first.write_all_at(&[1; 2 * SECTOR], 0).unwrap();
+    second.write_all_at(&[1; SECTOR], 0).unwrap();
+    let unfinished = || fs.inner.files.unfinished_files();
+    let numbers = || unfinished().iter().map(|it| it.contents.id().number).collect::<Vec<_>>();
+    let [one, other] = [&first, &second].map(|file| file.inode().id().number);
+    let since = unfinished()[0].since;
+    assert_eq!(numbers(), [one, other]);
+    thread::sleep(std::time::Duration::from_millis(2));
+    contents(&first).take_dirty(0..SECTOR as u64, u64::MAX);
+    // It stands behind the other, and counts as dirty since then.
+    assert_eq!((numbers(), unfinished()[1].since), (vec![other, one], since));
+    contents(&first).take_dirty(0..u64::MAX, u64::MAX);
+    assert!(unfinished()[1].since > since);
+    fs.abandon();
+}
+
 /// What a stream gives of a file that changes after the stream has begun to fetch it.
 fn streamed(flags: InodeFlags, change: impl Fn(&File)) -> Vec<u8> {
     let device = made(&Options::default());

@@ -1,6 +1,8 @@
 //! What others see and do while data is on its way to the device.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use userbtrfs_device::Operation;
 use userbtrfs_format::{InodeFlags, Logical};
@@ -158,6 +160,46 @@ fn a_commit_has_what_was_synced_and_written_again_meanwhile() {
         // What was written again may be there, and need not.
         assert!(found[committed..synced].iter().all(|byte| *byte == 2 || again_at == 0));
     }
+}
+
+/// A sector that is dirty keeps all of its block in memory: who writes few of many waits before the
+/// bound of memory is passed.
+#[test]
+fn scattered_writes_take_no_more_memory_than_the_bound() {
+    const PARTS: u64 = 512;
+    let device = Failing::new(256);
+    let fs = device.open(16 << 20);
+    let bound = fs.inner.files.bytes_max();
+    let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
+    let large = vec![1; 128 << 10];
+    (0..PARTS).for_each(|at| file.write_all_at(&large, at << 17).unwrap());
+    fs.commit().unwrap();
+    device.hold(Operation::Write, Which::All);
+    let written = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut part = large.clone();
+            for at in 0..PARTS {
+                assert_eq!(file.read_at(&mut part, at << 17).unwrap(), part.len());
+                file.write_all_at(&[2; 4096], (at << 17) + 8192).unwrap();
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // Until it comes no further.
+        let mut last = 0;
+        while written.load(Ordering::Relaxed) != last || last == 0 {
+            last = written.load(Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(200));
+        }
+        let used = fs.inner.files.used_bytes();
+        device.release();
+        assert!(
+            last < PARTS && used <= bound + (1 << 20),
+            "{used} of {bound} bytes, {last} written"
+        );
+    });
+    drop(file);
+    fs.close().unwrap();
 }
 
 #[test]
