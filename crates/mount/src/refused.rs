@@ -50,6 +50,7 @@ impl Refused {
         self.any.store(!reasons.is_empty(), Ordering::Relaxed);
         reason
     }
+
     /// The data is gone: there is nothing to tell any more.
     pub(crate) fn forget(&self, file: InodeId) {
         if self.may_have(file) {

@@ -3,7 +3,8 @@
 //!
 //! 1. They hold the writer only while they work, so that a filesystem that nobody uses goes.
 //! 2. What fails is told to those who use the file.
-//! 3. Each takes the file that is dirty for the longest and that no other one is busy with.
+//! 3. Each takes what is old, and then files of which nothing was taken for the longest time; but
+//!    none that another one is busy with.
 
 use std::time::Duration;
 

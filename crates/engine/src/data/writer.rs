@@ -116,7 +116,7 @@ impl Writer {
         }
     }
 
-    /// Writes the files that are dirty for the longest.
+    /// Writes the files of which nothing was taken for the longest time.
     fn write_oldest(&self) {
         let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
         let files: Vec<_> = files.map(|file| file.contents).collect();
