@@ -48,7 +48,7 @@ pub use log::{
     CommitReason, LogFailure, LogGroup, LogMember, LogPledge, LogStats, LogWait, LogWriter,
 };
 pub use space::{
-    Hold, Kind, ListedChunks, NewChunk, Pinned, Reservation, Shortage, Space, SpaceDamage, Usage,
-    bytes_for_items,
+    CHUNK_LEN_MIN, DEVICE_START, Hold, Kind, ListedChunks, NewChunk, Pinned, Reservation, Shortage,
+    Space, SpaceDamage, Usage, bytes_for_items,
 };
 pub use txn::{CommitCause, Commits, Handle, HandleKind, Merge, Participant};

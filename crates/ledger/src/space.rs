@@ -48,7 +48,7 @@ use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use userbtrfs_volume::Volume;
 
 pub use books::Pinned;
-pub use chunk::NewChunk;
+pub use chunk::{CHUNK_LEN_MIN, DEVICE_START, NewChunk};
 pub(crate) use counters::Claim;
 pub use counters::Kind;
 pub use damage::SpaceDamage;

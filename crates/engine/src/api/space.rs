@@ -3,7 +3,7 @@
 use userbtrfs_format::{
     BlockGroupFlags, BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Profile, TreeId,
 };
-use userbtrfs_ledger::{Kind, Ledger};
+use userbtrfs_ledger::{CHUNK_LEN_MIN, DEVICE_START, Kind, Ledger};
 
 use super::Filesystem;
 use crate::error::{Error, Result};
@@ -43,10 +43,6 @@ pub struct SpaceLeft {
     /// About what files can still take.
     pub available: u64,
 }
-
-/// What no chunk ever holds, at the start of a device, and the least that one does; in bytes.
-const DEVICE_RESERVED: u64 = 1 << 20;
-const CHUNK_LEN_MIN: u64 = 1 << 20;
 
 /// Bytes of the device that are used, and what files can still take: where there are chunks for
 /// them, and in chunks that could be made.
@@ -135,7 +131,7 @@ fn room_of(usage: &Usage, data_copies: u64) -> Room {
     let used = |row: &SpaceUse| row.used.saturating_mul(copies(row.profile));
     let free = |row: &SpaceUse| row.total.saturating_sub(row.used);
     let device_free = usage.device_size.saturating_sub(usage.device_allocated);
-    let for_chunks = device_free.saturating_sub(DEVICE_RESERVED);
+    let for_chunks = device_free.saturating_sub(DEVICE_START);
     let chunks = if for_chunks < CHUNK_LEN_MIN { 0 } else { for_chunks };
     Room {
         used: usage.kinds.iter().map(used).fold(0, u64::saturating_add),

@@ -14,10 +14,10 @@ use super::counters::Kind;
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 
-/// Where the room for chunks begins.
-const DEVICE_START: u64 = 1 << 20;
-/// A smaller chunk is not worth its items.
-const CHUNK_LEN_MIN: u64 = 1 << 20;
+/// Where on a device the room for chunks begins, in bytes.
+pub const DEVICE_START: u64 = 1 << 20;
+/// The least bytes of a chunk: a smaller one is not worth its items.
+pub const CHUNK_LEN_MIN: u64 = 1 << 20;
 /// A chunk takes at most one part in so many of the device.
 const PART_OF_DEVICE: u64 = 10;
 const LARGE_DEVICE: u64 = 50 << 30;
