@@ -1,8 +1,10 @@
 //! Who acts a story.
 
+use std::sync::mpsc;
+
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
-use userbtrfs::OpenOptions;
+use userbtrfs::{CommitReason, OpenOptions, SyncHow};
 use userbtrfs_sync::Arc;
 
 use super::step::Step;
@@ -34,6 +36,8 @@ pub struct Acted {
     pub now: Seen,
     /// When it was cut: nothing before it happened later.
     pub cut: Time,
+    /// Why a sync was a commit, of each that was, in turn; of ours alone.
+    pub commits: Vec<CommitReason>,
 }
 
 impl Acted {
@@ -69,15 +73,15 @@ pub fn act_by_us(base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let device = Arc::new(RecordingDevice::on(base));
     let is_crowded = steps.iter().any(|step| matches!(step, Step::Evict));
     let options = if is_crowded { with_little_memory() } else { OpenOptions::new() };
-    let mut us = Us(EngineTarget::with_options(device.clone(), &options)?);
+    let mut us = Us::new(EngineTarget::with_options(device.clone(), &options)?);
     let before = act(&mut us, steps)?;
     let recording = device.recording();
     let cut = Time::now();
     let now = us.see()?;
-    us.0.abandon();
+    us.target.abandon();
     let (image, durable) = (recording.end(), durable(&recording));
     let durable = (durable != image).then_some(durable);
-    Ok(Acted { image, durable, before, now, cut })
+    Ok(Acted { image, durable, before, now, cut, commits: us.commits.try_iter().collect() })
 }
 
 /// What a crash leaves that loses all that may be lost.
@@ -105,7 +109,8 @@ pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result
     let before = act(&mut kernel, steps)?;
     let image = SparseImage::from_file(&file)?;
     let cut = Time::now();
-    Ok(Acted { image, durable: None, before, now: kernel.see()?, cut })
+    let now = kernel.see()?;
+    Ok(Acted { image, durable: None, before, now, cut, commits: Vec::new() })
 }
 
 /// Has Linux act a story as far as we cannot do it, and userbtrfs the rest, on what Linux left when
@@ -139,33 +144,59 @@ fn first_of_ours(steps: &[Step]) -> usize {
 }
 
 /// userbtrfs, through its library.
-struct Us(EngineTarget);
+struct Us {
+    target: EngineTarget,
+    /// Why syncs were commits.
+    commits: mpsc::Receiver<CommitReason>,
+    teller: mpsc::Sender<CommitReason>,
+}
+
+impl Us {
+    fn new(target: EngineTarget) -> Self {
+        let (teller, commits) = mpsc::channel();
+        let us = Self { target, commits, teller };
+        us.listen();
+        us
+    }
+
+    /// To be called for each filesystem that is opened.
+    fn listen(&self) {
+        let teller = self.teller.clone();
+        self.target.filesystem().trace_syncs(move |sync| {
+            if let SyncHow::Committed(reason) = sync.how {
+                // Nobody listens to who outlives the story.
+                let _gone = teller.send(reason);
+            }
+        });
+    }
+}
 
 impl Actor for Us {
     fn act(&mut self, step: &Step) -> Result<()> {
         match step {
-            Step::Change(change) => done(self.0.apply(change).map(drop)),
-            Step::Sync { object, data_only } => done(self.0.sync(object, *data_only)),
+            Step::Change(change) => done(self.target.apply(change).map(drop)),
+            Step::Sync { object, data_only } => done(self.target.sync(object, *data_only)),
             Step::Commit => {
-                self.0.commit();
+                self.target.commit();
                 Ok(())
             }
-            Step::Evict => crowd_out(self.0.filesystem()),
-            Step::Fill(path) => fill(&mut self.0, path),
+            Step::Evict => crowd_out(self.target.filesystem()),
+            Step::Fill(path) => fill(&mut self.target, path),
             Step::Remount => {
-                self.0.reopen();
+                self.target.reopen();
+                self.listen();
                 Ok(())
             }
             Step::WriteThrough(write) => {
-                done(self.0.apply(write).map(drop))?;
-                done(self.0.sync(&object_of(write), true))
+                done(self.target.apply(write).map(drop))?;
+                done(self.target.sync(&object_of(write), true))
             }
             other => bail!("we cannot do it: {other:?}"),
         }
     }
 
     fn see(&mut self) -> Result<Seen> {
-        Seen::by_us(self.0.filesystem())
+        Seen::by_us(self.target.filesystem())
     }
 }
 

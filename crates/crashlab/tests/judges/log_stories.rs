@@ -204,7 +204,8 @@ fn tell_way(story: &Story, what: &str, base: &SparseImage, steps: &[Step]) -> Ve
     let ours = ours.unwrap_or_else(|error| panic!("{what}, by us: {error:#}"));
     let may_commit = story.waits_for.is_some() || COMMITTED.contains(&&*story.name);
     if !may_commit && !ours.has_log() {
-        failures.push(format!("{what}, by us: committed, not logged"));
+        let why = &ours.commits;
+        failures.push(format!("{what}, by us: committed, not logged; syncs for {why:?}"));
     }
     failures.extend(judge(story, &format!("{what}, by us"), &ours));
     let linux = Linux::lock().unwrap();
