@@ -106,6 +106,24 @@ impl Tree {
         }
     }
 
+    /// Where a block ends that keeps a cursor from coming to the first item whose key is not less
+    /// than `key`, as those above it say; nothing where none does, or the tree ends with it.
+    pub fn end_of_unreadable(&self, store: &NodeStore, key: &Key) -> Option<Key> {
+        let mut key = *key;
+        loop {
+            let mut end = None;
+            let found = self.search_with(store, &key, |logical, expected| {
+                end = expected.end;
+                store.load(logical, expected)
+            });
+            match found {
+                Ok(Position { leaf, slot, .. }) if slot < leaf.len() => return None,
+                Ok(Position { next, .. }) => key = next?,
+                Err(_) => return end,
+            }
+        }
+    }
+
     fn descend(&self, store: &NodeStore, key: &Key, arrivals: &Arrivals) -> Outcome {
         let anchor = self.anchor().read(Nesting::Root);
         let (mut logical, mut expected) = (anchor.logical, self.expected_root(*anchor));

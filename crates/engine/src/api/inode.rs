@@ -432,7 +432,8 @@ fn said(dir: InodeId, target: EntryTarget) -> InodeId {
     }
 }
 
-/// Entries of a directory, in the order of their making. Ends after an error.
+/// Entries of a directory, in the order of their making. Where some cannot be read, it is an error,
+/// after which those come that can.
 pub struct DirEntries {
     inode: Inode,
     next: Option<DirPosition>,
@@ -452,7 +453,10 @@ impl Iterator for DirEntries {
             let from = self.next.take()?;
             match self.more(from) {
                 Ok((listed, next)) => (self.listed, self.next) = (listed.into_iter(), next),
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    self.next = self.inode.nodes().behind_damage(self.inode.id, from);
+                    return Some(Err(error));
+                }
             }
         }
     }
@@ -463,7 +467,8 @@ impl DirEntries {
         let (nodes, id) = (self.inode.nodes(), self.inode.id);
         let (mut listed, next) = nodes.list(id, from)?;
         if next.is_some() && self.end.is_none() {
-            self.end = Some(nodes.end_of(id)?);
+            // Where it is damaged, nobody makes another one.
+            self.end = Some(nodes.end_of(id).unwrap_or(DirPosition::MAX));
         }
         let end = self.end.unwrap_or(DirPosition::MAX);
         listed.retain(|entry| entry.index < end);

@@ -295,6 +295,13 @@ impl Nodes {
         self.list_some_of(dir, position, LIST_MAX)
     }
 
+    /// From where on entries can be listed again, where damage ends a listing at a position;
+    /// nothing where no more can be.
+    pub(crate) fn behind_damage(&self, dir: InodeId, position: DirPosition) -> Option<DirPosition> {
+        let dir = self.inode(dir).ok()?;
+        stored::behind_damage(&self.forest, dir.tree(), dir.number(), position)
+    }
+
     /// As [`Nodes::list`], about so many entries.
     pub(crate) fn list_some_of(
         &self,

@@ -177,6 +177,14 @@ pub(super) fn list(
     Ok((listed, None))
 }
 
+/// From where on entries can be listed again that cannot be from a position on; nothing where no
+/// block of them is damaged, or none follows.
+pub(super) fn behind_damage(forest: &Forest, tree: &Tree, dir: u64, position: u64) -> Option<u64> {
+    let key = Key::new(dir, ItemKind::DIR_INDEX, position);
+    let end = tree.end_of_unreadable(forest.store(), &key)?;
+    (end.objectid == dir && end.kind == ItemKind::DIR_INDEX).then_some(end.offset)
+}
+
 /// The place for the next entry of a directory.
 pub(super) fn next_index(forest: &Forest, tree: &Tree, dir: u64) -> Result<u64> {
     let last = Key::new(dir, ItemKind::DIR_INDEX, u64::MAX);

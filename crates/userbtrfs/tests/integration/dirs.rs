@@ -1,8 +1,12 @@
 //! Directories: loops, names that lead nowhere, names that hash alike, and paths.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use userbtrfs::{Error, FileKind, Filesystem, InodeId, ItemKind, Key, TreeId, WalkEntry};
+use userbtrfs::device::{Device, MemoryDevice};
+use userbtrfs::{
+    Error, FileKind, Filesystem, InodeId, ItemKind, Key, OpenOptions, TreeId, WalkEntry,
+};
 use userbtrfs_forge::{ImageEditor, InodeSpec, inline_extent, inode_ref, root_ref};
 
 use crate::support::command::Bench;
@@ -124,6 +128,57 @@ fn a_directory_of_many_names_is_entered_by_one() {
     assert!(bench.at("copy/top").join("c/".repeat(7)).is_dir());
     assert!(!bench.at("copy/top/d").exists());
     assert!(started.elapsed() < Duration::from_secs(30), "each is entered once");
+}
+
+/// A directory of 3,000 files, the names of which fill several leaves; and how many there are.
+fn with_many_names() -> (ImageEditor, usize) {
+    const COUNT: usize = 3000;
+    let device = Arc::new(MemoryDevice::new(128 << 20));
+    userbtrfs::mkfs::make(&*device, &userbtrfs::mkfs::Options::default()).unwrap();
+    let devices: Vec<Arc<dyn Device>> = vec![device.clone()];
+    let filesystem = OpenOptions::new().write(true).open_devices(devices).unwrap();
+    let dir = filesystem.root().create_dir(b"many", 0o755).unwrap();
+    for number in 0..COUNT {
+        dir.create(format!("name {number}").as_bytes(), 0o644).unwrap();
+    }
+    drop(dir);
+    filesystem.close().unwrap();
+    (ImageEditor::over(device).unwrap(), COUNT)
+}
+
+#[test]
+fn a_damaged_leaf_of_a_directory_hides_no_more_than_its_own_names() {
+    let (mut editor, count) = with_many_names();
+    let items = editor.items(TreeId::FS);
+    let is_index = |key: Key| (key.objectid, key.kind) == (257, ItemKind::DIR_INDEX);
+    let places: Vec<_> = items.iter().filter(|item| is_index(item.key)).collect();
+    assert_eq!(places.len(), count);
+    for index in [0, count / 2, count - 1] {
+        let leaf = places[index].logical;
+        let in_leaf = || items.iter().filter(|item| item.logical == leaf).map(|item| item.key);
+        let lost = in_leaf().filter(|key| is_index(*key)).count();
+        // The last one has the first files, too.
+        let inodes = in_leaf().filter(|key| key.kind == ItemKind::INODE_ITEM).count();
+        for copy in editor.copies(leaf) {
+            editor.edit_raw(copy, 4096, |bytes| bytes[4000] ^= 1);
+        }
+        let filesystem = open(&editor).unwrap();
+        let (entries, errors) = walk(&filesystem);
+        let files = entries.iter().filter(|entry| entry.kind == FileKind::Regular).count();
+        assert!(errors.len() == 1 && files == count - lost, "{index}: {files}, {errors:?}");
+
+        let bench = Bench::new(&editor);
+        assert_says(&bench.get_all("copy").bad(), &[&format!("block {leaf}")]);
+        let copied = bench.at("copy/many").read_dir().unwrap().count();
+        assert_eq!(copied, count - lost - inodes);
+        for words in ["find", "ls -R"] {
+            let ran = bench.verb(words, &["/"]);
+            let listed = String::from_utf8_lossy(&ran.stdout).matches("name ").count();
+            assert_eq!(listed, count - lost, "{words}");
+            assert_says(&ran.bad(), &[&format!("block {leaf}")]);
+        }
+        editor.revert();
+    }
 }
 
 /// Names in the root directory that lead to no inode: a file and a directory.
