@@ -1,35 +1,155 @@
-//! What stands on a device already: a look at the places where its first bytes say so.
+//! What stands on a device already: a look at the places where filesystems, volumes and partition
+//! tables have a sign of what they are. Where these are is as libblkid knows them.
 
-use userbtrfs_device::Device;
+use std::ops::Range;
+
+use userbtrfs_device::{Buffer, Device};
 use userbtrfs_format::SUPERBLOCK_OFFSETS;
+use userbtrfs_sync::Arc;
 
 use crate::MkfsError;
 
+const KIB: u64 = 1 << 10;
+
+/// Most signs stand in the first bytes of a device.
+const START: u64 = (1 << 20) + 64;
+
 /// Where in a superblock its magic stands.
 const MAGIC_AT: u64 = 0x40;
+
+/// The start of a superblock of Linux's software RAID.
+const MD: &[u8] = b"\xfc\x4e\x2b\xa9";
+
+const RAID: &str = "a part of a RAID";
+const TABLE: &str = "a partition table";
+const LVM: &str = "a physical volume of LVM";
+const SWAP: &str = "swap space";
+const REISERFS: &str = "a ReiserFS filesystem";
+const MINIX: &str = "a Minix filesystem";
+const UFS: &str = "a UFS filesystem";
+const OCFS2: &str = "an OCFS2 filesystem";
+const HFS: &str = "an HFS or HFS+ filesystem";
+const OPTICAL: &str = "a filesystem of an optical disc";
 
 /// Bytes at an offset, and what they are the sign of.
 const SIGNS: &[(u64, &[u8], &str)] = &[
     (0, b"XFSB", "an XFS filesystem"),
     (0, b"LUKS\xba\xbe", "an encrypted volume"),
+    (0, b"SKUL\xba\xbe", "an encrypted volume"),
+    (0, b"hsqs", "a SquashFS filesystem"),
+    (0, b"\x45\x3d\xcd\x28", "a cramfs filesystem"),
+    (0, b"-rom1fs-", "a romfs filesystem"),
+    (0, b"\xce\xfa\xad\x1b", "a BFS filesystem"),
+    (0, b"bluestore block device", "a device of Ceph"),
+    (0, b"dmvdo001", "a VDO volume"),
+    (0, b"verity\0\0", "a tree of dm-verity"),
+    (0, b"integrt\0", "a volume of dm-integrity"),
+    (0, MD, RAID),
     (3, b"NTFS    ", "an NTFS filesystem"),
+    (3, b"EXFAT   ", "an exFAT filesystem"),
+    (3, b"-FVE-FS-", "an encrypted volume"),
+    (32, b"NXSB", "an APFS container"),
     (510, b"\x55\xaa", "a partition table or a FAT filesystem"),
-    (1024, b"\x10\x20\xf5\xf2", "an F2FS filesystem"),
-    (1024 + 56, b"\x53\xef", "an ext2, ext3 or ext4 filesystem"),
-    (4086, b"SWAPSPACE2", "swap space"),
+    (512, b"EFI PART", TABLE),
+    (4 * KIB, b"EFI PART", TABLE),
+    (512, b"PM\0\0", TABLE),
+    (64, b"\x57\x45\x56\x82", TABLE),
+    (512, b"\x57\x45\x56\x82", TABLE),
+    (0, b"LABELONE", LVM),
+    (512, b"LABELONE", LVM),
+    (KIB, b"LABELONE", LVM),
+    (KIB + 512, b"LABELONE", LVM),
+    (516, b"!Stra0tis\x86\xff\x02^\x41rh", "a device of Stratis"),
+    (KIB, b"\x10\x20\xf5\xf2", "an F2FS filesystem"),
+    (KIB, b"\xe2\xe1\xf5\xe0", "an EROFS filesystem"),
+    (KIB, b"H+", HFS),
+    (KIB, b"HX", HFS),
+    (KIB, b"BD", HFS),
+    (KIB, b"OCFSV2", OCFS2),
+    (2 * KIB, b"OCFSV2", OCFS2),
+    (4 * KIB, b"OCFSV2", OCFS2),
+    (8 * KIB, b"OCFSV2", OCFS2),
+    (KIB + 6, b"\x34\x34", "a NILFS2 filesystem"),
+    (KIB + 16, b"\x7f\x13", MINIX),
+    (KIB + 16, b"\x8f\x13", MINIX),
+    (KIB + 16, b"\x68\x24", MINIX),
+    (KIB + 16, b"\x78\x24", MINIX),
+    (KIB + 24, b"\x5a\x4d", MINIX),
+    (KIB + 56, b"\x53\xef", "an ext2, ext3 or ext4 filesystem"),
+    (4 * KIB, MD, RAID),
+    (4 * KIB + 24, b"\xc6\x85\x73\xf6", "a device of bcache or bcachefs"),
+    (4 * KIB - 10, b"SWAPSPACE2", SWAP),
+    (4 * KIB - 10, b"SWAP-SPACE", SWAP),
+    (8 * KIB - 10, b"SWAPSPACE2", SWAP),
+    (16 * KIB - 10, b"SWAPSPACE2", SWAP),
+    (32 * KIB - 10, b"SWAPSPACE2", SWAP),
+    (64 * KIB - 10, b"SWAPSPACE2", SWAP),
+    (8 * KIB + 52, b"ReIsEr", REISERFS),
+    (64 * KIB + 52, b"ReIsEr", REISERFS),
+    (8 * KIB + 1372, b"\x19\x01\x54\x19", UFS),
+    (64 * KIB + 1372, b"\x19\x01\x54\x19", UFS),
+    (32 * KIB, b"JFS1", "a JFS filesystem"),
+    (32 * KIB + 1, b"CD001", OPTICAL),
+    (32 * KIB + 1, b"BEA01", OPTICAL),
+    (64 * KIB, b"\x01\x16\x19\x70", "a GFS2 filesystem"),
+    (1024 * KIB, b"\x0d\xd0\x01\xc0", "a VMFS volume"),
 ];
+
+/// What an uberblock of ZFS begins with, and where they stand in the first label: which of them were
+/// written depends on how often the pool was.
+const ZFS: &[u8] = b"\x0c\xb1\xba\0\0\0\0\0";
+const ZFS_PLACES: Range<u64> = 128 * KIB..256 * KIB;
+
+type Sign = (u64, &'static [u8], &'static str);
+
+/// All places of a device of so many bytes that it has.
+fn signs(len: u64) -> impl Iterator<Item = Sign> {
+    let copies = SUPERBLOCK_OFFSETS
+        .map(|at| (at.0 + MAGIC_AT, &b"_BHRfS_M"[..], "a btrfs filesystem, or a part of one,"));
+    let pools = ZFS_PLACES.step_by(1024).map(|at| (at, ZFS, "a ZFS pool"));
+    // As wide as the place is aligned, and the one before the last that fits whole.
+    let ends: [(Option<u64>, &'static [u8], &'static str); 5] = [
+        (len.checked_sub(512), b"EFI PART", TABLE),
+        (len.checked_sub(512), b"\xde\x11\xde\x11", RAID),
+        (len.checked_sub(KIB), b"Intel Raid ISM Cfg Sig. ", RAID),
+        (len.checked_sub(8 * KIB).map(|at| at & !(4 * KIB - 1)), MD, RAID),
+        ((len & !(64 * KIB - 1)).checked_sub(64 * KIB), MD, RAID),
+    ];
+    let ends = ends.into_iter().filter_map(|(at, sign, name)| Some((at?, sign, name)));
+    let all = copies.into_iter().chain(SIGNS.iter().copied()).chain(pools).chain(ends);
+    all.filter(move |(at, sign, _)| at + sign.len() as u64 <= len)
+}
+
+/// The signs that a device has.
+fn found(device: &dyn Device) -> Result<Vec<Sign>, MkfsError> {
+    let len = usize::try_from(device.len().min(START)).expect("the start fits in memory");
+    let start = device.read(0, len)?;
+    let mut found = Vec::new();
+    for (at, sign, name) in signs(device.len()) {
+        let here = usize::try_from(at).ok().and_then(|at| start.get(at..at + sign.len()));
+        let is_there = match here {
+            Some(bytes) => bytes == sign,
+            None => device.read(at, sign.len())?[..] == *sign,
+        };
+        if is_there {
+            found.push((at, sign, name));
+        }
+    }
+    Ok(found)
+}
 
 /// Fails where a sign of content is found.
 pub(crate) fn refuse_content(device: &dyn Device) -> Result<(), MkfsError> {
-    let copies = SUPERBLOCK_OFFSETS
-        .map(|at| (at.0 + MAGIC_AT, &b"_BHRfS_M"[..], "a btrfs filesystem, or a part of one,"));
-    for (offset, sign, found) in copies.into_iter().chain(SIGNS.iter().copied()) {
-        if offset + sign.len() as u64 > device.len() {
-            continue;
-        }
-        if device.read(offset, sign.len())?[..] == *sign {
-            return Err(MkfsError::NotEmpty { found });
-        }
+    match found(device)?.first() {
+        Some((_, _, found)) => Err(MkfsError::NotEmpty { found }),
+        None => Ok(()),
+    }
+}
+
+/// Clears all signs of content that are found.
+pub(crate) fn clear(device: &dyn Device) -> Result<(), MkfsError> {
+    for (at, sign, _) in found(device)? {
+        device.write(at, Arc::new(Buffer::zeroed(sign.len())), false)?;
     }
     Ok(())
 }
@@ -40,22 +160,26 @@ mod tests {
 
     use super::*;
 
+    const LEN: usize = (65 << 20) + 5000;
+
     #[test]
     fn zeros_and_small_devices_hold_nothing() {
-        for len in [0, 1, 511, 2 << 20] {
+        for len in [0, 1, 511, 512, 5000, 2 << 20] {
             assert!(refuse_content(&MemoryDevice::new(len)).is_ok(), "{len}");
         }
     }
 
     #[test]
-    fn each_sign_is_found() {
-        let btrfs = (SUPERBLOCK_OFFSETS[1].0 + MAGIC_AT, &b"_BHRfS_M"[..], "a btrfs");
-        for &(offset, sign, name) in SIGNS.iter().chain([&btrfs]) {
-            let mut bytes = vec![0; 65 << 20];
-            let at = usize::try_from(offset).unwrap();
+    fn each_sign_is_found_and_cleared() {
+        for (at, sign, name) in signs(LEN as u64) {
+            let mut bytes = vec![0; LEN];
+            let at = usize::try_from(at).unwrap();
             bytes[at..at + sign.len()].copy_from_slice(sign);
-            let refused = refuse_content(&MemoryDevice::from_bytes(bytes)).unwrap_err();
+            let device = MemoryDevice::from_bytes(bytes);
+            let refused = refuse_content(&device).unwrap_err();
             assert!(refused.to_string().contains(name), "{refused}");
+            clear(&device).unwrap();
+            refuse_content(&device).unwrap();
         }
     }
 }

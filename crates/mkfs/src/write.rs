@@ -7,9 +7,9 @@ use userbtrfs_device::{Buffer, Device, DeviceError};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
 use userbtrfs_sync::Arc;
 
-use crate::MkfsError;
 use crate::draft::Draft;
 use crate::layout::RESERVED;
+use crate::{MkfsError, probe};
 
 pub(crate) fn write(device: &dyn Device, draft: &Draft<'_>) -> Result<Superblock, MkfsError> {
     wipe(device)?;
@@ -44,9 +44,10 @@ fn sealed(superblock: &Superblock, at: Physical) -> Arc<Buffer> {
     Arc::new(Buffer::from(&superblock.encode(at)[..]))
 }
 
-/// Clears what would lead to an older filesystem: the start of the device and every copy of a
-/// superblock.
+/// Clears what would lead to an older filesystem, or to anything else that was there: all signs of
+/// it, the start of the device, and every copy of a superblock.
 fn wipe(device: &dyn Device) -> Result<(), MkfsError> {
+    probe::clear(device)?;
     let start = usize::try_from(RESERVED).expect("1 MiB fits in memory");
     device.write(0, Arc::new(Buffer::zeroed(start)), false)?;
     for at in &SUPERBLOCK_OFFSETS[1..] {
