@@ -124,7 +124,7 @@ impl Path<'_> {
                 self.steps[above].block_mut().set_child(slot, &pointer);
             }
         }
-        self.free(old.header());
+        self.free(old.header(), sharing);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Changes of items.
 
-use userbtrfs_format::{Key, item_len_max, item_space};
+use userbtrfs_format::{Key, TreeId, item_len_max, item_space};
 use userbtrfs_volume::{ReadError, TreeBlock};
 
 use crate::source::{NoSpace, SourceError};
@@ -60,6 +60,9 @@ pub enum EditError {
     /// There is no place for a block.
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
+    /// It would have more levels than a tree can have: no tree of ours outgrows them.
+    #[error("tree {0} has all levels that there are, and they are full")]
+    TooHigh(TreeId),
     /// The books could not be asked.
     #[error(transparent)]
     Source(SourceError),

@@ -63,7 +63,7 @@ impl Path<'_> {
         if is_first {
             self.mend_keys(index);
         }
-        self.free(gone.guard.header());
+        self.free(gone.guard.header(), Sharing::ALONE);
     }
 
     /// Joins a neighbour to the node at `index`, if one is at hand that fits.
@@ -116,7 +116,7 @@ impl Path<'_> {
                 self.mend_keys(index);
             }
         }
-        self.free(neighbour.header());
+        self.free(neighbour.header(), sharing);
     }
 }
 

@@ -6,12 +6,12 @@
 //! 3. What cannot go on without reading ends the way: nothing is read while it is held. What was
 //!    changed until then is sound, and stays.
 
-use userbtrfs_format::{ChildPointer, Expectation, Header, Key, Logical, NewBlock};
-use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard, TreeLock, WriteGuard};
+use userbtrfs_format::{ChildPointer, Expectation, Header, Key, Logical, NewBlock, TreeId};
+use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard, WriteGuard};
 use userbtrfs_volume::{NodeBytes, ReadError, TreeBlock};
 
 use crate::search::{Arrivals, Missing};
-use crate::source::{BlockSource, NoSpace};
+use crate::source::{BlockSource, NoSpace, Sharing};
 use crate::tree::Root;
 use crate::{NodeRef, NodeStore, Tree};
 
@@ -32,6 +32,8 @@ pub(crate) enum Detour {
     Sharing { logical: Logical, level: u8 },
     /// There is no place for a block.
     NoSpace(NoSpace),
+    /// The tree would have more levels than there are.
+    TooHigh(TreeId),
 }
 
 impl Detour {
@@ -174,15 +176,18 @@ impl<'a> Path<'a> {
         build: impl FnOnce(NodeBytes, &NewBlock) -> TreeBlock,
     ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
         let Tools { tree, store, source, .. } = self.tools;
-        let node = store.make(source, tree.id(), level, near, build)?;
+        let made = store.make(source, (tree.id(), level, near), token, build)?;
         tree.grew(1);
-        Ok(TreeLock::write_owned(&node, token))
+        Ok(made)
     }
 
-    /// Gives back a block that the tree no longer uses.
-    pub(crate) fn free(&self, block: &Header) {
+    /// Gives back a block that the tree no longer uses. What others use stays in memory: they all
+    /// lock the same node, so that one hands it over after the other.
+    pub(crate) fn free(&self, block: &Header, sharing: Sharing) {
         let Tools { tree, store, source, .. } = self.tools;
-        store.discard(block.logical);
+        if sharing.refs <= 1 {
+            store.discard(block.logical);
+        }
         source.free(tree.id(), block);
         tree.grew(-1);
     }
@@ -200,7 +205,7 @@ impl<'a> Path<'a> {
         if self.steps.len() == 2 && self.steps[0].guard.len() == 1 {
             let old = self.steps.remove(0);
             self.set_root();
-            self.free(old.guard.header());
+            self.free(old.guard.header(), Sharing::ALONE);
         }
     }
 }

@@ -17,21 +17,27 @@ impl Path<'_> {
         let index = self.steps.len() - 1;
         let leaf = &self.steps[index].guard;
         let at = split_slot(leaf, slot);
-        let first = if at == leaf.len() { key } else { leaf.key(at) };
-        if at == 0 {
-            // The item will be alone in the left half.
-            self.set_keys(index, key);
-        }
-        self.split(index, at, first, key >= first)?;
+        let right = if at == leaf.len() { key } else { leaf.key(at) };
+        // Or the item will be alone in the left half.
+        let left = if at == 0 { key } else { leaf.key(0) };
+        self.split(index, at, [left, right], key >= right)?;
         Ok(())
     }
 
-    /// Splits the node at `index` before `at`; `first` is the first key of the new right half,
-    /// into which the way turns if it `turns`. Gives the place of the half that the way takes.
-    fn split(&mut self, index: usize, at: usize, first: Key, turns: bool) -> Result<usize, Detour> {
+    /// Splits the node at `index` before `at`, into halves with these first keys; the way turns
+    /// into the right one if it `turns`. Gives the place of the half that the way takes.
+    fn split(
+        &mut self,
+        index: usize,
+        at: usize,
+        [left, first]: [Key; 2],
+        turns: bool,
+    ) -> Result<usize, Detour> {
         let index = if index == 0 { self.raise_root()? } else { index };
         let index = self.make_room_for_child(index - 1)? + 1;
         let right = Step { guard: self.split_off(index, at)?, slot: 0 };
+        // Nothing fails from here on.
+        self.set_keys(index, left);
         let above = &mut self.steps[index - 1];
         let slot = above.slot + 1;
         above.block_mut().insert_child(slot, &right.pointer(first));
@@ -64,15 +70,17 @@ impl Path<'_> {
         // Who adds at the end goes on adding there.
         let slot = self.steps[index].slot;
         let at = if slot + 1 == len { len - 1 } else { len / 2 };
-        let first = node.key(at);
-        self.split(index, at, first, slot >= at)
+        let keys = [node.key(0), node.key(at)];
+        self.split(index, at, keys, slot >= at)
     }
 
     /// Puts a new root above the old one; gives the place of the old one.
     fn raise_root(&mut self) -> Result<usize, Detour> {
         let old = &self.steps[0];
         let header = old.guard.header();
-        assert!(header.level < MAX_LEVEL, "a tree of eight levels outgrows the address space");
+        if header.level >= MAX_LEVEL {
+            return Err(Detour::TooHigh(self.tools.tree.id()));
+        }
         let mut root = self.create(header, header.level + 1, Nesting::NewRoot)?;
         let pointer = old.pointer(old.guard.key(0));
         Arc::make_mut(&mut root).insert_child(0, &pointer);

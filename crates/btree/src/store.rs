@@ -108,29 +108,24 @@ impl NodeStore {
         self.cache.insert(logical, node_of(block), self.nodesize)
     }
 
-    /// Makes a block of a tree by `build`.
+    /// Makes a block of a tree by `build`. It is locked, for which `token` says why, before anyone
+    /// can find it: who seals it finds it filled.
     pub(crate) fn make(
         &self,
         source: &dyn BlockSource,
-        owner: TreeId,
-        level: u8,
-        near: Logical,
+        (owner, level, near): (TreeId, u8, Logical),
+        token: Nesting,
         build: impl FnOnce(NodeBytes, &NewBlock) -> TreeBlock,
-    ) -> Result<Arc<Node>, NoSpace> {
+    ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
         let logical = source.allocate(owner, level, near)?;
         let new = NewBlock { logical, owner, level, generation: source.generation() };
         // Whoever seals the block clears what nothing takes.
         let bytes = NodeBytes::from(Buffer::unspecified(self.nodesize));
-        Ok(self.create(build(bytes, &new)))
-    }
-
-    /// Takes in a node that was just made.
-    fn create(&self, block: TreeBlock) -> Arc<Node> {
-        let logical = block.header().logical;
+        let node = node_of(build(bytes, &new));
+        let guard = TreeLock::write_owned(&node, token);
         self.cache.remove(logical);
-        let node = node_of(block);
-        self.dirty.insert(logical, Arc::clone(&node));
-        node
+        self.dirty.insert(logical, node);
+        Ok(guard)
     }
 
     /// Forgets a node that is no longer part of any tree.

@@ -61,11 +61,11 @@ impl Tree {
         source: &dyn BlockSource,
         chunk_tree_uuid: Uuid,
     ) -> Result<Self, NoSpace> {
-        let root = store.make(source, id, 0, Logical(0), |bytes, new| {
+        let root = store.make(source, (id, 0, Logical(0)), Nesting::Root, |bytes, new| {
             TreeBlock::empty(bytes, new, store.geometry(), chunk_tree_uuid)
         })?;
         let generation = source.generation();
-        let logical = root.read(Nesting::Root).header().logical;
+        let logical = root.header().logical;
         let tree = Self::new(id, Root { logical, level: 0, generation });
         tree.grew(1);
         Ok(tree)

@@ -52,6 +52,7 @@ fn resolve(
 ) -> Result<(), EditError> {
     match detour {
         Detour::NoSpace(error) => Err(error.into()),
+        Detour::TooHigh(tree) => Err(EditError::TooHigh(tree)),
         Detour::Sharing { logical, level } => {
             source.learn_sharing(logical, level).map_err(EditError::Source)
         }

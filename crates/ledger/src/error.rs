@@ -22,6 +22,9 @@ pub enum Error {
     /// A tree that must be there is not.
     #[error("tree {0} has no root")]
     NoTree(TreeId),
+    /// A tree would have more levels than there are.
+    #[error("tree {0} has all levels that there are, and they are full")]
+    TooHigh(TreeId),
     /// What the filesystem says about its space contradicts itself.
     #[error(transparent)]
     Space(#[from] SpaceDamage),
@@ -53,6 +56,7 @@ impl From<EditError> for Error {
         match error {
             EditError::Read(error) => Self::Read(error),
             EditError::NoSpace(_) => Self::NoSpace,
+            EditError::TooHigh(tree) => Self::TooHigh(tree),
             EditError::Source(error) => {
                 *error.downcast().expect("the ledger is the only source of blocks")
             }

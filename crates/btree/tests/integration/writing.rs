@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use userbtrfs_btree::{
-    BlockSource, Change, DirtyList, Edit, Extent, ItemEdit, NoSpace, NodeStore, RefChange, Root,
-    Sharing, SourceError, Tree, User,
+    BlockSource, Change, DirtyList, Edit, EditError, Extent, ItemEdit, NoSpace, NodeStore,
+    RefChange, Root, Sharing, SourceError, Tree, User,
 };
 use userbtrfs_crashlab::random::{Random, seed};
 use userbtrfs_device::{Buffer, Device, MemoryDevice};
-use userbtrfs_format::{BlockFlags, Header, ItemKind, Key, Logical, NewBlock, TreeId};
+use userbtrfs_format::{
+    BlockFlags, ChildPointer, Header, ItemKind, Key, Logical, MAX_LEVEL, NewBlock, TreeId,
+};
 use userbtrfs_mkfs::{Options, Profile, make};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{NodeBytes, TreeBlock, Volume, walk};
@@ -510,6 +512,113 @@ fn a_leaf_that_left_its_tree_before_it_was_written_takes_nothing_along() {
     }
     grove.store.written(leaves);
     grove.trees[0].1.extend((0..400).map(|number| (key(number), vec![1; 75])));
+    grove.check();
+}
+
+/// All who share a block lock the same node, until it is left by the last but one.
+#[test]
+fn what_others_share_stays_in_memory() {
+    let mut grove = Grove::new(4096, 1 << 20);
+    let key = |number| Key::new(number, ANY, 0);
+    let put = |number, byte| ItemEdit::Put(key(number), vec![byte; 75]);
+    let apply = |grove: &Grove, tree: usize, mut edits: Vec<_>| {
+        grove.trees[tree].0.apply(&grove.store, &grove.books, &mut edits).unwrap();
+    };
+    apply(&grove, 0, (0..400).map(|number| put(number, 1)).collect());
+    grove.trees[0].1.extend((0..400).map(|number| (key(number), vec![1; 75])));
+    grove.snapshot(0);
+    let search = |grove: &Grove, tree: usize| {
+        grove.trees[tree].0.search(&grove.store, &key(200)).unwrap();
+        grove.store.stats().misses
+    };
+    let read = search(&grove, 1);
+    apply(&grove, 0, vec![put(200, 2)]);
+    assert_eq!(search(&grove, 1), read, "the leaf is the other's still");
+    apply(&grove, 1, vec![put(200, 3)]);
+    for (tree, byte) in [(0, 2), (1, 3)] {
+        grove.trees[tree].1.insert(key(200), vec![byte; 75]);
+    }
+    grove.check();
+}
+
+/// What stands alone in a leaf, and is not to be put beside what comes before it.
+#[test]
+fn a_split_without_space_leaves_the_tree_as_it_was() {
+    let mut grove = Grove::new(4096, 1 << 20);
+    let (tree, items) = &mut grove.trees[0];
+    let put = |number| ItemEdit::Put(Key::new(number, ANY, 0), vec![1; 3000]);
+    tree.apply(&grove.store, &grove.books, &mut [put(10), put(20)]).unwrap();
+    items.extend([10, 20].map(|number| (Key::new(number, ANY, 0), vec![1; 3000])));
+    let free = std::mem::take(&mut *grove.books.free.lock().unwrap());
+    let failed = tree.apply(&grove.store, &grove.books, &mut [put(5)]);
+    assert!(matches!(failed, Err(EditError::NoSpace(_))), "{failed:?}");
+    assert!(tree.search(&grove.store, &Key::new(10, ANY, 0)).unwrap().exact);
+    *grove.books.free.lock().unwrap() = free;
+    grove.check();
+}
+
+/// A forged one: of eight levels, all full on one way.
+#[test]
+fn a_tree_that_has_all_levels_grows_no_higher() {
+    let grove = Grove::new(4096, 1 << 20);
+    let (owner, generation) = (grove.new_id(), grove.books.generation() - 1);
+    let block = |level| {
+        let logical = grove.books.allocate(owner, level, Logical(0)).unwrap();
+        let new = NewBlock { logical, owner, level, generation };
+        TreeBlock::empty(grove.bytes(), &new, grove.geometry(), uuid::Uuid::nil())
+    };
+    let key = |number| Key::new(number, ANY, 0);
+    let mut below = block(0);
+    below.insert_item(0, key(1), &[1; 3000]);
+    let mut child = Logical(0);
+    for level in 0..=MAX_LEVEL {
+        child = below.header().logical;
+        grove.write(below.clone());
+        below = block(level + 1);
+        for slot in 0..below.pointers_max() {
+            let logical = if slot == 0 { child } else { Logical(1 << 50) };
+            let key = key(1 + 125_u64.pow(u32::from(level) + 1) * slot as u64);
+            let pointer = ChildPointer { key, logical, generation };
+            below.insert_child(slot, &pointer);
+        }
+    }
+    let tree = Tree::new(owner, Root { logical: child, level: MAX_LEVEL, generation });
+    let mut edit = [ItemEdit::Put(key(2), vec![1; 3000])];
+    let failed = tree.apply(&grove.store, &grove.books, &mut edit);
+    assert!(matches!(failed, Err(EditError::TooHigh(id)) if id == owner), "{failed:?}");
+    assert!(tree.search(&grove.store, &key(1)).unwrap().exact);
+}
+
+/// Nobody finds a new leaf before who made it has filled it.
+#[test]
+fn leaves_are_written_early_while_their_tree_changes() {
+    let mut grove = Grove::new(4096, 1 << 20);
+    let mut random = Random::new(seed());
+    let done = AtomicBool::new(false);
+    let (tree, items) = grove.trees.pop().unwrap();
+    let items = Mutex::new(items);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let leaves = grove.store.oldest_leaves(usize::MAX);
+                for sealed in grove.store.seal(&leaves) {
+                    let (logical, bytes) = sealed.unwrap();
+                    grove.write_bytes(logical, &bytes);
+                }
+                grove.store.written(leaves);
+            }
+        });
+        let mut items = items.lock().unwrap();
+        for _ in 0..if torture() { 500_000 } else { 20_000 } {
+            let key = Key::new(random.below(1000), ANY, 0);
+            let data = vec![1; usize::try_from(random.below(300)).unwrap()];
+            let mut edit = [ItemEdit::Put(key, data.clone())];
+            tree.apply(&grove.store, &grove.books, &mut edit).unwrap();
+            items.insert(key, data);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    grove.trees.push((tree, items.into_inner().unwrap()));
     grove.check();
 }
 
