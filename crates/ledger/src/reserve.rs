@@ -164,6 +164,7 @@ impl Ledger {
             Kind::Data => (data, metadata),
             Kind::Metadata | Kind::System => (metadata, data),
         };
-        own >= lack || other >= WORTH_A_CHUNK || !self.space.empty_groups().is_empty()
+        let chunks = self.space.has_leaving_groups() || !self.space.empty_groups().is_empty();
+        own >= lack || other >= WORTH_A_CHUNK || chunks
     }
 }

@@ -323,7 +323,7 @@ impl Space {
     }
 
     /// Takes an empty block group out, and gives the chunk whose items are to be removed; nothing
-    /// if it is not empty. Its room is free after the commit.
+    /// if it is not empty, or somebody relies on it. Its room is free after the commit.
     pub fn remove_group(&self, start: Logical) -> Option<Chunk> {
         self.books.lock().remove(start)
     }
@@ -331,6 +331,19 @@ impl Space {
     /// Block groups that can be removed: empty, old, and not missed by their kind.
     pub fn empty_groups(&self) -> Vec<Logical> {
         self.books.lock().empty()
+    }
+
+    /// Whether block groups were taken out of which the room becomes free with a commit that is on
+    /// its way.
+    pub fn has_leaving_groups(&self) -> bool {
+        self.books.lock().has_leaving()
+    }
+
+    /// Whether the next commit makes anything free that is pinned by now.
+    pub fn has_pinned(&self) -> bool {
+        let mut ranges = self.books.lock().pinned_ranges().to_vec();
+        let _kept = self.held.split_off(&mut ranges);
+        !ranges.is_empty()
     }
 
     /// The filesystem was aborted: reservations and pins mean nothing any more.

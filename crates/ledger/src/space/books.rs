@@ -67,6 +67,8 @@ pub(super) struct Books {
     planned: Vec<NewChunk>,
     changed: BTreeSet<Logical>,
     pinned: Pinned,
+    /// Removed groups of which the room is not free yet.
+    leaving: usize,
     counters: Arc<Counters>,
 }
 
@@ -88,6 +90,7 @@ impl Books {
             planned: Vec::new(),
             changed: BTreeSet::new(),
             pinned: Pinned::default(),
+            leaving: 0,
             counters,
         }
     }
@@ -257,6 +260,7 @@ impl Books {
         }
         self.set_age(&pinned.made, Age::Durable);
         pinned.removed.iter().for_each(|chunk| self.device.vacate(chunk));
+        self.leaving -= pinned.removed.len();
     }
 
     pub(super) fn take_changed(&mut self) -> Vec<(Logical, u64, BlockGroupItem)> {
@@ -379,19 +383,33 @@ impl Books {
         if alike { types | BlockGroupFlags::DUP } else { types }
     }
 
-    /// Takes an empty group out. Its room is free once that is durable.
+    /// Takes an empty group out that nobody relies on: who reserved since [`Books::empty`] may. Its
+    /// room is free once that is durable.
     pub(super) fn remove(&mut self, start: Logical) -> Option<Chunk> {
         let group = self.groups.get(&start)?;
         if !group.is_empty() || group.age != Age::Durable {
             return None;
         }
+        if !self.counters.try_take(pool_of(group), group.tally(), spared(group)) {
+            return None;
+        }
         let group = self.groups.remove(&start).expect("just seen");
-        self.counters.replace(pool_of(&group), group.tally(), Tally::default());
         self.changed.remove(&start);
         let current = &mut self.current[pool_of(&group).index()];
         *current = current.filter(|&current| current != start);
         self.pinned.removed.push(group.chunk.clone());
+        self.leaving += 1;
         Some(group.chunk)
+    }
+
+    /// Whether groups were removed of which the room is not free yet.
+    pub(super) fn has_leaving(&self) -> bool {
+        self.leaving > 0
+    }
+
+    /// What is pinned in the running transaction.
+    pub(super) fn pinned_ranges(&self) -> &[(Logical, u64)] {
+        &self.pinned.ranges
     }
 
     /// Groups that can be removed, all of them, and half of each would still be free elsewhere.
@@ -400,8 +418,8 @@ impl Books {
         let mut spare = pools.map(|p| p.tally.at_hand.saturating_sub(p.needed(0, Claim::Ordinary)));
         let removable = |group: &&Group| {
             let spare = &mut spare[pool_of(group).index()];
-            let (half, own) = (group.chunk.len / 2, group.tally().at_hand);
-            let enough = spare.checked_sub(own).filter(|&left| left >= half);
+            let left = spare.checked_sub(group.tally().at_hand);
+            let enough = left.filter(|&left| left >= spared(group));
             *spare = enough.unwrap_or(*spare);
             enough.is_some()
         };
@@ -468,6 +486,11 @@ impl Books {
         let blocks = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
         if flags.intersects(blocks) { self.nodesize } else { u64::from(SECTOR_SIZE) }
     }
+}
+
+/// What must be free elsewhere where a group goes, so that its kind does not need it soon again.
+fn spared(group: &Group) -> u64 {
+    group.chunk.len / 2
 }
 
 /// The kind under which a group is counted.

@@ -190,6 +190,18 @@ impl Counters {
         }
     }
 
+    /// Takes a block group's tally out, if so many bytes are left beyond what is reserved.
+    pub(super) fn try_take(&self, kind: Kind, own: Tally, left: u64) -> bool {
+        let mut pools = self.pools.lock();
+        let pool = &mut pools[self.pool_of(kind).index()];
+        let spare = pool.tally.at_hand.saturating_sub(own.at_hand);
+        let unneeded = spare >= pool.needed(left, Claim::Ordinary);
+        if unneeded {
+            pool.replace(own, Tally::default());
+        }
+        unneeded
+    }
+
     /// Root items say that the trees of the books are so many bytes larger, or smaller.
     pub(super) fn books_grew(&self, by: i64) {
         if let Trees::Beside { books, fresh } = &mut self.pools.lock()[Kind::Metadata.index()].trees

@@ -247,9 +247,41 @@ fn chunks_are_made_until_the_device_is_full_and_their_room_comes_back() {
     let freed: u64 = empty.iter().map(|&start| space.remove_group(start).unwrap().len).sum();
     assert_eq!(space.device_used(), used - freed);
     assert!(space.plan_chunk(Kind::Data).is_err(), "the last commit leads there still");
+    assert!(space.has_leaving_groups(), "but who waits finds room");
     space.unpin(space.take_pinned());
+    assert!(!space.has_leaving_groups());
     let again = space.plan_chunk(Kind::Data).unwrap().chunk;
     assert!(made.iter().all(|chunk| chunk.logical < again.logical), "addresses are not reused");
+}
+
+/// Who reserves is in no transaction, and may do it while a commit takes empty groups out.
+#[test]
+fn a_group_that_somebody_relies_on_meanwhile_is_not_removed() {
+    let (_forest, space) = loaded("single");
+    while space.plan_chunk(Kind::Data).is_ok() {}
+    space.unpin(space.take_pinned());
+    let [first, rest @ ..] = &space.empty_groups()[..] else { panic!("no group is empty") };
+    assert!(!rest.is_empty());
+    assert!(space.remove_group(*first).is_some());
+    let at_hand = space.counters.pool(Kind::Data).tally.at_hand;
+    let reserved = space.reserve_data(at_hand).unwrap();
+    assert!(rest.iter().all(|start| space.remove_group(*start).is_none()));
+    drop(reserved);
+    assert!(rest.iter().all(|start| space.remove_group(*start).is_some()));
+}
+
+#[test]
+fn what_was_held_over_a_commit_is_free_with_the_next_one() {
+    let (_forest, space) = loaded("single");
+    let (at, len) = space.allocate_data(4096, 4096).unwrap();
+    let hold = space.hold(at, len);
+    space.pin(at, len).unwrap();
+    assert!(!space.has_pinned(), "as long as it is held");
+    space.unpin(space.without_held(space.take_pinned()));
+    drop(hold);
+    assert!(space.has_pinned());
+    space.unpin(space.without_held(space.take_pinned()));
+    assert!(!space.has_pinned());
 }
 
 #[test]

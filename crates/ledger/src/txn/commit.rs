@@ -76,7 +76,9 @@ impl Ledger {
             return Ok(false);
         }
         let before = self.gate.generation();
-        let generation = match self.is_clean() && !self.space.empty_groups().is_empty() {
+        // What was held over a commit is pinned though nothing changed.
+        let frees = || self.space.has_pinned() || !self.space.empty_groups().is_empty();
+        let generation = match self.is_clean() && frees() {
             true => self.commit_generation(before, CommitCause::Space)?,
             false => self.commit_running(CommitCause::Space)?,
         };
