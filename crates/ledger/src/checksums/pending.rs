@@ -74,6 +74,12 @@ impl PendingSums {
         state.running.bytes + state.merging.bytes
     }
 
+    /// Keeps merges from going on until it is dropped; nothing where one does just now, amid which
+    /// items of the tree may overlap.
+    pub(crate) fn pause(&self) -> Option<impl Sized + '_> {
+        self.merge.try_lock()
+    }
+
     /// Puts all that waits into the tree.
     pub(crate) fn merge(&self, editor: &Editor<'_>) -> Result<()> {
         let _alone = self.merge.lock();

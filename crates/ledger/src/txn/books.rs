@@ -16,7 +16,7 @@ use crate::editor::Editor;
 use crate::error::Result;
 use crate::ledger::Ledger;
 use crate::refs::{self, Head, Outcome};
-use crate::space::NewChunk;
+use crate::space::{NewChunk, SpaceDamage};
 use crate::{checksums, free_tree};
 
 /// The object id of device items.
@@ -93,6 +93,10 @@ impl<'a> Books<'a> {
             return Ok(());
         }
         let chunk = self.ledger.volume().chunk_of(logical)?;
+        // What an image says of an extent may be anything.
+        if logical.checked_add(len).is_none_or(|end| end > chunk.end()) {
+            return Err(SpaceDamage::NotInUse { logical, len }.into());
+        }
         turn(&self.editor, &range_of(&chunk), &(logical.0..logical.0 + len))
     }
 

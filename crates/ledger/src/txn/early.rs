@@ -1,7 +1,8 @@
 //! Leaves that are written before their transaction ends, for want of memory.
 //!
 //! 1. Only merges write them: they go through trees in key order, and leave behind what they
-//!    change no more.
+//!    change no more. But not while somebody else merges checksums, of which a leaf is sound only
+//!    after all that is changed in it.
 //! 2. One part is on its way while the merge goes on; a merge that ends has none on its way.
 //! 3. A leaf on its way is as good as written: who changes it copies it, and its place is free
 //!    again after the commit at the earliest. So nothing else is ever written there meanwhile.
@@ -35,9 +36,11 @@ impl Handle<'_> {
             return Ok(());
         }
         self.finish_early()?;
+        let Some(paused) = self.ledger.sums.pause() else { return Ok(()) };
         let nodes = store.oldest_leaves(dirty - max / 2);
         let sealed = store.seal(&nodes).map(|sealed| sealed.map(|(at, block)| (at, block.into())));
         let sealed = sealed.collect::<std::result::Result<Vec<_>, _>>()?;
+        drop(paused);
         let writes = self.ledger.volume().submit_data(sealed);
         *self.early.borrow_mut() = Some(Early { nodes, writes });
         Ok(())

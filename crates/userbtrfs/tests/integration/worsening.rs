@@ -95,6 +95,33 @@ fn data_extent(editor: &ImageEditor) -> ItemPlace {
     find(editor, TreeId::EXTENT, Key::new(13_643_776, ItemKind::EXTENT_ITEM, BLOCK))
 }
 
+/// Moves an extent of data to where it reaches beyond its block group, as all agree who speak of it.
+fn outgrow_group(editor: &mut ImageEditor) {
+    let old = data_extent(editor).key;
+    let mut groups = editor.items(TreeId::EXTENT).into_iter().map(|item| item.key);
+    let holds = |key: &Key| {
+        key.kind == ItemKind::BLOCK_GROUP_ITEM
+            && (key.objectid..key.objectid + key.offset).contains(&old.objectid)
+    };
+    let end = groups.find(holds).map(|group| group.objectid + group.offset).unwrap();
+    let (start, len) = (end - BLOCK, 2 * BLOCK);
+    edit_leaf(editor, TreeId::EXTENT, old, |items| {
+        let item = items.remove(&old).unwrap();
+        items.insert(Key { objectid: start, offset: len, ..old }, item);
+    });
+    let files = editor.items(TreeId::FS).into_iter();
+    for place in files.filter(|item| item.key.kind == ItemKind::EXTENT_DATA) {
+        editor.edit_item(&place, |item| {
+            if item.len() == 53 && u64_at(item, 21) == old.objectid {
+                // How long its content is, where it is, and how long it is there.
+                [(8, len), (21, start), (29, len)]
+                    .into_iter()
+                    .for_each(|(at, n)| put_u64(item, at, n));
+            }
+        });
+    }
+}
+
 /// Spoils both copies of a tree block.
 fn spoil(editor: &mut ImageEditor, logical: Logical, copies: usize) {
     let places: Vec<Physical> = editor.copies(logical).into_iter().take(copies).collect();
@@ -142,7 +169,7 @@ fn mislead(editor: &mut ImageEditor, dir: u64, kind: ItemKind) {
 }
 
 /// What is wrong with extents.
-const EXTENTS: [Damage; 9] = [
+const EXTENTS: [Damage; 10] = [
     Damage { name: "none", comes: "DDDDDD", make: |_| {} },
     Damage {
         name: "extent of the first leaf missing",
@@ -181,6 +208,7 @@ const EXTENTS: [Damage; 9] = [
             e.edit_item(&place, |item| put_u64(item, 24 + 1 + 8, 999));
         },
     },
+    Damage { name: "extent of data beyond its block group", comes: "DDDFDF", make: outgrow_group },
 ];
 
 /// What is wrong with free space.
