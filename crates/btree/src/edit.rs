@@ -92,7 +92,12 @@ pub(crate) enum Outcome {
 
 /// A leaf or node that uses less than this part of its space is merged with a neighbour.
 pub(crate) fn is_sparse(block: &TreeBlock) -> bool {
-    block.used_space() < (block.used_space() + block.free_space()) / 4
+    is_sparse_without(block, 0)
+}
+
+/// Whether it will be when so many bytes are gone.
+fn is_sparse_without(block: &TreeBlock, gone: usize) -> bool {
+    block.used_space() - gone < (block.used_space() + block.free_space()) / 4
 }
 
 /// Changes one item of a leaf.
@@ -105,7 +110,14 @@ pub(crate) fn edit_leaf(leaf: &mut TreeBlock, edit: &mut impl Edit, reach: Reach
     let change = edit.apply(found.then(|| leaf.item(slot).data));
     let removes = found && change == Change::Remove;
     let first = slot == 0 && (removes || (!found && matches!(change, Change::Put(_))));
-    if reach == Reach::Leaf && (first || (removes && is_sparse(leaf))) {
+    let old = if found { item_space(leaf.item(slot).data.len()) } else { 0 };
+    let new = match change {
+        Change::Put(data) => item_space(data.len()),
+        Change::Remove => 0,
+        Change::Keep => old,
+    };
+    let shrinks = new < old && is_sparse_without(leaf, old - new);
+    if reach == Reach::Leaf && (first || shrinks) {
         return Outcome::Structure;
     }
     match change {

@@ -79,7 +79,9 @@ pub(crate) use file::{FileChange, FileWatch};
 pub(crate) use inode::{EXTENTS_MAX, InMemory, Inode};
 pub(crate) use merge::Merger;
 pub(crate) use names::{DirPosition, NamesToLog};
-pub(crate) use orphan::{EXTENTS_PER_STEP, Opened};
+#[cfg(test)]
+pub(crate) use orphan::EXTENTS_PER_STEP;
+pub(crate) use orphan::Opened;
 pub(crate) use pending::{PlacedLink, RefPlace};
 pub(crate) use property::FLAGS as COMPRESSION_FLAGS;
 pub(crate) use rename::RenameKind;

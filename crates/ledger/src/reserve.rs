@@ -7,6 +7,8 @@
 //!    comes before it: see [`crate::turns`].
 //! 4. A commit is made for metadata only where it frees enough for many who ask, not for one:
 //!    where that is not so, there is no space. So a full filesystem does not commit all the time.
+//! 5. The next commit finds what it takes for the books: references may lie in as many leaves as
+//!    there are of them, but no commit changes more than all leaves of the books.
 
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
@@ -14,10 +16,6 @@ use crate::space::{Claim, Kind, Reservation, Shortage, bytes_for_items};
 
 /// How often space is made for one who asks, while others may have taken it.
 const ATTEMPTS: u32 = 16;
-
-/// What a reference may take: an item of the extent tree, and a range of the free space tree, in
-/// leaves that are half empty; in bytes.
-const REFERENCE_BYTES: u64 = 192;
 
 /// What checksums take that are not in their tree yet: leaves may be half empty.
 const CHECKSUM_FACTOR: u64 = 2;
@@ -58,6 +56,22 @@ impl Ledger {
         self.reserve_by(bytes, Claim::Removal)
     }
 
+    /// As [`Ledger::reserve_for_removal`], for a change that drops so many references when it is
+    /// merged.
+    pub fn reserve_for_extents(&self, items: u64, references: u64) -> Result<Reservation> {
+        let mut expecting = self.space.expect(references);
+        expecting.merge(self.reserve_for_removal(items)?);
+        Ok(expecting)
+    }
+
+    /// Expects a change that drops so many references when it is merged, if the next commit finds
+    /// what it takes for them.
+    pub fn try_expect(&self, references: u64) -> Option<Reservation> {
+        let mut expecting = self.space.expect(references);
+        expecting.merge(self.reserve_now(0, Claim::Removal)?);
+        Some(expecting)
+    }
+
     fn reserve_by(&self, bytes: u64, claim: Claim) -> Result<Reservation> {
         self.check()?;
         let mut turn = None;
@@ -88,7 +102,7 @@ impl Ledger {
 
     /// Reserves metadata, where there is room at once; what the next commit takes is left to it.
     pub(crate) fn reserve_now(&self, bytes: u64, claim: Claim) -> Option<Reservation> {
-        let owed = self.owed();
+        let owed = self.owed(claim);
         let claimed = self.space.claim(Kind::Metadata, bytes.saturating_add(owed), claim);
         let mut reservation = claimed.ok()?;
         reservation.shrink(owed);
@@ -110,17 +124,21 @@ impl Ledger {
         }
     }
 
-    /// Whether a commit frees metadata for a claim, and then for others.
+    /// Whether a commit frees metadata for a claim, and then for others; or is what takes it.
     fn commit_pays(&self, bytes: u64) -> bool {
         let slack = (self.space.usage(Kind::Metadata).total / SLACK_PART).min(SLACK_MAX);
-        self.commit_may_free(Kind::Metadata, bytes.saturating_add(slack), Claim::Ordinary)
+        let (bytes, claim) = (bytes.saturating_add(slack), Claim::Ordinary);
+        let is_enough = || self.space.lack(Kind::Metadata, bytes, claim) == 0;
+        self.commit_may_free(Kind::Metadata, bytes, claim)
+            || (self.owed(claim) >= slack && is_enough())
     }
 
-    /// What the next commit takes for the references and checksums that are not in their trees
-    /// yet, in bytes: a long transaction would outgrow the global reserve.
-    fn owed(&self) -> u64 {
-        let references = (self.refs.len() as u64).saturating_mul(REFERENCE_BYTES);
-        references.saturating_add(CHECKSUM_FACTOR * self.sums.bytes() as u64)
+    /// What the next commit takes beyond what a claim leaves to it, for the references and checksums
+    /// that are not in their trees yet, in bytes: a long transaction would outgrow the global
+    /// reserve.
+    fn owed(&self, claim: Claim) -> u64 {
+        let sums = CHECKSUM_FACTOR * self.sums.bytes() as u64;
+        self.space.owed(self.refs.len() as u64, sums, claim)
     }
 
     /// Reserves so many bytes for data, whole sectors, reading and committing where that helps;

@@ -128,9 +128,7 @@ impl Space {
                 return Err(SpaceDamage::NoGroupOf(name).into());
             }
         }
-        if mixed {
-            counters.books_grew(load::bytes_of_books(forest)?);
-        }
+        counters.books_grew(load::bytes_of_books(forest)?);
         let books = Mutex::new(Class::BlockGroup, books);
         Ok(Self { volume, nodesize, books, counters, held: Held::new() })
     }
@@ -301,6 +299,18 @@ impl Space {
     /// Reserves metadata for what frees space in the end; may use most of the global reserve.
     pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, Shortage> {
         self.claim(Kind::Metadata, bytes, Claim::Removal)
+    }
+
+    /// References that a change will drop, in a reservation of no bytes: [`Space::owed`] counts them
+    /// until it goes.
+    pub fn expect(&self, references: u64) -> Reservation {
+        Reservation::of_references(&self.counters, references)
+    }
+
+    /// What a commit takes of metadata beyond what a claim leaves to it, for so many references
+    /// besides those expected, and for other items of so many bytes.
+    pub(crate) fn owed(&self, references: u64, others: u64, claim: Claim) -> u64 {
+        self.counters.pool(Kind::Metadata).owed(references, others, claim)
     }
 
     /// Reserves room for data.

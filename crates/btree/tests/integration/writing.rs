@@ -300,6 +300,25 @@ impl Grove {
         }
     }
 
+    /// How many leaves a tree has, and how many bytes of them are used.
+    fn fill_of(&self, number: usize) -> (usize, usize) {
+        let tree = &self.trees[number].0;
+        let root = tree.root();
+        let expected = userbtrfs_format::Expectation {
+            owner: tree.id(),
+            level: root.level,
+            generation: root.generation,
+            first_key: None,
+            end: None,
+        };
+        let mut walk = walk(&*self.volume, root.logical, expected, u64::MAX);
+        let (mut leaves, mut used) = (0, 0);
+        while let Some(leaf) = walk.next_leaf().unwrap() {
+            (leaves, used) = (leaves + 1, used + leaf.used_space());
+        }
+        (leaves, used)
+    }
+
     /// A batch of random changes to one tree.
     fn change(&mut self, number: usize, random: &mut Random, keys: u64, len_max: u64) {
         let (tree, items) = &mut self.trees[number];
@@ -433,20 +452,23 @@ fn ascending_items_fill_their_leaves() {
         tree.apply(&grove.store, &grove.books, &mut one).unwrap();
     }
     grove.commit();
-    let root = tree.root();
-    let expected = userbtrfs_format::Expectation {
-        owner: tree.id(),
-        level: root.level,
-        generation: root.generation,
-        first_key: None,
-        end: None,
-    };
-    let mut walk = walk(&*grove.volume, root.logical, expected, u64::MAX);
-    let (mut leaves, mut used) = (0, 0);
-    while let Some(leaf) = walk.next_leaf().unwrap() {
-        (leaves, used) = (leaves + 1, used + leaf.used_space());
-    }
+    let (leaves, used) = grove.fill_of(0);
     assert!(used / leaves > 3995 / 10 * 9, "{used} bytes in {leaves} leaves");
+}
+
+/// Checksums of an extent with many small holes: what is cut leaves a leaf of little behind it.
+#[test]
+fn a_leaf_of_items_that_become_short_is_merged() {
+    let grove = Grove::new(4096, 1 << 20);
+    let tree = &grove.trees[0].0;
+    let put = |number, len| [ItemEdit::Put(Key::new(number, ANY, 0), vec![1; len])];
+    for number in 0..200 {
+        tree.apply(&grove.store, &grove.books, &mut put(number + 1, 3900)).unwrap();
+        tree.apply(&grove.store, &grove.books, &mut put(number, 100)).unwrap();
+    }
+    grove.commit();
+    let (leaves, used) = grove.fill_of(0);
+    assert!(used / leaves > 3995 / 4, "{used} bytes in {leaves} leaves");
 }
 
 #[test]

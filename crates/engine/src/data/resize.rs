@@ -20,7 +20,7 @@ use super::write::Times;
 use super::writer::{SECTOR, SIZE_MAX, Writer, advance_size, sector_end, sector_start, size_of};
 use super::{Contents, Delta, SegmentKind, Segments};
 use crate::error::{Error, Result};
-use crate::node::{EXTENTS_PER_STEP, Kind};
+use crate::node::Kind;
 
 /// What is left of a file that is kept in the tree: its bytes, and how many there were.
 type ShortInline = Option<(Arc<[u8]>, u64)>;
@@ -95,12 +95,12 @@ impl Writer {
     /// Takes the last extents of a file, and the first time cuts what is in memory. Says whether
     /// that was all.
     fn shrink_step(&self, contents: &Arc<Contents>, size: u64, first: bool) -> Result<bool> {
-        let reservation = self.nodes.reserve_step()?;
+        let (reservation, most) = self.nodes.reserve_step()?;
         let _one = contents.writeback.lock();
         let _range = contents.range.lock_exclusive(sector_start(size)..u64::MAX);
         let inline = if first { self.short_inline(contents, size)? } else { None };
         let keep = sector_end(size);
-        let start = self.nodes.start_of_last(contents.inode(), keep)?;
+        let start = self.nodes.start_of_last(contents.inode(), keep, most)?;
         let bytes = self.bytes_of(contents, start..u64::MAX)?;
         let mut dropped = Delta::default();
         self.nodes.change_file(
@@ -158,10 +158,11 @@ impl Writer {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let reservation = self.nodes.reserve_step()?;
+            let (reservation, most) = self.nodes.reserve_step()?;
             let _one = contents.writeback.lock();
             let _range = contents.range.lock_exclusive(at..range.end);
-            let (holes, bytes, end) = self.removable(contents, at..range.end, &wanted)?;
+            let rest = at..range.end;
+            let (holes, bytes, end) = self.removable(contents, rest, most, &wanted)?;
             let mut dropped = Delta::default();
             self.nodes.change_file(
                 contents.inode(),
@@ -183,18 +184,19 @@ impl Writer {
         Ok(())
     }
 
-    /// What is wanted of the first segments of a range: where, how many bytes the file counts for
+    /// What is wanted of the first segments of a range, at most so many: where, how many bytes the file counts for
     /// it, and where the segments end that were looked at.
     fn removable(
         &self,
         contents: &Contents,
         range: Range<u64>,
+        most: usize,
         wanted: impl Fn(&SegmentKind) -> bool,
     ) -> Result<(Vec<Range<u64>>, u64, u64)> {
         let source = contents.beneath();
         let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
         let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
-        for _ in 0..EXTENTS_PER_STEP {
+        for _ in 0..most {
             let Some(segment) = segments.next()? else { break };
             end = segment.end;
             let len = match &segment.kind {

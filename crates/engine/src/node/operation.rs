@@ -8,6 +8,7 @@
 //! 4. begin: join the transaction;
 //! 5. change one inode after the other, each under its own state lock, which cannot fail.
 
+use std::cell::Cell;
 use std::ops::Deref;
 
 use userbtrfs_btree::Tree;
@@ -29,6 +30,8 @@ pub(super) struct Operation<'a> {
     pub(super) handle: Joined<'a>,
     /// The time that all it changes gets.
     pub(super) now: Timestamp,
+    /// For references that go when what it changes is merged.
+    expecting: Cell<Option<Reservation>>,
 }
 
 /// The transaction of a change.
@@ -97,7 +100,7 @@ impl Nodes {
     }
 
     pub(super) fn begin_in<'a>(&'a self, handle: Joined<'a>) -> Operation<'a> {
-        Operation { nodes: self, handle, now: clock::now() }
+        Operation { nodes: self, handle, now: clock::now(), expecting: Cell::default() }
     }
 }
 
@@ -174,7 +177,18 @@ impl Operation<'_> {
     }
 
     pub(super) fn keep_promised(&self, reservation: Option<Reservation>) {
+        self.nodes.hold(&self.handle, self.expecting.take());
         self.nodes.hold(&self.handle, reservation);
+    }
+
+    /// Whether the commit finds what it takes for so many references that go when what is changed
+    /// is merged: then that is kept for it.
+    pub(super) fn expects(&self, references: u64) -> bool {
+        let ledger = self.nodes.ledger.as_ref();
+        let expecting = ledger.and_then(|ledger| ledger.try_expect(references));
+        let found = expecting.is_some();
+        self.expecting.set(expecting);
+        found
     }
 
     /// Takes in an inode that was just made, with changes that take so many bytes. Who asked for

@@ -24,9 +24,13 @@ use super::traces::Parting;
 use super::{Entry, Inode, Nodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
 
-/// The most extents of a file that go in one step: what is reserved for them is in any filesystem
-/// less than half of the global reserve, so that files can be deleted where nothing else is left.
+/// The most extents of a file that go in one step: what is reserved for their items is in any
+/// filesystem less than half of the global reserve, so that files can be deleted where nothing else
+/// is left.
 pub(crate) const EXTENTS_PER_STEP: usize = 600;
+
+/// So few go in any case.
+const EXTENTS_MIN: usize = 4;
 
 /// What an item of an extent takes of its leaf.
 const EXTENT_ITEM_BYTES: u64 = 25 + 53;
@@ -161,8 +165,8 @@ impl Nodes {
     fn delete_in_steps(&self, inode: &Arc<Inode>) -> Result<()> {
         self.drop_waiting(inode)?;
         loop {
-            let reservation = self.reserve_step()?;
-            let extents = self.last_extents(inode, 0)?;
+            let (reservation, most) = self.reserve_step()?;
+            let extents = self.last_extents(inode, 0, most)?;
             let operation = self.begin()?;
             if extents.is_empty() {
                 operation.change(inode, |state| operation.delete_at_once(inode.id(), state));
@@ -200,28 +204,38 @@ impl Nodes {
         }
     }
 
-    /// Space for a step in which extents of a file go, and perhaps the file. Their items stand in
-    /// a row, so it is their leaves that count. No lock is held but operation locks.
-    pub(crate) fn reserve_step(&self) -> Result<Reservation> {
+    /// Space for a step in which extents of a file go, and perhaps the file; and how many of them
+    /// may: the fewer the less space there is for what they change in the books. Their items stand
+    /// in a row, so it is their leaves that count. No lock is held but operation locks.
+    pub(crate) fn reserve_step(&self) -> Result<(Reservation, usize)> {
         let nodesize = u64::from(self.forest.store().volume().geometry().nodesize);
-        let leaves = (EXTENTS_PER_STEP as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
-        self.reserve_for_removal(DELETE_ITEMS + leaves)
+        let mut extents = EXTENTS_PER_STEP;
+        loop {
+            let leaves = (extents as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
+            let items = DELETE_ITEMS + leaves;
+            self.relieve()?;
+            match self.ledger()?.reserve_for_extents(items, extents as u64) {
+                Ok(reservation) => return Ok((reservation, extents)),
+                Err(userbtrfs_ledger::Error::NoSpace) if extents > EXTENTS_MIN => extents /= 2,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
-    /// Where the last extents begin that the tree has of a file, as many as go in one step; at
-    /// `keep` where all of them do that start behind it.
-    pub(crate) fn start_of_last(&self, inode: &Inode, keep: u64) -> Result<u64> {
+    /// Where the last extents begin that the tree has of a file, at most so many; at `keep` where
+    /// those are all that start behind it.
+    pub(crate) fn start_of_last(&self, inode: &Inode, keep: u64, most: usize) -> Result<u64> {
         let Some(from) = keep.checked_add(1) else { return Ok(keep) };
-        let extents = self.last_extents(inode, from)?;
-        Ok(if extents.len() == EXTENTS_PER_STEP { extents[0].0 } else { keep })
+        let extents = self.last_extents(inode, from, most)?;
+        Ok(if extents.len() == most { extents[0].0 } else { keep })
     }
 
-    /// The last extents that the tree has of a file, as many as go in one step; none that starts
-    /// before `from`.
-    fn last_extents(&self, inode: &Inode, from: u64) -> Result<StoredExtents> {
+    /// The last extents that the tree has of a file, at most so many; none that starts before
+    /// `from`.
+    fn last_extents(&self, inode: &Inode, from: u64, most: usize) -> Result<StoredExtents> {
         let key = |offset| Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
         let (mut found, mut last) = (Vec::new(), Some(u64::MAX));
-        while let Some(offset) = last.filter(|_| found.len() < EXTENTS_PER_STEP) {
+        while let Some(offset) = last.filter(|_| found.len() < most) {
             let (store, tree) = (self.forest.store(), inode.tree());
             let cursor = Cursor::seek_back(store, tree, &key(offset), ReadAhead::Off)?;
             let item = cursor.item().filter(|item| {
@@ -341,7 +355,9 @@ impl Operation<'_> {
             state.set_listed(true);
             return Fate::Kept;
         }
-        if state.item.nbytes > AT_ONCE && !state.pending().created {
+        let (bytes, extents) = (state.item.nbytes, state.item.nbytes / u64::from(SECTOR_SIZE));
+        let goes_at_once = || bytes <= AT_ONCE && (extents == 0 || self.expects(extents));
+        if !state.pending().created && !goes_at_once() {
             state.set_listed(true);
             state.dead = true;
             return Fate::InSteps;

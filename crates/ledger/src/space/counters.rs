@@ -21,6 +21,13 @@ const GLOBAL_PART_OF_TOTAL: u64 = 8;
 /// The largest global reserve, in bytes.
 const GLOBAL_MAX: u64 = 512 << 20;
 
+/// What a reference may add: an item of the extent tree, and a range of the free space tree, in
+/// leaves that are half empty; in bytes.
+const REFERENCE_BYTES: u64 = 192;
+/// The trees of which a reference may change a leaf that no other one does: of extents, of free
+/// space, of checksums.
+const REFERENCE_TREES: u64 = 3;
+
 /// What is stored: which block groups serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -75,6 +82,10 @@ pub(super) struct Pool {
     pub(super) reserved: u64,
     /// Device space set aside for chunks of this kind, as they would count at hand.
     pub(super) promised: u64,
+    /// References that changes which wait will drop.
+    pub(super) expected: u64,
+    /// Bytes of the trees of the books, as their root items say.
+    pub(super) books: u64,
     /// For what there is a global reserve.
     trees: Trees,
     pub(super) nodesize: u64,
@@ -88,9 +99,9 @@ enum Trees {
     None,
     /// For a part of all that is allocated.
     All,
-    /// Beside data: for the trees of the books, as large as their root items say, and for a part of
-    /// what was allocated for trees since these were written.
-    Beside { books: u64, fresh: u64 },
+    /// Beside data: for the trees of the books, and for a part of what was allocated for trees since
+    /// the root items of these were written.
+    Beside { fresh: u64 },
 }
 
 impl Pool {
@@ -124,17 +135,32 @@ impl Pool {
         match self.trees {
             Trees::None => 0,
             Trees::All => self.allocated() / GLOBAL_PART_OF_TREES,
-            Trees::Beside { books, fresh } => books.saturating_add(fresh / GLOBAL_PART_OF_TREES),
+            Trees::Beside { fresh } => self.books.saturating_add(fresh / GLOBAL_PART_OF_TREES),
         }
+    }
+
+    /// What a claim leaves of the global reserve.
+    fn spared(&self, claim: Claim) -> u64 {
+        match claim {
+            Claim::Ordinary => self.global(),
+            Claim::Removal => self.of_commit(),
+        }
+    }
+
+    /// What the commit takes beyond what a claim leaves to it, for so many references besides those
+    /// expected, and for other items of so many bytes. References may lie in as many leaves as there
+    /// are of them; but no commit copies more than all leaves of the books.
+    pub(super) fn owed(&self, references: u64, others: u64, claim: Claim) -> u64 {
+        let references = references.saturating_add(self.expected);
+        let leaves = references.saturating_mul(REFERENCE_TREES * self.nodesize);
+        let copied = leaves.min(self.books).saturating_add(COMMIT_BLOCKS * self.nodesize);
+        let added = references.saturating_mul(REFERENCE_BYTES).saturating_add(others);
+        copied.saturating_add(added).saturating_sub(self.spared(claim))
     }
 
     /// The bytes that must be at hand or promised for a reservation to be granted.
     pub(super) fn needed(&self, bytes: u64, claim: Claim) -> u64 {
-        let spared = match claim {
-            Claim::Ordinary => self.global(),
-            Claim::Removal => self.of_commit(),
-        };
-        self.reserved.saturating_add(bytes).saturating_add(spared)
+        self.reserved.saturating_add(bytes).saturating_add(self.spared(claim))
     }
 
     /// The bytes that allocations will find.
@@ -167,7 +193,7 @@ impl Counters {
     pub(super) fn new(mixed: bool, nodesize: u64) -> Self {
         let mut pools = [Pool { nodesize, ..Pool::default() }; 3];
         pools[Kind::Metadata.index()].trees = match mixed {
-            true => Trees::Beside { books: 0, fresh: 0 },
+            true => Trees::Beside { fresh: 0 },
             false => Trees::All,
         };
         let pools = Mutex::new(Class::SpaceCounters, pools);
@@ -204,15 +230,27 @@ impl Counters {
 
     /// Root items say that the trees of the books are so many bytes larger, or smaller.
     pub(super) fn books_grew(&self, by: i64) {
-        if let Trees::Beside { books, fresh } = &mut self.pools.lock()[Kind::Metadata.index()].trees
-        {
-            (*books, *fresh) = (books.saturating_add_signed(by), 0);
+        let pool = &mut self.pools.lock()[Kind::Metadata.index()];
+        pool.books = pool.books.saturating_add_signed(by);
+        if let Trees::Beside { fresh } = &mut pool.trees {
+            *fresh = 0;
         }
+    }
+
+    /// So many references will be dropped by changes that wait.
+    pub(super) fn expect(&self, more: u64) {
+        self.pools.lock()[Kind::Metadata.index()].expected += more;
+    }
+
+    /// So many of those expected are not any more.
+    pub(super) fn unexpect(&self, fewer: u64) {
+        let expected = &mut self.pools.lock()[Kind::Metadata.index()].expected;
+        *expected = expected.checked_sub(fewer).expect("they were expected");
     }
 
     /// So many bytes were allocated for trees.
     pub(super) fn trees_grew(&self, bytes: u64) {
-        if let Trees::Beside { fresh, .. } = &mut self.pools.lock()[Kind::Metadata.index()].trees {
+        if let Trees::Beside { fresh } = &mut self.pools.lock()[Kind::Metadata.index()].trees {
             *fresh = fresh.saturating_add(bytes);
         }
     }
@@ -263,7 +301,7 @@ impl Counters {
 
     /// Whether nothing is reserved, or nobody asks.
     pub(super) fn is_settled(&self) -> bool {
-        let settled = |pool: &Pool| pool.reserved == 0;
+        let settled = |pool: &Pool| pool.reserved == 0 && pool.expected == 0;
         self.aborted.load(Ordering::Relaxed) || self.pools.lock().iter().all(settled)
     }
 }

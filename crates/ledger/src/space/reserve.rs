@@ -1,7 +1,8 @@
 //! Reservations: space promised to an operation before it changes anything.
 //!
 //! 1. A reservation is a value: it is split, merged, shrunk, and given back when dropped.
-//! 2. Making one reads and writes nothing; what may help where space is short, and costs more,
+//! 2. One may hold references besides, that a change will drop: see [`super::Space::expect`].
+//! 3. Making one reads and writes nothing; what may help where space is short, and costs more,
 //!    is named by [`Shortage`] and left to the caller.
 
 use std::mem;
@@ -38,6 +39,7 @@ pub struct Reservation {
     counters: Arc<Counters>,
     kind: Kind,
     bytes: u64,
+    references: u64,
 }
 
 impl Reservation {
@@ -49,7 +51,14 @@ impl Reservation {
         claim: Claim,
     ) -> Result<Self, Pool> {
         counters.reserve(kind, bytes, claim)?;
-        Ok(Self { counters: Arc::clone(counters), kind, bytes })
+        Ok(Self { counters: Arc::clone(counters), kind, bytes, references: 0 })
+    }
+
+    /// One of no bytes, of metadata.
+    pub(super) fn of_references(counters: &Arc<Counters>, references: u64) -> Self {
+        counters.expect(references);
+        let counters = Arc::clone(counters);
+        Self { counters, kind: Kind::Metadata, bytes: 0, references }
     }
 
     /// How many bytes it holds.
@@ -61,7 +70,7 @@ impl Reservation {
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Self { counters: Arc::clone(&self.counters), kind: self.kind, bytes }
+        Self { counters: Arc::clone(&self.counters), kind: self.kind, bytes, references: 0 }
     }
 
     /// Takes another one in, of the same kind and filesystem.
@@ -69,6 +78,7 @@ impl Reservation {
         assert!(Arc::ptr_eq(&self.counters, &other.counters), "of one filesystem");
         assert_eq!(self.kind, other.kind, "reservations of different kinds");
         self.bytes += mem::take(&mut other.bytes);
+        self.references += mem::take(&mut other.references);
     }
 
     /// Gives back a part of it, at most all.
@@ -82,6 +92,9 @@ impl Drop for Reservation {
         // One that was merged into another has nothing left, and takes no lock.
         if self.bytes > 0 {
             self.counters.release(self.kind, self.bytes);
+        }
+        if self.references > 0 {
+            self.counters.unexpect(self.references);
         }
     }
 }

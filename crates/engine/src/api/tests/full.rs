@@ -178,3 +178,24 @@ fn without_space_for_metadata_attributes_are_set_and_files_cut() {
     assert_eq!((metadata.size, metadata.modified), (0, at(2)));
     lab.close();
 }
+
+/// Extents of each file in nearly all leaves of the extent tree: to delete one changes them all.
+#[test]
+fn what_is_scattered_over_the_books_can_be_deleted_without_space() {
+    let lab = Lab::of(256 << 20, &Options { nodesize: 4096, ..Options::default() }, 64 << 20);
+    let files: Vec<_> = (0..40).map(|number| lab.create(&format!("file {number}"))).collect();
+    for round in 0..700 {
+        for file in &files {
+            file.write_at(&pattern(round, 4096), round * 8192).unwrap();
+        }
+        lab.fs.commit().unwrap();
+    }
+    drop(files);
+    fill(&lab, "large");
+    fill_metadata(&lab);
+    for number in (0..40).step_by(5) {
+        lab.fs.remove_file(format!("file {number}")).unwrap();
+        lab.fs.commit().unwrap();
+    }
+    lab.close();
+}
