@@ -143,8 +143,8 @@ pub(super) fn whole_extent(disk: Logical, bytes: u64) -> RegularExtent {
     RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes }
 }
 
-/// By how much `to` is more than `from`.
+/// By how much `to` is more than `from`; what an image says of its extents may be beyond all sizes.
 pub(super) fn difference(to: u64, from: u64) -> i64 {
-    let size = |bytes: u64| i64::try_from(bytes).expect("bytes of extents");
+    let size = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     size(to) - size(from)
 }

@@ -53,10 +53,9 @@ impl Nodes {
             FileKind::Directory => return Err(Error::IsADirectory),
             _ => return Err(Error::NotAFile),
         }
-        let refused = match append {
-            true => InodeFlags::IMMUTABLE,
-            false => InodeFlags::IMMUTABLE | InodeFlags::APPEND,
-        };
+        // What fs-verity vouches for is never written again.
+        let for_good = InodeFlags::IMMUTABLE | InodeFlags::VERITY;
+        let refused = if append { for_good } else { for_good | InodeFlags::APPEND };
         match item.flags.intersects(refused) {
             true => Err(Error::NotPermitted),
             false => Ok(inode),

@@ -280,8 +280,12 @@ impl Nodes {
         }
         let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
         let operation = self.begin()?;
-        operation.change(inode, |state| state.set_listed(false));
-        operation.hold(inode, Some(reservation));
+        // It may have lost its name, and be gone, meanwhile.
+        match operation.change_living(inode, |state| state.set_listed(false)) {
+            Ok(()) => operation.hold(inode, Some(reservation)),
+            Err(Error::NoInode(_)) => {}
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 

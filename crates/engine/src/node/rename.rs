@@ -1,5 +1,7 @@
 //! Names that move.
 
+use std::collections::BTreeSet;
+
 use userbtrfs_format::{DirEntryKind, FileKind};
 use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
@@ -117,14 +119,13 @@ impl Nodes {
     /// Whether a directory is `above`, or below it. No directory changes its parent meanwhile.
     fn is_within(&self, dir: &Inode, above: &Inode) -> Result<bool> {
         let mut id = dir.id();
-        let mut steps = 0_u32;
+        let mut met = BTreeSet::new();
         while id != above.id() {
             if id.number == ROOT_DIR {
                 return Ok(false);
             }
-            steps += 1;
             let up = self.names(id)?.into_iter().next();
-            let up = up.filter(|_| steps < u32::MAX).ok_or(Error::DirectoryLoop(id))?;
+            let up = up.filter(|_| met.insert(id.number)).ok_or(Error::DirectoryLoop(id))?;
             id.number = up.dir;
         }
         Ok(true)

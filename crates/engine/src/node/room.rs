@@ -52,25 +52,16 @@ impl Nodes {
         self.check_shared(there + ENTRY_HEAD + name.len())
     }
 
-    /// Whether an inode has room for an attribute beside others in its item, of which the tree
-    /// has so many bytes. [`Error::NoSpace`] where it has not.
+    /// Whether there is room for an attribute beside others in its item, of so many bytes.
+    /// [`Error::NoSpace`] where there is not.
     pub(super) fn check_room_for_xattr(
         &self,
-        inode: &Inode,
         name: &[u8],
         value: &[u8],
-        stored: usize,
+        others: usize,
     ) -> Result<()> {
-        let hash = name_hash(name);
-        let pending: usize = {
-            let state = inode.state();
-            let alike = state.sets().filter_map(|set| set.xattrs.get(&hash));
-            let others = alike.flat_map(|alike| alike.iter()).filter(|other| *other.name != *name);
-            let there = others.filter_map(|other| Some((&other.name, other.value.as_ref()?)));
-            there.map(|(name, value)| ENTRY_HEAD + name.len() + value.len()).sum()
-        };
         let own = ENTRY_HEAD + name.len() + value.len();
-        match pending + stored {
+        match others {
             0 if own <= self.item_max() => Ok(()),
             0 => Err(Error::NoSpace),
             others => self.check_shared(others + own).map_err(|_| Error::NoSpace),

@@ -49,18 +49,19 @@ impl Nodes {
         }
     }
 
-    /// The value of an attribute, and how long others in its item are.
+    /// The value of an attribute, and how long others in its item are, or will be at most.
     pub(super) fn find_xattr(
         &self,
         inode: &Inode,
         name: &[u8],
     ) -> Result<(Option<Vec<u8>>, usize)> {
-        let pending = {
+        // What waits first: it leaves only after it is in the tree.
+        let (pending, waiting) = {
             let state = inode.living()?;
             if state.xattrs.are_none() {
                 return Ok((None, 0));
             }
-            state.pending_xattr(name)
+            (state.pending_xattr(name), waiting_beside(&state, name))
         };
         let (value, len) = stored::xattr(&self.forest, inode.tree(), inode.number(), name)?;
         if len == 0 {
@@ -72,7 +73,7 @@ impl Nodes {
             Said::Gone => None,
             Said::Nothing => value,
         };
-        Ok((value, len - own))
+        Ok((value, len - own + waiting))
     }
 
     /// Learns whether an inode has attributes: most have none, and are asked for their access lists
@@ -133,7 +134,7 @@ impl Nodes {
         let _locked = inode.lock_operation();
         let (found, others) = self.find_xattr(&inode, name)?;
         kind.check(found.is_some())?;
-        self.check_room_for_xattr(&inode, name, value, others)?;
+        self.check_room_for_xattr(name, value, others)?;
         self.put_xattr(&inode, name, Some(value), reservation)
     }
 
@@ -177,7 +178,7 @@ impl Nodes {
         let (found, others) = self.find_xattr(inode, name)?;
         let Some(value) = value else { return Ok(found.map(|_| (name, None))) };
         self.check_length(name, value)?;
-        self.check_room_for_xattr(inode, name, value, others)?;
+        self.check_room_for_xattr(name, value, others)?;
         Ok(Some((name, Some(value))))
     }
 
@@ -203,6 +204,15 @@ impl Nodes {
         operation.hold(inode, Some(reservation));
         Ok(())
     }
+}
+
+/// How long attributes are that wait to come to the item of a name.
+fn waiting_beside(state: &State, name: &[u8]) -> usize {
+    let hash = name_hash(name);
+    let alike = state.sets().filter_map(|set| set.xattrs.get(&hash));
+    let others = alike.flat_map(|alike| alike.iter()).filter(|other| *other.name != *name);
+    let there = others.filter_map(|other| Some((&other.name, other.value.as_ref()?)));
+    there.map(|(name, value)| ENTRY_HEAD + name.len() + value.len()).sum()
 }
 
 impl Operation<'_> {

@@ -18,6 +18,7 @@ mod discard;
 mod editing;
 mod encode;
 mod examples;
+mod forged;
 mod get;
 mod memory;
 mod mkfs;

@@ -1,0 +1,76 @@
+//! Writing where an image says of a file or directory what none of ours would: it is refused, or is
+//! done, and never ends the filesystem.
+
+use userbtrfs::{Attributes, Error, Filesystem, ItemKind, Key, OpenOptions, TreeId};
+use userbtrfs_forge::{ImageEditor, put_u64, u64_at};
+
+use crate::support::forging::{edit_leaf, find, inode};
+use crate::support::golden::Unpacked;
+
+/// A directory of the image, and one below it; a file of it in one extent.
+const DIR: u64 = 257;
+const BELOW: u64 = 258;
+const FILE: &str = "/dir/odd";
+
+/// An image that was forged, open for writing.
+fn forged(forge: impl FnOnce(&mut ImageEditor)) -> (Unpacked, Filesystem) {
+    let unpacked = Unpacked::new("nodesize-4k");
+    forge(&mut unpacked.editor());
+    let filesystem = OpenOptions::new().write(true).open(unpacked.path()).unwrap();
+    (unpacked, filesystem)
+}
+
+#[test]
+fn what_verity_vouches_for_is_not_written() {
+    const FLAGS: usize = 64;
+    const VERITY: u64 = 1 << 32;
+    let (_unpacked, filesystem) = forged(|editor| {
+        let place = find(editor, TreeId::FS, inode(264));
+        editor.edit_item(&place, |item| put_u64(item, FLAGS, u64_at(item, FLAGS) | VERITY));
+    });
+    let before = filesystem.read(FILE).unwrap();
+    let file = filesystem.open_file(FILE).unwrap();
+    for refused in [file.write_at(b"x", 0).map(drop), file.append(b"x").map(drop), file.set_len(0)]
+    {
+        assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");
+    }
+    let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+    file.inode().set_attributes(&mode).unwrap();
+    assert!(filesystem.read(FILE).unwrap() == before);
+    drop(file);
+    filesystem.close().unwrap();
+}
+
+#[test]
+fn a_directory_whose_names_lead_in_a_circle_takes_none_in() {
+    let (_unpacked, filesystem) = forged(|editor| {
+        edit_leaf(editor, TreeId::FS, Key::new(BELOW, ItemKind::INODE_REF, DIR), |items| {
+            let name = items.remove(&Key::new(BELOW, ItemKind::INODE_REF, DIR)).unwrap();
+            items.insert(Key::new(BELOW, ItemKind::INODE_REF, BELOW), name);
+        });
+    });
+    filesystem.create_dir("/other", 0o755).unwrap();
+    let moved = filesystem.rename("/other", "/dir/below/other");
+    assert!(matches!(moved, Err(Error::DirectoryLoop(id)) if id.number == BELOW), "{moved:?}");
+    filesystem.rename("/other", "/empty/other").unwrap();
+    filesystem.close().unwrap();
+}
+
+#[test]
+fn a_file_of_an_impossible_length_is_cut() {
+    const LEN: u64 = 1 << 63;
+    let (_unpacked, filesystem) = forged(|editor| {
+        let place = find(editor, TreeId::FS, Key::new(264, ItemKind::EXTENT_DATA, 0));
+        // How long its content is, how long it is on the disk, and how much of it the file has.
+        editor.edit_item(&place, |item| {
+            [8, 29, 45].into_iter().for_each(|at| put_u64(item, at, LEN))
+        });
+    });
+    let file = filesystem.open_file(FILE).unwrap();
+    file.set_len(0).unwrap();
+    assert_eq!(file.len(), 0);
+    drop(file);
+    // The books know no such extent.
+    assert!(filesystem.commit().is_err());
+    filesystem.abandon();
+}
