@@ -133,7 +133,7 @@ impl Ledger {
             || (self.owed(claim) >= slack && is_enough())
     }
 
-    /// What the next commit takes beyond what a claim leaves to it, for the references and checksums
+    /// What the next commit takes beyond what a claim leaves to it, for references and checksums
     /// that are not in their trees yet, in bytes: a long transaction would outgrow the global
     /// reserve.
     fn owed(&self, claim: Claim) -> u64 {

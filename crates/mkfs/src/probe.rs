@@ -95,8 +95,8 @@ const SIGNS: &[(u64, &[u8], &str)] = &[
     (1024 * KIB, b"\x0d\xd0\x01\xc0", "a VMFS volume"),
 ];
 
-/// What an uberblock of ZFS begins with, and where they stand in the first label: which of them were
-/// written depends on how often the pool was.
+/// What an uberblock of ZFS begins with, and where they stand in the first label: which of them
+/// were written depends on how often the pool was.
 const ZFS: &[u8] = b"\x0c\xb1\xba\0\0\0\0\0";
 const ZFS_PLACES: Range<u64> = 128 * KIB..256 * KIB;
 

@@ -184,8 +184,8 @@ impl Writer {
         Ok(())
     }
 
-    /// What is wanted of the first segments of a range, at most so many: where, how many bytes the file counts for
-    /// it, and where the segments end that were looked at.
+    /// What is wanted of the first segments of a range, at most so many: where, how many bytes the
+    /// file counts for it, and where the segments end that were looked at.
     fn removable(
         &self,
         contents: &Contents,

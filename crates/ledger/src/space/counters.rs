@@ -99,8 +99,8 @@ enum Trees {
     None,
     /// For a part of all that is allocated.
     All,
-    /// Beside data: for the trees of the books, and for a part of what was allocated for trees since
-    /// the root items of these were written.
+    /// Beside data: for the trees of the books, and for a part of what was allocated for trees
+    /// since the root items of these were written.
     Beside { fresh: u64 },
 }
 
@@ -148,8 +148,8 @@ impl Pool {
     }
 
     /// What the commit takes beyond what a claim leaves to it, for so many references besides those
-    /// expected, and for other items of so many bytes. References may lie in as many leaves as there
-    /// are of them; but no commit copies more than all leaves of the books.
+    /// expected, and for other items of so many bytes. References may lie in as many leaves as
+    /// there are of them; but no commit copies more than all leaves of the books.
     pub(super) fn owed(&self, references: u64, others: u64, claim: Claim) -> u64 {
         let references = references.saturating_add(self.expected);
         let leaves = references.saturating_mul(REFERENCE_TREES * self.nodesize);

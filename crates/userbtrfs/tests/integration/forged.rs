@@ -63,7 +63,9 @@ fn a_file_of_an_impossible_length_is_cut() {
         let place = find(editor, TreeId::FS, Key::new(264, ItemKind::EXTENT_DATA, 0));
         // How long its content is, how long it is on the disk, and how much of it the file has.
         editor.edit_item(&place, |item| {
-            [8, 29, 45].into_iter().for_each(|at| put_u64(item, at, LEN))
+            for at in [8, 29, 45] {
+                put_u64(item, at, LEN);
+            }
         });
     });
     let file = filesystem.open_file(FILE).unwrap();

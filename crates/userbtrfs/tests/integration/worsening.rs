@@ -95,7 +95,7 @@ fn data_extent(editor: &ImageEditor) -> ItemPlace {
     find(editor, TreeId::EXTENT, Key::new(13_643_776, ItemKind::EXTENT_ITEM, BLOCK))
 }
 
-/// Moves an extent of data to where it reaches beyond its block group, as all agree who speak of it.
+/// Moves an extent of data to where it reaches beyond its block group, as all say who speak of it.
 fn outgrow_group(editor: &mut ImageEditor) {
     let old = data_extent(editor).key;
     let mut groups = editor.items(TreeId::EXTENT).into_iter().map(|item| item.key);
@@ -114,9 +114,9 @@ fn outgrow_group(editor: &mut ImageEditor) {
         editor.edit_item(&place, |item| {
             if item.len() == 53 && u64_at(item, 21) == old.objectid {
                 // How long its content is, where it is, and how long it is there.
-                [(8, len), (21, start), (29, len)]
-                    .into_iter()
-                    .for_each(|(at, n)| put_u64(item, at, n));
+                for (at, n) in [(8, len), (21, start), (29, len)] {
+                    put_u64(item, at, n);
+                }
             }
         });
     }
