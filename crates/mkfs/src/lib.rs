@@ -7,6 +7,7 @@
 //! 3. All is written as generation 1: chunks for system, metadata and data side by side from
 //!    1 MiB on, each tree in as few blocks as it needs.
 //! 4. No tree block lies in the 64 KiB that belong to a copy of the superblock.
+//! 5. [`unmake`] takes back what [`make`] made, and nothing else.
 //!
 //! What it does not do: more than one device, putting files in.
 
@@ -19,10 +20,12 @@ mod layout;
 mod options;
 mod pack;
 mod probe;
+mod unmake;
 mod write;
 
 pub use error::MkfsError;
 pub use options::Options;
+pub use unmake::unmake;
 pub use userbtrfs_codec::checksum::ChecksumKind;
 pub use userbtrfs_format::{Profile, Superblock};
 pub use uuid::Uuid;

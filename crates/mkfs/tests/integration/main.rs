@@ -5,6 +5,7 @@
 
 mod linux;
 mod refused;
+mod unmade;
 mod written;
 
 use std::fs::File;

@@ -159,7 +159,8 @@ pub(crate) struct MkfsArgs {
     /// free-space-tree
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) features: Vec<String>,
-    /// Put what is in a directory in, as `put` does; where that fails, nothing is
+    /// Put what is in a directory in, as `put` does; where that fails there is no filesystem at
+    /// all, not even the one that --force gave up for it
     #[arg(short, long, value_name = "DIR")]
     pub(crate) rootdir: Option<PathBuf>,
     /// The owner and group of the root directory, and of all that --rootdir puts in, by number:

@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
-use userbtrfs::device::{FileDevice, FileOptions};
-use userbtrfs::mkfs::{ChecksumKind, Options, Superblock, make};
+use userbtrfs::device::{Device, FileDevice, FileOptions};
+use userbtrfs::mkfs::{ChecksumKind, Options, Superblock, Uuid, make, unmake};
 use userbtrfs::{Profile, Quoted};
 
 use super::args::{Csum, Format, Global, KeptAs, MkfsArgs};
@@ -104,7 +105,7 @@ fn checksum(csum: Csum) -> ChecksumKind {
 }
 
 /// Makes the filesystem. Where that fails, a file that was made for it goes again, and one that was
-/// empty is so again if nothing was written to it.
+/// empty is so again if nothing was written to it but what is ours.
 fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
     ensure!(!args.shrink, "--shrink is not supported; holes take no space in an image file");
     let new = match fs::metadata(&args.image) {
@@ -123,7 +124,7 @@ fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superb
         }
         Err(error) => return Err(error.into()),
     };
-    let made = new.extend(&args.image).and_then(|()| make_and_fill(global, args, options));
+    let made = new.extend(&args.image).and_then(|()| make_and_fill(global, args, options, &new));
     if made.is_err() {
         new.undo(&args.image)?;
     }
@@ -152,6 +153,16 @@ impl New {
                 File::options().write(true).open(image)?.set_len(0)?;
             }
             (true, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Takes back a filesystem that could not be filled. Nobody else can write to the image, since
+    /// the caller has it open for that.
+    fn unmake(&self, image: &Path, device: &dyn Device, fsid: Uuid) -> Result<()> {
+        let was_empty = self.was_there && self.size.is_some();
+        if unmake(device, fsid)? && was_empty {
+            File::options().write(true).open(image)?.set_len(0)?;
         }
         Ok(())
     }
@@ -186,17 +197,26 @@ fn size_of_empty(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result
     Ok(None)
 }
 
-fn make_and_fill(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
-    let superblock = on_device(&args.image, options)?;
-    if let Some(dir) = &args.rootdir {
-        rootdir::fill(global, args, dir)?;
+/// The image stays open, and locked, from before anything is written to it until all is done.
+fn make_and_fill(
+    global: &Global,
+    args: &MkfsArgs,
+    options: &Options,
+    new: &New,
+) -> Result<Superblock> {
+    let image = &args.image;
+    let writable = FileOptions { writable: true, ..FileOptions::default() };
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(image, writable)?);
+    let Some(dir) = &args.rootdir else { return Ok(make(&*device, options)?) };
+    if args.size.is_some() || new.size.is_none() {
+        rootdir::check_size(dir, options, device.len())?;
     }
-    Ok(superblock)
-}
-
-fn on_device(image: &Path, options: &Options) -> Result<Superblock> {
-    let device = FileDevice::open(image, FileOptions { writable: true, ..FileOptions::default() })?;
-    Ok(make(&device, options)?)
+    let superblock = make(&*device, options)?;
+    let Err(error) = rootdir::fill(global, args, dir, &device) else { return Ok(superblock) };
+    Err(match new.unmake(image, &*device, superblock.fsid) {
+        Ok(()) => error,
+        Err(why) => error.context(format!("an empty filesystem is left there ({why})")),
+    })
 }
 
 fn print(superblock: &Superblock) -> Result<()> {

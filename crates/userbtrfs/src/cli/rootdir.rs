@@ -6,22 +6,29 @@ use std::fs::{self, DirEntry, File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::SeekFrom;
-use userbtrfs::OpenOptions;
+use userbtrfs::device::Device;
 use userbtrfs::insert::InsertOptions;
 use userbtrfs::mkfs::Options;
+use userbtrfs::{OpenOptions, Profile};
 
 use super::args::{Format, Global, MkfsArgs};
 use super::copying::copy;
 
 /// Copies what is in `dir` into the new filesystem. Where not everything can be copied,
 /// the filesystem stays empty.
-pub(super) fn fill(global: &Global, args: &MkfsArgs, dir: &Path) -> Result<()> {
+pub(super) fn fill(
+    global: &Global,
+    args: &MkfsArgs,
+    dir: &Path,
+    device: &Arc<dyn Device>,
+) -> Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).commit_seconds(0).discard(args.discard);
-    let filesystem = options.open(&args.image)?;
+    let filesystem = options.open_devices(vec![Arc::clone(device)])?;
     // What is printed in the end is for mkfs to say.
     let global = Global { format: Format::Text, ..global.clone() };
     let owner = args.owner.unwrap_or_default();
@@ -92,16 +99,33 @@ struct Measure {
 /// The size in bytes of a filesystem into which all that is in a directory fits, with half as much
 /// room again. A file of that size is mostly one hole.
 pub(super) fn size_for(dir: &Path, options: &Options) -> Result<u64> {
-    let mut measure = Measure::default();
-    measure.add_dir(dir).with_context(|| dir.display().to_string())?;
-    let copies = |profile| if profile == userbtrfs::Profile::Dup { 2 } else { 1 };
+    let measure = Measure::of(dir)?;
     // Nodes are half full at worst.
     let metadata = 2 * measure.metadata * copies(options.metadata);
     let need = metadata + measure.data * copies(options.data);
     Ok((need + need / 2 + ROOM).next_multiple_of(MIB))
 }
 
+/// Checks that at least the data of the files in a directory fits into so many bytes. Whether all
+/// else does, too, shows when it is copied.
+pub(super) fn check_size(dir: &Path, options: &Options, size: u64) -> Result<()> {
+    let need = Measure::of(dir)?.data * copies(options.data);
+    let named = dir.display();
+    ensure!(need <= size, "the data in {named} takes {need} bytes, and it has room for {size}");
+    Ok(())
+}
+
+fn copies(profile: Profile) -> u64 {
+    if profile == Profile::Dup { 2 } else { 1 }
+}
+
 impl Measure {
+    fn of(dir: &Path) -> Result<Self> {
+        let mut measure = Self::default();
+        measure.add_dir(dir).with_context(|| dir.display().to_string())?;
+        Ok(measure)
+    }
+
     fn add_dir(&mut self, dir: &Path) -> std::io::Result<()> {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;

@@ -16,6 +16,9 @@ use crate::support::{assert_says, pattern};
 const NOT_COPIED: &[&str] =
     &["inode", "subvolume", "nlink", "size", "ctime", "btime", "atime", "flags", "segments"];
 
+/// Bytes of a file that is smaller than 100 MiB, and does not fit into a filesystem of that size.
+const NEARLY: usize = 99 << 20;
+
 /// A folder with a directory in it, and room for an image.
 struct Place(tempfile::TempDir);
 
@@ -126,7 +129,7 @@ fn much_of_one_kind_fits() {
 #[test]
 fn what_fails_leaves_no_file_behind() {
     let place = Place::new();
-    fs::write(place.dir().join("large"), vec![1; 100 << 20]).unwrap();
+    fs::write(place.dir().join("large"), vec![1; NEARLY]).unwrap();
     let said = place.mkfs(&["--size", "100M"]).bad();
     assert_says(&said, &["mkfs: ", "large: no space left on the device", "image: not all of"]);
     assert!(!place.image().exists());
@@ -136,9 +139,40 @@ fn what_fails_leaves_no_file_behind() {
     let said = verb("mkfs --rootdir", &place.dir(), &[inside.to_str().unwrap()]).bad();
     assert_says(&said, &["image: it is in", "which would be copied into it"]);
     assert!(!inside.exists());
-    // What was there before stays, and is empty.
+}
+
+/// Neither an empty one, nor what `--force` gave up for it.
+#[test]
+fn what_fails_leaves_no_filesystem() {
+    let place = Place::new();
+    fs::write(place.dir().join("large"), vec![1; NEARLY]).unwrap();
     verb("mkfs -q", &place.image(), &["--size", "100M"]).good();
     place.mkfs(&["-f"]).bad();
-    assert_eq!(verb("ls", &place.image(), &[]).good(), "");
-    judge(&place.image());
+    assert_says(&verb("ls", &place.image(), &[]).bad(), &["no valid superblock"]);
+    assert_eq!(fs::metadata(place.image()).unwrap().len(), 100 << 20);
+    // It does not stand in the way of the next attempt.
+    fs::write(place.dir().join("large"), b"small").unwrap();
+    place.mkfs(&["-q"]).good();
+    place.assert_filled();
+}
+
+#[test]
+fn what_fails_leaves_an_empty_file_empty() {
+    let place = Place::new();
+    fs::write(place.dir().join("large"), vec![1; NEARLY]).unwrap();
+    File::create(place.image()).unwrap();
+    place.mkfs(&["--size", "100M"]).bad();
+    assert_eq!(fs::metadata(place.image()).unwrap().len(), 0);
+}
+
+#[test]
+fn nothing_is_overwritten_by_what_cannot_fit() {
+    let place = Place::new();
+    verb("mkfs -q", &place.image(), &["--size", "100M"]).good();
+    verb("mkdir", &place.image(), &["/old"]).good();
+    let large = File::create(place.dir().join("large")).unwrap();
+    large.write_all_at(&vec![1; 51 << 20], 1 << 40).unwrap();
+    let said = place.mkfs(&["-f", "-d", "dup"]).bad();
+    assert_says(&said, &["image: the data in ", "dir takes 106954752 bytes", "room for 104857600"]);
+    assert_eq!(verb("ls", &place.image(), &[]).good(), "old\n");
 }

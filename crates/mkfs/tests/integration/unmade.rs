@@ -1,0 +1,35 @@
+//! What was made is taken back.
+
+use userbtrfs_device::{Device, MemoryDevice};
+use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE};
+use userbtrfs_mkfs::{Options, Uuid, make, unmake};
+
+/// So long that it has one mirror of the superblock.
+const LEN: usize = 65 << 20;
+
+fn is_zero(device: &MemoryDevice, at: Physical) -> bool {
+    device.read(at.0, SUPERBLOCK_SIZE).unwrap().iter().all(|byte| *byte == 0)
+}
+
+#[test]
+fn no_copy_of_its_superblock_stays() {
+    let device = MemoryDevice::new(LEN);
+    let made = make(&device, &Options::default()).unwrap();
+    let [primary, mirror, _] = SUPERBLOCK_OFFSETS;
+    assert!(!is_zero(&device, primary) && !is_zero(&device, mirror));
+    assert!(unmake(&device, made.fsid).unwrap());
+    assert!(is_zero(&device, primary) && is_zero(&device, mirror));
+    assert!(!unmake(&device, made.fsid).unwrap(), "it was gone");
+    make(&device, &Options::default()).unwrap();
+}
+
+#[test]
+fn what_else_is_there_stays() {
+    let device = MemoryDevice::new(LEN);
+    make(&device, &Options::default()).unwrap();
+    let before = device.snapshot();
+    assert!(!unmake(&device, Uuid::from_u128(1)).unwrap());
+    assert!(device.snapshot() == before);
+    let none = MemoryDevice::new(5000);
+    assert!(!unmake(&none, Uuid::from_u128(1)).unwrap());
+}
