@@ -42,6 +42,7 @@ mod words;
 use std::cell::Cell;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, anyhow};
 use clap::Parser as _;
@@ -55,27 +56,29 @@ pub(crate) fn run() -> ExitCode {
         Called::Command(arguments) => Args::try_parse_from(arguments),
         Called::Nothing => return ExitCode::SUCCESS,
     };
-    let args = match args {
-        Ok(args) => args,
-        Err(error) => {
-            let failed = error.use_stderr();
-            // Whoever closed the pipe does not want the help.
-            let _ = error.print();
-            return if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-        }
+    let done = match args {
+        Ok(args) => unless_closed(dispatch(&args)),
+        Err(error) => explain(&error),
     };
-    let done = dispatch(&args).and_then(|code| {
-        io::stdout().flush()?;
+    let done = done.and_then(|code| {
+        printed(io::stdout().flush().map_err(anyhow::Error::from))?;
         Ok(code)
     });
-    match done {
-        Ok(code) => code,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&message(&error));
-            ExitCode::FAILURE
-        }
+    done.unwrap_or_else(|error| {
+        complain(&message(&error));
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints the help that was asked for, or what is wrong with the command line.
+fn explain(error: &clap::Error) -> Result<ExitCode> {
+    let done = error.print();
+    if error.use_stderr() {
+        // Where stderr is gone, there is no one to tell.
+        return Ok(ExitCode::FAILURE);
     }
+    printed(done.map_err(anyhow::Error::from))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn dispatch(args: &Args) -> Result<ExitCode> {
@@ -102,6 +105,23 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
+/// What became of a verb that prints what it finds: whoever closed the pipe wants no more, and what
+/// failed before that has failed.
+fn unless_closed(done: Result<ExitCode>) -> Result<ExitCode> {
+    match done {
+        Err(error) if is_closed_pipe(&error) => Ok(code_so_far()),
+        other => other,
+    }
+}
+
+/// What became of printing what was done: where nobody reads that, it is done all the same.
+fn printed(done: Result<()>) -> Result<()> {
+    match done {
+        Err(error) if is_closed_pipe(&error) => Ok(()),
+        other => other,
+    }
+}
+
 fn is_of_image(error: &anyhow::Error) -> bool {
     error.chain().any(<dyn std::error::Error>::is::<userbtrfs::Error>)
 }
@@ -115,7 +135,7 @@ impl Failures {
     fn note(&self, done: Result<()>) -> Result<()> {
         match done {
             Err(error) if is_of_image(&error) => {
-                complain(&message(&error));
+                fail(&message(&error));
                 self.0.set(true);
                 Ok(())
             }
@@ -153,6 +173,20 @@ fn in_a_line(error: &clap::Error) -> anyhow::Error {
 fn complain(message: &str) {
     // Where stderr is gone, there is no one to tell.
     let _ = writeln!(io::stderr(), "userbtrfs: {message}");
+}
+
+/// Whether anything failed after which the rest went on.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Says on stderr what failed, and remembers that it did, whatever ends the rest.
+fn fail(message: &str) {
+    HAS_FAILED.store(true, Ordering::Relaxed);
+    complain(message);
+}
+
+/// How it would end if nothing came after.
+fn code_so_far() -> ExitCode {
+    if HAS_FAILED.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Says on stderr what is good to know, unless it shall be quiet.

@@ -1,7 +1,8 @@
 //! The command `userbtrfs`.
 //!
 //! 1. Errors go to stderr as `userbtrfs: what: why`; the exit status is 0 or 1.
-//! 2. A closed pipe ends it quietly.
+//! 2. A closed pipe ends it quietly: who closed it wants no more of what is printed. What is to be
+//!    done is done all the same, and what failed makes the exit status 1.
 
 #![forbid(unsafe_code)]
 

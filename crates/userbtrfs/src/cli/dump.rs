@@ -15,7 +15,7 @@ use userbtrfs_volume::{Volume, read_superblock_copy};
 use super::args::{DumpSuperArgs, DumpTreeArgs, DumpVerb, Format, Global};
 use super::output::stdout;
 use super::patience::device_to_read;
-use super::{complain, remark};
+use super::{fail, remark};
 
 pub(crate) fn run(global: &Global, verb: &DumpVerb) -> Result<ExitCode> {
     match verb {
@@ -56,7 +56,7 @@ fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
     };
     let mut code = ExitCode::SUCCESS;
     let mut damaged = |error: &userbtrfs_volume::ReadError| {
-        complain(&format!("{}: {error}", args.image.display()));
+        fail(&format!("{}: {error}", args.image.display()));
         code = ExitCode::FAILURE;
     };
     dump::dump_tree(&volume, which, format(global), &mut stdout(), &mut damaged)

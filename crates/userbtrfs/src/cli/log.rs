@@ -14,9 +14,9 @@ use userbtrfs::{Counted, LeftOut, OpenOptions, PendingLog, Replayed};
 use userbtrfs_volume::Volume;
 
 use super::args::{Format, Global};
-use super::complain;
 use super::output::{print_json, stdout};
 use super::patience::{device_to_read, is_open_elsewhere, patiently};
+use super::{fail, printed, unless_closed};
 
 /// What is done with a log.
 #[derive(Subcommand)]
@@ -40,7 +40,8 @@ pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
         LogVerb::Replay(args) => settle(global, args, PendingLog::Replay, "log-replay"),
         LogVerb::Salvage(args) => settle(global, args, PendingLog::Salvage, "log-salvage"),
         LogVerb::Discard(args) => {
-            let shown = show(global, args)?;
+            // Who closes the pipe has seen enough of what is lost.
+            let shown = unless_closed(show(global, args))?;
             settle_quietly(args, PendingLog::Discard)?;
             Ok(shown)
         }
@@ -53,7 +54,7 @@ pub(crate) fn show(global: &Global, args: &LogArgs) -> Result<ExitCode> {
     let volume = open(image).with_context(|| name.clone())?;
     let mut code = ExitCode::SUCCESS;
     let mut damaged = |error: &userbtrfs_volume::ReadError| {
-        complain(&format!("{name}: {error}"));
+        fail(&format!("{name}: {error}"));
         code = ExitCode::FAILURE;
     };
     let format = match global.format {
@@ -77,10 +78,10 @@ fn settle(global: &Global, args: &LogArgs, what: PendingLog, name: &str) -> Resu
     let Some(replayed) = settle_quietly(args, what)? else {
         return none_pending(global, name, &args.image.display().to_string());
     };
-    match global.format {
-        Format::Json => print_json(name, &document(&replayed))?,
-        Format::Text => print(&replayed)?,
-    }
+    printed(match global.format {
+        Format::Json => print_json(name, &document(&replayed)),
+        Format::Text => print(&replayed),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -16,17 +16,17 @@ use userbtrfs::{Profile, Quoted};
 
 use super::args::{Csum, Format, Global, KeptAs, MkfsArgs};
 use super::output::{print_json, stdout};
-use super::{rootdir, text};
+use super::{printed, rootdir, text};
 
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
     let options = options(args)?;
     let superblock =
         on_file(global, args, &options).with_context(|| args.image.display().to_string())?;
-    match global.format {
-        _ if global.quiet => {}
-        Format::Text => print(&superblock)?,
-        Format::Json => print_json("mkfs", &document(&superblock))?,
-    }
+    printed(match global.format {
+        _ if global.quiet => Ok(()),
+        Format::Text => print(&superblock),
+        Format::Json => print_json("mkfs", &document(&superblock)),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,9 @@
 //! `shell`: the verbs on one image that stays open, from a prompt or from a script.
 //!
 //! 1. What fails is said and the next line follows; the exit status tells of it at the end.
-//! 2. What was done is durable after `sync` and at the end of the input. `crash` ends at once, and
+//! 2. Who closes the pipe that it prints to ends it, as the end of the input does; that is a failure
+//!    where lines are left.
+//! 3. What was done is durable after `sync` and at the end of the input. `crash` ends at once, and
 //!    what was not durable is lost.
 
 use std::ffi::OsString;
@@ -19,7 +21,7 @@ use super::paths::each;
 use super::trace::{self, TraceArgs};
 use super::verb::{Access, FileVerb, Session};
 use super::words::words;
-use super::{complain, in_a_line, is_closed_pipe, message, stats};
+use super::{code_so_far, complain, in_a_line, is_closed_pipe, message, stats};
 
 #[derive(clap::Args)]
 pub(crate) struct ShellArgs {
@@ -94,7 +96,16 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
                 session.filesystem.abandon();
                 return Ok(worst);
             }
-            Err(error) if is_closed_pipe(&error) => break,
+            Err(error) if is_closed_pipe(&error) => {
+                if code_so_far() != ExitCode::SUCCESS {
+                    worst = ExitCode::FAILURE;
+                }
+                if is_line_left(&mut input)? {
+                    complain("nobody reads what is printed: the rest of the input is not done");
+                    worst = ExitCode::FAILURE;
+                }
+                break;
+            }
             Err(error) => {
                 complain(&message(&error));
                 worst = ExitCode::FAILURE;
@@ -103,6 +114,19 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     }
     session.close()?;
     Ok(worst)
+}
+
+/// Whether there is anything to do in the rest of the input.
+fn is_line_left(input: &mut impl BufRead) -> Result<bool> {
+    let mut line = Vec::new();
+    while input.read_until(b'\n', &mut line).context("standard input")? > 0 {
+        if words(&line).is_ok_and(|words| words.is_empty()) {
+            line.clear();
+            continue;
+        }
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {

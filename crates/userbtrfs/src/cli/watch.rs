@@ -16,7 +16,7 @@ use userbtrfs::extract::Progress;
 
 use super::args::{Format, Global};
 use super::output::print_json;
-use super::{remark, text};
+use super::{printed, remark, text};
 
 /// How long a copy runs before its progress is shown, and how often that is renewed.
 const QUIET: Duration = Duration::from_secs(1);
@@ -73,6 +73,7 @@ pub(super) fn finish(
     started: Instant,
 ) -> Result<ExitCode> {
     let seconds = started.elapsed().as_secs_f64();
+    let mut told = Ok(());
     if global.format == Format::Json {
         let document = json!({
             "files": progress.files(),
@@ -82,9 +83,10 @@ pub(super) fn finish(
             "errors": progress.errors(),
             "seconds": seconds,
         });
-        print_json(verb, &document)?;
+        told = print_json(verb, &document);
     } else if global.verbose > 0 && !global.quiet {
-        writeln!(stderr(), "{} in {seconds:.2} s", describe(progress))?;
+        // Where stderr is gone, there is no one to tell.
+        let _ = writeln!(stderr(), "{} in {seconds:.2} s", describe(progress));
     }
     if progress.not_kept() > 0 {
         let count = progress.not_kept();
@@ -94,6 +96,7 @@ pub(super) fn finish(
     if progress.is_stopped() {
         return Err(anyhow::Error::new(Stopped).context(verb.to_owned()));
     }
+    printed(told)?;
     Ok(if progress.errors() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

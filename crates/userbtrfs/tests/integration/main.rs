@@ -9,6 +9,7 @@
 mod block_devices;
 mod chunks;
 mod cli;
+mod closed_pipes;
 mod control;
 mod cp;
 mod data;
