@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
@@ -16,6 +17,7 @@ use userbtrfs::{Profile, Quoted};
 
 use super::args::{Csum, Format, Global, KeptAs, MkfsArgs};
 use super::output::{print_json, stdout};
+use super::watch::{Signals, Stopped};
 use super::{printed, rootdir, text};
 
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
@@ -211,8 +213,15 @@ fn make_and_fill(
     if args.size.is_some() || new.size.is_none() {
         rootdir::check_size(dir, options, device.len())?;
     }
+    // Who is stopped has no filesystem either, also before and after the copy.
+    let stop = Arc::default();
+    let _signals = Signals::set(&stop)?;
     let superblock = make(&*device, options)?;
-    let Err(error) = rootdir::fill(global, args, dir, &device) else { return Ok(superblock) };
+    let filled = match stop.load(Ordering::SeqCst) {
+        true => Err(Stopped.into()),
+        false => rootdir::fill(global, args, dir, &device),
+    };
+    let Err(error) = filled else { return Ok(superblock) };
     Err(match new.unmake(image, &*device, superblock.fsid) {
         Ok(()) => error,
         Err(why) => error.context(format!("an empty filesystem is left there ({why})")),

@@ -1,10 +1,12 @@
 //! `shell`: the verbs on one image that stays open, from a prompt or from a script.
 //!
 //! 1. What fails is said and the next line follows; the exit status tells of it at the end.
-//! 2. Who closes the pipe that it prints to ends it, as the end of the input does; that is a failure
-//!    where lines are left.
+//! 2. Who closes the pipe that it prints to ends it, as the end of the input does; that is a
+//!    failure where lines are left.
 //! 3. What was done is durable after `sync` and at the end of the input. `crash` ends at once, and
 //!    what was not durable is lost.
+//! 4. A signal stops a copy, and with it a script, of which what was not durable is lost; at a
+//!    prompt the next line follows. When nothing is copied, a signal ends the process.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal as _, Write as _};
@@ -20,6 +22,7 @@ use super::output::stdout;
 use super::paths::each;
 use super::trace::{self, TraceArgs};
 use super::verb::{Access, FileVerb, Session};
+use super::watch::Stopped;
 use super::words::words;
 use super::{code_so_far, complain, in_a_line, is_closed_pipe, message, stats};
 
@@ -87,7 +90,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
         if input.read_until(b'\n', &mut line).context("standard input")? == 0 {
             break;
         }
-        session.global = global.clone();
+        session.begin(global);
         match do_line(&mut session, &line) {
             Ok(Next::Line(code)) if code == ExitCode::SUCCESS => {}
             Ok(Next::Line(code)) => worst = code,
@@ -109,6 +112,11 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
             Err(error) => {
                 complain(&message(&error));
                 worst = ExitCode::FAILURE;
+                // Who stops a script means all of it.
+                if error.is::<Stopped>() && !prompt {
+                    session.stop()?;
+                    return Ok(worst);
+                }
             }
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Session {
     pub(crate) filesystem: Filesystem,
     /// The image, for messages.
     pub(crate) name: String,
-    /// The last commit when it was opened.
+    /// The last commit when the verb began.
     generation: u64,
 }
 
@@ -180,10 +180,7 @@ pub(crate) fn run(global: &Global, verb: &FileVerb<RootArgs, WriteArgs>) -> Resu
     };
     let done = verb.act(&session);
     match &done {
-        // Nothing half-done stays.
-        Err(error) if error.is::<Stopped>() && !session.has_committed() => {
-            session.filesystem.abandon();
-        }
+        Err(error) if error.is::<Stopped>() => session.stop()?,
         _ => session.close()?,
     }
     done
@@ -228,9 +225,20 @@ impl Session {
         Ok(Self { global: global.clone(), filesystem, name, generation })
     }
 
-    /// Whether anything was made durable since it was opened.
-    fn has_committed(&self) -> bool {
-        self.filesystem.superblock().generation != self.generation
+    /// Begins another verb.
+    pub(crate) fn begin(&mut self, global: &Global) {
+        self.global = global.clone();
+        self.generation = self.filesystem.superblock().generation;
+    }
+
+    /// Ends after a verb that was stopped: nothing half-done stays. Where a part of it was
+    /// committed meanwhile, so has to be that what was not complete is removed.
+    pub(crate) fn stop(self) -> Result<()> {
+        if self.filesystem.superblock().generation != self.generation {
+            return self.close();
+        }
+        self.filesystem.abandon();
+        Ok(())
     }
 
     /// Makes everything durable.

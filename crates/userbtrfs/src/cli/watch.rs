@@ -1,8 +1,10 @@
 //! A copy that takes a while: its progress, its end, and how it is stopped.
 
-use std::io::{IsTerminal as _, Write as _, stderr};
+use std::io::{self, IsTerminal as _, Write as _, stderr};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,8 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::low_level::unregister;
+use signal_hook::{SigId, flag};
 use userbtrfs::Counted;
 use userbtrfs::extract::Progress;
 
@@ -27,17 +30,49 @@ const TICK: Duration = Duration::from_millis(100);
 #[error("stopped; what was not complete is removed")]
 pub(super) struct Stopped;
 
+/// What a signal does as long as this is there: the first one sets a flag, so that all ends in good
+/// order, and the second one ends the process at once. After that they do what they did before.
+pub(super) struct Signals {
+    ids: Vec<SigId>,
+    was_idle: bool,
+}
+
+/// Whether no signal is waited for. One that was caught once stays so, and is handed on.
+static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+static HANDED_ON: OnceLock<()> = OnceLock::new();
+
+impl Signals {
+    pub(super) fn set(stop: &Arc<AtomicBool>) -> io::Result<Self> {
+        let was_idle = IDLE.swap(false, Ordering::SeqCst);
+        let mut signals = Self { ids: Vec::new(), was_idle };
+        let hand_on = HANDED_ON.set(()).is_ok();
+        for signal in [SIGINT, SIGTERM] {
+            if hand_on {
+                flag::register_conditional_default(signal, Arc::clone(&IDLE))?;
+            }
+            signals.ids.push(flag::register_conditional_shutdown(signal, 1, Arc::clone(stop))?);
+            signals.ids.push(flag::register(signal, Arc::clone(stop))?);
+        }
+        Ok(signals)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            unregister(id);
+        }
+        IDLE.store(self.was_idle, Ordering::SeqCst);
+    }
+}
+
 /// Runs `work` with the progress bar beside it; a signal stops it.
 pub(super) fn while_watched(
     global: &Global,
     progress: &Progress,
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    for signal in [SIGINT, SIGTERM] {
-        // The first one stops it in good order, the second one at once.
-        flag::register_conditional_shutdown(signal, 1, progress.stop_flag())?;
-        flag::register(signal, progress.stop_flag())?;
-    }
+    let _signals = Signals::set(&progress.stop_flag())?;
     let (done, is_done) = channel::<()>();
     thread::scope(|scope| {
         let bar = !global.quiet && stderr().is_terminal();
@@ -107,4 +142,23 @@ pub(super) fn raise_open_files() {
     limit.current = limit.maximum;
     // Without it only what needs very many fails, and says so.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::low_level::raise;
+
+    use super::*;
+
+    /// As in a shell, where one copy follows another.
+    #[test]
+    fn a_signal_stops_the_copy_that_is_under_way_and_no_other() {
+        let global = Global { format: Format::Text, quiet: true, verbose: 0 };
+        let copies = [Progress::default(), Progress::default(), Progress::default()];
+        for (done, progress) in copies.iter().enumerate() {
+            while_watched(&global, progress, || Ok(raise(SIGINT)?)).unwrap();
+            let stopped = copies.iter().filter(|progress| progress.is_stopped()).count();
+            assert_eq!(stopped, done + 1);
+        }
+    }
 }

@@ -1,11 +1,12 @@
 //! `get`: what it keeps, what it refuses, and that it stays inside its destination.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::SeekFrom;
@@ -16,7 +17,7 @@ use userbtrfs_forge::{
     ChunkSpec, ExtentSpec, ImageEditor, InodeSpec, inline_extent, put_u32, put_u64,
 };
 
-use crate::support::command::{Bench, command, verb};
+use crate::support::command::{Bench, Ran, command, verb};
 use crate::support::forging::{LARGE, LARGE_DATA, edit_item, edit_leaf, extent, inode, put_name};
 use crate::support::golden::Unpacked;
 use crate::support::made::Made;
@@ -378,13 +379,27 @@ fn begun(bench: &Bench, option: Option<&str>, stderr: Stdio) -> (Child, Pid) {
     let mut get = command(["get"]);
     get.args(option).args([bench.image().as_path(), Path::new("/"), &bench.at("copy")]);
     let child = get.stderr(stderr).spawn().unwrap();
+    let pid = begins(bench, &child);
+    (child, pid)
+}
+
+/// Waits until a command has begun to copy the file.
+fn begins(bench: &Bench, child: &Child) -> Pid {
     let begun = || bench.at("copy/large").metadata().is_ok_and(|copy| copy.len() > 0);
     let started = Instant::now();
     while !begun() && started.elapsed() < Duration::from_mins(1) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let pid = Pid::from_child(&child);
-    (child, pid)
+    Pid::from_child(child)
+}
+
+/// A shell that only reads, and whose input stays open.
+fn shell(bench: &Bench) -> (Child, ChildStdin) {
+    let mut shell = command(["shell", "--read-only", bench.image().to_str().unwrap()]);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = shell.stderr(Stdio::piped()).spawn().unwrap();
+    let input = child.stdin.take().unwrap();
+    (child, input)
 }
 
 const STOPPED: &str = "userbtrfs: get: stopped; what was not complete is removed";
@@ -406,6 +421,32 @@ fn a_signal_ends_get_and_leaves_no_incomplete_file() {
             assert!(bench.at(name).symlink_metadata().is_err(), "{name} is there");
         }
     }
+}
+
+#[test]
+fn a_signal_ends_the_script_whose_copy_it_stops() {
+    let bench = with_endless();
+    let (child, mut input) = shell(&bench);
+    let at = |name: &str| bench.at(name).display().to_string();
+    let script = format!("get / {}\nget /small {}\n", at("copy"), at("next"));
+    input.write_all(script.as_bytes()).unwrap();
+    kill_process(begins(&bench, &child), Signal::INT).unwrap();
+    drop(input);
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.bad(), format!("{STOPPED}\n"));
+    assert!(!bench.at("next").exists());
+}
+
+#[test]
+fn a_signal_ends_a_shell_that_waits_also_after_a_copy() {
+    let bench = Bench::new(&small());
+    let (mut child, mut input) = shell(&bench);
+    writeln!(input, "get -q / {}\nfind /", bench.at("copy").display()).unwrap();
+    let mut found = BufReader::new(child.stdout.take().unwrap());
+    found.read_line(&mut String::new()).unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    drop(input);
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
 }
 
 /// What it says on a terminal within some time when it was stopped for longer than it is silent.
