@@ -1,6 +1,6 @@
 //! Owners, extended attributes, modes and times.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::Path;
 
@@ -35,40 +35,55 @@ impl<T: AsFd> AsFdObject for T {
     }
 }
 
-/// Gives what was made the attributes of what it was made from. What cannot be kept is given
-/// to `report`.
+/// Gives what was made the attributes of what it was made from. What fails or cannot be kept is
+/// given to `report`, and the rest goes on.
 pub(super) fn apply(
     report: &Report<'_>,
     source: &Inode,
     metadata: &Metadata,
     place: &Place<'_>,
     path: &Path,
-) -> Result<(), ExtractError> {
-    let not_kept = |what: String, error: Errno| {
-        report(ExtractError::NotKept { path: path.to_path_buf(), what, error: error.into() });
-    };
-    let owned = match place.set_owner(metadata) {
+) {
+    let or_report = |doing, done: Result<(), Errno>| match done {
         Ok(()) => true,
-        // The latter where the owner has no number in this namespace of users.
-        Err(error @ (Errno::PERM | Errno::INVAL)) => {
-            not_kept("owner".to_owned(), error);
+        Err(error) => {
+            report(failed(path, doing, error));
             false
         }
-        Err(other) => return Err(failed(path, "set owner", other)),
     };
-    let read_failed =
-        |error| ExtractError::Source { path: path.display().to_string(), error: Box::new(error) };
-    for (name, value) in source.xattrs().map_err(read_failed)? {
-        if let Err(error) = place.set_xattr(&name, &value) {
-            not_kept(Quoted(&name).to_string(), error);
+    let owned = match place.set_owner(metadata) {
+        // The latter where the owner has no number in this namespace of users.
+        Err(error @ (Errno::PERM | Errno::INVAL)) => {
+            report(not_kept(path, "owner".to_owned(), error));
+            false
         }
-    }
+        done => or_report("set owner", done),
+    };
+    give_xattrs(report, source, place, path);
     if !metadata.is_symlink() {
         // Rights of an owner are not given to a file that has another.
         let mode = metadata.mode & if owned { 0o7777 } else { 0o7777 & !SET_ID };
-        place.set_mode(mode).map_err(|error| failed(path, "set mode", error))?;
+        or_report("set mode", place.set_mode(mode));
     }
-    place.set_times(metadata).map_err(|error| failed(path, "set times", error))
+    or_report("set times", place.set_times(metadata));
+}
+
+/// Gives what was made the extended attributes of its source.
+fn give_xattrs(report: &Report<'_>, source: &Inode, place: &Place<'_>, path: &Path) {
+    let xattrs = source.xattrs().unwrap_or_else(|error| {
+        let path = path.display().to_string();
+        report(ExtractError::Source { path, error: Box::new(error) });
+        Vec::new()
+    });
+    for (name, value) in xattrs {
+        if let Err(error) = place.set_xattr(&name, &value) {
+            report(not_kept(path, Quoted(&name).to_string(), error));
+        }
+    }
+}
+
+fn not_kept(path: &Path, what: String, error: Errno) -> ExtractError {
+    ExtractError::NotKept { path: path.to_path_buf(), what, error: error.into() }
 }
 
 impl Place<'_> {
@@ -93,9 +108,7 @@ impl Place<'_> {
         match self {
             Self::Open(file) => rustix::fs::fsetxattr(file.fd(), &name, value, XattrFlags::empty()),
             Self::Named(dir, file) => {
-                // There is no call that takes a directory and a name.
-                let mut path = format!("/proc/self/fd/{}/", dir.fd.as_raw_fd()).into_bytes();
-                path.extend_from_slice(file.as_bytes());
+                let path = path_of(dir, file);
                 rustix::fs::lsetxattr(path, &name, value, XattrFlags::empty())
             }
         }
@@ -122,6 +135,12 @@ impl Place<'_> {
             }
         }
     }
+}
+
+/// A path for calls that do not take a directory and a name.
+fn path_of(dir: &TargetDir, name: &CStr) -> Vec<u8> {
+    let dir = format!("/proc/self/fd/{}/", dir.fd.as_raw_fd());
+    [dir.as_bytes(), name.to_bytes()].concat()
 }
 
 /// Whether a new file has the right owner already, as most do: asking is cheaper than telling.

@@ -147,11 +147,11 @@ impl Copy<'_> {
                 let to = item.inode.read_link();
                 let to = to.map_err(|error| source_error(&item.source, error))?;
                 item.parent.make_symlink(&item.name, &to)?;
-                self.complete(&item, &metadata)?;
+                self.complete(&item, &metadata);
             }
             _ => {
                 item.parent.make_special(&item.name, &metadata)?;
-                self.complete(&item, &metadata)?;
+                self.complete(&item, &metadata);
             }
         }
         if several {
@@ -161,12 +161,11 @@ impl Copy<'_> {
     }
 
     /// Gives a link or special file its attributes.
-    fn complete(&self, item: &Item<'_>, metadata: &Metadata) -> Result<(), ExtractError> {
+    fn complete(&self, item: &Item<'_>, metadata: &Metadata) {
         let path = item.parent.join(&item.name);
         let place = Place::Named(item.parent, &item.name);
-        attributes::apply(self.report, &item.inode, metadata, &place, &path)?;
+        attributes::apply(self.report, &item.inode, metadata, &place, &path);
         Progress::add(&self.extractor.progress.others, 1);
-        Ok(())
     }
 
     fn hand_over(&self, item: Item<'_>, metadata: Metadata) -> Result<(), ExtractError> {
@@ -206,10 +205,8 @@ impl Copy<'_> {
     fn leave(&self, level: &Level) {
         let (inode, target) = (level.dir.inode(), &*level.target);
         let place = Place::Open(target);
-        match attributes::apply(self.report, inode, &level.metadata, &place, &target.path) {
-            Ok(()) => Progress::add(&self.extractor.progress.others, 1),
-            Err(error) => (self.report)(error),
-        }
+        attributes::apply(self.report, inode, &level.metadata, &place, &target.path);
+        Progress::add(&self.extractor.progress.others, 1);
     }
 }
 

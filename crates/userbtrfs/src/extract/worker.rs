@@ -73,8 +73,11 @@ impl Worker<'_> {
         match left {
             Left::Parts => {}
             Left::Failure => self.discard(file),
-            Left::Nothing => match complete(file, self.report) {
-                Ok(()) => Progress::add(&self.progress.files, 1),
+            Left::Nothing => match content::set_size(file) {
+                Ok(()) => {
+                    complete(file, self.report);
+                    Progress::add(&self.progress.files, 1);
+                }
                 Err(error) => {
                     (self.report)(error);
                     self.discard(file);
@@ -109,9 +112,8 @@ fn open(job: &Job) -> Result<FileReader, ExtractError> {
     reader().map_err(|error| source_error(&job.file, error))
 }
 
-/// Gives a file that was filled its size and attributes.
-fn complete(file: &Filling, report: &Report<'_>) -> Result<(), ExtractError> {
-    content::set_size(file)?;
+/// Gives a file that was filled its attributes.
+fn complete(file: &Filling, report: &Report<'_>) {
     let place = Place::Open(&file.new.file);
-    attributes::apply(report, &file.new.inode, &file.new.metadata, &place, &file.new.path)
+    attributes::apply(report, &file.new.inode, &file.new.metadata, &place, &file.new.path);
 }

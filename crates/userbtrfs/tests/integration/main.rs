@@ -21,6 +21,7 @@ mod encode;
 mod examples;
 mod forged;
 mod get;
+mod get_attributes;
 mod memory;
 mod mkfs;
 mod mount;
