@@ -11,7 +11,8 @@
 //!    then times, each of which would undo the one after it.
 //! 4. What fails is reported, and the rest goes on. Owners and extended attributes that cannot be
 //!    kept are counted apart: they are no errors, as with `cp -a`.
-//! 5. A file whose content cannot be copied is removed; one that lacks an attribute is not. When
+//! 5. Access lists that the destination gives to what is made in it do not stay.
+//! 6. A file whose content cannot be copied is removed; one that lacks an attribute is not. When
 //!    stopped, a file that is not complete is removed.
 
 mod attributes;

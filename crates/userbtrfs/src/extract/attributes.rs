@@ -16,6 +16,9 @@ use super::{ExtractError, Report};
 /// Bits of a mode that give their file the rights of its owner or group.
 const SET_ID: u32 = 0o6000;
 
+/// Lists of who else may do what: with something, and with what is made in it.
+const LISTS: [&CStr; 2] = [c"system.posix_acl_access", c"system.posix_acl_default"];
+
 /// Where attributes go.
 pub(super) enum Place<'a> {
     /// A file or directory that is open.
@@ -59,27 +62,37 @@ pub(super) fn apply(
         }
         done => or_report("set owner", done),
     };
-    give_xattrs(report, source, place, path);
+    let given = give_xattrs(report, source, place, path);
     if !metadata.is_symlink() {
         // Rights of an owner are not given to a file that has another.
         let mode = metadata.mode & if owned { 0o7777 } else { 0o7777 & !SET_ID };
-        or_report("set mode", place.set_mode(mode));
+        // With a list that is not its own, the mode would give rights to those whom that names.
+        let _ = or_report("remove access list", place.remove_lists(&given))
+            && or_report("set mode", place.set_mode(mode));
     }
     or_report("set times", place.set_times(metadata));
 }
 
-/// Gives what was made the extended attributes of its source.
-fn give_xattrs(report: &Report<'_>, source: &Inode, place: &Place<'_>, path: &Path) {
+/// Gives what was made the extended attributes of its source, and tells which ones it got.
+fn give_xattrs(
+    report: &Report<'_>,
+    source: &Inode,
+    place: &Place<'_>,
+    path: &Path,
+) -> Vec<Vec<u8>> {
     let xattrs = source.xattrs().unwrap_or_else(|error| {
         let path = path.display().to_string();
         report(ExtractError::Source { path, error: Box::new(error) });
         Vec::new()
     });
+    let mut given = Vec::new();
     for (name, value) in xattrs {
-        if let Err(error) = place.set_xattr(&name, &value) {
-            report(not_kept(path, Quoted(&name).to_string(), error));
+        match place.set_xattr(&name, &value) {
+            Ok(()) => given.push(name),
+            Err(error) => report(not_kept(path, Quoted(&name).to_string(), error)),
         }
     }
+    given
 }
 
 fn not_kept(path: &Path, what: String, error: Errno) -> ExtractError {
@@ -110,6 +123,35 @@ impl Place<'_> {
             Self::Named(dir, file) => {
                 let path = path_of(dir, file);
                 rustix::fs::lsetxattr(path, &name, value, XattrFlags::empty())
+            }
+        }
+    }
+
+    /// Removes the access lists that it was not given: it has them from the directory it was made
+    /// in, or had them before.
+    fn remove_lists(&self, given: &[Vec<u8>]) -> Result<(), Errno> {
+        let others =
+            LISTS.into_iter().filter(|list| !given.iter().any(|name| name == list.to_bytes()));
+        for list in others {
+            match self.remove_xattr(list) {
+                Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes an attribute. Few things have one: asking is cheaper than telling.
+    fn remove_xattr(&self, name: &CStr) -> Result<(), Errno> {
+        match self {
+            Self::Open(file) => {
+                rustix::fs::fgetxattr_query(file.fd(), name)?;
+                rustix::fs::fremovexattr(file.fd(), name)
+            }
+            Self::Named(dir, file) => {
+                let path = path_of(dir, file);
+                rustix::fs::lgetxattr_query(&*path, name)?;
+                rustix::fs::lremovexattr(&*path, name)
             }
         }
     }

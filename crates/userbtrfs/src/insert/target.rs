@@ -17,6 +17,9 @@ use super::{InsertError, Inserter, Keep, Progress, Report};
 const PERMISSIONS: u32 = 0o7777;
 const PLAIN_PERMISSIONS: u32 = 0o777;
 
+/// Lists of who else may do what: in a directory, and with what is made in it.
+const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
 /// What was made of inodes with several names.
 pub(super) type Links = HashMap<Origin, Inode>;
 
@@ -291,6 +294,7 @@ impl<'a> Target<'a> {
     }
 
     fn set_xattrs(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
+        let mut given = Vec::new();
         for (name, value) in &node.xattrs {
             match inode.set_xattr(name, value, XattrMode::Either) {
                 Err(
@@ -300,10 +304,16 @@ impl<'a> Target<'a> {
                     let (path, name) = (node.path.clone(), Quoted(name).to_string());
                     (self.report)(InsertError::NotKept { path, name, error: Box::new(error) });
                 }
-                set => set?,
+                set => {
+                    set?;
+                    given.push(&name[..]);
+                }
             }
         }
-        Ok(())
+        match node.kind {
+            Kind::Directory => remove_lists(inode, &given),
+            _ => Ok(()),
+        }
     }
 
     /// Does `make`; if something that is no directory is in the way, removes it first.
@@ -320,6 +330,18 @@ impl<'a> Target<'a> {
             made => made,
         }
     }
+}
+
+/// Removes the access lists that a directory was not given: it may have been there, with lists that
+/// would let others in than its source does.
+fn remove_lists(inode: &Inode, given: &[&[u8]]) -> Result<(), Error> {
+    for list in LISTS.into_iter().filter(|list| !given.contains(list)) {
+        match inode.remove_xattr(list) {
+            Ok(()) | Err(Error::NoAttribute) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn name_of(node: &Node) -> &[u8] {

@@ -1,15 +1,59 @@
-//! `get`: attributes that cannot be read.
+//! `get`: attributes that cannot be read, and those that the destination would add.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
 use userbtrfs::{ItemKind, TreeId, XattrMode};
+use userbtrfs_crashlab::here::skip;
 use userbtrfs_forge::{ImageEditor, ItemPlace};
 
-use crate::support::assert_says;
+use crate::support::command::Bench;
 use crate::support::made::Made;
+use crate::support::{assert_says, small};
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+/// A list that lets one more user read, write and enter.
+fn list() -> Vec<u8> {
+    let all = u32::MAX;
+    let entries = [(0x01, 7, all), (0x02, 7, 12), (0x04, 5, all), (0x10, 7, all), (0x20, 5, all)];
+    let bytes = |(tag, rights, user): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &user.to_le_bytes()].concat()
+    };
+    [2_u32.to_le_bytes().to_vec()].into_iter().chain(entries.map(bytes)).flatten().collect()
+}
+
+fn has(path: &Path, name: &str) -> bool {
+    match getxattr(path, name, &mut [0; 256][..]) {
+        Ok(_) => true,
+        Err(Errno::NODATA) => false,
+        Err(error) => panic!("{}: {name}: {error}", path.display()),
+    }
+}
+
+/// A directory lets somebody else read what is made in it; the image does not.
+#[test]
+fn nobody_may_read_a_copy_who_may_not_read_what_it_is_of() {
+    let bench = Bench::new(&small());
+    let copy = bench.at("copy");
+    fs::create_dir(&copy).unwrap();
+    if setxattr(&copy, DEFAULT, &list(), XattrFlags::empty()).is_err() {
+        return skip("no access lists");
+    }
+    fs::create_dir(copy.join("sub")).unwrap();
+    assert!(has(&copy.join("sub"), ACCESS) && has(&copy.join("sub"), DEFAULT));
+    bench.get_all("copy").good();
+    for name in ["", "small", "large", "pipe", "empty", "sub", "sub/inner"] {
+        let path = copy.join(name);
+        assert!(!has(&path, ACCESS) && !has(&path, DEFAULT), "{name}");
+    }
+    assert_eq!(fs::metadata(copy.join("small")).unwrap().mode() & 0o7777, 0o644);
+}
 
 /// Damages each leaf that holds nothing but attributes, and tells of which inodes.
 fn damage_attributes(image: &Path) -> BTreeSet<u64> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
-use userbtrfs::FileKind;
+use userbtrfs::{FileKind, XattrMode};
 use userbtrfs_crashlab::manifest::diff;
 use userbtrfs_crashlab::{walk_linux, walk_ours};
 
@@ -191,4 +191,22 @@ fn thousands_of_files_are_copied_in() {
     made.judge();
     made.does("rm -r", &["/source"]);
     made.judge();
+}
+
+/// What a directory has from before lets nobody in whom its source does not.
+#[test]
+fn access_lists_of_a_directory_that_is_filled_do_not_stay() {
+    let made = Made::new();
+    let source = Source::new(&made);
+    made.does("mkdir", &["/into"]);
+    let filesystem = made.open_for_writing();
+    let into = filesystem.lookup("/into").unwrap();
+    for name in ["system.posix_acl_access", "system.posix_acl_default", "user.stays"] {
+        into.set_xattr(name.as_bytes(), b"whatever", XattrMode::Either).unwrap();
+    }
+    drop(into);
+    filesystem.close().unwrap();
+    made.does("put", &[&format!("{}/.", source.text()), "/into"]);
+    let xattrs = made.open().lookup("/into").unwrap().xattrs().unwrap();
+    assert_eq!(xattrs, [(b"user.stays".to_vec(), b"whatever".to_vec())]);
 }
