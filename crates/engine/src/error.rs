@@ -71,6 +71,9 @@ pub enum Error {
     /// No space is left on the device.
     #[error("no space left on the device")]
     NoSpace,
+    /// An extended attribute that does not fit into an item, alone or beside those that hash alike.
+    #[error("the attribute is too long for a tree block")]
+    AttributeTooLong,
     /// An inode that a name leads to is not there.
     #[error("{0} does not exist, though a name leads to it")]
     NoInode(InodeId),
@@ -354,7 +357,7 @@ impl Error {
             | Self::IntoItself
             | Self::Invalid(_) => 22,
             Self::FileTooLarge => 27,
-            Self::NoSpace => 28,
+            Self::NoSpace | Self::AttributeTooLong => 28,
             Self::ReadOnly | Self::Ledger(userbtrfs_ledger::Error::ReadOnly(_)) => 30,
             Self::TooManyLinks => 31,
             Self::BadAttributeName(_) => 34,

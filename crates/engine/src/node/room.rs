@@ -53,7 +53,7 @@ impl Nodes {
     }
 
     /// Whether there is room for an attribute beside others in its item, of so many bytes.
-    /// [`Error::NoSpace`] where there is not.
+    /// [`Error::AttributeTooLong`] where there is not.
     pub(super) fn check_room_for_xattr(
         &self,
         name: &[u8],
@@ -63,8 +63,8 @@ impl Nodes {
         let own = ENTRY_HEAD + name.len() + value.len();
         match others {
             0 if own <= self.item_max() => Ok(()),
-            0 => Err(Error::NoSpace),
-            others => self.check_shared(others + own).map_err(|_| Error::NoSpace),
+            0 => Err(Error::AttributeTooLong),
+            others => self.check_shared(others + own).map_err(|_| Error::AttributeTooLong),
         }
     }
 

@@ -115,7 +115,7 @@ impl Nodes {
         Ok(xattrs)
     }
 
-    /// Sets an attribute. [`Error::NoSpace`] where it is too long for its item.
+    /// Sets an attribute.
     pub(crate) fn set_xattr(
         &self,
         id: InodeId,
@@ -164,7 +164,7 @@ impl Nodes {
         }
         match lens.into_values().all(|len| len <= self.item_max()) {
             true => Ok(()),
-            false => Err(Error::NoSpace),
+            false => Err(Error::AttributeTooLong),
         }
     }
 
@@ -185,7 +185,7 @@ impl Nodes {
     fn check_length(&self, name: &[u8], value: &[u8]) -> Result<()> {
         match ENTRY_HEAD + name.len() + value.len() <= self.item_max() {
             true => Ok(()),
-            false => Err(Error::NoSpace),
+            false => Err(Error::AttributeTooLong),
         }
     }
 

@@ -82,6 +82,8 @@ const INODE: u64 = 340;
 const NAMES: u64 = 3;
 /// Bytes that an extent takes: in the file, in the books, and its key.
 const EXTENT: u64 = 160;
+/// Bytes that an extended attribute takes beside its name and its value.
+const XATTR: u64 = 60;
 /// Bytes of the largest checksum of a sector.
 const CHECKSUM: u64 = 32;
 
@@ -123,6 +125,7 @@ impl Measure {
     fn of(dir: &Path) -> Result<Self> {
         let mut measure = Self::default();
         measure.add_dir(dir).with_context(|| dir.display().to_string())?;
+        measure.add_xattrs(dir);
         Ok(measure)
     }
 
@@ -131,6 +134,7 @@ impl Measure {
             let entry = entry?;
             let metadata = entry.metadata()?;
             self.metadata += INODE + NAMES * entry.file_name().len() as u64;
+            self.add_xattrs(&entry.path());
             if metadata.is_dir() {
                 self.add_dir(&entry.path())?;
             } else if metadata.is_symlink() {
@@ -140,6 +144,17 @@ impl Measure {
             }
         }
         Ok(())
+    }
+
+    /// Adds the extended attributes of what is at a path. What cannot be read counts for nothing.
+    fn add_xattrs(&mut self, path: &Path) {
+        // Most have none.
+        let mut names = vec![0; rustix::fs::llistxattr_query(path).unwrap_or(0)];
+        let len = rustix::fs::llistxattr(path, &mut names).unwrap_or(0);
+        for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let value = rustix::fs::lgetxattr_query(path, name).unwrap_or(0);
+            self.metadata += XATTR + name.len() as u64 + value as u64;
+        }
     }
 
     fn is_new(&mut self, metadata: &Metadata) -> bool {
@@ -194,6 +209,20 @@ mod tests {
         assert!((ROOM + 15 * MIB..ROOM + 20 * MIB).contains(&one), "{one}");
         fs::hard_link(folder.path().join("c"), folder.path().join("d")).unwrap();
         assert_eq!(size(folder.path()), one);
+    }
+
+    #[test]
+    fn attributes_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, b"").unwrap();
+        let before = Measure::of(folder.path()).unwrap().metadata;
+        let flags = rustix::fs::XattrFlags::empty();
+        if let Err(error) = rustix::fs::setxattr(&file, "user.a", &[1; 3000], flags) {
+            return println!("SKIPPED: no user attributes here: {error}");
+        }
+        let with = Measure::of(folder.path()).unwrap().metadata;
+        assert_eq!(with - before, XATTR + 6 + 3000);
     }
 
     #[test]

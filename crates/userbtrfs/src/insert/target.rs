@@ -267,9 +267,10 @@ impl<'a> Target<'a> {
     /// Gives what was made its attributes.
     fn complete(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
         let options = &self.inserter.options;
-        if options.keep == Keep::Everything {
-            self.set_xattrs(inode, node)?;
-        }
+        let given = match options.keep {
+            Keep::Everything => self.set_xattrs(inode, node),
+            Keep::Mode | Keep::Attributes => Ok(()),
+        };
         let (mode, times, owner) = match options.keep {
             Keep::Mode => (None, None, (options.uid, options.gid)),
             Keep::Attributes | Keep::Everything => {
@@ -287,10 +288,11 @@ impl<'a> Target<'a> {
             modified: times.map(|of| of.modified),
             ..Attributes::default()
         };
-        match attributes == Attributes::default() {
+        // A directory stays also where it lacks an attribute, and shall not lack the others.
+        given.and(match attributes == Attributes::default() {
             true => Ok(()),
             false => inode.set_attributes(&attributes),
-        }
+        })
     }
 
     fn set_xattrs(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
@@ -298,8 +300,10 @@ impl<'a> Target<'a> {
         for (name, value) in &node.xattrs {
             match inode.set_xattr(name, value, XattrMode::Either) {
                 Err(
-                    error
-                    @ (Error::Unsupported(_) | Error::BadAttributeName(_) | Error::Invalid(_)),
+                    error @ (Error::Unsupported(_)
+                    | Error::BadAttributeName(_)
+                    | Error::Invalid(_)
+                    | Error::AttributeTooLong),
                 ) => {
                     let (path, name) = (node.path.clone(), Quoted(name).to_string());
                     (self.report)(InsertError::NotKept { path, name, error: Box::new(error) });

@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 use userbtrfs::{FileKind, XattrMode};
+use userbtrfs_crashlab::here::skip;
 use userbtrfs_crashlab::manifest::diff;
 use userbtrfs_crashlab::{walk_linux, walk_ours};
 
@@ -190,6 +191,38 @@ fn thousands_of_files_are_copied_in() {
     assert_eq!(made.paths().len(), 1 + 20 + 2000);
     made.judge();
     made.does("rm -r", &["/source"]);
+    made.judge();
+}
+
+/// An attribute that no tree block has room for is left out, and nothing else is.
+#[test]
+fn what_has_an_attribute_that_is_too_long_is_copied_without_it() {
+    let made = Made::new();
+    made.does("mkfs -f -q -n 4k", &[]);
+    let source = made.at("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), b"content").unwrap();
+    let time = UNIX_EPOCH + Duration::new(1_000_000_000, 5);
+    for path in [source.join("file"), source.clone()] {
+        let set = |name, value: &[u8]| setxattr(&path, name, value, XattrFlags::empty());
+        if set("user.long", &[b'x'; 3960]).is_err() || set("user.b", b"kept").is_err() {
+            return skip("no user attributes that are so long");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
+        let times = FileTimes::new().set_accessed(time).set_modified(time);
+        File::open(&path).unwrap().set_times(times).unwrap();
+    }
+    let ran = made.verb("put", &[source.to_str().unwrap(), "/"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_says(&ran.stderr, &["put: 2 of the owners and attributes could not be kept"]);
+    let filesystem = made.open();
+    assert_eq!(filesystem.read("/source/file").unwrap(), b"content");
+    for path in ["/source", "/source/file"] {
+        let found = filesystem.metadata(path).unwrap();
+        assert_eq!((found.mode & 0o7777, found.modified.nsec), (0o751, 5), "{path}");
+        let xattrs = filesystem.lookup(path).unwrap().xattrs().unwrap();
+        assert_eq!(xattrs, [(b"user.b".to_vec(), b"kept".to_vec())], "{path}");
+    }
     made.judge();
 }
 

@@ -170,7 +170,7 @@ fn what_cannot_have_its_attributes_is_not_made() {
     let made = |name: &[u8], value: &[u8]| {
         root.clone().giving(vec![(name.to_vec(), value.to_vec())]).create(b"file", 0o644)
     };
-    assert!(matches!(made(LIST, &vec![1; 20_000]), Err(Error::NoSpace)));
+    assert!(matches!(made(LIST, &vec![1; 20_000]), Err(Error::AttributeTooLong)));
     assert!(matches!(made(b"", b""), Err(Error::BadAttributeName(_))));
     assert!(matches!(made(COMPRESSION, b"zstd"), Err(Error::Invalid(_))));
     assert_eq!(root.entries().count(), 0);
