@@ -226,6 +226,18 @@ fn what_has_an_attribute_that_is_too_long_is_copied_without_it() {
     made.judge();
 }
 
+/// What is made up as it is read has no size before.
+#[test]
+fn a_file_that_says_no_size_is_read_to_its_end() {
+    let made = Made::new();
+    made.does("put", &["/proc/version", "/proc/filesystems", "/"]);
+    for name in ["version", "filesystems"] {
+        let content = fs::read(Path::new("/proc").join(name)).unwrap();
+        assert!(!content.is_empty());
+        assert_eq!(made.open().read(format!("/{name}")).unwrap(), content, "{name}");
+    }
+}
+
 /// What a directory has from before lets nobody in whom its source does not.
 #[test]
 fn access_lists_of_a_directory_that_is_filled_do_not_stay() {

@@ -1,6 +1,7 @@
 //! The content of a file of the machine.
 //!
-//! 1. It is read up to the size that the file had when it was opened, or to where it ends by then.
+//! 1. It is read up to the size that the file had when it was opened, or to where it ends by then;
+//!    to its end where that size is 0, as with files that are made up as they are read.
 //! 2. Where the machine tells holes from data, only data is read.
 //! 3. A file that changes while it is read is kept as it was read, and named.
 
@@ -66,15 +67,33 @@ impl FileContent {
 
     fn end(&self, size: u64) -> Result<Piece, InsertError> {
         let now = fs::fstat(&self.fd).map_err(failed(&self.path, "read attributes"))?;
-        let is_same = size == self.then.size && Version::from(&now) == self.then;
+        let is_whole = size == self.then.size || self.then.size == 0;
+        let is_same = is_whole && Version::from(&now) == self.then;
         let remark = (!is_same).then(|| InsertError::Changed { path: self.path.clone() });
         Ok(Piece::End { size, remark })
+    }
+
+    /// Reads what is next.
+    fn read_on(&mut self, room: &mut [u8]) -> Result<Piece, InsertError> {
+        let read = retry_on_intr(|| pread(&self.fd, &mut *room, self.at));
+        match read.map_err(failed(&self.path, "read"))? {
+            // Where it has a size, it has become shorter.
+            0 => self.end(self.at),
+            len => {
+                let offset = self.at;
+                self.at += len as u64;
+                Ok(Piece::Data { offset, len })
+            }
+        }
     }
 }
 
 impl Content for FileContent {
     fn read(&mut self, room: &mut [u8]) -> Result<Piece, InsertError> {
         let size = self.then.size;
+        if size == 0 {
+            return self.read_on(room);
+        }
         if self.at >= self.data_end && self.at < size {
             self.find_data().map_err(failed(&self.path, "find data"))?;
         }
@@ -83,16 +102,7 @@ impl Content for FileContent {
         }
         let left = usize::try_from(self.data_end - self.at).unwrap_or(usize::MAX);
         let len = left.min(room.len());
-        let read = retry_on_intr(|| pread(&self.fd, &mut room[..len], self.at));
-        match read.map_err(failed(&self.path, "read"))? {
-            // It has become shorter.
-            0 => self.end(self.at),
-            len => {
-                let offset = self.at;
-                self.at += len as u64;
-                Ok(Piece::Data { offset, len })
-            }
-        }
+        self.read_on(&mut room[..len])
     }
 }
 
