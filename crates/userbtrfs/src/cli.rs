@@ -135,12 +135,17 @@ impl Failures {
     fn note(&self, done: Result<()>) -> Result<()> {
         match done {
             Err(error) if is_of_image(&error) => {
-                fail(&message(&error));
-                self.0.set(true);
+                self.say(&error);
                 Ok(())
             }
             other => other,
         }
+    }
+
+    /// Says an error after which the rest goes on.
+    fn say(&self, error: &anyhow::Error) {
+        fail(&message(error));
+        self.0.set(true);
     }
 
     fn code(&self) -> ExitCode {

@@ -78,11 +78,27 @@ impl Filesystem {
         dir.remove_dir(&name)
     }
 
-    /// Removes a directory with all that is in it. A symbolic link is not followed.
+    /// Removes a directory with all that is in it. A symbolic link is not followed. The first
+    /// failure ends it.
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        self.remove_dir_all_with(path, |_, error| Err(error))
+    }
+
+    /// The same, but each failure below the directory is given to `failed`, and the rest goes on,
+    /// as with [`Dir::remove_content_with`].
+    pub fn remove_dir_all_with(
+        &self,
+        path: impl AsRef<[u8]>,
+        failed: impl FnMut(&[u8], Error) -> Result<()>,
+    ) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(path)?;
-        dir.lookup(&name)?.open_dir()?.remove_content()?;
-        dir.remove_dir(&name)
+        let child = dir.lookup(&name)?;
+        // A subvolume is refused before anything in it is removed.
+        let is_subvolume = child.id().subvolume != dir.inode().id().subvolume;
+        match is_subvolume || child.open_dir()?.remove_content_with(failed)? {
+            true => dir.remove_dir(&name),
+            false => Ok(()),
+        }
     }
 
     /// Moves what is at a path to another one; what is there is replaced, as

@@ -3,7 +3,7 @@
 use userbtrfs_format::{FileKind, InodeItem};
 use userbtrfs_sync::Arc;
 
-use super::{Dir, DirEntries, Inode};
+use super::{Dir, DirEntries, DirEntry, Inode};
 use crate::error::{Error, Result};
 use crate::node::{NewInode, NewKind, RenameKind};
 
@@ -27,11 +27,26 @@ struct Level {
     dir: Dir,
     entries: DirEntries,
     name: Vec<u8>,
+    /// Whether something in it could not be removed.
+    stays: bool,
 }
 
 impl Level {
     fn new(dir: Dir, name: &[u8]) -> Self {
-        Self { entries: dir.entries(), dir, name: name.to_vec() }
+        Self { entries: dir.entries(), dir, name: name.to_vec(), stays: false }
+    }
+
+    /// Removes what an entry leads to; a directory is first to be emptied.
+    fn remove(&self, entry: &DirEntry) -> Result<Option<Self>> {
+        let is_of_this = || entry.target().subvolume == self.dir.inode().id().subvolume;
+        match self.dir.remove_file(entry.name()) {
+            Err(Error::IsADirectory) if is_of_this() => {
+                Ok(Some(Self::new(self.dir.enter(entry)?, entry.name())))
+            }
+            // A subvolume is refused before anything in it is removed.
+            Err(Error::IsADirectory) => self.dir.remove_dir(entry.name()).map(|()| None),
+            removed => removed.map(|()| None),
+        }
     }
 }
 
@@ -106,24 +121,44 @@ impl Dir {
         self.inode().nodes().rmdir(self.inode().id(), name)
     }
 
-    /// Removes what is in this directory, and in those below, but not itself.
+    /// Removes what is in this directory, and in those below, but not itself. The first failure
+    /// ends it.
     pub fn remove_content(&self) -> Result<()> {
-        let mut levels = vec![Level::new(self.clone(), b"")];
-        while let Some(level) = levels.last_mut() {
-            let Some(entry) = level.entries.next().transpose()? else {
-                let Some(Level { name, .. }) = levels.pop() else { break };
-                levels.last().map_or(Ok(()), |parent| parent.dir.remove_dir(&name))?;
-                continue;
-            };
-            match level.dir.remove_file(entry.name()) {
-                Err(Error::IsADirectory) => {
-                    let below = Level::new(level.dir.enter(&entry)?, entry.name());
-                    levels.push(below);
+        self.remove_content_with(|_, error| Err(error)).map(drop)
+    }
+
+    /// The same, but each failure is given to `failed`, with the path below this directory. Where
+    /// that returns an error, it ends with that; otherwise the rest goes on, and what cannot be
+    /// removed stays, with the directories that it is in. Tells whether nothing stays.
+    pub fn remove_content_with(
+        &self,
+        mut failed: impl FnMut(&[u8], Error) -> Result<()>,
+    ) -> Result<bool> {
+        let mut last = Level::new(self.clone(), b"");
+        let mut above: Vec<Level> = Vec::new();
+        loop {
+            let (name, done) = match last.entries.next() {
+                Some(Ok(entry)) => (entry.name().to_vec(), last.remove(&entry)),
+                Some(Err(error)) => (Vec::new(), Err(error)),
+                None => {
+                    let Some(parent) = above.pop() else { return Ok(!last.stays) };
+                    let Level { name, stays, .. } = std::mem::replace(&mut last, parent);
+                    last.stays |= stays;
+                    let removed = if stays { Ok(()) } else { last.dir.remove_dir(&name) };
+                    (name, removed.map(|()| None))
                 }
-                removed => removed?,
+            };
+            match done {
+                Ok(None) => {}
+                Ok(Some(below)) => above.push(std::mem::replace(&mut last, below)),
+                Err(error) => {
+                    last.stays = true;
+                    let levels = above.iter().chain([&last]).map(|level| &level.name[..]);
+                    let path = levels.chain([&name[..]]).filter(|name| !name.is_empty());
+                    failed(&path.collect::<Vec<_>>().join(&b'/'), error)?;
+                }
             }
         }
-        Ok(())
     }
 
     /// Moves a name of this directory to a name of a directory in the same subvolume. A whiteout

@@ -1,13 +1,17 @@
-//! `rm`: removes files, and directories with what is in them.
+//! `rm`: removes files, and directories with what is in them. What cannot be removed is reported
+//! and stays, with the directories that it is in, and the rest goes on.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use userbtrfs::{Error, Filesystem};
+use userbtrfs::{Error, Filesystem, Quoted, join_path};
 
-use super::paths::each;
+use super::Failures;
+use super::ls::shown;
 use super::verb::{Act, Session};
+
+const EROFS: i32 = 30;
 
 #[derive(clap::Args)]
 pub(crate) struct RmArgs {
@@ -24,18 +28,37 @@ pub(crate) struct RmArgs {
 
 impl Act for RmArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
-        each(&self.paths, |path| match self.remove(&session.filesystem, path) {
-            Err(Error::NotFound) if self.force => Ok(()),
-            other => Ok(other?),
-        })
+        let failures = Failures::default();
+        for path in &self.paths {
+            let bytes = path.as_encoded_bytes();
+            match self.remove(&session.filesystem, bytes, &failures) {
+                Err(Error::NotFound) if self.force => {}
+                Err(error) => failures.say(&anyhow::Error::from(error).context(shown(path))),
+                Ok(()) => {}
+            }
+        }
+        Ok(failures.code())
     }
 }
 
 impl RmArgs {
-    fn remove(&self, filesystem: &Filesystem, path: &[u8]) -> Result<(), Error> {
-        match self.recursive && filesystem.symlink_metadata(path)?.is_dir() {
-            true => filesystem.remove_dir_all(path),
-            false => filesystem.remove_file(path),
+    fn remove(
+        &self,
+        filesystem: &Filesystem,
+        path: &[u8],
+        failures: &Failures,
+    ) -> Result<(), Error> {
+        if !self.recursive || !filesystem.symlink_metadata(path)?.is_dir() {
+            return filesystem.remove_file(path);
         }
+        filesystem.remove_dir_all_with(path, |below, error| {
+            // After this nothing can be removed.
+            if error.errno() == EROFS {
+                return Err(error);
+            }
+            let path = Quoted(&join_path(path, below)).to_string();
+            failures.say(&anyhow::Error::from(error).context(path));
+            Ok(())
+        })
     }
 }

@@ -175,3 +175,28 @@ fn what_may_only_be_read_is_refused() {
     assert_eq!(error.errno(), 30);
     assert!(std::fs::read(made.image()).unwrap() == before, "nothing was written");
 }
+
+/// Subvolumes cannot be removed yet. They stay with all that is in them, and all else goes.
+#[test]
+fn what_cannot_be_removed_is_named_and_the_rest_goes() {
+    let image = Unpacked::new("subvolumes");
+    let below = |path: &str| verb("find --subvol a", &image.path(), &[path]).good();
+    let kept = below("/dir");
+    assert!(kept.contains("/dir/b/") && kept.contains("/dir/new name"), "{kept}");
+    verb("mkdir -p --subvol a", &image.path(), &["/dir/x/y", "/dir/z", "/other"]).good();
+    let said = verb("rm -r --subvol a", &image.path(), &["/dir", "/none", "/other"]).bad();
+    let refused = "not supported: changing the entry of a subvolume";
+    let expected = format!(
+        "userbtrfs: /dir/b: {refused}\n\
+         userbtrfs: /dir/new name: {refused}\n\
+         userbtrfs: /none: no such file or directory\n"
+    );
+    assert_eq!(said, expected);
+    assert_eq!(below("/dir"), kept);
+    assert!(!below("/").contains("other"));
+    let before = verb("find --subvolid 5", &image.path(), &["/a"]).good();
+    let said = verb("rm -r --subvolid 5", &image.path(), &["/a"]).bad();
+    assert_eq!(said, format!("userbtrfs: /a: {refused}\n"));
+    assert_eq!(verb("find --subvolid 5", &image.path(), &["/a"]).good(), before);
+    judge(&image.path());
+}
