@@ -74,7 +74,7 @@ mod xattr;
 pub(crate) use attributes::SetAttributes;
 pub(crate) use create::{NewInode, NewKind};
 pub(crate) use entry::{Entry, EntryTarget, Link, subvolume_name};
-pub(crate) use extents::{ExtentChanges, Kind, PendingExtent, reference};
+pub(crate) use extents::{ExtentChanges, Inline, Kind, PendingExtent, reference};
 pub(crate) use file::{FileChange, FileWatch};
 pub(crate) use inode::{EXTENTS_MAX, InMemory, Inode};
 pub(crate) use merge::Merger;

@@ -28,7 +28,7 @@ pub struct FileExtent<'a> {
 /// Where the data of an extent is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileExtentKind<'a> {
-    /// In the item itself: the whole file.
+    /// In the item itself: what is in the first sector of the file.
     Inline(InlineExtent<'a>),
     /// On disk.
     Regular(RegularExtent),

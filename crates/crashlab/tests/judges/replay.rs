@@ -12,9 +12,11 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::copy_file_range;
 use serde_json::Value;
 use tempfile::TempDir;
 use userbtrfs::dump::{Format, dump_log};
@@ -40,6 +42,12 @@ use super::{Unpacked, assert_none, is_torture, open, open_device, seed, shown};
 /// Operations before the last commit, and after it.
 const BEFORE: usize = 150;
 const AFTER: usize = 60;
+
+/// Bytes in a sector.
+const SECTOR: usize = 4096;
+
+/// Extents of a file whose items are in many leaves.
+const SPREAD: u64 = 200;
 
 /// Bytes before a name in an INODE_REF, and before name and value in an XATTR_ITEM.
 const REF_HEAD: usize = 10;
@@ -307,5 +315,44 @@ fn a_replay_that_is_cut_starts_again_and_ends_the_same() {
                 assert_none(&what, &left.differences(&ours));
             }
         }
+    }
+}
+
+/// A file may have its first sector compressed in an item, and others behind it: what Linux logs of
+/// the one leaves the others alone.
+#[test]
+fn a_compressed_item_in_a_log_is_of_the_first_sector_alone() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    for made in kinds().iter().filter(|made| ["4k nodes", "hole items"].contains(&made.name)) {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        made.image().write_to(&image).unwrap();
+        let mount = linux.mount(&image, "noatime,compress=zstd").unwrap();
+        let commit = || run(Command::new("sync").arg("-f").arg(mount.path())).unwrap();
+        let files = ["shared", "spread", "grown"].map(|name| mount.path().join(name));
+        let [shared, spread, grown] = files.map(|path| {
+            fs::File::options().read(true).write(true).create_new(true).open(path).unwrap()
+        });
+        for file in [&spread, &grown] {
+            file.write_all_at(&[b'x'; SECTOR], 0).unwrap();
+        }
+        commit();
+        for at in 1..SPREAD {
+            spread.write_all_at(&[b'y'; SECTOR], at * 2 * SECTOR as u64).unwrap();
+        }
+        shared.write_all_at(&[b'z'; 2 * SECTOR], 0).unwrap();
+        commit();
+        // With a part of another file all of each leaf is logged that changed.
+        grown.set_len(1 << 20).unwrap();
+        for (file, mut at) in [(&spread, SECTOR as u64), (&grown, 1 << 19)] {
+            copy_file_range(&shared, Some(&mut 0), file, Some(&mut at), SECTOR).unwrap();
+            file.sync_all().unwrap();
+        }
+        let left = Left::copy(&image).expect("a log");
+        drop((shared, spread, grown));
+        drop(mount);
+        Left::judged(left, &linux).judge(&linux, made.name);
+        linux.assert_no_complaints().unwrap();
     }
 }

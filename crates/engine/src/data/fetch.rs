@@ -4,6 +4,7 @@
 //!    so that it is repaired: see `repair`.
 //! 2. What is left of a compressed extent is no more than twice what the piece needs of it.
 
+use userbtrfs_btree::NodeRef;
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE};
@@ -163,26 +164,27 @@ fn inline(file: &FileSource, piece: &Piece) -> Result<Fetched> {
     let Source::Inline { data, skip } = &piece.source else {
         unreachable!("called for inline pieces")
     };
-    let (leaf, slot) = match data {
-        InlineData::Item(leaf, slot) => (leaf, slot),
-        InlineData::Memory(bytes) => {
-            let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(SECTOR));
-            buffer[..bytes.len()].copy_from_slice(bytes);
-            return Ok(part(buffer, *skip, piece.len));
-        }
+    let (inline, compression) = match data {
+        InlineData::Item(leaf, slot) => inline_in(leaf, *slot),
+        InlineData::Memory(inline) => inline.as_item(),
     };
-    let item = leaf.item(*slot);
-    let extent = FileExtent::parse(item.key.offset, item.data).expect("verified with its block");
-    let FileExtentKind::Inline(inline) = extent.kind else {
+    let FileExtentKind::Inline(inline) = inline else {
         unreachable!("the slot was taken from an inline extent")
     };
     let len = to_usize(inline.ram_bytes);
     let mut buffer = Buffer::zeroed(len.next_multiple_of(SECTOR));
-    match extent.compression {
+    match compression {
         None => buffer[..len].copy_from_slice(inline.data),
         Some(how) => decompress(file, piece, Logical(0), how, inline.data, &mut buffer[..len])?,
     }
     Ok(part(buffer, *skip, piece.len))
+}
+
+/// What is in an item of a leaf.
+fn inline_in(leaf: &NodeRef, slot: usize) -> (FileExtentKind<'_>, Option<Compression>) {
+    let item = leaf.item(slot);
+    let extent = FileExtent::parse(item.key.offset, item.data).expect("verified with its block");
+    (extent.kind, extent.compression)
 }
 
 fn decompress(

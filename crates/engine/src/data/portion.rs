@@ -9,7 +9,7 @@ use userbtrfs_volume::Slice;
 
 use super::DirtyRun;
 use super::writer::SECTOR;
-use crate::node::{FileChange, Kind, PendingExtent};
+use crate::node::{FileChange, Inline, Kind, PendingExtent};
 
 /// Where a range of a file is written.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ impl Portion {
         let bytes = self.run.len();
         let kind = match &self.place {
             Place::Same { .. } => return None,
-            Place::Inline(data) => Kind::Inline(Arc::clone(data)),
+            Place::Inline(data) => Kind::Inline(Inline::plain(Arc::clone(data))),
             Place::Prealloc { extent, .. } => Kind::Regular(*extent, None),
             Place::New(disk) => Kind::Regular(whole_extent(*disk, bytes), None),
         };

@@ -20,7 +20,7 @@ use super::write::Times;
 use super::writer::{SECTOR, SIZE_MAX, Writer, advance_size, sector_end, sector_start, size_of};
 use super::{Contents, Delta, SegmentKind, Segments};
 use crate::error::{Error, Result};
-use crate::node::Kind;
+use crate::node::{Inline, Kind};
 
 /// What is left of a file that is kept in the tree: its bytes, and how many there were.
 type ShortInline = Option<(Arc<[u8]>, u64)>;
@@ -117,7 +117,7 @@ impl Writer {
                 change.add_bytes(difference(0, bytes));
                 if let Some((data, before)) = inline {
                     change.add_bytes(difference(data.len() as u64, before));
-                    change.put(0, SECTOR, Kind::Inline(data), false);
+                    change.put(0, SECTOR, Kind::Inline(Inline::plain(data)), false);
                 }
                 let known = if start > keep { start } else { size };
                 change.set_disk_size(change.disk_size().min(known));

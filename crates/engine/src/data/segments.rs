@@ -14,11 +14,10 @@ use std::collections::VecDeque;
 use userbtrfs_btree::{Cursor, NodeRef, ReadAhead};
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, RegularExtent, SECTOR_SIZE};
-use userbtrfs_sync::Arc;
 
 use super::FileSource;
 use crate::error::Result;
-use crate::node::{Forest, Kind, PendingExtent};
+use crate::node::{Forest, Inline, Kind, PendingExtent};
 
 /// How many pending extents are looked up at a time.
 const PENDING_MAX: usize = 64;
@@ -52,15 +51,15 @@ pub(crate) enum SegmentKind {
 pub(crate) enum InlineData {
     /// In the item in this slot of this leaf.
     Item(NodeRef, usize),
-    /// In memory: all bytes of the file.
-    Memory(Arc<[u8]>),
+    /// In memory.
+    Memory(Inline),
 }
 
 impl InlineData {
     /// How many bytes of the file it is.
     pub(crate) fn ram_bytes(&self) -> u64 {
         match self {
-            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Memory(inline) => inline.ram_bytes,
             Self::Item(leaf, slot) => {
                 let item = leaf.item(*slot);
                 let extent = FileExtent::parse(item.key.offset, item.data);
@@ -203,7 +202,7 @@ impl SegmentKind {
     fn of_pending(kind: Kind) -> Self {
         match kind {
             Kind::Hole => Self::Hole,
-            Kind::Inline(bytes) => Self::Inline(InlineData::Memory(bytes)),
+            Kind::Inline(inline) => Self::Inline(InlineData::Memory(inline)),
             Kind::Prealloc(extent) => Self::Prealloc(extent),
             Kind::Regular(extent, compression) => Self::Regular { extent, compression, skip: 0 },
         }

@@ -16,8 +16,8 @@
 use smallvec::SmallVec;
 use userbtrfs_btree::Cursor;
 use userbtrfs_format::{
-    FileExtent, FileExtentKind, HoleExtent, IncompatFlags, InlineExtent, InodeFlags, InodeItem,
-    ItemKind, Key, Logical, RegularExtent, SECTOR_SIZE,
+    FileExtent, FileExtentKind, HoleExtent, IncompatFlags, InodeFlags, InodeItem, ItemKind, Key,
+    Logical, RegularExtent, SECTOR_SIZE,
 };
 use userbtrfs_ledger::CommitReason;
 use userbtrfs_sync::Arc;
@@ -173,10 +173,7 @@ impl Collector<'_, '_> {
                 let stored = FileExtent::parse(start, item).expect("verified with its block");
                 (stored.kind, stored.compression)
             }
-            SegmentKind::Inline(InlineData::Memory(data)) => {
-                let inline = InlineExtent { ram_bytes: data.len() as u64, data };
-                (FileExtentKind::Inline(inline), None)
-            }
+            SegmentKind::Inline(InlineData::Memory(inline)) => inline.as_item(),
             SegmentKind::Prealloc(part) => {
                 (FileExtentKind::Prealloc(RegularExtent { bytes, ..*part }), None)
             }

@@ -9,8 +9,8 @@ mod tree;
 
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{
-    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InodeItem, ItemError, ItemKind, Key,
-    RegularExtent, SECTOR_SIZE, dir_entries, dir_log_end,
+    DirEntry, DirEntryKind, FileExtent, FileExtentKind, InlineExtent, InodeItem, ItemError,
+    ItemKind, Key, RegularExtent, SECTOR_SIZE, dir_entries, dir_log_end,
 };
 
 pub(super) use tree::{LogTree, Logs};
@@ -56,10 +56,8 @@ pub(super) struct LoggedExtent<'a> {
 /// What is in a range of a file.
 pub(super) enum Content<'a> {
     Hole,
-    /// All bytes of the file.
-    Inline(&'a [u8]),
-    /// All bytes of the file, compressed.
-    Compressed,
+    /// Its bytes from the start on; others may follow behind the first sector.
+    Inline(InlineExtent<'a>, Option<Compression>),
     Prealloc(RegularExtent),
     Regular(RegularExtent, Option<Compression>),
 }
@@ -69,7 +67,7 @@ impl Content<'_> {
     pub(super) fn on_disk(&self) -> Option<&RegularExtent> {
         match self {
             Self::Prealloc(extent) | Self::Regular(extent, _) => Some(extent),
-            Self::Hole | Self::Inline(_) | Self::Compressed => None,
+            Self::Hole | Self::Inline(..) => None,
         }
     }
 }
@@ -139,11 +137,7 @@ fn extent(start: u64, data: &[u8]) -> Result<LoggedExtent<'_>, LogDamage> {
             return Err(LogDamage::Inline(inline.data.len()));
         }
         FileExtentKind::Inline(inline) => {
-            let content = match extent.compression {
-                None => Content::Inline(inline.data),
-                Some(_) => Content::Compressed,
-            };
-            (u64::from(SECTOR_SIZE), content)
+            (u64::from(SECTOR_SIZE), Content::Inline(inline, extent.compression))
         }
         FileExtentKind::Hole(hole) => (hole.bytes, Content::Hole),
         FileExtentKind::Prealloc(extent) => (extent.bytes, Content::Prealloc(extent)),

@@ -180,14 +180,12 @@ struct Replay<'a> {
     renamed: BTreeSet<u64>,
     /// Inodes whose contents changed.
     rewritten: BTreeSet<u64>,
-    /// Items that are put as they are, once all else is in the tree.
-    items: Vec<(Key, Vec<u8>)>,
 }
 
 impl<'a> Replay<'a> {
     fn new(nodes: &'a Nodes, log: &'a LogTree, salvage: bool) -> Self {
         let (renamed, rewritten) = (BTreeSet::new(), BTreeSet::new());
-        Self { nodes, log, salvage, ignored: None, renamed, rewritten, items: Vec::new() }
+        Self { nodes, log, salvage, ignored: None, renamed, rewritten }
     }
 
     fn forest(&self) -> &'a Forest {

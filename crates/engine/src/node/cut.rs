@@ -12,9 +12,7 @@
 //! 5. Items are read while nobody else changes those of the inode: merges run one at a time.
 
 use userbtrfs_btree::{Cursor, ReadAhead, Tree};
-use userbtrfs_format::{
-    FileExtent, FileExtentKind, HoleExtent, InlineExtent, ItemKind, Key, SECTOR_SIZE,
-};
+use userbtrfs_format::{FileExtent, FileExtentKind, HoleExtent, ItemKind, Key, SECTOR_SIZE};
 use userbtrfs_ledger::{Damage, Result};
 
 use super::Forest;
@@ -255,10 +253,7 @@ impl ExtentData {
             Kind::Hole => {
                 (FileExtentKind::Hole(HoleExtent { bytes: self.bytes, offset: 0, ram_bytes }), None)
             }
-            Kind::Inline(data) => {
-                let ram_bytes = data.len() as u64;
-                (FileExtentKind::Inline(InlineExtent { ram_bytes, data }), None)
-            }
+            Kind::Inline(inline) => inline.as_item(),
             Kind::Prealloc(extent) => (FileExtentKind::Prealloc(*extent), None),
             Kind::Regular(extent, compression) => (FileExtentKind::Regular(*extent), *compression),
         };

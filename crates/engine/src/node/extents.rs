@@ -1,8 +1,8 @@
 //! Ranges of a file that wait to take the place of what is beneath them.
 //!
 //! 1. Ranges are whole sectors, and disjoint; that of a hole may end at `u64::MAX`.
-//! 2. An extent is as long as its range. Inline data stands in the first sector alone, and is
-//!    never cut.
+//! 2. An extent is as long as its range. Inline data stands in the first sector alone, whatever
+//!    follows it, and is never cut.
 //! 3. Each range of an extent is one reference to it. Neighbours that go on in the same extent
 //!    are one range.
 //! 4. What a change does to references is told by [`Replaced`]: a range that goes takes its
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::{RegularExtent, SECTOR_SIZE};
+use userbtrfs_format::{FileExtentKind, InlineExtent, RegularExtent, SECTOR_SIZE};
 use userbtrfs_ledger::{FileExtentRef, Handle};
 use userbtrfs_sync::Arc;
 
@@ -26,12 +26,23 @@ const SECTOR: u64 = SECTOR_SIZE as u64;
 pub(crate) enum Kind {
     /// Nothing: it reads as zeros.
     Hole,
-    /// All bytes of the file, in the tree.
-    Inline(Arc<[u8]>),
+    /// Bytes of the file, in the tree.
+    Inline(Inline),
     /// An extent that was not written yet.
     Prealloc(RegularExtent),
     /// An extent.
     Regular(RegularExtent, Option<Compression>),
+}
+
+/// Bytes of a file, from its start on, that stand in the tree: at most a sector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inline {
+    /// How many they are.
+    pub(crate) ram_bytes: u64,
+    /// How they are compressed.
+    pub(crate) compression: Option<Compression>,
+    /// As they are stored.
+    pub(crate) stored: Arc<[u8]>,
 }
 
 /// A range of a file, and what comes to stand there.
@@ -82,9 +93,9 @@ impl Kind {
         };
         match self {
             Self::Hole => Self::Hole,
-            Self::Inline(data) => {
+            Self::Inline(inline) => {
                 assert!(skip == 0 && bytes == SECTOR, "inline data is never cut");
-                Self::Inline(Arc::clone(data))
+                Self::Inline(inline.clone())
             }
             Self::Prealloc(extent) => Self::Prealloc(cut(extent)),
             Self::Regular(extent, compression) => Self::Regular(cut(extent), *compression),
@@ -109,10 +120,29 @@ impl Kind {
     }
 }
 
+impl Inline {
+    /// Bytes that are stored as they are.
+    pub(crate) fn plain(bytes: impl Into<Arc<[u8]>>) -> Self {
+        let stored = bytes.into();
+        Self { ram_bytes: stored.len() as u64, compression: None, stored }
+    }
+
+    /// The content of an item.
+    pub(crate) fn of_item(inline: &InlineExtent<'_>, compression: Option<Compression>) -> Self {
+        Self { ram_bytes: inline.ram_bytes, compression, stored: inline.data.into() }
+    }
+
+    /// What an item comes to hold.
+    pub(crate) fn as_item(&self) -> (FileExtentKind<'_>, Option<Compression>) {
+        let inline = InlineExtent { ram_bytes: self.ram_bytes, data: &self.stored };
+        (FileExtentKind::Inline(inline), self.compression)
+    }
+}
+
 impl PendingExtent {
     /// All bytes of a file: at most a sector.
     pub(super) fn inline(data: Arc<[u8]>) -> Self {
-        Self { start: 0, end: SECTOR, kind: Kind::Inline(data) }
+        Self { start: 0, end: SECTOR, kind: Kind::Inline(Inline::plain(data)) }
     }
 
     /// Whether it is as the module's text says.
@@ -123,7 +153,7 @@ impl PendingExtent {
         let ends = aligned(*end) || (is_hole && *end == u64::MAX);
         let fits = match kind {
             Kind::Hole => true,
-            Kind::Inline(data) => (*start, *end) == (0, SECTOR) && data.len() as u64 <= SECTOR,
+            Kind::Inline(inline) => (*start, *end) == (0, SECTOR) && inline.ram_bytes <= SECTOR,
             Kind::Prealloc(extent) | Kind::Regular(extent, _) => {
                 extent.disk.0 > 0 && extent.bytes == end - start
             }

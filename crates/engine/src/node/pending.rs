@@ -230,7 +230,7 @@ impl Pending {
         self.bytes += EXTENT_BYTES;
         match &extent.kind {
             Kind::Hole if self.created => return self.extents.clear(extent.start, extent.end),
-            Kind::Inline(data) => self.bytes += data.len(),
+            Kind::Inline(inline) => self.bytes += inline.stored.len(),
             _ => {}
         }
         self.extents.insert(extent)

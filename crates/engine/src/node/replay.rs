@@ -8,7 +8,7 @@
 //!    directories do.
 //! 5. A place that was given up is taken again only when the tree knows that it was given up.
 
-use userbtrfs_btree::{ItemEdit, ReadAhead};
+use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{
     DirEntryKind, FileExtent, FileExtentKind, FileKind, InodeItem, InodeName, ItemKind, Key,
     SECTOR_SIZE, inode_extrefs, inode_refs,
@@ -256,18 +256,6 @@ impl Nodes {
                 state.set_listed(true);
             }
         })
-    }
-
-    /// The items of inodes that are put as they are: key and content, in any order. Nothing waits
-    /// of those inodes.
-    pub(crate) fn replay_items(&self, subvolume: &Inode, items: Vec<(Key, Vec<u8>)>) -> Result<()> {
-        let _reservation = self.reserve_for_removal(items.len() as u64)?;
-        let operation = self.begin()?;
-        let mut edits: Vec<_> =
-            items.into_iter().map(|(key, data)| ItemEdit::Put(key, data)).collect();
-        edits.sort_by_key(userbtrfs_btree::Edit::key);
-        edits.dedup_by_key(|edit| userbtrfs_btree::Edit::key(edit));
-        Ok(operation.handle.apply(subvolume.tree(), &mut edits)?)
     }
 
     /// The bytes of a file become what its extents in the tree hold, which are all.

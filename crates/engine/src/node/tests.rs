@@ -112,7 +112,7 @@ impl Lab {
         let (kind, len) = (HandleKind::Operation, bytes.len() as u64);
         let more = len.cast_signed() - inode.item().nbytes.cast_signed();
         let put = |file: &mut FileChange<'_>| {
-            file.put(0, 4096, Kind::Inline(bytes.into()), false);
+            file.put(0, 4096, Kind::Inline(Inline::plain(bytes)), false);
             file.add_bytes(more);
             file.set_size(len);
             file.set_disk_size(len);
@@ -181,7 +181,7 @@ fn content_that_waits_is_read_before_the_tree_is_asked() {
     lab.ledger.merge_pending().unwrap();
     assert_eq!(lab.content(file), None);
     lab.write_inline(file, b"second");
-    assert_eq!(lab.content(file), Some(Kind::Inline(b"second".as_slice().into())));
+    assert_eq!(lab.content(file), Some(Kind::Inline(Inline::plain(*b"second"))));
     lab.each_way(|lab| {
         let item = lab.nodes.item(file).unwrap();
         assert_eq!((item.size, item.nbytes), (6, 6));

@@ -12,15 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use userbtrfs_btree::Extent;
 use userbtrfs_format::{FileKind, InodeFlags, Key, Logical, RegularExtent};
 use userbtrfs_ledger::{Ledger, refs};
-use userbtrfs_sync::Arc;
 
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};
 use crate::log::items::{Content, LoggedExtent};
-use crate::node::{Inode, Kind};
-
-/// Items that are put as they are, before they are put.
-pub(super) const ITEMS_MAX: usize = 1024;
+use crate::node::{Inline, Inode, Kind};
 
 /// Bytes of checksums that wait before they are merged.
 const CHECKSUMS_MAX: usize = 1 << 20;
@@ -107,9 +103,10 @@ impl Replay<'_> {
         report.extents += 1;
         let (start, end) = (logged.start, logged.end);
         let kind = match &logged.content {
-            Content::Compressed => return self.compressed(key, &inode, data),
             Content::Hole => Kind::Hole,
-            Content::Inline(data) => Kind::Inline(Arc::from(*data)),
+            Content::Inline(inline, compression) => {
+                Kind::Inline(Inline::of_item(inline, *compression))
+            }
             Content::Prealloc(extent) => Kind::Prealloc(*extent),
             Content::Regular(extent, compression) => Kind::Regular(*extent, *compression),
         };
@@ -161,26 +158,5 @@ impl Replay<'_> {
         // The extent lies in the address space, and what is asked for in the extent.
         let start = extent.disk.0 + skip;
         self.log.checksums(self.forest(), start, start + bytes)
-    }
-
-    /// All bytes of a file, compressed, in its item: that is put as it is, once nothing else of the
-    /// file waits.
-    fn compressed(&mut self, key: Key, inode: &Arc<Inode>, data: &[u8]) -> Result<()> {
-        self.nodes.replay_file(inode, |file| file.put(0, u64::MAX, Kind::Hole, false))?;
-        self.items.push((key, data.to_vec()));
-        if self.items.len() >= ITEMS_MAX { self.put_items() } else { Ok(()) }
-    }
-
-    /// Puts the items that are put as they are.
-    pub(super) fn put_items(&mut self) -> Result<()> {
-        self.nodes.ledger()?.merge_pending()?;
-        let items = std::mem::take(&mut self.items);
-        match items.first() {
-            None => Ok(()),
-            Some((key, _)) => {
-                let inode = self.nodes.inode(self.id(key.objectid))?;
-                self.nodes.replay_items(&inode, items)
-            }
-        }
     }
 }

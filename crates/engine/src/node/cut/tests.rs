@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use userbtrfs_btree::ItemEdit;
 use userbtrfs_codec::compress::Compression;
-use userbtrfs_format::{InodeFlags, Logical, RegularExtent};
+use userbtrfs_format::{InlineExtent, InodeFlags, Logical, RegularExtent};
 use userbtrfs_ledger::HandleKind;
 use userbtrfs_mkfs::Options;
 use userbtrfs_sync::Arc;
@@ -14,7 +14,7 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
 use super::super::testing::references;
 use super::super::tests::{FILE, Lab, TOP};
-use super::super::{FileChange, Inode, stored};
+use super::super::{FileChange, Inline, Inode, stored};
 use super::*;
 use crate::error::InodeId;
 
@@ -101,8 +101,8 @@ impl World {
             }
             Step::Inline(len) => {
                 self.cells[0] = Cell::Inline(*len);
-                let data = vec![7; *len].into();
-                self.change(|file| file.put(0, SECTOR, Kind::Inline(data), false));
+                let inline = Inline::plain(vec![7; *len]);
+                self.change(|file| file.put(0, SECTOR, Kind::Inline(inline), false));
             }
             Step::Merge => self.lab.ledger.merge_pending().unwrap(),
             Step::Commit => self.lab.ledger.commit().unwrap(),
@@ -264,7 +264,7 @@ impl Cell {
     fn of(kind: &Kind, skip: u64) -> Self {
         match kind {
             Kind::Hole => Self::Hole,
-            Kind::Inline(data) => Self::Inline(data.len()),
+            Kind::Inline(inline) => Self::Inline(inline.stored.len()),
             Kind::Prealloc(extent) => Self::Prealloc(extent.disk.0 + extent.offset + skip),
             Kind::Regular(extent, None) => Self::Data(extent.disk.0 + extent.offset + skip),
             Kind::Regular(extent, Some(_)) => {
@@ -309,7 +309,7 @@ fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<PendingExt
 fn shown(start: u64, data: &[u8]) -> PendingExtent {
     let stored = Stored::parse(start, data);
     let inline = || match FileExtent::parse(start, data).unwrap().kind {
-        FileExtentKind::Inline(inline) => Kind::Inline(inline.data.into()),
+        FileExtentKind::Inline(inline) => Kind::Inline(Inline::plain(inline.data)),
         _ => unreachable!("a kind"),
     };
     PendingExtent { start, end: stored.end, kind: stored.kind.unwrap_or_else(inline) }

@@ -73,7 +73,7 @@ fn kinds() -> impl Strategy<Value = (u64, u64, Kind)> {
             1 => (start, end, Kind::Prealloc(extent)),
             2 => (start, end, Kind::Regular(extent, Some(Compression::Zstd))),
             3 => (start, end, Kind::Regular(extent, None)),
-            _ => (0, 1, Kind::Inline(b"inline".as_slice().into())),
+            _ => (0, 1, Kind::Inline(Inline::plain(*b"inline"))),
         }
     })
 }
