@@ -11,6 +11,7 @@ mod listing;
 mod model;
 mod orphans;
 mod repairing;
+mod salvaging;
 #[cfg(debug_assertions)]
 mod searching;
 mod serving;

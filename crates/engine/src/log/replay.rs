@@ -19,6 +19,8 @@
 //!    log of a subvolume that is gone.
 //! 4. What is damaged is an error that names it, and nothing is written; to salvage is to leave
 //!    out what is damaged, and to tell of it.
+//! 5. Once something of a log is left out, nothing goes because that log does not have it: it may
+//!    have been in what was left out.
 
 mod extents;
 mod inodes;
@@ -174,6 +176,8 @@ struct Replay<'a> {
     log: &'a LogTree,
     /// Whether what is damaged is left out.
     salvage: bool,
+    /// Whether something was.
+    torn: bool,
     /// The inode whose items come, where it is not replayed.
     ignored: Option<u64>,
     /// Inodes whose names changed.
@@ -185,7 +189,7 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(nodes: &'a Nodes, log: &'a LogTree, salvage: bool) -> Self {
         let (renamed, rewritten) = (BTreeSet::new(), BTreeSet::new());
-        Self { nodes, log, salvage, ignored: None, renamed, rewritten }
+        Self { nodes, log, salvage, torn: log.torn, ignored: None, renamed, rewritten }
     }
 
     fn forest(&self) -> &'a Forest {
@@ -218,7 +222,7 @@ impl<'a> Replay<'a> {
 
     /// An error is one of the log, and is told of, where that is wanted; or it ends the replay.
     fn leave_out(
-        &self,
+        &mut self,
         key: Option<Key>,
         error: Error,
         report: Option<&mut Replayed>,
@@ -226,6 +230,7 @@ impl<'a> Replay<'a> {
         if !self.salvage || self.nodes.ledger()?.check().is_err() {
             return Err(error);
         }
+        self.torn = true;
         let subvolume = Some(self.log.subvolume);
         let known = |left_out: &LeftOut| left_out.key == key && left_out.subvolume == subvolume;
         if let Some(report) =

@@ -44,6 +44,8 @@ pub(crate) struct Unread {
 /// The log of one subvolume.
 pub(crate) struct LogTree {
     pub(crate) subvolume: TreeId,
+    /// Whether blocks above its leaves were passed over.
+    pub(crate) torn: bool,
     tree: Tree,
     /// The leaves, in the order of their keys.
     leaves: Vec<(Logical, Expectation)>,
@@ -91,8 +93,10 @@ impl Gatherer<'_> {
             return self.pass_over(None, error.into()).map(|()| None);
         }
         let root = Root::from(&RootItem::parse(item.data).expect("verified with its block"));
+        let before = self.unread.len();
         let leaves = self.leaves(Some(subvolume), root)?;
-        Ok(Some(LogTree { subvolume, tree: Tree::new(TreeId::TREE_LOG, root), leaves }))
+        let (torn, tree) = (self.unread.len() > before, Tree::new(TreeId::TREE_LOG, root));
+        Ok(Some(LogTree { subvolume, torn, tree, leaves }))
     }
 
     /// Pins all blocks of a tree; gives its leaves.

@@ -18,8 +18,8 @@ impl Replay<'_> {
         let id = self.id(key.objectid);
         if let Some(inode) = self.nodes.replay_find(id)? {
             self.check_kind(key, logged.kind, inode.kind())?;
-            self.remove_xattrs(&inode)?;
-            if logged.kind == FileKind::Directory {
+            if !self.torn {
+                self.remove_xattrs(&inode)?;
                 self.remove_names(key, &inode, report)?;
             }
         }
@@ -51,24 +51,25 @@ impl Replay<'_> {
     fn remove_xattrs(&self, inode: &Arc<Inode>) -> Result<()> {
         let id = inode.id();
         for (name, _) in self.nodes.xattrs(id)? {
-            if !self.is_known(self.log.has_xattr(self.forest(), id.number, &name))? {
+            if !self.log.has_xattr(self.forest(), id.number, &name)? {
                 self.nodes.replay_xattr(inode, &name, None)?;
             }
         }
         Ok(())
     }
 
-    /// Names go that stand where the directory is logged whole, and are not in the log.
+    /// Names go that stand where a directory is logged whole, and are not in the log.
     fn remove_names(&mut self, key: Key, dir: &Arc<Inode>, report: &mut Replayed) -> Result<()> {
+        if dir.kind() != FileKind::Directory {
+            return Ok(());
+        }
         for (first, last) in self.log.ranges(self.forest(), key.objectid)? {
             let mut position = Some(first);
             while let Some(from) = position.filter(|from| *from <= last) {
                 let (entries, next) = self.nodes.replay_list(dir, from)?;
                 for entry in entries.iter().filter(|entry| entry.index <= last) {
-                    let dir_number = key.objectid;
-                    let has =
-                        self.log.has_entry(self.forest(), dir_number, entry.index, &entry.name);
-                    if !self.is_known(has)? {
+                    let (dir_number, index) = (key.objectid, entry.index);
+                    if !self.log.has_entry(self.forest(), dir_number, index, &entry.name)? {
                         self.unname(key, dir, entry, report)?;
                     }
                 }
@@ -76,13 +77,5 @@ impl Replay<'_> {
             }
         }
         Ok(())
-    }
-
-    /// What of the log cannot be read must not make anything go.
-    fn is_known(&self, found: Result<bool>) -> Result<bool> {
-        match found {
-            Err(_) if self.salvage => Ok(true),
-            found => found,
-        }
     }
 }

@@ -3,9 +3,10 @@
 //! 1. A name and a place belong to one entry of a directory: who gets them takes them from whoever
 //!    has them.
 //! 2. An entry and the name of the inode that it leads to come and go together.
+//! 3. Nothing goes before it is known that something comes in its place.
 
 use userbtrfs_codec::hash::extref_hash;
-use userbtrfs_format::Key;
+use userbtrfs_format::{FileKind, ItemKind, Key};
 use userbtrfs_sync::Arc;
 
 use super::{Replay, Replayed};
@@ -34,20 +35,24 @@ impl Replay<'_> {
             return Ok(());
         }
         let Some(inode) = self.nodes.replay_find(self.id(number))? else { return Ok(()) };
+        if self.comes_with_inode(number, key.objectid, logged.name)? {
+            return Ok(());
+        }
         if let Some(there) = there {
             self.unname(key, &dir, &there, report)?;
         }
         self.free_name(key, &dir, logged.name, report)?;
-        if self.comes_with_inode(number, key.objectid, logged.name)? {
-            return Ok(());
-        }
+        self.leave_places(&inode, report)?;
         self.name(&dir, &inode, logged.index, logged.name, report)
     }
 
-    /// Whether the log has this name of an inode in a directory.
+    /// Whether the log has this name of an inode in a directory, as far as it can be read.
     fn comes_with_inode(&self, inode: u64, dir: u64, name: &[u8]) -> Result<bool> {
         for item in [NamesItem::Ref(dir), NamesItem::Extref(extref_hash(dir, name))] {
-            let logged = self.log.names(self.forest(), inode, item)?;
+            let logged = match self.log.names(self.forest(), inode, item) {
+                Err(_) if self.torn => None,
+                logged => logged?,
+            };
             if logged.is_some_and(|names| has(&names, dir, name)) {
                 return Ok(true);
             }
@@ -96,7 +101,21 @@ impl Replay<'_> {
             self.unname(key, &dir, &there, report)?;
         }
         self.free_name(key, &dir, &link.name, report)?;
+        self.leave_places(inode, report)?;
         self.name(&dir, inode, link.index, &link.name, report)
+    }
+
+    /// A directory that gets a name leaves the place where it was, if that did not go by itself:
+    /// it is in one place.
+    fn leave_places(&mut self, inode: &Arc<Inode>, report: &mut Replayed) -> Result<()> {
+        if !self.torn || inode.kind() != FileKind::Directory {
+            return Ok(());
+        }
+        let key = Key::new(inode.id().number, ItemKind::INODE_ITEM, 0);
+        for link in self.nodes.names(inode.id())? {
+            self.remove_link(key, &link, report)?;
+        }
+        Ok(())
     }
 
     /// A name of an inode goes, which the log no longer has.
