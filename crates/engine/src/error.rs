@@ -323,6 +323,9 @@ pub enum LogDamage {
         /// How many.
         names: usize,
     },
+    /// The checksums of an extent cannot be read.
+    #[error("the checksums of the extent at {0} cannot be read")]
+    Checksums(Logical),
     /// An extent lies in space that is in use otherwise.
     #[error("the extent of {len} bytes at {logical} lies over others")]
     ExtentInUse {

@@ -36,7 +36,8 @@ pub enum PendingLog {
     /// nothing is written; where it is one that cannot be written, the log stays as with `Leave`.
     #[default]
     Replay,
-    /// As `Replay`, but what is damaged is left out: [`Filesystem::replayed`] tells of it.
+    /// As `Replay`, but what of the log is damaged is left out: [`Filesystem::replayed`] tells of
+    /// it. Then nothing is removed because the rest of the log does not have it.
     Salvage,
     /// It is let go, and what is in it is lost. Where the filesystem is opened for reading, it
     /// stays.

@@ -18,7 +18,8 @@
 //! 3. An inode that was logged without a name is not replayed: it was to be deleted. Nor is the
 //!    log of a subvolume that is gone.
 //! 4. What is damaged is an error that names it, and nothing is written; to salvage is to leave
-//!    out what is damaged, and to tell of it.
+//!    out what of a log is damaged, and to tell of it. All else ends a replay, also the lack of
+//!    space: then the log stays.
 //! 5. Once something of a log is left out, nothing goes because that log does not have it: it may
 //!    have been in what was left out.
 
@@ -33,7 +34,7 @@ use userbtrfs_device::Device;
 use userbtrfs_format::{FileKind, ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
 use userbtrfs_ledger::{HandleKind, Ledger, LedgerOptions};
 use userbtrfs_sync::Arc;
-use userbtrfs_volume::{Volume, read_superblock_copy};
+use userbtrfs_volume::{ReadError, Volume, read_superblock_copy};
 
 use self::extents::Extents;
 use super::items::{LogItem, LogTree, Logs};
@@ -208,26 +209,34 @@ impl<'a> Replay<'a> {
                 Ok(leaf) => leaf,
                 Err(error) => {
                     // It is told of once.
-                    self.leave_out(None, error, (stage == Stage::Extents).then_some(&mut *report))?;
+                    self.pass_over(None, error, (stage == Stage::Extents).then_some(&mut *report))?;
                     continue;
                 }
             };
             for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
                 let done = self.step(stage, item.key, item.data, extents, report);
-                done.or_else(|error| self.leave_out(Some(item.key), error, Some(&mut *report)))?;
+                done.or_else(|error| self.leave_out(item.key, error, report))?;
             }
         }
         Ok(())
     }
 
-    /// An error is one of the log, and is told of, where that is wanted; or it ends the replay.
-    fn leave_out(
+    /// An error is one of the log, and is told of; or it ends the replay.
+    fn leave_out(&mut self, key: Key, error: Error, report: &mut Replayed) -> Result<()> {
+        match is_of_log(&error) {
+            true => self.pass_over(Some(key), error, Some(report)),
+            false => Err(error),
+        }
+    }
+
+    /// An error of the log is told of, where that is wanted; or it ends the replay.
+    fn pass_over(
         &mut self,
         key: Option<Key>,
         error: Error,
         report: Option<&mut Replayed>,
     ) -> Result<()> {
-        if !self.salvage || self.nodes.ledger()?.check().is_err() {
+        if !self.salvage {
             return Err(error);
         }
         self.torn = true;
@@ -287,5 +296,14 @@ impl<'a> Replay<'a> {
             FileKind::Directory => Ok(()),
             _ => Err(self.log.damage(key, LogDamage::NotADirectory(inode.id().number))),
         }
+    }
+}
+
+/// Whether it is a log that is damaged, or asks for what cannot be, and nothing else.
+fn is_of_log(error: &Error) -> bool {
+    match error {
+        Error::Log(_) | Error::Overflow | Error::TooManyLinks | Error::NameTooLong => true,
+        Error::Read(ReadError::Block { tree, .. }) => *tree == TreeId::TREE_LOG,
+        _ => false,
     }
 }

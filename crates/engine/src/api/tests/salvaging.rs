@@ -129,3 +129,21 @@ fn a_directory_that_moved_is_in_one_place() {
         assert!(matches!(fs.metadata("/from/moved"), Err(Error::NotFound)));
     });
 }
+
+#[test]
+fn damage_that_is_not_of_the_log_ends_a_replay() {
+    let lab = lab();
+    let others = make_others(&lab.fs.root());
+    lab.fs.commit().unwrap();
+    let file = lab.file(&format!("other {}", OTHERS / 2));
+    file.write_at(b"new", 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let device = crashed_without(lab, TreeId::FS, others[OTHERS / 2]);
+    let before = device.snapshot();
+    for what in [PendingLog::Replay, PendingLog::Salvage] {
+        let ended = opened(&device, what).map(drop);
+        assert!(matches!(ended, Err(Error::Read(_))), "{what:?}: {ended:?}");
+        assert!(device.snapshot() == before, "{what:?}: it was written to");
+    }
+}

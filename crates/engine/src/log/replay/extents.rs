@@ -117,7 +117,7 @@ impl Replay<'_> {
         if extents.is_refused(on_disk) || self.nodes.replay_has_extent(&inode, start, end, data)? {
             return Ok(());
         }
-        let checksums = self.checksums_of(&inode, on_disk, &kind)?;
+        let checksums = self.checksums_of(key, &inode, on_disk, &kind)?;
         let fresh = extents.is_first(on_disk);
         let ledger = self.nodes.ledger()?;
         self.nodes.replay_file(&inode, |file| {
@@ -144,6 +144,7 @@ impl Replay<'_> {
     /// The checksums that the log has for a range of an extent; of a compressed one, for all of it.
     fn checksums_of(
         &self,
+        key: Key,
         inode: &Inode,
         extent: &RegularExtent,
         kind: &Kind,
@@ -157,6 +158,7 @@ impl Replay<'_> {
         };
         // The extent lies in the address space, and what is asked for in the extent.
         let start = extent.disk.0 + skip;
-        self.log.checksums(self.forest(), start, start + bytes)
+        let found = self.log.checksums(self.forest(), start, start + bytes);
+        found.map_err(|_| self.log.damage(key, LogDamage::Checksums(extent.disk)))
     }
 }

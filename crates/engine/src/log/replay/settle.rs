@@ -21,7 +21,7 @@ impl Replay<'_> {
         for number in self.empty_nameless(report)? {
             let key = inode_key(number);
             let done = self.settle_links(key, report);
-            done.or_else(|error| self.leave_out(Some(key), error, Some(&mut *report)))?;
+            done.or_else(|error| self.leave_out(key, error, report))?;
         }
         self.nodes.ledger()?.merge_pending()?;
         for number in std::mem::take(&mut self.rewritten) {
@@ -39,7 +39,7 @@ impl Replay<'_> {
             seen.insert(number);
             let key = inode_key(number);
             let done = self.empty_if_nameless(key, report);
-            done.or_else(|error| self.leave_out(Some(key), error, Some(&mut *report)))?;
+            done.or_else(|error| self.leave_out(key, error, report))?;
         }
         Ok(seen)
     }
