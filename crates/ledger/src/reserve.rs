@@ -72,6 +72,12 @@ impl Ledger {
         Some(expecting)
     }
 
+    /// As [`Ledger::reserve`], for a replay of logs before anybody uses the filesystem: where its
+    /// commit then finds no space, the logs are as they were.
+    pub fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
+        self.reserve_by(bytes_for_items(items, self.volume().geometry().nodesize), Claim::Replay)
+    }
+
     fn reserve_by(&self, bytes: u64, claim: Claim) -> Result<Reservation> {
         self.check()?;
         let mut turn = None;

@@ -82,6 +82,12 @@ impl Nodes {
         Ok(self.ledger()?.reserve_for_removal(items)?)
     }
 
+    /// Space for what a log says of so many items, which is taken before anybody has any.
+    pub(super) fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
+        self.relieve()?;
+        Ok(self.ledger()?.reserve_for_replay(items)?)
+    }
+
     /// Keeps what was promised for what waits.
     pub(super) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
         let bytes = self.waiting.bytes() + self.late.bytes();

@@ -2,7 +2,7 @@
 //!
 //! 1. Nobody else uses the filesystem meanwhile. What is done waits as any change does.
 //! 2. Nothing is asked that was asked when the log was written: flags, permissions, read-only
-//!    subvolumes. Space is taken from what is kept for removals.
+//!    subvolumes. Space is taken from what is kept for the commit, but for the least of it.
 //! 3. No time changes: the log has the times, so that a replay that starts again ends the same.
 //! 4. Link counts do not follow names: [`Nodes::replay_links`] sets them in the end. Sizes of
 //!    directories do.
@@ -93,7 +93,7 @@ impl Nodes {
 
     fn replay_new_inode(&self, id: InodeId, logged: &InodeItem) -> Result<Arc<Inode>> {
         let tree = self.forest.tree(id.subvolume)?;
-        let reservation = self.reserve_for_removal(STEP_ITEMS)?;
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
         let operation = self.begin()?;
         let transid = operation.generation();
         let generation = if logged.generation == 0 { transid } else { logged.generation };
@@ -115,7 +115,7 @@ impl Nodes {
         inode: &Arc<Inode>,
         change: impl FnOnce(&Operation<'_>, &mut State) -> T,
     ) -> Result<T> {
-        let reservation = self.reserve_for_removal(STEP_ITEMS)?;
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
         let operation = self.begin()?;
         let done = {
             let mut state = inode.state();
@@ -144,7 +144,7 @@ impl Nodes {
         inode: &Arc<Inode>,
         change: impl FnOnce(&mut FileChange<'_>),
     ) -> Result<()> {
-        let reservation = self.reserve_for_removal(STEP_ITEMS)?;
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
         self.change_file(inode, HandleKind::Operation, Some(reservation), change)
     }
 
@@ -203,7 +203,7 @@ impl Nodes {
     /// gives. [`Error::Unsupported`] where that is a subvolume.
     pub(crate) fn replay_unname(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) -> Result<Arc<Inode>> {
         let inode = self.target(dir, entry.target)?;
-        let reservation = self.reserve_for_removal(STEP_ITEMS)?;
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
         let operation = self.begin()?;
         operation.alter(dir, |state| {
             state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
@@ -228,7 +228,7 @@ impl Nodes {
         }
         self.check_room_for_entry(dir, name)?;
         let place = self.place_of_ref(inode, dir.number(), name)?;
-        let reservation = self.reserve_for_removal(STEP_ITEMS)?;
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
         let operation = self.begin()?;
         let kind = DirEntryKind::from(inode.kind());
         let target = EntryTarget::Inode(inode.number());

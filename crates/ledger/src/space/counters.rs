@@ -72,6 +72,9 @@ pub(crate) enum Claim {
     Ordinary,
     /// May use half of the global reserve, or more of the least one: the rest is the commit's.
     Removal,
+    /// Leaves the commit the least that it may need: where it lacks more, nothing is durable, and
+    /// nothing is lost.
+    Replay,
 }
 
 /// The counters of the block groups of one kind, in bytes.
@@ -144,13 +147,17 @@ impl Pool {
         match claim {
             Claim::Ordinary => self.global(),
             Claim::Removal => self.of_commit(),
+            Claim::Replay => self.at_least(0, COMMIT_BLOCKS).min(self.of_commit()),
         }
     }
 
     /// What the commit takes beyond what a claim leaves to it, for so many references besides those
     /// expected, and for other items of so many bytes. References may lie in as many leaves as
-    /// there are of them; but no commit copies more than all leaves of the books.
+    /// there are of them; but no commit copies more than all leaves of the books. A replay tries.
     pub(super) fn owed(&self, references: u64, others: u64, claim: Claim) -> u64 {
+        if claim == Claim::Replay {
+            return 0;
+        }
         let references = references.saturating_add(self.expected);
         let leaves = references.saturating_mul(REFERENCE_TREES * self.nodesize);
         let copied = leaves.min(self.books).saturating_add(COMMIT_BLOCKS * self.nodesize);

@@ -193,6 +193,25 @@ fn removals_reach_where_others_do_not() {
 }
 
 #[test]
+fn a_replay_reaches_where_removals_do_not() {
+    let (_forest, space) = loaded("fresh");
+    // Of so many blocks a commit may change more than of a few.
+    for _ in 0..1000 {
+        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    }
+    let all = |claim| {
+        let claim = || space.claim(Kind::Metadata, node(&space), claim).ok();
+        std::iter::from_fn(claim).collect::<Vec<_>>()
+    };
+    let held = all(Claim::Removal);
+    let replays = all(Claim::Replay);
+    let changing = space.usage(Kind::Metadata).allocated / 16 / node(&space);
+    let found = replays.len() as u64;
+    assert!(found.abs_diff(changing - 32) <= 1, "{found} of {changing} blocks");
+    drop((held, replays));
+}
+
+#[test]
 fn freed_space_is_free_after_the_commit_and_not_before() {
     let (_forest, space) = loaded("dup");
     let block = space.allocate_block(Kind::Metadata, Logical(0)).unwrap();

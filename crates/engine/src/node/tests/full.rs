@@ -1,6 +1,7 @@
 //! A full filesystem: who asks for what cannot be done is told that first, and not of space.
 
-use userbtrfs_ledger::Reservation;
+use userbtrfs_format::{InodeItem, Logical};
+use userbtrfs_ledger::{Kind, Reservation};
 
 use super::*;
 
@@ -43,4 +44,22 @@ fn what_is_wrong_with_a_name_comes_before_the_lack_of_space() {
     nodes.create(TOP, b"new", &FILE).unwrap();
     let lab = lab.reopened();
     assert_eq!(lab.names(TOP), [b"old".to_vec(), b"new".to_vec()]);
+}
+
+#[test]
+fn a_log_is_replayed_where_nothing_can_be_removed() {
+    let lab = Lab::new();
+    let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+    lab.ledger.commit().unwrap();
+    let space = lab.ledger.space();
+    for _ in 0..1000 {
+        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    }
+    let mut held = fill(&lab);
+    held.extend(std::iter::from_fn(|| space.reserve_for_removal(1 << 14).ok()));
+    let removed = lab.nodes.unlink(TOP, b"file");
+    assert!(matches!(removed, Err(Error::NoSpace)), "{removed:?}");
+    let logged = InodeItem { size: 7, ..lab.nodes.inode(id).unwrap().item() };
+    let inode = lab.nodes.replay_inode(id, &logged).unwrap();
+    assert_eq!(inode.item().size, 7);
 }
