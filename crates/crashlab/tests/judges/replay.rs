@@ -37,7 +37,7 @@ use userbtrfs_volume::Volume;
 
 use super::fsynced::now;
 use super::made::{Made, check_file, kinds};
-use super::{Unpacked, assert_none, is_torture, open, open_device, seed, shown};
+use super::{Unpacked, assert_none, is_torture, open, open_device, open_to_write, seed, shown};
 
 /// Operations before the last commit, and after it.
 const BEFORE: usize = 150;
@@ -48,6 +48,9 @@ const SECTOR: usize = 4096;
 
 /// Extents of a file whose items are in many leaves.
 const SPREAD: u64 = 200;
+
+/// Files that are fsynced and then lost.
+const FSYNCED: u8 = 8;
 
 /// Bytes before a name in an INODE_REF, and before name and value in an XATTR_ITEM.
 const REF_HEAD: usize = 10;
@@ -354,5 +357,41 @@ fn a_compressed_item_in_a_log_is_of_the_first_sector_alone() {
         drop(mount);
         Left::judged(left, &linux).judge(&linux, made.name);
         linux.assert_no_complaints().unwrap();
+    }
+}
+
+/// Until the superblock is durable that names no log, the next replay finds all that was fsynced.
+#[test]
+fn a_log_is_whole_until_it_is_discarded() {
+    for made in kinds().iter().filter(|made| ["default", "mixed"].contains(&made.name)) {
+        let device = Arc::new(made.image().to_device());
+        let opened = open_to_write(device.clone());
+        let expected: Vec<Vec<u8>> = (1..=FSYNCED).map(|byte| vec![byte; 3 * SECTOR]).collect();
+        for content in &expected {
+            let name = content[0].to_string();
+            let file = opened.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap();
+            file.write_at(content, 0).unwrap();
+            file.sync_all().unwrap();
+        }
+        opened.abandon();
+        let device = Arc::new(RecordingDevice::on(&device.image()));
+        let mut options = OpenOptions::new();
+        options.write(true).subvolume_id(TreeId::FS).pending_log(PendingLog::Discard);
+        options.open_devices(vec![device.clone()]).unwrap().abandon();
+        let (mut kept, mut lost) = (0, 0);
+        for state in states(&device.recording(), Choice::EveryPrefix) {
+            let what = format!("{}, {} events", made.name, state.completed);
+            let opened = open_device(Arc::new(state.image.to_device())).unwrap();
+            if opened.replayed().is_none() {
+                lost += 1;
+                continue;
+            }
+            kept += 1;
+            for content in &expected {
+                let found = opened.read(content[0].to_string());
+                assert!(found.unwrap_or_else(|error| panic!("{what}: {error}")) == *content);
+            }
+        }
+        assert!(kept > 3 && lost > 0, "{}: kept {kept}, lost {lost}", made.name);
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn replay(devices: Vec<Arc<dyn Device>>, options: &Replaying) -> Resu
 /// Lets go of the logs of the filesystem on these devices: what was fsynced since the last commit
 /// is lost.
 pub(crate) fn discard(devices: Vec<Arc<dyn Device>>, options: &Replaying) -> Result<Replayed> {
-    end(devices, options, true, |_, _, _| Ok(()))
+    end(devices, options, true, |nodes, logs, _| spare_extents(nodes, &logs))
 }
 
 /// Opens the filesystem, lets something be done with the logs, and commits. Where that fails,
@@ -131,6 +131,24 @@ fn end(
 fn commit(ledger: &Ledger) -> Result<()> {
     ledger.start(HandleKind::Operation)?.subvolume_changed(TreeId::FS);
     Ok(ledger.commit()?)
+}
+
+/// Keeps what logs name from being given out in this transaction: until its superblock is durable
+/// they are to be replayed. What cannot be had is in use already, or nothing can be said of it.
+fn spare_extents(nodes: &Nodes, logs: &Logs) -> Result<()> {
+    let mut extents = Extents::default();
+    for log in &logs.trees {
+        let replay = Replay::new(nodes, log, true);
+        for leaf in log.leaves(nodes.forest()).filter_map(Result::ok) {
+            for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
+                if let Ok(Some(LogItem::Extent(extent))) = LogItem::parse(item.key, item.data) {
+                    drop(extents.take(&replay, item.key, &extent));
+                }
+            }
+        }
+    }
+    extents.give_back_rest(nodes.ledger()?);
+    Ok(())
 }
 
 fn replay_logs(nodes: &Nodes, logs: Logs, report: &mut Replayed, salvage: bool) -> Result<()> {
