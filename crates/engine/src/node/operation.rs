@@ -215,23 +215,36 @@ impl Operation<'_> {
 
     /// Puts an entry into a directory, which is locked.
     pub(super) fn add_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
-        self.change(dir, |state| {
-            state.item.size += size_of_entry(entry);
-            if state.first_added.is_none_or(|(of, _)| of < self.generation()) {
-                state.first_added = Some((self.generation(), entry.index));
-            }
-            state.pending().add_entry(entry);
-            state.dentries().enter(entry);
-            (state.item.mtime, state.item.ctime) = (self.now, self.now);
-        });
+        self.change_entries(dir, [], [entry]);
     }
 
     /// Takes an entry out of a directory, which is locked.
     pub(super) fn remove_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
+        self.change_entries(dir, [entry], []);
+    }
+
+    /// Takes entries out of a directory, which is locked, and puts others into it: who looks a name
+    /// up finds what it led to before, or what it leads to then.
+    pub(super) fn change_entries<'e>(
+        &self,
+        dir: &Arc<Inode>,
+        gone: impl IntoIterator<Item = &'e Arc<Entry>>,
+        come: impl IntoIterator<Item = &'e Arc<Entry>>,
+    ) {
         self.change(dir, |state| {
-            state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
-            state.pending().remove_entry(entry);
-            state.dentries().leave(entry);
+            for entry in gone {
+                state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
+                state.pending().remove_entry(entry);
+                state.dentries().leave(entry);
+            }
+            for entry in come {
+                state.item.size += size_of_entry(entry);
+                if state.first_added.is_none_or(|(of, _)| of < self.generation()) {
+                    state.first_added = Some((self.generation(), entry.index));
+                }
+                state.pending().add_entry(entry);
+                state.dentries().enter(entry);
+            }
             (state.item.mtime, state.item.ctime) = (self.now, self.now);
         });
     }

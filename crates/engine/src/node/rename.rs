@@ -257,13 +257,17 @@ impl Rename<'_> {
         partings.extend(there.map(|(entry, there)| {
             operation.parting(to.dir, entry, &there.inode).followed_by(moved.id())
         }));
+        let new = operation.entry(index, to.name, moved);
         let fate = self.shuffle(&operation, &partings, whiteout_id, || {
-            operation.remove_entry(from.dir, old);
-            let fate = there.map(|(entry, there)| {
-                operation.remove_entry(to.dir, entry);
-                operation.drop_name(&there.inode, to.dir, entry)
-            });
-            operation.relocate((from, old), moved, to, (index, place));
+            operation.move_name((from, old), moved, (to, &new), place);
+            let replaced = there.map(|(entry, _)| entry);
+            if Arc::ptr_eq(from.dir, to.dir) {
+                operation.change_entries(to.dir, [old].into_iter().chain(replaced), [&new]);
+            } else {
+                operation.change_entries(to.dir, replaced, [&new]);
+                operation.remove_entry(from.dir, old);
+            }
+            let fate = there.map(|(entry, there)| operation.drop_name(&there.inode, to.dir, entry));
             if let Some(whiteout) = whiteout {
                 operation.leave_whiteout(from, whiteout);
             }
@@ -322,11 +326,17 @@ impl Rename<'_> {
             operation.parting(dir, entry, inode).moved().followed_by(follower.id())
         };
         let partings = [parting(from.dir, old, moved, there), parting(to.dir, new, there, moved)];
+        let moved_entry = operation.entry(index_of_moved, to.name, moved);
+        let there_entry = operation.entry(index_of_there, from.name, there);
         self.shuffle(&operation, &partings, None, || {
-            operation.remove_entry(from.dir, old);
-            operation.remove_entry(to.dir, new);
-            operation.relocate((from, old), moved, to, (index_of_moved, place_of_moved));
-            operation.relocate((to, new), there, from, (index_of_there, place_of_there));
+            operation.move_name((from, old), moved, (to, &moved_entry), place_of_moved);
+            operation.move_name((to, new), there, (from, &there_entry), place_of_there);
+            if Arc::ptr_eq(from.dir, to.dir) {
+                operation.change_entries(to.dir, [old, new], [&moved_entry, &there_entry]);
+            } else {
+                operation.change_entries(to.dir, [new], [&moved_entry]);
+                operation.change_entries(from.dir, [old], [&there_entry]);
+            }
         });
         operation.hold(to.dir, reservation.take());
         Ok(Fate::Kept)
@@ -334,23 +344,20 @@ impl Rename<'_> {
 }
 
 impl Operation<'_> {
-    /// Puts an inode under a name that is free, in place of the name that an entry had, which is
-    /// taken out. There is no moment at which it has no name, or both: who climbs from directory
-    /// to directory meets it.
-    fn relocate(
+    /// Gives an inode the name that an entry will have, in place of the name that one had. There is
+    /// no moment at which it has no name, or both: who climbs from directory to directory meets it.
+    fn move_name(
         &self,
         (from, old): (Place<'_>, &Arc<Entry>),
         inode: &Arc<Inode>,
-        to: Place<'_>,
-        (index, place): (u64, RefPlace),
+        (to, new): (Place<'_>, &Arc<Entry>),
+        place: RefPlace,
     ) {
-        let entry = self.entry(index, to.name, inode);
         self.change(inode, |state| {
             state.remove_ref(from.dir.number(), old);
-            state.add_ref(to.dir.number(), &entry, place);
+            state.add_ref(to.dir.number(), new, place);
             state.item.ctime = self.now;
         });
-        self.add_entry(to.dir, &entry);
     }
 
     /// Puts an inode under a name that is free.

@@ -1,5 +1,7 @@
 //! What a directory says of its entries, and of where it is.
 
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 
 /// The places and names of all entries.
@@ -87,5 +89,39 @@ fn attributes_at_once_are_those_of_the_inode() {
     let metadata = lab.fs.root().metadata_of(&entry).unwrap();
     assert_eq!(metadata, lab.file("g").inode().metadata().unwrap());
     assert_eq!(lab.fs.metadata_at_once(entry.target()), Some(metadata));
+    lab.close();
+}
+
+/// Who looks a name up that is replaced, or changes places with another, finds one or the other.
+#[test]
+fn a_name_that_is_replaced_is_there_at_any_time() {
+    let lab = Lab::new();
+    let root = lab.fs.root();
+    let dirs = ["one", "two"].map(|name| root.create_dir(name.as_bytes(), 0o755).unwrap());
+    for name in ["left", "right"] {
+        for dir in &dirs {
+            dir.create(name.as_bytes(), 0o644).unwrap();
+        }
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random(1);
+            while !done.load(Ordering::Relaxed) {
+                let dir = ["one", "two"][usize::try_from(random.below(2)).unwrap()];
+                for name in ["left", "right"] {
+                    lab.fs.metadata(format!("/{dir}/{name}")).unwrap();
+                }
+            }
+        });
+        for number in 0..5000 {
+            let [from, to] = if number % 2 == 0 { [0, 0] } else { [0, 1] }.map(|at| &dirs[at]);
+            from.rename(b"left", to, b"right", RenameMode::Exchange).unwrap();
+            from.create(b"new", 0o644).unwrap();
+            from.rename(b"new", to, b"left", RenameMode::Replace).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    drop((root, dirs));
     lab.close();
 }
