@@ -301,8 +301,8 @@ impl Space {
         self.claim(Kind::Metadata, bytes, Claim::Removal)
     }
 
-    /// References that a change will drop, in a reservation of no bytes: [`Space::owed`] counts
-    /// them until it goes.
+    /// References that a change will drop, in a reservation of no bytes: until it goes, what the
+    /// commit takes for them is left to it by all who reserve.
     pub fn expect(&self, references: u64) -> Reservation {
         Reservation::of_references(&self.counters, references)
     }
