@@ -293,6 +293,6 @@ impl<'a> LogWriter<'a> {
     fn reserve(&self, items: usize) -> Result<Reservation> {
         let items = ITEMS_FOR_WAY + items as u64;
         let bytes = bytes_for_items(items, self.ledger.volume().geometry().nodesize);
-        self.ledger.reserve_now(bytes, Claim::Ordinary).ok_or(Error::NoSpace)
+        self.ledger.reserve_now(bytes, 0, Claim::Ordinary).ok_or(Error::NoSpace)
     }
 }

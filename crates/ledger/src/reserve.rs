@@ -47,35 +47,28 @@ impl Relief {
 impl Ledger {
     /// Reserves space for changes of so many items, waiting for space where that helps.
     pub fn reserve(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(bytes_for_items(items, self.volume().geometry().nodesize), Claim::Ordinary)
+        self.reserve_by(self.bytes_for(items), Claim::Ordinary)
     }
 
     /// As [`Ledger::reserve`], for what frees space in the end: it may use what is kept for that.
     pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
-        let bytes = bytes_for_items(items, self.volume().geometry().nodesize);
-        self.reserve_by(bytes, Claim::Removal)
+        self.reserve_by(self.bytes_for(items), Claim::Removal)
     }
 
     /// As [`Ledger::reserve_for_removal`], for a change that drops so many references when it is
-    /// merged.
-    pub fn reserve_for_extents(&self, items: u64, references: u64) -> Result<Reservation> {
-        let mut expecting = self.space.expect(references);
-        expecting.merge(self.reserve_for_removal(items)?);
-        Ok(expecting)
-    }
-
-    /// Expects a change that drops so many references when it is merged, if the next commit finds
-    /// what it takes for them.
-    pub fn try_expect(&self, references: u64) -> Option<Reservation> {
-        let mut expecting = self.space.expect(references);
-        expecting.merge(self.reserve_now(0, Claim::Removal)?);
-        Some(expecting)
+    /// merged; only where there is room at once, also for what the next commit takes for these.
+    pub fn try_reserve_for_extents(&self, items: u64, references: u64) -> Option<Reservation> {
+        self.reserve_now(self.bytes_for(items), references, Claim::Removal)
     }
 
     /// As [`Ledger::reserve`], for a replay of logs before anybody uses the filesystem: where its
     /// commit then finds no space, the logs are as they were.
     pub fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(bytes_for_items(items, self.volume().geometry().nodesize), Claim::Replay)
+        self.reserve_by(self.bytes_for(items), Claim::Replay)
+    }
+
+    fn bytes_for(&self, items: u64) -> u64 {
+        bytes_for_items(items, self.volume().geometry().nodesize)
     }
 
     fn reserve_by(&self, bytes: u64, claim: Claim) -> Result<Reservation> {
@@ -86,7 +79,7 @@ impl Ledger {
                 turn = Some(self.turns.take());
             }
             for relief in Relief::ALL {
-                if let Some(reservation) = self.reserve_now(bytes, claim) {
+                if let Some(reservation) = self.reserve_now(bytes, 0, claim) {
                     return Ok(reservation);
                 }
                 self.relieve(relief, bytes, claim)?;
@@ -96,21 +89,30 @@ impl Ledger {
             }
             turn.get_or_insert_with(|| self.turns.take());
         }
-        self.reserve_now(bytes, claim).ok_or(Error::NoSpace)
+        self.reserve_now(bytes, 0, claim).ok_or(Error::NoSpace)
     }
 
     /// Whether there is what comes back: what others hold, when it is merged; and what they freed
     /// meanwhile, with the next commit that is made for a removal.
     fn may_come_back(&self, claim: Claim) -> bool {
         let usage = self.space.usage(Kind::Metadata);
-        usage.reserved > 0 || (claim == Claim::Removal && usage.pinned > 0)
+        let is_held = usage.reserved > 0 || self.space.expects_any();
+        is_held || (claim == Claim::Removal && usage.pinned > 0)
     }
 
-    /// Reserves metadata, where there is room at once; what the next commit takes is left to it.
-    pub(crate) fn reserve_now(&self, bytes: u64, claim: Claim) -> Option<Reservation> {
-        let owed = self.owed(claim);
+    /// Reserves metadata, where there is room at once; what the next commit takes is left to it,
+    /// also for references that the change will drop.
+    pub(crate) fn reserve_now(
+        &self,
+        bytes: u64,
+        references: u64,
+        claim: Claim,
+    ) -> Option<Reservation> {
+        let owed = self.owed(references, claim);
         let claimed = self.space.claim(Kind::Metadata, bytes.saturating_add(owed), claim);
         let mut reservation = claimed.ok()?;
+        // Before the room for them is anybody's.
+        reservation.merge(self.space.expect(references));
         reservation.shrink(owed);
         self.largest.reserved(bytes);
         Some(reservation)
@@ -130,21 +132,23 @@ impl Ledger {
         }
     }
 
-    /// Whether a commit frees metadata for a claim, and then for others; or is what takes it.
+    /// Whether a commit frees metadata for a claim, and then for others; or much of what is kept is
+    /// for itself.
     fn commit_pays(&self, bytes: u64) -> bool {
         let slack = (self.space.usage(Kind::Metadata).total / SLACK_PART).min(SLACK_MAX);
-        let (bytes, claim) = (bytes.saturating_add(slack), Claim::Ordinary);
+        let claim = Claim::Ordinary;
         let is_enough = || self.space.lack(Kind::Metadata, bytes, claim) == 0;
-        self.commit_may_free(Kind::Metadata, bytes, claim)
-            || (self.owed(claim) >= slack && is_enough())
+        self.commit_may_free(Kind::Metadata, bytes.saturating_add(slack), claim)
+            || (self.owed(0, claim) >= slack && is_enough())
     }
 
-    /// What the next commit takes beyond what a claim leaves to it, for references and checksums
-    /// that are not in their trees yet, in bytes: a long transaction would outgrow the global
-    /// reserve.
-    fn owed(&self, claim: Claim) -> u64 {
+    /// What the next commit takes beyond what a claim leaves to it, for so many references and for
+    /// those and the checksums that are not in their trees yet, in bytes: a long transaction would
+    /// outgrow the global reserve.
+    fn owed(&self, references: u64, claim: Claim) -> u64 {
+        let references = references.saturating_add(self.refs.len() as u64);
         let sums = CHECKSUM_FACTOR * self.sums.bytes() as u64;
-        self.space.owed(self.refs.len() as u64, sums, claim)
+        self.space.owed(references, sums, claim)
     }
 
     /// Reserves so many bytes for data, whole sectors, reading and committing where that helps;

@@ -301,6 +301,11 @@ impl Space {
         self.claim(Kind::Metadata, bytes, Claim::Removal)
     }
 
+    /// Whether references are expected to be dropped.
+    pub(crate) fn expects_any(&self) -> bool {
+        self.counters.pool(Kind::Metadata).expected > 0
+    }
+
     /// References that a change will drop, in a reservation of no bytes: until it goes, what the
     /// commit takes for them is left to it by all who reserve.
     pub fn expect(&self, references: u64) -> Reservation {

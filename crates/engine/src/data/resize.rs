@@ -95,7 +95,7 @@ impl Writer {
     /// Takes the last extents of a file, and the first time cuts what is in memory. Says whether
     /// that was all.
     fn shrink_step(&self, contents: &Arc<Contents>, size: u64, first: bool) -> Result<bool> {
-        let (reservation, most) = self.nodes.reserve_step()?;
+        let (reservation, most) = self.nodes.reserve_step(contents.inode())?;
         let _one = contents.writeback.lock();
         let _range = contents.range.lock_exclusive(sector_start(size)..u64::MAX);
         let inline = if first { self.short_inline(contents, size)? } else { None };
@@ -158,7 +158,7 @@ impl Writer {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let (reservation, most) = self.nodes.reserve_step()?;
+            let (reservation, most) = self.nodes.reserve_step(contents.inode())?;
             let _one = contents.writeback.lock();
             let _range = contents.range.lock_exclusive(at..range.end);
             let rest = at..range.end;

@@ -129,7 +129,7 @@ impl Nodes {
     }
 
     fn merge_alone(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
-        let promised = self.promises.take();
+        let mut promised = self.promises.take();
         let inodes = self.waiting.take();
         for inodes in inodes.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {
             let mut batch = Batch::new(self, handle);
@@ -138,6 +138,10 @@ impl Nodes {
             }
             batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
+        }
+        // Names that come late drop none.
+        if let Some(promised) = &mut promised {
+            promised.meet();
         }
         let late_max = match what {
             Merge::All => 0,

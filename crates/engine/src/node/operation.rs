@@ -191,7 +191,7 @@ impl Operation<'_> {
     /// is merged: then that is kept for it.
     pub(super) fn expects(&self, references: u64) -> bool {
         let ledger = self.nodes.ledger.as_ref();
-        let expecting = ledger.and_then(|ledger| ledger.try_expect(references));
+        let expecting = ledger.and_then(|it| it.try_reserve_for_extents(0, references));
         let found = expecting.is_some();
         self.expecting.set(expecting);
         found

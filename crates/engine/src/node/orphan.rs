@@ -29,7 +29,7 @@ use crate::error::{Error, InodeId, Result};
 /// is left.
 pub(crate) const EXTENTS_PER_STEP: usize = 600;
 
-/// So few go in any case.
+/// So few go where anything can be removed at all.
 const EXTENTS_MIN: usize = 4;
 
 /// What an item of an extent takes of its leaf.
@@ -165,7 +165,7 @@ impl Nodes {
     fn delete_in_steps(&self, inode: &Arc<Inode>) -> Result<()> {
         self.drop_waiting(inode)?;
         loop {
-            let (reservation, most) = self.reserve_step()?;
+            let (reservation, most) = self.reserve_step(inode)?;
             let extents = self.last_extents(inode, 0, most)?;
             let operation = self.begin()?;
             if extents.is_empty() {
@@ -205,21 +205,23 @@ impl Nodes {
     }
 
     /// Space for a step in which extents of a file go, and perhaps the file; and how many of them
-    /// may: the fewer the less space there is for what they change in the books. Their items stand
+    /// may: the fewer the less room there is for what they change in the books. Their items stand
     /// in a row, so it is their leaves that count. No lock is held but operation locks.
-    pub(crate) fn reserve_step(&self) -> Result<(Reservation, usize)> {
+    pub(crate) fn reserve_step(&self, inode: &Inode) -> Result<(Reservation, usize)> {
         let nodesize = u64::from(self.forest.store().volume().geometry().nodesize);
-        let mut extents = EXTENTS_PER_STEP;
-        loop {
-            let leaves = (extents as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
-            let items = DELETE_ITEMS + leaves;
-            self.relieve()?;
-            match self.ledger()?.reserve_for_extents(items, extents as u64) {
-                Ok(reservation) => return Ok((reservation, extents)),
-                Err(userbtrfs_ledger::Error::NoSpace) if extents > EXTENTS_MIN => extents /= 2,
-                Err(error) => return Err(error.into()),
+        let leaves = |extents: usize| (extents as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
+        let pieces = inode.item().nbytes / u64::from(SECTOR_SIZE);
+        let all = usize::try_from(pieces).unwrap_or(EXTENTS_PER_STEP);
+        let mut extents = all.clamp(EXTENTS_MIN, EXTENTS_PER_STEP);
+        self.relieve()?;
+        while extents > EXTENTS_MIN {
+            let items = DELETE_ITEMS + leaves(extents);
+            if let Some(found) = self.ledger()?.try_reserve_for_extents(items, extents as u64) {
+                return Ok((found, extents));
             }
+            extents /= 2;
         }
+        Ok((self.reserve_for_removal(DELETE_ITEMS + leaves(EXTENTS_MIN))?, EXTENTS_MIN))
     }
 
     /// Where the last extents begin that the tree has of a file, at most so many; at `keep` where

@@ -147,8 +147,13 @@ impl Pool {
         match claim {
             Claim::Ordinary => self.global(),
             Claim::Removal => self.of_commit(),
-            Claim::Replay => self.at_least(0, COMMIT_BLOCKS).min(self.of_commit()),
+            Claim::Replay => self.least(),
         }
+    }
+
+    /// What a commit needs at least.
+    fn least(&self) -> u64 {
+        self.at_least(0, COMMIT_BLOCKS).min(self.of_commit())
     }
 
     /// What the commit takes beyond what a claim leaves to it, for so many references besides those
@@ -160,7 +165,7 @@ impl Pool {
         }
         let references = references.saturating_add(self.expected);
         let leaves = references.saturating_mul(REFERENCE_TREES * self.nodesize);
-        let copied = leaves.min(self.books).saturating_add(COMMIT_BLOCKS * self.nodesize);
+        let copied = leaves.min(self.books).saturating_add(self.least());
         let added = references.saturating_mul(REFERENCE_BYTES).saturating_add(others);
         copied.saturating_add(added).saturating_sub(self.spared(claim))
     }

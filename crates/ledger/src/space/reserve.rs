@@ -66,6 +66,14 @@ impl Reservation {
         self.bytes
     }
 
+    /// The references that it expected to be dropped are.
+    pub fn meet(&mut self) {
+        let met = mem::take(&mut self.references);
+        if met > 0 {
+            self.counters.unexpect(met);
+        }
+    }
+
     /// Takes a part out of it, at most all.
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
@@ -93,9 +101,7 @@ impl Drop for Reservation {
         if self.bytes > 0 {
             self.counters.release(self.kind, self.bytes);
         }
-        if self.references > 0 {
-            self.counters.unexpect(self.references);
-        }
+        self.meet();
     }
 }
 

@@ -1,5 +1,7 @@
 //! Filesystems that are full.
 
+use userbtrfs_mkfs::Profile;
+
 use super::*;
 
 /// Writes a file until nothing fits any more; gives how much did.
@@ -197,5 +199,30 @@ fn what_is_scattered_over_the_books_can_be_deleted_without_space() {
         lab.fs.remove_file(format!("file {number}")).unwrap();
         lab.fs.commit().unwrap();
     }
+    lab.close();
+}
+
+/// What is kept for the commit is no more than a part of little metadata, however large its blocks.
+#[test]
+fn with_large_blocks_and_little_metadata_a_full_filesystem_is_emptied() {
+    let options = Options { nodesize: 65536, metadata: Profile::Single, ..Options::default() };
+    let lab = Lab::of(128 << 20, &options, 256 << 20);
+    for number in 0..20 {
+        let file = lab.create(&format!("file {number}"));
+        for at in 0..10 {
+            file.write_at(&pattern(at, 4096), at * 8192).unwrap();
+        }
+    }
+    lab.fs.commit().unwrap();
+    fill(&lab, "large");
+    let made = fill_metadata(&lab);
+    for number in 0..20 {
+        lab.fs.remove_file(format!("file {number}")).unwrap();
+    }
+    for number in 0..made {
+        lab.fs.remove_file(format!("small {number}")).unwrap();
+    }
+    lab.fs.remove_file("large").unwrap();
+    lab.fs.commit().unwrap();
     lab.close();
 }
