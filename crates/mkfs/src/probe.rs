@@ -1,7 +1,7 @@
 //! What stands on a device already: a look at the places where filesystems, volumes and partition
 //! tables have a sign of what they are. Where these are is as libblkid knows them.
 
-use std::ops::Range;
+use std::ops::RangeInclusive;
 
 use userbtrfs_device::{Buffer, Device};
 use userbtrfs_format::SUPERBLOCK_OFFSETS;
@@ -35,7 +35,6 @@ const OPTICAL: &str = "a filesystem of an optical disc";
 const SIGNS: &[(u64, &[u8], &str)] = &[
     (0, b"XFSB", "an XFS filesystem"),
     (0, b"LUKS\xba\xbe", "an encrypted volume"),
-    (0, b"SKUL\xba\xbe", "an encrypted volume"),
     (0, b"hsqs", "a SquashFS filesystem"),
     (0, b"\x45\x3d\xcd\x28", "a cramfs filesystem"),
     (0, b"-rom1fs-", "a romfs filesystem"),
@@ -95,10 +94,14 @@ const SIGNS: &[(u64, &[u8], &str)] = &[
     (1024 * KIB, b"\x0d\xd0\x01\xc0", "a VMFS volume"),
 ];
 
-/// What an uberblock of ZFS begins with, and where they stand in the first label: which of them
-/// were written depends on how often the pool was.
+/// What an uberblock of ZFS begins with: which of them were written depends on how often the pool
+/// was. They stand in the second half of each of four labels, two at either end.
 const ZFS: &[u8] = b"\x0c\xb1\xba\0\0\0\0\0";
-const ZFS_PLACES: Range<u64> = 128 * KIB..256 * KIB;
+const ZFS_LABEL: u64 = 256 * KIB;
+
+/// The second header of an encrypted volume stands at one of several powers of two.
+const LUKS2: &[u8] = b"SKUL\xba\xbe";
+const LUKS2_SHIFTS: RangeInclusive<u32> = 14..=22;
 
 type Sign = (u64, &'static [u8], &'static str);
 
@@ -106,7 +109,12 @@ type Sign = (u64, &'static [u8], &'static str);
 fn signs(len: u64) -> impl Iterator<Item = Sign> {
     let copies = SUPERBLOCK_OFFSETS
         .map(|at| (at.0 + MAGIC_AT, &b"_BHRfS_M"[..], "a btrfs filesystem, or a part of one,"));
-    let pools = ZFS_PLACES.step_by(1024).map(|at| (at, ZFS, "a ZFS pool"));
+    let end = len & !(ZFS_LABEL - 1);
+    let last = [2, 1].map(|labels| end.checked_sub(labels * ZFS_LABEL));
+    let labels = [Some(0), Some(ZFS_LABEL)].into_iter().chain(last).flatten();
+    let pools = labels.flat_map(|label| (label + ZFS_LABEL / 2..label + ZFS_LABEL).step_by(1024));
+    let pools = pools.map(|at| (at, ZFS, "a ZFS pool"));
+    let volumes = LUKS2_SHIFTS.map(|shift| (1 << shift, LUKS2, "an encrypted volume"));
     // As wide as the place is aligned, and the one before the last that fits whole.
     let ends: [(Option<u64>, &'static [u8], &'static str); 5] = [
         (len.checked_sub(512), b"EFI PART", TABLE),
@@ -116,7 +124,8 @@ fn signs(len: u64) -> impl Iterator<Item = Sign> {
         ((len & !(64 * KIB - 1)).checked_sub(64 * KIB), MD, RAID),
     ];
     let ends = ends.into_iter().filter_map(|(at, sign, name)| Some((at?, sign, name)));
-    let all = copies.into_iter().chain(SIGNS.iter().copied()).chain(pools).chain(ends);
+    let all = copies.into_iter().chain(SIGNS.iter().copied()).chain(pools);
+    let all = all.chain(volumes).chain(ends);
     all.filter(move |(at, sign, _)| at + sign.len() as u64 <= len)
 }
 
@@ -171,7 +180,9 @@ mod tests {
 
     #[test]
     fn each_sign_is_found_and_cleared() {
-        for (at, sign, name) in signs(LEN as u64) {
+        // A few of the many places of a pool do.
+        let is_one = |(at, sign, _): &Sign| *sign != ZFS || at % (64 * KIB) == 0;
+        for (at, sign, name) in signs(LEN as u64).filter(is_one) {
             let mut bytes = vec![0; LEN];
             let at = usize::try_from(at).unwrap();
             bytes[at..at + sign.len()].copy_from_slice(sign);

@@ -2,7 +2,8 @@
 //!
 //! 1. Errors go to stderr as `userbtrfs: what: why`; the exit status is 0 or 1.
 //! 2. A closed pipe ends it quietly: who closed it wants no more of what is printed. What is to be
-//!    done is done all the same, and what failed makes the exit status 1.
+//!    done is done all the same, but for the rest of a `shell`'s input, and what failed makes the
+//!    exit status 1.
 
 #![forbid(unsafe_code)]
 

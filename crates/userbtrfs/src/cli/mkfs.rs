@@ -221,6 +221,10 @@ fn make_and_fill(
         true => Err(Stopped.into()),
         false => rootdir::fill(global, args, dir, &device),
     };
+    let filled = filled.and_then(|()| match stop.load(Ordering::SeqCst) {
+        true => Err(Stopped.into()),
+        false => Ok(()),
+    });
     let Err(error) = filled else { return Ok(superblock) };
     Err(match new.unmake(image, &*device, superblock.fsid) {
         Ok(()) => error,

@@ -80,7 +80,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
     let mut session = Session::open(global, root, access)?;
     let mut input = io::stdin().lock();
     let prompt = input.is_terminal() && io::stdout().is_terminal();
-    let mut worst = ExitCode::SUCCESS;
+    let (mut worst, mut is_unread) = (ExitCode::SUCCESS, false);
     loop {
         if prompt {
             write!(io::stdout(), "userbtrfs> ")?;
@@ -103,10 +103,7 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
                 if code_so_far() != ExitCode::SUCCESS {
                     worst = ExitCode::FAILURE;
                 }
-                if is_line_left(&mut input)? {
-                    complain("nobody reads what is printed: the rest of the input is not done");
-                    worst = ExitCode::FAILURE;
-                }
+                is_unread = true;
                 break;
             }
             Err(error) => {
@@ -121,20 +118,23 @@ pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
         }
     }
     session.close()?;
+    // Who writes the input may wait for what was done to be durable.
+    if is_unread && !input.is_terminal() && is_line_left(&mut input) {
+        complain("nobody reads what is printed: the rest of the input is not done");
+        worst = ExitCode::FAILURE;
+    }
     Ok(worst)
 }
 
-/// Whether there is anything to do in the rest of the input.
-fn is_line_left(input: &mut impl BufRead) -> Result<bool> {
-    let mut line = Vec::new();
-    while input.read_until(b'\n', &mut line).context("standard input")? > 0 {
-        if words(&line).is_ok_and(|words| words.is_empty()) {
-            line.clear();
-            continue;
-        }
-        return Ok(true);
-    }
-    Ok(false)
+/// Whether there is anything to do in the rest of the input, but to end.
+fn is_line_left(input: &mut impl BufRead) -> bool {
+    let is_end = |words: &[Vec<u8>]| match words {
+        [] => true,
+        [word] => [&b"exit"[..], b"quit", b"sync"].contains(&&**word),
+        _ => false,
+    };
+    let lines = input.split(b'\n').map_while(std::result::Result::ok);
+    lines.into_iter().any(|line| !words(&line).is_ok_and(|words| is_end(&words)))
 }
 
 fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {

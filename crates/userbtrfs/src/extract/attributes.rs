@@ -135,6 +135,8 @@ impl Place<'_> {
         for list in others {
             match self.remove_xattr(list) {
                 Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+                // It was just made: it is `/proc` that is not there.
+                Err(Errno::NOENT) if matches!(self, Self::Named(..)) => {}
                 Err(error) => return Err(error),
             }
         }
