@@ -111,8 +111,10 @@ impl Ledger {
         let owed = self.owed(references, claim);
         let claimed = self.space.claim(Kind::Metadata, bytes.saturating_add(owed), claim);
         let mut reservation = claimed.ok()?;
-        // Before the room for them is anybody's.
-        reservation.merge(self.space.expect(references));
+        if references > 0 {
+            // Before the room for them is anybody's.
+            reservation.merge(self.space.expect(references));
+        }
         reservation.shrink(owed);
         self.largest.reserved(bytes);
         Some(reservation)

@@ -308,7 +308,7 @@ impl Space {
 
     /// References that a change will drop, in a reservation of no bytes: until it goes, what the
     /// commit takes for them is left to it by all who reserve.
-    pub fn expect(&self, references: u64) -> Reservation {
+    pub(crate) fn expect(&self, references: u64) -> Reservation {
         Reservation::of_references(&self.counters, references)
     }
 
