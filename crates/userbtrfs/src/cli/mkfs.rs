@@ -217,15 +217,12 @@ fn make_and_fill(
     let stop = Arc::default();
     let _signals = Signals::set(&stop)?;
     let superblock = make(&*device, options)?;
-    let filled = match stop.load(Ordering::SeqCst) {
-        true => Err(Stopped.into()),
-        false => rootdir::fill(global, args, dir, &device),
-    };
-    let filled = filled.and_then(|()| match stop.load(Ordering::SeqCst) {
+    let go_on = || match stop.load(Ordering::SeqCst) {
         true => Err(Stopped.into()),
         false => Ok(()),
-    });
-    let Err(error) = filled else { return Ok(superblock) };
+    };
+    let filled = go_on().and_then(|()| rootdir::fill(global, args, dir, &device));
+    let Err(error) = filled.and_then(|()| go_on()) else { return Ok(superblock) };
     Err(match new.unmake(image, &*device, superblock.fsid) {
         Ok(()) => error,
         Err(why) => error.context(format!("an empty filesystem is left there ({why})")),

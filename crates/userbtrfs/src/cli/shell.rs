@@ -133,8 +133,8 @@ fn is_line_left(input: &mut impl BufRead) -> bool {
         [word] => [&b"exit"[..], b"quit", b"sync"].contains(&&**word),
         _ => false,
     };
-    let lines = input.split(b'\n').map_while(std::result::Result::ok);
-    lines.into_iter().any(|line| !words(&line).is_ok_and(|words| is_end(&words)))
+    let mut lines = input.split(b'\n').map_while(std::result::Result::ok);
+    lines.any(|line| !words(&line).is_ok_and(|words| is_end(&words)))
 }
 
 fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
