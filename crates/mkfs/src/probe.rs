@@ -115,7 +115,7 @@ fn signs(len: u64) -> impl Iterator<Item = Sign> {
     let pools = labels.flat_map(|label| (label + ZFS_LABEL / 2..label + ZFS_LABEL).step_by(1024));
     let pools = pools.map(|at| (at, ZFS, "a ZFS pool"));
     let volumes = LUKS2_SHIFTS.map(|shift| (1 << shift, LUKS2, "an encrypted volume"));
-    // As wide as the place is aligned, and the one before the last that fits whole.
+    // The last two: 8 KiB before the end, at 4 KiB; the last 64 KiB but a rest, at 64 KiB.
     let ends: [(Option<u64>, &'static [u8], &'static str); 5] = [
         (len.checked_sub(512), b"EFI PART", TABLE),
         (len.checked_sub(512), b"\xde\x11\xde\x11", RAID),

@@ -3,7 +3,7 @@
 //! 1. An inode that is open when its last name goes is listed in its tree, so that who opens the
 //!    filesystem after a crash finds it and deletes it.
 //! 2. A large file is listed, too, and deleted in steps, each in a transaction of its own: none
-//!    is longer than it may be.
+//!    is longer than it may be. So is one in more extents than the next commit has room for.
 //! 3. An inode that no tree knows of yet leaves nothing.
 //! 4. What an earlier run left is deleted before the first change in its subvolume, as far as it
 //!    can be; in the top level and the subvolume that was opened, at the latest at the end.
