@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use userbtrfs::device::{FileDevice, FileOptions, PowerSwitch};
+use userbtrfs::device::{DropWritesDevice, FileDevice, FileOptions};
 use userbtrfs::mount::{Mount, MountFlags, MountOptions, Opcode, Options};
 use userbtrfs::{Filesystem, OpenOptions};
 use userbtrfs_crashlab::here::until_mounted;
@@ -161,7 +161,7 @@ fn serve(bench: &Bench, target: Target, image: &Fresh, point: &Path) -> Result<S
 /// As the command opens what it mounts; here the switch stays on.
 fn open(image: &Path) -> Result<Filesystem> {
     let device = FileDevice::open(image, FileOptions { writable: true, ..FileOptions::default() })?;
-    let switch = Arc::new(PowerSwitch::new(Arc::new(device), 0));
+    let switch = Arc::new(DropWritesDevice::new(Arc::new(device), 0));
     Ok(OpenOptions::new().write(true).open_devices(vec![switch])?)
 }
 

@@ -14,19 +14,19 @@ use userbtrfs_sync::{Nesting, OwnedWriteGuard};
 use userbtrfs_volume::TreeBlock;
 
 use crate::NodeRef;
-use crate::path::{Detour, Path, Tools};
-use crate::source::{Extent, RefChange, Sharing, User};
+use crate::path::{Path, Restart, SearchContext};
+use crate::source::{Backref, BlockRefs, Extent, RefChange};
 
 /// How a block refers to its children.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum ChildRefs {
     /// In the name of the tree.
     Tree,
     /// By the address of the block.
     Address,
 }
 
-impl Tools<'_> {
+impl SearchContext<'_> {
     /// Whether the running transaction may change the block in place.
     pub(crate) fn is_current(&self, block: &TreeBlock) -> bool {
         let header = block.header();
@@ -35,44 +35,44 @@ impl Tools<'_> {
 
     /// Who uses a block of the tree. What a balance made is newer than the last snapshot, and
     /// shared as the block was in whose place it is.
-    pub(crate) fn sharing(&self, block: &TreeBlock, is_root: bool) -> Result<Sharing, Detour> {
+    pub(crate) fn sharing(&self, block: &TreeBlock, is_root: bool) -> Result<BlockRefs, Restart> {
         let header = block.header();
         let is_old = header.generation <= self.tree.last_snapshot();
         let may_be_shared = self.tree.id().is_shareable()
             && !is_root
             && (is_old || header.flags.contains(BlockFlags::RELOC));
         if !may_be_shared {
-            return Ok(Sharing::ALONE);
+            return Ok(BlockRefs::ALONE);
         }
         let (logical, level) = (header.logical, header.level);
-        self.source.sharing(logical).ok_or(Detour::Sharing { logical, level })
+        self.source.sharing(logical).ok_or(Restart::Sharing { logical, level })
     }
 
     /// Counts references to the children when the tree leaves a block for a copy of it.
-    pub(crate) fn hand_over(&self, block: &TreeBlock, sharing: Sharing) {
+    pub(crate) fn hand_over(&self, block: &TreeBlock, sharing: BlockRefs) {
         let (header, tree) = (block.header(), self.tree.id());
         match sharing {
-            Sharing { refs: ..=1, full_backref: false } => {}
-            Sharing { refs: ..=1, full_backref: true } => {
-                self.reference_children(block, true, By::Tree);
-                self.reference_children(block, false, By::Address);
+            BlockRefs { refs: ..=1, full_backref: false } => {}
+            BlockRefs { refs: ..=1, full_backref: true } => {
+                self.reference_children(block, true, ChildRefs::Tree);
+                self.reference_children(block, false, ChildRefs::Address);
             }
-            Sharing { full_backref: false, .. } if header.owner == tree => {
-                self.reference_children(block, true, By::Address);
+            BlockRefs { full_backref: false, .. } if header.owner == tree => {
+                self.reference_children(block, true, ChildRefs::Address);
                 self.source.set_full_backref(header.logical, header.level);
             }
-            Sharing { .. } => self.reference_children(block, true, By::Tree),
+            BlockRefs { .. } => self.reference_children(block, true, ChildRefs::Tree),
         }
     }
 
     /// Adds or drops a reference to each child.
-    fn reference_children(&self, block: &TreeBlock, add: bool, by: By) {
+    fn reference_children(&self, block: &TreeBlock, add: bool, by: ChildRefs) {
         let (header, root) = (block.header(), self.tree.id());
         let at = header.logical;
         if !block.is_leaf() {
             let user = match by {
-                By::Tree => User::Tree(root),
-                By::Address => User::Parent(at),
+                ChildRefs::Tree => Backref::Tree(root),
+                ChildRefs::Address => Backref::Parent(at),
             };
             for slot in 0..block.len() {
                 let logical = block.child(slot).logical;
@@ -94,8 +94,8 @@ impl Tools<'_> {
             // Offsets below the extent's own start wrap around, as Linux counts them.
             let offset = item.key.offset.wrapping_sub(data.offset);
             let user = match by {
-                By::Tree => User::File { root, inode: item.key.objectid, offset },
-                By::Address => User::SharedLeaf(at),
+                ChildRefs::Tree => Backref::File { root, inode: item.key.objectid, offset },
+                ChildRefs::Address => Backref::SharedLeaf(at),
             };
             let extent = Extent::Data { logical: data.disk, len: data.disk_bytes };
             self.source.reference(RefChange { add, extent, user });
@@ -105,7 +105,7 @@ impl Tools<'_> {
 
 impl Path<'_> {
     /// Copies the last node of the way, unless the running transaction made it.
-    pub(crate) fn copy_last(&mut self) -> Result<(), Detour> {
+    pub(crate) fn copy_last(&mut self) -> Result<(), Restart> {
         let index = self.steps.len() - 1;
         let old = &self.steps[index].guard;
         if self.tools.is_current(old) {
@@ -128,7 +128,7 @@ impl Path<'_> {
         Ok(())
     }
 
-    fn copy(&self, old: &TreeBlock) -> Result<OwnedWriteGuard<NodeRef>, Detour> {
+    fn copy(&self, old: &TreeBlock) -> Result<OwnedWriteGuard<NodeRef>, Restart> {
         let header = old.header();
         let made = self
             .make(header.logical, header.level, Nesting::Cow, |bytes, new| old.copy_to(bytes, new));

@@ -40,7 +40,7 @@ pub use cursor::{Cursor, ReadAhead};
 pub use edit::{Change, Edit, EditError, ItemEdit};
 pub use hash::{ShortHasher, ShortKeys};
 pub use search::Position;
-pub use source::{BlockSource, Extent, NoSpace, RefChange, Sharing, SourceError, User};
+pub use source::{Backref, BlockRefs, BlockSource, Extent, NoSpace, RefChange, SourceError};
 pub use store::{CacheStats, DirtyList, NodeStore, SealError};
 pub use tree::{Root, Tree};
 pub use userbtrfs_volume::ReadError;

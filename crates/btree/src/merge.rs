@@ -11,7 +11,7 @@ use userbtrfs_sync::{Nesting, OwnedWriteGuard, TreeLock};
 use crate::NodeRef;
 use crate::edit::is_sparse;
 use crate::path::Path;
-use crate::source::Sharing;
+use crate::source::BlockRefs;
 
 /// Which neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Path<'_> {
         if is_first {
             self.mend_keys(index);
         }
-        self.free(gone.guard.header(), Sharing::ALONE);
+        self.free(gone.guard.header(), BlockRefs::ALONE);
     }
 
     /// Joins a neighbour to the node at `index`, if one is at hand that fits.
@@ -76,7 +76,7 @@ impl Path<'_> {
     }
 
     /// The locked neighbour, if it and who shares it are known, and the two fit into one.
-    fn neighbour(&self, index: usize, side: Side) -> Option<(OwnedWriteGuard<NodeRef>, Sharing)> {
+    fn neighbour(&self, index: usize, side: Side) -> Option<(OwnedWriteGuard<NodeRef>, BlockRefs)> {
         let (above, own) = (&self.steps[index - 1], &self.steps[index].guard);
         let slot = side.of(above.slot).filter(|slot| *slot < above.guard.len())?;
         let expected = self.tools.tree.expected_child(&above.guard, slot);
@@ -101,7 +101,7 @@ impl Path<'_> {
         index: usize,
         side: Side,
         neighbour: &OwnedWriteGuard<NodeRef>,
-        sharing: Sharing,
+        sharing: BlockRefs,
     ) {
         self.tools.hand_over(neighbour, sharing);
         let above = &mut self.steps[index - 1];

@@ -10,24 +10,24 @@ use userbtrfs_format::{ChildPointer, Expectation, Header, Key, Logical, NewBlock
 use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard, WriteGuard};
 use userbtrfs_volume::{NodeBytes, ReadError, TreeBlock};
 
-use crate::search::{Arrivals, Missing};
-use crate::source::{BlockSource, NoSpace, Sharing};
+use crate::search::{MissingBlock, ReadBlocks};
+use crate::source::{BlockRefs, BlockSource, NoSpace};
 use crate::tree::Root;
 use crate::{NodeRef, NodeStore, Tree};
 
 /// What a way through a tree works with.
 #[derive(Clone, Copy)]
-pub(crate) struct Tools<'a> {
+pub(crate) struct SearchContext<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) store: &'a NodeStore,
     pub(crate) source: &'a dyn BlockSource,
-    pub(crate) arrivals: &'a Arrivals,
+    pub(crate) arrivals: &'a ReadBlocks,
 }
 
 /// Why a way ends before its work is done.
-pub(crate) enum Detour {
+pub(crate) enum Restart {
     /// A block must be read.
-    Missing(Box<Missing>),
+    Missing(Box<MissingBlock>),
     /// Who shares a block must be learnt.
     Sharing { logical: Logical, level: u8 },
     /// There is no place for a block.
@@ -36,26 +36,26 @@ pub(crate) enum Detour {
     TooHigh(TreeId),
 }
 
-impl Detour {
-    pub(crate) fn missing(missing: Missing) -> Self {
+impl Restart {
+    pub(crate) fn missing(missing: MissingBlock) -> Self {
         Self::Missing(Box::new(missing))
     }
 }
 
-impl From<NoSpace> for Detour {
+impl From<NoSpace> for Restart {
     fn from(error: NoSpace) -> Self {
         Self::NoSpace(error)
     }
 }
 
 /// A node of the way.
-pub(crate) struct Step {
+pub(crate) struct PathNode {
     pub(crate) guard: OwnedWriteGuard<NodeRef>,
     /// Where the way goes on.
     pub(crate) slot: usize,
 }
 
-impl Step {
+impl PathNode {
     pub(crate) fn block_mut(&mut self) -> &mut TreeBlock {
         Arc::make_mut(&mut self.guard)
     }
@@ -69,15 +69,15 @@ impl Step {
 
 /// The way.
 pub(crate) struct Path<'a> {
-    pub(crate) tools: Tools<'a>,
+    pub(crate) tools: SearchContext<'a>,
     pub(crate) anchor: WriteGuard<'a, Root>,
     /// The root first, the leaf last.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<PathNode>,
 }
 
 impl<'a> Path<'a> {
     /// The way to the leaf in which `key` stands or would stand.
-    pub(crate) fn descend(tools: Tools<'a>, key: &Key) -> Result<Self, Detour> {
+    pub(crate) fn descend(tools: SearchContext<'a>, key: &Key) -> Result<Self, Restart> {
         let anchor = tools.tree.anchor().write(Nesting::Root);
         let mut path = Self { tools, anchor, steps: Vec::new() };
         loop {
@@ -93,8 +93,8 @@ impl<'a> Path<'a> {
     }
 
     /// Locks the node that the way comes to next.
-    pub(crate) fn enter(&mut self) -> Result<(), Detour> {
-        let Tools { tree, .. } = self.tools;
+    pub(crate) fn enter(&mut self) -> Result<(), Restart> {
+        let SearchContext { tree, .. } = self.tools;
         let (logical, expected) = match self.steps.last() {
             None => (self.anchor.logical, tree.expected_root(*self.anchor)),
             Some(last) => {
@@ -104,7 +104,7 @@ impl<'a> Path<'a> {
             }
         };
         let guard = self.lock(logical, expected)?;
-        self.steps.push(Step { guard, slot: 0 });
+        self.steps.push(PathNode { guard, slot: 0 });
         Ok(())
     }
 
@@ -112,10 +112,10 @@ impl<'a> Path<'a> {
         &self,
         logical: Logical,
         expected: Expectation,
-    ) -> Result<OwnedWriteGuard<NodeRef>, Detour> {
-        let Tools { store, arrivals, .. } = self.tools;
+    ) -> Result<OwnedWriteGuard<NodeRef>, Restart> {
+        let SearchContext { store, arrivals, .. } = self.tools;
         let missing =
-            |unfit: Option<ReadError>| Detour::missing(Missing { logical, expected, unfit });
+            |unfit: Option<ReadError>| Restart::missing(MissingBlock { logical, expected, unfit });
         let node = arrivals.find(store, logical).ok_or_else(|| missing(None))?;
         store.lock_child_alone(&node, logical, &expected).map_err(|error| missing(Some(error)))
     }
@@ -175,7 +175,7 @@ impl<'a> Path<'a> {
         token: Nesting,
         build: impl FnOnce(NodeBytes, &NewBlock) -> TreeBlock,
     ) -> Result<OwnedWriteGuard<NodeRef>, NoSpace> {
-        let Tools { tree, store, source, .. } = self.tools;
+        let SearchContext { tree, store, source, .. } = self.tools;
         let made = store.make(source, (tree.id(), level, near), token, build)?;
         tree.grew(1);
         Ok(made)
@@ -183,8 +183,8 @@ impl<'a> Path<'a> {
 
     /// Gives back a block that the tree no longer uses. What others use stays in memory: they all
     /// lock the same node, so that one hands it over after the other.
-    pub(crate) fn free(&self, block: &Header, sharing: Sharing) {
-        let Tools { tree, store, source, .. } = self.tools;
+    pub(crate) fn free(&self, block: &Header, sharing: BlockRefs) {
+        let SearchContext { tree, store, source, .. } = self.tools;
         if sharing.refs <= 1 {
             store.discard(block.logical);
         }
@@ -205,7 +205,7 @@ impl<'a> Path<'a> {
         if self.steps.len() == 2 && self.steps[0].guard.len() == 1 {
             let old = self.steps.remove(0);
             self.set_root();
-            self.free(old.guard.header(), Sharing::ALONE);
+            self.free(old.guard.header(), BlockRefs::ALONE);
         }
     }
 }

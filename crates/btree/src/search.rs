@@ -23,7 +23,7 @@ pub struct Position {
 }
 
 /// What a descent holds: the anchor at first, then one node after the other.
-enum Held<'a> {
+enum HeldLock<'a> {
     Anchor { _guard: ReadGuard<'a, Root> },
     Node(OwnedReadGuard<NodeRef>),
 }
@@ -31,11 +31,11 @@ enum Held<'a> {
 /// How far a descent came.
 enum Outcome {
     Found(Position),
-    Detour(Missing),
+    Detour(MissingBlock),
 }
 
 /// A block that must be read before the way goes on.
-pub(crate) struct Missing {
+pub(crate) struct MissingBlock {
     pub(crate) logical: Logical,
     pub(crate) expected: Expectation,
     /// Why the one that is in memory is not it.
@@ -44,13 +44,13 @@ pub(crate) struct Missing {
 
 /// What was read for one way through a tree. It stays until the way ends, however small the cache.
 #[derive(Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct ReadBlocks {
     nodes: Vec<(Logical, Arc<Node>)>,
     /// The block that could not be had the last time.
     failed: Option<(Logical, u64)>,
 }
 
-impl Arrivals {
+impl ReadBlocks {
     pub(crate) fn find(&self, store: &NodeStore, logical: Logical) -> Option<Arc<Node>> {
         let own = self.nodes.iter().find(|(at, _)| *at == logical);
         own.map(|(_, node)| Arc::clone(node)).or_else(|| store.cached(logical))
@@ -61,10 +61,10 @@ impl Arrivals {
     pub(crate) fn fetch(
         &mut self,
         store: &NodeStore,
-        missing: Missing,
+        missing: MissingBlock,
         load: impl FnOnce(Logical, &Expectation) -> Result<Arc<Node>, ReadError>,
     ) -> Result<(), ReadError> {
-        let Missing { logical, expected, unfit } = missing;
+        let MissingBlock { logical, expected, unfit } = missing;
         let loaded = match unfit {
             None => load(logical, &expected),
             Some(error) => {
@@ -97,7 +97,7 @@ impl Tree {
     ) -> Result<Position, ReadError> {
         #[cfg(debug_assertions)]
         self.count_search();
-        let mut arrivals = Arrivals::default();
+        let mut arrivals = ReadBlocks::default();
         loop {
             match self.descend(store, key, &arrivals) {
                 Outcome::Found(position) => return Ok(position),
@@ -124,23 +124,23 @@ impl Tree {
         }
     }
 
-    fn descend(&self, store: &NodeStore, key: &Key, arrivals: &Arrivals) -> Outcome {
+    fn descend(&self, store: &NodeStore, key: &Key, arrivals: &ReadBlocks) -> Outcome {
         let anchor = self.anchor().read(Nesting::Root);
         let (mut logical, mut expected) = (anchor.logical, self.expected_root(*anchor));
-        let mut held = Held::Anchor { _guard: anchor };
+        let mut held = HeldLock::Anchor { _guard: anchor };
         let (mut next, mut parent) = (None, None);
         loop {
             let Some(node) = arrivals.find(store, logical) else {
-                return Outcome::Detour(Missing { logical, expected, unfit: None });
+                return Outcome::Detour(MissingBlock { logical, expected, unfit: None });
             };
             let guard = match store.lock_child(&node, logical, &expected) {
                 Ok(guard) => guard,
                 Err(error) => {
-                    return Outcome::Detour(Missing { logical, expected, unfit: Some(error) });
+                    return Outcome::Detour(MissingBlock { logical, expected, unfit: Some(error) });
                 }
             };
-            drop(std::mem::replace(&mut held, Held::Node(guard)));
-            let Held::Node(guard) = &held else { unreachable!("a node was just locked") };
+            drop(std::mem::replace(&mut held, HeldLock::Node(guard)));
+            let HeldLock::Node(guard) = &held else { unreachable!("a node was just locked") };
             if guard.is_leaf() {
                 return Outcome::Found(position(NodeRef::clone(guard), key, next, parent));
             }

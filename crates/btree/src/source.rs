@@ -23,7 +23,7 @@ pub trait BlockSource: Sync {
     fn free(&self, tree: TreeId, block: &Header);
 
     /// Who uses a block that snapshots may share, as of now; nothing where that must be learnt.
-    fn sharing(&self, block: Logical) -> Option<Sharing>;
+    fn sharing(&self, block: Logical) -> Option<BlockRefs>;
 
     /// Looks up who uses a block. No tree lock is held.
     fn learn_sharing(&self, block: Logical, level: u8) -> Result<(), SourceError>;
@@ -48,14 +48,14 @@ pub struct NoSpace;
 
 /// Who uses a tree block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharing {
+pub struct BlockRefs {
     /// How many references there are to it.
     pub refs: u64,
     /// Whether its children are referred to by its address, not by its tree.
     pub full_backref: bool,
 }
 
-impl Sharing {
+impl BlockRefs {
     /// What a block is that no snapshot can share.
     pub const ALONE: Self = Self { refs: 1, full_backref: false };
 }
@@ -68,7 +68,7 @@ pub struct RefChange {
     /// What is referred to.
     pub extent: Extent,
     /// Who refers to it.
-    pub user: User,
+    pub user: Backref,
 }
 
 /// What is referred to.
@@ -92,7 +92,7 @@ pub enum Extent {
 
 /// Who refers to an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum User {
+pub enum Backref {
     /// A tree, to one of its blocks.
     Tree(TreeId),
     /// A block above, by its address, to a block.

@@ -5,12 +5,12 @@ use userbtrfs_sync::{Arc, Nesting, OwnedWriteGuard};
 use userbtrfs_volume::TreeBlock;
 
 use crate::NodeRef;
-use crate::path::{Detour, Path, Step};
+use crate::path::{Path, PathNode, Restart};
 
 impl Path<'_> {
     /// Splits the leaf so that there is more room for an item of `key` before `slot`. The way
     /// then ends in the leaf where the key belongs.
-    pub(crate) fn split_leaf(&mut self, key: Key, slot: usize) -> Result<(), Detour> {
+    pub(crate) fn split_leaf(&mut self, key: Key, slot: usize) -> Result<(), Restart> {
         if self.steps.len() == 1 {
             self.raise_root()?;
         }
@@ -32,10 +32,10 @@ impl Path<'_> {
         at: usize,
         [left, first]: [Key; 2],
         turns: bool,
-    ) -> Result<usize, Detour> {
+    ) -> Result<usize, Restart> {
         let index = if index == 0 { self.raise_root()? } else { index };
         let index = self.make_room_for_child(index - 1)? + 1;
-        let right = Step { guard: self.split_off(index, at)?, slot: 0 };
+        let right = PathNode { guard: self.split_off(index, at)?, slot: 0 };
         // Nothing fails from here on.
         self.set_keys(index, left);
         let above = &mut self.steps[index - 1];
@@ -44,13 +44,13 @@ impl Path<'_> {
         if turns {
             above.slot = slot;
             let step = &mut self.steps[index];
-            *step = Step { slot: step.slot.saturating_sub(at), ..right };
+            *step = PathNode { slot: step.slot.saturating_sub(at), ..right };
         }
         Ok(index)
     }
 
     /// Moves what stands from `at` on into a new block.
-    fn split_off(&mut self, index: usize, at: usize) -> Result<OwnedWriteGuard<NodeRef>, Detour> {
+    fn split_off(&mut self, index: usize, at: usize) -> Result<OwnedWriteGuard<NodeRef>, Restart> {
         let header = self.steps[index].guard.header().clone();
         let mut right = self.create(&header, header.level, Nesting::Split)?;
         let left = self.steps[index].block_mut();
@@ -61,7 +61,7 @@ impl Path<'_> {
     }
 
     /// Makes sure that the node at `index` has room for one more pointer; gives its place.
-    fn make_room_for_child(&mut self, index: usize) -> Result<usize, Detour> {
+    fn make_room_for_child(&mut self, index: usize) -> Result<usize, Restart> {
         let node = &self.steps[index].guard;
         let len = node.len();
         if len < node.pointers_max() {
@@ -75,16 +75,16 @@ impl Path<'_> {
     }
 
     /// Puts a new root above the old one; gives the place of the old one.
-    fn raise_root(&mut self) -> Result<usize, Detour> {
+    fn raise_root(&mut self) -> Result<usize, Restart> {
         let old = &self.steps[0];
         let header = old.guard.header();
         if header.level >= MAX_LEVEL {
-            return Err(Detour::TooHigh(self.tools.tree.id()));
+            return Err(Restart::TooHigh(self.tools.tree.id()));
         }
         let mut root = self.create(header, header.level + 1, Nesting::NewRoot)?;
         let pointer = old.pointer(old.guard.key(0));
         Arc::make_mut(&mut root).insert_child(0, &pointer);
-        self.steps.insert(0, Step { guard: root, slot: 0 });
+        self.steps.insert(0, PathNode { guard: root, slot: 0 });
         self.set_root();
         Ok(1)
     }

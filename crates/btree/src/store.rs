@@ -4,7 +4,7 @@ use userbtrfs_device::Buffer;
 use userbtrfs_format::{BlockError, Expectation, Geometry, Logical, NewBlock, TreeId};
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, BlockLabel, Nesting, OwnedReadGuard, OwnedWriteGuard, TreeLock};
-use userbtrfs_volume::{CopyError, NodeBytes, ReadError, TreeBlock, Volume};
+use userbtrfs_volume::{MirrorError, NodeBytes, ReadError, TreeBlock, Volume};
 
 use crate::cache::Cache;
 use crate::dirty::DirtyNodes;
@@ -251,7 +251,7 @@ impl NodeStore {
             Err(unmapped) => unmapped,
             Ok(mapping) => {
                 let physical = mapping.copies().next().expect("there is a first copy");
-                let copies = vec![(physical, CopyError::Block(error))];
+                let copies = vec![(physical, MirrorError::Block(error))];
                 ReadError::Block { logical, tree: expected.owner, copies }
             }
         }

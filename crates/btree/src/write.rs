@@ -10,8 +10,8 @@ use userbtrfs_format::Expectation;
 use userbtrfs_sync::{Arc, Nesting, OwnedReadGuard, ReadGuard};
 
 use crate::edit::{Edit, EditError, Outcome, Reach, edit_leaf};
-use crate::path::{Detour, Path, Tools};
-use crate::search::{Arrivals, Missing};
+use crate::path::{Path, Restart, SearchContext};
+use crate::search::{MissingBlock, ReadBlocks};
 use crate::source::BlockSource;
 use crate::tree::Root;
 use crate::{NodeRef, NodeStore, Tree};
@@ -26,15 +26,15 @@ impl Tree {
         edits: &mut [E],
     ) -> Result<(), EditError> {
         assert!(edits.is_sorted_by(|a, b| a.key() < b.key()), "edits come in key order");
-        let mut arrivals = Arrivals::default();
+        let mut arrivals = ReadBlocks::default();
         let mut done = 0;
         while done < edits.len() {
-            let tools = Tools { tree: self, store, source, arrivals: &arrivals };
+            let tools = SearchContext { tree: self, store, source, arrivals: &arrivals };
             match tools.advance(&mut edits[done..]) {
                 Ok(0) => unreachable!("a whole way changes at least one item"),
                 Ok(count) => {
                     done += count;
-                    arrivals = Arrivals::default();
+                    arrivals = ReadBlocks::default();
                 }
                 Err(detour) => resolve(store, source, detour, &mut arrivals)?,
             }
@@ -47,30 +47,30 @@ impl Tree {
 fn resolve(
     store: &NodeStore,
     source: &dyn BlockSource,
-    detour: Detour,
-    arrivals: &mut Arrivals,
+    detour: Restart,
+    arrivals: &mut ReadBlocks,
 ) -> Result<(), EditError> {
     match detour {
-        Detour::NoSpace(error) => Err(error.into()),
-        Detour::TooHigh(tree) => Err(EditError::TooHigh(tree)),
-        Detour::Sharing { logical, level } => {
+        Restart::NoSpace(error) => Err(error.into()),
+        Restart::TooHigh(tree) => Err(EditError::TooHigh(tree)),
+        Restart::Sharing { logical, level } => {
             source.learn_sharing(logical, level).map_err(EditError::Source)
         }
-        Detour::Missing(missing) => {
+        Restart::Missing(missing) => {
             Ok(arrivals.fetch(store, *missing, |at, expected| store.load(at, expected))?)
         }
     }
 }
 
 /// What a quick descent holds while it goes down.
-enum Held<'a> {
+enum HeldWriteLock<'a> {
     Anchor { _guard: ReadGuard<'a, Root> },
     Node { _guard: OwnedReadGuard<NodeRef> },
 }
 
-impl Tools<'_> {
+impl SearchContext<'_> {
     /// Makes the first changes, all that fall into one leaf; gives how many.
-    fn advance<E: Edit>(self, edits: &mut [E]) -> Result<usize, Detour> {
+    fn advance<E: Edit>(self, edits: &mut [E]) -> Result<usize, Restart> {
         match self.advance_in_leaf(edits)? {
             0 => self.advance_on_way(edits),
             count => Ok(count),
@@ -78,16 +78,16 @@ impl Tools<'_> {
     }
 
     /// Changes a leaf of the running transaction, as far as nothing above it has to change.
-    fn advance_in_leaf<E: Edit>(self, edits: &mut [E]) -> Result<usize, Detour> {
+    fn advance_in_leaf<E: Edit>(self, edits: &mut [E]) -> Result<usize, Restart> {
         let key = edits[0].key();
         let anchor = self.tree.anchor().read(Nesting::Root);
         let (mut logical, mut expected) = (anchor.logical, self.tree.expected_root(*anchor));
-        let mut held = Held::Anchor { _guard: anchor };
+        let mut held = HeldWriteLock::Anchor { _guard: anchor };
         loop {
             if expected.generation != self.source.generation() {
                 return Ok(0);
             }
-            let missing = |unfit| Detour::missing(Missing { logical, expected, unfit });
+            let missing = |unfit| Restart::missing(MissingBlock { logical, expected, unfit });
             let node = self.arrivals.find(self.store, logical).ok_or_else(|| missing(None))?;
             if expected.level == 0 {
                 let leaf = self.store.lock_child_alone(&node, logical, &expected);
@@ -108,12 +108,12 @@ impl Tools<'_> {
             let end = guard.next_child_key(slot).or(expected.end);
             logical = guard.child(slot).logical;
             expected = Expectation { end, ..self.tree.expected_child(&guard, slot) };
-            held = Held::Node { _guard: guard };
+            held = HeldWriteLock::Node { _guard: guard };
         }
     }
 
     /// Changes a leaf with the whole way to it held.
-    fn advance_on_way<E: Edit>(self, edits: &mut [E]) -> Result<usize, Detour> {
+    fn advance_on_way<E: Edit>(self, edits: &mut [E]) -> Result<usize, Restart> {
         let mut path = Path::descend(self, &edits[0].key())?;
         let mut done = 0;
         while let Some(edit) = edits.get_mut(done) {

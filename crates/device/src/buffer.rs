@@ -16,7 +16,7 @@ use std::fmt;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 
-use userbtrfs_sync::Spares;
+use userbtrfs_sync::FreeList;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::slab::{self, PAGE, Page};
@@ -75,7 +75,7 @@ fn zeroed(pages: usize) -> Box<[Page]> {
 const CLASSES: usize = 6;
 
 /// Pieces that nobody uses, by the logarithm of their pages.
-static PIECES: [Spares<&'static mut [Page]>; CLASSES] = [const { Spares::new() }; CLASSES];
+static PIECES: [FreeList<&'static mut [Page]>; CLASSES] = [const { FreeList::new() }; CLASSES];
 
 /// The class of the pieces that so many pages fit into.
 fn class_of(pages: usize) -> Option<usize> {

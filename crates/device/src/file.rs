@@ -21,7 +21,7 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::gather::gather;
-use crate::open::{FileOptions, IoUring, OpenFile, Span};
+use crate::open::{AlignedSpan, FileOptions, IoUring, OpenFile};
 use crate::positioned;
 use crate::request::{Completion, Request};
 use crate::ring;
@@ -97,7 +97,12 @@ impl FileDevice {
         }
     }
 
-    fn write_unaligned(&self, span: Span, bytes: &[u8], fua: bool) -> Result<(), DeviceError> {
+    fn write_unaligned(
+        &self,
+        span: AlignedSpan,
+        bytes: &[u8],
+        fua: bool,
+    ) -> Result<(), DeviceError> {
         let _alone = self.file.unaligned_write.lock();
         let offset = span.start;
         let read = Request::Read { offset, buffer: Buffer::zeroed(span.len) };

@@ -50,7 +50,7 @@ pub use lock::mount_of_holder;
 pub use memory::MemoryDevice;
 pub use open::{Direct, FileOptions, IoUring};
 pub use overlay::Overlay;
-pub use power::PowerSwitch;
+pub use power::DropWritesDevice;
 pub use request::{Completion, Request};
 pub use slice::Slice;
 pub use ticket::Ticket;

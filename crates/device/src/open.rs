@@ -121,7 +121,7 @@ pub(crate) struct OpenFile {
 
 /// A request rounded outwards to the alignment of its file.
 #[derive(Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct AlignedSpan {
     pub(crate) start: u64,
     pub(crate) len: usize,
     /// Where in the span the request begins.
@@ -129,7 +129,7 @@ pub(crate) struct Span {
     asked: usize,
 }
 
-impl Span {
+impl AlignedSpan {
     /// The bytes of the span that the request asked for.
     pub(crate) fn within(&self) -> Range<usize> {
         self.skip..self.skip + self.asked
@@ -150,7 +150,8 @@ impl OpenFile {
         let name = path.display().to_string().into_boxed_str();
         let failed = |source| failure(&name, source);
         refuse_other_kinds(&name, &path.metadata().map_err(failed)?)?;
-        let mut way = Way { path, writable: options.writable, flags: OFlags::empty(), first: None };
+        let mut way =
+            ReopenPath { path, writable: options.writable, flags: OFlags::empty(), first: None };
         let first = way.open(OFlags::empty()).map_err(failed)?;
         let metadata = first.metadata().map_err(failed)?;
         refuse_other_kinds(&name, &metadata)?;
@@ -220,11 +221,11 @@ impl OpenFile {
     }
 
     /// Rounds a request that lies on the device outwards.
-    pub(crate) fn span(&self, offset: u64, len: usize) -> Span {
+    pub(crate) fn span(&self, offset: u64, len: usize) -> AlignedSpan {
         let skip = offset % self.alignment;
         let whole = (skip + len as u64).next_multiple_of(self.alignment);
         let fits = "shorter than the request and one alignment";
-        Span {
+        AlignedSpan {
             start: offset - skip,
             len: usize::try_from(whole).expect(fits),
             skip: usize::try_from(skip).expect(fits),
@@ -282,7 +283,7 @@ fn refuse_other_kinds(name: &str, metadata: &Metadata) -> Result<(), DeviceError
 }
 
 /// How to open a path, more than once.
-struct Way<'a> {
+struct ReopenPath<'a> {
     path: &'a Path,
     writable: bool,
     flags: OFlags,
@@ -290,7 +291,7 @@ struct Way<'a> {
     first: Option<Metadata>,
 }
 
-impl Way<'_> {
+impl ReopenPath<'_> {
     fn open(&self, more: OFlags) -> io::Result<File> {
         let flags = (self.flags | more).bits().cast_signed();
         let mut options = OpenOptions::new();

@@ -35,7 +35,7 @@ const DROPPED: u8 = 2;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module's text.
-pub struct PowerSwitch {
+pub struct DropWritesDevice {
     below: Arc<dyn Device>,
     memory: Overlay,
     state: AtomicU8,
@@ -44,7 +44,7 @@ pub struct PowerSwitch {
     dropped: AtomicU64,
 }
 
-impl PowerSwitch {
+impl DropWritesDevice {
     /// A device that is `below` until it is cut off; what is changed after that may take about
     /// `bytes_max` bytes of memory.
     pub fn new(below: Arc<dyn Device>, bytes_max: usize) -> Self {
@@ -98,22 +98,22 @@ impl PowerSwitch {
 }
 
 /// A thread that submits writes.
-struct Submitting<'a>(&'a AtomicU64);
+struct SubmitGuard<'a>(&'a AtomicU64);
 
-impl<'a> Submitting<'a> {
+impl<'a> SubmitGuard<'a> {
     fn new(count: &'a AtomicU64) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Submitting<'_> {
+impl Drop for SubmitGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Device for PowerSwitch {
+impl Device for DropWritesDevice {
     fn len(&self) -> u64 {
         self.below.len()
     }
@@ -137,7 +137,7 @@ impl Device for PowerSwitch {
             let has_dropped = self.state.load(Ordering::SeqCst) == DROPPED;
             return if has_dropped { self.memory.submit(batch) } else { self.below.submit(batch) };
         }
-        let submitting = Submitting::new(&self.submitting);
+        let submitting = SubmitGuard::new(&self.submitting);
         if self.reaches() {
             return self.below.submit(batch);
         }
@@ -164,12 +164,12 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    fn switched() -> (Arc<MemoryDevice>, PowerSwitch) {
+    fn switched() -> (Arc<MemoryDevice>, DropWritesDevice) {
         let below = Arc::new(MemoryDevice::from_bytes(vec![0; 8 * PAGE]));
-        (Arc::clone(&below), PowerSwitch::new(below, 2 * PAGE))
+        (Arc::clone(&below), DropWritesDevice::new(below, 2 * PAGE))
     }
 
-    fn write(device: &PowerSwitch, page: usize, byte: u8) -> Result<(), DeviceError> {
+    fn write(device: &DropWritesDevice, page: usize, byte: u8) -> Result<(), DeviceError> {
         let bytes = Arc::new(Buffer::from(&[byte; PAGE][..]));
         device.write((page * PAGE) as u64, bytes, true)
     }

@@ -18,7 +18,7 @@ use userbtrfs_sync::Arc;
 
 use crate::buffer::Buffer;
 use crate::error::{Access, DeviceError, Operation};
-use crate::open::{OpenFile, Span};
+use crate::open::{AlignedSpan, OpenFile};
 use crate::request::{Completion, Request};
 use crate::slice::Slice;
 
@@ -46,11 +46,11 @@ pub(crate) struct Transfer {
     /// Bytes moved.
     done: usize,
     /// What it does for others, in their order on the device.
-    followers: Vec<Follower>,
+    followers: Vec<MergedWrite>,
 }
 
 /// A write that another does, too.
-struct Follower {
+struct MergedWrite {
     /// Its place in their batch.
     index: usize,
     access: Access,
@@ -59,7 +59,7 @@ struct Follower {
 
 enum Work {
     Read { offset: u64, buffer: Buffer },
-    Bounce { span: Span, bounce: Buffer, target: Buffer },
+    Bounce { span: AlignedSpan, bounce: Buffer, target: Buffer },
     Write { offset: u64, buffer: Slice, fua: bool },
     Flush,
     Discard(Range<u64>),
@@ -169,13 +169,13 @@ impl Transfer {
         let Work::Write { buffer: bytes, .. } = other.work else {
             unreachable!("a write takes over writes")
         };
-        self.followers.push(Follower { index, access: other.access, bytes });
+        self.followers.push(MergedWrite { index, access: other.access, bytes });
     }
 
     /// The completions of the writes that this one did, too, by their places in the batch.
     pub(crate) fn follow(&mut self, result: &Result<(), DeviceError>) -> Vec<(usize, Completion)> {
         let followers = std::mem::take(&mut self.followers);
-        let follow = |Follower { index, access, .. }| {
+        let follow = |MergedWrite { index, access, .. }| {
             let result = result.as_ref().copied().map_err(|error| self.failure_of(access, error));
             (index, Completion { result, buffer: None })
         };

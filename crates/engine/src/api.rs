@@ -48,6 +48,6 @@ pub use userbtrfs_codec::compress::Compression;
 pub use userbtrfs_device::{Buffer, Direct, IoUring, Slice};
 pub use userbtrfs_format::{FileKind, InodeFlags, ItemKind, Key, Timestamp, TreeId};
 pub use userbtrfs_ledger::{CommitCause, CommitReason, Commits, Discards, LogStats};
-pub use userbtrfs_volume::{CopyStats, Notice};
+pub use userbtrfs_volume::{MirrorStats, Warning};
 pub use walk::{Walk, WalkEntry};
 pub use write::FileWriter;

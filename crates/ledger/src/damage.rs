@@ -5,7 +5,7 @@
 //!    committed: part of its changes may be in the trees.
 
 use thiserror::Error;
-use userbtrfs_btree::User;
+use userbtrfs_btree::Backref;
 use userbtrfs_format::{Key, Logical, TreeId};
 
 /// A contradiction between trees, or within one.
@@ -34,7 +34,7 @@ pub enum Damage {
         /// Where the extent is.
         logical: Logical,
         /// Who drops it.
-        user: User,
+        user: Backref,
     },
     /// A reference is added once more than it can be.
     #[error("extent {logical} has too many references of one user: {user:?}")]
@@ -42,7 +42,7 @@ pub enum Damage {
         /// Where the extent is.
         logical: Logical,
         /// Who adds it.
-        user: User,
+        user: Backref,
     },
     /// The count of an extent's references is not the sum of them.
     #[error("extent {logical} counts {refs} references, which is not the sum of them")]

@@ -8,7 +8,7 @@
 //! 3. The checksums of an extent are added in the transaction that counts it, and before a file
 //!    shows it. They are in memory or in the tree, and for a moment in both.
 
-use userbtrfs_btree::{Extent, User};
+use userbtrfs_btree::{Backref, Extent};
 use userbtrfs_format::{Logical, TreeId};
 
 use crate::error::{Error, Result};
@@ -41,8 +41,8 @@ impl FileExtentRef {
         Extent::Data { logical: self.logical, len: self.len }
     }
 
-    pub(crate) fn user(&self) -> User {
-        User::File { root: self.root, inode: self.inode, offset: self.offset }
+    pub(crate) fn user(&self) -> Backref {
+        Backref::File { root: self.root, inode: self.inode, offset: self.offset }
     }
 }
 

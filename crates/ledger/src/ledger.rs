@@ -6,7 +6,7 @@
 //! 3. After a failure nothing is written any more, and every later change is told why.
 
 use userbtrfs_btree::{
-    BlockSource, Extent, NoSpace, ReadAhead, RefChange, Sharing, SourceError, Tree, User,
+    Backref, BlockRefs, BlockSource, Extent, NoSpace, ReadAhead, RefChange, SourceError, Tree,
 };
 use userbtrfs_format::{BlockFlags, DevReplaceItem, Header, ItemKind, Key, Logical, TreeId};
 use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
@@ -311,10 +311,10 @@ impl BlockSource for Ledger {
             return;
         }
         let extent = Extent::Block { logical, level };
-        self.refs.change(&RefChange { add: false, extent, user: User::Tree(tree) });
+        self.refs.change(&RefChange { add: false, extent, user: Backref::Tree(tree) });
     }
 
-    fn sharing(&self, block: Logical) -> Option<Sharing> {
+    fn sharing(&self, block: Logical) -> Option<BlockRefs> {
         self.refs.sharing(block)
     }
 

@@ -23,4 +23,4 @@ pub use delayed::{DelayedRefs, Head};
 pub use listed::{lists_block, lists_range};
 pub use only::is_only_user;
 pub use run::{Outcome, lookup, run};
-pub use users::UserChanges;
+pub use users::BackrefChanges;

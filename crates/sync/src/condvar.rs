@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::mutex::MutexGuard;
-use crate::order::Patience;
+use crate::order::WaitLimit;
 use crate::primitives;
 
 /// Lets threads sleep until the value under a mutex has changed.
@@ -24,7 +24,7 @@ impl Condvar {
     /// Sleeps, without the lock, until notified. Someone must come: see the wait limit.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let (inner, identity) = guard.parts();
-        let patience = Patience::new(identity);
+        let patience = WaitLimit::new(identity);
         while !self.inner.wait_within(inner, patience.left()) {}
     }
 

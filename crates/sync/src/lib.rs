@@ -43,8 +43,8 @@ pub use nesting::{BlockLabel, Nesting};
 pub use order::WAIT_LIMIT;
 pub use primitives::{Arc, atomic, thread};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use sleeper::{Sleeper, Waker};
-pub use spares::Spares;
+pub use sleeper::{OneshotReceiver, OneshotSender};
+pub use spares::FreeList;
 /// A cell set once. It is std's in every build: the models do not explore its initialisation.
 pub use std::sync::OnceLock;
 pub use tree_lock::{OwnedReadGuard, OwnedWriteGuard, ReadGuard, TreeLock, WriteGuard};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use crate::class::Class;
-use crate::order::{Held, Identity, Patience};
+use crate::order::{Held, Identity, WaitLimit};
 use crate::primitives;
 
 /// Mutual exclusion. Not recursive, not poisoned, not fair.
@@ -62,7 +62,7 @@ impl<T> Mutex<T> {
 
     #[cold]
     fn wait(&self) -> primitives::MutexGuard<'_, T> {
-        let patience = Patience::new(self.identity);
+        let patience = WaitLimit::new(self.identity);
         loop {
             if let Some(guard) = self.inner.lock_within(patience.left()) {
                 return guard;

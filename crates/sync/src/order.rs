@@ -162,12 +162,12 @@ enum Check {
 
 /// The clock of one wait: panics when the wait passes the limit.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct WaitLimit {
     name: Checked<Name>,
     since: Checked<Instant>,
 }
 
-impl Patience {
+impl WaitLimit {
     /// Starts the clock for the lock of this identity.
     #[inline]
     pub(crate) fn new(identity: Identity) -> Self {

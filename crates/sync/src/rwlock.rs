@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use crate::class::Class;
-use crate::order::{Held, Identity, Patience};
+use crate::order::{Held, Identity, WaitLimit};
 use crate::primitives;
 
 /// Many readers or one writer. Not recursive, also for readers: one queues behind a writer.
@@ -86,7 +86,7 @@ impl<T> RwLock<T> {
 
     #[cold]
     fn wait<G>(&self, within: impl Fn(Option<Duration>) -> Option<G>) -> G {
-        let patience = Patience::new(self.identity);
+        let patience = WaitLimit::new(self.identity);
         loop {
             if let Some(guard) = within(patience.left()) {
                 return guard;

@@ -12,24 +12,24 @@ use crate::primitives::{Arc, Condvar, Mutex};
 /// The side of who sleeps.
 #[derive(Debug)]
 #[must_use = "it is told once"]
-pub struct Sleeper<T>(Arc<Ear<T>>);
+pub struct OneshotReceiver<T>(Arc<Slot<T>>);
 
 /// The side of who wakes it.
 #[derive(Debug)]
 #[must_use = "the other side sleeps until it is woken"]
-pub struct Waker<T>(Arc<Ear<T>>);
+pub struct OneshotSender<T>(Arc<Slot<T>>);
 
 /// Where one thread is told something, by others.
-pub(crate) struct Ear<T> {
+pub(crate) struct Slot<T> {
     told: Mutex<Option<T>>,
     is_told: Condvar,
 }
 
-impl<T> Sleeper<T> {
+impl<T> OneshotReceiver<T> {
     /// Both sides.
-    pub fn new() -> (Self, Waker<T>) {
-        let ear = Arc::new(Ear::new());
-        (Self(Arc::clone(&ear)), Waker(ear))
+    pub fn new() -> (Self, OneshotSender<T>) {
+        let ear = Arc::new(Slot::new());
+        (Self(Arc::clone(&ear)), OneshotSender(ear))
     }
 
     /// Sleeps until it is told something, for as long as that takes. No lock is held.
@@ -38,14 +38,14 @@ impl<T> Sleeper<T> {
     }
 }
 
-impl<T> Waker<T> {
+impl<T> OneshotSender<T> {
     /// Tells the other side, and wakes it.
     pub fn wake(self, what: T) {
         self.0.tell(what);
     }
 }
 
-impl<T> Ear<T> {
+impl<T> Slot<T> {
     /// Nothing is told yet.
     pub(crate) fn new() -> Self {
         Self { told: Mutex::new(None), is_told: Condvar::new() }
@@ -75,7 +75,7 @@ impl<T> Ear<T> {
     }
 }
 
-impl<T> fmt::Debug for Ear<T> {
+impl<T> fmt::Debug for Slot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Ear")
     }

@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Spares<T>(Mutex<Vec<T>>);
+pub struct FreeList<T>(Mutex<Vec<T>>);
 
-impl<T> Spares<T> {
+impl<T> FreeList<T> {
     /// None yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -36,7 +36,7 @@ impl<T> Spares<T> {
     }
 }
 
-impl<T> Default for Spares<T> {
+impl<T> Default for FreeList<T> {
     fn default() -> Self {
         Self::new()
     }

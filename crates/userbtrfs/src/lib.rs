@@ -25,7 +25,7 @@ pub use userbtrfs_format::{
 };
 pub use userbtrfs_mkfs as mkfs;
 pub use userbtrfs_mount as mount;
-pub use userbtrfs_volume::{CopyError, OpenError, ReadError, SuperblockCopyError};
+pub use userbtrfs_volume::{MirrorError, OpenError, ReadError, SuperblockMirrorError};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

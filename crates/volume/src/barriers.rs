@@ -6,7 +6,7 @@
 //! 1. After one that failed all others fail, for good: what they cover may be lost.
 //! 2. A flush that succeeds says nothing yet: an error that belongs to its writes may have been
 //!    told to another that was under way. What it covers is durable once all of those have ended,
-//!    and none has failed ([`Barriers::check`]).
+//!    and none has failed ([`FlushTracker::check`]).
 //! 3. A superblock is written after such a check, and another one follows.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use userbtrfs_sync::{Class, Condvar, Mutex};
 use crate::error::WriteError;
 
 /// See the module's text.
-pub(crate) struct Barriers {
+pub(crate) struct FlushTracker {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -30,7 +30,7 @@ struct State {
     under_way: BTreeSet<u64>,
 }
 
-impl Barriers {
+impl FlushTracker {
     pub(crate) fn new() -> Self {
         let state = Mutex::new(Class::DeviceQueue, State::default());
         Self { state, changed: Condvar::new() }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn after_one_that_failed_none_succeeds() {
-        let barriers = Barriers::new();
+        let barriers = FlushTracker::new();
         barriers.run("device", || Ok(())).unwrap();
         let told = barriers.run("device", || Err::<Physical, _>(failure())).unwrap_err();
         assert!(matches!(told, WriteError::Stopped { .. }), "{told}");
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn an_error_that_another_was_told_meanwhile_is_everybodys() {
-        let barriers = Barriers::new();
+        let barriers = FlushTracker::new();
         let fails = AtomicBool::new(false);
         let slow_work = || {
             while !fails.load(Ordering::SeqCst) {

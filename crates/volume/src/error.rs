@@ -25,9 +25,9 @@ pub enum OpenError {
     #[error("no valid superblock: primary: {primary}{}", list_mirrors(.mirrors))]
     Superblock {
         /// What is wrong with the first copy.
-        primary: SuperblockCopyError,
+        primary: SuperblockMirrorError,
         /// What is wrong with the others.
-        mirrors: Vec<(Physical, SuperblockCopyError)>,
+        mirrors: Vec<(Physical, SuperblockMirrorError)>,
     },
     /// Features that are not understood.
     #[error("unsupported feature{}: {}", plural(.0.len()), .0.join(", "))]
@@ -118,7 +118,7 @@ pub enum OpenError {
     )]
     UnwritableFromMirror {
         /// What is wrong with the primary.
-        primary: SuperblockCopyError,
+        primary: SuperblockMirrorError,
         /// The copy that could be read.
         used: Physical,
     },
@@ -132,7 +132,7 @@ pub enum OpenError {
 
 /// Why a copy of the superblock is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SuperblockCopyError {
+pub enum SuperblockMirrorError {
     /// The device does not give it; this is what it says.
     #[error("{0}")]
     Unreadable(String),
@@ -151,7 +151,7 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-fn list_mirrors(mirrors: &[(Physical, SuperblockCopyError)]) -> String {
+fn list_mirrors(mirrors: &[(Physical, SuperblockMirrorError)]) -> String {
     let each = mirrors.iter().map(|(at, error)| format!("; copy at {at}: {error}"));
     each.collect::<Vec<_>>().concat()
 }
@@ -179,7 +179,7 @@ pub enum ReadError {
         /// The tree through which it was reached.
         tree: TreeId,
         /// What is wrong with each copy.
-        copies: Vec<(Physical, CopyError)>,
+        copies: Vec<(Physical, MirrorError)>,
     },
     /// A tree has more blocks than fit on the device.
     #[error("tree {tree} has more than {bound} blocks, which is all that fit")]
@@ -254,7 +254,7 @@ pub enum WriteError {
 
 /// What is wrong with one copy of a tree block.
 #[derive(Debug, Error)]
-pub enum CopyError {
+pub enum MirrorError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -263,13 +263,13 @@ pub enum CopyError {
     Block(#[from] BlockError),
 }
 
-struct Copies<'a>(&'a [(Physical, CopyError)]);
+struct MirrorList<'a>(&'a [(Physical, MirrorError)]);
 
-fn list_copies(copies: &[(Physical, CopyError)]) -> Copies<'_> {
-    Copies(copies)
+fn list_copies(copies: &[(Physical, MirrorError)]) -> MirrorList<'_> {
+    MirrorList(copies)
 }
 
-impl fmt::Display for Copies<'_> {
+impl fmt::Display for MirrorList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (physical, error)) in self.0.iter().enumerate() {
             let separator = if i == 0 { "" } else { "; " };

@@ -41,15 +41,15 @@ use userbtrfs_format::{Chunk, DeviceItem, Expectation, Geometry, Logical, Superb
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Arc, Class, RwLock};
 
-use self::barriers::Barriers;
-use self::repair::BadCopies;
+use self::barriers::FlushTracker;
+use self::repair::BadMirrors;
 
 pub use chunk_map::{ChunkMap, Mapping};
 pub use data::PendingWrites;
-pub use error::{CopyError, OpenError, ReadError, SuperblockCopyError, WriteError};
+pub use error::{MirrorError, OpenError, ReadError, SuperblockMirrorError, WriteError};
 pub use read::{PendingReads, Range};
-pub use repair::{BadCopy, CopyStats};
-pub use superblocks::{Notice, read_copy as read_superblock_copy};
+pub use repair::{BadMirror, MirrorStats};
+pub use superblocks::{Warning, read_copy as read_superblock_copy};
 pub use userbtrfs_device::{Buffer, Slice};
 pub use walker::{BlockReader, Walk, walk};
 
@@ -101,12 +101,12 @@ pub struct Volume {
     superblock: RwLock<Arc<Superblock>>,
     geometry: Geometry,
     chunks: RwLock<ChunkMap>,
-    notices: Vec<Notice>,
+    notices: Vec<Warning>,
     writable: bool,
     /// Nothing is written any more.
     stopped: AtomicBool,
-    barriers: Barriers,
-    bad_copies: BadCopies,
+    barriers: FlushTracker,
+    bad_copies: BadMirrors,
 }
 
 impl Volume {
@@ -153,8 +153,8 @@ impl Volume {
             notices,
             writable,
             stopped,
-            barriers: Barriers::new(),
-            bad_copies: BadCopies::new(),
+            barriers: FlushTracker::new(),
+            bad_copies: BadMirrors::new(),
         };
         volume.read_chunk_tree()?;
         Ok(volume)
@@ -190,7 +190,7 @@ impl Volume {
     }
 
     /// What the one who opens it must be told.
-    pub fn notices(&self) -> &[Notice] {
+    pub fn notices(&self) -> &[Warning] {
         &self.notices
     }
 
@@ -296,21 +296,21 @@ fn check_supported(device: &dyn Device, superblock: &Superblock) -> Result<(), O
 fn check_writable(
     device: &dyn Device,
     superblock: &Superblock,
-    notices: &[Notice],
+    notices: &[Warning],
     purpose: Purpose,
 ) -> Result<(), OpenError> {
     if device.is_read_only() {
         return Err(OpenError::DeviceReadOnly { device: device.name().into() });
     }
     match notices.first() {
-        Some(Notice::Mirror { primary, used, .. }) => {
+        Some(Warning::Mirror { primary, used, .. }) => {
             let (primary, used) = (primary.clone(), *used);
             return Err(OpenError::UnwritableFromMirror { primary, used });
         }
-        Some(&Notice::PendingLog { generation }) if purpose == Purpose::Write => {
+        Some(&Warning::PendingLog { generation }) if purpose == Purpose::Write => {
             return Err(OpenError::UnwritableBeforeReplay { generation });
         }
-        Some(Notice::PendingLog { .. }) | None => {}
+        Some(Warning::PendingLog { .. }) | None => {}
     }
     let features = superblock.unwritable_features();
     if features.is_empty() { Ok(()) } else { Err(OpenError::Unwritable(features)) }

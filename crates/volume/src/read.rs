@@ -8,8 +8,8 @@ use userbtrfs_device::{Buffer, Request, Ticket};
 use userbtrfs_format::{BlockGroupFlags, Chunk, Expectation, Logical};
 
 use crate::chunk_map::Mapping;
-use crate::error::{CopyError, ReadError};
-use crate::{BadCopy, NodeBytes, TreeBlock, Volume};
+use crate::error::{MirrorError, ReadError};
+use crate::{BadMirror, NodeBytes, TreeBlock, Volume};
 
 /// A range of logical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,18 +119,18 @@ impl Volume {
         &self,
         logical: Logical,
         expected: &Expectation,
-        failed: Vec<CopyError>,
+        failed: Vec<MirrorError>,
     ) -> Result<TreeBlock, ReadError> {
         let len = self.geometry.nodesize;
         let mapping = self.map(logical, u64::from(len))?;
         let tried = failed.len();
         let mut copies: Vec<_> = mapping.copies().zip(failed).collect();
         for physical in mapping.copies().skip(tried) {
-            let read = self.device.read(physical.0, len as usize).map_err(CopyError::from);
+            let read = self.device.read(physical.0, len as usize).map_err(MirrorError::from);
             match read.and_then(|buffer| self.verify(buffer.into(), logical, expected)) {
                 Ok(block) => {
                     if !copies.is_empty() {
-                        self.note_bad_copy(BadCopy::Block(logical, *expected));
+                        self.note_bad_copy(BadMirror::Block(logical, *expected));
                     }
                     return Ok(block);
                 }
@@ -145,7 +145,7 @@ impl Volume {
         bytes: NodeBytes,
         logical: Logical,
         expected: &Expectation,
-    ) -> Result<TreeBlock, CopyError> {
+    ) -> Result<TreeBlock, MirrorError> {
         Ok(TreeBlock::verify(bytes, logical, &self.geometry, expected)?)
     }
 }

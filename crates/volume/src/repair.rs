@@ -22,7 +22,7 @@ const NOTES_MAX: usize = 1024;
 
 /// A range of which a copy was bad, and another one was taken.
 #[derive(Clone, Copy, Debug)]
-pub enum BadCopy {
+pub enum BadMirror {
     /// A tree block, and what was to stand there.
     Block(Logical, Expectation),
     /// Data that has checksums.
@@ -31,7 +31,7 @@ pub enum BadCopy {
 
 /// What was found of bad copies, since the volume was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopyStats {
+pub struct MirrorStats {
     /// Tree blocks, and pieces of data, of which a copy was bad and another one was taken.
     pub bad: u64,
     /// Copies that were made good again.
@@ -39,13 +39,13 @@ pub struct CopyStats {
 }
 
 /// See the module's text.
-pub(crate) struct BadCopies {
-    notes: Mutex<BTreeMap<Logical, BadCopy>>,
+pub(crate) struct BadMirrors {
+    notes: Mutex<BTreeMap<Logical, BadMirror>>,
     bad: AtomicU64,
     repaired: AtomicU64,
 }
 
-impl BadCopies {
+impl BadMirrors {
     pub(crate) fn new() -> Self {
         let notes = Mutex::new(Class::ChunkMap, BTreeMap::new());
         Self { notes, bad: AtomicU64::new(0), repaired: AtomicU64::new(0) }
@@ -54,12 +54,12 @@ impl BadCopies {
 
 impl Volume {
     /// Notes a bad copy, to be repaired where the volume is open for writing.
-    pub fn note_bad_copy(&self, what: BadCopy) {
+    pub fn note_bad_copy(&self, what: BadMirror) {
         self.bad_copies.bad.fetch_add(1, Ordering::Relaxed);
         if self.check_writable().is_err() {
             return;
         }
-        let (BadCopy::Block(logical, _) | BadCopy::Data(Range { logical, .. })) = what;
+        let (BadMirror::Block(logical, _) | BadMirror::Data(Range { logical, .. })) = what;
         let mut notes = self.bad_copies.notes.lock();
         if notes.len() < NOTES_MAX {
             notes.insert(logical, what);
@@ -67,14 +67,14 @@ impl Volume {
     }
 
     /// What was noted since this was last called, by address.
-    pub fn take_bad_copies(&self) -> Vec<BadCopy> {
+    pub fn take_bad_copies(&self) -> Vec<BadMirror> {
         std::mem::take(&mut *self.bad_copies.notes.lock()).into_values().collect()
     }
 
     /// How many copies were bad, and are good again.
-    pub fn copy_stats(&self) -> CopyStats {
+    pub fn copy_stats(&self) -> MirrorStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        CopyStats { bad: read(&self.bad_copies.bad), repaired: read(&self.bad_copies.repaired) }
+        MirrorStats { bad: read(&self.bad_copies.bad), repaired: read(&self.bad_copies.repaired) }
     }
 
     /// Reads all copies of a range, and writes one that `is_good` over each that is not; nothing

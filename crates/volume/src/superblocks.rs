@@ -13,16 +13,16 @@ use userbtrfs_device::{Buffer, Device, Request};
 use userbtrfs_format::{Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
 
 use crate::Volume;
-use crate::error::{OpenError, SuperblockCopyError, WriteError};
+use crate::error::{OpenError, SuperblockMirrorError, WriteError};
 
 /// What the one who opens a volume must be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Notice {
+pub enum Warning {
     /// The primary superblock is damaged.
     Mirror {
         /// What is wrong with it.
-        primary: SuperblockCopyError,
+        primary: SuperblockMirrorError,
         /// The copy that is used instead.
         used: Physical,
         /// The generation of that copy.
@@ -35,7 +35,7 @@ pub enum Notice {
     },
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mirror { primary, used, generation } => write!(
@@ -56,17 +56,17 @@ impl fmt::Display for Notice {
 pub fn read_copy(
     device: &dyn Device,
     at: Physical,
-) -> Option<Result<Superblock, SuperblockCopyError>> {
+) -> Option<Result<Superblock, SuperblockMirrorError>> {
     let end = at.0 + SUPERBLOCK_SIZE as u64;
     if end > device.len() {
         return None;
     }
     let read = device.read(at.0, SUPERBLOCK_SIZE);
-    let bytes = read.map_err(|error| SuperblockCopyError::Unreadable(error.to_string()));
+    let bytes = read.map_err(|error| SuperblockMirrorError::Unreadable(error.to_string()));
     Some(bytes.and_then(|bytes| Ok(Superblock::parse(&bytes, at)?)))
 }
 
-pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Notice>), OpenError> {
+pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Warning>), OpenError> {
     let [primary_at, mirrors_at @ ..] = SUPERBLOCK_OFFSETS;
     let primary = match read_copy(device, primary_at) {
         None => return Err(OpenError::TooSmall { len: device.len() }),
@@ -91,11 +91,11 @@ pub(crate) fn choose(device: &dyn Device) -> Result<(Superblock, Vec<Notice>), O
         return Err(OpenError::Superblock { primary, mirrors });
     };
     let (used, generation) = (superblock.physical, superblock.generation);
-    Ok((superblock, vec![Notice::Mirror { primary, used, generation }]))
+    Ok((superblock, vec![Warning::Mirror { primary, used, generation }]))
 }
 
-fn pending_log(superblock: &Superblock) -> Option<Notice> {
-    superblock.log_root.map(|_| Notice::PendingLog { generation: superblock.generation })
+fn pending_log(superblock: &Superblock) -> Option<Warning> {
+    superblock.log_root.map(|_| Warning::PendingLog { generation: superblock.generation })
 }
 
 impl Volume {

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use userbtrfs_btree::{
-    BlockSource, Change, DirtyList, Edit, EditError, Extent, ItemEdit, NoSpace, NodeStore,
-    RefChange, Root, Sharing, SourceError, Tree, User,
+    Backref, BlockRefs, BlockSource, Change, DirtyList, Edit, EditError, Extent, ItemEdit, NoSpace,
+    NodeStore, RefChange, Root, SourceError, Tree,
 };
 use userbtrfs_crashlab::random::{Random, seed};
 use userbtrfs_device::{Buffer, Device, MemoryDevice};
@@ -42,7 +42,7 @@ struct Books {
 
 #[derive(Default)]
 struct Uses {
-    users: BTreeMap<User, i64>,
+    users: BTreeMap<Backref, i64>,
     full_backref: bool,
 }
 
@@ -64,7 +64,7 @@ impl Books {
         }
     }
 
-    fn count(&self, logical: Logical, user: User, by: i64) {
+    fn count(&self, logical: Logical, user: Backref, by: i64) {
         let mut extents = self.extents.lock().unwrap();
         let uses = extents.entry(logical).or_default();
         let count = uses.users.entry(user).or_default();
@@ -94,13 +94,13 @@ impl BlockSource for Books {
         let logical = Logical(at);
         let before = self.extents.lock().unwrap().insert(logical, Uses::default());
         assert!(before.is_none_or(|uses| uses.users.is_empty()), "{logical} is still in use");
-        self.count(logical, User::Tree(tree), 1);
+        self.count(logical, Backref::Tree(tree), 1);
         Ok(logical)
     }
 
     fn free(&self, tree: TreeId, block: &Header) {
         let logical = block.logical;
-        self.count(logical, User::Tree(tree), -1);
+        self.count(logical, Backref::Tree(tree), -1);
         let own = block.generation == self.generation();
         if own && !block.flags.contains(BlockFlags::WRITTEN) {
             assert!(self.is_unused(logical), "{logical} was never written, yet is shared");
@@ -110,12 +110,12 @@ impl BlockSource for Books {
         }
     }
 
-    fn sharing(&self, block: Logical) -> Option<Sharing> {
+    fn sharing(&self, block: Logical) -> Option<BlockRefs> {
         self.known.lock().unwrap().contains(&block).then(|| {
             let extents = self.extents.lock().unwrap();
             let uses = &extents[&block];
             let refs = uses.users.values().sum::<i64>();
-            Sharing { refs: u64::try_from(refs).unwrap(), full_backref: uses.full_backref }
+            BlockRefs { refs: u64::try_from(refs).unwrap(), full_backref: uses.full_backref }
         })
     }
 
@@ -233,7 +233,7 @@ impl Grove {
         let new = NewBlock { logical, owner, level: old.level, generation };
         let copy = block.copy_to(self.bytes(), &new);
         for slot in (0..copy.len()).filter(|_| !copy.is_leaf()) {
-            self.books.count(copy.child(slot).logical, User::Tree(owner), 1);
+            self.books.count(copy.child(slot).logical, Backref::Tree(owner), 1);
         }
         let level = old.level;
         self.write(copy);
@@ -247,14 +247,17 @@ impl Grove {
     /// Every tree, by the cache and by the disk, holds what it must; every reference is counted.
     fn check(&self) {
         self.commit();
-        let mut expected: HashMap<Logical, BTreeMap<User, i64>> = HashMap::new();
+        let mut expected: HashMap<Logical, BTreeMap<Backref, i64>> = HashMap::new();
         let mut seen = BTreeSet::new();
         for (tree, items) in &self.trees {
             let found = plain(&self.volume, tree.id(), tree.root());
             assert!(found.iter().map(|(key, data)| (key, data)).eq(items.iter()), "{}", tree.id());
             let root = tree.root();
-            *expected.entry(root.logical).or_default().entry(User::Tree(tree.id())).or_default() +=
-                1;
+            *expected
+                .entry(root.logical)
+                .or_default()
+                .entry(Backref::Tree(tree.id()))
+                .or_default() += 1;
             self.count_below(root, tree.id(), &mut seen, &mut expected);
         }
         let extents = self.books.extents.lock().unwrap();
@@ -272,7 +275,7 @@ impl Grove {
         root: Root,
         tree: TreeId,
         seen: &mut BTreeSet<Logical>,
-        expected: &mut HashMap<Logical, BTreeMap<User, i64>>,
+        expected: &mut HashMap<Logical, BTreeMap<Backref, i64>>,
     ) {
         let mut todo = vec![root];
         while let Some(Root { logical, level, generation }) = todo.pop() {
@@ -289,8 +292,8 @@ impl Grove {
             let block = self.volume.read_block(logical, &expectation).unwrap();
             let full = self.books.extents.lock().unwrap()[&logical].full_backref;
             let user = match full {
-                true => User::Parent(logical),
-                false => User::Tree(block.header().owner),
+                true => Backref::Parent(logical),
+                false => Backref::Tree(block.header().owner),
             };
             for child in (0..block.len()).map(|slot| block.child(slot)) {
                 *expected.entry(child.logical).or_default().entry(user).or_default() += 1;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use userbtrfs::device::Operation as Request;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    CommitReason, Filesystem, Notice, OpenOptions, SyncHow, SyncRecord, TreeId, XattrMode,
+    CommitReason, Filesystem, OpenOptions, SyncHow, SyncRecord, TreeId, Warning, XattrMode,
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
@@ -355,7 +355,7 @@ fn has_primary(image: &SparseImage) -> Result<bool> {
 
 /// Whether it was opened by the primary superblock.
 fn is_primary(filesystem: &Filesystem) -> bool {
-    !filesystem.notices().iter().any(|notice| matches!(notice, Notice::Mirror { .. }))
+    !filesystem.notices().iter().any(|notice| matches!(notice, Warning::Mirror { .. }))
 }
 
 /// Judges faults of a sequence; gives how many were met, or the shortest that fails.

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use userbtrfs::{Filesystem, Notice, PendingLog};
+use userbtrfs::{Filesystem, PendingLog, Warning};
 use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::skip_unless_linux;
@@ -21,7 +21,7 @@ fn a_log_that_stays_is_told_and_nothing_else() {
         let options = userbtrfs::OpenOptions::new().pending_log(PendingLog::Leave).clone();
         let filesystem = options.open(&unpacked.image).unwrap();
         let generation = filesystem.superblock().generation;
-        let log = Notice::PendingLog { generation };
+        let log = Warning::PendingLog { generation };
         let expected = if golden.has_log() { vec![log] } else { Vec::new() };
         assert_eq!(filesystem.notices(), expected, "{}", golden.name());
     }
@@ -34,7 +34,7 @@ fn a_damaged_primary_superblock_is_told_and_the_mirror_shows_the_same() {
     let file = OpenOptions::new().write(true).open(&unpacked.image).unwrap();
     file.write_all_at(b"damage", PRIMARY + 200).unwrap();
     let filesystem = open(&unpacked.image, 256).unwrap();
-    let [Notice::Mirror { used, .. }] = filesystem.notices() else {
+    let [Warning::Mirror { used, .. }] = filesystem.notices() else {
         panic!("{:?}", filesystem.notices())
     };
     assert_eq!(used.0, 64 << 20);

@@ -55,15 +55,15 @@ fn image() -> (NamedTempFile, Vec<u8>) {
 }
 
 /// A loop device over a file, detached at the end.
-pub(crate) struct Loop(pub(crate) PathBuf);
+pub(crate) struct TestLoop(pub(crate) PathBuf);
 
-impl Loop {
+impl TestLoop {
     /// None, with a note, where this user or system cannot make one.
-    pub(crate) fn over(file: &NamedTempFile) -> Option<Loop> {
+    pub(crate) fn over(file: &NamedTempFile) -> Option<TestLoop> {
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
         match made {
             Ok(output) if output.status.success() => {
-                Some(Loop(String::from_utf8(output.stdout).unwrap().trim().into()))
+                Some(TestLoop(String::from_utf8(output.stdout).unwrap().trim().into()))
             }
             Ok(output) => skip(&String::from_utf8_lossy(&output.stderr)),
             Err(error) => skip(&error.to_string()),
@@ -71,7 +71,7 @@ impl Loop {
     }
 }
 
-impl Drop for Loop {
+impl Drop for TestLoop {
     fn drop(&mut self) {
         Command::new("losetup").arg("--detach").arg(&self.0).status().unwrap();
     }
@@ -121,7 +121,7 @@ fn everywhere(test: impl Fn(&FileDevice, Vec<u8>) + Sync) {
         let (file, bytes) = image();
         on(file.path(), options, bytes.clone(), &test);
         let (file, bytes) = image();
-        if let Some(device) = Loop::over(&file) {
+        if let Some(device) = TestLoop::over(&file) {
             on(&device.0, options, bytes.clone(), &test);
         }
     }
@@ -541,7 +541,7 @@ fn the_mode_follows_the_options() {
     let auto = FileDevice::open(file.path(), FileOptions::default()).unwrap();
     assert!(!auto.is_direct());
     assert_eq!(auto.uses_io_uring(), ring::probe().is_ok());
-    if let Some(device) = Loop::over(&file) {
+    if let Some(device) = TestLoop::over(&file) {
         let device = FileDevice::open(&device.0, FileOptions::default()).unwrap();
         assert!(device.is_direct());
         assert_eq!(device.len(), LEN as u64);

@@ -17,7 +17,7 @@ use super::*;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::file::FileDevice;
-use crate::file::tests::Loop;
+use crate::file::tests::TestLoop;
 use crate::open::{Direct, FileOptions, IoUring};
 use crate::request::Request;
 
@@ -175,7 +175,7 @@ fn who_reads_in_peace_and_who_writes_refuse_each_other() {
 #[test]
 fn a_loop_device_and_its_file_are_locked_together() {
     let file = image();
-    let Some(device) = Loop::over(&file) else { return };
+    let Some(device) = TestLoop::over(&file) else { return };
     let ways = [file.path(), &device.0];
     for (first, second) in [(0, 1), (1, 0)] {
         let writer = open(ways[first]).unwrap();
@@ -299,7 +299,7 @@ fn of_many_writers_one_is_in_at_a_time() {
 #[test]
 fn a_block_device_that_the_kernel_uses_is_refused() {
     let file = image();
-    let Some(device) = Loop::over(&file) else { return };
+    let Some(device) = TestLoop::over(&file) else { return };
     let exclusive = OFlags::EXCL.bits().cast_signed();
     let claim = File::options().read(true).custom_flags(exclusive).open(&device.0).unwrap();
     let refused = open(&device.0).err();

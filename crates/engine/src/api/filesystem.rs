@@ -8,7 +8,7 @@ use userbtrfs_device::Device;
 use userbtrfs_format::{Quoted, Superblock, TreeId};
 use userbtrfs_ledger::{Commits, Discards, Ledger, LogStats};
 use userbtrfs_sync::Arc;
-use userbtrfs_volume::{CopyStats, Notice, Volume};
+use userbtrfs_volume::{MirrorStats, Volume, Warning};
 
 use super::options::RootSubvolume;
 use super::path::{self, Last};
@@ -141,7 +141,7 @@ pub struct Stats {
     /// What was done with logs, and why transactions were committed in their place.
     pub log: LogStats,
     /// Bad copies that were met, and repaired where it is open for writing.
-    pub copies: CopyStats,
+    pub copies: MirrorStats,
 }
 
 impl Filesystem {
@@ -250,7 +250,7 @@ impl Filesystem {
     }
 
     /// What the one who opened it must be told: a damaged superblock, a pending log.
-    pub fn notices(&self) -> &[Notice] {
+    pub fn notices(&self) -> &[Warning] {
         self.volume().notices()
     }
 

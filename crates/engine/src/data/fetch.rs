@@ -9,7 +9,7 @@ use userbtrfs_codec::compress::Compression;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE};
 use userbtrfs_sync::Arc;
-use userbtrfs_volume::{BadCopy, PendingReads, Range, ReadError};
+use userbtrfs_volume::{BadMirror, PendingReads, Range, ReadError};
 
 use super::checksums::SectorSums;
 use super::{FileSource, InlineData, Piece, Source};
@@ -294,7 +294,7 @@ impl OnDisk<'_> {
     }
 
     fn note(&self, range: Range) {
-        self.forest.store().volume().note_bad_copy(BadCopy::Data(range));
+        self.forest.store().volume().note_bad_copy(BadMirror::Data(range));
     }
 
     /// An error at a sector of the piece: where it is in the file. In a compressed extent that

@@ -13,7 +13,7 @@
 
 use userbtrfs_format::Logical;
 use userbtrfs_ledger::HandleKind;
-use userbtrfs_volume::{BadCopy, Range};
+use userbtrfs_volume::{BadMirror, Range};
 
 use super::checksums::SectorSums;
 use super::writer::{SECTOR, Writer};
@@ -28,7 +28,7 @@ impl Writer {
         }
     }
 
-    fn repair_all(&self, found: &[BadCopy]) -> Result<()> {
+    fn repair_all(&self, found: &[BadMirror]) -> Result<()> {
         let transaction = self.ledger.start(HandleKind::Writing)?;
         self.ledger.wait_durable(transaction.generation() - 1)?;
         for bad in found {
@@ -37,17 +37,17 @@ impl Writer {
         Ok(())
     }
 
-    fn repair_one(&self, bad: &BadCopy) -> Result<()> {
+    fn repair_one(&self, bad: &BadMirror) -> Result<()> {
         let (ledger, volume) = (&self.ledger, self.ledger.volume());
         match *bad {
-            BadCopy::Block(logical, expected) => {
+            BadMirror::Block(logical, expected) => {
                 if ledger.lists_block(logical, expected.level, expected.generation)? {
                     volume
                         .repair_block(logical, &expected)
                         .map_err(userbtrfs_ledger::Error::from)?;
                 }
             }
-            BadCopy::Data(range) => {
+            BadMirror::Data(range) => {
                 if ledger.lists_range(range.logical, range.len as u64)? {
                     self.repair_data(range)?;
                 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tempfile::TempDir;
-use userbtrfs_btree::{Extent, NoSpace, RefChange, Sharing, SourceError, User};
+use userbtrfs_btree::{Backref, BlockRefs, Extent, NoSpace, RefChange, SourceError};
 use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_device::{FileDevice, FileOptions};
 use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Header, ItemKind, Logical};
@@ -105,10 +105,10 @@ impl BlockSource for Books<'_> {
             return;
         }
         let extent = Extent::Block { logical: block.logical, level: block.level };
-        self.delayed.change(&RefChange { add: false, extent, user: User::Tree(tree) });
+        self.delayed.change(&RefChange { add: false, extent, user: Backref::Tree(tree) });
     }
 
-    fn sharing(&self, block: Logical) -> Option<Sharing> {
+    fn sharing(&self, block: Logical) -> Option<BlockRefs> {
         self.delayed.sharing(block)
     }
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::mem;
 
-use userbtrfs_btree::{BlockSource, NoSpace, RefChange, Sharing, SourceError, Tree};
+use userbtrfs_btree::{BlockRefs, BlockSource, NoSpace, RefChange, SourceError, Tree};
 use userbtrfs_format::{Header, Logical, TreeId};
 use userbtrfs_sync::{Class, Mutex};
 
@@ -118,8 +118,8 @@ impl BlockSource for LogSource<'_> {
         }
     }
 
-    fn sharing(&self, _block: Logical) -> Option<Sharing> {
-        Some(Sharing::ALONE)
+    fn sharing(&self, _block: Logical) -> Option<BlockRefs> {
+        Some(BlockRefs::ALONE)
     }
 
     fn learn_sharing(&self, _block: Logical, _level: u8) -> Result<(), SourceError> {

@@ -22,7 +22,7 @@ mod tests;
 #[cfg(test)]
 mod world;
 
-use userbtrfs_sync::{Class, Condvar, Mutex, Sleeper, Waker};
+use userbtrfs_sync::{Class, Condvar, Mutex, OneshotReceiver, OneshotSender};
 
 /// Where changes of logs gather; `F` says how a group failed.
 pub(crate) struct Groups<F> {
@@ -49,7 +49,7 @@ struct State<F> {
 }
 
 /// One who waits: is told how the group ended, or else to look again.
-type Waiting<F> = Waker<Option<Result<(), F>>>;
+type Waiting<F> = OneshotSender<Option<Result<(), F>>>;
 
 /// What one becomes who wants a group durable.
 pub(crate) enum Role<'g, F: Clone> {
@@ -156,7 +156,7 @@ impl<F: Clone> Groups<F> {
             if !state.has_leader {
                 return Role::Lead(self.lead(&mut state, group, has_waited));
             }
-            let (sleeper, waker) = Sleeper::new();
+            let (sleeper, waker) = OneshotReceiver::new();
             state.waiting[index(group)].push(waker);
             drop(state);
             if let Some(end) = sleeper.sleep() {

@@ -12,11 +12,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use userbtrfs_btree::{Extent, RefChange, Sharing, ShortKeys, User};
+use userbtrfs_btree::{Backref, BlockRefs, Extent, RefChange, ShortKeys};
 use userbtrfs_format::{Logical, TreeId};
 use userbtrfs_sync::{Class, Mutex};
 
-use super::users::UserChanges;
+use super::users::BackrefChanges;
 
 /// What changed at one extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Head {
     /// Allocated by this transaction: it has no item in the extent tree yet.
     pub fresh: bool,
     /// By how much the references of each user change.
-    pub changes: UserChanges,
+    pub changes: BackrefChanges,
     /// From now on its children are referred to by its address.
     pub set_full_backref: bool,
     /// Some of the changes took it for another extent at the same address.
@@ -38,7 +38,7 @@ impl Head {
         Self {
             extent,
             fresh: false,
-            changes: UserChanges::default(),
+            changes: BackrefChanges::default(),
             set_full_backref: false,
             contradicted: false,
         }
@@ -54,7 +54,7 @@ impl Head {
         self.changes.net()
     }
 
-    fn change(&mut self, user: User, by: i64) {
+    fn change(&mut self, user: Backref, by: i64) {
         self.changes.add(user, by);
     }
 
@@ -64,8 +64,8 @@ impl Head {
     }
 
     /// What becomes of an extent of which `base` is known.
-    fn applied_to(&self, base: Sharing) -> Sharing {
-        Sharing {
+    fn applied_to(&self, base: BlockRefs) -> BlockRefs {
+        BlockRefs {
             refs: base.refs.saturating_add_signed(self.net()),
             full_backref: base.full_backref || self.set_full_backref,
         }
@@ -97,7 +97,7 @@ impl Slot {
         let is_plain = head.fresh && !head.set_full_backref && !head.contradicted;
         match (head.extent, head.changes.as_slice()) {
             (Extent::Block { level, .. }, []) if is_plain => Self::Left { level },
-            (Extent::Block { level, .. }, &[(User::Tree(tree), 1)]) if is_plain => {
+            (Extent::Block { level, .. }, &[(Backref::Tree(tree), 1)]) if is_plain => {
                 Self::Block { tree, level }
             }
             _ => Self::Other(Box::new(head)),
@@ -109,7 +109,7 @@ impl Slot {
         match self {
             Self::Block { tree, level } => {
                 let mut head = fresh(level);
-                head.change(User::Tree(tree), 1);
+                head.change(Backref::Tree(tree), 1);
                 head
             }
             Self::Left { level } => fresh(level),
@@ -133,8 +133,8 @@ pub(super) fn logical_of(extent: &Extent) -> Logical {
 }
 
 /// Whether this user can refer to such an extent.
-fn fits(extent: &Extent, user: &User) -> bool {
-    let of_block = matches!(user, User::Tree(_) | User::Parent(_));
+fn fits(extent: &Extent, user: &Backref) -> bool {
+    let of_block = matches!(user, Backref::Tree(_) | Backref::Parent(_));
     of_block == matches!(extent, Extent::Block { .. })
 }
 
@@ -150,7 +150,7 @@ struct State {
     bytes: usize,
     /// What the extent tree says, once it has the heads that were taken; of what was allocated by
     /// this transaction it says nothing before.
-    known: HashMap<Logical, Sharing, ShortKeys>,
+    known: HashMap<Logical, BlockRefs, ShortKeys>,
     /// Where the next head is looked for.
     next: Logical,
 }
@@ -164,11 +164,11 @@ impl Default for DelayedRefs {
 impl DelayedRefs {
     /// A block was just allocated for `tree`: its first reference.
     pub fn allocated(&self, logical: Logical, level: u8, tree: TreeId) {
-        self.state.lock().allocate(Extent::Block { logical, level }, User::Tree(tree));
+        self.state.lock().allocate(Extent::Block { logical, level }, Backref::Tree(tree));
     }
 
     /// Space for data was just allocated, `len` bytes for `user`: its first reference.
-    pub fn allocated_data(&self, logical: Logical, len: u64, user: User) {
+    pub fn allocated_data(&self, logical: Logical, len: u64, user: Backref) {
         self.state.lock().allocate(Extent::Data { logical, len }, user);
     }
 
@@ -187,7 +187,7 @@ impl DelayedRefs {
 
     /// Who uses an extent now; nothing where what the extent tree says must be learnt first.
     /// Of an extent allocated by this transaction it is always known.
-    pub fn sharing(&self, logical: Logical) -> Option<Sharing> {
+    pub fn sharing(&self, logical: Logical) -> Option<BlockRefs> {
         let state = self.state.lock();
         let head = state.heads.get(&logical).cloned().map(|slot| slot.into_head(logical));
         let known = state.base(logical, head.as_ref())?;
@@ -196,7 +196,7 @@ impl DelayedRefs {
 
     /// Takes down what the extent tree says of an extent. What is known already stands: it may
     /// count heads that were taken since.
-    pub fn learn(&self, logical: Logical, found: Sharing) {
+    pub fn learn(&self, logical: Logical, found: BlockRefs) {
         self.state.lock().known.entry(logical).or_insert(found);
     }
 
@@ -280,7 +280,7 @@ impl DelayedRefs {
 }
 
 impl State {
-    fn allocate(&mut self, extent: Extent, user: User) {
+    fn allocate(&mut self, extent: Extent, user: Backref) {
         assert!(fits(&extent, &user), "blocks and data have users of their own");
         let logical = logical_of(&extent);
         let mut head = Head { fresh: true, ..Head::new(extent) };
@@ -314,9 +314,9 @@ impl State {
     }
 
     /// What the extent tree says of an extent with this head, where that is known.
-    fn base(&self, logical: Logical, head: Option<&Head>) -> Option<Sharing> {
+    fn base(&self, logical: Logical, head: Option<&Head>) -> Option<BlockRefs> {
         match head {
-            Some(head) if head.fresh => Some(Sharing { refs: 0, full_backref: false }),
+            Some(head) if head.fresh => Some(BlockRefs { refs: 0, full_backref: false }),
             _ => self.known.get(&logical).copied(),
         }
     }

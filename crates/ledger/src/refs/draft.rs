@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use userbtrfs_btree::User;
+use userbtrfs_btree::Backref;
 use userbtrfs_format::{ExtentItem, ItemKind, Key, KeyedRef, Logical};
 
 use super::inline;
@@ -41,7 +41,7 @@ struct Beside {
 
 impl<I: Items> Draft<'_, I> {
     /// The user has so many references less.
-    pub(super) fn drop_refs(&mut self, user: User, by: u64) -> Result<()> {
+    pub(super) fn drop_refs(&mut self, user: Backref, by: u64) -> Result<()> {
         let missing = Damage::NoReference { logical: self.logical, user };
         if let Some((place, count)) = inline::find(&self.item, user) {
             match u64::from(count).checked_sub(by).ok_or(missing)? {
@@ -64,7 +64,7 @@ impl<I: Items> Draft<'_, I> {
     }
 
     /// The user has so many references more.
-    pub(super) fn add_refs(&mut self, user: User, by: u64) -> Result<()> {
+    pub(super) fn add_refs(&mut self, user: Backref, by: u64) -> Result<()> {
         let excess = Damage::TooManyReferences { logical: self.logical, user };
         let new = sum(user, 0, by, excess)?;
         if let Some((place, count)) = inline::find(&self.item, user) {
@@ -97,17 +97,17 @@ impl<I: Items> Draft<'_, I> {
         Ok(left)
     }
 
-    fn put_beside(&mut self, key: Key, user: User, count: u32) {
+    fn put_beside(&mut self, key: Key, user: Backref, count: u32) {
         let keyed = match user {
-            User::Tree(_) | User::Parent(_) => KeyedRef::Block,
-            User::File { .. } => KeyedRef::ExtentData(inline::reference(user, count)),
-            User::SharedLeaf(_) => KeyedRef::SharedData(count),
+            Backref::Tree(_) | Backref::Parent(_) => KeyedRef::Block,
+            Backref::File { .. } => KeyedRef::ExtentData(inline::reference(user, count)),
+            Backref::SharedLeaf(_) => KeyedRef::SharedData(count),
         };
         self.changes.put(key, keyed.encode());
     }
 
     /// Looks for a user beside the item: for `wanted` of its references, or for the first.
-    fn beside(&self, user: User, wanted: Option<u64>) -> Result<Beside> {
+    fn beside(&self, user: Backref, wanted: Option<u64>) -> Result<Beside> {
         let reference = inline::reference(user, 1);
         let home = Key::new(self.logical.0, reference.kind(), reference.sequence());
         if home.kind == ItemKind::EXTENT_DATA_REF {
@@ -117,7 +117,7 @@ impl<I: Items> Draft<'_, I> {
         Ok(Beside { found: count.map(|count| (home, count)).into_iter().collect(), free: home })
     }
 
-    fn probe(&self, user: User, home: Key, wanted: Option<u64>) -> Result<Beside> {
+    fn probe(&self, user: Backref, home: Key, wanted: Option<u64>) -> Result<Beside> {
         let (mut found, mut total, mut free) = (Vec::new(), 0, home);
         let skip_changed = |free: &mut Key| {
             while self.changes.has(free) {
@@ -168,9 +168,9 @@ fn count_of(kind: ItemKind, data: &[u8]) -> u32 {
 }
 
 /// A tree or a block refers to a block once.
-fn sum(user: User, count: u32, by: u64, excess: Damage) -> Result<u32, Damage> {
+fn sum(user: Backref, count: u32, by: u64, excess: Damage) -> Result<u32, Damage> {
     let sum = narrow(u64::from(count).saturating_add(by), excess)?;
-    let once = matches!(user, User::Tree(_) | User::Parent(_));
+    let once = matches!(user, Backref::Tree(_) | Backref::Parent(_));
     if once && sum > 1 { Err(excess) } else { Ok(sum) }
 }
 

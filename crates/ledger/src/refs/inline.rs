@@ -2,21 +2,23 @@
 
 use std::cmp::Reverse;
 
-use userbtrfs_btree::User;
+use userbtrfs_btree::Backref;
 use userbtrfs_format::{ExtentItem, InlineRef, item_len_max, item_space};
 
 /// The reference of `user`, so many times, in the format's terms.
-pub(super) fn reference(user: User, count: u32) -> InlineRef {
+pub(super) fn reference(user: Backref, count: u32) -> InlineRef {
     match user {
-        User::Tree(tree) => InlineRef::TreeBlock(tree),
-        User::Parent(parent) => InlineRef::SharedBlock(parent),
-        User::File { root, inode, offset } => InlineRef::ExtentData { root, inode, offset, count },
-        User::SharedLeaf(parent) => InlineRef::SharedData { parent, count },
+        Backref::Tree(tree) => InlineRef::TreeBlock(tree),
+        Backref::Parent(parent) => InlineRef::SharedBlock(parent),
+        Backref::File { root, inode, offset } => {
+            InlineRef::ExtentData { root, inode, offset, count }
+        }
+        Backref::SharedLeaf(parent) => InlineRef::SharedData { parent, count },
     }
 }
 
 /// Where in the item the references of `user` stand, and how many they are.
-pub(super) fn find(item: &ExtentItem, user: User) -> Option<(usize, u32)> {
+pub(super) fn find(item: &ExtentItem, user: Backref) -> Option<(usize, u32)> {
     let wanted = reference(user, 1);
     let first = start(item, &wanted);
     let alike = item.inline[first..].iter().take_while(|at| sequence(at) == sequence(&wanted));
@@ -27,7 +29,7 @@ pub(super) fn find(item: &ExtentItem, user: User) -> Option<(usize, u32)> {
 }
 
 /// Puts references of a user that has none in the item where the order wants them.
-pub(super) fn insert(item: &mut ExtentItem, user: User, count: u32) {
+pub(super) fn insert(item: &mut ExtentItem, user: Backref, count: u32) {
     let new = reference(user, count);
     item.inline.insert(start(item, &new), new);
 }

@@ -1,6 +1,6 @@
 //! Whether an extent of data has one user only.
 
-use userbtrfs_btree::{Extent, User};
+use userbtrfs_btree::{Backref, Extent};
 use userbtrfs_format::{ExtentItem, TreeId};
 
 use super::delayed::{Head, logical_of};
@@ -18,7 +18,7 @@ use crate::forest::Forest;
 pub fn is_only_user(
     forest: &Forest,
     extent: &Extent,
-    user: User,
+    user: Backref,
     head: Option<&Head>,
     last_snapshot: u64,
 ) -> Result<bool> {
@@ -37,7 +37,7 @@ pub fn is_only_user(
 pub(super) fn is_alone(
     item: Option<&ExtentItem>,
     head: Option<&Head>,
-    user: User,
+    user: Backref,
     last_snapshot: u64,
 ) -> bool {
     let is_old = item.is_some_and(|item| item.generation <= last_snapshot);

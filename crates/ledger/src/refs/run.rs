@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use userbtrfs_btree::{Extent, Sharing};
+use userbtrfs_btree::{BlockRefs, Extent};
 use userbtrfs_format::{
     ExtentFlags, ExtentItem, IncompatFlags, ItemKind, Key, Logical, MetadataLevel, TreeId,
 };
@@ -38,10 +38,10 @@ pub(super) struct Form {
 }
 
 /// Who uses an extent according to the extent tree; nothing where it does not know it.
-pub fn lookup(forest: &Forest, extent: &Extent) -> Result<Option<Sharing>> {
+pub fn lookup(forest: &Forest, extent: &Extent) -> Result<Option<BlockRefs>> {
     let nodesize = forest.store().volume().geometry().nodesize;
     let found = find(&TreeItems::new(forest, TreeId::EXTENT)?, extent, nodesize)?;
-    Ok(found.map(|Found { item, .. }| Sharing {
+    Ok(found.map(|Found { item, .. }| BlockRefs {
         refs: item.refs,
         full_backref: item.flags.contains(ExtentFlags::FULL_BACKREF),
     }))

@@ -2,15 +2,15 @@
 //!
 //! 1. Users stand in order, each once, and none with a change of 0.
 
-use userbtrfs_btree::User;
+use userbtrfs_btree::Backref;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UserChanges(Vec<(User, i64)>);
+pub struct BackrefChanges(Vec<(Backref, i64)>);
 
-impl UserChanges {
+impl BackrefChanges {
     /// References of a user come, or go.
-    pub(super) fn add(&mut self, user: User, by: i64) {
+    pub(super) fn add(&mut self, user: Backref, by: i64) {
         match self.at(&user) {
             Ok(at) => {
                 self.0[at].1 += by;
@@ -30,7 +30,7 @@ impl UserChanges {
     }
 
     /// The change of one user, where there is one.
-    pub fn get(&self, user: &User) -> Option<&i64> {
+    pub fn get(&self, user: &Backref) -> Option<&i64> {
         self.at(user).ok().map(|at| &self.0[at].1)
     }
 
@@ -40,12 +40,12 @@ impl UserChanges {
     }
 
     /// The users, in order, and their changes.
-    pub fn iter(&self) -> impl Iterator<Item = (&User, &i64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Backref, &i64)> {
         self.0.iter().map(|(user, by)| (user, by))
     }
 
     /// The same.
-    pub(super) fn as_slice(&self) -> &[(User, i64)] {
+    pub(super) fn as_slice(&self) -> &[(Backref, i64)] {
         &self.0
     }
 
@@ -54,13 +54,13 @@ impl UserChanges {
         self.0.iter().fold(0, |sum, (_, by)| sum.saturating_add(*by))
     }
 
-    fn at(&self, user: &User) -> Result<usize, usize> {
+    fn at(&self, user: &Backref) -> Result<usize, usize> {
         self.0.binary_search_by(|(other, _)| other.cmp(user))
     }
 }
 
-impl FromIterator<(User, i64)> for UserChanges {
-    fn from_iter<I: IntoIterator<Item = (User, i64)>>(changes: I) -> Self {
+impl FromIterator<(Backref, i64)> for BackrefChanges {
+    fn from_iter<I: IntoIterator<Item = (Backref, i64)>>(changes: I) -> Self {
         let mut all = Self::default();
         for (user, by) in changes {
             all.add(user, by);
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn what_cancels_out_leaves_nothing_and_users_are_told_apart() {
-        let users = [User::Tree(TreeId::FS), User::Parent(Logical(4096))];
-        let mut changes = UserChanges::default();
+        let users = [Backref::Tree(TreeId::FS), Backref::Parent(Logical(4096))];
+        let mut changes = BackrefChanges::default();
         changes.add(users[1], 2);
         changes.add(users[0], 1);
         changes.add(users[1], -1);

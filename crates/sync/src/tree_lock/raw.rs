@@ -57,7 +57,7 @@ use std::collections::VecDeque;
 
 use super::waiter::{Signal, Waiter};
 use crate::nesting::Mode;
-use crate::order::{Identity, Patience};
+use crate::order::{Identity, WaitLimit};
 use crate::primitives::atomic::{AtomicUsize, Ordering};
 use crate::primitives::{Arc, Mutex, Spin};
 
@@ -141,7 +141,7 @@ impl RawTreeLock {
     #[cold]
     fn lock_slowly(&self, mode: Mode, identity: Identity) {
         if !self.spin(mode) {
-            self.wait_in_turn(mode, &Patience::new(identity));
+            self.wait_in_turn(mode, &WaitLimit::new(identity));
         }
     }
 
@@ -157,7 +157,7 @@ impl RawTreeLock {
     }
 
     /// Queues, and sleeps until the lock is granted.
-    fn wait_in_turn(&self, mode: Mode, patience: &Patience) {
+    fn wait_in_turn(&self, mode: Mode, patience: &WaitLimit) {
         let waiter = Arc::new(Waiter::new(mode));
         self.enqueue(&waiter);
         assert!(waiter.sleep(patience) == Signal::Claim, "nobody is granted asleep");

@@ -1,9 +1,9 @@
 //! A thread in the queue of a tree lock, asleep until it gets a signal.
 
 use crate::nesting::Mode;
-use crate::order::Patience;
+use crate::order::WaitLimit;
 use crate::primitives::Spin;
-use crate::sleeper::Ear;
+use crate::sleeper::Slot;
 
 /// What a waiter is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub(super) enum Signal {
 pub(super) struct Waiter {
     /// How it wants the lock.
     pub(super) mode: Mode,
-    signal: Ear<Signal>,
+    signal: Slot<Signal>,
 }
 
 impl Waiter {
     /// A waiter without a signal.
     pub(super) fn new(mode: Mode) -> Self {
-        Self { mode, signal: Ear::new() }
+        Self { mode, signal: Slot::new() }
     }
 
     /// Gives the signal, and wakes the waiter if it sleeps.
@@ -34,12 +34,12 @@ impl Waiter {
     }
 
     /// Sleeps until there is a signal, and takes it.
-    pub(super) fn sleep(&self, patience: &Patience) -> Signal {
+    pub(super) fn sleep(&self, patience: &WaitLimit) -> Signal {
         self.signal.sleep(|| patience.left())
     }
 
     /// Spins for a signal before sleeping for it.
-    pub(super) fn spin_then_sleep(&self, patience: &Patience) -> Signal {
+    pub(super) fn spin_then_sleep(&self, patience: &WaitLimit) -> Signal {
         let mut spin = Spin::new();
         loop {
             if let Some(signal) = self.signal.take() {

@@ -28,10 +28,10 @@ use std::thread;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use rustix::io::Errno;
 use signal_hook::iterator::Signals;
-use userbtrfs::device::{DeviceError, FileDevice, FileOptions, PowerSwitch};
+use userbtrfs::device::{DeviceError, DropWritesDevice, FileDevice, FileOptions};
 use userbtrfs::mount::control::Control;
 use userbtrfs::mount::{KIND, Mount, MountError, MountOptions, Mounted, Options};
-use userbtrfs::{Error, Filesystem, Notice};
+use userbtrfs::{Error, Filesystem, Warning};
 
 use super::args::Global;
 use super::patience::{is_in_use, patiently};
@@ -134,7 +134,7 @@ impl<'a> Site<'a> {
         });
     }
 
-    fn begin(&self) -> Result<(Mounted, Option<Arc<PowerSwitch>>, Signals)> {
+    fn begin(&self) -> Result<(Mounted, Option<Arc<DropWritesDevice>>, Signals)> {
         self.tell_wishes();
         let device = Arc::new(self.open_device().with_context(|| self.name.clone())?);
         let mount = || Ok::<_, anyhow::Error>((signals::heed()?, self.mount()?));
@@ -152,7 +152,7 @@ impl<'a> Site<'a> {
     }
 
     /// Answers who asks; a mount without that is one, too.
-    fn listen(&self, mounted: &Mounted, switch: Option<Arc<PowerSwitch>>) -> Option<Control> {
+    fn listen(&self, mounted: &Mounted, switch: Option<Arc<DropWritesDevice>>) -> Option<Control> {
         let say = |error| remark(self.global, &message(&error));
         control::listen(mounted, switch).context("the control socket").map_err(say).ok()
     }
@@ -180,9 +180,12 @@ impl<'a> Site<'a> {
     }
 
     /// Opens the filesystem; where it is written, with a switch in the way to its device.
-    fn open(&self, device: &Arc<FileDevice>) -> Result<(Filesystem, Option<Arc<PowerSwitch>>)> {
+    fn open(
+        &self,
+        device: &Arc<FileDevice>,
+    ) -> Result<(Filesystem, Option<Arc<DropWritesDevice>>)> {
         let options = self.wishes.to_open();
-        let switched = || Arc::new(PowerSwitch::new(device.clone(), DROPPED_MAX));
+        let switched = || Arc::new(DropWritesDevice::new(device.clone(), DROPPED_MAX));
         let switch = (!self.wishes.is_read_only()).then(switched);
         let opened = options.open_devices(vec![match &switch {
             Some(switch) => switch.clone(),
@@ -191,7 +194,7 @@ impl<'a> Site<'a> {
         let filesystem = opened.with_context(|| self.name.clone())?;
         let opened = filesystem.root().inode().id().subvolume;
         self.wishes.check_subvolume(opened).with_context(|| self.name.clone())?;
-        let say = |notice: &Notice| remark(self.global, &format!("{}: {notice}", self.name));
+        let say = |notice: &Warning| remark(self.global, &format!("{}: {notice}", self.name));
         filesystem.notices().iter().for_each(say);
         if self.global.verbose > 0 && filesystem.replayed().is_some() {
             remark(self.global, &format!("{}: a log was replayed", self.name));

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use userbtrfs::device::PowerSwitch;
+use userbtrfs::device::DropWritesDevice;
 use userbtrfs::mount::{Observer, Opcode};
 use userbtrfs::{CommitCause, CommitReason, Filesystem, Stats};
 
@@ -40,7 +40,7 @@ pub(crate) enum Toggle {
 pub(crate) struct OfMount<'a> {
     pub(crate) observer: &'a Observer,
     /// Nothing where it is only read.
-    pub(crate) switch: Option<&'a PowerSwitch>,
+    pub(crate) switch: Option<&'a DropWritesDevice>,
 }
 
 /// Asks the server of a mount.
@@ -72,7 +72,7 @@ pub(crate) fn write(
     let stats = filesystem.stats();
     let (state, why) = state(filesystem);
     let dropped = mount.and_then(|mount| mount.switch).filter(|switch| switch.is_cut());
-    let dropped = dropped.map(PowerSwitch::dropped);
+    let dropped = dropped.map(DropWritesDevice::dropped);
     let causes = CommitCause::ALL.map(|cause| (cause.name().to_owned(), stats.commits.by(cause)));
     let reasons = CommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
     let requests = mount.map(|mount| requests(mount.observer));

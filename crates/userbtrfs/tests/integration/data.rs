@@ -3,8 +3,8 @@
 use std::io::Read as _;
 
 use userbtrfs::{
-    BlockError, CopyError, DataError, DecompressError, Error, ExtentKind, Filesystem, ItemError,
-    ItemKind, Key, Logical, ReadError, TreeId,
+    BlockError, DataError, DecompressError, Error, ExtentKind, Filesystem, ItemError, ItemKind,
+    Key, Logical, MirrorError, ReadError, TreeId,
 };
 use userbtrfs_codec::ChecksumKind;
 use userbtrfs_forge::{
@@ -276,7 +276,7 @@ fn sizes_that_cannot_be_are_errors_of_the_block() {
 fn item_error(error: &Error) -> &ItemError {
     let Error::Read(ReadError::Block { copies, .. }) = error else { panic!("{error}") };
     match &copies[0].1 {
-        CopyError::Block(BlockError::Item { error, .. }) => error,
+        MirrorError::Block(BlockError::Item { error, .. }) => error,
         other => panic!("{other}"),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use userbtrfs::device::{
     Access, Completion, Device, DeviceError, MemoryDevice, Operation, Request, Ticket,
 };
-use userbtrfs::{CopyError, DataError, Error, Filesystem, OpenOptions, ReadError};
+use userbtrfs::{DataError, Error, Filesystem, MirrorError, OpenOptions, ReadError};
 use userbtrfs_forge::{ChunkSpec, small_image};
 
 use crate::support::golden::Unpacked;
@@ -101,7 +101,7 @@ fn a_block_of_which_the_device_gives_no_copy_names_both_reads() {
     assert_says(&error, &["chunk tree: tree block 1048576", "131072: worn", "196608: worn"]);
     let filesystem = worn(places(&ChunkSpec::metadata()));
     let Some(Error::Read(ReadError::Block { copies, .. })) = filesystem.err() else { panic!() };
-    assert!(copies.iter().all(|(_, copy)| matches!(copy, CopyError::Device(_))));
+    assert!(copies.iter().all(|(_, copy)| matches!(copy, MirrorError::Device(_))));
     assert_eq!(copies.len(), 2);
 }
 

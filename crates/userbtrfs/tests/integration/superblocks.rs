@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use userbtrfs::device::{Device, MemoryDevice};
 use userbtrfs::{
-    Error, Notice, OpenError, OpenOptions, PendingLog, Physical, SuperblockCopyError,
-    SuperblockError,
+    Error, OpenError, OpenOptions, PendingLog, Physical, SuperblockError, SuperblockMirrorError,
+    Warning,
 };
 use userbtrfs_forge::{ImageEditor, field, put_u16, put_u32, put_u64, small_image, u64_at};
 
@@ -27,15 +27,15 @@ fn refused(edit: impl FnOnce(&mut [u8])) -> Error {
 fn primary_error(error: &Error) -> &SuperblockError {
     match error {
         Error::Open(OpenError::Superblock {
-            primary: SuperblockCopyError::Content(primary),
+            primary: SuperblockMirrorError::Content(primary),
             ..
         }) => primary,
         other => panic!("{other}"),
     }
 }
 
-fn is_checksum(error: &SuperblockCopyError) -> bool {
-    matches!(error, SuperblockCopyError::Content(SuperblockError::Checksum { .. }))
+fn is_checksum(error: &SuperblockMirrorError) -> bool {
+    matches!(error, SuperblockMirrorError::Content(SuperblockError::Checksum { .. }))
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_damaged_primary_is_replaced_by_the_mirror_and_that_is_said() {
     let mirrored = options.open(golden.path()).unwrap();
 
     let [notice] = mirrored.notices() else { panic!("{:?}", mirrored.notices()) };
-    let Notice::Mirror { primary, used, generation: mirror_generation } = notice else {
+    let Warning::Mirror { primary, used, generation: mirror_generation } = notice else {
         panic!("{notice}");
     };
     assert!(is_checksum(primary));
@@ -277,7 +277,7 @@ fn a_pending_log_is_said() {
     let mut options = OpenOptions::new();
     let device = Arc::clone(editor.device());
     let filesystem = options.pending_log(PendingLog::Leave).open_devices(vec![device]).unwrap();
-    assert_eq!(filesystem.notices(), [Notice::PendingLog { generation: 7 }]);
+    assert_eq!(filesystem.notices(), [Warning::PendingLog { generation: 7 }]);
     assert_says(&filesystem.notices()[0], &["log is pending after generation 7", "not replayed"]);
     assert_eq!(filesystem.read("/small").unwrap(), b"hello\n");
 }

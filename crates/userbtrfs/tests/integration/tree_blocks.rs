@@ -1,6 +1,8 @@
 //! Tree blocks: each check meets damage that nothing else would notice.
 
-use userbtrfs::{BlockError, CopyError, Error, Key, Logical, OpenError, Quoted, ReadError, TreeId};
+use userbtrfs::{
+    BlockError, Error, Key, Logical, MirrorError, OpenError, Quoted, ReadError, TreeId,
+};
 use userbtrfs_forge::{ImageEditor, RawBlock, header, put_u32, put_u64, u32_at};
 
 use crate::support::command::Bench;
@@ -232,8 +234,8 @@ fn block_error(error: &Error) -> (Logical, TreeId, Vec<&BlockError>) {
     };
     let ReadError::Block { logical, tree, copies } = read else { panic!("{error}") };
     let copies = copies.iter().map(|(_, copy)| match copy {
-        CopyError::Block(error) => error,
-        CopyError::Device(error) => panic!("{error}"),
+        MirrorError::Block(error) => error,
+        MirrorError::Device(error) => panic!("{error}"),
     });
     (*logical, *tree, copies.collect())
 }

@@ -1,6 +1,6 @@
 //! What is kept of changes until the commit.
 
-use userbtrfs_btree::{Extent, RefChange, Sharing, User};
+use userbtrfs_btree::{Backref, BlockRefs, Extent, RefChange};
 use userbtrfs_format::{Logical, TreeId};
 
 use super::super::{DelayedRefs, Head};
@@ -8,12 +8,12 @@ use super::super::{DelayedRefs, Head};
 const BLOCK: Logical = Logical(1 << 20);
 const EXTENT: Extent = Extent::Block { logical: BLOCK, level: 1 };
 
-fn change(refs: &DelayedRefs, add: bool, user: User) {
+fn change(refs: &DelayedRefs, add: bool, user: Backref) {
     refs.change(&RefChange { add, extent: EXTENT, user });
 }
 
-fn shared(refs: u64) -> Sharing {
-    Sharing { refs, full_backref: false }
+fn shared(refs: u64) -> BlockRefs {
+    BlockRefs { refs, full_backref: false }
 }
 
 #[test]
@@ -21,24 +21,24 @@ fn a_fresh_block_is_known() {
     let refs = DelayedRefs::default();
     refs.allocated(BLOCK, 1, TreeId::FS);
     assert_eq!(refs.sharing(BLOCK), Some(shared(1)));
-    change(&refs, true, User::Parent(Logical(77)));
+    change(&refs, true, Backref::Parent(Logical(77)));
     refs.set_full_backref(BLOCK, 1);
-    assert_eq!(refs.sharing(BLOCK), Some(Sharing { refs: 2, full_backref: true }));
+    assert_eq!(refs.sharing(BLOCK), Some(BlockRefs { refs: 2, full_backref: true }));
     let head = refs.take_next().expect("it is there");
     assert!(head.fresh && head.set_full_backref);
     assert_eq!(head.net(), 2);
     let known = refs.sharing(BLOCK);
-    assert_eq!(known, Some(Sharing { refs: 2, full_backref: true }), "as it will be");
+    assert_eq!(known, Some(BlockRefs { refs: 2, full_backref: true }), "as it will be");
 }
 
 #[test]
 fn what_cancels_out_leaves_nothing() {
     let refs = DelayedRefs::default();
-    change(&refs, true, User::Tree(TreeId::FS));
-    change(&refs, true, User::Parent(BLOCK));
-    change(&refs, false, User::Tree(TreeId::FS));
+    change(&refs, true, Backref::Tree(TreeId::FS));
+    change(&refs, true, Backref::Parent(BLOCK));
+    change(&refs, false, Backref::Tree(TreeId::FS));
     assert_eq!(refs.len(), 1);
-    change(&refs, false, User::Parent(BLOCK));
+    change(&refs, false, Backref::Parent(BLOCK));
     assert!(refs.is_empty());
     assert_eq!(refs.take_next(), None);
 }
@@ -46,12 +46,12 @@ fn what_cancels_out_leaves_nothing() {
 #[test]
 fn learning_counts_earlier_and_later_changes() {
     let refs = DelayedRefs::default();
-    change(&refs, true, User::Parent(BLOCK));
+    change(&refs, true, Backref::Parent(BLOCK));
     assert_eq!(refs.sharing(BLOCK), None);
     refs.learn(BLOCK, shared(3));
     assert_eq!(refs.sharing(BLOCK), Some(shared(4)));
-    change(&refs, false, User::Tree(TreeId::FS));
-    change(&refs, false, User::Tree(TreeId(256)));
+    change(&refs, false, Backref::Tree(TreeId::FS));
+    change(&refs, false, Backref::Tree(TreeId(256)));
     assert_eq!(refs.sharing(BLOCK), Some(shared(2)));
     refs.take_next().expect("changes");
     assert_eq!(refs.sharing(BLOCK), Some(shared(2)));
@@ -62,8 +62,8 @@ fn learning_counts_earlier_and_later_changes() {
 #[test]
 fn what_has_no_references_left_is_not_known_once_taken() {
     let refs = DelayedRefs::default();
-    refs.learn(BLOCK, Sharing::ALONE);
-    change(&refs, false, User::Tree(TreeId::FS));
+    refs.learn(BLOCK, BlockRefs::ALONE);
+    change(&refs, false, Backref::Tree(TreeId::FS));
     assert_eq!(refs.sharing(BLOCK), Some(shared(0)));
     refs.take_next().expect("a change");
     assert_eq!(refs.sharing(BLOCK), None);
@@ -76,7 +76,7 @@ fn only_a_fresh_head_is_forgotten() {
     refs.allocated(BLOCK, 1, TreeId::FS);
     assert!(refs.forget(BLOCK));
     assert_eq!((refs.len(), refs.sharing(BLOCK)), (0, None));
-    change(&refs, false, User::Tree(TreeId::FS));
+    change(&refs, false, Backref::Tree(TreeId::FS));
     assert!(!refs.forget(BLOCK));
     refs.take_next().expect("still there");
     refs.allocated(BLOCK, 1, TreeId::FS);
@@ -103,7 +103,7 @@ fn heads_are_taken_round_in_the_order_of_addresses() {
 #[test]
 fn data_that_comes_and_goes_is_still_told_of() {
     let refs = DelayedRefs::default();
-    let user = User::File { root: TreeId::FS, inode: 257, offset: 0 };
+    let user = Backref::File { root: TreeId::FS, inode: 257, offset: 0 };
     refs.allocated_data(BLOCK, 8192, user);
     let extent = Extent::Data { logical: BLOCK, len: 8192 };
     refs.change(&RefChange { add: false, extent, user });
@@ -117,7 +117,7 @@ fn two_lengths_contradict() {
     let refs = DelayedRefs::default();
     for len in [4096, 8192] {
         let extent = Extent::Data { logical: BLOCK, len };
-        refs.change(&RefChange { add: true, extent, user: User::SharedLeaf(Logical(7)) });
+        refs.change(&RefChange { add: true, extent, user: Backref::SharedLeaf(Logical(7)) });
     }
     assert!(refs.take_next().expect("two changes").contradicted);
 }
@@ -125,7 +125,7 @@ fn two_lengths_contradict() {
 #[test]
 fn a_new_transaction_learns_anew() {
     let refs = DelayedRefs::default();
-    refs.learn(BLOCK, Sharing::ALONE);
+    refs.learn(BLOCK, BlockRefs::ALONE);
     refs.turn_over();
     assert_eq!(refs.sharing(BLOCK), None);
 }
@@ -134,7 +134,7 @@ fn a_new_transaction_learns_anew() {
 #[test]
 fn what_is_allocated_while_it_is_in_use_contradicts() {
     let refs = DelayedRefs::default();
-    change(&refs, false, User::Tree(TreeId::FS));
+    change(&refs, false, Backref::Tree(TreeId::FS));
     refs.allocated(BLOCK, 0, TreeId::EXTENT);
     assert!(!refs.forget(BLOCK), "the damage is to be told");
     assert!(refs.take_next().expect("a change").contradicted);
@@ -152,12 +152,12 @@ fn fresh_blocks_take_few_bytes_whatever_else_is_said_of_some() {
     assert!(plain <= 100 * 64, "{plain} bytes");
     let extent = Extent::Block { logical: block(7), level: 0 };
     let by = |add, user| refs.change(&RefChange { add, extent, user });
-    by(true, User::Parent(BLOCK));
+    by(true, Backref::Parent(BLOCK));
     assert!(refs.bytes() > plain);
     assert_eq!(refs.sharing(block(7)), Some(shared(2)));
-    by(false, User::Parent(BLOCK));
+    by(false, Backref::Parent(BLOCK));
     assert_eq!((refs.bytes(), refs.sharing(block(7))), (plain, Some(shared(1))));
-    by(false, User::Tree(TreeId::FS));
+    by(false, Backref::Tree(TreeId::FS));
     assert_eq!((refs.bytes(), refs.sharing(block(7))), (plain, Some(shared(0))));
     assert_eq!(refs.freeable(), (1, 0));
     let taken = std::iter::from_fn(|| refs.take_next());

@@ -1,6 +1,6 @@
 //! Who is an extent's only user.
 
-use userbtrfs_btree::{Extent, RefChange, User};
+use userbtrfs_btree::{Backref, Extent, RefChange};
 use userbtrfs_format::{ExtentFlags, ExtentItem, Logical, MetadataLevel, TreeId};
 
 use super::super::only::is_alone;
@@ -8,13 +8,13 @@ use super::super::{DelayedRefs, Head, inline};
 
 const AT: Logical = Logical(1 << 20);
 const LEN: u64 = 8192;
-const US: User = User::File { root: TreeId::FS, inode: 257, offset: 0 };
-const OTHER: User = User::File { root: TreeId::FS, inode: 258, offset: 0 };
-const ELSEWHERE: User = User::File { root: TreeId::FS, inode: 257, offset: 4096 };
-const SNAPSHOT: User = User::SharedLeaf(Logical(77));
+const US: Backref = Backref::File { root: TreeId::FS, inode: 257, offset: 0 };
+const OTHER: Backref = Backref::File { root: TreeId::FS, inode: 258, offset: 0 };
+const ELSEWHERE: Backref = Backref::File { root: TreeId::FS, inode: 257, offset: 4096 };
+const SNAPSHOT: Backref = Backref::SharedLeaf(Logical(77));
 
 /// An extent of transaction 7.
-fn item(users: &[(User, u32)]) -> ExtentItem {
+fn item(users: &[(Backref, u32)]) -> ExtentItem {
     let refs = users.iter().map(|(_, count)| u64::from(*count)).sum();
     let (flags, level) = (ExtentFlags::DATA, MetadataLevel::None);
     let mut item = ExtentItem { refs, generation: 7, flags, level, inline: Vec::new() };
@@ -24,7 +24,7 @@ fn item(users: &[(User, u32)]) -> ExtentItem {
     item
 }
 
-fn changed(changes: &[(bool, User)]) -> Option<Head> {
+fn changed(changes: &[(bool, Backref)]) -> Option<Head> {
     let refs = DelayedRefs::default();
     for &(add, user) in changes {
         refs.change(&RefChange { add, extent: Extent::Data { logical: AT, len: LEN }, user });

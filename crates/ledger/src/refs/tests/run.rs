@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
-use userbtrfs_btree::{Extent, User};
+use userbtrfs_btree::{Backref, Extent};
 use userbtrfs_codec::hash::extent_data_ref_hash;
 use userbtrfs_format::{
     ExtentFlags, ExtentItem, InlineRef, ItemKind, Key, KeyedRef, Logical, MetadataLevel, TreeId,
@@ -23,43 +23,43 @@ const FORM: Form = Form { nodesize: NODESIZE, skinny: true, generation: 9 };
 const DATA: Extent = Extent::Data { logical: AT, len: 1 << 16 };
 
 /// A head that changes references so.
-fn head(extent: Extent, fresh: bool, changes: &[(User, i64)]) -> Head {
+fn head(extent: Extent, fresh: bool, changes: &[(Backref, i64)]) -> Head {
     let changes = changes.iter().copied().collect();
     Head { extent, fresh, changes, set_full_backref: false, contradicted: false }
 }
 
 /// A file, numbered. Offsets that differ by a multiple of the polynomial of CRC-32C hash alike.
-fn file(number: u64) -> User {
+fn file(number: u64) -> Backref {
     const MULTIPLE: u64 = (1 | (0x82f6_3b78 << 1)) << 12;
     let colliding = [0, MULTIPLE, MULTIPLE << 1, MULTIPLE ^ (MULTIPLE << 1)];
     let [alike, inode] = [number % 4, number / 4];
     let offset = colliding[usize::try_from(alike).expect("small")];
-    User::File { root: TreeId::FS, inode: 257 + inode, offset }
+    Backref::File { root: TreeId::FS, inode: 257 + inode, offset }
 }
 
-fn user_of(inline: &InlineRef) -> User {
+fn user_of(inline: &InlineRef) -> Backref {
     match *inline {
-        InlineRef::TreeBlock(tree) => User::Tree(tree),
-        InlineRef::SharedBlock(parent) => User::Parent(parent),
-        InlineRef::SharedData { parent, .. } => User::SharedLeaf(parent),
-        InlineRef::ExtentData { root, inode, offset, .. } => User::File { root, inode, offset },
+        InlineRef::TreeBlock(tree) => Backref::Tree(tree),
+        InlineRef::SharedBlock(parent) => Backref::Parent(parent),
+        InlineRef::SharedData { parent, .. } => Backref::SharedLeaf(parent),
+        InlineRef::ExtentData { root, inode, offset, .. } => Backref::File { root, inode, offset },
         InlineRef::Owner(_) => panic!("nobody made one"),
     }
 }
 
-fn keyed_user(key: Key, data: &[u8]) -> (User, u64) {
+fn keyed_user(key: Key, data: &[u8]) -> (Backref, u64) {
     match KeyedRef::parse(key.kind, data).expect("sound") {
         KeyedRef::ExtentData(inline) => (user_of(&inline), inline.count()),
-        KeyedRef::SharedData(count) => (User::SharedLeaf(Logical(key.offset)), u64::from(count)),
+        KeyedRef::SharedData(count) => (Backref::SharedLeaf(Logical(key.offset)), u64::from(count)),
         KeyedRef::Block if key.kind == ItemKind::TREE_BLOCK_REF => {
-            (User::Tree(TreeId(key.offset)), 1)
+            (Backref::Tree(TreeId(key.offset)), 1)
         }
-        KeyedRef::Block => (User::Parent(Logical(key.offset)), 1),
+        KeyedRef::Block => (Backref::Parent(Logical(key.offset)), 1),
     }
 }
 
 /// The references that the items tell of, as a checker reads them.
-fn told(items: &MapItems) -> BTreeMap<User, u64> {
+fn told(items: &MapItems) -> BTreeMap<Backref, u64> {
     let mut users = BTreeMap::new();
     let mut refs = None;
     for (key, data) in items.0.iter().filter(|(key, _)| key.objectid == AT.0) {
@@ -83,7 +83,7 @@ fn told(items: &MapItems) -> BTreeMap<User, u64> {
 /// An extent tree with others beside the extent.
 fn tree() -> MapItems {
     let mut items = MapItems::default();
-    let owner = User::SharedLeaf(Logical(4096));
+    let owner = Backref::SharedLeaf(Logical(4096));
     for logical in [Logical(AT.0 - (1 << 16)), Logical(AT.0 + (1 << 16))] {
         let beside = head(Extent::Data { logical, len: 1 << 16 }, true, &[(owner, 1)]);
         assert_eq!(run_in(&mut items, &beside, FORM).expect("room"), Outcome::Added);
@@ -92,8 +92,8 @@ fn tree() -> MapItems {
 }
 
 /// Runs heads and compares what the items tell with a sum.
-fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(User, i64)>]) {
-    let (mut items, mut model) = (tree(), BTreeMap::<User, i64>::new());
+fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(Backref, i64)>]) {
+    let (mut items, mut model) = (tree(), BTreeMap::<Backref, i64>::new());
     let beside = items.clone();
     for round in rounds {
         let before = model.clone();
@@ -102,8 +102,8 @@ fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(User, i64)>]) {
             *count = (*count + by).clamp(0, most);
         }
         model.retain(|_, count| *count > 0);
-        let count = |model: &BTreeMap<User, i64>, user| model.get(user).copied().unwrap_or(0);
-        let users: HashSet<User> = before.keys().chain(model.keys()).copied().collect();
+        let count = |model: &BTreeMap<Backref, i64>, user| model.get(user).copied().unwrap_or(0);
+        let users: HashSet<Backref> = before.keys().chain(model.keys()).copied().collect();
         let changes: Vec<_> = users
             .iter()
             .map(|user| (*user, count(&model, user) - count(&before, user)))
@@ -125,21 +125,23 @@ fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(User, i64)>]) {
     }
 }
 
-fn data_users() -> impl Strategy<Value = User> {
+fn data_users() -> impl Strategy<Value = Backref> {
     prop_oneof![
         3 => (0u64..16).prop_map(file),
-        1 => (1u64..6).prop_map(|leaf| User::SharedLeaf(Logical(leaf << 14))),
+        1 => (1u64..6).prop_map(|leaf| Backref::SharedLeaf(Logical(leaf << 14))),
     ]
 }
 
-fn block_users() -> impl Strategy<Value = User> {
+fn block_users() -> impl Strategy<Value = Backref> {
     prop_oneof![
-        (256u64..280).prop_map(|tree| User::Tree(TreeId(tree))),
-        (1u64..24).prop_map(|parent| User::Parent(Logical(parent << 14))),
+        (256u64..280).prop_map(|tree| Backref::Tree(TreeId(tree))),
+        (1u64..24).prop_map(|parent| Backref::Parent(Logical(parent << 14))),
     ]
 }
 
-fn rounds(users: impl Strategy<Value = User>) -> impl Strategy<Value = Vec<Vec<(User, i64)>>> {
+fn rounds(
+    users: impl Strategy<Value = Backref>,
+) -> impl Strategy<Value = Vec<Vec<(Backref, i64)>>> {
     prop::collection::vec(prop::collection::vec((users, -3i64..=3), 1..16), 1..12)
 }
 
@@ -162,7 +164,7 @@ proptest! {
 #[test]
 fn the_files_of_the_tests_hash_alike() {
     let hash = |number| match file(number) {
-        User::File { root, inode, offset } => extent_data_ref_hash(root.0, inode, offset),
+        Backref::File { root, inode, offset } => extent_data_ref_hash(root.0, inode, offset),
         _ => unreachable!("it is a file"),
     };
     assert_eq!([hash(0); 4], [0, 1, 2, 3].map(hash));
@@ -192,7 +194,7 @@ fn a_displaced_reference_is_found_behind_a_gap() {
 fn a_shared_block_says_so() {
     let mut items = tree();
     let extent = Extent::Block { logical: AT, level: 1 };
-    let user = User::Tree(TreeId::FS);
+    let user = Backref::Tree(TreeId::FS);
     run_in(&mut items, &head(extent, true, &[(user, 1)]), FORM).expect("room");
     let shared = Head { set_full_backref: true, ..head(extent, false, &[]) };
     assert_eq!(run_in(&mut items, &shared, FORM).expect("it is there"), Outcome::Kept);
@@ -243,7 +245,7 @@ fn what_cannot_be_is_damage() {
     let shape = Damage::ExtentShape { logical, found };
     assert_eq!(damage_by(&head(longer, false, &[(file(0), 1)])), shape);
     let block = Extent::Block { logical, level: 0 };
-    assert_eq!(damage_by(&head(block, false, &[(User::Tree(TreeId::FS), 1)])), shape);
+    assert_eq!(damage_by(&head(block, false, &[(Backref::Tree(TreeId::FS), 1)])), shape);
     let elsewhere = Extent::Data { logical: Logical(4096), len: 1 << 16 };
     let nowhere = damage_by(&head(elsewhere, false, &[(file(0), -1)]));
     assert_eq!(nowhere, Damage::NoExtent(Logical(4096)));
@@ -264,7 +266,7 @@ fn a_count_that_is_not_the_sum_is_damage() {
 
 #[test]
 fn a_block_has_one_reference_of_each_tree() {
-    let (extent, user) = (Extent::Block { logical: AT, level: 0 }, User::Tree(TreeId::FS));
+    let (extent, user) = (Extent::Block { logical: AT, level: 0 }, Backref::Tree(TreeId::FS));
     let mut items = tree();
     run_in(&mut items, &head(extent, true, &[(user, 1)]), FORM).expect("room");
     let found = damage(run_in(&mut items, &head(extent, false, &[(user, 1)]), FORM));

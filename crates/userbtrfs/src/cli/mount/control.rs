@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 use userbtrfs::SyncRecord;
-use userbtrfs::device::PowerSwitch;
+use userbtrfs::device::DropWritesDevice;
 use userbtrfs::mount::control::{Answer, Control, Outlet, Sent};
 use userbtrfs::mount::{Mounted, Observer};
 
@@ -51,12 +51,12 @@ enum Asked {
 struct Served {
     observer: Observer,
     /// Nothing where the mount is only read.
-    switch: Option<Arc<PowerSwitch>>,
+    switch: Option<Arc<DropWritesDevice>>,
     followers: Arc<Followers>,
 }
 
 /// Answers from now on who asks about a mount. To be dropped before the mount ends.
-pub(super) fn listen(mounted: &Mounted, switch: Option<Arc<PowerSwitch>>) -> Result<Control> {
+pub(super) fn listen(mounted: &Mounted, switch: Option<Arc<DropWritesDevice>>) -> Result<Control> {
     let device = mounted.number().context("the mount is gone")?;
     let served = Served { observer: mounted.observer(), switch, followers: Arc::default() };
     let served = Arc::new(served);
