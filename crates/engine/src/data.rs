@@ -81,7 +81,7 @@ pub(crate) use write::Times;
 pub(crate) use writer::{Flusher, Writer, WriterOptions};
 
 use userbtrfs_format::{InodeFlags, TreeId};
-use userbtrfs_ledger::Ledger;
+use userbtrfs_ledger::TransactionManager;
 use userbtrfs_sync::Arc;
 
 use crate::error::InodeId;
@@ -99,14 +99,14 @@ pub(crate) struct FileSource {
     /// Whether its data has checksums.
     pub(crate) checksummed: bool,
     /// Who knows which checksums wait to come into their tree; nothing where none do.
-    pub(crate) ledger: Option<Arc<Ledger>>,
+    pub(crate) ledger: Option<Arc<TransactionManager>>,
     /// What is on its way, and so about to be put over what is beneath; where that counts.
     pub(crate) arriving: Option<Arc<ExtentChanges>>,
 }
 
 impl FileSource {
     /// The file as it is now.
-    pub(crate) fn new(inode: &Arc<Inode>, ledger: Option<&Arc<Ledger>>) -> Self {
+    pub(crate) fn new(inode: &Arc<Inode>, ledger: Option<&Arc<TransactionManager>>) -> Self {
         let (id, item) = (inode.id(), inode.item());
         let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
         let (inode, ledger) = (Arc::clone(inode), ledger.cloned());

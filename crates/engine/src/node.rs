@@ -89,13 +89,13 @@ pub(crate) use replay::NamesItem;
 pub(crate) use runs::{Joining, Runs};
 pub(crate) use stored::lookup_in_roots;
 pub(crate) use traces::{Before, Lost, Mode, Traces};
-pub(crate) use userbtrfs_ledger::Forest;
+pub(crate) use userbtrfs_ledger::TreeRoots;
 pub(crate) use xattr::{PutXattr, XattrKind};
 
 use std::sync::Weak;
 
 use userbtrfs_format::{FileKind, InodeFlags};
-use userbtrfs_ledger::Ledger;
+use userbtrfs_ledger::TransactionManager;
 use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
 
 use crate::error::{Error, InodeId, Result};
@@ -135,7 +135,7 @@ pub(crate) struct NodesOptions {
 
 /// The inodes of a filesystem.
 pub(crate) struct Nodes {
-    forest: Arc<Forest>,
+    forest: Arc<TreeRoots>,
     options: NodesOptions,
     table: Table,
     /// Of memory for names of directories.
@@ -157,21 +157,25 @@ pub(crate) struct Nodes {
     undeleted: Mutex<Vec<(u64, Arc<Inode>)>>,
     /// Nothing where the filesystem is open for reading. What waits holds space that the ledger
     /// promised, and goes before it: fields are dropped in this order.
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<TransactionManager>>,
 }
 
 impl Nodes {
     /// The inodes of a filesystem that is open for reading.
-    pub(crate) fn read_only(forest: Arc<Forest>, options: NodesOptions) -> Self {
+    pub(crate) fn read_only(forest: Arc<TreeRoots>, options: NodesOptions) -> Self {
         Self::new(forest, None, options)
     }
 
     /// The inodes of a filesystem that is open for writing.
-    pub(crate) fn writable(ledger: Arc<Ledger>, options: NodesOptions) -> Self {
+    pub(crate) fn writable(ledger: Arc<TransactionManager>, options: NodesOptions) -> Self {
         Self::new(Arc::clone(ledger.forest()), Some(ledger), options)
     }
 
-    fn new(forest: Arc<Forest>, ledger: Option<Arc<Ledger>>, options: NodesOptions) -> Self {
+    fn new(
+        forest: Arc<TreeRoots>,
+        ledger: Option<Arc<TransactionManager>>,
+        options: NodesOptions,
+    ) -> Self {
         Self {
             forest,
             options,
@@ -196,7 +200,7 @@ impl Nodes {
     }
 
     /// The trees.
-    pub(crate) fn forest(&self) -> &Arc<Forest> {
+    pub(crate) fn forest(&self) -> &Arc<TreeRoots> {
         &self.forest
     }
 

@@ -20,7 +20,7 @@ use crate::editor::{Changes, EditItems, Editor, Items};
 use crate::error::Result;
 
 pub(crate) use insert::{Form, insert};
-pub(crate) use pending::PendingSums;
+pub(crate) use pending::PendingChecksums;
 
 /// The object id of checksum items (-10).
 const CSUM_OBJECTID: u64 = u64::MAX - 9;

@@ -12,9 +12,9 @@ use userbtrfs_btree::{Backref, Extent};
 use userbtrfs_format::{Logical, TreeId};
 
 use crate::error::{Error, Result};
-use crate::ledger::Ledger;
+use crate::ledger::TransactionManager;
 use crate::refs;
-use crate::space::{Hold, Kind};
+use crate::space::{NocowGuard, SpaceKind};
 use crate::txn::{Handle, HandleKind};
 
 /// An extent that is shorter, though more was asked for, is taken only where neither more of the
@@ -46,14 +46,14 @@ impl FileExtentRef {
     }
 }
 
-impl Ledger {
+impl TransactionManager {
     /// A place for at most `len_max` and at least `len_min` bytes of data, in whole sectors: after
     /// the one allocated last, if there is room, so that data that comes in a row lies in a row,
     /// and fills a block group before it begins another. It belongs to the caller, who counts it
-    /// ([`Handle::allocated_data`]) or gives it back ([`Ledger::give_back_data`]).
+    /// ([`Handle::allocated_data`]) or gives it back ([`TransactionManager::give_back_data`]).
     ///
     /// The caller is in no transaction, and has reserved `len_max` bytes
-    /// ([`Ledger::reserve_data`]), of which it then gives back what it got: until then that counts
+    /// ([`TransactionManager::reserve_data`]), of which it then gives back what it got: until then that counts
     /// twice. For who has reserved, there is always a place of one sector.
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64)> {
         self.check()?;
@@ -88,7 +88,7 @@ impl Ledger {
     /// Makes more space known, or makes more; says whether there was any.
     pub(crate) fn open_up_data(&self) -> Result<bool> {
         let _no_commit = self.start(HandleKind::Operation)?;
-        Ok(self.space.load_next(&self.forest, Kind::Data)? || self.space.make_data_chunk())
+        Ok(self.space.load_next(&self.forest, SpaceKind::Data)? || self.space.make_data_chunk())
     }
 
     /// Takes down the checksums of sectors from `logical` on, one after the other as they are
@@ -109,7 +109,7 @@ impl Ledger {
     /// Holds a counted extent, so that what is in it may be overwritten; nothing where somebody
     /// else than this file refers to it. It may be freed meanwhile, but is nobody else's before it
     /// is let go. The caller is in no transaction.
-    pub fn hold_if_only_user(&self, reference: &FileExtentRef) -> Result<Option<Hold>> {
+    pub fn hold_if_only_user(&self, reference: &FileExtentRef) -> Result<Option<NocowGuard>> {
         // References do not move from memory to their tree meanwhile.
         let _no_commit = self.start(HandleKind::Operation)?;
         let (extent, user) = (reference.extent(), reference.user());

@@ -7,7 +7,7 @@
 use userbtrfs_format::Logical;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
-use crate::ledger::Ledger;
+use crate::ledger::TransactionManager;
 use crate::space::Pinned;
 
 /// What was given back to the device, since the filesystem was opened.
@@ -26,8 +26,8 @@ pub(crate) struct Discarded {
     failed: AtomicU64,
 }
 
-impl Ledger {
-    /// What was given back to the device: see [`crate::LedgerOptions::discard`].
+impl TransactionManager {
+    /// What was given back to the device: see [`crate::TransactionOptions::discard`].
     pub fn discards(&self) -> Discards {
         let Discarded { bytes, failed } = &self.discarded;
         let [bytes, failed] = [bytes, failed].map(|count| count.load(Ordering::Relaxed));

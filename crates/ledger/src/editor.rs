@@ -18,13 +18,13 @@ use userbtrfs_format::{Key, TreeId};
 use userbtrfs_sync::Arc;
 
 use crate::error::Result;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 /// How a transaction changes trees.
 #[derive(Clone, Copy)]
 pub struct Editor<'a> {
     /// The trees.
-    pub forest: &'a Forest,
+    pub forest: &'a TreeRoots,
     /// Where copy-on-write gets its blocks from.
     pub source: &'a dyn BlockSource,
     /// The number of the transaction.
@@ -48,13 +48,13 @@ impl<'a> Editor<'a> {
 }
 
 /// What is shown each item, and may break off.
-pub(crate) type See<'a> = dyn FnMut(Key, &[u8]) -> ControlFlow<()> + 'a;
+pub(crate) type ItemVisitor<'a> = dyn FnMut(Key, &[u8]) -> ControlFlow<()> + 'a;
 
 /// Items in key order.
 pub(crate) trait Items {
     /// Shows items in order, from the last whose key is not greater than `from` (from the first,
     /// where there is none), until `see` breaks off.
-    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()>;
+    fn visit(&self, from: &Key, see: &mut ItemVisitor<'_>) -> Result<()>;
 
     /// What `read` makes of the item of this key.
     fn get<T>(&self, key: &Key, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>>
@@ -120,19 +120,19 @@ impl Changes {
 
 /// Items of a tree that are only read.
 pub(crate) struct TreeItems<'a> {
-    forest: &'a Forest,
+    forest: &'a TreeRoots,
     tree: Arc<Tree>,
 }
 
 impl<'a> TreeItems<'a> {
     /// The items of the tree of this number.
-    pub(crate) fn new(forest: &'a Forest, id: TreeId) -> Result<Self> {
+    pub(crate) fn new(forest: &'a TreeRoots, id: TreeId) -> Result<Self> {
         Ok(Self { forest, tree: forest.tree(id)? })
     }
 }
 
 impl Items for TreeItems<'_> {
-    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()> {
+    fn visit(&self, from: &Key, see: &mut ItemVisitor<'_>) -> Result<()> {
         let store = self.forest.store();
         let mut cursor = Cursor::seek_back(store, &self.tree, from, ReadAhead::Off)?;
         while let Some(item) = cursor.item() {
@@ -152,7 +152,7 @@ pub(crate) struct EditedItems<'a> {
 }
 
 impl Items for EditedItems<'_> {
-    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()> {
+    fn visit(&self, from: &Key, see: &mut ItemVisitor<'_>) -> Result<()> {
         self.read.visit(from, see)
     }
 }

@@ -14,13 +14,13 @@ use userbtrfs_volume::Volume;
 use crate::error::{Error, Result};
 
 /// All trees of a volume.
-pub struct Forest {
+pub struct TreeRoots {
     store: NodeStore,
     roots: Arc<Tree>,
     found: Mutex<HashMap<TreeId, Arc<Tree>, ShortKeys>>,
 }
 
-impl Forest {
+impl TreeRoots {
     /// The trees of `volume`; about `cache_bytes` of their nodes are kept in memory.
     pub fn new(volume: Arc<Volume>, cache_bytes: usize) -> Self {
         let superblock = volume.superblock();

@@ -36,19 +36,19 @@ const BATCH: usize = 1024;
 
 /// What happens to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum RangeChange {
     Allocated,
     Freed,
 }
 
 /// `range`, which was free, is in use.
 pub fn allocate(editor: &Editor<'_>, group: &Range<u64>, range: &Range<u64>) -> Result<()> {
-    turn(&mut editor.items(TreeId::FREE_SPACE)?, group, range, Turn::Allocated)
+    turn(&mut editor.items(TreeId::FREE_SPACE)?, group, range, RangeChange::Allocated)
 }
 
 /// `range`, which was in use, is free.
 pub fn free(editor: &Editor<'_>, group: &Range<u64>, range: &Range<u64>) -> Result<()> {
-    turn(&mut editor.items(TreeId::FREE_SPACE)?, group, range, Turn::Freed)
+    turn(&mut editor.items(TreeId::FREE_SPACE)?, group, range, RangeChange::Freed)
 }
 
 /// Enters a new group; the ranges of `free` ascend and do not touch.
@@ -72,7 +72,7 @@ fn turn(
     items: &mut impl EditItems,
     group: &Range<u64>,
     range: &Range<u64>,
-    turn: Turn,
+    turn: RangeChange,
 ) -> Result<()> {
     assert!(!range.is_empty() && group.start <= range.start && range.end <= group.end);
     let info = info(items, group)?;

@@ -7,21 +7,21 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Largest {
+pub(crate) struct HighWater {
     changed: AtomicU64,
     reserved: AtomicU64,
 }
 
 /// What there was since this was last asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LargestSteps {
+pub struct HighWaterRise {
     /// The most items of trees that were changed under one handle.
     pub items_changed: u64,
     /// The most bytes of metadata that were reserved at once.
     pub bytes_reserved: u64,
 }
 
-impl Largest {
+impl HighWater {
     /// Under one handle so many items were changed.
     pub(crate) fn changed(&self, items: u64) {
         note(&self.changed, items);
@@ -33,9 +33,9 @@ impl Largest {
     }
 
     /// What there was; from now on it is counted anew.
-    pub(crate) fn take(&self) -> LargestSteps {
+    pub(crate) fn take(&self) -> HighWaterRise {
         let take = |largest: &AtomicU64| largest.swap(0, Ordering::Relaxed);
-        LargestSteps { items_changed: take(&self.changed), bytes_reserved: take(&self.reserved) }
+        HighWaterRise { items_changed: take(&self.changed), bytes_reserved: take(&self.reserved) }
     }
 }
 

@@ -12,19 +12,20 @@ use userbtrfs_format::{BlockFlags, DevReplaceItem, Header, ItemKind, Key, Logica
 use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
 use userbtrfs_volume::Volume;
 
-use crate::checksums::PendingSums;
+use crate::checksums::PendingChecksums;
 use crate::damage::Damage;
 use crate::discard::Discarded;
 use crate::editor::Editor;
 use crate::error::{Error, Result};
-use crate::forest::Forest;
-use crate::largest::{Largest, LargestSteps};
-use crate::log::Logs;
+use crate::forest::TreeRoots;
+use crate::largest::{HighWater, HighWaterRise};
+use crate::log::SubvolumeLogs;
 use crate::refs::{self, DelayedRefs};
-use crate::space::{Kind, Space};
-use crate::turns::Turns;
+use crate::space::{Space, SpaceKind};
+use crate::turns::ReserveTickets;
 use crate::txn::{
-    ChangedRoots, CommitCause, CommitCounts, Gate, Handle, HandleKind, Merge, Participant, Worker,
+    ChangedRoots, CommitCounts, CommitTrigger, FlushScope, Handle, HandleKind, TransactionHooks,
+    TransactionState, Worker,
 };
 
 /// The object id of the item that remembers a balance (-4).
@@ -38,21 +39,21 @@ const REPLACEMENT_RESTS: [u64; 3] = [0, 2, 3];
 
 /// How the ledger works.
 #[derive(Clone, Debug)]
-pub struct LedgerOptions {
+pub struct TransactionOptions {
     /// The longest time between a change and its commit, in seconds; 0 for no limit.
     pub commit_seconds: u64,
     /// Bytes of changed tree blocks above which some are written before their commit.
     pub dirty_max: usize,
     /// Whether the device is told of freed space, once it is free.
     pub discard: bool,
-    /// Whether it commits only where [`Ledger::commit`] is called: not in time, nor for memory or
+    /// Whether it commits only where [`TransactionManager::commit`] is called: not in time, nor for memory or
     /// space; nor does it merge on its own.
     pub only_asked: bool,
     /// Whether there are tree logs; else everything that is to be durable is committed.
     pub log: bool,
 }
 
-impl Default for LedgerOptions {
+impl Default for TransactionOptions {
     fn default() -> Self {
         Self {
             commit_seconds: 30,
@@ -65,46 +66,46 @@ impl Default for LedgerOptions {
 }
 
 /// See the module's text.
-pub struct Ledger {
-    pub(crate) forest: Arc<Forest>,
+pub struct TransactionManager {
+    pub(crate) forest: Arc<TreeRoots>,
     pub(crate) space: Space,
-    pub(crate) turns: Turns,
+    pub(crate) turns: ReserveTickets,
     pub(crate) refs: DelayedRefs,
-    pub(crate) sums: PendingSums,
-    pub(crate) gate: Gate,
+    pub(crate) sums: PendingChecksums,
+    pub(crate) gate: TransactionState,
     pub(crate) commits: CommitCounts,
-    pub(crate) logs: Logs,
+    pub(crate) logs: SubvolumeLogs,
     pub(crate) changed: Mutex<ChangedRoots>,
-    pub(crate) participants: OnceLock<Vec<Arc<dyn Participant>>>,
+    pub(crate) participants: OnceLock<Vec<Arc<dyn TransactionHooks>>>,
     pub(crate) discarded: Discarded,
-    pub(crate) options: LedgerOptions,
+    pub(crate) options: TransactionOptions,
     pub(crate) worker: Worker,
-    pub(crate) largest: Largest,
+    pub(crate) largest: HighWater,
 }
 
-impl Ledger {
+impl TransactionManager {
     /// Opens the books of a volume that is open for writing. Nothing is written yet.
     ///
     /// Refused by name: a running balance, relocation trees, a device replacement. A free space
     /// tree that is not valid is made anew by the first commit.
-    pub fn open(forest: Arc<Forest>, options: LedgerOptions) -> Result<Arc<Self>> {
+    pub fn open(forest: Arc<TreeRoots>, options: TransactionOptions) -> Result<Arc<Self>> {
         assert!(forest.store().volume().is_writable(), "the volume is open for writing");
         check_writable(&forest)?;
         let space = Space::load(&forest)?;
         // Tree blocks are allocated under locks, where nothing can be read.
-        for kind in [Kind::Metadata, Kind::System] {
+        for kind in [SpaceKind::Metadata, SpaceKind::System] {
             space.ensure_loaded(&forest, kind, u64::MAX)?;
         }
         let checksum_size = forest.store().volume().geometry().checksum_kind.size();
         let next = forest.store().volume().superblock().generation + 1;
-        let logs = Logs::new(&forest)?;
+        let logs = SubvolumeLogs::new(&forest)?;
         let ledger = Arc::new(Self {
             forest,
             space,
-            turns: Turns::new(),
+            turns: ReserveTickets::new(),
             refs: DelayedRefs::default(),
-            sums: PendingSums::new(checksum_size),
-            gate: Gate::new(next),
+            sums: PendingChecksums::new(checksum_size),
+            gate: TransactionState::new(next),
             commits: CommitCounts::default(),
             logs,
             changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
@@ -112,13 +113,13 @@ impl Ledger {
             discarded: Discarded::default(),
             options,
             worker: Worker::new(),
-            largest: Largest::default(),
+            largest: HighWater::default(),
         });
         Ok(ledger)
     }
 
     /// Names the rooms above, once, and starts to commit on its own.
-    pub fn register(self: &Arc<Self>, participants: Vec<Arc<dyn Participant>>) {
+    pub fn register(self: &Arc<Self>, participants: Vec<Arc<dyn TransactionHooks>>) {
         assert!(self.participants.set(participants).is_ok(), "participants are named once");
         if !self.options.only_asked {
             self.worker.start(self);
@@ -126,7 +127,7 @@ impl Ledger {
     }
 
     /// The trees.
-    pub fn forest(&self) -> &Arc<Forest> {
+    pub fn forest(&self) -> &Arc<TreeRoots> {
         &self.forest
     }
 
@@ -157,7 +158,7 @@ impl Ledger {
     }
 
     /// The largest steps since this was last asked.
-    pub fn take_largest(&self) -> LargestSteps {
+    pub fn take_largest(&self) -> HighWaterRise {
         self.largest.take()
     }
 
@@ -199,7 +200,7 @@ impl Ledger {
         self.gate.tell_failure(move |failed| tell(failed.into()));
     }
 
-    pub(crate) fn participants(&self) -> impl Iterator<Item = &Arc<dyn Participant>> {
+    pub(crate) fn participants(&self) -> impl Iterator<Item = &Arc<dyn TransactionHooks>> {
         self.participants.get().into_iter().flatten()
     }
 
@@ -207,15 +208,15 @@ impl Ledger {
     /// too much is in memory after that which only a commit helps with, it is begun, or even waited
     /// for.
     pub fn merge_pending(&self) -> Result<()> {
-        self.merge_now(Merge::All)
+        self.merge_now(FlushScope::All)
     }
 
-    /// As [`Ledger::merge_pending`], but for what is better merged with more of it.
+    /// As [`TransactionManager::merge_pending`], but for what is better merged with more of it.
     pub fn merge_most(&self) -> Result<()> {
-        self.merge_now(Merge::Most)
+        self.merge_now(FlushScope::Most)
     }
 
-    fn merge_now(&self, what: Merge) -> Result<()> {
+    fn merge_now(&self, what: FlushScope) -> Result<()> {
         let handle = self.start(HandleKind::Writing)?;
         self.merge(&handle, what)?;
         drop(handle);
@@ -224,7 +225,7 @@ impl Ledger {
         }
         let (dirty, max) = (self.forest.store().dirty_bytes(), self.options.dirty_max);
         if dirty > 2 * max {
-            return self.commit_for(CommitCause::Memory);
+            return self.commit_for(CommitTrigger::Memory);
         }
         if self.refs.bytes() > max / 2 {
             self.worker.request_commit();
@@ -233,7 +234,7 @@ impl Ledger {
     }
 
     /// A merge that fails half-way cannot be taken back.
-    pub(crate) fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
+    pub(crate) fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         let generation = handle.generation();
         let editor = Editor { forest: &self.forest, source: self, generation };
         // Before what holds the reservations for them.
@@ -259,7 +260,7 @@ impl Ledger {
 }
 
 /// Refuses filesystems that are in the middle of what only Linux can go on with.
-fn check_writable(forest: &Forest) -> Result<()> {
+fn check_writable(forest: &TreeRoots) -> Result<()> {
     let roots = forest.roots();
     if has(forest, roots, Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
         return Err(Error::Unwritable("a balance is running"));
@@ -274,14 +275,14 @@ fn check_writable(forest: &Forest) -> Result<()> {
 }
 
 /// Whether a tree has an item of this object and kind.
-fn has(forest: &Forest, tree: &Tree, key: Key) -> Result<bool> {
+fn has(forest: &TreeRoots, tree: &Tree, key: Key) -> Result<bool> {
     let cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
     let of = |key: Key| (key.objectid, key.kind);
     Ok(cursor.item().is_some_and(|item| of(item.key) == of(key)))
 }
 
 /// Whether a device replacement is neither ended nor was ever begun.
-fn replaces_device(forest: &Forest) -> Result<bool> {
+fn replaces_device(forest: &TreeRoots) -> Result<bool> {
     let tree = forest.tree(TreeId::DEV)?;
     let cursor = forest.cursor(&tree, &REPLACEMENT, ReadAhead::Off)?;
     let found = cursor.item().filter(|item| item.key == REPLACEMENT);
@@ -290,13 +291,13 @@ fn replaces_device(forest: &Forest) -> Result<bool> {
     Ok(state.is_some_and(|state| !REPLACEMENT_RESTS.contains(&state)))
 }
 
-impl BlockSource for Ledger {
+impl BlockSource for TransactionManager {
     fn generation(&self) -> u64 {
         self.gate.generation()
     }
 
     fn allocate(&self, tree: TreeId, level: u8, near: Logical) -> Result<Logical, NoSpace> {
-        let kind = if tree == TreeId::CHUNK { Kind::System } else { Kind::Metadata };
+        let kind = if tree == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata };
         let logical = self.space.allocate_block(kind, near)?;
         self.refs.allocated(logical, level, tree);
         Ok(logical)

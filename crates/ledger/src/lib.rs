@@ -41,14 +41,15 @@ pub use data::FileExtentRef;
 pub use discard::Discards;
 pub use editor::Editor;
 pub use error::{Error, Result};
-pub use forest::Forest;
-pub use largest::LargestSteps;
-pub use ledger::{Ledger, LedgerOptions};
+pub use forest::TreeRoots;
+pub use largest::HighWaterRise;
+pub use ledger::{TransactionManager, TransactionOptions};
 pub use log::{
-    CommitReason, LogFailure, LogGroup, LogMember, LogPledge, LogStats, LogWait, LogWriter,
+    FullCommitReason, LogFailure, LogStats, LogSyncPhase, LogSyncer, LogTransId, LogWriter,
+    PendingIoToken,
 };
 pub use space::{
-    CHUNK_LEN_MIN, DEVICE_START, Hold, Kind, ListedChunks, NewChunk, Pinned, Reservation, Shortage,
-    Space, SpaceDamage, Usage, bytes_for_items,
+    CHUNK_LEN_MIN, DEVICE_START, FlushHint, ListedChunks, NewChunk, NocowGuard, Pinned,
+    Reservation, Space, SpaceDamage, SpaceKind, Usage, bytes_for_items,
 };
-pub use txn::{CommitCause, Commits, Handle, HandleKind, Merge, Participant};
+pub use txn::{CommitTrigger, Commits, FlushScope, Handle, HandleKind, TransactionHooks};

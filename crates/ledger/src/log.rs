@@ -40,17 +40,17 @@ use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use uuid::Uuid;
 
 use self::blocks::{Dropped, LogBlocks, LogSource};
-use self::group::Groups;
+use self::group::LogCommits;
 use self::stats::Counts;
-use self::sums::LoggedSums;
+use self::sums::LoggedChecksums;
 use crate::error::{Error, Result};
-use crate::forest::Forest;
-use crate::ledger::Ledger;
-use crate::space::{Claim, Reservation, bytes_for_items};
+use crate::forest::TreeRoots;
+use crate::ledger::TransactionManager;
+use crate::space::{Reservation, ReservePolicy, bytes_for_items};
 use crate::txn::Handle;
 
-pub use commit::{LogMember, LogPledge, LogWait};
-pub use reason::{CommitReason, LogFailure};
+pub use commit::{LogSyncPhase, LogSyncer, PendingIoToken};
+pub use reason::{FullCommitReason, LogFailure};
 pub use stats::LogStats;
 
 /// Items that are changed with one reservation.
@@ -61,10 +61,10 @@ const ITEMS_AT_ONCE: usize = 32;
 const ITEMS_FOR_WAY: u64 = 4;
 
 /// The logs of the running transaction.
-pub(crate) struct Logs {
+pub(crate) struct SubvolumeLogs {
     trees: Mutex<LogTrees>,
     blocks: LogBlocks,
-    groups: Groups<LogFailure>,
+    groups: LogCommits<LogFailure>,
     /// 0, or one more than the place of a reason among all.
     mark: AtomicUsize,
     counts: Counts,
@@ -76,38 +76,38 @@ pub(crate) struct Logs {
 struct LogTrees {
     /// The tree of the log roots.
     roots: Option<Arc<Tree>>,
-    logs: BTreeMap<TreeId, Log>,
+    logs: BTreeMap<TreeId, SubvolumeLog>,
 }
 
 /// The log of a subvolume.
-struct Log {
+struct SubvolumeLog {
     tree: Arc<Tree>,
     /// The root that the tree of the log roots leads to.
     listed: Option<Root>,
-    sums: LoggedSums,
+    sums: LoggedChecksums,
 }
 
 /// What is written together: changes of logs between one writing and the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LogGroup {
+pub struct LogTransId {
     transaction: u64,
     number: u64,
 }
 
 /// The right to change the logs of a transaction, one thread at a time.
 pub struct LogWriter<'a> {
-    ledger: &'a Ledger,
+    ledger: &'a TransactionManager,
     generation: u64,
     trees: MutexGuard<'a, LogTrees>,
 }
 
-impl Logs {
-    pub(crate) fn new(forest: &Forest) -> Result<Self> {
+impl SubvolumeLogs {
+    pub(crate) fn new(forest: &TreeRoots) -> Result<Self> {
         let first = forest.roots().search(forest.store(), &Key::MIN)?;
         Ok(Self {
             trees: Mutex::new(Class::LogRoot, LogTrees::default()),
             blocks: LogBlocks::new(),
-            groups: Groups::new(LogFailure::Commit(CommitReason::Failed)),
+            groups: LogCommits::new(LogFailure::Commit(FullCommitReason::Failed)),
             mark: AtomicUsize::new(0),
             counts: Counts::default(),
             chunk_tree_uuid: first.leaf.header().chunk_tree_uuid,
@@ -124,30 +124,30 @@ impl Logs {
         self.blocks.freeable()
     }
 
-    fn check(&self) -> Result<(), CommitReason> {
+    fn check(&self) -> Result<(), FullCommitReason> {
         let mark = self.mark.load(Ordering::Acquire).checked_sub(1);
-        mark.map_or(Ok(()), |index| Err(CommitReason::ALL[index]))
+        mark.map_or(Ok(()), |index| Err(FullCommitReason::ALL[index]))
     }
 
     /// Marks the transaction; gives the first reason.
-    fn mark(&self, reason: CommitReason) -> CommitReason {
+    fn mark(&self, reason: FullCommitReason) -> FullCommitReason {
         let own = 1 + reason.index();
         match self.mark.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 self.counts.commit_required(reason);
                 reason
             }
-            Err(first) => CommitReason::ALL[first - 1],
+            Err(first) => FullCommitReason::ALL[first - 1],
         }
     }
 }
 
-impl Ledger {
+impl TransactionManager {
     /// The right to change the logs of the handle's transaction; waits while another thread has it.
     /// An error says why the transaction must be committed instead.
-    pub fn logs<'a>(&'a self, handle: &'a Handle<'a>) -> Result<LogWriter<'a>, CommitReason> {
+    pub fn logs<'a>(&'a self, handle: &'a Handle<'a>) -> Result<LogWriter<'a>, FullCommitReason> {
         if !self.options.log {
-            return Err(self.logs.mark(CommitReason::Disabled));
+            return Err(self.logs.mark(FullCommitReason::Disabled));
         }
         self.logs.check()?;
         let trees = self.logs.trees.lock();
@@ -157,7 +157,7 @@ impl Ledger {
 
     /// From now on the logs of the handle's transaction are good for nothing: what is to be durable
     /// is committed. The first reason of a transaction is counted.
-    pub fn require_commit(&self, _handle: &Handle<'_>, reason: CommitReason) {
+    pub fn require_commit(&self, _handle: &Handle<'_>, reason: FullCommitReason) {
         self.logs.mark(reason);
     }
 
@@ -199,8 +199,8 @@ impl<'a> LogWriter<'a> {
     }
 
     /// Whether the transaction may still become durable: not where who changes it has failed.
-    pub fn check(&self) -> Result<(), CommitReason> {
-        self.ledger.gate.check().map_err(|_| CommitReason::Failed)
+    pub fn check(&self) -> Result<(), FullCommitReason> {
+        self.ledger.gate.check().map_err(|_| FullCommitReason::Failed)
     }
 
     /// The subvolumes that have a log in this transaction.
@@ -209,18 +209,18 @@ impl<'a> LogWriter<'a> {
     }
 
     /// The group that is written with what was changed so far.
-    pub fn group(&self) -> LogGroup {
+    pub fn group(&self) -> LogTransId {
         let number = self.ledger.logs.groups.collecting();
-        LogGroup { transaction: self.generation, number }
+        LogTransId { transaction: self.generation, number }
     }
 
-    /// Promises that data will be there of which the group speaks: see [`LogMember::land`].
-    pub fn pledge(&self) -> LogPledge<'a> {
-        LogPledge(self.ledger.logs.groups.pledge())
+    /// Promises that data will be there of which the group speaks: see [`LogSyncer::land`].
+    pub fn pledge(&self) -> PendingIoToken<'a> {
+        PendingIoToken(self.ledger.logs.groups.pledge())
     }
 
     /// Marks the transaction: what was put into the log is not all that belongs there.
-    pub fn doubt(&self, reason: CommitReason) {
+    pub fn doubt(&self, reason: FullCommitReason) {
         self.ledger.logs.mark(reason);
     }
 
@@ -230,7 +230,7 @@ impl<'a> LogWriter<'a> {
         &mut self,
         subvolume: TreeId,
         edits: &mut [E],
-    ) -> Result<(), CommitReason> {
+    ) -> Result<(), FullCommitReason> {
         if edits.is_empty() {
             return Ok(());
         }
@@ -252,7 +252,7 @@ impl<'a> LogWriter<'a> {
         subvolume: TreeId,
         logical: Logical,
         stored: &[u8],
-    ) -> Result<(), CommitReason> {
+    ) -> Result<(), FullCommitReason> {
         let form = sums::form(self.ledger.volume().geometry());
         let mut new = match self.log(subvolume) {
             Ok(log) => log.sums.add(logical, stored, form),
@@ -261,17 +261,17 @@ impl<'a> LogWriter<'a> {
         self.apply(subvolume, &mut new)
     }
 
-    fn log(&mut self, subvolume: TreeId) -> Result<&mut Log> {
+    fn log(&mut self, subvolume: TreeId) -> Result<&mut SubvolumeLog> {
         if !self.trees.logs.contains_key(&subvolume) {
-            let (tree, sums) = (self.create()?, LoggedSums::default());
-            self.trees.logs.insert(subvolume, Log { tree, listed: None, sums });
+            let (tree, sums) = (self.create()?, LoggedChecksums::default());
+            self.trees.logs.insert(subvolume, SubvolumeLog { tree, listed: None, sums });
         }
         Ok(self.trees.logs.get_mut(&subvolume).expect("it is there"))
     }
 
     /// Makes a tree.
     fn create(&self) -> Result<Arc<Tree>> {
-        let Ledger { logs, forest, .. } = self.ledger;
+        let TransactionManager { logs, forest, .. } = self.ledger;
         let _reserved = self.reserve(0)?;
         let source = self.ledger.log_source(self.generation);
         let made = Tree::create(TreeId::TREE_LOG, forest.store(), &source, logs.chunk_tree_uuid);
@@ -293,6 +293,6 @@ impl<'a> LogWriter<'a> {
     fn reserve(&self, items: usize) -> Result<Reservation> {
         let items = ITEMS_FOR_WAY + items as u64;
         let bytes = bytes_for_items(items, self.ledger.volume().geometry().nodesize);
-        self.ledger.reserve_now(bytes, 0, Claim::Ordinary).ok_or(Error::NoSpace)
+        self.ledger.reserve_now(bytes, 0, ReservePolicy::Ordinary).ok_or(Error::NoSpace)
     }
 }

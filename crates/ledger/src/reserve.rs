@@ -11,8 +11,8 @@
 //!    there are of them, but no commit changes more than all leaves of the books.
 
 use crate::error::{Error, Result};
-use crate::ledger::Ledger;
-use crate::space::{Claim, Kind, Reservation, Shortage, bytes_for_items};
+use crate::ledger::TransactionManager;
+use crate::space::{FlushHint, Reservation, ReservePolicy, SpaceKind, bytes_for_items};
 
 /// How often space is made for one who asks, while others may have taken it.
 const ATTEMPTS: u32 = 16;
@@ -34,51 +34,51 @@ const WORTH_A_CHUNK: u64 = 1 << 20;
 
 /// What is done for space, in turn.
 #[derive(Clone, Copy)]
-enum Relief {
+enum FlushState {
     Merge,
     WriteBack,
     Commit,
 }
 
-impl Relief {
+impl FlushState {
     const ALL: [Self; 3] = [Self::Merge, Self::WriteBack, Self::Commit];
 }
 
-impl Ledger {
+impl TransactionManager {
     /// Reserves space for changes of so many items, waiting for space where that helps.
     pub fn reserve(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(self.bytes_for(items), Claim::Ordinary)
+        self.reserve_by(self.bytes_for(items), ReservePolicy::Ordinary)
     }
 
-    /// As [`Ledger::reserve`], for what frees space in the end: it may use what is kept for that.
+    /// As [`TransactionManager::reserve`], for what frees space in the end: it may use what is kept for that.
     pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(self.bytes_for(items), Claim::Removal)
+        self.reserve_by(self.bytes_for(items), ReservePolicy::Removal)
     }
 
-    /// As [`Ledger::reserve_for_removal`], for a change that drops so many references when it is
+    /// As [`TransactionManager::reserve_for_removal`], for a change that drops so many references when it is
     /// merged; only where there is room at once, also for what the next commit takes for these.
     pub fn try_reserve_for_extents(&self, items: u64, references: u64) -> Option<Reservation> {
-        self.reserve_now(self.bytes_for(items), references, Claim::Removal)
+        self.reserve_now(self.bytes_for(items), references, ReservePolicy::Removal)
     }
 
-    /// As [`Ledger::reserve`], for a replay of logs before anybody uses the filesystem: where its
+    /// As [`TransactionManager::reserve`], for a replay of logs before anybody uses the filesystem: where its
     /// commit then finds no space, the logs are as they were.
     pub fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
-        self.reserve_by(self.bytes_for(items), Claim::Replay)
+        self.reserve_by(self.bytes_for(items), ReservePolicy::Replay)
     }
 
     fn bytes_for(&self, items: u64) -> u64 {
         bytes_for_items(items, self.volume().geometry().nodesize)
     }
 
-    fn reserve_by(&self, bytes: u64, claim: Claim) -> Result<Reservation> {
+    fn reserve_by(&self, bytes: u64, claim: ReservePolicy) -> Result<Reservation> {
         self.check()?;
         let mut turn = None;
         for _ in 0..ATTEMPTS {
             if turn.is_none() && !self.turns.is_idle() {
                 turn = Some(self.turns.take());
             }
-            for relief in Relief::ALL {
+            for relief in FlushState::ALL {
                 if let Some(reservation) = self.reserve_now(bytes, 0, claim) {
                     return Ok(reservation);
                 }
@@ -94,10 +94,10 @@ impl Ledger {
 
     /// Whether there is what comes back: what others hold, when it is merged; and what they freed
     /// meanwhile, with the next commit that is made for a removal.
-    fn may_come_back(&self, claim: Claim) -> bool {
-        let usage = self.space.usage(Kind::Metadata);
+    fn may_come_back(&self, claim: ReservePolicy) -> bool {
+        let usage = self.space.usage(SpaceKind::Metadata);
         let is_held = usage.reserved > 0 || self.space.expects_any();
-        is_held || (claim == Claim::Removal && usage.pinned > 0)
+        is_held || (claim == ReservePolicy::Removal && usage.pinned > 0)
     }
 
     /// Reserves metadata, where there is room at once; what the next commit takes is left to it,
@@ -106,10 +106,10 @@ impl Ledger {
         &self,
         bytes: u64,
         references: u64,
-        claim: Claim,
+        claim: ReservePolicy,
     ) -> Option<Reservation> {
         let owed = self.owed(references, claim);
-        let claimed = self.space.claim(Kind::Metadata, bytes.saturating_add(owed), claim);
+        let claimed = self.space.claim(SpaceKind::Metadata, bytes.saturating_add(owed), claim);
         let mut reservation = claimed.ok()?;
         if references > 0 {
             // Before the room for them is anybody's.
@@ -120,34 +120,34 @@ impl Ledger {
         Some(reservation)
     }
 
-    fn relieve(&self, relief: Relief, bytes: u64, claim: Claim) -> Result<()> {
+    fn relieve(&self, relief: FlushState, bytes: u64, claim: ReservePolicy) -> Result<()> {
         match relief {
-            Relief::Merge => self.merge_pending(),
-            Relief::WriteBack => {
+            FlushState::Merge => self.merge_pending(),
+            FlushState::WriteBack => {
                 self.participants().try_for_each(|participant| participant.write_back())?;
                 self.merge_pending()
             }
-            Relief::Commit if claim == Claim::Removal || self.commit_pays(bytes) => {
+            FlushState::Commit if claim == ReservePolicy::Removal || self.commit_pays(bytes) => {
                 self.commit_for_space().map(drop)
             }
-            Relief::Commit => Ok(()),
+            FlushState::Commit => Ok(()),
         }
     }
 
     /// Whether a commit frees metadata for a claim, and then for others; or much of what is kept is
     /// for itself.
     fn commit_pays(&self, bytes: u64) -> bool {
-        let slack = (self.space.usage(Kind::Metadata).total / SLACK_PART).min(SLACK_MAX);
-        let claim = Claim::Ordinary;
-        let is_enough = || self.space.lack(Kind::Metadata, bytes, claim) == 0;
-        self.commit_may_free(Kind::Metadata, bytes.saturating_add(slack), claim)
+        let slack = (self.space.usage(SpaceKind::Metadata).total / SLACK_PART).min(SLACK_MAX);
+        let claim = ReservePolicy::Ordinary;
+        let is_enough = || self.space.lack(SpaceKind::Metadata, bytes, claim) == 0;
+        self.commit_may_free(SpaceKind::Metadata, bytes.saturating_add(slack), claim)
             || (self.owed(0, claim) >= slack && is_enough())
     }
 
     /// What the next commit takes beyond what a claim leaves to it, for so many references and for
     /// those and the checksums that are not in their trees yet, in bytes: a long transaction would
     /// outgrow the global reserve.
-    fn owed(&self, references: u64, claim: Claim) -> u64 {
+    fn owed(&self, references: u64, claim: ReservePolicy) -> u64 {
         let references = references.saturating_add(self.refs.len() as u64);
         let sums = CHECKSUM_FACTOR * self.sums.bytes() as u64;
         self.space.owed(references, sums, claim)
@@ -162,7 +162,7 @@ impl Ledger {
                 return Ok(reservation);
             }
             self.merge_pending()?;
-            if !self.commit_may_free(Kind::Data, bytes, Claim::Ordinary) {
+            if !self.commit_may_free(SpaceKind::Data, bytes, ReservePolicy::Ordinary) {
                 break;
             }
             self.commit_for_space()?;
@@ -170,29 +170,30 @@ impl Ledger {
         self.reserve_data_now(bytes)?.ok_or(Error::NoSpace)
     }
 
-    /// As [`Ledger::reserve_data`], but for commits.
+    /// As [`TransactionManager::reserve_data`], but for commits.
     fn reserve_data_now(&self, bytes: u64) -> Result<Option<Reservation>> {
         loop {
             match self.space.reserve_data(bytes) {
                 Ok(reservation) => return Ok(Some(reservation)),
-                Err(Shortage::Unloaded | Shortage::Chunk) if self.open_up_data()? => {}
+                Err(FlushHint::Unloaded | FlushHint::Chunk) if self.open_up_data()? => {}
                 Err(_) => return Ok(None),
             }
         }
     }
 
     /// Whether a commit may free what is lacking for a claim, or room for a chunk.
-    fn commit_may_free(&self, kind: Kind, bytes: u64, claim: Claim) -> bool {
+    fn commit_may_free(&self, kind: SpaceKind, bytes: u64, claim: ReservePolicy) -> bool {
         let lack = self.space.lack(kind, bytes, claim);
         let (blocks, data) = self.refs.freeable();
         let blocks = blocks + self.logs.freeable();
         let blocks = blocks * u64::from(self.volume().geometry().nodesize);
         let pinned = |kind| self.space.usage(kind).pinned;
-        let (metadata, data) = (pinned(Kind::Metadata) + blocks, pinned(Kind::Data) + data);
+        let (metadata, data) =
+            (pinned(SpaceKind::Metadata) + blocks, pinned(SpaceKind::Data) + data);
         let (own, other) = match kind {
-            _ if self.space.is_mixed() => (pinned(Kind::Data) + blocks + data, 0),
-            Kind::Data => (data, metadata),
-            Kind::Metadata | Kind::System => (metadata, data),
+            _ if self.space.is_mixed() => (pinned(SpaceKind::Data) + blocks + data, 0),
+            SpaceKind::Data => (data, metadata),
+            SpaceKind::Metadata | SpaceKind::System => (metadata, data),
         };
         let chunks = self.space.has_leaving_groups() || !self.space.empty_groups().is_empty();
         own >= lack || other >= WORTH_A_CHUNK || chunks

@@ -49,20 +49,20 @@ use userbtrfs_volume::Volume;
 
 pub use books::Pinned;
 pub use chunk::{CHUNK_LEN_MIN, DEVICE_START, NewChunk};
-pub(crate) use counters::Claim;
-pub use counters::Kind;
+pub(crate) use counters::ReservePolicy;
+pub use counters::SpaceKind;
 pub use damage::SpaceDamage;
-pub use held::Hold;
+pub use held::NocowGuard;
 pub(crate) use load::is_of_books;
-pub use reserve::{Reservation, Shortage, bytes_for_items};
+pub use reserve::{FlushHint, Reservation, bytes_for_items};
 
-use self::books::Books;
+use self::books::BlockGroups;
 use self::chunk::DeviceSpace;
 use self::counters::Counters;
-use self::held::Held;
+use self::held::NocowWriters;
 use self::load::Wanted;
 use crate::error::Result;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 /// What chunks and their stripes on devices are aligned to, and what is kept free around a mirror
 /// of the superblock.
@@ -101,14 +101,14 @@ pub struct ListedChunks {
 pub struct Space {
     volume: Arc<Volume>,
     nodesize: u32,
-    books: Mutex<Books>,
+    books: Mutex<BlockGroups>,
     counters: Arc<Counters>,
-    held: Held,
+    held: NocowWriters,
 }
 
 impl Space {
     /// Reads which block groups there are. Their free space is not read yet.
-    pub fn load(forest: &Forest) -> Result<Self> {
+    pub fn load(forest: &TreeRoots) -> Result<Self> {
         let volume = Arc::clone(forest.store().volume());
         let superblock = volume.superblock();
         let nodesize = superblock.nodesize;
@@ -117,32 +117,32 @@ impl Space {
         let chunk_tree_uuid = volume.read_block(root, &expected)?.header().chunk_tree_uuid;
         let device = DeviceSpace::new(&superblock.device, chunk_tree_uuid);
         let counters = Arc::new(Counters::new(mixed, u64::from(nodesize)));
-        let mut books = Books::new(u64::from(nodesize), mixed, device, Arc::clone(&counters));
+        let mut books = BlockGroups::new(u64::from(nodesize), mixed, device, Arc::clone(&counters));
         let chunks = volume.chunks();
         let used = load::block_groups(forest, &chunks)?;
         for (chunk, used) in chunks.into_iter().zip(used) {
             books.enter(chunk, used)?;
         }
-        for (kind, name) in [(Kind::System, "system"), (Kind::Metadata, "metadata")] {
+        for (kind, name) in [(SpaceKind::System, "system"), (SpaceKind::Metadata, "metadata")] {
             if counters.pool(kind).tally.total == 0 {
                 return Err(SpaceDamage::NoGroupOf(name).into());
             }
         }
         counters.books_grew(load::bytes_of_books(forest)?);
         let books = Mutex::new(Class::BlockGroup, books);
-        Ok(Self { volume, nodesize, books, counters, held: Held::new() })
+        Ok(Self { volume, nodesize, books, counters, held: NocowWriters::new() })
     }
 
     /// Reads the free space of further block groups until so many bytes of a kind are at hand, or
     /// none is left to read. No lock is held, and no tree of the books is being edited.
-    pub fn ensure_loaded(&self, forest: &Forest, kind: Kind, bytes: u64) -> Result<()> {
+    pub fn ensure_loaded(&self, forest: &TreeRoots, kind: SpaceKind, bytes: u64) -> Result<()> {
         while self.counters.pool(kind).tally.at_hand < bytes && self.load_next(forest, kind)? {}
         Ok(())
     }
 
     /// Reads the free space of one more block group, as [`Space::ensure_loaded`] does; says
     /// whether there was one.
-    pub fn load_next(&self, forest: &Forest, kind: Kind) -> Result<bool> {
+    pub fn load_next(&self, forest: &TreeRoots, kind: SpaceKind) -> Result<bool> {
         let next = self.books.lock().to_load(kind).map(|group| {
             let wanted = Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
             (wanted, group.version())
@@ -155,9 +155,9 @@ impl Space {
 
     /// A place for a tree block, after the one allocated last; in the group of `near` where none
     /// was.
-    pub fn allocate_block(&self, kind: Kind, near: Logical) -> Result<Logical, NoSpace> {
+    pub fn allocate_block(&self, kind: SpaceKind, near: Logical) -> Result<Logical, NoSpace> {
         let found = self.allocate(kind, u64::from(self.nodesize), near)?;
-        if kind == Kind::Metadata && self.is_mixed() {
+        if kind == SpaceKind::Metadata && self.is_mixed() {
             self.counters.trees_grew(found.1);
         }
         debug_assert!(found.0.is_aligned(self.nodesize), "so that no block crosses a stripe");
@@ -169,7 +169,7 @@ impl Space {
     /// [`Space::make_data_chunk`].
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64), NoSpace> {
         let (max, min) = sectors(len_max, len_min)?;
-        self.books.lock().allocate(Kind::Data, max, min, None).ok_or(NoSpace)
+        self.books.lock().allocate(SpaceKind::Data, max, min, None).ok_or(NoSpace)
     }
 
     /// The same, right behind what was allocated last; at least `len_good` bytes, unless that
@@ -182,7 +182,7 @@ impl Space {
     ) -> Result<(Logical, u64), NoSpace> {
         let (max, min) = sectors(len_max, len_min)?;
         let (_, good) = sectors(len_max, len_good)?;
-        self.books.lock().allocate_behind(Kind::Data, max, good, min).ok_or(NoSpace)
+        self.books.lock().allocate_behind(SpaceKind::Data, max, good, min).ok_or(NoSpace)
     }
 
     /// A range that was never written and that no tree names is free at once.
@@ -197,7 +197,7 @@ impl Space {
 
     /// Holds an extent that is about to be overwritten in place: though it is freed, it does not
     /// become free before it is let go. The caller is in a transaction in which it is in use.
-    pub fn hold(&self, logical: Logical, len: u64) -> Hold {
+    pub fn hold(&self, logical: Logical, len: u64) -> NocowGuard {
         self.held.hold(logical, len)
     }
 
@@ -280,11 +280,11 @@ impl Space {
 
     /// Whether data and metadata share block groups.
     pub fn is_mixed(&self) -> bool {
-        self.counters.pool_of(Kind::Data) == Kind::Metadata
+        self.counters.pool_of(SpaceKind::Data) == SpaceKind::Metadata
     }
 
     /// What there is of a kind. Data and metadata in mixed groups are counted as one.
-    pub fn usage(&self, kind: Kind) -> Usage {
+    pub fn usage(&self, kind: SpaceKind) -> Usage {
         let pool = self.counters.pool(kind);
         let (allocated, global) = (pool.allocated(), pool.global());
         let (total, pinned) = (pool.tally.total, pool.tally.pinned);
@@ -292,18 +292,18 @@ impl Space {
     }
 
     /// Reserves metadata.
-    pub fn reserve(&self, bytes: u64) -> Result<Reservation, Shortage> {
-        self.claim(Kind::Metadata, bytes, Claim::Ordinary)
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation, FlushHint> {
+        self.claim(SpaceKind::Metadata, bytes, ReservePolicy::Ordinary)
     }
 
     /// Reserves metadata for what frees space in the end; may use most of the global reserve.
-    pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, Shortage> {
-        self.claim(Kind::Metadata, bytes, Claim::Removal)
+    pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, FlushHint> {
+        self.claim(SpaceKind::Metadata, bytes, ReservePolicy::Removal)
     }
 
     /// Whether references are expected to be dropped.
     pub(crate) fn expects_any(&self) -> bool {
-        self.counters.pool(Kind::Metadata).expected > 0
+        self.counters.pool(SpaceKind::Metadata).expected > 0
     }
 
     /// References that a change will drop, in a reservation of no bytes: until it goes, what the
@@ -314,18 +314,18 @@ impl Space {
 
     /// What a commit takes of metadata beyond what a claim leaves to it, for so many references
     /// besides those expected, and for other items of so many bytes.
-    pub(crate) fn owed(&self, references: u64, others: u64, claim: Claim) -> u64 {
-        self.counters.pool(Kind::Metadata).owed(references, others, claim)
+    pub(crate) fn owed(&self, references: u64, others: u64, claim: ReservePolicy) -> u64 {
+        self.counters.pool(SpaceKind::Metadata).owed(references, others, claim)
     }
 
     /// Reserves room for data.
-    pub fn reserve_data(&self, bytes: u64) -> Result<Reservation, Shortage> {
-        self.claim(Kind::Data, bytes, Claim::Ordinary)
+    pub fn reserve_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
+        self.claim(SpaceKind::Data, bytes, ReservePolicy::Ordinary)
     }
 
     /// Makes a chunk in memory: its block group can be used at once. What is returned must be
     /// written before the superblock of the running transaction.
-    pub fn plan_chunk(&self, kind: Kind) -> Result<NewChunk, NoSpace> {
+    pub fn plan_chunk(&self, kind: SpaceKind) -> Result<NewChunk, NoSpace> {
         self.make_chunk(&mut self.books.lock(), kind)
     }
 
@@ -333,7 +333,7 @@ impl Space {
     /// is in the running transaction, whose commit writes it.
     pub fn make_data_chunk(&self) -> bool {
         let mut books = self.books.lock();
-        let made = self.make_chunk(&mut books, Kind::Data);
+        let made = self.make_chunk(&mut books, SpaceKind::Data);
         made.map(|chunk| books.keep_planned(chunk)).is_ok()
     }
 
@@ -367,7 +367,12 @@ impl Space {
     }
 
     /// Allocates `len` bytes, where need be in a chunk made for that.
-    fn allocate(&self, kind: Kind, len: u64, near: Logical) -> Result<(Logical, u64), NoSpace> {
+    fn allocate(
+        &self,
+        kind: SpaceKind,
+        len: u64,
+        near: Logical,
+    ) -> Result<(Logical, u64), NoSpace> {
         let mut books = self.books.lock();
         if let Some(found) = books.allocate(kind, len, len, Some(near)) {
             return Ok(found);
@@ -380,11 +385,11 @@ impl Space {
     /// Makes a chunk, if the chunk tree will have blocks to list it.
     fn make_chunk(
         &self,
-        books: &mut MutexGuard<'_, Books>,
-        kind: Kind,
+        books: &mut MutexGuard<'_, BlockGroups>,
+        kind: SpaceKind,
     ) -> Result<NewChunk, NoSpace> {
         books.drop_promises();
-        if kind != Kind::System && self.system_blocks(books) < SYSTEM_BLOCKS_MIN {
+        if kind != SpaceKind::System && self.system_blocks(books) < SYSTEM_BLOCKS_MIN {
             return Err(NoSpace);
         }
         let new = books.make_chunk(kind).ok_or(NoSpace)?;
@@ -394,26 +399,26 @@ impl Space {
     }
 
     /// How many blocks are free for the chunk tree, after making a chunk for more if they are few.
-    fn system_blocks(&self, books: &mut MutexGuard<'_, Books>) -> u64 {
-        if self.free_blocks(Kind::System) < SYSTEM_BLOCKS
-            && let Ok(chunk) = self.make_chunk(books, Kind::System)
+    fn system_blocks(&self, books: &mut MutexGuard<'_, BlockGroups>) -> u64 {
+        if self.free_blocks(SpaceKind::System) < SYSTEM_BLOCKS
+            && let Ok(chunk) = self.make_chunk(books, SpaceKind::System)
         {
             books.keep_planned(chunk);
         }
-        self.free_blocks(Kind::System)
+        self.free_blocks(SpaceKind::System)
     }
 
-    fn free_blocks(&self, kind: Kind) -> u64 {
+    fn free_blocks(&self, kind: SpaceKind) -> u64 {
         self.counters.pool(kind).tally.at_hand / u64::from(self.nodesize)
     }
 
     /// What is lacking for a claim and so much more, when all that is known to be free or can be
     /// made is taken.
-    pub(crate) fn lack(&self, kind: Kind, bytes: u64, claim: Claim) -> u64 {
+    pub(crate) fn lack(&self, kind: SpaceKind, bytes: u64, claim: ReservePolicy) -> u64 {
         let pool = self.counters.pool(kind);
         let room = match self.counters.pool_of(kind) {
-            Kind::Data => self.data_room(),
-            Kind::Metadata | Kind::System => 0,
+            SpaceKind::Data => self.data_room(),
+            SpaceKind::Metadata | SpaceKind::System => 0,
         };
         let within_reach = pool.backed() + pool.tally.unloaded + room;
         pool.needed(bytes, claim).saturating_sub(within_reach)
@@ -421,12 +426,12 @@ impl Space {
 
     pub(crate) fn claim(
         &self,
-        kind: Kind,
+        kind: SpaceKind,
         bytes: u64,
-        claim: Claim,
-    ) -> Result<Reservation, Shortage> {
+        claim: ReservePolicy,
+    ) -> Result<Reservation, FlushHint> {
         let kind = self.counters.pool_of(kind);
-        if kind == Kind::Data {
+        if kind == SpaceKind::Data {
             return self.claim_data(bytes);
         }
         let attempt = || Reservation::claim(&self.counters, kind, bytes, claim);
@@ -435,7 +440,7 @@ impl Space {
             Err(short) => short,
         };
         if short.tally.unloaded > 0 {
-            return Err(Shortage::Unloaded);
+            return Err(FlushHint::Unloaded);
         }
         let mut books = self.books.lock();
         // Room on the device is set aside until it is enough.
@@ -450,8 +455,8 @@ impl Space {
 
     /// What block groups have that are there: making chunks is the caller's, who may have to read
     /// first. Neither is asked for where it would not be enough.
-    fn claim_data(&self, bytes: u64) -> Result<Reservation, Shortage> {
-        let (kind, claim) = (Kind::Data, Claim::Ordinary);
+    fn claim_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
+        let (kind, claim) = (SpaceKind::Data, ReservePolicy::Ordinary);
         let attempt = || Reservation::claim(&self.counters, kind, bytes, claim);
         let short = match attempt() {
             Ok(reservation) => return Ok(reservation),

@@ -11,15 +11,15 @@ use userbtrfs_sync::order::{Held, Identity};
 use userbtrfs_sync::{Class, Condvar, Mutex};
 
 /// See the module's text.
-pub(crate) struct Turns {
+pub(crate) struct ReserveTickets {
     /// How many have a turn, or wait for one.
     asking: AtomicU64,
-    line: Mutex<Line>,
+    line: Mutex<TicketQueue>,
     next: Condvar,
 }
 
 #[derive(Default)]
-struct Line {
+struct TicketQueue {
     /// How many came.
     came: u64,
     /// How many of them are done.
@@ -27,15 +27,15 @@ struct Line {
 }
 
 /// The right to have space made; it goes to the next one when it is dropped.
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+pub(crate) struct ReserveTicket<'a> {
+    turns: &'a ReserveTickets,
     _held: Held,
 }
 
-impl Turns {
+impl ReserveTickets {
     /// Nobody waits.
     pub(crate) fn new() -> Self {
-        let line = Mutex::new(Class::SpaceCounters, Line::default());
+        let line = Mutex::new(Class::SpaceCounters, TicketQueue::default());
         Self { asking: AtomicU64::new(0), line, next: Condvar::new() }
     }
 
@@ -46,7 +46,7 @@ impl Turns {
 
     /// Waits for those who came before. The caller is in no transaction.
     #[track_caller]
-    pub(crate) fn take(&self) -> Turn<'_> {
+    pub(crate) fn take(&self) -> ReserveTicket<'_> {
         let held = Held::acquire(Identity::of(Class::Shortage));
         let mut line = self.line.lock();
         self.asking.fetch_add(1, Ordering::Relaxed);
@@ -56,11 +56,11 @@ impl Turns {
             // As long as commits of others take.
             self.next.wait_idle(&mut line);
         }
-        Turn { turns: self, _held: held }
+        ReserveTicket { turns: self, _held: held }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ReserveTicket<'_> {
     fn drop(&mut self) {
         self.turns.line.lock().done += 1;
         self.turns.asking.fetch_sub(1, Ordering::Relaxed);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn turns_come_in_the_order_of_asking_and_who_comes_later_is_behind() {
-        let turns = Turns::new();
+        let turns = ReserveTickets::new();
         assert!(turns.is_idle());
         let first = turns.take();
         assert!(!turns.is_idle());

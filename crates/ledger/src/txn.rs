@@ -24,8 +24,8 @@ mod superblock;
 mod worker;
 
 pub(crate) use cause::CommitCounts;
-pub use cause::{CommitCause, Commits};
-pub(crate) use gate::{Failed, Gate};
+pub use cause::{CommitTrigger, Commits};
+pub(crate) use gate::{Failed, TransactionState};
 pub use handle::{Handle, HandleKind};
 pub(crate) use roots::ChangedRoots;
 pub(crate) use worker::Worker;
@@ -34,7 +34,7 @@ use crate::error::Result;
 
 /// What of all that waits is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merge {
+pub enum FlushScope {
     /// What is merged best at once. The rest, within the bounds of memory, waits for more of it.
     Most,
     /// All.
@@ -45,13 +45,13 @@ pub enum Merge {
 ///
 /// The calls come from threads that hold no lock but a transaction handle, except where a call
 /// says more.
-pub trait Participant: Send + Sync {
+pub trait TransactionHooks: Send + Sync {
     /// Whether nothing waits to be merged.
     fn is_clean(&self) -> bool;
 
     /// Puts what waits into trees. Other threads may add more meanwhile, but not while a
     /// commit merges.
-    fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()>;
+    fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()>;
 
     /// Writes what it holds for the device, and waits, where that gives back what was reserved
     /// for it. It is not called with a handle, but the caller may hold operation locks of inodes:

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
-use userbtrfs::{CommitReason, OpenOptions, SyncHow};
+use userbtrfs::{FullCommitReason, OpenOptions, SyncHow};
 use userbtrfs_sync::Arc;
 
 use super::step::Step;
@@ -37,7 +37,7 @@ pub struct Acted {
     /// When it was cut: nothing before it happened later.
     pub cut: Time,
     /// Why a sync was a commit, of each that was, in turn; of ours alone.
-    pub commits: Vec<CommitReason>,
+    pub commits: Vec<FullCommitReason>,
 }
 
 impl Acted {
@@ -147,8 +147,8 @@ fn first_of_ours(steps: &[Step]) -> usize {
 struct Us {
     target: EngineTarget,
     /// Why syncs were commits.
-    commits: mpsc::Receiver<CommitReason>,
-    teller: mpsc::Sender<CommitReason>,
+    commits: mpsc::Receiver<FullCommitReason>,
+    teller: mpsc::Sender<FullCommitReason>,
 }
 
 impl Us {

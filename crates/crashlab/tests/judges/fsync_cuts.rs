@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use userbtrfs::{CommitReason, OpenOptions};
+use userbtrfs::{FullCommitReason, OpenOptions};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Recording, RecordingDevice};
 use userbtrfs_crashlab::engine_target::EngineTarget;
@@ -79,7 +79,7 @@ fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
     }
     let recording = device.recording();
     let cut = now();
-    let for_new_groups = target.filesystem().stats().log.commits(CommitReason::NewBlockGroup);
+    let for_new_groups = target.filesystem().stats().log.commits(FullCommitReason::NewBlockGroup);
     target.abandon();
     Ok(Acted { recording, journal, cut, for_new_groups })
 }

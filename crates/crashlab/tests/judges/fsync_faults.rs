@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use userbtrfs::device::Operation as Request;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    CommitReason, Filesystem, OpenOptions, SyncHow, SyncRecord, TreeId, Warning, XattrMode,
+    Filesystem, FullCommitReason, OpenOptions, SyncHow, SyncRecord, TreeId, Warning, XattrMode,
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
@@ -307,7 +307,7 @@ impl Run {
 
 /// Whether something was put into a log that could not be written.
 fn waited_for_failed(record: Option<SyncRecord>) -> bool {
-    let failed = SyncHow::Committed(CommitReason::Failed);
+    let failed = SyncHow::Committed(FullCommitReason::Failed);
     record.is_some_and(|record| record.how == failed && record.items > 0)
 }
 
@@ -441,7 +441,7 @@ fn a_write_that_failed_before_the_sync_is_told_by_it() {
     file.sync_all().unwrap();
     file.write_at(&[3; 100], 0).unwrap();
     file.sync_all().unwrap();
-    assert_eq!(filesystem.stats().log.commits(CommitReason::Failed), 0, "logs go on");
+    assert_eq!(filesystem.stats().log.commits(FullCommitReason::Failed), 0, "logs go on");
     drop(file);
     filesystem.abandon();
     let left = open_device(inner).unwrap().open_file("/f0").unwrap().read_all().unwrap();

@@ -9,7 +9,7 @@ use std::thread;
 
 use userbtrfs::device::{Completion, Device, DeviceError, Request, Ticket};
 use userbtrfs::mkfs::Options;
-use userbtrfs::{CommitReason, File, Filesystem, OpenOptions, TreeId};
+use userbtrfs::{File, Filesystem, FullCommitReason, OpenOptions, TreeId};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Event, RecordingDevice};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, Superblock};
@@ -125,7 +125,7 @@ fn data_that_fails_beside_its_log_leaves_the_old_data_and_no_log() {
     device.fail(false);
     file.sync_all().expect("it is told once");
     let log = filesystem.stats().log;
-    assert_eq!((log.commits(CommitReason::DataFailed), log.nodes), (1, nodes), "{log:?}");
+    assert_eq!((log.commits(FullCommitReason::DataFailed), log.nodes), (1, nodes), "{log:?}");
     let recording = device.inner.recording();
     let events: Vec<_> = recording.events[first..].iter().map(|one| one.event.clone()).collect();
     let is_node =
@@ -194,7 +194,7 @@ fn who_shares_a_group_with_data_that_fails_is_durable_and_not_told() {
     let unlucky = u8::try_from(seed % u64::from(WRITERS)).unwrap();
     let acknowledged = write_together(&device, &files, rounds, unlucky);
     let log = filesystem.stats().log;
-    assert_eq!(log.commits(CommitReason::DataFailed), 1, "{log:?}");
+    assert_eq!(log.commits(FullCommitReason::DataFailed), 1, "{log:?}");
     drop(files);
     filesystem.abandon();
     let recording = device.inner.recording();

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use userbtrfs::device::Operation as Request;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    Allocate, CommitCause, CommitReason, File, Filesystem, OpenOptions, RenameMode, SyncHow,
+    Allocate, CommitTrigger, File, Filesystem, FullCommitReason, OpenOptions, RenameMode, SyncHow,
     SyncRecord, TreeId, XattrMode,
 };
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice};
@@ -37,7 +37,7 @@ const LONG_FILES: usize = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Synced {
     logged: u64,
-    committed: [u64; CommitReason::ALL.len()],
+    committed: [u64; FullCommitReason::ALL.len()],
 }
 
 impl Synced {
@@ -46,13 +46,13 @@ impl Synced {
         self.committed.iter_mut().zip(other.committed).for_each(|(sum, more)| *sum += more);
     }
 
-    fn of(&self, reason: CommitReason) -> u64 {
+    fn of(&self, reason: FullCommitReason) -> u64 {
         self.committed[place(reason)]
     }
 }
 
-fn place(reason: CommitReason) -> usize {
-    CommitReason::ALL.iter().position(|one| *one == reason).expect("all are listed")
+fn place(reason: FullCommitReason) -> usize {
+    FullCommitReason::ALL.iter().position(|one| *one == reason).expect("all are listed")
 }
 
 type Records = Arc<Mutex<Vec<SyncRecord>>>;
@@ -86,7 +86,7 @@ impl Watched {
 
     /// Transactions that ended, but for those of which the space was wanted.
     fn ended(&self) -> u64 {
-        let for_space = self.target.filesystem().stats().commits.by(CommitCause::Space);
+        let for_space = self.target.filesystem().stats().commits.by(CommitTrigger::Space);
         self.generation() - for_space
     }
 
@@ -137,7 +137,7 @@ impl Watched {
 
     fn check(&self) -> Result<()> {
         let log = self.target.filesystem().stats().log;
-        let counted = CommitReason::ALL.map(|reason| log.commits(reason));
+        let counted = FullCommitReason::ALL.map(|reason| log.commits(reason));
         let told = self.since_opened.committed;
         ensure!(counted == told, "counted {counted:?}, told {told:?}");
         Ok(())
@@ -170,12 +170,12 @@ fn each_commit_in_the_place_of_a_log_has_a_reason() {
     for seed in seed..seed + SEQUENCES {
         all.add(run(seed, true).unwrap());
     }
-    println!("{all:?} for {:?}", CommitReason::ALL);
-    assert!(all.logged > 100 && all.of(CommitReason::NewBlockGroup) > 0, "{all:?}");
-    let unfit = [CommitReason::Disabled, CommitReason::Failed];
+    println!("{all:?} for {:?}", FullCommitReason::ALL);
+    assert!(all.logged > 100 && all.of(FullCommitReason::NewBlockGroup) > 0, "{all:?}");
+    let unfit = [FullCommitReason::Disabled, FullCommitReason::Failed];
     assert!(unfit.iter().all(|reason| all.of(*reason) == 0), "{all:?}");
     let without = run(seed, false).unwrap();
-    let disabled = without.of(CommitReason::Disabled);
+    let disabled = without.of(FullCommitReason::Disabled);
     assert!(disabled > 10, "{without:?}");
     assert_eq!((without.logged, without.committed.iter().sum::<u64>()), (0, disabled));
 }
@@ -183,7 +183,7 @@ fn each_commit_in_the_place_of_a_log_has_a_reason() {
 /// Once for each reason: a sync that says so, and the counter says the same.
 #[test]
 fn each_reason_is_reached_and_told_by_its_name() {
-    for reason in CommitReason::ALL {
+    for reason in FullCommitReason::ALL {
         println!("{reason}");
         let mut one = One::new(reason);
         one.reach(reason);
@@ -192,8 +192,8 @@ fn each_reason_is_reached_and_told_by_its_name() {
         let committed: Vec<_> = told.iter().filter(committed).collect();
         assert_eq!(committed, [&SyncHow::Committed(reason)], "{reason}: {told:?}");
         let log = one.filesystem.stats().log;
-        let counted = CommitReason::ALL.map(|one| log.commits(one));
-        let only = CommitReason::ALL.map(|one| u64::from(one == reason));
+        let counted = FullCommitReason::ALL.map(|one| log.commits(one));
+        let only = FullCommitReason::ALL.map(|one| u64::from(one == reason));
         assert_eq!(counted, only, "{reason}");
         one.filesystem.close().unwrap();
         check_image("committed", &one.image.image());
@@ -209,20 +209,20 @@ struct One {
 }
 
 impl One {
-    fn new(reason: CommitReason) -> Self {
+    fn new(reason: FullCommitReason) -> Self {
         let nodes = |nodesize| Options { nodesize, ..Options::default() };
         let made = match reason {
-            CommitReason::NoSpace => Made::new("mixed", 32 * MIB, Options::mixed()),
-            CommitReason::LargeItem => Made::new("4k nodes", 128 * MIB, nodes(4096)),
+            FullCommitReason::NoSpace => Made::new("mixed", 32 * MIB, Options::mixed()),
+            FullCommitReason::LargeItem => Made::new("4k nodes", 128 * MIB, nodes(4096)),
             // Whose space for that many extents is there from the start.
-            CommitReason::TooManyExtents => Made::new("large", 1024 * MIB, Options::default()),
+            FullCommitReason::TooManyExtents => Made::new("large", 1024 * MIB, Options::default()),
             _ => Made::new("default", 256 * MIB, Options::default()),
         };
         let image = Arc::new(made.image().to_device());
         let device = Arc::new(FaultyDevice::new(image.clone()));
         let mut options = OpenOptions::new();
         options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
-        options.tree_log(reason != CommitReason::Disabled);
+        options.tree_log(reason != FullCommitReason::Disabled);
         let filesystem = options.open_devices(vec![device.clone()]).unwrap();
         let records = Records::new(Mutex::new(Class::DeviceQueue, Vec::new()));
         let told = Arc::clone(&records);
@@ -243,32 +243,32 @@ impl One {
         self.device.arm(Fault { operation, after: 0, how: How::Eio, lasting: false });
     }
 
-    fn reach(&mut self, reason: CommitReason) {
+    fn reach(&mut self, reason: FullCommitReason) {
         match reason {
-            CommitReason::Disabled => self.create("a").sync_all().unwrap(),
-            CommitReason::NewBlockGroup => self.take_new_space(),
-            CommitReason::NoSpace => self.fill(),
-            CommitReason::Failed => {
+            FullCommitReason::Disabled => self.create("a").sync_all().unwrap(),
+            FullCommitReason::NewBlockGroup => self.take_new_space(),
+            FullCommitReason::NoSpace => self.fill(),
+            FullCommitReason::Failed => {
                 let file = self.create("a");
                 self.fail_next_write();
                 file.sync_all().unwrap_err();
             }
-            CommitReason::DataFailed => {
+            FullCommitReason::DataFailed => {
                 let [file, other] = ["a", "b"].map(|name| self.create(name));
                 file.append(&[7; 4096]).unwrap();
                 self.fail_next_write();
                 file.sync_all().unwrap_err();
                 other.sync_all().unwrap();
             }
-            CommitReason::TooManyExtents => self.scatter(),
-            CommitReason::LargeItem => {
+            FullCommitReason::TooManyExtents => self.scatter(),
+            FullCommitReason::LargeItem => {
                 let inode = self.create("a").inode().clone();
                 self.filesystem.commit().unwrap();
                 inode.set_xattr(b"user.a", &[b'v'; 3000], XattrMode::Either).unwrap();
                 inode.sync_all().unwrap();
             }
-            CommitReason::Forgotten => self.move_on(),
-            CommitReason::SpaceBehindEnd => self.take_the_name_of_space(),
+            FullCommitReason::Forgotten => self.move_on(),
+            FullCommitReason::SpaceBehindEnd => self.take_the_name_of_space(),
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    CommitCause, CommitReason, Dir, File, FileKind, Filesystem, RenameMode, Stats, SyncHow,
+    CommitTrigger, Dir, File, FileKind, Filesystem, FullCommitReason, RenameMode, Stats, SyncHow,
     SyncRecord, XattrMode,
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
@@ -201,14 +201,15 @@ fn what_many_fsynced_at_once_is_there() {
 /// Each commit was asked for, or was for space, or has a reason that is told.
 fn check_reasons(filesystem: &Filesystem) {
     let Stats { log, commits, .. } = filesystem.stats();
-    let reasons = CommitReason::ALL.map(|reason| (reason, log.commits(reason)));
-    let causes = CommitCause::ALL.map(|cause| (cause, commits.by(cause)));
+    let reasons = FullCommitReason::ALL.map(|reason| (reason, log.commits(reason)));
+    let causes = CommitTrigger::ALL.map(|cause| (cause, commits.by(cause)));
     println!("{causes:?}, {reasons:?}, {} groups", log.groups);
     let forced: u64 = reasons.iter().map(|(_, count)| count).sum();
-    assert!(commits.by(CommitCause::Sync) <= forced, "{causes:?}, {reasons:?}");
-    let others = [CommitCause::Age, CommitCause::Memory];
+    assert!(commits.by(CommitTrigger::Sync) <= forced, "{causes:?}, {reasons:?}");
+    let others = [CommitTrigger::Age, CommitTrigger::Memory];
     assert!(others.iter().all(|cause| commits.by(*cause) == 0), "{causes:?}");
-    let unfit = [CommitReason::Disabled, CommitReason::Failed, CommitReason::DataFailed];
+    let unfit =
+        [FullCommitReason::Disabled, FullCommitReason::Failed, FullCommitReason::DataFailed];
     assert!(unfit.iter().all(|reason| log.commits(*reason) == 0), "{reasons:?}");
     assert!(log.groups > 0, "nothing was logged");
 }
@@ -404,7 +405,7 @@ fn begin<'s>(
 }
 
 fn also_commit<'s>(scope: &'s Scope<'s, '_>, filesystem: &'s Filesystem) {
-    let commits = || filesystem.stats().commits.by(CommitCause::Asked);
+    let commits = || filesystem.stats().commits.by(CommitTrigger::Asked);
     let before = commits();
     begin(scope, || filesystem.commit().unwrap(), || commits() > before);
 }
@@ -476,7 +477,7 @@ fn an_fsync_while_a_commit_writes_waits_for_its_superblock_alone() {
     assert_eq!(between.sync(|| ()), [true, true]);
     let log = between.filesystem.stats().log;
     assert_eq!((log.groups, log.waits_for_commit), (1, 1));
-    assert!(CommitReason::ALL.iter().all(|reason| log.commits(*reason) == 0), "{log:?}");
+    assert!(FullCommitReason::ALL.iter().all(|reason| log.commits(*reason) == 0), "{log:?}");
     assert_eq!(between.left(), [[1; BLOCK], [2; BLOCK]].concat());
 }
 

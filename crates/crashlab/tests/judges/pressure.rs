@@ -1,7 +1,7 @@
 //! What only a commit lets go of is bounded: where there is too much of it, one is made that nobody
 //! asked for.
 
-use userbtrfs::{CommitCause, Filesystem, OpenOptions, TreeId, XattrMode};
+use userbtrfs::{CommitTrigger, Filesystem, OpenOptions, TreeId, XattrMode};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{skip_unless_linux, walk_ours};
 use userbtrfs_sync::Arc;
@@ -28,7 +28,7 @@ fn little_memory_makes_commits_of_its_own() {
     let mut options = OpenOptions::new();
     options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(4 << 20);
     let filesystem = options.open_devices(vec![device.clone()]).unwrap();
-    let for_memory = || filesystem.stats().commits.by(CommitCause::Memory);
+    let for_memory = || filesystem.stats().commits.by(CommitTrigger::Memory);
     for number in 0..FILES {
         filesystem.root().create(number.to_string().as_bytes(), 0o644).unwrap();
         change(&filesystem, number, 1);

@@ -6,7 +6,7 @@ use std::path::Path;
 use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
 use userbtrfs_format::{Quoted, Superblock, TreeId};
-use userbtrfs_ledger::{Commits, Discards, Ledger, LogStats};
+use userbtrfs_ledger::{Commits, Discards, LogStats, TransactionManager};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{MirrorStats, Volume, Warning};
 
@@ -16,7 +16,7 @@ use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Wal
 use crate::data::{FileCache, Flusher, Writer};
 use crate::error::{Error, InodeId, Result};
 use crate::log::{self, Log, Replayed};
-use crate::node::{EMPTY_DIR, Forest, Merger, Nodes, Opened, ROOT_DIR};
+use crate::node::{EMPTY_DIR, Merger, Nodes, Opened, ROOT_DIR, TreeRoots};
 use crate::share;
 
 /// An open filesystem. Clones share it; every call may be made from any thread.
@@ -42,12 +42,12 @@ pub(crate) struct Inner {
     /// Whether opening it has come to its end.
     is_open: bool,
     /// Nothing where it is open for reading.
-    pub(super) ledger: Option<Arc<Ledger>>,
+    pub(super) ledger: Option<Arc<TransactionManager>>,
     replayed: Option<Replayed>,
 }
 
 impl Inner {
-    pub(crate) fn forest(&self) -> &Arc<Forest> {
+    pub(crate) fn forest(&self) -> &Arc<TreeRoots> {
         self.nodes.forest()
     }
 
@@ -427,7 +427,7 @@ fn is_unwritable(error: &Error) -> bool {
 
 fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open(devices)?);
-    let forest = Arc::new(Forest::new(volume, options.node_cache_bytes()));
+    let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
     let nodes = Arc::new(Nodes::read_only(forest, options.nodes()));
     let files = Arc::new(FileCache::new(options.file_cache_bytes(), None));
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
@@ -446,8 +446,8 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
 
 fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open_for_writing(devices)?);
-    let forest = Arc::new(Forest::new(volume, options.node_cache_bytes()));
-    let ledger = Ledger::open(forest, options.ledger())?;
+    let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
+    let ledger = TransactionManager::open(forest, options.ledger())?;
     let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options.nodes()));
     let cache_bytes = options.file_cache_bytes();
     let files = Arc::new(FileCache::new(cache_bytes, Some(Arc::clone(&ledger))));

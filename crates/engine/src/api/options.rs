@@ -4,7 +4,7 @@ use std::path::Path;
 
 use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring, Overlay};
 use userbtrfs_format::{InodeFlags, TreeId};
-use userbtrfs_ledger::LedgerOptions;
+use userbtrfs_ledger::TransactionOptions;
 use userbtrfs_sync::Arc;
 
 use super::Filesystem;
@@ -202,10 +202,16 @@ impl OpenOptions {
         to_usize(self.memory / 16 * if self.write { 3 } else { 8 })
     }
 
-    pub(crate) fn ledger(&self) -> LedgerOptions {
+    pub(crate) fn ledger(&self) -> TransactionOptions {
         let (commit_seconds, discard) = (self.commit_seconds, self.discard);
         let dirty_max = to_usize(self.memory / 8);
-        LedgerOptions { commit_seconds, dirty_max, discard, only_asked: false, log: self.tree_log }
+        TransactionOptions {
+            commit_seconds,
+            dirty_max,
+            discard,
+            only_asked: false,
+            log: self.tree_log,
+        }
     }
 
     /// What is done with a log that is pending; nothing where it stays.
@@ -221,7 +227,7 @@ impl OpenOptions {
     pub(crate) fn replaying(&self) -> Replaying {
         let writing = Self { write: true, ..self.clone() };
         let salvage = self.pending_log == PendingLog::Salvage;
-        let ledger = LedgerOptions { commit_seconds: 0, only_asked: true, ..self.ledger() };
+        let ledger = TransactionOptions { commit_seconds: 0, only_asked: true, ..self.ledger() };
         let (node_cache_bytes, nodes) = (writing.node_cache_bytes(), self.nodes());
         Replaying { node_cache_bytes, ledger, nodes, salvage }
     }

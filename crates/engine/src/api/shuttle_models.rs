@@ -20,7 +20,9 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_sync::{Arc, Class, Mutex, thread};
 
-use crate::api::{CommitReason, Dir, File, FileKind, Filesystem, OpenOptions, RenameMode, TreeId};
+use crate::api::{
+    Dir, File, FileKind, Filesystem, FullCommitReason, OpenOptions, RenameMode, TreeId,
+};
 use crate::node::exploring::{self, JOINED, kept, runs};
 
 /// Syncs of one thread in one run.
@@ -278,7 +280,7 @@ fn crowd() {
         thread.join().expect(JOINED);
     }
     let stats = world.filesystem.stats().log;
-    let failed = [CommitReason::Failed, CommitReason::Disabled];
+    let failed = [FullCommitReason::Failed, FullCommitReason::Disabled];
     assert_eq!(failed.map(|reason| stats.commits(reason)), [0; 2]);
     let Told { synced: synced_last, stopped } = std::mem::take(&mut *world.told.lock());
     let World { device, filesystem, .. } = Arc::into_inner(world).expect("all threads ended");

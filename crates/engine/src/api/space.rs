@@ -3,7 +3,7 @@
 use userbtrfs_format::{
     BlockGroupFlags, BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Profile, TreeId,
 };
-use userbtrfs_ledger::{CHUNK_LEN_MIN, DEVICE_START, Kind, Ledger};
+use userbtrfs_ledger::{CHUNK_LEN_MIN, DEVICE_START, SpaceKind, TransactionManager};
 
 use super::Filesystem;
 use crate::error::{Error, Result};
@@ -66,16 +66,17 @@ impl Filesystem {
         Ok(SpaceLeft { total, free, available })
     }
 
-    fn room_now(&self, ledger: &Ledger) -> Room {
+    fn room_now(&self, ledger: &TransactionManager) -> Room {
         let space = ledger.space();
         let kinds = [
-            (Kind::Data, BlockGroupFlags::DATA),
-            (Kind::Metadata, BlockGroupFlags::METADATA),
-            (Kind::System, BlockGroupFlags::SYSTEM),
+            (SpaceKind::Data, BlockGroupFlags::DATA),
+            (SpaceKind::Metadata, BlockGroupFlags::METADATA),
+            (SpaceKind::System, BlockGroupFlags::SYSTEM),
         ];
-        let counted = kinds.iter().filter(|(kind, _)| *kind != Kind::Metadata || !space.is_mixed());
+        let counted =
+            kinds.iter().filter(|(kind, _)| *kind != SpaceKind::Metadata || !space.is_mixed());
         let used = counted.map(|(kind, flags)| space.usage(*kind).allocated * self.copies(*flags));
-        let data = space.usage(Kind::Data);
+        let data = space.usage(SpaceKind::Data);
         let taken = [data.allocated, data.reserved, if space.is_mixed() { data.global } else { 0 }];
         let data_free = data.total.saturating_sub(taken.iter().sum());
         Room { used: used.sum(), data_free, chunks_free: space.data_room() }

@@ -17,7 +17,7 @@ use super::write::{Growth, Times};
 use super::writer::{SECTOR, Writer, end_of, sector_end, sector_start, size_of};
 use super::{Contents, SegmentKind, Segments};
 use crate::error::{Error, Result};
-use crate::node::{Forest, Kind};
+use crate::node::{Kind, TreeRoots};
 
 /// The most extents that are allocated in one step.
 const STEP: usize = 64;
@@ -106,7 +106,7 @@ impl Writer {
         if !dirty && !self.holds_data(contents, sector)? {
             return Ok(());
         }
-        let zero = |forest: &Forest| contents.write_zeros(forest, start, end);
+        let zero = |forest: &TreeRoots| contents.write_zeros(forest, start, end);
         match self.change(contents, start..end, (Growth::Refused, times), zero) {
             Err(Error::NoSpace) => {
                 let zeros = [0; SECTOR_SIZE as usize];

@@ -9,13 +9,13 @@ use super::block::SECTOR;
 use super::contents::{BLOCK, Contents, sectors};
 use super::dirty::Delta;
 use crate::error::Result;
-use crate::node::Forest;
+use crate::node::TreeRoots;
 
 /// The caller of each holds the range, and up to the ends of its sectors, exclusively. All give
 /// what newly is dirty. After an error nothing was changed.
 impl Contents {
     /// Writes bytes from an offset on. The size of the inode is changed after that, if it is.
-    pub(crate) fn write(&self, forest: &Forest, offset: u64, bytes: &[u8]) -> Result<Delta> {
+    pub(crate) fn write(&self, forest: &TreeRoots, offset: u64, bytes: &[u8]) -> Result<Delta> {
         if let Some(delta) = self.copy_over(offset, bytes) {
             self.shrink();
             return Ok(delta);
@@ -33,7 +33,7 @@ impl Contents {
     }
 
     /// Writes zeros.
-    pub(crate) fn write_zeros(&self, forest: &Forest, start: u64, end: u64) -> Result<Delta> {
+    pub(crate) fn write_zeros(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
         let zeros = Buffer::zeroed(to_usize((end - start).min(BLOCK as u64)));
         let edges = self.edges(forest, start, end)?;
         let (mut delta, mut at) = (Delta::default(), start);
@@ -47,7 +47,7 @@ impl Contents {
     }
 
     /// Makes the sectors that a range touches dirty as they are: at most a block.
-    pub(crate) fn redirty(&self, forest: &Forest, start: u64, end: u64) -> Result<Delta> {
+    pub(crate) fn redirty(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
         let sectors = sectors(start, end);
         let offset = sectors.start * SECTOR as u64;
         let len = to_usize(sectors.end - sectors.start) * SECTOR;
@@ -58,7 +58,7 @@ impl Contents {
     /// only the range is locked.
     pub(crate) fn modify(
         &self,
-        forest: &Forest,
+        forest: &TreeRoots,
         offset: u64,
         len: usize,
         change: impl FnOnce(&mut [u8]),
@@ -71,7 +71,7 @@ impl Contents {
     }
 
     /// The first and the last sector of a range, where only a part of them is in it.
-    fn edges(&self, forest: &Forest, start: u64, end: u64) -> Result<Vec<(u64, Buffer)>> {
+    fn edges(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Vec<(u64, Buffer)>> {
         let (size, sector) = (self.inode().item().size, SECTOR as u64);
         let partial = |at: u64| at * sector < start || end < (at + 1) * sector;
         let mut edges = Vec::new();

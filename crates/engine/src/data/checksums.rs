@@ -7,11 +7,11 @@
 use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
 use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE, TreeId};
-use userbtrfs_ledger::Ledger;
+use userbtrfs_ledger::TransactionManager;
 use userbtrfs_volume::Range;
 
 use crate::error::Result;
-use crate::node::Forest;
+use crate::node::TreeRoots;
 
 /// The object id of checksum items (-10).
 const CSUM_OBJECTID: u64 = u64::MAX - 9;
@@ -26,7 +26,11 @@ pub(crate) struct SectorSums {
 
 impl SectorSums {
     /// Looks up the checksums of `range`. Without a ledger none wait.
-    pub(crate) fn find(forest: &Forest, ledger: Option<&Ledger>, range: Range) -> Result<Self> {
+    pub(crate) fn find(
+        forest: &TreeRoots,
+        ledger: Option<&TransactionManager>,
+        range: Range,
+    ) -> Result<Self> {
         let kind = forest.store().volume().geometry().checksum_kind;
         let pending = ledger.map(|ledger| Self::pending(ledger, kind, range));
         let Some(pending) = pending else { return Self::in_tree(forest, kind, range) };
@@ -44,7 +48,7 @@ impl SectorSums {
     }
 
     /// Those that wait to come into their tree.
-    fn pending(ledger: &Ledger, kind: ChecksumKind, range: Range) -> Self {
+    fn pending(ledger: &TransactionManager, kind: ChecksumKind, range: Range) -> Self {
         let mut sums = Self::none(kind, range);
         let sectors = sums.present.len() as u64;
         ledger.pending_checksums(range.logical, sectors, |sector, stored| {
@@ -53,7 +57,7 @@ impl SectorSums {
         sums
     }
 
-    fn in_tree(forest: &Forest, kind: ChecksumKind, range: Range) -> Result<Self> {
+    fn in_tree(forest: &TreeRoots, kind: ChecksumKind, range: Range) -> Result<Self> {
         let mut sums = Self::none(kind, range);
         let tree = forest.tree(TreeId::CSUM)?;
         let key = Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, range.logical.0);

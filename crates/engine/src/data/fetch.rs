@@ -14,7 +14,7 @@ use userbtrfs_volume::{BadMirror, PendingReads, Range, ReadError};
 use super::checksums::SectorSums;
 use super::{FileSource, InlineData, Piece, Source};
 use crate::error::{DataError, Error, Result};
-use crate::node::Forest;
+use crate::node::TreeRoots;
 
 const SECTOR: usize = SECTOR_SIZE as usize;
 
@@ -69,14 +69,14 @@ pub(crate) struct Fetch {
 
 impl Fetch {
     /// Starts to read what `pieces` need.
-    pub(crate) fn submit(forest: &Forest, pieces: Vec<Piece>) -> Self {
+    pub(crate) fn submit(forest: &TreeRoots, pieces: Vec<Piece>) -> Self {
         let ranges: Vec<Range> = reads_of(&pieces).collect();
         let reads = forest.store().volume().submit(&ranges);
         Self { pieces, reads }
     }
 
     /// Waits for the pieces.
-    pub(crate) fn wait(self, forest: &Forest, file: &FileSource) -> Arrived {
+    pub(crate) fn wait(self, forest: &TreeRoots, file: &FileSource) -> Arrived {
         let sums = self.find_checksums(forest, file);
         let reads = forest.store().volume().wait(self.reads);
         let mut reads = reads.into_iter().zip(sums).map(|(bytes, sums)| Read { bytes, sums });
@@ -91,7 +91,7 @@ impl Fetch {
     /// Looks checksums up while the data is on its way.
     fn find_checksums(
         &self,
-        forest: &Forest,
+        forest: &TreeRoots,
         file: &FileSource,
     ) -> Vec<Result<Option<SectorSums>>> {
         let find = |range| match file.checksummed {
@@ -117,7 +117,7 @@ impl Arrived {
     /// The next piece and its bytes.
     pub(crate) fn next(
         &mut self,
-        forest: &Forest,
+        forest: &TreeRoots,
         file: &FileSource,
     ) -> Option<Result<(Piece, Fetched)>> {
         let (piece, read) = self.pieces.next()?;
@@ -152,7 +152,7 @@ fn part(buffer: Buffer, skip: u64, len: u64) -> Fetched {
 
 /// Fetches pieces and waits for them.
 pub(crate) fn fetch(
-    forest: &Forest,
+    forest: &TreeRoots,
     file: &FileSource,
     pieces: Vec<Piece>,
 ) -> Result<Vec<(Piece, Fetched)>> {
@@ -208,7 +208,7 @@ fn data_error(file: &FileSource, offset: u64, error: DataError) -> Error {
 
 /// A piece that was read from the device.
 struct OnDisk<'a> {
-    forest: &'a Forest,
+    forest: &'a TreeRoots,
     file: &'a FileSource,
     piece: &'a Piece,
     sums: Option<SectorSums>,

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use userbtrfs_btree::ShortKeys;
 use userbtrfs_device::Buffer;
-use userbtrfs_ledger::Ledger;
+use userbtrfs_ledger::TransactionManager;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     /// What blocks of zeros share.
     pub(super) zeros: Arc<Buffer>,
     /// Nothing where the filesystem is open for reading.
-    pub(super) ledger: Option<Arc<Ledger>>,
+    pub(super) ledger: Option<Arc<TransactionManager>>,
 }
 
 #[derive(Default)]
@@ -97,7 +97,7 @@ pub(crate) struct UnfinishedFile {
 
 impl FileCache {
     /// No files, and room for about `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: usize, ledger: Option<Arc<Ledger>>) -> Self {
+    pub(crate) fn new(bytes_max: usize, ledger: Option<Arc<TransactionManager>>) -> Self {
         let bytes_max = bytes_max as u64;
         let shared = Shared {
             shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, Files::default())),

@@ -9,7 +9,7 @@
 use smallvec::smallvec;
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_max};
-use userbtrfs_ledger::Hold;
+use userbtrfs_ledger::NocowGuard;
 use userbtrfs_sync::Arc;
 
 use super::portion::{Place, Places};
@@ -28,7 +28,7 @@ const INLINE_HEAD: u64 = 21;
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 
 /// The extent that was asked about last, which is held if the file is its only user.
-type Asked = Option<(Logical, Option<Hold>)>;
+type Asked = Option<(Logical, Option<NocowGuard>)>;
 
 impl Writer {
     /// Whether something of a file may be written in place.
@@ -132,7 +132,7 @@ impl Writer {
         start: u64,
         extent: &RegularExtent,
         asked: &mut Asked,
-    ) -> Result<Option<Hold>> {
+    ) -> Result<Option<NocowGuard>> {
         if let Some((_, hold)) = asked.as_ref().filter(|(disk, _)| *disk == extent.disk) {
             return Ok(hold.clone());
         }

@@ -16,7 +16,7 @@ use super::contents::{BLOCK, Contents, sectors};
 use super::fetch::{Fetch, Fetched};
 use super::{FileSource, Piece, pieces};
 use crate::error::{Error, Result};
-use crate::node::Forest;
+use crate::node::TreeRoots;
 
 /// The most bytes that are in flight for one read.
 const WINDOW: usize = 2 << 20;
@@ -26,7 +26,7 @@ impl Contents {
     /// them will be wanted soon. The caller holds no range of the file.
     pub(crate) fn read(
         &self,
-        forest: &Forest,
+        forest: &TreeRoots,
         offset: u64,
         target: &mut [u8],
         ahead: u64,
@@ -46,7 +46,7 @@ impl Contents {
     /// As [`Contents::read`], for who holds the range.
     pub(crate) fn read_locked(
         &self,
-        forest: &Forest,
+        forest: &TreeRoots,
         offset: u64,
         target: &mut [u8],
     ) -> Result<()> {
@@ -60,7 +60,7 @@ impl Contents {
 
     /// Bytes from an offset on, without a copy: as far as they are in one buffer, and below the
     /// size; nothing where that ends before. The caller holds no range of the file.
-    pub(crate) fn slice(&self, forest: &Forest, offset: u64) -> Result<Option<Slice>> {
+    pub(crate) fn slice(&self, forest: &TreeRoots, offset: u64) -> Result<Option<Slice>> {
         let left = self.inode().size().saturating_sub(offset);
         if left == 0 {
             return Ok(None);
@@ -74,7 +74,7 @@ impl Contents {
 
     /// Brings the rest of the sector of an offset, with `left` bytes to the end, and what comes
     /// soon after.
-    fn read_slice(&self, forest: &Forest, offset: u64, left: u64) -> Result<Slice> {
+    fn read_slice(&self, forest: &TreeRoots, offset: u64, left: u64) -> Result<Slice> {
         let len = SECTOR - to_usize(offset % SECTOR as u64);
         let mut bytes = Buffer::zeroed(usize::try_from(left).map_or(len, |left| len.min(left)));
         self.read(forest, offset, &mut bytes, 1)?;
@@ -95,7 +95,7 @@ impl Contents {
     }
 
     /// Brings and copies at most a window.
-    fn load(&self, forest: &Forest, offset: u64, target: &mut [u8], ahead: u64) -> Result<()> {
+    fn load(&self, forest: &TreeRoots, offset: u64, target: &mut [u8], ahead: u64) -> Result<()> {
         let wanted = offset..offset + target.len() as u64;
         let mut load = Load { contents: self, forest, wanted, target };
         let more = load.more(ahead);
@@ -154,7 +154,7 @@ enum Reach {
 /// A read of at most a window. The caller holds the range of what is fetched.
 struct Load<'a> {
     contents: &'a Contents,
-    forest: &'a Forest,
+    forest: &'a TreeRoots,
     wanted: Range<u64>,
     target: &'a mut [u8],
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 use userbtrfs_format::Logical;
-use userbtrfs_ledger::{Handle, HandleKind, LogGroup};
+use userbtrfs_ledger::{Handle, HandleKind, LogTransId};
 use userbtrfs_sync::{Arc, MutexGuard, thread};
 
 use super::portion::Portion;
@@ -31,7 +31,7 @@ pub(crate) struct OrderedExtents<'a> {
     /// Nothing where it has landed.
     flying: Option<Flying<'a>>,
     /// With which group it was logged.
-    group: Option<LogGroup>,
+    group: Option<LogTransId>,
     has_failed: bool,
 }
 
@@ -104,7 +104,7 @@ impl<'a> OrderedExtents<'a> {
     }
 
     /// It was logged with this group.
-    pub(crate) fn logged(&mut self, group: LogGroup) {
+    pub(crate) fn logged(&mut self, group: LogTransId) {
         self.group = Some(group);
     }
 
@@ -151,7 +151,7 @@ impl<'a> OrderedExtents<'a> {
     fn know_logged(
         &self,
         running: u64,
-        group: LogGroup,
+        group: LogTransId,
         ranges: impl IntoIterator<Item = Range<u64>>,
     ) {
         let inode = self.contents.inode();

@@ -12,7 +12,7 @@ use userbtrfs_volume::Range;
 
 use super::{FileSource, InlineData, Segment, SegmentKind, Segments};
 use crate::error::Result;
-use crate::node::Forest;
+use crate::node::TreeRoots;
 
 /// A part of a file that is fetched in one go.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Piece {
 /// The pieces of a range of a file, each uncompressed one of at most `len_max` bytes; only the
 /// first ones, where fetching all would take more than `memory` bytes.
 pub(crate) fn pieces(
-    forest: &Forest,
+    forest: &TreeRoots,
     file: &FileSource,
     start: u64,
     end: u64,

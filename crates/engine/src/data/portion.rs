@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{Logical, RegularExtent, SECTOR_SIZE};
-use userbtrfs_ledger::{Handle, Hold, Ledger};
+use userbtrfs_ledger::{Handle, NocowGuard, TransactionManager};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::Slice;
 
@@ -19,9 +19,9 @@ pub(super) enum Place {
     /// Into space just allocated.
     New(Logical),
     /// Into space allocated earlier and not written before: this part of the extent.
-    Prealloc { extent: RegularExtent, _hold: Hold },
+    Prealloc { extent: RegularExtent, _hold: NocowGuard },
     /// Over what is there.
-    Same { logical: Logical, _hold: Hold },
+    Same { logical: Logical, _hold: NocowGuard },
 }
 
 /// See the module's text.
@@ -85,7 +85,7 @@ impl Portion {
         Some((logical, &self.sums))
     }
 
-    pub(super) fn add_sums(&self, ledger: &Ledger, handle: &Handle<'_>) {
+    pub(super) fn add_sums(&self, ledger: &TransactionManager, handle: &Handle<'_>) {
         if let Some((logical, sums)) = self.sums() {
             ledger.add_checksums(handle, logical, sums);
         }

@@ -17,7 +17,7 @@ use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, RegularExtent,
 
 use super::FileSource;
 use crate::error::Result;
-use crate::node::{Forest, Inline, Kind, PendingExtent};
+use crate::node::{Inline, Kind, PendingExtent, TreeRoots};
 
 /// How many pending extents are looked up at a time.
 const PENDING_MAX: usize = 64;
@@ -80,7 +80,7 @@ struct Pending {
 
 /// The segments of a file, in order.
 pub(crate) struct Segments<'a> {
-    forest: &'a Forest,
+    forest: &'a TreeRoots,
     file: &'a FileSource,
     /// In the tree; nothing until it is searched.
     cursor: Option<Cursor<'a>>,
@@ -92,7 +92,7 @@ pub(crate) struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     /// The segments between two offsets of a file, as far as the file goes.
-    pub(crate) fn new(forest: &'a Forest, file: &'a FileSource, start: u64, end: u64) -> Self {
+    pub(crate) fn new(forest: &'a TreeRoots, file: &'a FileSource, start: u64, end: u64) -> Self {
         let end = end.min(file.size);
         let pending = Pending::look_up(file, start, end);
         Self { forest, file, cursor: None, pending, at: start, end }
@@ -193,7 +193,7 @@ impl Pending {
     }
 }
 
-fn seek<'a>(forest: &'a Forest, file: &'a FileSource, offset: u64) -> Result<Cursor<'a>> {
+fn seek<'a>(forest: &'a TreeRoots, file: &'a FileSource, offset: u64) -> Result<Cursor<'a>> {
     let key = Key::new(file.id.number, ItemKind::EXTENT_DATA, offset);
     Ok(Cursor::seek_back(forest.store(), file.inode.tree(), &key, ReadAhead::Off)?)
 }

@@ -15,7 +15,7 @@ use super::contents::{BLOCK, Contents, Version};
 use super::fetch::{Arrived, Fetch};
 use super::{Fetched, FileSource, Piece, Segment, SegmentKind, Segments, pieces};
 use crate::error::{Error, Result};
-use crate::node::Forest;
+use crate::node::TreeRoots;
 
 /// The longest uncompressed piece of a stream, in bytes: the largest for which there is memory that
 /// was used before, which spares the faults of its pages, and it stays in the processor's cache.
@@ -26,7 +26,7 @@ const HELD_MIN: u64 = 64 << 10;
 
 /// Pieces of a file, in order.
 pub(crate) struct Stream {
-    forest: Arc<Forest>,
+    forest: Arc<TreeRoots>,
     contents: Arc<Contents>,
     window: u64,
     /// Where what was given ends.
@@ -62,7 +62,7 @@ struct Beneath<T> {
 impl Stream {
     /// A stream over a range of a file, which holds about two windows of so many bytes.
     pub(crate) fn new(
-        forest: Arc<Forest>,
+        forest: Arc<TreeRoots>,
         contents: Arc<Contents>,
         start: u64,
         end: u64,

@@ -14,7 +14,7 @@
 use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{InodeItem, Logical};
-use userbtrfs_ledger::{CommitReason, Handle, HandleKind, Ledger, Reservation};
+use userbtrfs_ledger::{FullCommitReason, Handle, HandleKind, Reservation, TransactionManager};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::PendingWrites;
 
@@ -91,7 +91,7 @@ impl<'a> Job<'a> {
     /// Data of a file, which uses up what is reserved.
     pub(super) fn new(contents: &'a Arc<Contents>, origin: Origin, reserved: Reserved) -> Self {
         let source = contents.source();
-        let kind = |ledger: &Arc<Ledger>| ledger.volume().geometry().checksum_kind;
+        let kind = |ledger: &Arc<TransactionManager>| ledger.volume().geometry().checksum_kind;
         let checksums = source.ledger.as_ref().filter(|_| source.checksummed).map(kind);
         let item = contents.inode().item();
         Self { contents, origin, item, checksums, reserved, failed: None }
@@ -344,7 +344,7 @@ impl<'a> Transfer<'a> {
     ) {
         if let Some(handle) = logged {
             // Before its space may be somebody else's.
-            self.writer.ledger.require_commit(handle, CommitReason::DataFailed);
+            self.writer.ledger.require_commit(handle, FullCommitReason::DataFailed);
         }
         if let Place::New(logical) = portion.place {
             self.writer.ledger.give_back_data(logical, portion.run.len());

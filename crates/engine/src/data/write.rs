@@ -21,7 +21,7 @@ use super::writer::{SECTOR, SIZE_MAX, Writer, sector_end, sector_start, size_of}
 use super::{Contents, Delta, SegmentKind, Segments};
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::node::{FileChange, Forest};
+use crate::node::{FileChange, TreeRoots};
 
 /// The most bytes that are reserved and copied in one go: a power of two.
 const PART_MAX: u64 = 1 << 20;
@@ -164,7 +164,7 @@ impl Writer {
             Growth::Refused => None,
         };
         let range = at..at + part.len() as u64;
-        let write = |forest: &Forest| contents.write(forest, at, part);
+        let write = |forest: &TreeRoots| contents.write(forest, at, part);
         match self.change(contents, range, (growth, times), write) {
             Err(Error::NoSpace) if self.write_through(contents, at, part, (growth, times))? => {
                 Ok(true)
@@ -179,7 +179,7 @@ impl Writer {
         contents: &Arc<Contents>,
         range: Range<u64>,
         (growth, times): (Growth, Times),
-        change: impl FnOnce(&Forest) -> Result<Delta>,
+        change: impl FnOnce(&TreeRoots) -> Result<Delta>,
     ) -> Result<bool> {
         let Range { start, end } = range;
         let _admitted = self.admit(sector_end(end) - sector_start(start))?;
@@ -236,7 +236,7 @@ impl Writer {
     /// operation lock is held.
     pub(super) fn redirty_end(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
         let (last, end) = (sector_start(size), sector_end(size));
-        let redirty = |forest: &Forest| contents.redirty(forest, last, end);
+        let redirty = |forest: &TreeRoots| contents.redirty(forest, last, end);
         self.change(contents, last..size, (Growth::Refused, Times::Kept), redirty)?;
         Ok(())
     }
@@ -272,7 +272,7 @@ impl Writer {
                 break;
             }
             let part_len = usize::try_from(part).expect("within a sector");
-            let modify = |forest: &Forest| contents.modify(forest, at, part_len, &mut change);
+            let modify = |forest: &TreeRoots| contents.modify(forest, at, part_len, &mut change);
             match self.change(contents, at..at + part, (Growth::Refused, Times::Now), modify) {
                 Ok(true) => done += part_len,
                 Ok(false) => {}

@@ -13,7 +13,7 @@
 use std::sync::Weak;
 
 use userbtrfs_format::SECTOR_SIZE;
-use userbtrfs_ledger::{Handle, Ledger, Merge, Participant, Reservation};
+use userbtrfs_ledger::{FlushScope, Handle, Reservation, TransactionHooks, TransactionManager};
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
@@ -50,7 +50,7 @@ pub(crate) struct WriterOptions {
 pub(crate) struct Writer {
     pub(super) cache: Arc<FileCache>,
     pub(super) nodes: Arc<Nodes>,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<TransactionManager>,
     pub(super) prices: Prices,
     options: WriterOptions,
     worker: Worker,
@@ -64,7 +64,7 @@ impl Writer {
     pub(crate) fn new(
         cache: Arc<FileCache>,
         nodes: Arc<Nodes>,
-        ledger: Arc<Ledger>,
+        ledger: Arc<TransactionManager>,
         options: WriterOptions,
     ) -> Arc<Self> {
         let geometry = ledger.volume().geometry();
@@ -208,13 +208,13 @@ impl FileWatch for Writer {
 /// What writes data back when the ledger is short of space; it does not keep the filesystem open.
 pub(crate) struct Flusher(pub(crate) Weak<Writer>);
 
-impl Participant for Flusher {
+impl TransactionHooks for Flusher {
     fn is_clean(&self) -> bool {
         // What is dirty is in no transaction yet.
         true
     }
 
-    fn merge(&self, _handle: &Handle<'_>, _what: Merge) -> userbtrfs_ledger::Result<()> {
+    fn merge(&self, _handle: &Handle<'_>, _what: FlushScope) -> userbtrfs_ledger::Result<()> {
         Ok(())
     }
 

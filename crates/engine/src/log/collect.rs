@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, VecDeque};
 use smallvec::SmallVec;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, ItemKind, Key, TreeId};
-use userbtrfs_ledger::{CommitReason, LogGroup, LogPledge, LogWriter};
+use userbtrfs_ledger::{FullCommitReason, LogTransId, LogWriter, PendingIoToken};
 use userbtrfs_sync::{Arc, thread};
 
 use super::draft::{self, Drafts, keys_of};
@@ -56,7 +56,7 @@ const ROUNDS_MAX: usize = 256;
 const DEPTH_MAX: usize = 1 << 14;
 
 /// How collecting ends.
-pub(super) type Doubtful<T> = std::result::Result<T, CommitReason>;
+pub(super) type Doubtful<T> = std::result::Result<T, FullCommitReason>;
 
 /// See the module's text.
 pub(super) struct Collector<'a, 'w> {
@@ -92,9 +92,9 @@ pub(super) struct Whole<'a> {
 
 /// What it logged.
 pub(super) struct Collected<'a> {
-    pub(super) group: LogGroup,
+    pub(super) group: LogTransId,
     /// That data comes of which it tells.
-    pub(super) pledge: Option<LogPledge<'a>>,
+    pub(super) pledge: Option<PendingIoToken<'a>>,
     pub(super) amount: Amount,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn complete(nodes: &Nodes, writer: &mut LogWriter<'_>) -> Doubtful<()
         }
         pause.get_or_insert_with(|| nodes.traces().pause());
     }
-    Err(CommitReason::Failed)
+    Err(FullCommitReason::Failed)
 }
 
 impl<'a, 'w> Collector<'a, 'w> {
@@ -275,12 +275,12 @@ impl<'a, 'w> Collector<'a, 'w> {
     fn names(&self, inode: &Inode) -> Doubtful<NamesToLog> {
         loop {
             let named = self.nodes.names_to_log(inode, self.running);
-            let named = named.map_err(|_| CommitReason::Failed)?;
+            let named = named.map_err(|_| FullCommitReason::Failed)?;
             if !named.names.is_empty() || named.count == 0 {
                 return Ok(named);
             }
             if !named.is_moving && inode.item().sequence == named.sequence {
-                return Err(CommitReason::Failed);
+                return Err(FullCommitReason::Failed);
             }
             self.writer.check()?;
             thread::yield_now();
@@ -357,7 +357,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             let Some((name, _)) = names.first() else { return Ok(()) };
             dir = name.dir;
         }
-        Err(CommitReason::Failed)
+        Err(FullCommitReason::Failed)
     }
 
     /// The log takes away the places that an inode lost.
@@ -377,7 +377,7 @@ impl<'a, 'w> Collector<'a, 'w> {
                 Some(_) => self.ranges.entry(dir).or_default().insert(index..index + 1),
                 // It goes with the directory, whose own place must be known to have gone.
                 None if self.nodes.traces().lost_any(self.running, id)? => {}
-                None => return Err(CommitReason::Forgotten),
+                None => return Err(FullCommitReason::Forgotten),
             }
         }
         Ok(())
@@ -431,7 +431,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             let flags = (item.flags - COMPRESSION_FLAGS) | (flags & COMPRESSION_FLAGS);
             item = InodeItem { mode, uid, gid, ctime, flags, ..item };
         }
-        Err(CommitReason::Failed)
+        Err(FullCommitReason::Failed)
     }
 
     /// Items of names or attributes of an inode take the place of those that the log has.
@@ -443,7 +443,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     ) -> Doubtful<()> {
         let is_new = inode.item().generation == self.running;
         if !is_new && items.values().any(|item| item.len() > self.overwriting_max()) {
-            return Err(CommitReason::LargeItem);
+            return Err(FullCommitReason::LargeItem);
         }
         self.drafts.replace(old, items);
         Ok(())
@@ -461,7 +461,7 @@ impl<'a, 'w> Collector<'a, 'w> {
             for entry in entries {
                 let EntryTarget::Inode(number) = entry.target else {
                     // No log can hold it; and nobody makes or moves a subvolume in a transaction.
-                    return Err(CommitReason::Failed);
+                    return Err(FullCommitReason::Failed);
                 };
                 let key = Key::new(id.number, ItemKind::DIR_INDEX, entry.index);
                 self.drafts.put(key, &entry.to_item());
@@ -521,7 +521,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     ) -> Doubtful<Vec<Key>> {
         let log = self.writer.tree(self.subvolume).map(|log| &**log);
         let keys = self.drafts.keys(self.nodes.forest(), log, keys_of(number, kinds));
-        keys.map_err(|_| CommitReason::Failed)
+        keys.map_err(|_| FullCommitReason::Failed)
     }
 
     /// The longest item that may be put over one that is shorter. Linux wants room in a leaf for
@@ -549,6 +549,6 @@ fn unless_deleted<T>(found: crate::error::Result<T>) -> Doubtful<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(Error::NoInode(_)) => Ok(None),
-        Err(_) => Err(CommitReason::Failed),
+        Err(_) => Err(FullCommitReason::Failed),
     }
 }

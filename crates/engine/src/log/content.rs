@@ -19,7 +19,7 @@ use userbtrfs_format::{
     FileExtent, FileExtentKind, HoleExtent, IncompatFlags, InodeFlags, InodeItem, ItemKind, Key,
     Logical, RegularExtent, SECTOR_SIZE,
 };
-use userbtrfs_ledger::CommitReason;
+use userbtrfs_ledger::FullCommitReason;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::Range;
 
@@ -46,7 +46,7 @@ impl Collector<'_, '_> {
         let inode = data.contents().inode();
         // Before it is asked what changed: a merge says so first.
         let known = self.holes_have_items().then(|| self.nodes.stored_size(inode)).transpose();
-        let known = known.map_err(|_| CommitReason::Failed)?;
+        let known = known.map_err(|_| FullCommitReason::Failed)?;
         let changed = inode.take_changed(self.running);
         let mut item = inode.item_to_log();
         if !data.is_empty() {
@@ -78,13 +78,13 @@ impl Collector<'_, '_> {
 
     /// Logs the committed space behind the end of a file of which no content is logged.
     pub(super) fn log_space_behind_end(&mut self, inode: &Arc<Inode>) -> Doubtful<()> {
-        let size = inode.committed_size(self.running).ok_or(CommitReason::SpaceBehindEnd)?;
+        let size = inode.committed_size(self.running).ok_or(FullCommitReason::SpaceBehindEnd)?;
         let source = FileSource { size: u64::MAX, ..FileSource::new(inode, None) };
         let mut behind = Runs::default();
         behind.insert(sector_end(size)..u64::MAX);
         self.log_ranges(&source, &behind, size)?;
         // What changed meanwhile may have been seen.
-        inode.committed_size(self.running).map(drop).ok_or(CommitReason::SpaceBehindEnd)
+        inode.committed_size(self.running).map(drop).ok_or(FullCommitReason::SpaceBehindEnd)
     }
 
     /// Logs the target of a symbolic link.
@@ -102,7 +102,7 @@ impl Collector<'_, '_> {
     fn widen(&mut self, number: u64, ranges: &mut Runs) -> Doubtful<()> {
         for range in ranges.iter().collect::<SmallVec<[_; 2]>>() {
             let found = self.logged_extents(number, range.start, range.end);
-            for (start, end) in found.map_err(|_| CommitReason::Failed)? {
+            for (start, end) in found.map_err(|_| FullCommitReason::Failed)? {
                 self.drafts.remove(Key::new(number, ItemKind::EXTENT_DATA, start));
                 ranges.insert(start..end);
             }
@@ -141,7 +141,7 @@ impl Collector<'_, '_> {
 
     /// Logs ranges of a file of this size.
     fn log_ranges(&mut self, source: &FileSource, ranges: &Runs, size: u64) -> Doubtful<()> {
-        let failed = |_| CommitReason::Failed;
+        let failed = |_| FullCommitReason::Failed;
         let nodes = self.nodes;
         let mut count = 0;
         for range in ranges.iter() {
@@ -149,7 +149,7 @@ impl Collector<'_, '_> {
             while let Some(segment) = segments.next().map_err(failed)? {
                 count += 1;
                 if count > EXTENTS_MAX {
-                    return Err(CommitReason::TooManyExtents);
+                    return Err(FullCommitReason::TooManyExtents);
                 }
                 self.log_segment(source, &segment, size)?;
             }
@@ -211,7 +211,7 @@ impl Collector<'_, '_> {
             let bytes = usize::try_from(len).expect("of data that is summed at once");
             let range = Range { logical: Logical(at), len: bytes };
             let sums = SectorSums::find(self.nodes.forest(), source.ledger.as_deref(), range);
-            let sums = sums.map_err(|_| CommitReason::Failed)?;
+            let sums = sums.map_err(|_| FullCommitReason::Failed)?;
             for (sector, stored) in sums.runs() {
                 let logical = Logical(at + sector * SECTOR);
                 self.writer.add_checksums(self.subvolume, logical, stored)?;

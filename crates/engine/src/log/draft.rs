@@ -13,7 +13,7 @@ use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key};
 
 use crate::error::Result;
-use crate::node::{Forest, Link, PlacedLink, RefPlace};
+use crate::node::{Link, PlacedLink, RefPlace, TreeRoots};
 
 /// Bytes that are enough for what an fsync of a file has to log as a rule.
 const CONTENTS_USUAL: usize = 512;
@@ -110,7 +110,7 @@ impl Drafts {
     /// The keys between two that the log has, or is to have.
     pub(super) fn keys(
         &self,
-        forest: &Forest,
+        forest: &TreeRoots,
         log: Option<&Tree>,
         range: RangeInclusive<Key>,
     ) -> Result<Vec<Key>> {

@@ -15,7 +15,7 @@ use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{
     FileKind, InodeFlags, InodeItem, InodeName, Item, ItemKind, Key, inode_extrefs, inode_refs,
 };
-use userbtrfs_ledger::CommitReason;
+use userbtrfs_ledger::FullCommitReason;
 use userbtrfs_volume::ReadError;
 
 use super::collect::{Collector, Doubtful};
@@ -42,10 +42,10 @@ impl Collector<'_, '_> {
         let Some(first) = stored.iter().position(Option::is_some) else {
             return begun.iter().try_for_each(|(number, before)| self.log_one(*number, before));
         };
-        let (forest, failed) = (self.nodes.forest(), |_| CommitReason::Failed);
-        let tree = forest.tree(self.subvolume).map_err(|_| CommitReason::Failed)?;
+        let (forest, failed) = (self.nodes.forest(), |_| FullCommitReason::Failed);
+        let tree = forest.tree(self.subvolume).map_err(|_| FullCommitReason::Failed)?;
         let items = forest.cursor(&tree, &inode_key(begun[first].0), ReadAhead::Off);
-        let (mut items, mut names) = (items.map_err(|_| CommitReason::Failed)?, Vec::new());
+        let (mut items, mut names) = (items.map_err(|_| FullCommitReason::Failed)?, Vec::new());
         for ((number, before), stored) in begun.iter().zip(stored) {
             let is_copied = match stored {
                 Some(stored) => {

@@ -32,19 +32,19 @@ use std::collections::BTreeSet;
 
 use userbtrfs_device::Device;
 use userbtrfs_format::{FileKind, ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
-use userbtrfs_ledger::{HandleKind, Ledger, LedgerOptions};
+use userbtrfs_ledger::{HandleKind, TransactionManager, TransactionOptions};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{ReadError, Volume, read_superblock_copy};
 
 use self::extents::Extents;
 use super::items::{LogItem, LogTree, Logs};
 use crate::error::{Error, InodeId, LogDamage, Result};
-use crate::node::{Forest, Inode, Merger, Nodes, NodesOptions};
+use crate::node::{Inode, Merger, Nodes, NodesOptions, TreeRoots};
 
 /// How a replay is done.
 pub(crate) struct Replaying {
     pub(crate) node_cache_bytes: usize,
-    pub(crate) ledger: LedgerOptions,
+    pub(crate) ledger: TransactionOptions,
     pub(crate) nodes: NodesOptions,
     /// Whether what is damaged is left out.
     pub(crate) salvage: bool,
@@ -113,9 +113,9 @@ fn end(
     with: impl FnOnce(&Nodes, Logs, &mut Replayed) -> Result<()>,
 ) -> Result<Replayed> {
     let volume = Arc::new(Volume::open_for_replay(devices)?);
-    let forest = Arc::new(Forest::new(volume, options.node_cache_bytes));
+    let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes));
     let generation = forest.store().volume().superblock().generation;
-    let ledger = Ledger::open(forest, options.ledger.clone())?;
+    let ledger = TransactionManager::open(forest, options.ledger.clone())?;
     let logs = Logs::find(&ledger, tolerant)?;
     let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options.nodes));
     ledger.register(vec![Arc::new(Merger(Arc::downgrade(&nodes)))]);
@@ -128,7 +128,7 @@ fn end(
 }
 
 /// Commits also where nothing changed: the superblock then names no log any more.
-fn commit(ledger: &Ledger) -> Result<()> {
+fn commit(ledger: &TransactionManager) -> Result<()> {
     ledger.start(HandleKind::Operation)?.subvolume_changed(TreeId::FS);
     Ok(ledger.commit()?)
 }
@@ -211,7 +211,7 @@ impl<'a> Replay<'a> {
         Self { nodes, log, salvage, torn: log.torn, ignored: None, renamed, rewritten }
     }
 
-    fn forest(&self) -> &'a Forest {
+    fn forest(&self) -> &'a TreeRoots {
         self.nodes.forest()
     }
 

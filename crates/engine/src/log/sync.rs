@@ -9,7 +9,8 @@
 
 use userbtrfs_format::FileKind;
 use userbtrfs_ledger::{
-    CommitReason, Handle, HandleKind, Ledger, LogFailure, LogMember, LogWait, LogWriter,
+    FullCommitReason, Handle, HandleKind, LogFailure, LogSyncPhase, LogSyncer, LogWriter,
+    TransactionManager,
 };
 use userbtrfs_sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::node::{Inode, Mode, Nodes};
 pub(crate) struct Log {
     nodes: Arc<Nodes>,
     writer: Arc<Writer>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<TransactionManager>,
     trace: Trace,
 }
 
@@ -34,7 +35,7 @@ enum Next<'a> {
     /// Its group must be.
     Group(Collected<'a>),
     /// The running transaction must be.
-    Commit(CommitReason),
+    Commit(FullCommitReason),
 }
 
 /// What is left to be done when the transaction is left.
@@ -60,27 +61,31 @@ impl Waiting<'_, '_> {
     }
 }
 
-impl LogMember for Waiting<'_, '_> {
-    fn complete(&mut self, writer: &mut LogWriter<'_>) -> Result<(), CommitReason> {
+impl LogSyncer for Waiting<'_, '_> {
+    fn complete(&mut self, writer: &mut LogWriter<'_>) -> Result<(), FullCommitReason> {
         collect::complete(self.nodes, writer)
     }
 
-    fn land(&mut self, handle: &Handle<'_>) -> Result<(), CommitReason> {
+    fn land(&mut self, handle: &Handle<'_>) -> Result<(), FullCommitReason> {
         let landed = self.data.as_mut().is_none_or(|data| data.land(Some(handle)));
-        if landed { Ok(()) } else { Err(CommitReason::DataFailed) }
+        if landed { Ok(()) } else { Err(FullCommitReason::DataFailed) }
     }
 
-    fn waited(&mut self, what: LogWait) {
+    fn waited(&mut self, what: LogSyncPhase) {
         self.clock.lap(match what {
-            LogWait::Device => Phase::Device,
-            LogWait::Writers => Phase::Writers,
-            LogWait::Commit => Phase::Commit,
+            LogSyncPhase::Device => Phase::Device,
+            LogSyncPhase::Writers => Phase::Writers,
+            LogSyncPhase::Commit => Phase::Commit,
         });
     }
 }
 
 impl Log {
-    pub(crate) fn new(nodes: &Arc<Nodes>, writer: &Arc<Writer>, ledger: &Arc<Ledger>) -> Self {
+    pub(crate) fn new(
+        nodes: &Arc<Nodes>,
+        writer: &Arc<Writer>,
+        ledger: &Arc<TransactionManager>,
+    ) -> Self {
         let (nodes, writer) = (Arc::clone(nodes), Arc::clone(writer));
         Self { nodes, writer, ledger: Arc::clone(ledger), trace: Trace::new() }
     }
@@ -125,7 +130,7 @@ impl Log {
             Left::Nothing => (SyncHow::Logged, Ok(())),
             Left::Wait(generation) => {
                 let durable = self.ledger.wait_durable(generation);
-                waiting.waited(LogWait::Commit);
+                waiting.waited(LogSyncPhase::Commit);
                 (SyncHow::Unchanged, durable.map_err(Error::from))
             }
             // Its file tells that; who syncs next commits.
@@ -137,7 +142,7 @@ impl Log {
                     LogFailure::Failed(error) => Err(Error::LogUnwritten(error)),
                 };
                 let committed = self.ledger.commit_transaction(generation).map_err(Error::from);
-                waiting.waited(LogWait::Device);
+                waiting.waited(LogSyncPhase::Device);
                 (how, committed.and(failed))
             }
         };
@@ -173,7 +178,7 @@ impl Log {
         };
         // What failed of it is told by its file.
         let _told = waiting.land(&handle);
-        waiting.waited(LogWait::Device);
+        waiting.waited(LogSyncPhase::Device);
         Ok((amount, left))
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use userbtrfs_ledger::CommitReason;
+use userbtrfs_ledger::FullCommitReason;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
@@ -45,7 +45,7 @@ pub enum SyncHow {
     /// By the log.
     Logged,
     /// By a commit, or not at all where the call fails.
-    Committed(CommitReason),
+    Committed(FullCommitReason),
     /// Not at all: its own data could not be written, which the call tells unless another was told.
     Failed,
 }

@@ -15,7 +15,7 @@ use userbtrfs_btree::{Cursor, ReadAhead, Tree};
 use userbtrfs_format::{FileExtent, FileExtentKind, HoleExtent, ItemKind, Key, SECTOR_SIZE};
 use userbtrfs_ledger::{Damage, Result};
 
-use super::Forest;
+use super::TreeRoots;
 use super::extents::{ExtentChanges, Kind, PendingExtent, Replaced};
 
 /// What comes to an item of a file.
@@ -44,7 +44,7 @@ pub(super) struct Cuts {
 
 /// A file whose items are cut.
 pub(super) struct Cutter<'a> {
-    pub(super) forest: &'a Forest,
+    pub(super) forest: &'a TreeRoots,
     pub(super) tree: &'a Tree,
     pub(super) number: u64,
     /// What waits.

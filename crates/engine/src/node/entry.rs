@@ -5,7 +5,7 @@ use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key, RootRef, TreeId};
 
 use super::name::Name;
-use super::{EMPTY_DIR, Forest, ROOT_DIR};
+use super::{EMPTY_DIR, ROOT_DIR, TreeRoots};
 use crate::error::{InodeId, Result};
 
 /// What an entry leads to.
@@ -87,7 +87,7 @@ impl EntryTarget {
     ///
     /// The name of a subvolume leads into it only where a ROOT_REF says so. A snapshot of a
     /// subvolume that contains others has their names but not them: those are empty directories.
-    pub(crate) fn resolve(self, forest: &Forest, dir: InodeId, name: &[u8]) -> Result<InodeId> {
+    pub(crate) fn resolve(self, forest: &TreeRoots, dir: InodeId, name: &[u8]) -> Result<InodeId> {
         let child = match self {
             Self::Inode(number) => return Ok(InodeId { subvolume: dir.subvolume, number }),
             Self::Subvolume(child) => child,
@@ -108,7 +108,7 @@ impl EntryTarget {
 }
 
 /// The subvolume that contains a subvolume, and its name there; nothing for the top level.
-pub(crate) fn subvolume_name(forest: &Forest, id: TreeId) -> Result<Option<(TreeId, Link)>> {
+pub(crate) fn subvolume_name(forest: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, Link)>> {
     let key = Key::new(id.0, ItemKind::ROOT_BACKREF, 0);
     let cursor = forest.cursor(forest.roots(), &key, ReadAhead::Off)?;
     let backref = cursor

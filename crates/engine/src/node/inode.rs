@@ -25,7 +25,7 @@ use super::pending::{Pending, RefPlace, Said};
 use super::runs::Runs;
 use super::stored::RefLen;
 use super::traces::Stamp;
-use super::{Entry, EntryTarget, Forest, stored};
+use super::{Entry, EntryTarget, TreeRoots, stored};
 use crate::error::{Error, InodeId, Result};
 
 /// An inode in memory.
@@ -164,7 +164,7 @@ impl Inode {
     }
 
     /// Makes sure that the state is known.
-    pub(super) fn load(&self, forest: &Forest, ration: &Arc<Ration>) -> Result<()> {
+    pub(super) fn load(&self, forest: &TreeRoots, ration: &Arc<Ration>) -> Result<()> {
         if self.state.get().is_none() {
             let (item, ref_len) = stored::inode_item(forest, &self.tree, self.id.number)?;
             let (is_dir, stored_transid) = (item.kind == FileKind::Directory, item.transid);

@@ -16,7 +16,7 @@ use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{FileKind, IncompatFlags, InodeItem, ItemKind, Key, SECTOR_SIZE};
-use userbtrfs_ledger::{Handle, Merge, Participant, Result};
+use userbtrfs_ledger::{FlushScope, Handle, Result, TransactionHooks};
 use userbtrfs_sync::Arc;
 
 use super::cut::{Cuts, Cutter, ExtentEdit};
@@ -57,12 +57,12 @@ const EARLY: usize = 8;
 /// What merges when the ledger asks; it does not keep the filesystem open.
 pub(crate) struct Merger(pub(crate) Weak<Nodes>);
 
-impl Participant for Merger {
+impl TransactionHooks for Merger {
     fn is_clean(&self) -> bool {
         self.0.upgrade().is_none_or(|nodes| nodes.waiting.is_empty() && nodes.late.is_empty())
     }
 
-    fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
+    fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         match self.0.upgrade() {
             Some(nodes) => nodes.merge(handle, what),
             None => Ok(()),
@@ -120,7 +120,7 @@ impl Nodes {
     }
 
     /// Puts what waits into the trees; never again where that failed half-way.
-    fn merge(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
+    fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         let _one = self.merging.lock();
         let ledger = self.ledger.as_ref().expect("who merges changes something");
         ledger.check()?;
@@ -128,7 +128,7 @@ impl Nodes {
         self.merge_alone(handle, what).inspect_err(|error| ledger.fail(&error.to_string()))
     }
 
-    fn merge_alone(&self, handle: &Handle<'_>, what: Merge) -> Result<()> {
+    fn merge_alone(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         let mut promised = self.promises.take();
         let inodes = self.waiting.take();
         for inodes in inodes.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {
@@ -144,10 +144,10 @@ impl Nodes {
             promised.meet();
         }
         let late_max = match what {
-            Merge::All => 0,
-            Merge::Most => self.options.late_bytes.min(LATE_MAX),
+            FlushScope::All => 0,
+            FlushScope::Most => self.options.late_bytes.min(LATE_MAX),
         };
-        if what == Merge::All || self.late.bytes() > late_max {
+        if what == FlushScope::All || self.late.bytes() > late_max {
             self.merge_some_late(handle, late_max)?;
         }
         if !self.late.is_empty() {

@@ -13,7 +13,7 @@ use std::ops::Deref;
 
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{InodeFlags, Timestamp};
-use userbtrfs_ledger::{Handle, HandleKind, Ledger, Reservation};
+use userbtrfs_ledger::{Handle, HandleKind, Reservation, TransactionManager};
 use userbtrfs_sync::{Arc, MutexGuard};
 
 use super::dentries::Ration;
@@ -55,7 +55,7 @@ impl<'a> Deref for Joined<'a> {
 
 impl Nodes {
     /// The ledger; [`Error::ReadOnly`] where there is none.
-    pub(crate) fn ledger(&self) -> Result<&Arc<Ledger>> {
+    pub(crate) fn ledger(&self) -> Result<&Arc<TransactionManager>> {
         self.ledger.as_ref().ok_or(Error::ReadOnly)
     }
 

@@ -19,7 +19,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::TreeId;
-use userbtrfs_ledger::{LedgerOptions, Participant};
+use userbtrfs_ledger::{TransactionHooks, TransactionOptions};
 use userbtrfs_sync::thread;
 use userbtrfs_volume::Volume;
 
@@ -41,7 +41,7 @@ const STEPS: usize = 6;
 /// A filesystem that is open for writing, and the directories in it.
 struct World {
     device: Arc<MemoryDevice>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<TransactionManager>,
     nodes: Arc<Nodes>,
     dirs: Vec<InodeId>,
 }
@@ -50,9 +50,9 @@ impl World {
     fn open(image: Vec<u8>) -> Self {
         let device = Arc::new(MemoryDevice::from_bytes(image));
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
-        let forest = Arc::new(Forest::new(Arc::new(volume.unwrap()), 1 << 20));
-        let options = LedgerOptions { commit_seconds: 0, ..LedgerOptions::default() };
-        let ledger = Ledger::open(forest, options).unwrap();
+        let forest = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 1 << 20));
+        let options = TransactionOptions { commit_seconds: 0, ..TransactionOptions::default() };
+        let ledger = TransactionManager::open(forest, options).unwrap();
         // Nothing is kept that nobody uses, and the worker is asked to merge early.
         let options = NodesOptions {
             inodes_max: 0,
@@ -61,7 +61,7 @@ impl World {
             file_flags: InodeFlags::empty(),
         };
         let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options));
-        let merger: Arc<dyn Participant> = Arc::new(Merger(Arc::downgrade(&nodes)));
+        let merger: Arc<dyn TransactionHooks> = Arc::new(Merger(Arc::downgrade(&nodes)));
         ledger.register(vec![merger]);
         let mut world = Self { device, ledger, nodes, dirs: vec![TOP] };
         world.dirs.extend(DIRS.map(|name| world.id(TOP, name)).into_iter().flatten());

@@ -8,7 +8,7 @@ use userbtrfs_format::{
 };
 
 use super::pending::RefPlace;
-use super::{Entry, EntryTarget, Forest, Link, PlacedLink, ROOT_DIR};
+use super::{Entry, EntryTarget, Link, PlacedLink, ROOT_DIR, TreeRoots};
 use crate::error::{Error, InodeId, Result};
 
 /// The first place that an entry of a directory has.
@@ -31,7 +31,7 @@ pub(super) struct RefLen {
 
 /// The attributes of an inode; and of its first INODE_REF, where that stands close.
 pub(super) fn inode_item(
-    forest: &Forest,
+    forest: &TreeRoots,
     tree: &Tree,
     number: u64,
 ) -> Result<(InodeItem, Option<RefLen>)> {
@@ -46,14 +46,14 @@ pub(super) fn inode_item(
 }
 
 /// The size of an inode.
-pub(super) fn size(forest: &Forest, tree: &Tree, number: u64) -> userbtrfs_ledger::Result<u64> {
+pub(super) fn size(forest: &TreeRoots, tree: &Tree, number: u64) -> userbtrfs_ledger::Result<u64> {
     let key = Key::new(number, ItemKind::INODE_ITEM, 0);
     let position = tree.search(forest.store(), &key)?;
     Ok(data(&position).map_or(0, |data| InodeItem::parse(data).expect(SOUND).size))
 }
 
 /// All names of an inode, and in which item each stands.
-pub(super) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<PlacedLink>> {
+pub(super) fn names(forest: &TreeRoots, tree: &Tree, number: u64) -> Result<Vec<PlacedLink>> {
     let mut names = Vec::new();
     let mut add = |name: InodeName<'_>, place| {
         let link = Link { dir: name.parent, index: name.index, name: name.name.to_vec() };
@@ -79,13 +79,13 @@ pub(super) fn names(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<Pla
 /// Looks items up that probably stand close to each other. What it finds may be as old as its
 /// first find.
 pub(super) struct Near<'a> {
-    forest: &'a Forest,
+    forest: &'a TreeRoots,
     tree: &'a Tree,
     last: Option<Position>,
 }
 
 impl<'a> Near<'a> {
-    pub(super) fn new(forest: &'a Forest, tree: &'a Tree) -> Self {
+    pub(super) fn new(forest: &'a TreeRoots, tree: &'a Tree) -> Self {
         Self { forest, tree, last: None }
     }
 
@@ -124,7 +124,7 @@ impl<'a> Near<'a> {
 /// What `name` leads to in the directory, if it is there; and how long the item is that holds all
 /// names that hash alike.
 pub(super) fn lookup(
-    forest: &Forest,
+    forest: &TreeRoots,
     tree: &Tree,
     dir: u64,
     name: &[u8],
@@ -137,7 +137,7 @@ pub(super) fn lookup(
 
 /// What a name in a directory of the root tree leads to.
 pub(crate) fn lookup_in_roots(
-    forest: &Forest,
+    forest: &TreeRoots,
     dir: u64,
     name: &[u8],
 ) -> Result<Option<EntryTarget>> {
@@ -148,7 +148,7 @@ pub(crate) fn lookup_in_roots(
 /// At most `max` entries from a position on; and the position after them, or nothing where none
 /// follow. What comes before damage is listed; whoever goes on from there meets the error.
 pub(super) fn list(
-    forest: &Forest,
+    forest: &TreeRoots,
     tree: &Tree,
     dir: u64,
     position: u64,
@@ -179,14 +179,19 @@ pub(super) fn list(
 
 /// From where on entries can be listed again that cannot be from a position on; nothing where no
 /// block of them is damaged, or none follows.
-pub(super) fn behind_damage(forest: &Forest, tree: &Tree, dir: u64, position: u64) -> Option<u64> {
+pub(super) fn behind_damage(
+    forest: &TreeRoots,
+    tree: &Tree,
+    dir: u64,
+    position: u64,
+) -> Option<u64> {
     let key = Key::new(dir, ItemKind::DIR_INDEX, position);
     let end = tree.end_of_unreadable(forest.store(), &key)?;
     (end.objectid == dir && end.kind == ItemKind::DIR_INDEX).then_some(end.offset)
 }
 
 /// The place for the next entry of a directory.
-pub(super) fn next_index(forest: &Forest, tree: &Tree, dir: u64) -> Result<u64> {
+pub(super) fn next_index(forest: &TreeRoots, tree: &Tree, dir: u64) -> Result<u64> {
     let last = Key::new(dir, ItemKind::DIR_INDEX, u64::MAX);
     let cursor = Cursor::seek_back(forest.store(), tree, &last, ReadAhead::Off)?;
     let found = cursor.item().map(|item| item.key);
@@ -195,7 +200,7 @@ pub(super) fn next_index(forest: &Forest, tree: &Tree, dir: u64) -> Result<u64> 
 }
 
 /// The number for the next inode of a subvolume.
-pub(super) fn next_number(forest: &Forest, tree: &Tree) -> Result<u64> {
+pub(super) fn next_number(forest: &TreeRoots, tree: &Tree) -> Result<u64> {
     let last = Key::new(LAST_FREE_OBJECTID, ItemKind(u8::MAX), u64::MAX);
     let cursor = Cursor::seek_back(forest.store(), tree, &last, ReadAhead::Off)?;
     let found = cursor.item().map(|item| item.key.objectid);
@@ -203,7 +208,7 @@ pub(super) fn next_number(forest: &Forest, tree: &Tree) -> Result<u64> {
 }
 
 /// The inodes without a name that a tree lists.
-pub(super) fn orphans(forest: &Forest, tree: &Tree) -> Result<Vec<u64>> {
+pub(super) fn orphans(forest: &TreeRoots, tree: &Tree) -> Result<Vec<u64>> {
     let mut found = Vec::new();
     let mut items = Items::new(forest, tree, ORPHANS, ItemKind::ORPHAN_ITEM)?;
     while let Some((key, _)) = items.item(ItemKind::ORPHAN_ITEM) {
@@ -216,7 +221,7 @@ pub(super) fn orphans(forest: &Forest, tree: &Tree) -> Result<Vec<u64>> {
 /// The value of an extended attribute, if it is there; and how long the item is that holds all
 /// whose names hash alike.
 pub(super) fn xattr(
-    forest: &Forest,
+    forest: &TreeRoots,
     tree: &Tree,
     number: u64,
     name: &[u8],
@@ -227,13 +232,17 @@ pub(super) fn xattr(
 }
 
 /// Whether there are extended attributes.
-pub(super) fn has_xattrs(forest: &Forest, tree: &Tree, number: u64) -> Result<bool> {
+pub(super) fn has_xattrs(forest: &TreeRoots, tree: &Tree, number: u64) -> Result<bool> {
     let items = Items::new(forest, tree, number, ItemKind::XATTR_ITEM)?;
     Ok(items.item(ItemKind::XATTR_ITEM).is_some())
 }
 
 /// All extended attributes: names and values, in the order of the tree.
-pub(super) fn xattrs(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn xattrs(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut found = Vec::new();
     let mut items = Items::new(forest, tree, number, ItemKind::XATTR_ITEM)?;
     while let Some((_, data)) = items.item(ItemKind::XATTR_ITEM) {
@@ -247,25 +256,25 @@ pub(super) fn xattrs(forest: &Forest, tree: &Tree, number: u64) -> Result<Vec<(V
 }
 
 /// How long the INODE_REF is that holds the names of an inode in a directory.
-pub(super) fn ref_len(forest: &Forest, tree: &Tree, number: u64, dir: u64) -> Result<usize> {
+pub(super) fn ref_len(forest: &TreeRoots, tree: &Tree, number: u64, dir: u64) -> Result<usize> {
     let position = search(forest, tree, number, ItemKind::INODE_REF, dir)?;
     Ok(data(&position).map_or(0, <[u8]>::len))
 }
 
 /// How long the INODE_EXTREF is that holds the names of an inode of this hash.
-pub(super) fn extref_len(forest: &Forest, tree: &Tree, number: u64, hash: u64) -> Result<usize> {
+pub(super) fn extref_len(forest: &TreeRoots, tree: &Tree, number: u64, hash: u64) -> Result<usize> {
     let position = search(forest, tree, number, ItemKind::INODE_EXTREF, hash)?;
     Ok(data(&position).map_or(0, <[u8]>::len))
 }
 
 /// Whether a subvolume may not be changed.
-pub(super) fn is_read_only(forest: &Forest, id: TreeId) -> Result<bool> {
+pub(super) fn is_read_only(forest: &TreeRoots, id: TreeId) -> Result<bool> {
     let root = forest.root_item(id)?.ok_or(Error::NoSubvolume)?;
     Ok(root.flags.contains(RootFlags::READ_ONLY))
 }
 
 fn search(
-    forest: &Forest,
+    forest: &TreeRoots,
     tree: &Tree,
     number: u64,
     kind: ItemKind,
@@ -290,7 +299,7 @@ struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    fn new(forest: &'a Forest, tree: &'a Tree, objectid: u64, first: ItemKind) -> Result<Self> {
+    fn new(forest: &'a TreeRoots, tree: &'a Tree, objectid: u64, first: ItemKind) -> Result<Self> {
         let cursor = forest.cursor(tree, &Key::new(objectid, first, 0), ReadAhead::Off)?;
         Ok(Self { cursor, objectid })
     }

@@ -10,7 +10,7 @@ use userbtrfs_format::{LAST_FREE_OBJECTID, TreeId};
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
-use super::{Forest, stored};
+use super::{TreeRoots, stored};
 use crate::error::{Error, Result};
 
 /// A subvolume that may be written to.
@@ -32,7 +32,7 @@ impl Subvolumes {
     }
 
     /// The subvolume of a number. [`Error::ReadOnly`] where it may not be changed.
-    pub(super) fn get(&self, forest: &Forest, id: TreeId) -> Result<Arc<Subvolume>> {
+    pub(super) fn get(&self, forest: &TreeRoots, id: TreeId) -> Result<Arc<Subvolume>> {
         if let Some(subvolume) = self.found.lock().get(&id) {
             return Ok(Arc::clone(subvolume));
         }
@@ -42,7 +42,7 @@ impl Subvolumes {
 }
 
 impl Subvolume {
-    fn load(forest: &Forest, id: TreeId) -> Result<Self> {
+    fn load(forest: &TreeRoots, id: TreeId) -> Result<Self> {
         if !id.is_subvolume() {
             return Err(Error::NoSubvolume);
         }

@@ -10,7 +10,7 @@ use userbtrfs_format::{
 };
 use userbtrfs_sync::Arc;
 
-use super::{Entry, EntryTarget, Forest, Nodes};
+use super::{Entry, EntryTarget, Nodes, TreeRoots};
 use crate::error::{InodeId, Result};
 
 impl Nodes {
@@ -84,7 +84,7 @@ pub(super) fn ending_alike(start: &[u8], hash: u32) -> [u8; 4] {
 
 /// The references that the extent tree has of a file: the address of the extent, and where in the
 /// file it would start. There are no others.
-pub(super) fn references(forest: &Forest, id: InodeId) -> BTreeMap<(u64, u64), u32> {
+pub(super) fn references(forest: &TreeRoots, id: InodeId) -> BTreeMap<(u64, u64), u32> {
     let tree = forest.tree(TreeId::EXTENT).unwrap();
     let mut cursor = forest.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();
     let mut found = BTreeMap::new();

@@ -6,7 +6,7 @@ mod full;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::{FileKind, IncompatFlags, InodeFlags, TreeId};
-use userbtrfs_ledger::{HandleKind, LedgerOptions, Participant};
+use userbtrfs_ledger::{HandleKind, TransactionHooks, TransactionOptions};
 use userbtrfs_mkfs::Options;
 use userbtrfs_volume::Volume;
 
@@ -27,7 +27,7 @@ const DIR: NewInode<'static> =
 /// A filesystem that is open for writing.
 pub(super) struct Lab {
     device: Arc<MemoryDevice>,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<TransactionManager>,
     pub(super) nodes: Arc<Nodes>,
 }
 
@@ -61,16 +61,20 @@ impl Lab {
     }
 
     fn open_with(device: Arc<MemoryDevice>, nodes: NodesOptions) -> Self {
-        Self::open_by(device, nodes, LedgerOptions::default())
+        Self::open_by(device, nodes, TransactionOptions::default())
     }
 
-    fn open_by(device: Arc<MemoryDevice>, nodes: NodesOptions, mut options: LedgerOptions) -> Self {
+    fn open_by(
+        device: Arc<MemoryDevice>,
+        nodes: NodesOptions,
+        mut options: TransactionOptions,
+    ) -> Self {
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
-        let forest = Arc::new(Forest::new(Arc::new(volume.unwrap()), 16 << 20));
+        let forest = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 16 << 20));
         (options.commit_seconds, options.dirty_max) = (0, 128 << 10);
-        let ledger = Ledger::open(forest, options).unwrap();
+        let ledger = TransactionManager::open(forest, options).unwrap();
         let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), nodes));
-        let merger: Arc<dyn Participant> = Arc::new(Merger(Arc::downgrade(&nodes)));
+        let merger: Arc<dyn TransactionHooks> = Arc::new(Merger(Arc::downgrade(&nodes)));
         ledger.register(vec![merger]);
         Self { device, ledger, nodes }
     }
@@ -523,7 +527,7 @@ fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
     const LATE: usize = 8 << 10;
     let bounds = NodesOptions { pending_max: 16 << 10, late_bytes: LATE, ..OPTIONS };
     // Nobody merges or commits but who is asked to here.
-    let asked = LedgerOptions { only_asked: true, ..LedgerOptions::default() };
+    let asked = TransactionOptions { only_asked: true, ..TransactionOptions::default() };
     let device = Arc::new(MemoryDevice::from_bytes(Lab::new().closed()));
     let lab = Lab::open_by(device, bounds, asked);
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
@@ -612,6 +616,6 @@ fn a_merge_that_waited_for_one_that_failed_changes_nothing() {
     let handle = lab.ledger.start(HandleKind::Operation).unwrap();
     lab.ledger.fail("a merge did");
     let merger = Merger(Arc::downgrade(&lab.nodes));
-    assert!(merger.merge(&handle, userbtrfs_ledger::Merge::All).is_err());
+    assert!(merger.merge(&handle, userbtrfs_ledger::FlushScope::All).is_err());
     assert!(!lab.nodes.waiting.is_empty());
 }

@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 use userbtrfs_btree::ShortKeys;
-use userbtrfs_ledger::{CommitReason, LogGroup};
+use userbtrfs_ledger::{FullCommitReason, LogTransId};
 use userbtrfs_sync::{Class, Mutex};
 
 use super::few::Few;
@@ -122,7 +122,7 @@ pub(crate) enum Mode {
 pub(crate) struct Logged {
     pub(crate) mode: Mode,
     /// What it was when all of it was logged ([`super::Inode::stamp`]), and with which group.
-    pub(crate) whole: Option<(Stamp, LogGroup)>,
+    pub(crate) whole: Option<(Stamp, LogTransId)>,
 }
 
 /// What changes with each change of an inode.
@@ -190,7 +190,7 @@ pub(crate) struct Departed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forgotten;
 
-impl From<Forgotten> for CommitReason {
+impl From<Forgotten> for FullCommitReason {
     fn from(Forgotten: Forgotten) -> Self {
         Self::Forgotten
     }
@@ -295,7 +295,7 @@ impl Traces {
     }
 
     /// What an inode was when all of it was logged, and with which group.
-    pub(crate) fn stamp(&self, running: u64, inode: InodeId, stamp: Stamp, group: LogGroup) {
+    pub(crate) fn stamp(&self, running: u64, inode: InodeId, stamp: Stamp, group: LogTransId) {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&inode));
         if let Some(logged) = trace.and_then(|trace| trace.logged.as_mut()) {
@@ -304,7 +304,7 @@ impl Traces {
     }
 
     /// What was on its way of a file when all of it was logged with a group is in its extents now.
-    pub(crate) fn landed(&self, running: u64, file: InodeId, group: LogGroup, version: u64) {
+    pub(crate) fn landed(&self, running: u64, file: InodeId, group: LogTransId, version: u64) {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&file));
         let whole = trace.and_then(|trace| trace.logged.as_mut()?.whole.as_mut());

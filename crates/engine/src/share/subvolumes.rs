@@ -6,7 +6,7 @@ use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
 
 use crate::error::{Error, InodeId, Result};
-use crate::node::{Forest, Nodes, subvolume_name};
+use crate::node::{Nodes, TreeRoots, subvolume_name};
 
 /// A subvolume and where it hangs.
 #[derive(Clone, Debug)]
@@ -18,13 +18,13 @@ pub(crate) struct Subvolume {
 }
 
 /// The subvolume of a number.
-pub(crate) fn subvolume(forest: &Forest, id: TreeId) -> Result<Subvolume> {
+pub(crate) fn subvolume(forest: &TreeRoots, id: TreeId) -> Result<Subvolume> {
     let root = forest.root_item(id)?.filter(|_| id.is_subvolume()).ok_or(Error::NoSubvolume)?;
     Ok(Subvolume { id, root, parent: parent(forest, id)? })
 }
 
 /// All subvolumes but the top level, by number.
-pub(crate) fn subvolumes(forest: &Forest) -> Result<Vec<Subvolume>> {
+pub(crate) fn subvolumes(forest: &TreeRoots) -> Result<Vec<Subvolume>> {
     let mut found = Vec::new();
     let first = Key::new(TreeId::FS.0 + 1, ItemKind(0), 0);
     let mut cursor = forest.cursor(forest.roots(), &first, ReadAhead::Forward)?;
@@ -41,13 +41,13 @@ pub(crate) fn subvolumes(forest: &Forest) -> Result<Vec<Subvolume>> {
     Ok(found)
 }
 
-fn parent(forest: &Forest, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>)>> {
+fn parent(forest: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>)>> {
     let found = subvolume_name(forest, id)?;
     Ok(found.map(|(parent, name)| (parent, name.dir, name.name)))
 }
 
 /// The subvolume that is mounted when none is named.
-pub(crate) fn default_subvolume(forest: &Forest) -> Result<TreeId> {
+pub(crate) fn default_subvolume(forest: &TreeRoots) -> Result<TreeId> {
     let dir = forest.store().volume().superblock().root_dir_objectid;
     Ok(match crate::node::lookup_in_roots(forest, dir, b"default")? {
         Some(crate::node::EntryTarget::Subvolume(id)) => id,

@@ -3,7 +3,7 @@
 //! 1. They are those of the running transaction. Those being put into the tree stay in sight
 //!    until they are there.
 //! 2. Of a sector that is added twice the later checksum counts.
-//! 3. Memory only, but for [`PendingSums::merge`]: the rest may be called with a handle, and with
+//! 3. Memory only, but for [`PendingChecksums::merge`]: the rest may be called with a handle, and with
 //!    locks of files held.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ const SECTOR: u64 = SECTOR_SIZE as u64;
 const WANTED_MERGE: usize = 1 << 20;
 
 /// Checksums that wait to be put into their tree.
-pub(crate) struct PendingSums {
+pub(crate) struct PendingChecksums {
     /// The bytes of one checksum.
     size: usize,
     state: RwLock<State>,
@@ -33,11 +33,11 @@ pub(crate) struct PendingSums {
 
 #[derive(Default)]
 struct State {
-    running: Runs,
-    merging: Arc<Runs>,
+    running: ChecksumRuns,
+    merging: Arc<ChecksumRuns>,
 }
 
-impl PendingSums {
+impl PendingChecksums {
     /// None yet, of so many bytes each.
     pub(crate) fn new(size: usize) -> Self {
         let state = RwLock::new(Class::DelayedRefs, State::default());
@@ -93,7 +93,7 @@ impl PendingSums {
 impl State {
     /// Makes what runs what is merged; nothing after a merge that failed, which ends all writing
     /// and leaves what it has in sight.
-    fn begin_merge(&mut self) -> Option<Arc<Runs>> {
+    fn begin_merge(&mut self) -> Option<Arc<ChecksumRuns>> {
         if self.merging.bytes > 0 {
             return None;
         }
@@ -104,12 +104,12 @@ impl State {
 
 /// Checksums of runs of sectors, which do not overlap.
 #[derive(Default)]
-struct Runs {
+struct ChecksumRuns {
     by_start: BTreeMap<u64, Vec<u8>>,
     bytes: usize,
 }
 
-impl Runs {
+impl ChecksumRuns {
     /// Adds a run, joined with its neighbours.
     fn insert(&mut self, start: u64, stored: &[u8], size: usize) {
         let end = start + span(stored.len(), size);

@@ -7,7 +7,7 @@ use userbtrfs_btree::ItemEdit;
 
 use super::insert::{Form, insert_in};
 use super::*;
-use crate::editor::See;
+use crate::editor::ItemVisitor;
 use crate::editor::map::MapItems;
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
@@ -54,7 +54,7 @@ struct Watched {
 }
 
 impl Items for Watched {
-    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()> {
+    fn visit(&self, from: &Key, see: &mut ItemVisitor<'_>) -> Result<()> {
         self.items.visit(from, see)
     }
 }
@@ -192,7 +192,7 @@ proptest! {
         start in 0u64..40,
         len in 0u64..30,
     ) {
-        let (pending, mut sums) = (PendingSums::new(SIZE), BTreeMap::new());
+        let (pending, mut sums) = (PendingChecksums::new(SIZE), BTreeMap::new());
         for (turn, (sectors, forget)) in (1u32..).zip(turns) {
             let runs = runs(&sectors, turn * 1000);
             for (at, stored) in &runs {

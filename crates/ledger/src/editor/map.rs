@@ -6,7 +6,7 @@ use std::ops::Bound;
 use userbtrfs_btree::ItemEdit;
 use userbtrfs_format::Key;
 
-use super::{Changes, EditItems, Items, See};
+use super::{Changes, EditItems, ItemVisitor, Items};
 use crate::error::Result;
 
 /// Items by key.
@@ -14,7 +14,7 @@ use crate::error::Result;
 pub(crate) struct MapItems(pub(crate) BTreeMap<Key, Vec<u8>>);
 
 impl Items for MapItems {
-    fn visit(&self, from: &Key, see: &mut See<'_>) -> Result<()> {
+    fn visit(&self, from: &Key, see: &mut ItemVisitor<'_>) -> Result<()> {
         let start = self.0.range(..=*from).next_back().map_or(*from, |(key, _)| *key);
         for (key, data) in self.0.range((Bound::Included(start), Bound::Unbounded)) {
             if see(*key, data).is_break() {

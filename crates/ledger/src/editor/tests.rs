@@ -20,7 +20,7 @@ const ANY: ItemKind = ItemKind(99);
 
 /// Gives out blocks, and counts.
 struct Books<'a> {
-    forest: &'a Forest,
+    forest: &'a TreeRoots,
     delayed: DelayedRefs,
     nodesize: u32,
     free: Mutex<Vec<u64>>,
@@ -28,7 +28,7 @@ struct Books<'a> {
 }
 
 impl<'a> Books<'a> {
-    fn of(forest: &'a Forest) -> Self {
+    fn of(forest: &'a TreeRoots) -> Self {
         let nodesize = forest.store().volume().geometry().nodesize;
         let extents = TreeItems::new(forest, TreeId::EXTENT).expect("there is one");
         let tree = TreeItems::new(forest, TreeId::FREE_SPACE).expect("there is one");
@@ -140,7 +140,7 @@ fn all(items: &TreeItems<'_>) -> BTreeMap<Key, Vec<u8>> {
 }
 
 /// The subvolumes of a filesystem, and what is in each.
-fn subvolumes(forest: &Forest) -> Vec<(TreeId, BTreeMap<Key, Vec<u8>>)> {
+fn subvolumes(forest: &TreeRoots) -> Vec<(TreeId, BTreeMap<Key, Vec<u8>>)> {
     let roots = all(&TreeItems::new(forest, TreeId::ROOT).expect("there is one"));
     let ids = roots.keys().filter(|key| key.kind == ItemKind::ROOT_ITEM);
     let ids = ids.map(|key| TreeId(key.objectid)).filter(|id| id.is_subvolume());
@@ -153,7 +153,7 @@ fn key(number: u64) -> Key {
 }
 
 /// Adds items to all subvolumes and removes them.
-fn change(forest: &Forest) {
+fn change(forest: &TreeRoots) {
     let books = Books::of(forest);
     let before = subvolumes(forest);
     let content = vec![7; 90];
@@ -181,6 +181,6 @@ fn the_books_agree_after_changes() {
         Golden::named(name).unpack(&image).expect("room");
         let device = FileDevice::open(&image, FileOptions::default()).expect("an image");
         let volume = Volume::open(vec![Arc::new(device)]).expect("one that we read");
-        change(&Forest::new(Arc::new(volume), 8 << 20));
+        change(&TreeRoots::new(Arc::new(volume), 8 << 20));
     }
 }

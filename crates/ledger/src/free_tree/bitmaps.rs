@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use userbtrfs_format::{ItemKind, Key};
 
-use super::{SECTOR, Turn};
+use super::{RangeChange, SECTOR};
 use crate::damage::Damage;
 use crate::editor::{Changes, Items};
 use crate::error::Result;
@@ -45,8 +45,8 @@ impl Bitmap {
     }
 
     /// Turns the bits of the part of `range` that it covers; all must have been otherwise.
-    fn turn(&mut self, range: &Range<u64>, turn: Turn) -> bool {
-        let was_free = turn == Turn::Allocated;
+    fn turn(&mut self, range: &Range<u64>, turn: RangeChange) -> bool {
+        let was_free = turn == RangeChange::Allocated;
         for at in sectors(&overlap(&self.range, range)) {
             if self.is_free(at) != was_free {
                 return false;
@@ -63,7 +63,7 @@ pub(super) fn turn(
     items: &impl Items,
     group: &Range<u64>,
     range: &Range<u64>,
-    turn: Turn,
+    turn: RangeChange,
     changes: &mut Changes,
 ) -> Result<i32> {
     let before = range.start.checked_sub(SECTOR).filter(|at| *at >= group.start);
@@ -83,16 +83,16 @@ pub(super) fn turn(
         changes.put(bitmap.key(), bitmap.bits.clone());
     }
     Ok(match turn {
-        Turn::Allocated => free_beside - 1,
-        Turn::Freed => 1 - free_beside,
+        RangeChange::Allocated => free_beside - 1,
+        RangeChange::Freed => 1 - free_beside,
     })
 }
 
-fn not_so(range: &Range<u64>, turn: Turn) -> Damage {
+fn not_so(range: &Range<u64>, turn: RangeChange) -> Damage {
     let (start, len) = (range.start, range.end - range.start);
     match turn {
-        Turn::Allocated => Damage::NotFree { start, len },
-        Turn::Freed => Damage::AlreadyFree { start, len },
+        RangeChange::Allocated => Damage::NotFree { start, len },
+        RangeChange::Freed => Damage::AlreadyFree { start, len },
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) fn put_all(group: &Range<u64>, free: &[Range<u64>], changes: &mut Cha
         let end = group.end.min(start.saturating_add(COVERED));
         let mut bitmap = Bitmap::new(start..end);
         while let Some(range) = free.peek().filter(|range| range.start < end) {
-            bitmap.turn(range, Turn::Freed);
+            bitmap.turn(range, RangeChange::Freed);
             if range.end > end {
                 break;
             }

@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use userbtrfs_format::{ItemKind, Key};
 
-use super::Turn;
+use super::RangeChange;
 use crate::damage::Damage;
 use crate::editor::{Changes, Items};
 use crate::error::Result;
@@ -14,13 +14,13 @@ pub(super) fn turn(
     items: &impl Items,
     group: &Range<u64>,
     range: &Range<u64>,
-    turn: Turn,
+    turn: RangeChange,
     changes: &mut Changes,
 ) -> Result<i32> {
     let near = near(items, group, range)?;
     match turn {
-        Turn::Allocated => allocate(&near, range, changes),
-        Turn::Freed => free(&near, range, changes),
+        RangeChange::Allocated => allocate(&near, range, changes),
+        RangeChange::Freed => free(&near, range, changes),
     }
 }
 

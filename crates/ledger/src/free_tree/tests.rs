@@ -65,7 +65,8 @@ impl Model {
     }
 
     fn turn(&mut self, sectors: Range<usize>) {
-        let turn = if self.free[sectors.start] { Turn::Allocated } else { Turn::Freed };
+        let turn =
+            if self.free[sectors.start] { RangeChange::Allocated } else { RangeChange::Freed };
         let range = self.range(&sectors);
         super::turn(&mut self.items, &self.group, &range, turn).expect("no damage");
         self.free[sectors].iter_mut().for_each(|free| *free = !*free);
@@ -208,9 +209,9 @@ fn what_cannot_be_is_damage_in_both_forms() {
         let (group, across) = (model.group.clone(), model.range(&(25..35)));
         let (start, len) = (across.start, across.end - across.start);
         let before = model.items.clone();
-        let found = damage(turn(&mut model.items, &group, &across, Turn::Allocated));
+        let found = damage(turn(&mut model.items, &group, &across, RangeChange::Allocated));
         assert_eq!(found, Damage::NotFree { start, len });
-        let found = damage(turn(&mut model.items, &group, &across, Turn::Freed));
+        let found = damage(turn(&mut model.items, &group, &across, RangeChange::Freed));
         assert_eq!(found, Damage::AlreadyFree { start, len });
         assert_eq!(model.items, before, "nothing was changed");
     }
@@ -221,7 +222,7 @@ fn a_group_that_is_not_there_is_damage() {
     let mut model = Model::new(2048);
     let group = model.group.start..model.group.end - SECTOR;
     let range = model.range(&(0..1));
-    let found = damage(turn(&mut model.items, &group, &range, Turn::Allocated));
+    let found = damage(turn(&mut model.items, &group, &range, RangeChange::Allocated));
     assert_eq!(found, Damage::NoFreeSpaceInfo { start: START, len: COVERED - SECTOR });
 }
 
@@ -230,7 +231,7 @@ fn a_wrong_count_is_damage() {
     let mut model = Model::new(2048);
     let (info, group) = (FreeSpaceInfo { extent_count: 0, flags: 0 }, model.group.clone());
     model.items.0.insert(info_key(&group), info.encode().to_vec());
-    let found = damage(turn(&mut model.items, &group, &group, Turn::Allocated));
+    let found = damage(turn(&mut model.items, &group, &group, RangeChange::Allocated));
     assert_eq!(found, Damage::FreeRangeCount { start: START, count: 0 });
 }
 

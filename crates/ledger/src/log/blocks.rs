@@ -15,7 +15,7 @@ use userbtrfs_btree::{BlockRefs, BlockSource, NoSpace, RefChange, SourceError, T
 use userbtrfs_format::{Header, Logical, TreeId};
 use userbtrfs_sync::{Class, Mutex};
 
-use crate::space::{Kind, Space};
+use crate::space::{Space, SpaceKind};
 
 /// Which blocks the logs of the running transaction have.
 pub(super) struct LogBlocks(Mutex<Taken>);
@@ -97,7 +97,7 @@ impl BlockSource for LogSource<'_> {
         let mut taken = self.blocks.0.lock();
         let logical = match taken.spare.pop_first() {
             Some(spare) => spare,
-            None => self.space.allocate_block(Kind::Metadata, near)?,
+            None => self.space.allocate_block(SpaceKind::Metadata, near)?,
         };
         taken.unwritten.insert(logical);
         Ok(logical)

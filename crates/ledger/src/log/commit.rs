@@ -19,11 +19,11 @@ use userbtrfs_format::{ItemKind, Key, Logical, RootFlags, RootInode, RootItem, T
 use userbtrfs_sync::{Arc, thread};
 use userbtrfs_volume::Slice;
 
-use super::group::{Lead, Pledge, Role};
+use super::group::{JoinOutcome, LogCommitLeader, PendingIo};
 use super::stats::count;
-use super::{CommitReason, Log, LogFailure, LogGroup, LogWriter, Logs};
+use super::{FullCommitReason, LogFailure, LogTransId, LogWriter, SubvolumeLog, SubvolumeLogs};
 use crate::error::Result;
-use crate::ledger::Ledger;
+use crate::ledger::TransactionManager;
 use crate::txn::Handle;
 
 /// The nodes of a group, as they are to be written.
@@ -35,23 +35,23 @@ struct Sealed {
 }
 
 /// Who waits for a group.
-pub trait LogMember {
+pub trait LogSyncer {
     /// Makes the last changes to the logs before a group is closed which the member leads. An
     /// error says why the transaction must be committed.
-    fn complete(&mut self, writer: &mut LogWriter<'_>) -> Result<(), CommitReason>;
+    fn complete(&mut self, writer: &mut LogWriter<'_>) -> Result<(), FullCommitReason>;
 
     /// Waits for the data that is on its way of which the member's group speaks, and puts it into
     /// its file, in the handle's transaction; asked again, only says how that ended. An error says
     /// that the log must not become durable: the transaction is marked.
-    fn land(&mut self, handle: &Handle<'_>) -> Result<(), CommitReason>;
+    fn land(&mut self, handle: &Handle<'_>) -> Result<(), FullCommitReason>;
 
     /// Is told that it waited for this until now, since it was last told.
-    fn waited(&mut self, what: LogWait);
+    fn waited(&mut self, what: LogSyncPhase);
 }
 
 /// What a member of a group waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogWait {
+pub enum LogSyncPhase {
     /// The device: its data, the nodes, the flush, the superblock.
     Device,
     /// Others: those who write the group, or the one before, or data of which the group speaks.
@@ -61,40 +61,40 @@ pub enum LogWait {
 }
 
 /// Who has no data on its way.
-impl LogMember for () {
-    fn complete(&mut self, _writer: &mut LogWriter<'_>) -> Result<(), CommitReason> {
+impl LogSyncer for () {
+    fn complete(&mut self, _writer: &mut LogWriter<'_>) -> Result<(), FullCommitReason> {
         Ok(())
     }
 
-    fn land(&mut self, _handle: &Handle<'_>) -> Result<(), CommitReason> {
+    fn land(&mut self, _handle: &Handle<'_>) -> Result<(), FullCommitReason> {
         Ok(())
     }
 
-    fn waited(&mut self, _what: LogWait) {}
+    fn waited(&mut self, _what: LogSyncPhase) {}
 }
 
 /// That data will be there of which a group speaks.
 #[must_use = "the group fails without it"]
-pub struct LogPledge<'a>(pub(super) Pledge<'a, LogFailure>);
+pub struct PendingIoToken<'a>(pub(super) PendingIo<'a, LogFailure>);
 
 /// A member, and what it promised.
 struct Pledged<'a> {
-    pledge: Option<LogPledge<'a>>,
-    member: &'a mut dyn LogMember,
+    pledge: Option<PendingIoToken<'a>>,
+    member: &'a mut dyn LogSyncer,
 }
 
 impl Pledged<'_> {
     /// Keeps what was promised, or breaks it.
     fn land(&mut self, handle: &Handle<'_>) -> Result<(), LogFailure> {
         let landed = self.member.land(handle).map_err(LogFailure::from);
-        if let Some(LogPledge(pledge)) = self.pledge.take() {
+        if let Some(PendingIoToken(pledge)) = self.pledge.take() {
             pledge.end(landed.clone());
         }
         landed
     }
 }
 
-impl Ledger {
+impl TransactionManager {
     /// Waits until a group is durable; writes it, if nobody else does. What was written of data
     /// before [`LogWriter::group`] was asked is durable then, too; and what is on its way by this
     /// member, who gave a `pledge` for that: however this ends, all of it has landed.
@@ -103,9 +103,9 @@ impl Ledger {
     pub fn sync_log(
         &self,
         handle: &Handle<'_>,
-        group: LogGroup,
-        pledge: Option<LogPledge<'_>>,
-        member: &mut dyn LogMember,
+        group: LogTransId,
+        pledge: Option<PendingIoToken<'_>>,
+        member: &mut dyn LogSyncer,
     ) -> Result<(), LogFailure> {
         let mut member = Pledged { pledge, member };
         let synced = match group.transaction == handle.generation() {
@@ -121,17 +121,17 @@ impl Ledger {
     fn sync_group(
         &self,
         handle: &Handle<'_>,
-        group: LogGroup,
+        group: LogTransId,
         member: &mut Pledged<'_>,
     ) -> Result<(), LogFailure> {
-        let Logs { groups, counts, .. } = &self.logs;
-        let leads = groups.try_lead(group.number).map(|lead| Ok(Role::Lead(lead)));
+        let SubvolumeLogs { groups, counts, .. } = &self.logs;
+        let leads = groups.try_lead(group.number).map(|lead| Ok(JoinOutcome::Lead(lead)));
         match leads.unwrap_or_else(|| self.join_group(handle, group, member))? {
-            Role::Ended(end) => {
+            JoinOutcome::Ended(end) => {
                 count(&counts.shared, 1);
                 end
             }
-            Role::Lead(lead) => {
+            JoinOutcome::Lead(lead) => {
                 count(&counts.waits_for_group, u64::from(lead.has_waited()));
                 let written = self.write_group(handle, &lead, member);
                 if let Err(failure) = &written {
@@ -147,21 +147,21 @@ impl Ledger {
     fn join_group(
         &self,
         handle: &Handle<'_>,
-        group: LogGroup,
+        group: LogTransId,
         member: &mut Pledged<'_>,
-    ) -> Result<Role<'_, LogFailure>, LogFailure> {
+    ) -> Result<JoinOutcome<'_, LogFailure>, LogFailure> {
         let landed = member.land(handle);
-        member.member.waited(LogWait::Device);
+        member.member.waited(LogSyncPhase::Device);
         landed?;
         let role = self.logs.groups.join(group.number);
-        member.member.waited(LogWait::Writers);
+        member.member.waited(LogSyncPhase::Writers);
         Ok(role)
     }
 
     fn write_group(
         &self,
         handle: &Handle<'_>,
-        lead: &Lead<'_, LogFailure>,
+        lead: &LogCommitLeader<'_, LogFailure>,
         member: &mut Pledged<'_>,
     ) -> Result<(), LogFailure> {
         let before = handle.generation() - 1;
@@ -175,15 +175,15 @@ impl Ledger {
         let on_their_way = self.volume().submit_data(nodes);
         let landed = member.land(handle);
         let written = self.volume().wait_writes(on_their_way);
-        member.member.waited(LogWait::Device);
+        member.member.waited(LogSyncPhase::Device);
         written.into_iter().collect::<Result<(), _>>()?;
         landed?;
         lead.gather()?;
-        member.member.waited(LogWait::Writers);
+        member.member.waited(LogSyncPhase::Writers);
         self.telling(|| Ok(self.volume().flush()?))?;
-        member.member.waited(LogWait::Device);
+        member.member.waited(LogSyncPhase::Device);
         self.wait_for_superblock(before)?;
-        member.member.waited(LogWait::Commit);
+        member.member.waited(LogSyncPhase::Commit);
         self.telling(|| Ok(self.volume().check_durable()?))?;
         self.logs.check()?;
         if let Some(root) = root.filter(|_| count_nodes > 0) {
@@ -191,7 +191,7 @@ impl Ledger {
             self.telling(|| Ok(write()?))?;
             self.logs.blocks.superblock_is_durable();
         }
-        member.member.waited(LogWait::Device);
+        member.member.waited(LogSyncPhase::Device);
         self.forest.store().written(list);
         self.count_group(count_nodes);
         Ok(())
@@ -217,8 +217,8 @@ impl Ledger {
     fn seal_group(
         &self,
         handle: &Handle<'_>,
-        lead: &Lead<'_, LogFailure>,
-        leader: &mut dyn LogMember,
+        lead: &LogCommitLeader<'_, LogFailure>,
+        leader: &mut dyn LogSyncer,
     ) -> Result<Sealed, LogFailure> {
         let mut writer = self.logs(handle)?;
         leader.complete(&mut writer)?;
@@ -226,7 +226,7 @@ impl Ledger {
         listed.map_err(|error| LogFailure::Commit((&error).into()))?;
         // With the last node that the superblock leads to.
         if self.space.draws_on_new_groups() {
-            return Err(CommitReason::NewBlockGroup.into());
+            return Err(FullCommitReason::NewBlockGroup.into());
         }
         let store = self.forest.store();
         let list = store.dirty_at(self.logs.blocks.seal());
@@ -243,7 +243,7 @@ impl Ledger {
 impl LogWriter<'_> {
     /// Makes the tree of the log roots lead to each log as it is.
     fn list_roots(&mut self) -> Result<()> {
-        let moved = |(id, log): (&TreeId, &Log)| {
+        let moved = |(id, log): (&TreeId, &SubvolumeLog)| {
             let root = log.tree.root();
             (log.listed != Some(root)).then_some((*id, root))
         };

@@ -25,7 +25,7 @@ mod world;
 use userbtrfs_sync::{Class, Condvar, Mutex, OneshotReceiver, OneshotSender};
 
 /// Where changes of logs gather; `F` says how a group failed.
-pub(crate) struct Groups<F> {
+pub(crate) struct LogCommits<F> {
     state: Mutex<State<F>>,
     /// For the leader, who waits for pledges.
     settled: Condvar,
@@ -52,17 +52,17 @@ struct State<F> {
 type Waiting<F> = OneshotSender<Option<Result<(), F>>>;
 
 /// What one becomes who wants a group durable.
-pub(crate) enum Role<'g, F: Clone> {
+pub(crate) enum JoinOutcome<'g, F: Clone> {
     /// It is durable, or failed.
     Ended(Result<(), F>),
     /// Its leader.
-    Lead(Lead<'g, F>),
+    Lead(LogCommitLeader<'g, F>),
 }
 
 /// The duty to write a group.
 #[must_use = "a group whose leader is gone has failed"]
-pub(crate) struct Lead<'g, F: Clone> {
-    groups: &'g Groups<F>,
+pub(crate) struct LogCommitLeader<'g, F: Clone> {
+    groups: &'g LogCommits<F>,
     group: u64,
     has_waited: bool,
     has_ended: bool,
@@ -70,8 +70,8 @@ pub(crate) struct Lead<'g, F: Clone> {
 
 /// What was promised to a group.
 #[must_use = "a pledge that is dropped is broken"]
-pub(crate) struct Pledge<'g, F: Clone> {
-    groups: &'g Groups<F>,
+pub(crate) struct PendingIo<'g, F: Clone> {
+    groups: &'g LogCommits<F>,
     group: u64,
     has_ended: bool,
 }
@@ -101,7 +101,7 @@ impl<F: Clone> State<F> {
     }
 }
 
-impl<F: Clone> Groups<F> {
+impl<F: Clone> LogCommits<F> {
     /// Nothing is changed yet.
     pub(crate) fn new(abandoned: F) -> Self {
         let state = State {
@@ -125,42 +125,42 @@ impl<F: Clone> Groups<F> {
 
     /// Promises something to the group that changes belong to; the caller keeps leaders from
     /// closing it.
-    pub(crate) fn pledge(&self) -> Pledge<'_, F> {
+    pub(crate) fn pledge(&self) -> PendingIo<'_, F> {
         let mut state = self.state.lock();
         let group = state.collecting;
         state.pledged[index(group)] += 1;
-        Pledge { groups: self, group, has_ended: false }
+        PendingIo { groups: self, group, has_ended: false }
     }
 
     /// The duty to write a group, where that is to be had without waiting.
-    pub(crate) fn try_lead(&self, group: u64) -> Option<Lead<'_, F>> {
+    pub(crate) fn try_lead(&self, group: u64) -> Option<LogCommitLeader<'_, F>> {
         let mut state = self.state.lock();
         let is_free = state.end(group).is_none() && !state.has_leader;
         is_free.then(|| self.lead(&mut state, group, false))
     }
 
-    fn lead(&self, state: &mut State<F>, group: u64, has_waited: bool) -> Lead<'_, F> {
+    fn lead(&self, state: &mut State<F>, group: u64, has_waited: bool) -> LogCommitLeader<'_, F> {
         assert_eq!(group, state.collecting, "what is closed has a leader");
         state.has_leader = true;
-        Lead { groups: self, group, has_waited, has_ended: false }
+        LogCommitLeader { groups: self, group, has_waited, has_ended: false }
     }
 
     /// Waits until a group is durable or failed, or until the caller is to write it.
-    pub(crate) fn join(&self, group: u64) -> Role<'_, F> {
+    pub(crate) fn join(&self, group: u64) -> JoinOutcome<'_, F> {
         let mut has_waited = false;
         loop {
             let mut state = self.state.lock();
             if let Some(end) = state.end(group) {
-                return Role::Ended(end);
+                return JoinOutcome::Ended(end);
             }
             if !state.has_leader {
-                return Role::Lead(self.lead(&mut state, group, has_waited));
+                return JoinOutcome::Lead(self.lead(&mut state, group, has_waited));
             }
             let (sleeper, waker) = OneshotReceiver::new();
             state.waiting[index(group)].push(waker);
             drop(state);
             if let Some(end) = sleeper.sleep() {
-                return Role::Ended(end);
+                return JoinOutcome::Ended(end);
             }
             has_waited = true;
         }
@@ -215,7 +215,7 @@ impl<F: Clone> Groups<F> {
     }
 }
 
-impl<F: Clone> Lead<'_, F> {
+impl<F: Clone> LogCommitLeader<'_, F> {
     /// Whether it waited for the group before.
     pub(crate) fn has_waited(&self) -> bool {
         self.has_waited
@@ -250,7 +250,7 @@ impl<F: Clone> Lead<'_, F> {
     }
 }
 
-impl<F: Clone> Drop for Lead<'_, F> {
+impl<F: Clone> Drop for LogCommitLeader<'_, F> {
     fn drop(&mut self) {
         if !self.has_ended {
             self.groups.end(self.group, Err(self.groups.abandoned.clone()));
@@ -258,7 +258,7 @@ impl<F: Clone> Drop for Lead<'_, F> {
     }
 }
 
-impl<F: Clone> Pledge<'_, F> {
+impl<F: Clone> PendingIo<'_, F> {
     /// What was promised is so, or it will never be.
     pub(crate) fn end(mut self, result: Result<(), F>) {
         self.has_ended = true;
@@ -266,7 +266,7 @@ impl<F: Clone> Pledge<'_, F> {
     }
 }
 
-impl<F: Clone> Drop for Pledge<'_, F> {
+impl<F: Clone> Drop for PendingIo<'_, F> {
     fn drop(&mut self) {
         if !self.has_ended {
             self.groups.settle(self.group, Err(self.groups.abandoned.clone()));

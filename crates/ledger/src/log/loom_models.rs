@@ -10,8 +10,8 @@
 use loom::thread;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
-use super::group::{Groups, Lead, Role};
-use crate::txn::gate::{Barred, Commit, CommitRole, Failed, Gate, Kind, Open};
+use super::group::{JoinOutcome, LogCommitLeader, LogCommits};
+use crate::txn::gate::{Commit, CommitDoing, CommitRole, Failed, JoinKind, Open, TransactionState};
 
 /// The first transaction of a world.
 const FIRST: u64 = 7;
@@ -44,8 +44,8 @@ struct Disk {
 }
 
 struct World {
-    gate: Gate,
-    groups: Groups<Unwritten>,
+    gate: TransactionState,
+    groups: LogCommits<Unwritten>,
     trees: Mutex<Trees>,
     disk: Mutex<Disk>,
 }
@@ -54,8 +54,8 @@ impl World {
     fn new() -> Self {
         let disk = Disk { committed: FIRST - 1, ..Disk::default() };
         Self {
-            gate: Gate::new(FIRST),
-            groups: Groups::new(Unwritten),
+            gate: TransactionState::new(FIRST),
+            groups: LogCommits::new(Unwritten),
             trees: Mutex::new(Class::LogRoot, Trees::default()),
             disk: Mutex::new(Class::DeviceQueue, disk),
         }
@@ -63,13 +63,13 @@ impl World {
 
     /// Logs a change, and waits until it is durable; its leader writes by `write`.
     fn sync(&self, bit: u64, write: Write) -> Result<(), Unwritten> {
-        let ticket = self.gate.join(Kind::Writing).map_err(|_| Unwritten)?;
+        let ticket = self.gate.join(JoinKind::Writing).map_err(|_| Unwritten)?;
         let generation = ticket.generation();
         let group = self.log(generation, bit);
         let synced = loop {
             match self.groups.join(group) {
-                Role::Ended(end) => break end,
-                Role::Lead(lead) => {
+                JoinOutcome::Ended(end) => break end,
+                JoinOutcome::Lead(lead) => {
                     let written = write(self, generation, &lead);
                     lead.end(written);
                 }
@@ -94,7 +94,11 @@ impl World {
     }
 
     /// Writes a group.
-    fn write(&self, generation: u64, lead: &Lead<'_, Unwritten>) -> Result<(), Unwritten> {
+    fn write(
+        &self,
+        generation: u64,
+        lead: &LogCommitLeader<'_, Unwritten>,
+    ) -> Result<(), Unwritten> {
         let mut trees = self.trees.lock();
         assert_eq!(trees.generation, Some(generation), "it writes its own");
         let bits = trees.bits;
@@ -112,7 +116,11 @@ impl World {
     }
 
     /// Closes a group, and fails to write it.
-    fn fail_to_write(&self, _: u64, lead: &Lead<'_, Unwritten>) -> Result<(), Unwritten> {
+    fn fail_to_write(
+        &self,
+        _: u64,
+        lead: &LogCommitLeader<'_, Unwritten>,
+    ) -> Result<(), Unwritten> {
         let _trees = self.trees.lock();
         lead.close();
         Err(Unwritten)
@@ -145,7 +153,7 @@ impl World {
     }
 
     /// The logs of a transaction that nobody is in; gives what was in them.
-    fn drop_logs(&self, commit: &Commit<'_, Barred>) -> u64 {
+    fn drop_logs(&self, commit: &Commit<'_, CommitDoing>) -> u64 {
         let trees = std::mem::take(&mut *self.trees.lock());
         assert!(trees.generation.is_none_or(|of| of == commit.generation()));
         self.groups.renew();
@@ -154,7 +162,7 @@ impl World {
 }
 
 /// How a leader writes its group.
-type Write = fn(&World, u64, &Lead<'_, Unwritten>) -> Result<(), Unwritten>;
+type Write = fn(&World, u64, &LogCommitLeader<'_, Unwritten>) -> Result<(), Unwritten>;
 
 /// What a thread does with its bit.
 type Part = fn(&World, u64);

@@ -9,7 +9,7 @@ use crate::error::Error as LedgerError;
 
 /// Why a transaction must be committed in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CommitReason {
+pub enum FullCommitReason {
     /// Logs are not wanted.
     Disabled,
     /// Something is in a block group that no durable superblock leads to.
@@ -30,7 +30,7 @@ pub enum CommitReason {
     SpaceBehindEnd,
 }
 
-impl CommitReason {
+impl FullCommitReason {
     /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::Disabled,
@@ -50,7 +50,7 @@ impl CommitReason {
     }
 }
 
-impl fmt::Display for CommitReason {
+impl fmt::Display for FullCommitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Disabled => "logs are disabled",
@@ -66,7 +66,7 @@ impl fmt::Display for CommitReason {
     }
 }
 
-impl From<&LedgerError> for CommitReason {
+impl From<&LedgerError> for FullCommitReason {
     fn from(error: &LedgerError) -> Self {
         match error {
             LedgerError::NoSpace => Self::NoSpace,
@@ -80,7 +80,7 @@ impl From<&LedgerError> for CommitReason {
 pub enum LogFailure {
     /// It was not written.
     #[error("the transaction must be committed: {0}")]
-    Commit(CommitReason),
+    Commit(FullCommitReason),
     /// Writing it failed: so may have what was written before it, data too, and whoever waits for
     /// that is told even if the commit succeeds.
     #[error("the log cannot be written: {0}")]
@@ -89,16 +89,16 @@ pub enum LogFailure {
 
 impl LogFailure {
     /// With which the transaction is marked.
-    pub fn reason(&self) -> CommitReason {
+    pub fn reason(&self) -> FullCommitReason {
         match self {
             Self::Commit(reason) => *reason,
-            Self::Failed(_) => CommitReason::Failed,
+            Self::Failed(_) => FullCommitReason::Failed,
         }
     }
 }
 
-impl From<CommitReason> for LogFailure {
-    fn from(reason: CommitReason) -> Self {
+impl From<FullCommitReason> for LogFailure {
+    fn from(reason: FullCommitReason) -> Self {
         Self::Commit(reason)
     }
 }

@@ -2,9 +2,9 @@
 
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
-use super::CommitReason;
+use super::FullCommitReason;
 
-const REASONS: usize = CommitReason::ALL.len();
+const REASONS: usize = FullCommitReason::ALL.len();
 
 /// What was done with logs since the filesystem was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct LogStats {
 
 impl LogStats {
     /// How many transactions had to be committed for this reason before any other.
-    pub fn commits(&self, reason: CommitReason) -> u64 {
+    pub fn commits(&self, reason: FullCommitReason) -> u64 {
         self.reasons[reason.index()]
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn count(counter: &AtomicU64, more: u64) {
 }
 
 impl Counts {
-    pub(super) fn commit_required(&self, reason: CommitReason) {
+    pub(super) fn commit_required(&self, reason: FullCommitReason) {
         count(&self.reasons[reason.index()], 1);
     }
 

@@ -15,7 +15,7 @@ use crate::checksums::{self, Form};
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct LoggedSums {
+pub(super) struct LoggedChecksums {
     /// The sectors whose checksums are in a log: where each range starts, and where it ends.
     /// Ranges do not touch.
     ranges: BTreeMap<u64, u64>,
@@ -29,7 +29,7 @@ pub(super) fn form(geometry: &Geometry) -> Form {
 }
 
 /// Checksums that come into an item behind those that it has.
-pub(super) struct SumEdit<'a> {
+pub(super) struct ChecksumEdit<'a> {
     start: u64,
     /// Bytes that the item has.
     held: usize,
@@ -38,12 +38,12 @@ pub(super) struct SumEdit<'a> {
 }
 
 /// Changes in the order of their keys, mostly one.
-type SumEdits<'a> = SmallVec<[SumEdit<'a>; 1]>;
+type ChecksumEdits<'a> = SmallVec<[ChecksumEdit<'a>; 1]>;
 
 /// Where ranges start and end, mostly few.
 type Ranges = SmallVec<[(u64, u64); 2]>;
 
-impl Edit for SumEdit<'_> {
+impl Edit for ChecksumEdit<'_> {
     fn key(&self) -> Key {
         checksums::key(self.start)
     }
@@ -55,7 +55,7 @@ impl Edit for SumEdit<'_> {
     }
 }
 
-impl LoggedSums {
+impl LoggedChecksums {
     /// Enters the sectors from `logical` on; gives the changes that those make that are new, in the
     /// order of their keys.
     pub(super) fn add<'a>(
@@ -63,7 +63,7 @@ impl LoggedSums {
         logical: Logical,
         stored: &'a [u8],
         form: Form,
-    ) -> SumEdits<'a> {
+    ) -> ChecksumEdits<'a> {
         let (start, end) = (logical.0, form.end(logical.0, stored.len()));
         let mut new = Ranges::new();
         let mut at = start;
@@ -78,7 +78,7 @@ impl LoggedSums {
         }
         self.enter(start, end);
         let index = |at| form.index(start, at);
-        let mut edits = SumEdits::new();
+        let mut edits = ChecksumEdits::new();
         for (from, to) in new {
             self.place(from, &stored[index(from)..index(to)], form, &mut edits);
         }
@@ -91,13 +91,13 @@ impl LoggedSums {
         mut at: u64,
         mut stored: &'a [u8],
         form: Form,
-        edits: &mut SumEdits<'a>,
+        edits: &mut ChecksumEdits<'a>,
     ) {
         while !stored.is_empty() {
             let start = self.open.remove(&at).unwrap_or(at);
             let held = form.index(start, at);
             let (more, later) = stored.split_at(stored.len().min(form.len_max - held));
-            edits.push(SumEdit { start, held, more, content: Vec::new() });
+            edits.push(ChecksumEdit { start, held, more, content: Vec::new() });
             (at, stored) = (form.end(at, more.len()), later);
             if held + more.len() < form.len_max {
                 self.open.insert(at, start);

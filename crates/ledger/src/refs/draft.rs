@@ -19,7 +19,7 @@ use crate::error::Result;
 const REACH: u64 = 64;
 
 /// An extent's references as they will be.
-pub(super) struct Draft<'a, I> {
+pub(super) struct ExtentRefs<'a, I> {
     pub(super) items: &'a I,
     pub(super) logical: Logical,
     /// The extent's own item.
@@ -32,14 +32,14 @@ pub(super) struct Draft<'a, I> {
 }
 
 /// Where a user's references stand beside the item.
-struct Beside {
+struct KeyedRefs {
     /// The items of the user, and the counts in them.
     found: Vec<(Key, u32)>,
     /// Where a new one can go.
     free: Key,
 }
 
-impl<I: Items> Draft<'_, I> {
+impl<I: Items> ExtentRefs<'_, I> {
     /// The user has so many references less.
     pub(super) fn drop_refs(&mut self, user: Backref, by: u64) -> Result<()> {
         let missing = Damage::NoReference { logical: self.logical, user };
@@ -107,17 +107,17 @@ impl<I: Items> Draft<'_, I> {
     }
 
     /// Looks for a user beside the item: for `wanted` of its references, or for the first.
-    fn beside(&self, user: Backref, wanted: Option<u64>) -> Result<Beside> {
+    fn beside(&self, user: Backref, wanted: Option<u64>) -> Result<KeyedRefs> {
         let reference = inline::reference(user, 1);
         let home = Key::new(self.logical.0, reference.kind(), reference.sequence());
         if home.kind == ItemKind::EXTENT_DATA_REF {
             return self.probe(user, home, wanted);
         }
         let count = self.items.get(&home, |data| count_of(home.kind, data))?;
-        Ok(Beside { found: count.map(|count| (home, count)).into_iter().collect(), free: home })
+        Ok(KeyedRefs { found: count.map(|count| (home, count)).into_iter().collect(), free: home })
     }
 
-    fn probe(&self, user: Backref, home: Key, wanted: Option<u64>) -> Result<Beside> {
+    fn probe(&self, user: Backref, home: Key, wanted: Option<u64>) -> Result<KeyedRefs> {
         let (mut found, mut total, mut free) = (Vec::new(), 0, home);
         let skip_changed = |free: &mut Key| {
             while self.changes.has(free) {
@@ -145,7 +145,7 @@ impl<I: Items> Draft<'_, I> {
             if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         skip_changed(&mut free);
-        Ok(Beside { found, free })
+        Ok(KeyedRefs { found, free })
     }
 }
 

@@ -6,10 +6,15 @@ use userbtrfs_format::{ItemKind, Key, Logical, TreeId};
 use super::run::find;
 use crate::editor::TreeItems;
 use crate::error::Result;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 /// Whether there is a tree block of this level that this transaction wrote.
-pub fn lists_block(forest: &Forest, logical: Logical, level: u8, generation: u64) -> Result<bool> {
+pub fn lists_block(
+    forest: &TreeRoots,
+    logical: Logical,
+    level: u8,
+    generation: u64,
+) -> Result<bool> {
     let nodesize = forest.store().volume().geometry().nodesize;
     let extent = Extent::Block { logical, level };
     let found = find(&TreeItems::new(forest, TreeId::EXTENT)?, &extent, nodesize)?;
@@ -17,7 +22,7 @@ pub fn lists_block(forest: &Forest, logical: Logical, level: u8, generation: u64
 }
 
 /// Whether all of a range lies in one extent.
-pub fn lists_range(forest: &Forest, logical: Logical, len: u64) -> Result<bool> {
+pub fn lists_range(forest: &TreeRoots, logical: Logical, len: u64) -> Result<bool> {
     let tree = forest.tree(TreeId::EXTENT)?;
     let last = Key::new(logical.0, ItemKind::EXTENT_ITEM, u64::MAX);
     let before = Cursor::seek_back(forest.store(), &tree, &last, ReadAhead::Off)?;

@@ -9,14 +9,14 @@ use super::run::find;
 use crate::damage::Damage;
 use crate::editor::TreeItems;
 use crate::error::Result;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 /// Whether nobody but `user`, a file, refers to an extent, by its item and by `head`, what changed
 /// since. Where that is not plain, the answer is no: the user's references stand beside the item,
 /// or the extent is from before the last snapshot of the file's tree (`last_snapshot`), which may
 /// share the leaf that refers to it.
 pub fn is_only_user(
-    forest: &Forest,
+    forest: &TreeRoots,
     extent: &Extent,
     user: Backref,
     head: Option<&Head>,

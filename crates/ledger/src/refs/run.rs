@@ -8,11 +8,11 @@ use userbtrfs_format::{
 };
 
 use super::delayed::{Head, logical_of};
-use super::draft::{Draft, is_beside};
+use super::draft::{ExtentRefs, is_beside};
 use crate::damage::Damage;
 use crate::editor::{Changes, EditItems, Editor, Items, TreeItems};
 use crate::error::Result;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 /// What became of an extent, and what is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +38,10 @@ pub(super) struct Form {
 }
 
 /// Who uses an extent according to the extent tree; nothing where it does not know it.
-pub fn lookup(forest: &Forest, extent: &Extent) -> Result<Option<BlockRefs>> {
+pub fn lookup(forest: &TreeRoots, extent: &Extent) -> Result<Option<BlockRefs>> {
     let nodesize = forest.store().volume().geometry().nodesize;
     let found = find(&TreeItems::new(forest, TreeId::EXTENT)?, extent, nodesize)?;
-    Ok(found.map(|Found { item, .. }| BlockRefs {
+    Ok(found.map(|ExtentLookup { item, .. }| BlockRefs {
         refs: item.refs,
         full_backref: item.flags.contains(ExtentFlags::FULL_BACKREF),
     }))
@@ -59,7 +59,7 @@ pub fn run(editor: &Editor<'_>, head: &Head) -> Result<Outcome> {
 }
 
 /// What the extent tree says of an extent.
-pub(super) struct Found {
+pub(super) struct ExtentLookup {
     pub(super) key: Key,
     pub(super) item: ExtentItem,
     /// Whether references stand beside the item.
@@ -93,13 +93,14 @@ pub(super) fn run_in(items: &mut impl EditItems, head: &Head, form: Form) -> Res
 /// Applies a head to an extent: the changes beside its item, and the item, if any is left.
 fn change(
     items: &impl Items,
-    found: Found,
+    found: ExtentLookup,
     head: &Head,
     form: Form,
 ) -> Result<(Key, Changes, Option<ExtentItem>)> {
-    let Found { key, item, keyed } = found;
+    let ExtentLookup { key, item, keyed } = found;
     let (logical, nodesize) = (head.logical(), form.nodesize);
-    let mut draft = Draft { items, logical, item, keyed, changes: Changes::default(), nodesize };
+    let mut draft =
+        ExtentRefs { items, logical, item, keyed, changes: Changes::default(), nodesize };
     // What goes makes room for what comes.
     for (user, by) in head.changes.iter().filter(|(_, by)| **by < 0) {
         draft.drop_refs(*user, by.unsigned_abs())?;
@@ -131,7 +132,7 @@ fn finish(key: Key, mut changes: Changes, left: Option<&ExtentItem>) -> Changes 
 }
 
 /// An extent that is not in the extent tree yet.
-fn new_extent(extent: &Extent, form: Form) -> Found {
+fn new_extent(extent: &Extent, form: Form) -> ExtentLookup {
     let Logical(logical) = logical_of(extent);
     let (key, flags, level) = match *extent {
         Extent::Data { len, .. } => {
@@ -150,14 +151,18 @@ fn new_extent(extent: &Extent, form: Form) -> Found {
     };
     let generation = form.generation;
     let item = ExtentItem { refs: 0, generation, flags, level, inline: Vec::new() };
-    Found { key, item, keyed: false }
+    ExtentLookup { key, item, keyed: false }
 }
 
 /// Looks an extent up. Another extent at its address is damage.
-pub(super) fn find(items: &impl Items, extent: &Extent, nodesize: u32) -> Result<Option<Found>> {
+pub(super) fn find(
+    items: &impl Items,
+    extent: &Extent,
+    nodesize: u32,
+) -> Result<Option<ExtentLookup>> {
     let logical = logical_of(extent);
     let first = Key::new(logical.0, ItemKind::EXTENT_ITEM, 0);
-    let mut found: Option<Found> = None;
+    let mut found: Option<ExtentLookup> = None;
     items.visit(&first, &mut |key, data| {
         if key < first {
             return ControlFlow::Continue(());
@@ -171,7 +176,7 @@ pub(super) fn find(items: &impl Items, extent: &Extent, nodesize: u32) -> Result
             return ControlFlow::Break(());
         }
         let item = ExtentItem::parse(key, data).expect("verified with its block");
-        found = Some(Found { key, item, keyed: false });
+        found = Some(ExtentLookup { key, item, keyed: false });
         ControlFlow::Continue(())
     })?;
     match found {
@@ -183,7 +188,7 @@ pub(super) fn find(items: &impl Items, extent: &Extent, nodesize: u32) -> Result
 }
 
 /// Whether an item is that of the extent.
-fn is(found: &Found, extent: &Extent, nodesize: u32) -> bool {
+fn is(found: &ExtentLookup, extent: &Extent, nodesize: u32) -> bool {
     match (*extent, found.item.level) {
         (Extent::Data { len, .. }, MetadataLevel::None) => found.key.offset == len,
         (Extent::Block { level, .. }, MetadataLevel::InKey(found)) => found == level,

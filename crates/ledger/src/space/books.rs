@@ -13,9 +13,9 @@ use userbtrfs_sync::Arc;
 
 use super::STRIPE_LEN;
 use super::chunk::{DeviceSpace, NewChunk};
-use super::counters::{Claim, Counters, Kind, Tally};
+use super::counters::{Counters, ReservePolicy, SpaceKind, SpaceTotals};
 use super::damage::SpaceDamage;
-use super::group::{Age, Group};
+use super::group::{BlockGroup, BlockGroupAge};
 use super::ranges::FreeRanges;
 
 /// What a system chunk takes of the superblock's array, but for its stripes: key and structure.
@@ -54,10 +54,10 @@ impl Pinned {
     }
 }
 
-pub(super) struct Books {
+pub(super) struct BlockGroups {
     nodesize: u64,
     mixed: bool,
-    groups: BTreeMap<Logical, Group>,
+    groups: BTreeMap<Logical, BlockGroup>,
     /// The group that served each kind last.
     current: [Option<Logical>; 3],
     device: DeviceSpace,
@@ -72,7 +72,7 @@ pub(super) struct Books {
     counters: Arc<Counters>,
 }
 
-impl Books {
+impl BlockGroups {
     pub(super) fn new(
         nodesize: u64,
         mixed: bool,
@@ -104,29 +104,34 @@ impl Books {
         }
         self.device.occupy(&chunk)?;
         let unit = self.unit(chunk.flags);
-        self.add(Group::existing(chunk, used, unit));
+        self.add(BlockGroup::existing(chunk, used, unit));
         Ok(())
     }
 
     #[cfg(test)]
-    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = &BlockGroup> {
         self.groups.values()
     }
 
     /// The first group of a kind with free ranges that are not known.
-    pub(super) fn to_load(&self, kind: Kind) -> Option<&Group> {
+    pub(super) fn to_load(&self, kind: SpaceKind) -> Option<&BlockGroup> {
         let pool = self.counters.pool_of(kind);
         self.groups.values().find(|group| group.can_load() && pool_of(group) == pool)
     }
 
     /// The group that an address lies in, if its free ranges are not known.
-    pub(super) fn unloaded_at(&self, logical: Logical) -> Option<&Group> {
+    pub(super) fn unloaded_at(&self, logical: Logical) -> Option<&BlockGroup> {
         let group = self.groups.get(&self.covering(logical)?)?;
         group.can_load().then_some(group)
     }
 
     /// Where the group of a kind starts that a range lies in.
-    pub(super) fn start_of_group(&self, kind: Kind, logical: Logical, len: u64) -> Option<Logical> {
+    pub(super) fn start_of_group(
+        &self,
+        kind: SpaceKind,
+        logical: Logical,
+        len: u64,
+    ) -> Option<Logical> {
         let start = self.owner(logical, len).ok()?;
         (pool_of(&self.groups[&start]) == self.counters.pool_of(kind)).then_some(start)
     }
@@ -151,7 +156,7 @@ impl Books {
     /// Allocates at most `max` and at least `min` bytes in a row.
     pub(super) fn allocate(
         &mut self,
-        kind: Kind,
+        kind: SpaceKind,
         max: u64,
         min: u64,
         near: Option<Logical>,
@@ -164,35 +169,35 @@ impl Books {
     }
 
     /// Allocates at most `max` bytes in the group that served last, as
-    /// [`Group::allocate_behind`] does; also in a new one, if something stands there already.
+    /// [`BlockGroup::allocate_behind`] does; also in a new one, if something stands there already.
     pub(super) fn allocate_behind(
         &mut self,
-        kind: Kind,
+        kind: SpaceKind,
         max: u64,
         good: u64,
         min: u64,
     ) -> Option<(Logical, u64)> {
         let current = self.current[self.counters.pool_of(kind).index()]?;
-        self.groups.get(&current).filter(|it| it.age < Age::New || !it.is_empty())?;
+        self.groups.get(&current).filter(|it| it.age < BlockGroupAge::New || !it.is_empty())?;
         self.change(current, |group| group.allocate_behind(max, good, min))
     }
 
     /// The group that served last, if it has the room; or else the next that has, those first
     /// that are durable.
-    fn choose(&self, kind: Kind, len: u64, near: Option<Logical>) -> Option<Logical> {
+    fn choose(&self, kind: SpaceKind, len: u64, near: Option<Logical>) -> Option<Logical> {
         let current = self.current[kind.index()].or_else(|| self.covering(near?));
-        let fits = |group: &Group| pool_of(group) == kind && group.largest() >= len;
+        let fits = |group: &BlockGroup| pool_of(group) == kind && group.largest() >= len;
         let group = current.and_then(|start| self.groups.get(&start));
-        if let Some(group) = group.filter(|group| fits(group) && group.age < Age::New) {
+        if let Some(group) = group.filter(|group| fits(group) && group.age < BlockGroupAge::New) {
             return Some(group.start());
         }
         let from = current.unwrap_or_default();
-        let order = |group: &&Group| (group.age, group.start() < from, group.start());
-        self.groups.values().filter(|group| fits(group)).min_by_key(order).map(Group::start)
+        let order = |group: &&BlockGroup| (group.age, group.start() < from, group.start());
+        self.groups.values().filter(|group| fits(group)).min_by_key(order).map(BlockGroup::start)
     }
 
     /// The group with the most bytes in a row, if those are enough.
-    fn roomiest(&self, kind: Kind, min: u64) -> Option<Logical> {
+    fn roomiest(&self, kind: SpaceKind, min: u64) -> Option<Logical> {
         let groups = self.groups.values().filter(|group| pool_of(group) == kind);
         let group = groups.max_by_key(|group| group.largest())?;
         (group.largest() >= min).then(|| group.start())
@@ -227,18 +232,18 @@ impl Books {
     pub(super) fn take_pinned(&mut self) -> Pinned {
         let mut taken = mem::take(&mut self.pinned);
         self.pinned.made = taken.made.extract_if(.., |made| self.is_planned(*made)).collect();
-        self.set_age(&taken.made, Age::Named);
+        self.set_age(&taken.made, BlockGroupAge::Named);
         taken
     }
 
-    fn set_age(&mut self, made: &[Logical], age: Age) {
+    fn set_age(&mut self, made: &[Logical], age: BlockGroupAge) {
         for start in made {
             self.groups.get_mut(start).expect("a new group is not removed").age = age;
         }
     }
 
     /// The groups whose chunks are in the trees, or about to be removed from them.
-    pub(super) fn listed(&self) -> impl Iterator<Item = &Group> {
+    pub(super) fn listed(&self) -> impl Iterator<Item = &BlockGroup> {
         self.groups.values().filter(|group| !self.is_planned(group.start()))
     }
 
@@ -258,7 +263,7 @@ impl Books {
                 self.owner(logical, len).expect("no group is removed while bytes of it are");
             self.change(start, |group| group.unpin(logical, len));
         }
-        self.set_age(&pinned.made, Age::Durable);
+        self.set_age(&pinned.made, BlockGroupAge::Durable);
         pinned.removed.iter().for_each(|chunk| self.device.vacate(chunk));
         self.leaving -= pinned.removed.len();
     }
@@ -282,15 +287,15 @@ impl Books {
     }
 
     /// Makes a chunk in memory; its group can be used at once.
-    pub(super) fn make_chunk(&mut self, kind: Kind) -> Option<NewChunk> {
+    pub(super) fn make_chunk(&mut self, kind: SpaceKind) -> Option<NewChunk> {
         let kind = self.counters.pool_of(kind);
-        let kept = if kind == Kind::Metadata { self.promised.pop() } else { None };
+        let kept = if kind == SpaceKind::Metadata { self.promised.pop() } else { None };
         if let Some(chunk) = &kept {
             self.counters.unpromise(kind, self.worth(chunk));
         }
         let chunk = kept.or_else(|| self.place_within_rights(kind))?;
         let chunk = Chunk { logical: Logical(self.next_logical), ..chunk };
-        let group = Group::new(chunk.clone(), self.unit(chunk.flags));
+        let group = BlockGroup::new(chunk.clone(), self.unit(chunk.flags));
         let new = self.device.describe(chunk, group.item());
         self.pinned.made.push(group.start());
         self.add(group);
@@ -298,7 +303,7 @@ impl Books {
     }
 
     /// Whether a chunk of a kind could be made.
-    pub(super) fn has_room(&mut self, kind: Kind) -> bool {
+    pub(super) fn has_room(&mut self, kind: SpaceKind) -> bool {
         let kind = self.counters.pool_of(kind);
         let placed = self.place_within_rights(kind);
         placed.inspect(|chunk| self.device.vacate(chunk)).is_some()
@@ -306,15 +311,15 @@ impl Books {
 
     /// The bytes of data at most that further chunks could hold.
     pub(super) fn data_room(&self) -> u64 {
-        let copies = if self.flags(Kind::Data).contains(BlockGroupFlags::DUP) { 2 } else { 1 };
+        let copies = if self.flags(SpaceKind::Data).contains(BlockGroupFlags::DUP) { 2 } else { 1 };
         self.device.chunk_bytes() / copies
     }
 
     /// Sets room aside for a chunk of metadata.
     pub(super) fn promise(&mut self) -> bool {
-        let placed = self.place(Kind::Metadata);
+        let placed = self.place(SpaceKind::Metadata);
         let Some(chunk) = placed else { return false };
-        self.counters.promise(Kind::Metadata, self.worth(&chunk));
+        self.counters.promise(SpaceKind::Metadata, self.worth(&chunk));
         self.promised.push(chunk);
         true
     }
@@ -322,7 +327,7 @@ impl Books {
     /// Frees the room that was set aside and that no reservation relies on.
     pub(super) fn drop_promises(&mut self) {
         while let Some(chunk) = self.promised.pop() {
-            if !self.counters.try_unpromise(Kind::Metadata, self.worth(&chunk)) {
+            if !self.counters.try_unpromise(SpaceKind::Metadata, self.worth(&chunk)) {
                 return self.promised.push(chunk);
             }
             self.device.vacate(&chunk);
@@ -330,9 +335,9 @@ impl Books {
     }
 
     /// Places a chunk; one of data only beside the one that metadata wants soon.
-    fn place_within_rights(&mut self, kind: Kind) -> Option<Chunk> {
-        let wanted = kind == Kind::Data && self.metadata_is_short();
-        let aside = if wanted { self.place(Kind::Metadata) } else { None };
+    fn place_within_rights(&mut self, kind: SpaceKind) -> Option<Chunk> {
+        let wanted = kind == SpaceKind::Data && self.metadata_is_short();
+        let aside = if wanted { self.place(SpaceKind::Metadata) } else { None };
         let placed = self.place(kind);
         aside.inspect(|chunk| self.device.vacate(chunk));
         placed
@@ -341,16 +346,16 @@ impl Books {
     /// Whether metadata has not even what a chunk full of data takes of it: references and
     /// checksums.
     fn metadata_is_short(&self) -> bool {
-        let pool = self.counters.pool(Kind::Metadata);
-        let spare = pool.backed().saturating_sub(pool.needed(0, Claim::Ordinary));
-        let data = self.device.chunk_len(Kind::Data) / METADATA_PART_OF_DATA;
+        let pool = self.counters.pool(SpaceKind::Metadata);
+        let spare = pool.backed().saturating_sub(pool.needed(0, ReservePolicy::Ordinary));
+        let data = self.device.chunk_len(SpaceKind::Data) / METADATA_PART_OF_DATA;
         spare < data.max(METADATA_BLOCKS_MIN * self.nodesize)
     }
 
-    fn place(&mut self, kind: Kind) -> Option<Chunk> {
+    fn place(&mut self, kind: SpaceKind) -> Option<Chunk> {
         let logical = self.next_logical.checked_add(self.device.free_bytes())?;
         let flags = self.flags(kind);
-        let array_full = kind == Kind::System && self.system_array_is_full(flags);
+        let array_full = kind == SpaceKind::System && self.system_array_is_full(flags);
         if array_full || logical > i64::MAX.unsigned_abs() {
             return None;
         }
@@ -359,7 +364,7 @@ impl Books {
 
     fn system_array_is_full(&self, flags: BlockGroupFlags) -> bool {
         let size = |stripes: usize| SYSTEM_CHUNK_BYTES + stripes * STRIPE_BYTES;
-        let system = self.groups.values().filter(|group| pool_of(group) == Kind::System);
+        let system = self.groups.values().filter(|group| pool_of(group) == SpaceKind::System);
         let listed: usize = system.map(|group| size(group.chunk.stripes.len())).sum();
         let next = size(if flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 });
         listed + next > SYS_CHUNK_ARRAY_SIZE
@@ -367,27 +372,27 @@ impl Books {
 
     /// The flags of a new group: DUP where a group of its kind is, or where there is none and
     /// one of the system is; data alone is single then.
-    fn flags(&self, kind: Kind) -> BlockGroupFlags {
+    fn flags(&self, kind: SpaceKind) -> BlockGroupFlags {
         let types = match kind {
-            Kind::System => BlockGroupFlags::SYSTEM,
-            Kind::Metadata if self.mixed => BlockGroupFlags::DATA | BlockGroupFlags::METADATA,
-            Kind::Metadata => BlockGroupFlags::METADATA,
-            Kind::Data => BlockGroupFlags::DATA,
+            SpaceKind::System => BlockGroupFlags::SYSTEM,
+            SpaceKind::Metadata if self.mixed => BlockGroupFlags::DATA | BlockGroupFlags::METADATA,
+            SpaceKind::Metadata => BlockGroupFlags::METADATA,
+            SpaceKind::Data => BlockGroupFlags::DATA,
         };
         let of = |kind| self.groups.values().filter(move |group| pool_of(group) == kind);
-        let dup = |group: &Group| group.chunk.flags.contains(BlockGroupFlags::DUP);
-        let alike = match of(kind).next().is_some() || kind == Kind::Data {
+        let dup = |group: &BlockGroup| group.chunk.flags.contains(BlockGroupFlags::DUP);
+        let alike = match of(kind).next().is_some() || kind == SpaceKind::Data {
             true => of(kind).any(dup),
-            false => of(Kind::System).any(dup),
+            false => of(SpaceKind::System).any(dup),
         };
         if alike { types | BlockGroupFlags::DUP } else { types }
     }
 
-    /// Takes an empty group out that nobody relies on: who reserved since [`Books::empty`] may. Its
+    /// Takes an empty group out that nobody relies on: who reserved since [`BlockGroups::empty`] may. Its
     /// room is free once that is durable.
     pub(super) fn remove(&mut self, start: Logical) -> Option<Chunk> {
         let group = self.groups.get(&start)?;
-        if !group.is_empty() || group.age != Age::Durable {
+        if !group.is_empty() || group.age != BlockGroupAge::Durable {
             return None;
         }
         if !self.counters.try_take(pool_of(group), group.tally(), spared(group)) {
@@ -414,20 +419,21 @@ impl Books {
 
     /// Groups that can be removed, all of them, and half of each would still be free elsewhere.
     pub(super) fn empty(&self) -> Vec<Logical> {
-        let pools = Kind::ALL.map(|kind| self.counters.pool(kind));
-        let mut spare = pools.map(|p| p.tally.at_hand.saturating_sub(p.needed(0, Claim::Ordinary)));
-        let removable = |group: &&Group| {
+        let pools = SpaceKind::ALL.map(|kind| self.counters.pool(kind));
+        let mut spare =
+            pools.map(|p| p.tally.at_hand.saturating_sub(p.needed(0, ReservePolicy::Ordinary)));
+        let removable = |group: &&BlockGroup| {
             let spare = &mut spare[pool_of(group).index()];
             let left = spare.checked_sub(group.tally().at_hand);
             let enough = left.filter(|&left| left >= spared(group));
             *spare = enough.unwrap_or(*spare);
             enough.is_some()
         };
-        let empty = |group: &&Group| {
-            let kept = group.age != Age::Durable || pool_of(group) == Kind::System;
+        let empty = |group: &&BlockGroup| {
+            let kept = group.age != BlockGroupAge::Durable || pool_of(group) == SpaceKind::System;
             group.is_empty() && !kept
         };
-        self.groups.values().filter(empty).filter(removable).map(Group::start).collect()
+        self.groups.values().filter(empty).filter(removable).map(BlockGroup::start).collect()
     }
 
     pub(super) fn bytes_used(&self) -> u64 {
@@ -436,7 +442,7 @@ impl Books {
 
     /// Bytes of the device that chunks hold.
     pub(super) fn device_used(&self) -> u64 {
-        let held = |group: &Group| group.chunk.len * group.chunk.stripes.len() as u64;
+        let held = |group: &BlockGroup| group.chunk.len * group.chunk.stripes.len() as u64;
         self.groups.values().map(held).sum()
     }
 
@@ -447,16 +453,20 @@ impl Books {
         self.pinned.made.iter().any(|start| !self.groups[start].is_empty())
     }
 
-    fn add(&mut self, group: Group) {
+    fn add(&mut self, group: BlockGroup) {
         let (start, tally) = (group.start(), group.tally());
-        self.counters.replace(pool_of(&group), Tally::default(), tally);
+        self.counters.replace(pool_of(&group), SpaceTotals::default(), tally);
         let end = group.chunk.end().0;
         let end = end.checked_next_multiple_of(STRIPE_LEN).unwrap_or(u64::MAX);
         self.next_logical = self.next_logical.max(end);
         assert!(self.groups.insert(start, group).is_none(), "a group for each chunk");
     }
 
-    pub(super) fn change<R>(&mut self, start: Logical, change: impl FnOnce(&mut Group) -> R) -> R {
+    pub(super) fn change<R>(
+        &mut self,
+        start: Logical,
+        change: impl FnOnce(&mut BlockGroup) -> R,
+    ) -> R {
         let group = self.groups.get_mut(&start).expect("a group that was found");
         let before = group.tally();
         let result = change(group);
@@ -478,7 +488,7 @@ impl Books {
 
     /// What a promised chunk counts.
     fn worth(&self, chunk: &Chunk) -> u64 {
-        Group::new(chunk.clone(), self.unit(chunk.flags)).tally().at_hand
+        BlockGroup::new(chunk.clone(), self.unit(chunk.flags)).tally().at_hand
     }
 
     /// The unit of allocation in a group.
@@ -489,15 +499,15 @@ impl Books {
 }
 
 /// What must be free elsewhere where a group goes, so that its kind does not need it soon again.
-fn spared(group: &Group) -> u64 {
+fn spared(group: &BlockGroup) -> u64 {
     group.chunk.len / 2
 }
 
 /// The kind under which a group is counted.
-fn pool_of(group: &Group) -> Kind {
+fn pool_of(group: &BlockGroup) -> SpaceKind {
     match group.chunk.flags {
-        flags if flags.contains(BlockGroupFlags::SYSTEM) => Kind::System,
-        flags if flags.contains(BlockGroupFlags::METADATA) => Kind::Metadata,
-        _ => Kind::Data,
+        flags if flags.contains(BlockGroupFlags::SYSTEM) => SpaceKind::System,
+        flags if flags.contains(BlockGroupFlags::METADATA) => SpaceKind::Metadata,
+        _ => SpaceKind::Data,
     }
 }

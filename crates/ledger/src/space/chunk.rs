@@ -10,7 +10,7 @@ use userbtrfs_format::{
 use uuid::Uuid;
 
 use super::STRIPE_LEN;
-use super::counters::Kind;
+use super::counters::SpaceKind;
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 
@@ -77,7 +77,7 @@ impl DeviceSpace {
 
     /// Takes room for a chunk of such flags, as long as the rule and the device allow. Its
     /// logical address is 0 still.
-    pub(super) fn place(&mut self, kind: Kind, flags: BlockGroupFlags) -> Option<Chunk> {
+    pub(super) fn place(&mut self, kind: SpaceKind, flags: BlockGroupFlags) -> Option<Chunk> {
         let dup = flags.contains(BlockGroupFlags::DUP);
         let half = self.free.largest() / 2 / STRIPE_LEN * STRIPE_LEN;
         let room = match dup {
@@ -136,11 +136,11 @@ impl DeviceSpace {
 
     /// How long a chunk should be: a tenth of the device, at most 1 GiB, of metadata 256 MiB on
     /// devices up to 50 GiB, of the system 32 MiB.
-    pub(super) fn chunk_len(&self, kind: Kind) -> u64 {
+    pub(super) fn chunk_len(&self, kind: SpaceKind) -> u64 {
         let most = match kind {
-            Kind::Metadata if self.len <= LARGE_DEVICE => 256 << 20,
-            Kind::Data | Kind::Metadata => 1 << 30,
-            Kind::System => 32 << 20,
+            SpaceKind::Metadata if self.len <= LARGE_DEVICE => 256 << 20,
+            SpaceKind::Data | SpaceKind::Metadata => 1 << 30,
+            SpaceKind::System => 32 << 20,
         };
         let part = self.len / PART_OF_DEVICE / STRIPE_LEN * STRIPE_LEN;
         part.clamp(CHUNK_LEN_MIN, most)

@@ -30,7 +30,7 @@ const REFERENCE_TREES: u64 = 3;
 
 /// What is stored: which block groups serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum SpaceKind {
     /// Content of files.
     Data,
     /// Blocks of all trees but the chunk tree.
@@ -39,7 +39,7 @@ pub enum Kind {
     System,
 }
 
-impl Kind {
+impl SpaceKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Data, Self::Metadata, Self::System];
 
@@ -54,7 +54,7 @@ impl Kind {
 
 /// What a block group adds to the counters, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct SpaceTotals {
     /// All bytes that can ever be allocated.
     pub(super) total: u64,
     /// Free, known, and in whole units.
@@ -67,7 +67,7 @@ pub(super) struct Tally {
 
 /// Who asks for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum ReservePolicy {
     /// Leaves the global reserve alone.
     Ordinary,
     /// May use half of the global reserve, or more of the least one: the rest is the commit's.
@@ -79,8 +79,8 @@ pub(crate) enum Claim {
 
 /// The counters of the block groups of one kind, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pool {
-    pub(super) tally: Tally,
+pub(super) struct SpaceInfo {
+    pub(super) tally: SpaceTotals,
     /// Reservations that are held.
     pub(super) reserved: u64,
     /// Device space set aside for chunks of this kind, as they would count at hand.
@@ -107,10 +107,10 @@ enum Trees {
     Beside { fresh: u64 },
 }
 
-impl Pool {
+impl SpaceInfo {
     /// The bytes that are allocated.
     pub(super) fn allocated(&self) -> u64 {
-        let Tally { total, at_hand, unloaded, pinned } = self.tally;
+        let SpaceTotals { total, at_hand, unloaded, pinned } = self.tally;
         total.saturating_sub(at_hand).saturating_sub(unloaded).saturating_sub(pinned)
     }
 
@@ -143,11 +143,11 @@ impl Pool {
     }
 
     /// What a claim leaves of the global reserve.
-    fn spared(&self, claim: Claim) -> u64 {
+    fn spared(&self, claim: ReservePolicy) -> u64 {
         match claim {
-            Claim::Ordinary => self.global(),
-            Claim::Removal => self.of_commit(),
-            Claim::Replay => self.least(),
+            ReservePolicy::Ordinary => self.global(),
+            ReservePolicy::Removal => self.of_commit(),
+            ReservePolicy::Replay => self.least(),
         }
     }
 
@@ -159,8 +159,8 @@ impl Pool {
     /// What the commit takes beyond what a claim leaves to it, for so many references besides those
     /// expected, and for other items of so many bytes. References may lie in as many leaves as
     /// there are of them; but no commit copies more than all leaves of the books. A replay tries.
-    pub(super) fn owed(&self, references: u64, others: u64, claim: Claim) -> u64 {
-        if claim == Claim::Replay {
+    pub(super) fn owed(&self, references: u64, others: u64, claim: ReservePolicy) -> u64 {
+        if claim == ReservePolicy::Replay {
             return 0;
         }
         let references = references.saturating_add(self.expected);
@@ -171,7 +171,7 @@ impl Pool {
     }
 
     /// The bytes that must be at hand or promised for a reservation to be granted.
-    pub(super) fn needed(&self, bytes: u64, claim: Claim) -> u64 {
+    pub(super) fn needed(&self, bytes: u64, claim: ReservePolicy) -> u64 {
         self.reserved.saturating_add(bytes).saturating_add(self.spared(claim))
     }
 
@@ -180,12 +180,12 @@ impl Pool {
         self.tally.at_hand + self.promised
     }
 
-    fn replace(&mut self, before: Tally, after: Tally) {
+    fn replace(&mut self, before: SpaceTotals, after: SpaceTotals) {
         let each = |value: u64, before: u64, after: u64| {
             (value + after).checked_sub(before).expect("counters are sums of tallies")
         };
         let tally = self.tally;
-        self.tally = Tally {
+        self.tally = SpaceTotals {
             total: each(tally.total, before.total, after.total),
             at_hand: each(tally.at_hand, before.at_hand, after.at_hand),
             unloaded: each(tally.unloaded, before.unloaded, after.unloaded),
@@ -196,15 +196,15 @@ impl Pool {
 
 /// The counters of all kinds. Data and metadata share a pool where they share block groups.
 pub(super) struct Counters {
-    pools: Mutex<[Pool; 3]>,
+    pools: Mutex<[SpaceInfo; 3]>,
     mixed: bool,
     aborted: AtomicBool,
 }
 
 impl Counters {
     pub(super) fn new(mixed: bool, nodesize: u64) -> Self {
-        let mut pools = [Pool { nodesize, ..Pool::default() }; 3];
-        pools[Kind::Metadata.index()].trees = match mixed {
+        let mut pools = [SpaceInfo { nodesize, ..SpaceInfo::default() }; 3];
+        pools[SpaceKind::Metadata.index()].trees = match mixed {
             true => Trees::Beside { fresh: 0 },
             false => Trees::All,
         };
@@ -213,36 +213,36 @@ impl Counters {
     }
 
     /// The kind under which a kind is counted.
-    pub(super) fn pool_of(&self, kind: Kind) -> Kind {
-        if self.mixed && kind == Kind::Data { Kind::Metadata } else { kind }
+    pub(super) fn pool_of(&self, kind: SpaceKind) -> SpaceKind {
+        if self.mixed && kind == SpaceKind::Data { SpaceKind::Metadata } else { kind }
     }
 
-    pub(super) fn pool(&self, kind: Kind) -> Pool {
+    pub(super) fn pool(&self, kind: SpaceKind) -> SpaceInfo {
         self.pools.lock()[self.pool_of(kind).index()]
     }
 
     /// Puts a block group's new tally in the place of the one before.
-    pub(super) fn replace(&self, kind: Kind, before: Tally, after: Tally) {
+    pub(super) fn replace(&self, kind: SpaceKind, before: SpaceTotals, after: SpaceTotals) {
         if before != after {
             self.pools.lock()[self.pool_of(kind).index()].replace(before, after);
         }
     }
 
     /// Takes a block group's tally out, if so many bytes are left beyond what is reserved.
-    pub(super) fn try_take(&self, kind: Kind, own: Tally, left: u64) -> bool {
+    pub(super) fn try_take(&self, kind: SpaceKind, own: SpaceTotals, left: u64) -> bool {
         let mut pools = self.pools.lock();
         let pool = &mut pools[self.pool_of(kind).index()];
         let spare = pool.tally.at_hand.saturating_sub(own.at_hand);
-        let unneeded = spare >= pool.needed(left, Claim::Ordinary);
+        let unneeded = spare >= pool.needed(left, ReservePolicy::Ordinary);
         if unneeded {
-            pool.replace(own, Tally::default());
+            pool.replace(own, SpaceTotals::default());
         }
         unneeded
     }
 
     /// Root items say that the trees of the books are so many bytes larger, or smaller.
     pub(super) fn books_grew(&self, by: i64) {
-        let pool = &mut self.pools.lock()[Kind::Metadata.index()];
+        let pool = &mut self.pools.lock()[SpaceKind::Metadata.index()];
         pool.books = pool.books.saturating_add_signed(by);
         if let Trees::Beside { fresh } = &mut pool.trees {
             *fresh = 0;
@@ -251,38 +251,38 @@ impl Counters {
 
     /// So many references will be dropped by changes that wait.
     pub(super) fn expect(&self, more: u64) {
-        self.pools.lock()[Kind::Metadata.index()].expected += more;
+        self.pools.lock()[SpaceKind::Metadata.index()].expected += more;
     }
 
     /// So many of those expected are not any more.
     pub(super) fn unexpect(&self, fewer: u64) {
-        let expected = &mut self.pools.lock()[Kind::Metadata.index()].expected;
+        let expected = &mut self.pools.lock()[SpaceKind::Metadata.index()].expected;
         *expected = expected.checked_sub(fewer).expect("they were expected");
     }
 
     /// So many bytes were allocated for trees.
     pub(super) fn trees_grew(&self, bytes: u64) {
-        if let Trees::Beside { fresh } = &mut self.pools.lock()[Kind::Metadata.index()].trees {
+        if let Trees::Beside { fresh } = &mut self.pools.lock()[SpaceKind::Metadata.index()].trees {
             *fresh = fresh.saturating_add(bytes);
         }
     }
 
     /// Counts device space that is set aside.
-    pub(super) fn promise(&self, kind: Kind, bytes: u64) {
+    pub(super) fn promise(&self, kind: SpaceKind, bytes: u64) {
         self.pools.lock()[self.pool_of(kind).index()].promised += bytes;
     }
 
     /// Counts device space as no longer set aside.
-    pub(super) fn unpromise(&self, kind: Kind, bytes: u64) {
+    pub(super) fn unpromise(&self, kind: SpaceKind, bytes: u64) {
         let promised = &mut self.pools.lock()[self.pool_of(kind).index()].promised;
         *promised = promised.checked_sub(bytes).expect("it was promised");
     }
 
     /// Counts device space as no longer set aside, unless a reservation relies on it.
-    pub(super) fn try_unpromise(&self, kind: Kind, bytes: u64) -> bool {
+    pub(super) fn try_unpromise(&self, kind: SpaceKind, bytes: u64) -> bool {
         let mut pools = self.pools.lock();
         let pool = &mut pools[self.pool_of(kind).index()];
-        let unneeded = pool.backed() - bytes >= pool.needed(0, Claim::Ordinary);
+        let unneeded = pool.backed() - bytes >= pool.needed(0, ReservePolicy::Ordinary);
         if unneeded {
             pool.promised -= bytes;
         }
@@ -290,7 +290,12 @@ impl Counters {
     }
 
     /// Grants a reservation, or says what the pool looks like.
-    pub(super) fn reserve(&self, kind: Kind, bytes: u64, claim: Claim) -> Result<(), Pool> {
+    pub(super) fn reserve(
+        &self,
+        kind: SpaceKind,
+        bytes: u64,
+        claim: ReservePolicy,
+    ) -> Result<(), SpaceInfo> {
         let mut pools = self.pools.lock();
         let pool = &mut pools[self.pool_of(kind).index()];
         if bytes > 0 && pool.needed(bytes, claim) > pool.backed() {
@@ -301,7 +306,7 @@ impl Counters {
     }
 
     /// Takes back what was granted.
-    pub(super) fn release(&self, kind: Kind, bytes: u64) {
+    pub(super) fn release(&self, kind: SpaceKind, bytes: u64) {
         let reserved = &mut self.pools.lock()[self.pool_of(kind).index()].reserved;
         *reserved = reserved.checked_sub(bytes).expect("what is given back was reserved");
     }
@@ -313,7 +318,7 @@ impl Counters {
 
     /// Whether nothing is reserved, or nobody asks.
     pub(super) fn is_settled(&self) -> bool {
-        let settled = |pool: &Pool| pool.reserved == 0 && pool.expected == 0;
+        let settled = |pool: &SpaceInfo| pool.reserved == 0 && pool.expected == 0;
         self.aborted.load(Ordering::Relaxed) || self.pools.lock().iter().all(settled)
     }
 }

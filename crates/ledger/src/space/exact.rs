@@ -9,20 +9,20 @@
 use userbtrfs_format::Logical;
 
 use super::Space;
-use super::books::Books;
-use super::counters::Kind;
+use super::books::BlockGroups;
+use super::counters::SpaceKind;
 use super::damage::SpaceDamage;
 use super::load::{self, Wanted};
 use crate::error::Result;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 impl Space {
     /// Pins a block of a log.
-    pub fn pin_log_block(&self, forest: &Forest, logical: Logical) -> Result<()> {
+    pub fn pin_log_block(&self, forest: &TreeRoots, logical: Logical) -> Result<()> {
         let len = u64::from(self.nodesize);
         self.load_group_of(forest, logical)?;
         let mut books = self.books.lock();
-        match books.take_at(Kind::Metadata, logical, len) {
+        match books.take_at(SpaceKind::Metadata, logical, len) {
             true => Ok(books.pin(logical, len)?),
             false => Err(SpaceDamage::NotFree { logical, len }.into()),
         }
@@ -30,13 +30,13 @@ impl Space {
 
     /// Takes `len` bytes for data at `logical`; says no, and takes nothing, where not all of it is
     /// free. No lock is held, and no tree of the books is being edited.
-    pub fn take_data_at(&self, forest: &Forest, logical: Logical, len: u64) -> Result<bool> {
+    pub fn take_data_at(&self, forest: &TreeRoots, logical: Logical, len: u64) -> Result<bool> {
         self.load_group_of(forest, logical)?;
-        Ok(self.books.lock().take_at(Kind::Data, logical, len))
+        Ok(self.books.lock().take_at(SpaceKind::Data, logical, len))
     }
 
     /// Reads the free space of the block group that an address lies in.
-    fn load_group_of(&self, forest: &Forest, logical: Logical) -> Result<()> {
+    fn load_group_of(&self, forest: &TreeRoots, logical: Logical) -> Result<()> {
         loop {
             let next = self.books.lock().unloaded_at(logical).map(|group| {
                 let wanted =
@@ -50,9 +50,9 @@ impl Space {
     }
 }
 
-impl Books {
+impl BlockGroups {
     /// Takes a range of a group of this kind; says no where not all of it is free.
-    fn take_at(&mut self, kind: Kind, logical: Logical, len: u64) -> bool {
+    fn take_at(&mut self, kind: SpaceKind, logical: Logical, len: u64) -> bool {
         let Some(start) = self.start_of_group(kind, logical, len) else { return false };
         self.change(start, |group| group.take_at(logical, len))
     }

@@ -13,13 +13,13 @@ use userbtrfs_format::{
 };
 
 use super::STRIPE_LEN;
-use super::counters::Tally;
+use super::counters::SpaceTotals;
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 
 /// Since when a block group is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Age {
+pub(super) enum BlockGroupAge {
     /// A superblock that names it is durable.
     Durable,
     /// The superblock that comes next names it: nothing else becomes durable before that.
@@ -30,10 +30,10 @@ pub(super) enum Age {
 
 /// A block group.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct BlockGroup {
     pub(super) chunk: Chunk,
     pub(super) used: u64,
-    pub(super) age: Age,
+    pub(super) age: BlockGroupAge,
     /// Free ranges, once loaded.
     free: Option<FreeRanges>,
     /// Freed ranges that a durable superblock may still lead to.
@@ -46,13 +46,13 @@ pub(super) struct Group {
     version: u64,
 }
 
-impl Group {
+impl BlockGroup {
     /// A group that was there before, its free space not known.
     pub(super) fn existing(chunk: Chunk, used: u64, unit: u64) -> Self {
         let mirrors = under_mirrors(&chunk);
         let pinned = FreeRanges::new(unit);
         let read_only = !chunk.logical.0.is_multiple_of(unit);
-        let age = Age::Durable;
+        let age = BlockGroupAge::Durable;
         Self { chunk, used, age, free: None, pinned, mirrors, read_only, version: 0 }
     }
 
@@ -60,7 +60,7 @@ impl Group {
     pub(super) fn new(chunk: Chunk, unit: u64) -> Self {
         let mut free = FreeRanges::new(unit);
         free.insert(chunk.logical.0, chunk.len).expect("it is the first");
-        let mut group = Self { age: Age::New, ..Self::existing(chunk, 0, unit) };
+        let mut group = Self { age: BlockGroupAge::New, ..Self::existing(chunk, 0, unit) };
         group.set_free(free);
         group
     }
@@ -98,7 +98,7 @@ impl Group {
     }
 
     /// What it adds to the counters of its pool.
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> SpaceTotals {
         let total = self.chunk.len - self.mirrors.total();
         let pinned = self.pinned.total();
         let (at_hand, unloaded) = match &self.free {
@@ -106,7 +106,7 @@ impl Group {
             None if self.read_only => (0, 0),
             None => (0, total.saturating_sub(self.used).saturating_sub(pinned)),
         };
-        Tally { total, at_hand, unloaded, pinned }
+        SpaceTotals { total, at_hand, unloaded, pinned }
     }
 
     /// The most bytes that can be allocated in a row.

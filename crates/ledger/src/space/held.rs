@@ -13,12 +13,12 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 type Extents = BTreeMap<Logical, (u64, usize)>;
 
 /// See the module's text.
-pub(super) struct Held(Arc<Mutex<Extents>>);
+pub(super) struct NocowWriters(Arc<Mutex<Extents>>);
 
 /// One who holds an extent, until this is dropped.
 #[derive(Clone, Debug)]
 #[must_use = "the extent is held until this is dropped"]
-pub struct Hold {
+pub struct NocowGuard {
     _inner: Arc<Inner>,
 }
 
@@ -27,18 +27,18 @@ struct Inner {
     all: Arc<Mutex<Extents>>,
 }
 
-impl Held {
+impl NocowWriters {
     pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(Class::BlockGroup, Extents::new())))
     }
 
     /// Holds an extent. All who hold the same one name all of it.
-    pub(super) fn hold(&self, logical: Logical, len: u64) -> Hold {
+    pub(super) fn hold(&self, logical: Logical, len: u64) -> NocowGuard {
         let mut all = self.0.lock();
         let (held, holders) = all.entry(logical).or_insert((len, 0));
         assert_eq!(*held, len, "an extent has one length");
         *holders += 1;
-        Hold { _inner: Arc::new(Inner { logical, all: Arc::clone(&self.0) }) }
+        NocowGuard { _inner: Arc::new(Inner { logical, all: Arc::clone(&self.0) }) }
     }
 
     /// Which of these ranges touch an extent that is held; the others stay.

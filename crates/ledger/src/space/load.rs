@@ -15,10 +15,10 @@ use userbtrfs_format::{
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use crate::error::Result;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 /// The block group of each chunk: the bytes that are used in it.
-pub(super) fn block_groups(forest: &Forest, chunks: &[Chunk]) -> Result<Vec<u64>> {
+pub(super) fn block_groups(forest: &TreeRoots, chunks: &[Chunk]) -> Result<Vec<u64>> {
     let superblock = forest.store().volume().superblock();
     let apart = superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);
     let tree = forest.tree(if apart { TreeId::BLOCK_GROUP } else { TreeId::EXTENT })?;
@@ -33,7 +33,7 @@ pub(super) fn block_groups(forest: &Forest, chunks: &[Chunk]) -> Result<Vec<u64>
     Ok(used)
 }
 
-fn block_group(forest: &Forest, tree: &Tree, chunk: &Chunk) -> Result<BlockGroupItem> {
+fn block_group(forest: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<BlockGroupItem> {
     let start = chunk.logical;
     let key = Key::new(start.0, ItemKind::BLOCK_GROUP_ITEM, 0);
     let cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
@@ -50,7 +50,7 @@ fn block_group(forest: &Forest, tree: &Tree, chunk: &Chunk) -> Result<BlockGroup
 }
 
 /// Whether no item stands for a place between two chunks.
-fn check_gap(forest: &Forest, tree: &Tree, from: Logical, to: Option<Logical>) -> Result<()> {
+fn check_gap(forest: &TreeRoots, tree: &Tree, from: Logical, to: Option<Logical>) -> Result<()> {
     let cursor = forest.cursor(tree, &Key::new(from.0, ItemKind(0), 0), ReadAhead::Off)?;
     match cursor.item().map(|item| Logical(item.key.objectid)) {
         Some(at) if to.is_none_or(|to| at < to) => Err(SpaceDamage::NoChunk(at).into()),
@@ -62,7 +62,7 @@ fn check_gap(forest: &Forest, tree: &Tree, from: Logical, to: Option<Logical>) -
 const BOOKS: [TreeId; 4] = [TreeId::EXTENT, TreeId::CSUM, TreeId::FREE_SPACE, TreeId::BLOCK_GROUP];
 
 /// Bytes of the trees of the books, as their root items say.
-pub(super) fn bytes_of_books(forest: &Forest) -> Result<i64> {
+pub(super) fn bytes_of_books(forest: &TreeRoots) -> Result<i64> {
     let mut bytes = 0_i64;
     for id in BOOKS {
         let used = forest.root_item(id)?.map_or(0, |item| item.bytes_used);
@@ -109,7 +109,7 @@ impl Wanted {
 }
 
 /// What is free in a group.
-pub(super) fn free_ranges(forest: &Forest, wanted: Wanted) -> Result<FreeRanges> {
+pub(super) fn free_ranges(forest: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
     let superblock = forest.store().volume().superblock();
     let valid = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
     match superblock.compat_ro.contains(valid) {
@@ -118,7 +118,7 @@ pub(super) fn free_ranges(forest: &Forest, wanted: Wanted) -> Result<FreeRanges>
     }
 }
 
-fn from_free_space_tree(forest: &Forest, wanted: Wanted) -> Result<FreeRanges> {
+fn from_free_space_tree(forest: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
     let tree = forest.tree(TreeId::FREE_SPACE)?;
     let Wanted { start, len, unit } = wanted;
     let key = Key::new(start.0, ItemKind::FREE_SPACE_INFO, len);
@@ -185,7 +185,7 @@ fn add_bits(
     Ok(())
 }
 
-pub(super) fn from_extent_tree(forest: &Forest, wanted: Wanted) -> Result<FreeRanges> {
+pub(super) fn from_extent_tree(forest: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
     let tree = forest.tree(TreeId::EXTENT)?;
     let key = Key::new(wanted.start.0, ItemKind(0), 0);
     let mut cursor = forest.cursor(&tree, &key, ReadAhead::Forward)?;

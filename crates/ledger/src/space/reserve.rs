@@ -3,13 +3,13 @@
 //! 1. A reservation is a value: it is split, merged, shrunk, and given back when dropped.
 //! 2. One may hold references besides, that a change will drop: see [`super::Space::expect`].
 //! 3. Making one reads and writes nothing; what may help where space is short, and costs more,
-//!    is named by [`Shortage`] and left to the caller.
+//!    is named by [`FlushHint`] and left to the caller.
 
 use std::mem;
 
 use userbtrfs_sync::Arc;
 
-use super::counters::{Claim, Counters, Kind, Pool};
+use super::counters::{Counters, ReservePolicy, SpaceInfo, SpaceKind};
 
 /// Tree blocks that one item may cost, as declared: its leaf and the half that splits off. What
 /// the blocks above and the books cost comes out of the global reserve.
@@ -22,7 +22,7 @@ pub fn bytes_for_items(items: u64, nodesize: u32) -> u64 {
 
 /// What would help where space is short, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shortage {
+pub enum FlushHint {
     /// Free ranges of more block groups can be read: [`super::Space::ensure_loaded`].
     Unloaded,
     /// A chunk can be made: [`super::Space::plan_chunk`].
@@ -37,7 +37,7 @@ pub enum Shortage {
 #[must_use = "dropped, it is given back"]
 pub struct Reservation {
     counters: Arc<Counters>,
-    kind: Kind,
+    kind: SpaceKind,
     bytes: u64,
     references: u64,
 }
@@ -46,10 +46,10 @@ impl Reservation {
     /// Asks the counters for so many bytes.
     pub(super) fn claim(
         counters: &Arc<Counters>,
-        kind: Kind,
+        kind: SpaceKind,
         bytes: u64,
-        claim: Claim,
-    ) -> Result<Self, Pool> {
+        claim: ReservePolicy,
+    ) -> Result<Self, SpaceInfo> {
         counters.reserve(kind, bytes, claim)?;
         Ok(Self { counters: Arc::clone(counters), kind, bytes, references: 0 })
     }
@@ -58,7 +58,7 @@ impl Reservation {
     pub(super) fn of_references(counters: &Arc<Counters>, references: u64) -> Self {
         counters.expect(references);
         let counters = Arc::clone(counters);
-        Self { counters, kind: Kind::Metadata, bytes: 0, references }
+        Self { counters, kind: SpaceKind::Metadata, bytes: 0, references }
     }
 
     /// How many bytes it holds.
@@ -105,21 +105,21 @@ impl Drop for Reservation {
     }
 }
 
-impl Pool {
+impl SpaceInfo {
     /// What would help, where a chunk can be made or cannot.
-    pub(super) fn shortage(&self, bytes: u64, claim: Claim, chunk: bool) -> Shortage {
+    pub(super) fn shortage(&self, bytes: u64, claim: ReservePolicy, chunk: bool) -> FlushHint {
         match () {
-            () if self.tally.unloaded > 0 => Shortage::Unloaded,
-            () if chunk => Shortage::Chunk,
+            () if self.tally.unloaded > 0 => FlushHint::Unloaded,
+            () if chunk => FlushHint::Chunk,
             () => self.shortage_for_good(bytes, claim),
         }
     }
 
     /// What would help, where neither reading nor a chunk does.
-    pub(super) fn shortage_for_good(&self, bytes: u64, claim: Claim) -> Shortage {
+    pub(super) fn shortage_for_good(&self, bytes: u64, claim: ReservePolicy) -> FlushHint {
         match self.backed() + self.tally.pinned >= self.needed(bytes, claim) {
-            true => Shortage::Pinned,
-            false => Shortage::Nothing,
+            true => FlushHint::Pinned,
+            false => FlushHint::Nothing,
         }
     }
 }

@@ -10,7 +10,7 @@ use userbtrfs_device::{FileDevice, FileOptions};
 use userbtrfs_format::{BlockGroupFlags, CompatRoFlags, Profile, TreeId};
 
 use super::*;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 const MIB: u64 = 1 << 20;
 const CACHE: usize = 8 << 20;
@@ -28,15 +28,15 @@ impl Image {
     }
 
     /// The trees, if the image is one that we read.
-    fn forest(&self) -> Option<Forest> {
+    fn forest(&self) -> Option<TreeRoots> {
         let device = FileDevice::open(self.folder.path().join("image"), FileOptions::default());
         let volume = Volume::open(vec![Arc::new(device.unwrap())]).ok()?;
-        Some(Forest::new(Arc::new(volume), CACHE))
+        Some(TreeRoots::new(Arc::new(volume), CACHE))
     }
 }
 
 /// The space of an image unpacked once, all of it loaded.
-fn loaded(name: &'static str) -> (Forest, Space) {
+fn loaded(name: &'static str) -> (TreeRoots, Space) {
     static IMAGES: OnceLock<BTreeMap<&str, Image>> = OnceLock::new();
     let images = IMAGES.get_or_init(|| {
         let names = ["dup", "single", "mixed", "fresh"];
@@ -48,8 +48,8 @@ fn loaded(name: &'static str) -> (Forest, Space) {
     (forest, space)
 }
 
-fn load_all(space: &Space, forest: &Forest) {
-    for kind in Kind::ALL {
+fn load_all(space: &Space, forest: &TreeRoots) {
+    for kind in SpaceKind::ALL {
         space.ensure_loaded(forest, kind, u64::MAX).unwrap();
         assert_eq!(space.counters.pool(kind).tally.unloaded, 0);
     }
@@ -60,7 +60,7 @@ fn node(space: &Space) -> u64 {
 }
 
 /// All that can be reserved, in pieces of so many bytes; and why there is no more.
-fn reserve_all(space: &Space, bytes: u64) -> (Vec<Reservation>, Shortage) {
+fn reserve_all(space: &Space, bytes: u64) -> (Vec<Reservation>, FlushHint) {
     let mut held = Vec::new();
     loop {
         match space.reserve(bytes) {
@@ -74,8 +74,8 @@ fn reserve_all(space: &Space, bytes: u64) -> (Vec<Reservation>, Shortage) {
 fn a_chunk_made_since_the_books_were_written_is_of_the_next_transaction() {
     let (_forest, space) = loaded("dup");
     let before = space.listed_chunks();
-    while space.free_blocks(Kind::System) >= SYSTEM_BLOCKS {
-        space.allocate_block(Kind::System, Logical(0)).unwrap();
+    while space.free_blocks(SpaceKind::System) >= SYSTEM_BLOCKS {
+        space.allocate_block(SpaceKind::System, Logical(0)).unwrap();
     }
     // Who reserves is in no transaction.
     let (held, _) = reserve_all(&space, 64 * MIB);
@@ -108,11 +108,11 @@ fn every_image_that_we_read_has_its_books_in_order() {
 }
 
 /// Both sources of free space say the same.
-fn compare_sources(space: &Space, forest: &Forest, name: &str) {
+fn compare_sources(space: &Space, forest: &TreeRoots, name: &str) {
     let superblock = forest.store().volume().superblock();
     let both = superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID);
     let books = space.books.lock();
-    let wanted = |group: &group::Group| Wanted {
+    let wanted = |group: &group::BlockGroup| Wanted {
         start: group.start(),
         len: group.chunk.len,
         unit: group.unit(),
@@ -130,7 +130,7 @@ fn compare_sources(space: &Space, forest: &Forest, name: &str) {
 fn blocks_allocated_in_a_row_lie_in_a_row() {
     let (_forest, space) = loaded("dup");
     let blocks: Vec<_> =
-        (0..64).map(|_| space.allocate_block(Kind::Metadata, Logical(0)).unwrap().0).collect();
+        (0..64).map(|_| space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap().0).collect();
     let breaks = blocks.windows(2).filter(|pair| pair[0] + node(&space) != pair[1]).count();
     assert!(breaks <= 8, "{breaks} breaks in {blocks:?}");
     assert!(blocks.is_sorted());
@@ -141,10 +141,10 @@ fn what_was_reserved_is_found_to_the_last_block() {
     for name in ["dup", "single", "mixed", "fresh"] {
         let (forest, space) = loaded(name);
         let (held, shortage) = reserve_all(&space, node(&space));
-        assert_eq!(shortage, Shortage::Nothing, "{name}");
+        assert_eq!(shortage, FlushHint::Nothing, "{name}");
         let removals = space.reserve_for_removal(node(&space)).unwrap();
         for block in 0..=held.len() {
-            let found = space.allocate_block(Kind::Metadata, Logical(0));
+            let found = space.allocate_block(SpaceKind::Metadata, Logical(0));
             let logical = found.unwrap_or_else(|_| panic!("{name}: {block} of {}", held.len()));
             assert!(forest.store().volume().map(logical, node(&space)).is_ok());
         }
@@ -156,7 +156,7 @@ fn what_was_reserved_is_found_to_the_last_block() {
 }
 
 /// A chunk made by us says the same in each of its items, and keeps off the first MiB.
-fn check_new(forest: &Forest, new: &NewChunk) {
+fn check_new(forest: &TreeRoots, new: &NewChunk) {
     let NewChunk { chunk, device_extents, group } = new;
     assert_eq!((group.flags, group.used), (chunk.flags, 0));
     assert_eq!(chunk.flags.profile(), Some(chunk.profile));
@@ -174,11 +174,11 @@ fn check_new(forest: &Forest, new: &NewChunk) {
 #[test]
 fn a_small_image_has_most_of_its_metadata_for_use() {
     let (_forest, space) = loaded("fresh");
-    let Usage { total, allocated, global, .. } = space.usage(Kind::Metadata);
+    let Usage { total, allocated, global, .. } = space.usage(SpaceKind::Metadata);
     // The 32 MiB lie over a mirror of the superblock.
     assert_eq!((total, global), (32 * MIB - STRIPE_LEN, 2 * MIB));
     let reservation = space.reserve(total - allocated - global).unwrap();
-    assert_eq!(space.usage(Kind::Metadata).reserved, reservation.bytes());
+    assert_eq!(space.usage(SpaceKind::Metadata).reserved, reservation.bytes());
 }
 
 #[test]
@@ -186,10 +186,10 @@ fn removals_reach_where_others_do_not() {
     let (_forest, space) = loaded("fresh");
     let (held, _) = reserve_all(&space, node(&space));
     let removal = space.reserve_for_removal(8 * node(&space)).unwrap();
-    let global = space.usage(Kind::Metadata).global;
+    let global = space.usage(SpaceKind::Metadata).global;
     assert!(space.reserve_for_removal(global).is_err(), "half of it is the commit's");
     drop((held, removal));
-    assert_eq!(space.usage(Kind::Metadata).reserved, 0);
+    assert_eq!(space.usage(SpaceKind::Metadata).reserved, 0);
 }
 
 #[test]
@@ -197,15 +197,15 @@ fn a_replay_reaches_where_removals_do_not() {
     let (_forest, space) = loaded("fresh");
     // Of so many blocks a commit may change more than of a few.
     for _ in 0..1000 {
-        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+        space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
     let all = |claim| {
-        let claim = || space.claim(Kind::Metadata, node(&space), claim).ok();
+        let claim = || space.claim(SpaceKind::Metadata, node(&space), claim).ok();
         std::iter::from_fn(claim).collect::<Vec<_>>()
     };
-    let held = all(Claim::Removal);
-    let replays = all(Claim::Replay);
-    let changing = space.usage(Kind::Metadata).allocated / 16 / node(&space);
+    let held = all(ReservePolicy::Removal);
+    let replays = all(ReservePolicy::Replay);
+    let changing = space.usage(SpaceKind::Metadata).allocated / 16 / node(&space);
     let found = replays.len() as u64;
     assert!(found.abs_diff(changing - 32) <= 1, "{found} of {changing} blocks");
     drop((held, replays));
@@ -214,17 +214,17 @@ fn a_replay_reaches_where_removals_do_not() {
 #[test]
 fn freed_space_is_free_after_the_commit_and_not_before() {
     let (_forest, space) = loaded("dup");
-    let block = space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
-    let before = space.usage(Kind::Metadata);
+    let block = space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
+    let before = space.usage(SpaceKind::Metadata);
     space.pin(block, node(&space)).unwrap();
     let (held, shortage) = reserve_all(&space, node(&space));
-    assert_eq!(shortage, Shortage::Pinned);
+    assert_eq!(shortage, FlushHint::Pinned);
     let pinned = space.take_pinned();
     assert_eq!(pinned.ranges(), [(block, node(&space))]);
     assert!(space.take_pinned().ranges().is_empty());
-    assert_eq!(space.usage(Kind::Metadata).pinned, node(&space));
+    assert_eq!(space.usage(SpaceKind::Metadata).pinned, node(&space));
     space.unpin(pinned);
-    let after = space.usage(Kind::Metadata);
+    let after = space.usage(SpaceKind::Metadata);
     assert_eq!((after.pinned, after.allocated), (0, before.allocated - node(&space)));
     assert!(space.reserve(node(&space)).is_ok());
     drop(held);
@@ -234,7 +234,7 @@ fn freed_space_is_free_after_the_commit_and_not_before() {
 fn accounting_shows_in_the_groups_and_the_superblock() {
     let (_forest, space) = loaded("dup");
     let (used, len) = (space.bytes_used(), node(&space));
-    let block = space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    let block = space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     assert_eq!(space.take_changed_groups(), []);
     space.account(block, len, true).unwrap();
     let [(start, group_len, item)] = space.take_changed_groups()[..] else { panic!("one group") };
@@ -251,7 +251,7 @@ fn chunks_are_made_until_the_device_is_full_and_their_room_comes_back() {
     let (forest, space) = loaded("single");
     let device = forest.store().volume().superblock().device.clone();
     let mut made = Vec::new();
-    while let Ok(new) = space.plan_chunk(Kind::Data) {
+    while let Ok(new) = space.plan_chunk(SpaceKind::Data) {
         check_new(&forest, &new);
         assert!(new.chunk.len <= device.total_bytes / 10);
         assert_eq!((new.chunk.profile, new.chunk.owner), (Profile::Single, TreeId::EXTENT.0));
@@ -265,11 +265,11 @@ fn chunks_are_made_until_the_device_is_full_and_their_room_comes_back() {
     let used = space.device_used();
     let freed: u64 = empty.iter().map(|&start| space.remove_group(start).unwrap().len).sum();
     assert_eq!(space.device_used(), used - freed);
-    assert!(space.plan_chunk(Kind::Data).is_err(), "the last commit leads there still");
+    assert!(space.plan_chunk(SpaceKind::Data).is_err(), "the last commit leads there still");
     assert!(space.has_leaving_groups(), "but who waits finds room");
     space.unpin(space.take_pinned());
     assert!(!space.has_leaving_groups());
-    let again = space.plan_chunk(Kind::Data).unwrap().chunk;
+    let again = space.plan_chunk(SpaceKind::Data).unwrap().chunk;
     assert!(made.iter().all(|chunk| chunk.logical < again.logical), "addresses are not reused");
 }
 
@@ -277,12 +277,12 @@ fn chunks_are_made_until_the_device_is_full_and_their_room_comes_back() {
 #[test]
 fn a_group_that_somebody_relies_on_meanwhile_is_not_removed() {
     let (_forest, space) = loaded("single");
-    while space.plan_chunk(Kind::Data).is_ok() {}
+    while space.plan_chunk(SpaceKind::Data).is_ok() {}
     space.unpin(space.take_pinned());
     let [first, rest @ ..] = &space.empty_groups()[..] else { panic!("no group is empty") };
     assert!(!rest.is_empty());
     assert!(space.remove_group(*first).is_some());
-    let at_hand = space.counters.pool(Kind::Data).tally.at_hand;
+    let at_hand = space.counters.pool(SpaceKind::Data).tally.at_hand;
     let reserved = space.reserve_data(at_hand).unwrap();
     assert!(rest.iter().all(|start| space.remove_group(*start).is_none()));
     drop(reserved);
@@ -306,7 +306,7 @@ fn what_was_held_over_a_commit_is_free_with_the_next_one() {
 #[test]
 fn dup_chunks_have_two_places() {
     let (forest, space) = loaded("fresh");
-    let new = space.plan_chunk(Kind::Metadata).unwrap();
+    let new = space.plan_chunk(SpaceKind::Metadata).unwrap();
     check_new(&forest, &new);
     assert_eq!(new.chunk.profile, Profile::Dup);
     let [first, second] = [0, 1].map(|copy: usize| new.chunk.stripes[copy].physical.0);
@@ -317,13 +317,13 @@ fn dup_chunks_have_two_places() {
 #[test]
 fn groups_that_are_new_serve_only_where_no_other_does() {
     let (_forest, space) = loaded("fresh");
-    let old = space.counters.pool(Kind::Metadata).tally.at_hand;
-    space.plan_chunk(Kind::Metadata).unwrap();
+    let old = space.counters.pool(SpaceKind::Metadata).tally.at_hand;
+    space.plan_chunk(SpaceKind::Metadata).unwrap();
     for _ in 0..old / node(&space) {
-        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+        space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
         assert!(!space.draws_on_new_groups());
     }
-    space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     assert!(space.draws_on_new_groups());
     let pinned = space.take_pinned();
     assert!(!space.draws_on_new_groups(), "the superblock on its way names them");
@@ -339,7 +339,7 @@ fn groups_that_are_new_are_found_below_those_that_are_named() {
     while space.allocate_data(128 * MIB, 4096).is_ok() {}
     assert!(space.make_data_chunk());
     space.allocate_data(4096, 4096).unwrap();
-    space.plan_chunk(Kind::Metadata).unwrap();
+    space.plan_chunk(SpaceKind::Metadata).unwrap();
     let pinned = space.take_pinned();
     assert!(space.draws_on_new_groups(), "nothing names the one for data");
     space.unpin(pinned);
@@ -353,7 +353,7 @@ fn data_is_allocated_in_runs_as_long_as_they_are_there() {
     assert_eq!(len, 10 * MIB);
     assert!(space.allocate_data(4095, 1).is_err());
     assert!(allocate_all_data(&space) > 50 * MIB);
-    assert_eq!(space.reserve_data(4096).err(), Some(Shortage::Nothing));
+    assert_eq!(space.reserve_data(4096).err(), Some(FlushHint::Nothing));
 }
 
 /// Allocates all data that there can be; gives how many bytes.
@@ -403,19 +403,19 @@ fn fragmented_data_is_found_to_the_last_sector() {
 fn data_beyond_reach_takes_no_chunks() {
     let (forest, space) = loaded("single");
     let device = forest.store().volume().superblock().device.total_bytes;
-    assert_eq!(space.reserve_data(device).err(), Some(Shortage::Nothing));
-    assert_eq!(space.reserve_data(device / 2).err(), Some(Shortage::Chunk));
+    assert_eq!(space.reserve_data(device).err(), Some(FlushHint::Nothing));
+    assert_eq!(space.reserve_data(device / 2).err(), Some(FlushHint::Chunk));
     let space = Space::load(&forest).unwrap();
-    assert_eq!(space.reserve_data(device).err(), Some(Shortage::Nothing));
-    assert_eq!(space.reserve_data(MIB).err(), Some(Shortage::Unloaded));
+    assert_eq!(space.reserve_data(device).err(), Some(FlushHint::Nothing));
+    assert_eq!(space.reserve_data(MIB).err(), Some(FlushHint::Unloaded));
 }
 
 /// Where metadata is nearly out, data leaves it room on the device, and only then.
 #[test]
 fn data_leaves_metadata_that_is_short_a_chunk() {
     let (_forest, space) = loaded("fresh");
-    while space.counters.pool(Kind::Metadata).tally.at_hand > 20 * node(&space) {
-        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    while space.counters.pool(SpaceKind::Metadata).tally.at_hand > 20 * node(&space) {
+        space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
     allocate_all_data(&space);
     let (held, _) = reserve_all(&space, node(&space));
@@ -426,13 +426,13 @@ fn data_leaves_metadata_that_is_short_a_chunk() {
 #[test]
 fn mixed_data_does_not_raise_the_global_reserve() {
     let (_forest, space) = loaded("mixed");
-    let before = space.usage(Kind::Metadata);
+    let before = space.usage(SpaceKind::Metadata);
     let data = space.allocate_data(MIB, MIB).unwrap();
-    let filled = space.usage(Kind::Metadata);
+    let filled = space.usage(SpaceKind::Metadata);
     assert_eq!((filled.allocated, filled.global), (before.allocated + MIB, before.global));
     // But what trees it has is.
     space.books_grew(i64::try_from(3 * MIB).unwrap());
-    let filled = space.usage(Kind::Metadata);
+    let filled = space.usage(SpaceKind::Metadata);
     assert_eq!(filled.global, before.global.max(3 * MIB).min(before.total / 8));
     assert!(filled.global > before.global);
     space.give_back(data.0, data.1).unwrap();
@@ -454,7 +454,7 @@ fn mixed_data_leaves_reservations_alone() {
         data.push(reservation);
     }
     for _ in 0..metadata.bytes() / node(&space) {
-        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+        space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
     drop(metadata);
     drop(space.reserve_for_removal(4 * node(&space)).unwrap());
@@ -464,8 +464,8 @@ fn mixed_data_leaves_reservations_alone() {
 fn without_free_ranges_read_nothing_is_promised() {
     let (forest, _) = loaded("single");
     let space = Space::load(&forest).unwrap();
-    assert_eq!(space.reserve(1).err(), Some(Shortage::Unloaded));
-    space.ensure_loaded(&forest, Kind::Metadata, MIB).unwrap();
+    assert_eq!(space.reserve(1).err(), Some(FlushHint::Unloaded));
+    space.ensure_loaded(&forest, SpaceKind::Metadata, MIB).unwrap();
     assert!(space.reserve(1).is_ok());
 }
 
@@ -499,12 +499,13 @@ enum Step {
     Split(usize, u64),
     Merge(usize),
     Release(usize),
-    Chunk(Kind),
+    Chunk(SpaceKind),
     Clean,
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let kind = prop_oneof![Just(Kind::Data), Just(Kind::Metadata), Just(Kind::System)];
+    let kind =
+        prop_oneof![Just(SpaceKind::Data), Just(SpaceKind::Metadata), Just(SpaceKind::System)];
     prop_oneof![
         4 => Just(Step::Block),
         2 => (1..4000_u64).prop_map(|sectors| Step::Data(sectors * 4096)),
@@ -536,7 +537,7 @@ impl Model<'_> {
         let space = self.space;
         match *step {
             Step::Block => {
-                if let Ok(at) = space.allocate_block(Kind::Metadata, Logical(0)) {
+                if let Ok(at) = space.allocate_block(SpaceKind::Metadata, Logical(0)) {
                     self.allocated(at, node(space));
                 }
             }
@@ -606,14 +607,14 @@ impl Model<'_> {
     }
 
     fn check(&self) {
-        let pools = [Kind::Data, Kind::Metadata].map(|kind| self.space.usage(kind));
+        let pools = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| self.space.usage(kind));
         let allocated: u64 = pools.iter().map(|usage| usage.allocated).sum();
         assert_eq!(allocated - self.before, self.allocated.values().sum::<u64>());
         let held: u64 = self.held.iter().map(Reservation::bytes).sum();
         assert_eq!(pools[1].reserved, held);
         let books = self.space.books.lock();
         let tallies = books.groups().map(|group| group.tally().total).sum::<u64>();
-        let totals = Kind::ALL.map(|kind| self.space.usage(kind).total).iter().sum::<u64>();
+        let totals = SpaceKind::ALL.map(|kind| self.space.usage(kind).total).iter().sum::<u64>();
         assert_eq!(tallies, totals);
     }
 }
@@ -623,7 +624,7 @@ proptest! {
     #[test]
     fn bytes_are_conserved(steps in prop::collection::vec(step(), 1..200)) {
         let (_forest, space) = loaded("single");
-        let used = [Kind::Data, Kind::Metadata].map(|kind| space.usage(kind).allocated);
+        let used = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| space.usage(kind).allocated);
         let (before, allocated) = (used.iter().sum(), BTreeMap::new());
         let (committing, held) = (Vec::new(), Vec::new());
         let mut model = Model { space: &space, allocated, committing, held, before };

@@ -14,7 +14,7 @@ use userbtrfs_format::{
 
 use crate::editor::Editor;
 use crate::error::Result;
-use crate::ledger::Ledger;
+use crate::ledger::TransactionManager;
 use crate::refs::{self, Head, Outcome};
 use crate::space::{NewChunk, SpaceDamage};
 use crate::{checksums, free_tree};
@@ -23,13 +23,13 @@ use crate::{checksums, free_tree};
 const DEVICE_ITEMS: u64 = 1;
 
 /// The books of one commit.
-pub(super) struct Books<'a> {
-    pub(super) ledger: &'a Ledger,
+pub(super) struct SpaceItemWriter<'a> {
+    pub(super) ledger: &'a TransactionManager,
     pub(super) editor: Editor<'a>,
 }
 
-impl<'a> Books<'a> {
-    pub(super) fn new(ledger: &'a Ledger, generation: u64) -> Self {
+impl<'a> SpaceItemWriter<'a> {
+    pub(super) fn new(ledger: &'a TransactionManager, generation: u64) -> Self {
         let editor = Editor { forest: &ledger.forest, source: ledger, generation };
         Self { ledger, editor }
     }

@@ -4,10 +4,10 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
 /// Who had a transaction committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CommitCause {
+pub enum CommitTrigger {
     /// Whoever asked for it, or closed the filesystem.
     Asked,
-    /// A sync that was not logged: [`CommitReason`](crate::CommitReason) says why.
+    /// A sync that was not logged: [`FullCommitReason`](crate::CommitReason) says why.
     Sync,
     /// Its time was over.
     Age,
@@ -17,7 +17,7 @@ pub enum CommitCause {
     Space,
 }
 
-impl CommitCause {
+impl CommitTrigger {
     /// All causes.
     pub const ALL: [Self; 5] = [Self::Asked, Self::Sync, Self::Age, Self::Memory, Self::Space];
 
@@ -40,21 +40,21 @@ impl CommitCause {
 
 /// How many transactions were committed since the filesystem was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Commits([u64; CommitCause::ALL.len()]);
+pub struct Commits([u64; CommitTrigger::ALL.len()]);
 
 impl Commits {
     /// How many for this cause. One that several had a cause for counts for the first.
-    pub fn by(&self, cause: CommitCause) -> u64 {
+    pub fn by(&self, cause: CommitTrigger) -> u64 {
         self.0[cause.index()]
     }
 }
 
 /// The same, while it is counted.
 #[derive(Default)]
-pub(crate) struct CommitCounts([AtomicU64; CommitCause::ALL.len()]);
+pub(crate) struct CommitCounts([AtomicU64; CommitTrigger::ALL.len()]);
 
 impl CommitCounts {
-    pub(crate) fn count(&self, cause: CommitCause) {
+    pub(crate) fn count(&self, cause: CommitTrigger) {
         self.0[cause.index()].fetch_add(1, Ordering::Relaxed);
     }
 

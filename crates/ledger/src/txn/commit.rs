@@ -21,36 +21,36 @@
 use userbtrfs_btree::DirtyList;
 use userbtrfs_format::{Superblock, TreeId};
 
-use super::books::Books;
-use super::gate::{Barred, Commit, CommitRole, Open};
-use super::{CommitCause, Commits, Handle, Merge, quotas, roots, superblock};
+use super::books::SpaceItemWriter;
+use super::gate::{Commit, CommitDoing, CommitRole, Open};
+use super::{CommitTrigger, Commits, FlushScope, Handle, quotas, roots, superblock};
 use crate::editor::Editor;
 use crate::error::Result;
-use crate::ledger::Ledger;
+use crate::ledger::TransactionManager;
 use crate::space::Pinned;
 
 /// Rounds after which a commit that still finds changes to write is taken for one without end.
 const ROUNDS_MAX: usize = 64;
 
 /// A transaction as it will be on the device.
-struct Last {
+struct CommittedTransaction {
     superblock: Superblock,
     nodes: DirtyList,
     /// What the superblock before led to alone.
     pinned: Pinned,
 }
 
-impl Ledger {
+impl TransactionManager {
     /// Makes everything durable that was changed before the call. The caller is in no
     /// transaction. Where nothing changed, nothing is written.
     #[track_caller]
     pub fn commit(&self) -> Result<()> {
-        self.commit_for(CommitCause::Asked)
+        self.commit_for(CommitTrigger::Asked)
     }
 
-    /// As [`Ledger::commit`], for another cause than that somebody asked.
+    /// As [`TransactionManager::commit`], for another cause than that somebody asked.
     #[track_caller]
-    pub(crate) fn commit_for(&self, cause: CommitCause) -> Result<()> {
+    pub(crate) fn commit_for(&self, cause: CommitTrigger) -> Result<()> {
         self.commit_running(cause).map(drop)
     }
 
@@ -59,15 +59,15 @@ impl Ledger {
         self.commits.get()
     }
 
-    /// As [`Ledger::commit`], for a sync, of a transaction that was running when the caller was in
+    /// As [`TransactionManager::commit`], for a sync, of a transaction that was running when the caller was in
     /// it: where it is durable by now, nothing is to be done.
     #[track_caller]
     pub fn commit_transaction(&self, generation: u64) -> Result<()> {
         self.gate.check()?;
-        self.commit_generation(generation, CommitCause::Sync).map(drop)
+        self.commit_generation(generation, CommitTrigger::Sync).map(drop)
     }
 
-    /// As [`Ledger::commit`]; then what the transaction freed is free. Block groups that are empty
+    /// As [`TransactionManager::commit`]; then what the transaction freed is free. Block groups that are empty
     /// are taken out, too. Says whether there was anything to commit.
     #[track_caller]
     pub(crate) fn commit_for_space(&self) -> Result<bool> {
@@ -79,8 +79,8 @@ impl Ledger {
         // What was held over a commit is pinned though nothing changed.
         let frees = || self.space.has_pinned() || !self.space.empty_groups().is_empty();
         let generation = match self.is_clean() && frees() {
-            true => self.commit_generation(before, CommitCause::Space)?,
-            false => self.commit_running(CommitCause::Space)?,
+            true => self.commit_generation(before, CommitTrigger::Space)?,
+            false => self.commit_running(CommitTrigger::Space)?,
         };
         self.gate.wait_completed(generation)?;
         Ok(generation == before)
@@ -101,7 +101,7 @@ impl Ledger {
 
     /// Gives the transaction that is durable then.
     #[track_caller]
-    fn commit_running(&self, cause: CommitCause) -> Result<u64> {
+    fn commit_running(&self, cause: CommitTrigger) -> Result<u64> {
         self.gate.check()?;
         let generation = self.gate.generation();
         // Who commits it leaves it clean before it is durable.
@@ -114,7 +114,7 @@ impl Ledger {
     }
 
     #[track_caller]
-    fn commit_generation(&self, generation: u64, cause: CommitCause) -> Result<u64> {
+    fn commit_generation(&self, generation: u64, cause: CommitTrigger) -> Result<u64> {
         match self.gate.begin_commit(generation)? {
             CommitRole::Lead(commit) => {
                 self.commits.count(cause);
@@ -160,23 +160,23 @@ impl Ledger {
     }
 
     /// Stages 2 to 4, but for the hand-over.
-    fn finish_trees(&self, commit: &Commit<'_, Barred>) -> Result<Last> {
+    fn finish_trees(&self, commit: &Commit<'_, CommitDoing>) -> Result<CommittedTransaction> {
         self.drop_logs()?;
         // Nobody is in the middle of handing an extent from one file to another.
         self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
-        self.merge(&Handle::new(self, commit.ticket()), Merge::All)?;
+        self.merge(&Handle::new(self, commit.ticket()), FlushScope::All)?;
         self.write_books(commit)?;
         let superblock = superblock::next(self, commit.generation())?;
         let nodes = self.forest.store().dirty_nodes();
         assert_eq!(self.sums.bytes(), 0, "checksums are in the tree with their transaction");
         let pinned = self.space.take_pinned();
         self.refs.turn_over();
-        Ok(Last { superblock, nodes, pinned })
+        Ok(CommittedTransaction { superblock, nodes, pinned })
     }
 
     /// Stage 3.
-    fn write_books(&self, commit: &Commit<'_, Barred>) -> Result<()> {
-        let books = Books::new(self, commit.generation());
+    fn write_books(&self, commit: &Commit<'_, CommitDoing>) -> Result<()> {
+        let books = SpaceItemWriter::new(self, commit.generation());
         books.mend_free_space_tree()?;
         quotas::mark(&books.editor)?;
         books.run_references()?;
@@ -214,7 +214,7 @@ impl Ledger {
     }
 
     /// Stage 5.
-    fn write_out(&self, last: &Last) -> Result<()> {
+    fn write_out(&self, last: &CommittedTransaction) -> Result<()> {
         self.write_nodes(&last.nodes)?;
         self.volume().flush()?;
         self.gate.check()?;

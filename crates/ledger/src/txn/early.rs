@@ -17,7 +17,7 @@ use crate::error::Result;
 const PART: usize = 4;
 
 /// A part that is on its way.
-pub(super) struct Early {
+pub(super) struct BackgroundWriteout {
     nodes: DirtyList,
     writes: PendingWrites,
 }
@@ -42,13 +42,13 @@ impl Handle<'_> {
         let sealed = sealed.collect::<std::result::Result<Vec<_>, _>>()?;
         drop(paused);
         let writes = self.ledger.volume().submit_data(sealed);
-        *self.early.borrow_mut() = Some(Early { nodes, writes });
+        *self.early.borrow_mut() = Some(BackgroundWriteout { nodes, writes });
         Ok(())
     }
 
     /// Waits for what is on its way.
     pub(crate) fn finish_early(&self) -> Result<()> {
-        let Some(Early { nodes, writes }) = self.early.take() else { return Ok(()) };
+        let Some(BackgroundWriteout { nodes, writes }) = self.early.take() else { return Ok(()) };
         self.ledger
             .volume()
             .wait_writes(writes)

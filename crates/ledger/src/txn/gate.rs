@@ -38,25 +38,25 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::order::{Held, Identity};
 use userbtrfs_sync::{Class, Condvar, Mutex, MutexGuard, OnceLock};
 
-pub(crate) use commit::{Barred, Commit, Open};
+pub(crate) use commit::{Commit, CommitDoing, Open};
 use state::State;
 
 /// Where a filesystem's transactions begin and end.
-pub(crate) struct Gate {
+pub(crate) struct TransactionState {
     state: Mutex<State>,
     /// The running transaction, for those who only want to know; changed under `state`.
     running: AtomicU64,
-    events: Events,
+    events: StateWaiters,
     /// Who is told of a failure.
-    told: OnceLock<Tell>,
+    told: OnceLock<OnFailure>,
 }
 
 /// What a failure is told to: it does no more than pass it on, since who fails may hold locks.
-type Tell = Box<dyn Fn(Failed) + Send + Sync>;
+type OnFailure = Box<dyn Fn(Failed) + Send + Sync>;
 
 /// What is waited for, each by its own waiters. A failure wakes all.
 #[derive(Default)]
-struct Events {
+struct StateWaiters {
     /// Nobody of the kind that the leader waits for is left. One waiter: the leader.
     drained: Condvar,
     /// The next transaction runs.
@@ -69,7 +69,7 @@ struct Events {
 
 /// Who joins a transaction, and so how long into a commit it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum JoinKind {
     /// Who waits for the device meanwhile: a sync by the log, a merge that writes leaves early.
     Writing,
     /// A change on behalf of a caller.
@@ -96,16 +96,16 @@ pub(crate) enum Failed {
 pub(crate) enum CommitRole<'g> {
     /// It commits the transaction.
     Lead(Commit<'g, Open>),
-    /// Somebody else does, or has: [`Gate::wait_durable`].
+    /// Somebody else does, or has: [`TransactionState::wait_durable`].
     Joined,
 }
 
 /// Membership in a transaction; it leaves when dropped, on the thread that joined.
 #[derive(Debug)]
 #[must_use = "the transaction is left when the ticket is dropped"]
-pub(crate) struct Ticket<'g> {
-    gate: &'g Gate,
-    kind: Kind,
+pub(crate) struct TransactionGuard<'g> {
+    gate: &'g TransactionState,
+    kind: JoinKind,
     generation: u64,
     /// Whether the thread was panicking already when it joined.
     unwinding: bool,
@@ -113,13 +113,13 @@ pub(crate) struct Ticket<'g> {
     _held: Held,
 }
 
-impl Gate {
+impl TransactionState {
     /// A gate where the transaction `first` runs; those before it are durable.
     pub(crate) fn new(first: u64) -> Self {
         Self {
             state: Mutex::new(Class::TransactionState, State::new(first)),
             running: AtomicU64::new(first),
-            events: Events::default(),
+            events: StateWaiters::default(),
             told: OnceLock::new(),
         }
     }
@@ -131,15 +131,15 @@ impl Gate {
 
     /// Joins the running transaction, waiting while it takes no more of this kind.
     #[track_caller]
-    pub(crate) fn join(&self, kind: Kind) -> Result<Ticket<'_>, Failed> {
-        assert!(kind != Kind::Commit, "only the leader has tickets of this kind");
+    pub(crate) fn join(&self, kind: JoinKind) -> Result<TransactionGuard<'_>, Failed> {
+        assert!(kind != JoinKind::Commit, "only the leader has tickets of this kind");
         let held = Held::acquire(in_transaction());
         let mut state = self.state.lock();
         let barred = |state: &mut State| !state.has_failed() && !state.admits(kind);
         self.events.handed_over.wait_while(&mut state, barred);
         state.check()?;
         let generation = state.join(kind);
-        Ok(Ticket { gate: self, kind, generation, unwinding: panicking(), _held: held })
+        Ok(TransactionGuard { gate: self, kind, generation, unwinding: panicking(), _held: held })
     }
 
     /// Asks for the commit of transaction `generation`, which a thread may do that is in none.
@@ -215,7 +215,7 @@ impl Gate {
     /// Says whether it was the first reason.
     fn end(&self, failed: Failed) -> bool {
         let is_first = self.state.lock().fail(failed);
-        let Events { drained, handed_over, durable, completed } = &self.events;
+        let StateWaiters { drained, handed_over, durable, completed } = &self.events;
         for event in [drained, handed_over, durable, completed] {
             event.notify_all();
         }
@@ -241,20 +241,20 @@ impl Gate {
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for TransactionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate").field("running", &self.generation()).finish_non_exhaustive()
     }
 }
 
-impl Ticket<'_> {
+impl TransactionGuard<'_> {
     /// The number of the transaction joined.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for TransactionGuard<'_> {
     fn drop(&mut self) {
         if panicking() && !self.unwinding {
             self.gate.fail(format!("a panic left transaction {} half changed", self.generation));

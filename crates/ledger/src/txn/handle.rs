@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 use userbtrfs_btree::{Edit, RefChange, Tree};
 use userbtrfs_format::TreeId;
 
-use super::early::Early;
-use super::gate::{Kind, Ticket};
+use super::early::BackgroundWriteout;
+use super::gate::{JoinKind, TransactionGuard};
 use crate::data::FileExtentRef;
 use crate::error::Result;
-use crate::ledger::Ledger;
+use crate::ledger::TransactionManager;
 use crate::space;
 
 /// See [`Handle::most_for`].
@@ -20,7 +20,7 @@ const COST_OF_FEW: u64 = 64;
 /// As what a transaction is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
-    /// Who waits for the device meanwhile: for a group of log changes ([`Ledger::sync_log`]), to
+    /// Who waits for the device meanwhile: for a group of log changes ([`TransactionManager::sync_log`]), to
     /// write leaves early ([`Handle::write_early`]), or to repair copies.
     Writing,
     /// A change on behalf of a caller. It waits for no device, but for what must be read.
@@ -29,7 +29,7 @@ pub enum HandleKind {
     Finish,
 }
 
-impl From<HandleKind> for Kind {
+impl From<HandleKind> for JoinKind {
     fn from(kind: HandleKind) -> Self {
         match kind {
             HandleKind::Writing => Self::Writing,
@@ -42,16 +42,16 @@ impl From<HandleKind> for Kind {
 /// Membership in a transaction. While it lives the transaction cannot be handed over to its
 /// writing; a thread has one at most.
 pub struct Handle<'a> {
-    pub(super) ledger: &'a Ledger,
-    ticket: Ticket<'a>,
+    pub(super) ledger: &'a TransactionManager,
+    ticket: TransactionGuard<'a>,
     /// How many items were changed under it.
     changed: Cell<u64>,
     /// Leaves that are being written early.
-    pub(super) early: RefCell<Option<Early>>,
+    pub(super) early: RefCell<Option<BackgroundWriteout>>,
 }
 
 impl<'a> Handle<'a> {
-    pub(crate) fn new(ledger: &'a Ledger, ticket: Ticket<'a>) -> Self {
+    pub(crate) fn new(ledger: &'a TransactionManager, ticket: TransactionGuard<'a>) -> Self {
         Self { ledger, ticket, changed: Cell::new(0), early: RefCell::new(None) }
     }
 
@@ -63,13 +63,13 @@ impl<'a> Handle<'a> {
     /// Changes items of a tree; the keys of `edits` ascend strictly.
     ///
     /// Where it fails, part of the changes may be made: unless the caller can live with that, it
-    /// must fail the filesystem ([`Ledger::fail`]).
+    /// must fail the filesystem ([`TransactionManager::fail`]).
     pub fn apply<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
         self.changed.set(self.changed.get() + edits.len() as u64);
         Ok(tree.apply(self.ledger.forest().store(), self.ledger, edits)?)
     }
 
-    /// A file refers to an extent that nobody referred to before: what [`Ledger::allocate_data`]
+    /// A file refers to an extent that nobody referred to before: what [`TransactionManager::allocate_data`]
     /// gave, whole.
     ///
     /// From now on the extent is counted: its space comes back when nobody refers to it any more,
@@ -97,7 +97,7 @@ impl<'a> Handle<'a> {
     /// and so about half of that in leaves: each block there is is copied, and each new leaf is at
     /// least a quarter full; and some blocks, since there is no part of one.
     pub fn most_for(&self, bytes: u64) -> u64 {
-        let copied = self.ledger.space.usage(space::Kind::Metadata).allocated;
+        let copied = self.ledger.space.usage(space::SpaceKind::Metadata).allocated;
         let some = space::bytes_for_items(COST_OF_FEW, self.ledger.volume().geometry().nodesize);
         copied.saturating_add(some).saturating_add(bytes.saturating_mul(COST_OF_BYTE))
     }

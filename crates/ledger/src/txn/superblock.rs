@@ -10,10 +10,10 @@ use userbtrfs_format::{
 };
 
 use crate::error::{Error, Result};
-use crate::ledger::Ledger;
+use crate::ledger::TransactionManager;
 
 /// Makes the superblock of transaction `generation`.
-pub(super) fn next(ledger: &Ledger, generation: u64) -> Result<Superblock> {
+pub(super) fn next(ledger: &TransactionManager, generation: u64) -> Result<Superblock> {
     let volume = ledger.volume();
     let mut superblock = (*volume.superblock()).clone();
     let before = superblock.generation;
@@ -48,7 +48,7 @@ pub(super) fn next(ledger: &Ledger, generation: u64) -> Result<Superblock> {
 }
 
 fn backup(
-    ledger: &Ledger,
+    ledger: &TransactionManager,
     superblock: &Superblock,
     root: Root,
     chunks: Root,

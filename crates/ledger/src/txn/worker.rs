@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
-use super::CommitCause;
-use crate::ledger::Ledger;
+use super::CommitTrigger;
+use crate::ledger::TransactionManager;
 
 /// See the module's text.
 pub(crate) struct Worker {
@@ -18,12 +18,12 @@ pub(crate) struct Worker {
 }
 
 struct Shared {
-    wishes: Mutex<Wishes>,
+    wishes: Mutex<WorkerRequests>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Wishes {
+struct WorkerRequests {
     merge: bool,
     commit: bool,
     stop: bool,
@@ -45,18 +45,18 @@ impl Due {
 /// What to do next.
 enum Task {
     Merge,
-    Commit(CommitCause),
+    Commit(CommitTrigger),
     Stop,
 }
 
 impl Worker {
     pub(crate) fn new() -> Self {
-        let wishes = Mutex::new(Class::TransactionState, Wishes::default());
+        let wishes = Mutex::new(Class::TransactionState, WorkerRequests::default());
         let shared = Arc::new(Shared { wishes, wake: Condvar::new() });
         Self { shared, thread: Mutex::new(Class::TransactionState, None) }
     }
 
-    pub(crate) fn start(&self, ledger: &Arc<Ledger>) {
+    pub(crate) fn start(&self, ledger: &Arc<TransactionManager>) {
         let (ledger, shared) = (Arc::downgrade(ledger), Arc::clone(&self.shared));
         let pause = match ledger.upgrade().map_or(0, |ledger| ledger.options.commit_seconds) {
             0 => None,
@@ -110,7 +110,7 @@ impl Drop for Worker {
 
 impl Shared {
     /// A wish that is not fulfilled yet has woken the worker already.
-    fn wish(&self, wish: impl FnOnce(&mut Wishes) -> &mut bool) {
+    fn wish(&self, wish: impl FnOnce(&mut WorkerRequests) -> &mut bool) {
         if !std::mem::replace(wish(&mut self.wishes.lock()), true) {
             self.wake.notify_one();
         }
@@ -125,10 +125,10 @@ impl Shared {
             }
             let left = due.left();
             if std::mem::take(&mut wishes.commit) {
-                return Task::Commit(CommitCause::Memory);
+                return Task::Commit(CommitTrigger::Memory);
             }
             if left.is_zero() {
-                return Task::Commit(CommitCause::Age);
+                return Task::Commit(CommitTrigger::Age);
             }
             if std::mem::take(&mut wishes.merge) {
                 return Task::Merge;

@@ -20,7 +20,9 @@ use userbtrfs_format::{
     FileExtent, FileExtentKind, FileKind, InodeFlags, InodeItem, ItemKind, Key, Logical,
     RegularExtent, Timestamp, TreeId,
 };
-use userbtrfs_ledger::{Error, FileExtentRef, Handle, HandleKind, Kind, Ledger, LedgerOptions};
+use userbtrfs_ledger::{
+    Error, FileExtentRef, Handle, HandleKind, SpaceKind, TransactionManager, TransactionOptions,
+};
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 
@@ -60,7 +62,7 @@ impl Piece {
 
 /// Files without names, changed through the ledger alone.
 struct Files {
-    ledger: Arc<Ledger>,
+    ledger: Arc<TransactionManager>,
     pieces: BTreeMap<u64, Vec<Piece>>,
     /// Allocated and written, and counted later: how they are to be in which file.
     late: Vec<(u64, Logical, u64)>,
@@ -69,7 +71,7 @@ struct Files {
 }
 
 impl Files {
-    fn new(ledger: Arc<Ledger>, seed: u64) -> Self {
+    fn new(ledger: Arc<TransactionManager>, seed: u64) -> Self {
         let random = Random::new(seed);
         Self { ledger, pieces: BTreeMap::new(), late: Vec::new(), next: 1 << 40, random }
     }
@@ -240,7 +242,7 @@ impl Files {
     fn close(mut self) {
         self.finish_late();
         self.ledger.close().unwrap();
-        for kind in Kind::ALL {
+        for kind in SpaceKind::ALL {
             assert_eq!(self.ledger.space().usage(kind).reserved, 0);
         }
     }
@@ -275,7 +277,7 @@ fn content(disk: Logical, len: u64) -> Vec<u8> {
     (0..len).step_by(4096).flat_map(sector).collect()
 }
 
-fn sums(ledger: &Ledger, disk: Logical, len: u64) -> Vec<u8> {
+fn sums(ledger: &TransactionManager, disk: Logical, len: u64) -> Vec<u8> {
     let kind = ledger.volume().geometry().checksum_kind;
     let sectors = content(disk, len);
     sectors.chunks(4096).flat_map(|sector| kind.compute(sector).as_bytes().to_vec()).collect()
@@ -368,7 +370,7 @@ fn threads_write_data_while_commits_go_on() {
     }
     let (folder, image) = unpack("xxhash");
     let device = Arc::new(SparseImage::from_file(&image).unwrap().to_device());
-    let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let ledger = &ledger;
@@ -398,7 +400,7 @@ fn threads_write_data_while_commits_go_on() {
 }
 
 /// What a superblock leads to: ranges of the device.
-fn in_use(ledger: &Ledger) -> Vec<Range<u64>> {
+fn in_use(ledger: &TransactionManager) -> Vec<Range<u64>> {
     let (forest, volume) = (ledger.forest(), ledger.volume());
     let tree = forest.tree(TreeId::EXTENT).unwrap();
     let mut cursor = forest.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();
@@ -426,7 +428,11 @@ fn overlap(one: &[Range<u64>], other: &[Range<u64>]) -> u64 {
 
 /// Commits; what was freed is given back once the superblock is durable, and nothing that this
 /// superblock needs. Gives how much.
-fn commit_and_judge(ledger: &Ledger, device: &RecordingDevice, before: &[Range<u64>]) -> u64 {
+fn commit_and_judge(
+    ledger: &TransactionManager,
+    device: &RecordingDevice,
+    before: &[Range<u64>],
+) -> u64 {
     drop(device.take());
     ledger.commit().unwrap();
     let after = in_use(ledger);
@@ -439,7 +445,7 @@ fn commit_and_judge(ledger: &Ledger, device: &RecordingDevice, before: &[Range<u
 }
 
 /// A filesystem of which all that is for data is in block groups, and free.
-fn with_all_groups() -> (TempDir, Arc<Ledger>) {
+fn with_all_groups() -> (TempDir, Arc<TransactionManager>) {
     let (folder, image) = unpack("fresh");
     let ledger = open(&image).unwrap();
     let handle = ledger.start(HandleKind::Operation).unwrap();
@@ -449,7 +455,7 @@ fn with_all_groups() -> (TempDir, Arc<Ledger>) {
 }
 
 /// Where the chunk ends that an address is in.
-fn end_of_chunk(ledger: &Ledger, at: Logical) -> u64 {
+fn end_of_chunk(ledger: &TransactionManager, at: Logical) -> u64 {
     let chunks = ledger.volume().chunks();
     let chunk = chunks.iter().find(|chunk| chunk.logical <= at && at < chunk.end());
     chunk.expect("it was allocated").end().0
@@ -459,7 +465,7 @@ fn end_of_chunk(ledger: &Ledger, at: Logical) -> u64 {
 fn data_in_a_row_fills_a_block_group_before_it_begins_the_next() {
     for piece in [5 * MIB, 700 << 10, 8 * MIB, 3 * MIB + SECTOR] {
         let (_folder, ledger) = with_all_groups();
-        let total = ledger.space().usage(Kind::Data).total;
+        let total = ledger.space().usage(SpaceKind::Data).total;
         assert!(total > 40 * MIB, "{total} bytes");
         let _reserved = ledger.reserve_data(total / 4 * 3).unwrap();
         let mut taken: Vec<(Logical, u64)> = Vec::new();
@@ -499,7 +505,7 @@ fn what_a_commit_freed_is_given_back_to_the_device_and_nothing_else() {
         println!("{name}");
         let (_folder, image) = unpack(name);
         let device = Arc::new(RecordingDevice::on(&SparseImage::from_file(&image).unwrap()));
-        let options = LedgerOptions { discard: true, ..LedgerOptions::default() };
+        let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
         let ledger = open_on(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
         let mut files = Files::new(Arc::clone(&ledger), 7);
         let mut given = 0;
@@ -531,7 +537,7 @@ fn what_a_commit_freed_is_given_back_to_the_device_and_nothing_else() {
 fn what_a_pending_log_names_is_given_back_only_when_nothing_leads_to_that() {
     let (_folder, image) = unpack("dup");
     let device = Arc::new(RecordingDevice::on(&SparseImage::from_file(&image).unwrap()));
-    let options = LedgerOptions { discard: true, ..LedgerOptions::default() };
+    let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
     let ledger = open_on(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
     let (logical, len) = {
         let _reserved = ledger.reserve_data(MIB).unwrap();
@@ -557,7 +563,7 @@ fn a_device_that_does_not_take_discards_does_no_harm() {
     let device = Arc::new(FaultyDevice::new(inner));
     let (operation, how) = (Operation::Discard, How::Eio);
     device.arm(Fault { operation, after: 5, how, lasting: true });
-    let options = LedgerOptions { discard: true, ..LedgerOptions::default() };
+    let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
     let ledger = open_on(device, options).unwrap();
     let mut files = Files::new(Arc::clone(&ledger), 3);
     for _ in 0..4 {

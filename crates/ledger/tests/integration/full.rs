@@ -6,7 +6,8 @@ use userbtrfs_crashlab::devices::SparseImage;
 use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_crashlab::linux::{available_or_skip, btrfs_check};
 use userbtrfs_ledger::{
-    Error, Handle, Ledger, LedgerOptions, Merge, Participant, Reservation, Result,
+    Error, FlushScope, Handle, Reservation, Result, TransactionHooks, TransactionManager,
+    TransactionOptions,
 };
 use userbtrfs_sync::{Arc, Class, Mutex};
 
@@ -15,7 +16,7 @@ use super::{apply, attribute, key, open, open_alone};
 /// Items that an attribute changes.
 const ITEMS: u64 = 4;
 
-fn add(ledger: &Ledger, number: u64) -> bool {
+fn add(ledger: &TransactionManager, number: u64) -> bool {
     match ledger.reserve(ITEMS) {
         Ok(_reservation) => apply(ledger, vec![attribute(number, 1000)]),
         Err(Error::NoSpace) => return false,
@@ -24,7 +25,7 @@ fn add(ledger: &Ledger, number: u64) -> bool {
     true
 }
 
-fn remove(ledger: &Ledger, number: u64) {
+fn remove(ledger: &TransactionManager, number: u64) {
     let _reservation = ledger.reserve_for_removal(ITEMS).unwrap();
     apply(ledger, vec![ItemEdit::Remove(key(&attribute(number, 0)))]);
 }
@@ -66,12 +67,12 @@ fn commits_are_few_where_there_is_no_space() {
 /// Holds space reserved until it is told to write back.
 struct Hoard(Mutex<Vec<Reservation>>);
 
-impl Participant for Hoard {
+impl TransactionHooks for Hoard {
     fn is_clean(&self) -> bool {
         true
     }
 
-    fn merge(&self, _handle: &Handle<'_>, _what: Merge) -> Result<()> {
+    fn merge(&self, _handle: &Handle<'_>, _what: FlushScope) -> Result<()> {
         Ok(())
     }
 
@@ -91,7 +92,7 @@ fn what_waits_to_be_written_is_written_where_space_is_short() {
     let image = folder.path().join("image");
     Golden::named("fresh").unpack(&image).unwrap();
     let device = Arc::new(SparseImage::from_file(&image).unwrap().to_device());
-    let ledger = open_alone(device, LedgerOptions::default()).unwrap();
+    let ledger = open_alone(device, TransactionOptions::default()).unwrap();
     let hoard = Arc::new(Hoard(Mutex::new(Class::InodeState, Vec::new())));
     ledger.register(vec![Arc::clone(&hoard) as _]);
     let all: Vec<_> = std::iter::from_fn(|| ledger.space().reserve(1 << 20).ok()).collect();

@@ -15,7 +15,8 @@ use userbtrfs_crashlab::random::Random;
 use userbtrfs_device::Device;
 use userbtrfs_format::{ItemKind, Key, Logical, SUPERBLOCK_OFFSETS, Superblock, TreeId};
 use userbtrfs_ledger::{
-    CommitReason, HandleKind, Kind, Ledger, LedgerOptions, LogFailure, LogGroup, LogWriter,
+    FullCommitReason, HandleKind, LogFailure, LogTransId, LogWriter, SpaceKind, TransactionManager,
+    TransactionOptions,
 };
 use userbtrfs_sync::Arc;
 
@@ -32,9 +33,9 @@ fn image(name: &str) -> SparseImage {
     SparseImage::from_file(&image).unwrap()
 }
 
-fn recorded(name: &str) -> (Arc<RecordingDevice>, Arc<Ledger>) {
+fn recorded(name: &str) -> (Arc<RecordingDevice>, Arc<TransactionManager>) {
     let device = Arc::new(RecordingDevice::on(&image(name)));
-    let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     (device, ledger)
 }
 
@@ -45,7 +46,11 @@ fn attributes(numbers: impl IntoIterator<Item = u64>, len: usize) -> Vec<ItemEdi
 }
 
 /// Puts items into a log, and makes them durable.
-fn log(ledger: &Ledger, subvolume: TreeId, edits: &mut [ItemEdit]) -> Result<(), LogFailure> {
+fn log(
+    ledger: &TransactionManager,
+    subvolume: TreeId,
+    edits: &mut [ItemEdit],
+) -> Result<(), LogFailure> {
     let handle = ledger.start(HandleKind::Operation).unwrap();
     let group = put(ledger.logs(&handle)?, subvolume, edits)?;
     ledger.sync_log(&handle, group, None, &mut ())
@@ -55,7 +60,7 @@ fn put(
     mut writer: LogWriter<'_>,
     subvolume: TreeId,
     edits: &mut [ItemEdit],
-) -> Result<LogGroup, CommitReason> {
+) -> Result<LogTransId, FullCommitReason> {
     writer.apply(subvolume, edits)?;
     Ok(writer.group())
 }
@@ -131,7 +136,7 @@ fn the_books_do_not_know_logs() {
 }
 
 /// What of the device the nodes of the log are on.
-fn places(ledger: &Ledger, nodes: &[Logical]) -> Vec<Range<u64>> {
+fn places(ledger: &TransactionManager, nodes: &[Logical]) -> Vec<Range<u64>> {
     let len = u64::from(ledger.volume().geometry().nodesize);
     let copies = |&node: &Logical| ledger.volume().map(node, len).unwrap().copies();
     nodes.iter().flat_map(copies).map(|at| at.0..at.0 + len).collect()
@@ -145,13 +150,13 @@ fn superblock(event: &Event) -> Option<Superblock> {
 }
 
 /// Takes all but so many bytes of what metadata has beyond the global reserve.
-fn take_all_but(ledger: &Ledger, bytes: u64) -> Vec<Logical> {
+fn take_all_but(ledger: &TransactionManager, bytes: u64) -> Vec<Logical> {
     let space = ledger.space();
     let left = || {
-        let usage = space.usage(Kind::Metadata);
+        let usage = space.usage(SpaceKind::Metadata);
         usage.total - usage.allocated - usage.pinned - usage.global
     };
-    let allocate = || space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+    let allocate = || space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     std::iter::from_fn(|| (left() > bytes).then(allocate)).collect()
 }
 
@@ -213,7 +218,7 @@ fn the_logs_of_a_transaction_go_round_in_a_few_places() {
     let sync = |round: u64| {
         log(&ledger, TreeId::FS, &mut attributes(round..round + 40, 300)).unwrap();
         log(&ledger, OTHER, &mut attributes([round], 100)).unwrap();
-        ledger.space().usage(Kind::Metadata).allocated
+        ledger.space().usage(SpaceKind::Metadata).allocated
     };
     let allocated = (0..10).map(|round| sync(round % 2)).max().unwrap();
     drop(device.take());
@@ -237,10 +242,10 @@ fn the_logs_of_a_transaction_go_round_in_a_few_places() {
 fn the_space_of_logs_comes_back_with_the_commit() {
     for name in ["fresh", "mixed"] {
         let (_device, ledger) = recorded(name);
-        let used = |ledger: &Ledger| {
+        let used = |ledger: &TransactionManager| {
             apply(ledger, attributes(0..1000, 100));
             ledger.commit().unwrap();
-            let usage = ledger.space().usage(Kind::Metadata);
+            let usage = ledger.space().usage(SpaceKind::Metadata);
             assert_eq!((usage.pinned, usage.reserved), (0, 0));
             (usage.allocated, ledger.space().bytes_used())
         };
@@ -255,7 +260,7 @@ fn the_space_of_logs_comes_back_with_the_commit() {
             let handle = ledger.start(HandleKind::Operation).unwrap();
             put(ledger.logs(&handle).unwrap(), OTHER, &mut attributes(0..900, 300)).unwrap();
             drop(handle);
-            let during = ledger.space().usage(Kind::Metadata);
+            let during = ledger.space().usage(SpaceKind::Metadata);
             assert!(during.allocated > before.0 + (100 << 10), "{during:?}");
             assert_eq!(during.reserved, 0, "{during:?}");
             assert_eq!(used(&ledger), before, "round {round}");
@@ -273,7 +278,11 @@ fn what_logs_have_is_there_for_others_by_a_commit() {
         log(&ledger, TreeId::FS, &mut attributes(0..30_000, 300)).unwrap();
     }
     let taken = take_all_but(&ledger, 64 << 10);
-    assert_eq!(ledger.space().usage(Kind::Metadata).pinned, 0, "what a log left is still its own");
+    assert_eq!(
+        ledger.space().usage(SpaceKind::Metadata).pinned,
+        0,
+        "what a log left is still its own"
+    );
     let generation = ledger.generation();
     drop(ledger.reserve(10).unwrap());
     assert_eq!(ledger.generation(), generation + 1);
@@ -288,7 +297,7 @@ fn what_logs_have_is_there_for_others_by_a_commit() {
 #[test]
 fn all_that_logs_wrote_is_given_back_to_the_device() {
     let device = Arc::new(RecordingDevice::on(&image("fresh")));
-    let options = LedgerOptions { discard: true, ..LedgerOptions::default() };
+    let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
     let ledger = open_on(Arc::clone(&device) as _, options).unwrap();
     let mut written = Vec::new();
     for round in 0..20 {
@@ -391,13 +400,13 @@ fn checksums_do_not_overlap_whatever_is_added() {
 #[test]
 fn without_logs_everything_is_committed() {
     let device = Arc::new(RecordingDevice::on(&image("fresh")));
-    let options = LedgerOptions { log: false, ..LedgerOptions::default() };
+    let options = TransactionOptions { log: false, ..TransactionOptions::default() };
     let ledger = open_on(device, options).unwrap();
     for _ in 0..3 {
         let failed = log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
-        assert!(matches!(failed, LogFailure::Commit(CommitReason::Disabled)), "{failed}");
+        assert!(matches!(failed, LogFailure::Commit(FullCommitReason::Disabled)), "{failed}");
     }
-    assert_eq!(ledger.log_stats().commits(CommitReason::Disabled), 1, "once a transaction");
+    assert_eq!(ledger.log_stats().commits(FullCommitReason::Disabled), 1, "once a transaction");
 }
 
 #[test]

@@ -16,27 +16,33 @@ use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_crashlab::linux::{available_or_skip, btrfs_check};
 use userbtrfs_device::{Device, FileDevice, FileOptions};
 use userbtrfs_format::{DirEntry, DirEntryKind, ItemKind, Key, TreeId};
-use userbtrfs_ledger::{Error, Forest, HandleKind, Ledger, LedgerOptions};
+use userbtrfs_ledger::{Error, HandleKind, TransactionManager, TransactionOptions, TreeRoots};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{OpenError, Volume};
 
-fn open(image: &Path) -> Result<Arc<Ledger>, OpenError> {
+fn open(image: &Path) -> Result<Arc<TransactionManager>, OpenError> {
     let options = FileOptions { writable: true, ..FileOptions::default() };
     let device = FileDevice::open(image, options).unwrap();
-    open_on(Arc::new(device), LedgerOptions::default())
+    open_on(Arc::new(device), TransactionOptions::default())
 }
 
-fn open_on(device: Arc<dyn Device>, options: LedgerOptions) -> Result<Arc<Ledger>, OpenError> {
+fn open_on(
+    device: Arc<dyn Device>,
+    options: TransactionOptions,
+) -> Result<Arc<TransactionManager>, OpenError> {
     let ledger = open_alone(device, options)?;
     ledger.register(Vec::new());
     Ok(ledger)
 }
 
 /// Opens a ledger that nobody takes part in yet.
-fn open_alone(device: Arc<dyn Device>, options: LedgerOptions) -> Result<Arc<Ledger>, OpenError> {
+fn open_alone(
+    device: Arc<dyn Device>,
+    options: TransactionOptions,
+) -> Result<Arc<TransactionManager>, OpenError> {
     let volume = Arc::new(Volume::open_for_writing(vec![device])?);
-    let forest = Arc::new(Forest::new(volume, 8 << 20));
-    let ledger = match Ledger::open(forest, options) {
+    let forest = Arc::new(TreeRoots::new(volume, 8 << 20));
+    let ledger = match TransactionManager::open(forest, options) {
         Ok(ledger) => ledger,
         Err(Error::Unwritable(why)) => return Err(OpenError::Unwritable(vec![why.to_owned()])),
         Err(error) => panic!("{error}"),
@@ -62,7 +68,7 @@ fn key(edit: &ItemEdit) -> Key {
     userbtrfs_btree::Edit::key(edit)
 }
 
-fn apply(ledger: &Ledger, mut edits: Vec<ItemEdit>) {
+fn apply(ledger: &TransactionManager, mut edits: Vec<ItemEdit>) {
     edits.sort_unstable_by_key(key);
     edits.dedup_by_key(|edit| key(edit));
     let tree = ledger.forest().tree(TreeId::FS).unwrap();

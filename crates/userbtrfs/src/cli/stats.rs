@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use userbtrfs::device::DropWritesDevice;
 use userbtrfs::mount::{Observer, Opcode};
-use userbtrfs::{CommitCause, CommitReason, Filesystem, Stats};
+use userbtrfs::{CommitTrigger, Filesystem, FullCommitReason, Stats};
 
 use super::args::{Format, Global};
 use super::mounted::ask;
@@ -73,8 +73,9 @@ pub(crate) fn write(
     let (state, why) = state(filesystem);
     let dropped = mount.and_then(|mount| mount.switch).filter(|switch| switch.is_cut());
     let dropped = dropped.map(DropWritesDevice::dropped);
-    let causes = CommitCause::ALL.map(|cause| (cause.name().to_owned(), stats.commits.by(cause)));
-    let reasons = CommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
+    let causes = CommitTrigger::ALL.map(|cause| (cause.name().to_owned(), stats.commits.by(cause)));
+    let reasons =
+        FullCommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
     let requests = mount.map(|mount| requests(mount.observer));
     match format {
         Format::Text => {

@@ -42,7 +42,7 @@ fn pieces(file: &File) -> u64 {
     extents.iter().filter(|extent| extent.kind != ExtentKind::Hole).count() as u64
 }
 
-fn ledger(fs: &Filesystem) -> &Arc<userbtrfs_ledger::Ledger> {
+fn ledger(fs: &Filesystem) -> &Arc<userbtrfs_ledger::TransactionManager> {
     fs.inner.ledger.as_ref().unwrap()
 }
 

@@ -6,7 +6,7 @@ use userbtrfs_sync::{Class, Mutex};
 
 use super::*;
 
-const LARGE: SyncHow = SyncHow::Committed(CommitReason::LargeItem);
+const LARGE: SyncHow = SyncHow::Committed(FullCommitReason::LargeItem);
 
 /// A filesystem whose syncs are told of.
 struct Traced {
@@ -58,7 +58,7 @@ fn what_changed_is_logged_and_what_did_not_is_not() {
     file.sync_all().unwrap();
     assert_eq!(traced.told(), [SyncHow::Unchanged]);
     let stats = traced.lab.fs.stats().log;
-    assert!(CommitReason::ALL.iter().all(|reason| stats.commits(*reason) == 0), "{stats:?}");
+    assert!(FullCommitReason::ALL.iter().all(|reason| stats.commits(*reason) == 0), "{stats:?}");
     drop(file);
     traced.lab.close();
 }
@@ -92,7 +92,7 @@ fn who_counts_more_names_than_he_has_is_committed() {
     traced.lab.fs.inner.nodes.miscount(file.inode().id());
     traced.lab.fs.root().remove_file(b"file").unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Committed(CommitReason::Failed)]);
+    assert_eq!(traced.told(), [SyncHow::Committed(FullCommitReason::Failed)]);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn who_wants_no_logs_commits_and_is_told_why() {
     let before = fs.superblock().generation;
     file.sync_all().unwrap();
     assert_eq!(fs.superblock().generation, before + 1);
-    assert_eq!(fs.stats().log.commits(CommitReason::Disabled), 1);
+    assert_eq!(fs.stats().log.commits(FullCommitReason::Disabled), 1);
 }
 
 #[test]

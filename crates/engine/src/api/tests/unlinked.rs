@@ -62,7 +62,7 @@ impl World {
             syncing.join().unwrap().unwrap();
         });
         let stats = fs.stats().log;
-        let commits = CommitReason::ALL.map(|reason| (reason, stats.commits(reason)));
+        let commits = FullCommitReason::ALL.map(|reason| (reason, stats.commits(reason)));
         assert!(commits.iter().all(|(_, count)| *count == 0), "{commits:?}");
         let copy = MemoryDevice::from_bytes(device.memory.snapshot());
         let left = open(Arc::new(copy), 32 << 20);

@@ -12,7 +12,7 @@ use userbtrfs_btree::{Cursor, ReadAhead, Root, Tree};
 use userbtrfs_format::{
     Expectation, Item, ItemKind, Key, Logical, RootItem, SECTOR_SIZE, TreeId, csum_count,
 };
-use userbtrfs_ledger::{Forest, Ledger};
+use userbtrfs_ledger::{TransactionManager, TreeRoots};
 use userbtrfs_volume::TreeBlock;
 
 use super::logged_range;
@@ -53,7 +53,7 @@ pub(crate) struct LogTree {
 
 /// Who reads and pins the blocks of logs.
 struct Gatherer<'a> {
-    ledger: &'a Ledger,
+    ledger: &'a TransactionManager,
     /// Whether what cannot be read is passed over.
     tolerant: bool,
     unread: Vec<Unread>,
@@ -62,7 +62,7 @@ struct Gatherer<'a> {
 impl Logs {
     /// Finds, and pins, the logs that the superblock leads to. Nothing was allocated before. Where
     /// it is not `tolerant`, what cannot be read is an error.
-    pub(crate) fn find(ledger: &Ledger, tolerant: bool) -> Result<Self> {
+    pub(crate) fn find(ledger: &TransactionManager, tolerant: bool) -> Result<Self> {
         let superblock = ledger.volume().superblock();
         let Some(logical) = superblock.log_root else {
             return Ok(Self { trees: Vec::new(), unread: Vec::new() });
@@ -161,7 +161,7 @@ impl LogTree {
     /// Its leaves, in the order of their keys, each read when it is asked for.
     pub(crate) fn leaves<'a>(
         &'a self,
-        forest: &'a Forest,
+        forest: &'a TreeRoots,
     ) -> impl Iterator<Item = Result<TreeBlock>> + 'a {
         let read = |(logical, expected): &(Logical, Expectation)| {
             Ok(forest.store().volume().read_block(*logical, expected)?)
@@ -170,7 +170,7 @@ impl LogTree {
     }
 
     /// The ranges of places of a directory that are logged whole.
-    pub(crate) fn ranges(&self, forest: &Forest, dir: u64) -> Result<Vec<(u64, u64)>> {
+    pub(crate) fn ranges(&self, forest: &TreeRoots, dir: u64) -> Result<Vec<(u64, u64)>> {
         let first = Key::new(dir, ItemKind::DIR_LOG_INDEX, 0);
         let mut cursor = forest.cursor(&self.tree, &first, ReadAhead::Off)?;
         let mut ranges = Vec::new();
@@ -188,7 +188,7 @@ impl LogTree {
     /// Whether it has an entry of this name at this place of a directory.
     pub(crate) fn has_entry(
         &self,
-        forest: &Forest,
+        forest: &TreeRoots,
         dir: u64,
         index: u64,
         name: &[u8],
@@ -197,12 +197,12 @@ impl LogTree {
     }
 
     /// Whether it has an extended attribute of an inode.
-    pub(crate) fn has_xattr(&self, forest: &Forest, inode: u64, name: &[u8]) -> Result<bool> {
+    pub(crate) fn has_xattr(&self, forest: &TreeRoots, inode: u64, name: &[u8]) -> Result<bool> {
         let hash = u64::from(userbtrfs_codec::hash::name_hash(name));
         self.has_name(forest, Key::new(inode, ItemKind::XATTR_ITEM, hash), name)
     }
 
-    fn has_name(&self, forest: &Forest, key: Key, name: &[u8]) -> Result<bool> {
+    fn has_name(&self, forest: &TreeRoots, key: Key, name: &[u8]) -> Result<bool> {
         let position = self.tree.search(forest.store(), &key)?;
         let data = position.exact.then(|| position.leaf.item(position.slot).data);
         let mut entries = data.into_iter().flat_map(userbtrfs_format::dir_entries);
@@ -212,7 +212,7 @@ impl LogTree {
     /// The names that an inode has in one item; nothing where it is not logged.
     pub(crate) fn names(
         &self,
-        forest: &Forest,
+        forest: &TreeRoots,
         inode: u64,
         item: NamesItem,
     ) -> Result<Option<Vec<Link>>> {
@@ -224,7 +224,7 @@ impl LogTree {
     /// and the checksums as stored.
     pub(crate) fn checksums(
         &self,
-        forest: &Forest,
+        forest: &TreeRoots,
         start: u64,
         end: u64,
     ) -> Result<Vec<(Logical, Vec<u8>)>> {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use userbtrfs_btree::Extent;
 use userbtrfs_format::{FileKind, InodeFlags, Key, Logical, RegularExtent};
-use userbtrfs_ledger::{Ledger, refs};
+use userbtrfs_ledger::{TransactionManager, refs};
 
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};
@@ -78,7 +78,7 @@ impl Extents {
     }
 
     /// Gives back what no file refers to.
-    pub(super) fn give_back_rest(self, ledger: &Ledger) {
+    pub(super) fn give_back_rest(self, ledger: &TransactionManager) {
         for (logical, (len, counted)) in self.taken {
             if !counted {
                 ledger.give_back_logged_data(Logical(logical), len);

@@ -1,7 +1,7 @@
 //! A full filesystem: who asks for what cannot be done is told that first, and not of space.
 
 use userbtrfs_format::{InodeItem, Logical};
-use userbtrfs_ledger::{Kind, Reservation};
+use userbtrfs_ledger::{Reservation, SpaceKind};
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn a_log_is_replayed_where_nothing_can_be_removed() {
     lab.ledger.commit().unwrap();
     let space = lab.ledger.space();
     for _ in 0..1000 {
-        space.allocate_block(Kind::Metadata, Logical(0)).unwrap();
+        space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
     let mut held = fill(&lab);
     held.extend(std::iter::from_fn(|| space.reserve_for_removal(1 << 14).ok()));

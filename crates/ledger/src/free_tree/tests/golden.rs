@@ -9,10 +9,10 @@ use userbtrfs_volume::Volume;
 
 use super::*;
 use crate::editor::TreeItems;
-use crate::forest::Forest;
+use crate::forest::TreeRoots;
 
 /// Where the block groups of a filesystem are.
-fn groups(forest: &Forest) -> Vec<Range<u64>> {
+fn groups(forest: &TreeRoots) -> Vec<Range<u64>> {
     let superblock = forest.store().volume().superblock();
     let own = superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);
     let tree = if own { TreeId::BLOCK_GROUP } else { TreeId::EXTENT };
@@ -42,7 +42,7 @@ fn golden_free_space_is_what_no_extent_uses() {
             superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID),
             superblock.nodesize,
         );
-        let forest = Forest::new(Arc::new(volume), 1 << 20);
+        let forest = TreeRoots::new(Arc::new(volume), 1 << 20);
         let extents = TreeItems::new(&forest, TreeId::EXTENT).expect("there is one");
         for group in groups(&forest).into_iter().filter(|_| valid) {
             let items = TreeItems::new(&forest, TreeId::FREE_SPACE).expect("there is one");

@@ -8,12 +8,12 @@ use std::time::Duration;
 use userbtrfs_sync::atomic::Ordering;
 
 use super::world::{Why, World};
-use super::{Lead, Role};
+use super::{JoinOutcome, LogCommitLeader};
 
-fn lead(world: &World, group: u64) -> Lead<'_, Why> {
+fn lead(world: &World, group: u64) -> LogCommitLeader<'_, Why> {
     match world.groups.join(group) {
-        Role::Lead(lead) => lead,
-        Role::Ended(end) => panic!("group {group} ended: {end:?}"),
+        JoinOutcome::Lead(lead) => lead,
+        JoinOutcome::Ended(end) => panic!("group {group} ended: {end:?}"),
     }
 }
 
@@ -30,11 +30,13 @@ fn what_comes_while_a_group_is_written_is_the_next_one() {
     thread::scope(|scope| {
         let (world, of_first) = (&world, done.clone());
         scope.spawn(move || {
-            let ended = matches!(world.groups.join(first), Role::Ended(Ok(())));
+            let ended = matches!(world.groups.join(first), JoinOutcome::Ended(Ok(())));
             of_first.send((first, ended)).unwrap();
         });
         scope.spawn(move || {
-            let Role::Lead(leader) = world.groups.join(second) else { panic!("nobody else asks") };
+            let JoinOutcome::Lead(leader) = world.groups.join(second) else {
+                panic!("nobody else asks")
+            };
             leader.close();
             done.send((second, leader.has_waited())).unwrap();
             leader.end(Ok(()));
@@ -55,7 +57,7 @@ fn a_failure_is_that_of_all_that_follow_until_all_begins_anew() {
     assert_eq!(world.sync(1, World::write), Ok(()));
     assert_eq!(world.sync(2, World::fail), Err(Why::Device));
     assert_eq!(world.sync(4, World::write), Err(Why::Device));
-    assert!(matches!(world.groups.join(1), Role::Ended(Ok(()))), "it was durable before");
+    assert!(matches!(world.groups.join(1), JoinOutcome::Ended(Ok(()))), "it was durable before");
     world.renew();
     assert_eq!(world.sync(8, World::write), Ok(()));
     assert_eq!(world.led.load(Ordering::Relaxed), 2);
@@ -81,7 +83,7 @@ fn the_leader_waits_for_what_is_promised_to_its_group() {
     drop(of_next);
     assert_eq!(leader.gather(), Ok(()), "the next group is not its own");
     leader.end(Ok(()));
-    assert!(matches!(world.groups.join(group + 1), Role::Ended(Err(Why::Abandoned))));
+    assert!(matches!(world.groups.join(group + 1), JoinOutcome::Ended(Err(Why::Abandoned))));
 }
 
 #[test]
@@ -92,11 +94,11 @@ fn a_group_that_fails_before_the_one_that_had_failed_is_told() {
     leader.close();
     world.groups.pledge().end(Err(Why::Device));
     thread::scope(|scope| {
-        let waits = scope.spawn(|| matches!(world.groups.join(group), Role::Ended(Err(_))));
+        let waits = scope.spawn(|| matches!(world.groups.join(group), JoinOutcome::Ended(Err(_))));
         leader.end(Err(Why::Device));
         assert!(waits.join().unwrap());
     });
-    assert!(matches!(world.groups.join(group + 1), Role::Ended(Err(Why::Device))));
+    assert!(matches!(world.groups.join(group + 1), JoinOutcome::Ended(Err(Why::Device))));
     world.renew();
     assert_eq!(world.sync_pledged(2, Ok(())), Ok(()));
     assert_eq!(world.sync_pledged(4, Err(Why::Device)), Err(Why::Device));
@@ -111,7 +113,7 @@ fn a_leader_that_panics_has_failed() {
         panic!("as it is");
     }));
     panics.unwrap_err();
-    assert!(matches!(world.groups.join(group), Role::Ended(Err(Why::Abandoned))));
+    assert!(matches!(world.groups.join(group), JoinOutcome::Ended(Err(Why::Abandoned))));
 }
 
 #[test]

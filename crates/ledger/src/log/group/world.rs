@@ -7,7 +7,7 @@
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
-use super::{Groups, Lead, Pledge, Role};
+use super::{JoinOutcome, LogCommitLeader, LogCommits, PendingIo};
 
 /// Why a group failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum Why {
 
 /// Changes are bits.
 pub(super) struct World {
-    pub(super) groups: Groups<Why>,
+    pub(super) groups: LogCommits<Why>,
     memory: Mutex<u64>,
     /// The bits whose pledges are kept, and those that were given.
     kept: AtomicU64,
@@ -31,7 +31,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         Self {
-            groups: Groups::new(Why::Abandoned),
+            groups: LogCommits::new(Why::Abandoned),
             memory: Mutex::new(Class::LogRoot, 0),
             kept: AtomicU64::new(0),
             given: Mutex::new(Class::TransactionState, 0),
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Makes a change, with a pledge.
-    fn promise(&self, bit: u64) -> (u64, Pledge<'_, Why>) {
+    fn promise(&self, bit: u64) -> (u64, PendingIo<'_, Why>) {
         let mut memory = self.memory.lock();
         *memory |= bit;
         *self.given.lock() |= bit;
@@ -59,7 +59,7 @@ impl World {
     /// As [`World::sync`], with a pledge that ends so; who leads at once ends it meanwhile.
     pub(super) fn sync_pledged(&self, bit: u64, ends: Result<(), Why>) -> Result<(), Why> {
         let (group, pledge) = self.promise(bit);
-        let end = |pledge: Pledge<'_, Why>| {
+        let end = |pledge: PendingIo<'_, Why>| {
             if ends.is_ok() {
                 self.kept.fetch_or(bit, Ordering::Relaxed);
             }
@@ -73,16 +73,25 @@ impl World {
     }
 
     /// Makes a change, and waits until it is on the device; its leader writes by `write`.
-    pub(super) fn sync(&self, bit: u64, write: impl Fn(&Self, Lead<'_, Why>)) -> Result<(), Why> {
+    pub(super) fn sync(
+        &self,
+        bit: u64,
+        write: impl Fn(&Self, LogCommitLeader<'_, Why>),
+    ) -> Result<(), Why> {
         let group = self.change(bit);
         self.wait(bit, group, write)
     }
 
-    fn wait(&self, bit: u64, group: u64, write: impl Fn(&Self, Lead<'_, Why>)) -> Result<(), Why> {
+    fn wait(
+        &self,
+        bit: u64,
+        group: u64,
+        write: impl Fn(&Self, LogCommitLeader<'_, Why>),
+    ) -> Result<(), Why> {
         let synced = loop {
             match self.groups.join(group) {
-                Role::Ended(end) => break end,
-                Role::Lead(lead) => write(self, lead),
+                JoinOutcome::Ended(end) => break end,
+                JoinOutcome::Lead(lead) => write(self, lead),
             }
         };
         if synced.is_ok() {
@@ -93,12 +102,12 @@ impl World {
     }
 
     /// Writes a group.
-    pub(super) fn write(&self, lead: Lead<'_, Why>) {
+    pub(super) fn write(&self, lead: LogCommitLeader<'_, Why>) {
         self.write_after(lead, || ());
     }
 
     /// Writes a group, when something was done after it was closed.
-    fn write_after(&self, lead: Lead<'_, Why>, then: impl FnOnce()) {
+    fn write_after(&self, lead: LogCommitLeader<'_, Why>, then: impl FnOnce()) {
         assert!(!self.is_written.swap(true, Ordering::Relaxed), "one writes at a time");
         self.led.fetch_add(1, Ordering::Relaxed);
         let memory = self.memory.lock();
@@ -123,7 +132,7 @@ impl World {
     }
 
     /// Closes a group, and fails to write it.
-    pub(super) fn fail(&self, lead: Lead<'_, Why>) {
+    pub(super) fn fail(&self, lead: LogCommitLeader<'_, Why>) {
         let memory = self.memory.lock();
         lead.close();
         drop(memory);

@@ -36,7 +36,7 @@ fn free(ranges: &[(u64, u64)]) -> FreeRanges {
 #[test]
 fn superblock_mirrors_are_never_given_out_in_either_stripe() {
     let stripes = [60 * MIB, 64 * MIB - 32 * 1024];
-    let mut group = Group::new(chunk(100 * MIB, 8 * MIB, &stripes), UNIT);
+    let mut group = BlockGroup::new(chunk(100 * MIB, 8 * MIB, &stripes), UNIT);
     let mirrors: Vec<_> = group.mirrors.iter().collect();
     assert_eq!(mirrors, [(100 * MIB + 32 * 1024, STRIPE_LEN), (104 * MIB, STRIPE_LEN)]);
     assert_eq!(group.tally().at_hand, 8 * MIB - 2 * STRIPE_LEN);
@@ -49,19 +49,19 @@ fn superblock_mirrors_are_never_given_out_in_either_stripe() {
 
 #[test]
 fn stripes_that_begin_or_end_in_a_mirror_count_what_lies_in_it() {
-    let primary = Group::new(chunk(0, 4 * MIB, &[0]), UNIT);
+    let primary = BlockGroup::new(chunk(0, 4 * MIB, &[0]), UNIT);
     assert_eq!(primary.mirrors.iter().collect::<Vec<_>>(), [(STRIPE_LEN, STRIPE_LEN)]);
-    let begins = Group::new(chunk(0, MIB, &[64 * MIB + 16 * 1024]), UNIT);
+    let begins = BlockGroup::new(chunk(0, MIB, &[64 * MIB + 16 * 1024]), UNIT);
     assert_eq!(begins.mirrors.iter().collect::<Vec<_>>(), [(0, 48 * 1024)]);
-    let ends = Group::new(chunk(0, MIB, &[63 * MIB + 4096]), UNIT);
+    let ends = BlockGroup::new(chunk(0, MIB, &[63 * MIB + 4096]), UNIT);
     assert_eq!(ends.mirrors.iter().collect::<Vec<_>>(), [(MIB - 4096, 4096)]);
-    let neither = Group::new(chunk(0, MIB, &[63 * MIB]), UNIT);
+    let neither = BlockGroup::new(chunk(0, MIB, &[63 * MIB]), UNIT);
     assert_eq!(neither.mirrors.total(), 0);
 }
 
 #[test]
 fn free_and_used_bytes_must_be_all_bytes() {
-    let mut group = Group::existing(chunk(MIB, MIB, &[MIB]), 2 * UNIT, UNIT);
+    let mut group = BlockGroup::existing(chunk(MIB, MIB, &[MIB]), 2 * UNIT, UNIT);
     let wrong = SpaceDamage::Used { start: Logical(MIB), len: MIB, used: 2 * UNIT, free: 3 * UNIT };
     assert_eq!(group.load(free(&[(MIB, 3 * UNIT)])), Err(wrong));
     assert!(group.can_load() && group.tally().unloaded == MIB - 2 * UNIT);
@@ -72,7 +72,7 @@ fn free_and_used_bytes_must_be_all_bytes() {
 #[test]
 fn what_was_pinned_before_the_group_was_loaded_stays_pinned() {
     let at = Logical(MIB);
-    let mut group = Group::existing(chunk(MIB, MIB, &[MIB]), UNIT, UNIT);
+    let mut group = BlockGroup::existing(chunk(MIB, MIB, &[MIB]), UNIT, UNIT);
     group.pin(at, UNIT).unwrap();
     group.account(at, UNIT, false).unwrap();
     group.load(free(&[(MIB, MIB)])).unwrap();
@@ -85,7 +85,7 @@ fn what_was_pinned_before_the_group_was_loaded_stays_pinned() {
 
 #[test]
 fn only_what_is_in_use_is_given_up() {
-    let mut group = Group::new(chunk(MIB, MIB, &[MIB]), UNIT);
+    let mut group = BlockGroup::new(chunk(MIB, MIB, &[MIB]), UNIT);
     let (at, len) = group.allocate(UNIT, UNIT).unwrap();
     let not_in_use = |logical, len| Err(SpaceDamage::NotInUse { logical, len });
     let next = Logical(at.0 + len);
@@ -101,14 +101,14 @@ fn only_what_is_in_use_is_given_up() {
 
 #[test]
 fn a_group_that_starts_beside_a_unit_serves_nothing() {
-    let group = Group::existing(chunk(MIB + 4096, MIB, &[MIB]), 0, UNIT);
+    let group = BlockGroup::existing(chunk(MIB + 4096, MIB, &[MIB]), 0, UNIT);
     assert!(!group.can_load());
     assert_eq!((group.tally().at_hand, group.tally().unloaded), (0, 0));
 }
 
 #[test]
 fn only_what_is_free_as_a_whole_is_taken_where_it_is() {
-    let mut group = Group::new(chunk(MIB, MIB, &[100 * MIB]), UNIT);
+    let mut group = BlockGroup::new(chunk(MIB, MIB, &[100 * MIB]), UNIT);
     let at = |units: u64| Logical(MIB + units * UNIT);
     assert!(group.take_at(at(3), 2 * UNIT));
     assert!(!group.take_at(at(4), 2 * UNIT) && !group.take_at(at(2), 2 * UNIT));

@@ -14,7 +14,7 @@ use userbtrfs_sync::atomic::Ordering;
 use userbtrfs_sync::order::Held;
 
 use super::state::State;
-use super::{Failed, Gate, Kind, Ticket, in_transaction};
+use super::{Failed, JoinKind, TransactionGuard, TransactionState, in_transaction};
 
 /// The commit of one transaction, which has come to the stage `S`.
 #[must_use = "a commit that is dropped fails the filesystem"]
@@ -26,66 +26,66 @@ pub(crate) struct Commit<'g, S> {
 /// Everybody may still join the transaction.
 pub(crate) enum Open {}
 /// Nobody who waits for the device is in the transaction any more.
-pub(crate) enum Settled {}
+pub(crate) enum CommitPrep {}
 /// No operation is in the transaction any more.
-pub(crate) enum Closed {}
+pub(crate) enum CommitStart {}
 /// Nobody but the leader is.
-pub(crate) enum Barred {}
+pub(crate) enum CommitDoing {}
 /// The next transaction runs; this one is as it will be on the device.
-pub(crate) enum HandedOver {}
+pub(crate) enum Unblocked {}
 /// The super is durable.
-pub(crate) enum Written {}
+pub(crate) enum SuperCommitted {}
 
 /// A stage in which the transaction may still be changed by its leader.
 pub(crate) trait Changing {}
 impl Changing for Open {}
-impl Changing for Settled {}
-impl Changing for Closed {}
-impl Changing for Barred {}
+impl Changing for CommitPrep {}
+impl Changing for CommitStart {}
+impl Changing for CommitDoing {}
 
 /// The duty to bring a transaction to its end.
 struct Leader<'g> {
-    gate: &'g Gate,
+    gate: &'g TransactionState,
     generation: u64,
     is_done: bool,
     _held: Held,
 }
 
 impl<'g> Commit<'g, Open> {
-    pub(super) fn new(gate: &'g Gate, generation: u64, held: Held) -> Self {
+    pub(super) fn new(gate: &'g TransactionState, generation: u64, held: Held) -> Self {
         let leader = Leader { gate, generation, is_done: false, _held: held };
         Self { leader, stage: PhantomData }
     }
 
     /// Waits until the transaction before this one is completed; then takes nobody more who waits
     /// for the device, and waits until none of them is left. Operations go on meanwhile.
-    pub(crate) fn settle(self) -> Result<Commit<'g, Settled>, Failed> {
+    pub(crate) fn settle(self) -> Result<Commit<'g, CommitPrep>, Failed> {
         let Leader { gate, generation, .. } = self.leader;
         drop(gate.completed(gate.state.lock(), generation - 1)?);
-        self.leader.drain(Kind::Writing, State::settle)?;
+        self.leader.drain(JoinKind::Writing, State::settle)?;
         Ok(self.advanced())
     }
 }
 
-impl<'g> Commit<'g, Settled> {
+impl<'g> Commit<'g, CommitPrep> {
     /// Takes no more operations, and waits until none is open.
-    pub(crate) fn close_door(self) -> Result<Commit<'g, Closed>, Failed> {
-        self.leader.drain(Kind::Operation, State::close_door)?;
+    pub(crate) fn close_door(self) -> Result<Commit<'g, CommitStart>, Failed> {
+        self.leader.drain(JoinKind::Operation, State::close_door)?;
         Ok(self.advanced())
     }
 }
 
-impl<'g> Commit<'g, Closed> {
+impl<'g> Commit<'g, CommitStart> {
     /// Lets nobody more in, and waits until no completion of an extent is open.
-    pub(crate) fn bar_finish(self) -> Result<Commit<'g, Barred>, Failed> {
-        self.leader.drain(Kind::Finish, State::bar_finish)?;
+    pub(crate) fn bar_finish(self) -> Result<Commit<'g, CommitDoing>, Failed> {
+        self.leader.drain(JoinKind::Finish, State::bar_finish)?;
         Ok(self.advanced())
     }
 }
 
-impl<'g> Commit<'g, Barred> {
+impl<'g> Commit<'g, CommitDoing> {
     /// Lets the next transaction run.
-    pub(crate) fn hand_over(self) -> Result<Commit<'g, HandedOver>, Failed> {
+    pub(crate) fn hand_over(self) -> Result<Commit<'g, Unblocked>, Failed> {
         let Leader { gate, .. } = self.leader;
         let mut state = gate.state.lock();
         state.check()?;
@@ -96,11 +96,11 @@ impl<'g> Commit<'g, Barred> {
     }
 }
 
-impl<'g> Commit<'g, HandedOver> {
+impl<'g> Commit<'g, Unblocked> {
     /// The super is durable: wakes who waited for that.
     ///
     /// After a failure it is an error, whatever the device now holds.
-    pub(crate) fn durable(self) -> Result<Commit<'g, Written>, Failed> {
+    pub(crate) fn durable(self) -> Result<Commit<'g, SuperCommitted>, Failed> {
         let Leader { gate, generation, .. } = self.leader;
         let mut state = gate.state.lock();
         state.check()?;
@@ -111,7 +111,7 @@ impl<'g> Commit<'g, HandedOver> {
     }
 }
 
-impl Commit<'_, Written> {
+impl Commit<'_, SuperCommitted> {
     /// What the transaction replaced is free: the next one may be committed.
     pub(crate) fn complete(mut self) {
         let Leader { gate, generation, .. } = self.leader;
@@ -128,13 +128,19 @@ impl<'g, S> Commit<'g, S> {
     }
 
     /// A ticket for the leader's own changes; it never waits.
-    pub(crate) fn ticket(&self) -> Ticket<'_>
+    pub(crate) fn ticket(&self) -> TransactionGuard<'_>
     where
         S: Changing,
     {
         let Leader { gate, generation, .. } = self.leader;
         let held = Held::tried(in_transaction());
-        Ticket { gate, kind: Kind::Commit, generation, unwinding: panicking(), _held: held }
+        TransactionGuard {
+            gate,
+            kind: JoinKind::Commit,
+            generation,
+            unwinding: panicking(),
+            _held: held,
+        }
     }
 
     fn advanced<T>(self) -> Commit<'g, T> {
@@ -150,7 +156,7 @@ impl<S> fmt::Debug for Commit<'_, S> {
 
 impl Leader<'_> {
     /// Shuts one kind out, and waits until none of it is in the transaction.
-    fn drain(&self, kind: Kind, shut_out: impl FnOnce(&mut State)) -> Result<(), Failed> {
+    fn drain(&self, kind: JoinKind, shut_out: impl FnOnce(&mut State)) -> Result<(), Failed> {
         let mut state = self.gate.state.lock();
         state.check()?;
         shut_out(&mut state);

@@ -4,9 +4,9 @@
 use loom::thread;
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
-use super::commit::HandedOver;
+use super::commit::Unblocked;
 use super::world::{FIRST, World};
-use super::{Commit, CommitRole, Kind};
+use super::{Commit, CommitRole, JoinKind};
 
 /// Why a thread can be joined.
 const JOINED: &str = "loom fails the model itself";
@@ -45,22 +45,22 @@ fn succeed(others: &[Part], here: Part) -> u64 {
 }
 
 fn operate(world: &World) -> u64 {
-    world.change(Kind::Operation).expect(SOUND);
+    world.change(JoinKind::Operation).expect(SOUND);
     0
 }
 
 fn operate_and_sync(world: &World) -> u64 {
-    let generation = world.change(Kind::Operation).expect(SOUND);
+    let generation = world.change(JoinKind::Operation).expect(SOUND);
     u64::from(world.sync_up_to(generation).expect(SOUND))
 }
 
 fn log(world: &World) -> u64 {
-    world.change(Kind::Writing).expect(SOUND);
+    world.change(JoinKind::Writing).expect(SOUND);
     0
 }
 
 fn finish(world: &World) -> u64 {
-    world.change(Kind::Finish).expect(SOUND);
+    world.change(JoinKind::Finish).expect(SOUND);
     0
 }
 
@@ -73,7 +73,7 @@ fn sync_first(world: &World) -> u64 {
 }
 
 /// Leads the first transaction's commit to where it is written.
-fn hand_over_first(world: &World) -> Commit<'_, HandedOver> {
+fn hand_over_first(world: &World) -> Commit<'_, Unblocked> {
     let Ok(CommitRole::Lead(commit)) = world.gate.begin_commit(FIRST) else {
         panic!("nobody else asked, and nothing failed");
     };
@@ -92,18 +92,18 @@ fn give_up(world: &World) -> u64 {
 
 /// Fails from inside the transaction.
 fn fail_inside(world: &World) -> u64 {
-    let _ticket = world.gate.join(Kind::Operation);
+    let _ticket = world.gate.join(JoinKind::Operation);
     world.gate.fail("the test says so");
     0
 }
 
 fn try_to_operate(world: &World) -> u64 {
-    drop(world.change(Kind::Operation));
+    drop(world.change(JoinKind::Operation));
     0
 }
 
 fn try_to_finish(world: &World) -> u64 {
-    drop(world.change(Kind::Finish));
+    drop(world.change(JoinKind::Finish));
     0
 }
 
@@ -157,10 +157,10 @@ fn an_operation_may_wait_for_the_finish_of_an_extent() {
     explore(3, || {
         let world = Arc::new(World::new());
         let extent = Arc::new((Mutex::new(Class::InodeState, false), Condvar::new()));
-        let ticket = world.gate.join(Kind::Operation).expect(SOUND);
+        let ticket = world.gate.join(JoinKind::Operation).expect(SOUND);
         let (worker, done) = (Arc::clone(&world), Arc::clone(&extent));
         let worker = thread::spawn(move || {
-            assert_eq!(worker.change(Kind::Finish).expect(SOUND), FIRST);
+            assert_eq!(worker.change(JoinKind::Finish).expect(SOUND), FIRST);
             *done.0.lock() = true;
             done.1.notify_one();
         });
@@ -179,10 +179,10 @@ fn an_operation_may_wait_for_the_finish_of_an_extent() {
 fn an_operation_does_not_wait_for_a_sync() {
     explore(3, || {
         let world = Arc::new(World::new());
-        let ticket = world.gate.join(Kind::Writing).expect(SOUND);
+        let ticket = world.gate.join(JoinKind::Writing).expect(SOUND);
         let committer = Arc::clone(&world);
         let committer = thread::spawn(move || sync_first(&committer));
-        assert_eq!(world.change(Kind::Operation).expect(SOUND), FIRST);
+        assert_eq!(world.change(JoinKind::Operation).expect(SOUND), FIRST);
         drop(ticket);
         world.verify(committer.join().expect(JOINED));
     });
@@ -197,7 +197,7 @@ fn an_operation_does_not_wait_for_two_commits() {
         let next = Arc::clone(&world);
         let next = thread::spawn(move || assert!(next.sync_up_to(FIRST + 1).expect(SOUND)));
         // Nobody else completes the first.
-        assert_eq!(world.change(Kind::Operation).expect(SOUND), FIRST + 1);
+        assert_eq!(world.change(JoinKind::Operation).expect(SOUND), FIRST + 1);
         commit.durable().expect(SOUND).complete();
         next.join().expect(JOINED);
         world.verify(2);
@@ -210,7 +210,7 @@ fn who_is_in_the_running_transaction_may_wait_for_the_one_before() {
         let world = Arc::new(World::new());
         let committer = Arc::clone(&world);
         let committer = thread::spawn(move || sync_first(&committer));
-        let ticket = world.gate.join(Kind::Operation).expect(SOUND);
+        let ticket = world.gate.join(JoinKind::Operation).expect(SOUND);
         if ticket.generation() > FIRST {
             world.gate.wait_durable(FIRST).expect(SOUND);
         }
@@ -243,7 +243,7 @@ fn a_failure_from_inside_wakes_all() {
 fn a_failure_wakes_a_leader_that_waits_for_a_ticket() {
     explore(4, || {
         let world = Arc::new(World::new());
-        let ticket = world.gate.join(Kind::Operation).expect(SOUND);
+        let ticket = world.gate.join(JoinKind::Operation).expect(SOUND);
         let committer = Arc::clone(&world);
         let committer = thread::spawn(move || committer.sync_up_to(FIRST).expect_err(FAILED));
         world.gate.fail("the test says so");

@@ -4,7 +4,7 @@ use shuttle::thread;
 use userbtrfs_sync::Arc;
 
 use super::world::World;
-use super::{Failed, Kind};
+use super::{Failed, JoinKind};
 
 /// Why a thread can be joined.
 const JOINED: &str = "shuttle fails the model itself";
@@ -13,7 +13,7 @@ const FAILED: &str = "the model made it fail";
 
 /// What the thread of this number does; it counts the commits it led.
 fn part(world: &World, number: usize) -> u64 {
-    let kind = [Kind::Finish, Kind::Operation, Kind::Writing][number % 3];
+    let kind = [JoinKind::Finish, JoinKind::Operation, JoinKind::Writing][number % 3];
     let mut led = 0;
     for round in 0..4 {
         let Ok(generation) = world.change(kind) else { break };

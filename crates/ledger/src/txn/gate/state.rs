@@ -3,7 +3,7 @@
 //! 1. `completed <= durable < running`, and `running` is at most two past `completed`.
 //! 2. Only the running transaction has members; they are counted by kind.
 
-use super::{Failed, Kind};
+use super::{Failed, JoinKind};
 
 /// How far the commit of the running transaction has come.
 ///
@@ -108,17 +108,17 @@ impl State {
     }
 
     /// Whether the running transaction takes one more of this kind.
-    pub(super) fn admits(&self, kind: Kind) -> bool {
+    pub(super) fn admits(&self, kind: JoinKind) -> bool {
         match kind {
-            Kind::Writing => self.stage == Stage::Running,
-            Kind::Operation => matches!(self.stage, Stage::Running | Stage::Settled),
-            Kind::Finish => self.stage != Stage::Barred,
-            Kind::Commit => true,
+            JoinKind::Writing => self.stage == Stage::Running,
+            JoinKind::Operation => matches!(self.stage, Stage::Running | Stage::Settled),
+            JoinKind::Finish => self.stage != Stage::Barred,
+            JoinKind::Commit => true,
         }
     }
 
     /// Counts one more in; returns the transaction.
-    pub(super) fn join(&mut self, kind: Kind) -> u64 {
+    pub(super) fn join(&mut self, kind: JoinKind) -> u64 {
         assert!(self.admits(kind) && !self.has_failed());
         if let Some(count) = self.count(kind) {
             *count += 1;
@@ -127,24 +127,24 @@ impl State {
     }
 
     /// Counts one out; true when the leader waits for just that.
-    pub(super) fn leave(&mut self, kind: Kind) -> bool {
+    pub(super) fn leave(&mut self, kind: JoinKind) -> bool {
         let Some(count) = self.count(kind) else { return false };
         *count = count.checked_sub(1).expect("who leaves has joined");
         *count == 0 && !self.admits(kind)
     }
 
     /// Whether one of this kind is in the running transaction.
-    pub(super) fn is_open(&mut self, kind: Kind) -> bool {
+    pub(super) fn is_open(&mut self, kind: JoinKind) -> bool {
         self.count(kind).is_some_and(|count| *count > 0)
     }
 
     /// The members of this kind; the leader's own tickets are borrowed from it and not counted.
-    fn count(&mut self, kind: Kind) -> Option<&mut u64> {
+    fn count(&mut self, kind: JoinKind) -> Option<&mut u64> {
         match kind {
-            Kind::Writing => Some(&mut self.writing),
-            Kind::Operation => Some(&mut self.operations),
-            Kind::Finish => Some(&mut self.finishes),
-            Kind::Commit => None,
+            JoinKind::Writing => Some(&mut self.writing),
+            JoinKind::Operation => Some(&mut self.operations),
+            JoinKind::Finish => Some(&mut self.finishes),
+            JoinKind::Commit => None,
         }
     }
 

@@ -6,21 +6,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use super::commit::Closed;
+use super::commit::CommitStart;
 use super::world::{FIRST, World};
-use super::{Commit, CommitRole, Failed, Gate, Kind, Open};
+use super::{Commit, CommitRole, Failed, JoinKind, Open, TransactionState};
 
 /// How long something that must not happen is waited for.
 const NEVER: Duration = Duration::from_millis(20);
 
-fn lead(gate: &Gate, generation: u64) -> Commit<'_, Open> {
+fn lead(gate: &TransactionState, generation: u64) -> Commit<'_, Open> {
     match gate.begin_commit(generation).expect("nothing has failed") {
         CommitRole::Lead(commit) => commit,
         CommitRole::Joined => panic!("nobody else leads transaction {generation}"),
     }
 }
 
-fn lead_to_closed(gate: &Gate, generation: u64) -> Commit<'_, Closed> {
+fn lead_to_closed(gate: &TransactionState, generation: u64) -> Commit<'_, CommitStart> {
     let settled = lead(gate, generation).settle().expect("nothing has failed");
     settled.close_door().expect("nothing has failed")
 }
@@ -47,36 +47,36 @@ fn complaint(action: impl FnOnce()) -> String {
     *panic.downcast::<String>().expect("messages are formatted")
 }
 
-fn joined(gate: &Gate, kind: Kind) -> Result<u64, Failed> {
+fn joined(gate: &TransactionState, kind: JoinKind) -> Result<u64, Failed> {
     gate.join(kind).map(|ticket| ticket.generation())
 }
 
 #[test]
 fn stages_shut_out_writing_then_operations_and_then_finishes() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     thread::scope(|scope| {
         let commit = lead(&gate, FIRST);
-        assert_eq!(later(scope, || joined(&gate, Kind::Writing)).recv().unwrap(), Ok(FIRST));
+        assert_eq!(later(scope, || joined(&gate, JoinKind::Writing)).recv().unwrap(), Ok(FIRST));
 
         let commit = commit.settle().unwrap();
-        let sync = later(scope, || joined(&gate, Kind::Writing));
+        let sync = later(scope, || joined(&gate, JoinKind::Writing));
         waits(&sync);
-        let operation = later(scope, || joined(&gate, Kind::Operation));
-        let finish = later(scope, || joined(&gate, Kind::Finish));
+        let operation = later(scope, || joined(&gate, JoinKind::Operation));
+        let finish = later(scope, || joined(&gate, JoinKind::Finish));
         assert_eq!(operation.recv().unwrap(), Ok(FIRST));
         assert_eq!(finish.recv().unwrap(), Ok(FIRST));
 
         let commit = commit.close_door().unwrap();
-        let operation = later(scope, || joined(&gate, Kind::Operation));
-        let finish = later(scope, || joined(&gate, Kind::Finish));
+        let operation = later(scope, || joined(&gate, JoinKind::Operation));
+        let finish = later(scope, || joined(&gate, JoinKind::Finish));
         assert_eq!(finish.recv().unwrap(), Ok(FIRST));
         waits(&operation);
 
         let commit = commit.bar_finish().unwrap();
-        let finish = later(scope, || joined(&gate, Kind::Finish));
+        let finish = later(scope, || joined(&gate, JoinKind::Finish));
         waits(&finish);
         waits(&operation);
-        assert_eq!((commit.ticket().generation(), commit.ticket().kind), (FIRST, Kind::Commit));
+        assert_eq!((commit.ticket().generation(), commit.ticket().kind), (FIRST, JoinKind::Commit));
 
         let commit = commit.hand_over().unwrap();
         for next in [sync, operation, finish] {
@@ -88,9 +88,9 @@ fn stages_shut_out_writing_then_operations_and_then_finishes() {
 
 #[test]
 fn the_door_closes_behind_the_last_operation() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let tickets = [gate.join(Kind::Operation).unwrap()];
+        let tickets = [gate.join(JoinKind::Operation).unwrap()];
         let closed = later(scope, || {
             let commit = lead_to_closed(&gate, FIRST);
             commit.bar_finish().unwrap().hand_over().unwrap().durable().unwrap().complete();
@@ -105,12 +105,12 @@ fn the_door_closes_behind_the_last_operation() {
 
 #[test]
 fn operations_go_on_while_writing_is_waited_for() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let tickets = [gate.join(Kind::Writing).unwrap()];
+        let tickets = [gate.join(JoinKind::Writing).unwrap()];
         let closed = later(scope, || lead_to_closed(&gate, FIRST).generation());
         waits(&closed);
-        let operation = later(scope, || joined(&gate, Kind::Operation));
+        let operation = later(scope, || joined(&gate, JoinKind::Operation));
         assert_eq!(operation.recv().unwrap(), Ok(FIRST));
         drop(tickets);
         assert_eq!(closed.recv().unwrap(), FIRST);
@@ -119,7 +119,7 @@ fn operations_go_on_while_writing_is_waited_for() {
 
 #[test]
 fn who_is_being_committed_is_not_left_alone() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     assert!(gate.is_left_alone(FIRST));
     thread::scope(|scope| {
         let commit = lead(&gate, FIRST);
@@ -131,7 +131,7 @@ fn who_is_being_committed_is_not_left_alone() {
 
 #[test]
 fn durable_and_completed_are_waited_for_apart() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     thread::scope(|scope| {
         let durable = later(scope, || gate.wait_durable(FIRST));
         let completed = later(scope, || gate.wait_completed(FIRST));
@@ -147,7 +147,7 @@ fn durable_and_completed_are_waited_for_apart() {
 
 #[test]
 fn a_second_transaction_takes_all_until_the_first_is_completed() {
-    let gate = &Gate::new(FIRST);
+    let gate = &TransactionState::new(FIRST);
     thread::scope(|scope| {
         let first = lead_to_closed(gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
         let second = later(scope, move || {
@@ -155,7 +155,7 @@ fn a_second_transaction_takes_all_until_the_first_is_completed() {
             commit.hand_over().unwrap().durable().unwrap().complete();
         });
         let all_join = || {
-            let kinds = [Kind::Writing, Kind::Operation, Kind::Finish];
+            let kinds = [JoinKind::Writing, JoinKind::Operation, JoinKind::Finish];
             let joined = kinds.map(|kind| later(scope, move || joined(gate, kind)));
             joined.into_iter().all(|joined| joined.recv().unwrap() == Ok(FIRST + 1))
         };
@@ -172,7 +172,7 @@ fn a_second_transaction_takes_all_until_the_first_is_completed() {
 
 #[test]
 fn who_asks_for_a_led_or_durable_transaction_joins() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     let ask = |generation| matches!(gate.begin_commit(generation), Ok(CommitRole::Joined));
     assert!(ask(FIRST - 1));
     thread::scope(|scope| {
@@ -188,7 +188,7 @@ fn who_asks_for_a_led_or_durable_transaction_joins() {
 
 #[test]
 fn a_failure_wakes_all_and_the_first_reason_stays() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     thread::scope(|scope| {
         let first = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
         let second = later(scope, || {
@@ -206,7 +206,7 @@ fn a_failure_wakes_all_and_the_first_reason_stays() {
         for waiter in [second, durable, completed] {
             assert_eq!(waiter.recv().unwrap(), Err(failed.clone()));
         }
-        assert_eq!(joined(&gate, Kind::Operation), Err(failed.clone()));
+        assert_eq!(joined(&gate, JoinKind::Operation), Err(failed.clone()));
         assert_eq!(gate.begin_commit(FIRST + 1).map(drop), Err(failed.clone()));
         assert_eq!(gate.check(), Err(failed));
     });
@@ -214,7 +214,7 @@ fn a_failure_wakes_all_and_the_first_reason_stays() {
 
 #[test]
 fn what_was_durable_before_a_failure_stays_durable() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     let commit = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
     commit.durable().unwrap().complete();
     gate.fail("too late");
@@ -226,7 +226,7 @@ fn what_was_durable_before_a_failure_stays_durable() {
 #[test]
 fn no_stage_is_entered_after_a_failure() {
     let fails = |when: u32| {
-        let gate = Gate::new(FIRST);
+        let gate = TransactionState::new(FIRST);
         let fail_at = |stage| (stage == when).then(|| gate.fail("now"));
         let run = || {
             let commit = lead(&gate, FIRST);
@@ -249,7 +249,7 @@ fn no_stage_is_entered_after_a_failure() {
 
 #[test]
 fn a_commit_that_is_dropped_fails() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     drop(lead_to_closed(&gate, FIRST));
     let why = gate.check().unwrap_err().to_string();
     assert!(why.contains("the commit of transaction 7 was given up"), "{why}");
@@ -257,9 +257,9 @@ fn a_commit_that_is_dropped_fails() {
 
 #[test]
 fn a_panic_with_a_ticket_fails() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     let message = complaint(|| {
-        let ticket = gate.join(Kind::Operation).unwrap();
+        let ticket = gate.join(JoinKind::Operation).unwrap();
         panic!("{:?} dies", ticket.kind);
     });
     assert_eq!(message, "Operation dies");
@@ -270,13 +270,13 @@ fn a_panic_with_a_ticket_fails() {
 /// changes is whole.
 #[test]
 fn a_ticket_taken_while_unwinding_is_as_good_as_any() {
-    struct Later<'a>(&'a Gate);
+    struct Later<'a>(&'a TransactionState);
     impl Drop for Later<'_> {
         fn drop(&mut self) {
-            drop(self.0.join(Kind::Operation));
+            drop(self.0.join(JoinKind::Operation));
         }
     }
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     let message = complaint(|| {
         let _later = Later(&gate);
         let whose = "other";
@@ -289,10 +289,10 @@ fn a_ticket_taken_while_unwinding_is_as_good_as_any() {
 #[test]
 #[cfg(debug_assertions)]
 fn who_holds_a_ticket_neither_joins_nor_commits() {
-    let gate = Gate::new(FIRST);
-    let _ticket = gate.join(Kind::Operation).unwrap();
+    let gate = TransactionState::new(FIRST);
+    let _ticket = gate.join(JoinKind::Operation).unwrap();
     let refused: [&dyn Fn(); 4] = [
-        &|| drop(gate.join(Kind::Operation)),
+        &|| drop(gate.join(JoinKind::Operation)),
         &|| drop(gate.begin_commit(FIRST)),
         &|| drop(gate.wait_durable(FIRST)),
         &|| drop(gate.wait_completed(FIRST)),
@@ -308,10 +308,10 @@ fn who_holds_a_ticket_neither_joins_nor_commits() {
 #[test]
 #[cfg(debug_assertions)]
 fn a_leader_has_tickets_of_its_own_alone() {
-    let gate = Gate::new(FIRST);
+    let gate = TransactionState::new(FIRST);
     let commit = lead_to_closed(&gate, FIRST);
     drop((commit.ticket(), commit.ticket()));
-    let message = complaint(|| drop(gate.join(Kind::Finish)));
+    let message = complaint(|| drop(gate.join(JoinKind::Finish)));
     assert!(message.contains("transaction handle"), "{message}");
     drop(commit);
 }
@@ -326,7 +326,7 @@ fn a_crowd_changes_and_commits() {
     for _ in 0..rounds(20, 1000) {
         let world = World::new();
         let part = |number: usize| {
-            let kind = [Kind::Finish, Kind::Operation, Kind::Writing][number % 3];
+            let kind = [JoinKind::Finish, JoinKind::Operation, JoinKind::Writing][number % 3];
             let turn = |round: usize| {
                 let generation = world.change(kind).unwrap();
                 let asks = (number + round).is_multiple_of(8);

@@ -6,8 +6,8 @@
 
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
-use super::commit::Closed;
-use super::{Barred, Commit, CommitRole, Failed, Gate, Kind, Open};
+use super::commit::CommitStart;
+use super::{Commit, CommitDoing, CommitRole, Failed, JoinKind, Open, TransactionState};
 
 /// The first transaction of a world.
 pub(super) const FIRST: u64 = 7;
@@ -16,7 +16,7 @@ const TRANSACTIONS: usize = if cfg!(loom) { 4 } else { 4096 };
 
 /// A gate, and what is done through it.
 pub(super) struct World {
-    pub(super) gate: Gate,
+    pub(super) gate: TransactionState,
     /// Changes made, by transaction.
     changes: Vec<AtomicUsize>,
     /// Changes the commit found, by transaction.
@@ -29,7 +29,7 @@ impl World {
     pub(super) fn new() -> Self {
         let zeros = |_| AtomicUsize::new(0);
         Self {
-            gate: Gate::new(FIRST),
+            gate: TransactionState::new(FIRST),
             changes: (0..TRANSACTIONS).map(zeros).collect(),
             found: (0..TRANSACTIONS).map(zeros).collect(),
             writing: AtomicUsize::new(0),
@@ -37,7 +37,7 @@ impl World {
     }
 
     /// Makes one change; returns the transaction it is in.
-    pub(super) fn change(&self, kind: Kind) -> Result<u64, Failed> {
+    pub(super) fn change(&self, kind: JoinKind) -> Result<u64, Failed> {
         let ticket = self.gate.join(kind)?;
         assert_eq!(ticket.generation(), self.gate.generation(), "a ticket holds its transaction");
         place(&self.changes, ticket.generation()).fetch_add(1, Ordering::Relaxed);
@@ -68,8 +68,8 @@ impl World {
     /// Lets nobody in any more; the leader's own change is the last.
     pub(super) fn shut<'g>(
         &self,
-        commit: Commit<'g, Closed>,
-    ) -> Result<Commit<'g, Barred>, Failed> {
+        commit: Commit<'g, CommitStart>,
+    ) -> Result<Commit<'g, CommitDoing>, Failed> {
         let commit = commit.bar_finish()?;
         let ticket = commit.ticket();
         place(&self.changes, ticket.generation()).fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Hands over, writes and completes.
-    pub(super) fn write(&self, commit: Commit<'_, Barred>) -> Result<(), Failed> {
+    pub(super) fn write(&self, commit: Commit<'_, CommitDoing>) -> Result<(), Failed> {
         let commit = commit.hand_over()?;
         assert_eq!(self.writing.fetch_add(1, Ordering::Relaxed), 0, "one is written at a time");
         let commit = commit.durable()?;

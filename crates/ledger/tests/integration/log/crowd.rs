@@ -51,7 +51,7 @@ fn written_superblock(batch: &[Request]) -> Option<Superblock> {
 #[test]
 fn what_a_thread_synced_the_device_shows_whatever_others_do() {
     let device = Arc::new(image("fresh").to_device());
-    let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     let (is_done, in_full) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = |thread: u64| {
         for turn in 0..40 {
@@ -103,7 +103,7 @@ fn a_crowd_shares_superblocks() {
         }
     };
     let device = Watched { inner: Arc::new(image("fresh").to_device()), watch };
-    let ledger = open_on(Arc::new(device), LedgerOptions::default()).unwrap();
+    let ledger = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let ledger = &ledger;
@@ -175,7 +175,7 @@ fn the_superblock_before_comes_before_that_of_the_log() {
     let holder = Arc::clone(&held);
     let watch = move |batch: &[Request]| holder.pass(batch);
     let device = Watched { inner: Arc::clone(&recording) as _, watch };
-    let ledger = open_on(Arc::new(device), LedgerOptions::default()).unwrap();
+    let ledger = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
     let generation = ledger.generation();
     let (committed, logged) = (attributes(0..50, 100), attributes(50..90, 100));
     apply(&ledger, committed.clone());

@@ -10,9 +10,9 @@ use userbtrfs_volume::WriteError;
 
 use super::*;
 
-fn faulty() -> (Arc<FaultyDevice>, Arc<Ledger>) {
+fn faulty() -> (Arc<FaultyDevice>, Arc<TransactionManager>) {
     let device = Arc::new(FaultyDevice::new(Arc::new(image("fresh").to_device())));
-    let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     (device, ledger)
 }
 
@@ -21,10 +21,10 @@ fn fault(operation: Operation, after: u64) -> Fault {
 }
 
 /// Nothing is logged any more until the commit; then all is well.
-fn recovers(device: &FaultyDevice, ledger: &Ledger) {
+fn recovers(device: &FaultyDevice, ledger: &TransactionManager) {
     let again = log(ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
-    assert!(matches!(again, LogFailure::Commit(CommitReason::Failed)), "{again}");
-    assert_eq!(ledger.log_stats().commits(CommitReason::Failed), 1);
+    assert!(matches!(again, LogFailure::Commit(FullCommitReason::Failed)), "{again}");
+    assert_eq!(ledger.log_stats().commits(FullCommitReason::Failed), 1);
     ledger.commit().unwrap();
     let edits = attributes(10..20, 100);
     log(ledger, TreeId::FS, &mut edits.clone()).unwrap();
@@ -71,14 +71,14 @@ fn a_failed_write_of_a_log_is_told_and_the_commit_goes_on_but_not_after_a_failed
 fn what_a_group_left_that_failed_is_not_overwritten() {
     let recording = Arc::new(RecordingDevice::on(&image("fresh")));
     let device = Arc::new(FaultyDevice::new(Arc::clone(&recording) as _));
-    let ledger = open_on(Arc::clone(&device) as _, LedgerOptions::default()).unwrap();
+    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     log(&ledger, TreeId::FS, &mut attributes(0..400, 300)).unwrap();
     let kept = places(&ledger, &read_log(&end_of(&*device)).unwrap().nodes);
     // All nodes are others now, and no superblock leads to them.
     device.arm(fault(Operation::Write, 0));
     log(&ledger, TreeId::FS, &mut attributes(0..400, 200)).unwrap_err();
     drop(recording.take());
-    let all_free = || ledger.space().allocate_block(Kind::Metadata, Logical(0)).ok();
+    let all_free = || ledger.space().allocate_block(SpaceKind::Metadata, Logical(0)).ok();
     let taken: Vec<_> = std::iter::from_fn(all_free).collect();
     let len = u64::from(ledger.volume().geometry().nodesize);
     // Enough for the commit, but behind what logs had.
@@ -131,7 +131,7 @@ fn where_the_commit_fails_too_nothing_is_written_any_more() {
 
 /// Whoever wants to change something is told what failed.
 #[track_caller]
-fn is_read_only(ledger: &Ledger, why: &str) {
+fn is_read_only(ledger: &TransactionManager, why: &str) {
     let Err(Error::ReadOnly(told)) = ledger.start(HandleKind::Operation) else {
         panic!("it is not read-only")
     };
@@ -154,11 +154,11 @@ fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
     let (_device, ledger) = recorded("fresh");
     let handle = ledger.start(HandleKind::Operation).unwrap();
     let group = put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..9, 9)).unwrap();
-    ledger.require_commit(&handle, CommitReason::Forgotten);
-    ledger.require_commit(&handle, CommitReason::NewBlockGroup);
-    assert_eq!(ledger.logs(&handle).err(), Some(CommitReason::Forgotten));
+    ledger.require_commit(&handle, FullCommitReason::Forgotten);
+    ledger.require_commit(&handle, FullCommitReason::NewBlockGroup);
+    assert_eq!(ledger.logs(&handle).err(), Some(FullCommitReason::Forgotten));
     let failed = ledger.sync_log(&handle, group, None, &mut ()).unwrap_err();
-    assert!(matches!(failed, LogFailure::Commit(CommitReason::Forgotten)), "{failed}");
+    assert!(matches!(failed, LogFailure::Commit(FullCommitReason::Forgotten)), "{failed}");
     drop(handle);
     ledger.commit().unwrap();
     // What it had logged is durable with it.
@@ -167,9 +167,9 @@ fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
     drop(handle);
     log(&ledger, TreeId::FS, &mut attributes(0..9, 9)).unwrap();
     let stats = ledger.log_stats();
-    let counts = CommitReason::ALL.map(|reason| stats.commits(reason));
+    let counts = FullCommitReason::ALL.map(|reason| stats.commits(reason));
     assert_eq!(counts.iter().sum::<u64>(), 1);
-    assert_eq!(stats.commits(CommitReason::Forgotten), 1);
+    assert_eq!(stats.commits(FullCommitReason::Forgotten), 1);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn without_space_nothing_is_logged() {
         .filter_map(|bytes| ledger.space().reserve(bytes).ok())
         .collect();
     let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
-    assert!(matches!(failed, LogFailure::Commit(CommitReason::NoSpace)), "{failed}");
+    assert!(matches!(failed, LogFailure::Commit(FullCommitReason::NoSpace)), "{failed}");
     drop(all);
     ledger.commit().unwrap();
     log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
@@ -198,7 +198,7 @@ fn what_is_in_a_new_block_group_is_committed() {
         taken.push(ledger.allocate_data(1 << 20, 4096).unwrap());
     }
     let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
-    assert!(matches!(failed, LogFailure::Commit(CommitReason::NewBlockGroup)), "{failed}");
+    assert!(matches!(failed, LogFailure::Commit(FullCommitReason::NewBlockGroup)), "{failed}");
     ledger.commit().unwrap();
     log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
     assert!(read_log(&device.recording().end()).is_some());
@@ -215,19 +215,19 @@ fn the_tree_of_the_log_roots_may_be_what_comes_into_a_new_block_group() {
         apply(&ledger, attributes(0..10, 10));
         let (space, node) = (ledger.space(), u64::from(ledger.volume().geometry().nodesize));
         let free = || {
-            let usage = space.usage(Kind::Metadata);
+            let usage = space.usage(SpaceKind::Metadata);
             usage.total - usage.allocated - usage.pinned
         };
         let mut taken = Vec::new();
         while free() > left * node {
-            taken.push(space.allocate_block(Kind::Metadata, Logical(0)).unwrap());
+            taken.push(space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap());
         }
         assert!(!space.draws_on_new_groups());
         let logged = log(&ledger, TreeId::FS, &mut attributes(0..1, 10));
         // A leaf of the log, and one that leads to it.
         match logged {
             Ok(()) => assert!(left >= 2 && !space.draws_on_new_groups(), "{left}"),
-            Err(LogFailure::Commit(CommitReason::NewBlockGroup)) => assert!(left < 2, "{left}"),
+            Err(LogFailure::Commit(FullCommitReason::NewBlockGroup)) => assert!(left < 2, "{left}"),
             Err(other) => panic!("{left}: {other}"),
         }
         assert_eq!(read_log(&device.recording().end()).is_some(), left >= 2);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
 use userbtrfs_crashlab::devices::SparseImage;
 use userbtrfs_format::{Expectation, ItemKind, Key, Logical, RootItem, TreeId};
-use userbtrfs_ledger::Forest;
+use userbtrfs_ledger::TreeRoots;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{TreeBlock, Volume};
 
@@ -86,7 +86,7 @@ fn walk(
 pub(super) fn shows(image: &SparseImage, subvolume: TreeId, edits: &[ItemEdit]) {
     let volume = open(image);
     let items = read_log_of(&volume).map(|log| log.items).unwrap_or_default();
-    let forest = Forest::new(Arc::new(volume), 8 << 20);
+    let forest = TreeRoots::new(Arc::new(volume), 8 << 20);
     let tree = forest.tree(subvolume).unwrap();
     for edit in edits {
         let ItemEdit::Put(key, data) = edit else { panic!("nothing is removed here") };
