@@ -67,18 +67,18 @@ mod writeback;
 mod writer;
 
 pub use allocate::Allocate;
-pub(crate) use checksums::SectorSums;
-pub(crate) use contents::Contents;
+pub(crate) use checksums::SectorChecksums;
+pub(crate) use contents::FilePages;
 pub(crate) use dirty::{Delta, DirtyRun, DirtyRuns};
-pub(crate) use failures::Told;
-pub(crate) use fetch::{Fetched, fetch};
-pub(crate) use file_cache::{FileCache, UnfinishedFile};
+pub(crate) use failures::ErrSeq;
+pub(crate) use fetch::{ReadExtents, fetch};
+pub(crate) use file_cache::{PageCache, UnfinishedFile};
 pub(crate) use ordered::OrderedExtents;
-pub(crate) use pieces::{Piece, Source, pieces};
-pub(crate) use segments::{InlineData, Segment, SegmentKind, Segments};
+pub(crate) use pieces::{ReadRequest, ReadSource, pieces};
+pub(crate) use segments::{ExtentMap, ExtentMapKind, ExtentMaps, InlineData};
 pub(crate) use stream::Stream;
 pub(crate) use write::Times;
-pub(crate) use writer::{Flusher, Writer, WriterOptions};
+pub(crate) use writer::{WriteContext, WriteOptions, WritebackHandle};
 
 use userbtrfs_format::{InodeFlags, TreeId};
 use userbtrfs_ledger::TransactionManager;
@@ -89,7 +89,7 @@ use crate::node::{ExtentChanges, Inode};
 
 /// What reading needs to know of what is beneath a file, at one moment.
 #[derive(Clone)]
-pub(crate) struct FileSource {
+pub(crate) struct BackingExtents {
     /// Which file.
     pub(crate) id: InodeId,
     /// Its inode, which knows what waits to come into the tree.
@@ -104,7 +104,7 @@ pub(crate) struct FileSource {
     pub(crate) arriving: Option<Arc<ExtentChanges>>,
 }
 
-impl FileSource {
+impl BackingExtents {
     /// The file as it is now.
     pub(crate) fn new(inode: &Arc<Inode>, ledger: Option<&Arc<TransactionManager>>) -> Self {
         let (id, item) = (inode.id(), inode.item());

@@ -18,7 +18,7 @@ mod replay;
 mod sync;
 mod trace;
 
-pub use replay::{LeftOut, Replayed};
-pub(crate) use replay::{Replaying, discard, is_pending, replay};
+pub(crate) use replay::{ReplayOptions, discard, is_pending, replay};
+pub use replay::{Replayed, SkippedItem};
 pub(crate) use sync::Log;
-pub use trace::{SyncHow, SyncRecord};
+pub use trace::{SyncOutcome, SyncRecord};

@@ -74,21 +74,21 @@ mod xattr;
 pub(crate) use attributes::SetAttributes;
 pub(crate) use create::{NewInode, NewKind};
 pub(crate) use entry::{Entry, EntryTarget, Link, subvolume_name};
-pub(crate) use extents::{ExtentChanges, Inline, Kind, PendingExtent, reference};
-pub(crate) use file::{FileChange, FileWatch};
+pub(crate) use extents::{ExtentChanges, Inline, PendingExtent, PendingExtentKind, reference};
+pub(crate) use file::{FileChange, InodeEvents};
 pub(crate) use inode::{EXTENTS_MAX, InMemory, Inode};
-pub(crate) use merge::Merger;
+pub(crate) use merge::DelayedItemsFlusher;
 pub(crate) use names::{DirPosition, NamesToLog};
 #[cfg(test)]
 pub(crate) use orphan::EXTENTS_PER_STEP;
-pub(crate) use orphan::Opened;
-pub(crate) use pending::{PlacedLink, RefPlace};
+pub(crate) use orphan::InodeRef;
+pub(crate) use pending::{IndexedLink, RefIndex};
 pub(crate) use property::FLAGS as COMPRESSION_FLAGS;
 pub(crate) use rename::RenameKind;
 pub(crate) use replay::NamesItem;
-pub(crate) use runs::{Joining, Runs};
+pub(crate) use runs::{Coalesced, RangeSet};
 pub(crate) use stored::lookup_in_roots;
-pub(crate) use traces::{Before, Lost, Mode, Traces};
+pub(crate) use traces::{LogMode, LogTracker, PreviousLogState, RemovedName};
 pub(crate) use userbtrfs_ledger::TreeRoots;
 pub(crate) use xattr::{PutXattr, XattrKind};
 
@@ -99,11 +99,11 @@ use userbtrfs_ledger::TransactionManager;
 use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
 
 use crate::error::{Error, InodeId, Result};
-use dentries::Ration;
-use promises::Promises;
+use dentries::DentryBudget;
+use promises::DelayedReservation;
 use subvolume::{Subvolume, Subvolumes};
-use table::Table;
-use waiting::Waiting;
+use table::InodeCache;
+use waiting::DelayedInodes;
 
 /// The number of a subvolume's root directory.
 pub(crate) const ROOT_DIR: u64 = 256;
@@ -122,7 +122,7 @@ const LOGGED_MIN: usize = 4096;
 
 /// How much is kept in memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NodesOptions {
+pub(crate) struct InodesOptions {
     /// About how many inodes that nobody uses.
     pub(crate) inodes_max: usize,
     /// Bytes of changes above which a merge is due.
@@ -134,25 +134,25 @@ pub(crate) struct NodesOptions {
 }
 
 /// The inodes of a filesystem.
-pub(crate) struct Nodes {
+pub(crate) struct Inodes {
     forest: Arc<TreeRoots>,
-    options: NodesOptions,
-    table: Table,
+    options: InodesOptions,
+    table: InodeCache,
     /// Of memory for names of directories.
-    ration: Arc<Ration>,
+    ration: Arc<DentryBudget>,
     subvolumes: Subvolumes,
-    waiting: Waiting,
+    waiting: DelayedInodes,
     /// Directories with names that come late.
-    late: Waiting,
-    promises: Promises,
+    late: DelayedInodes,
+    promises: DelayedReservation,
     /// What the log may have to know.
-    traces: Traces,
+    traces: LogTracker,
     /// Held while a directory changes its parent.
     renames: Mutex<()>,
     /// Held while changes are merged.
     merging: Mutex<()>,
     /// Who keeps data of files in memory.
-    watch: OnceLock<Weak<dyn FileWatch>>,
+    watch: OnceLock<Weak<dyn InodeEvents>>,
     /// Inodes without a name that could not be deleted, and in which transaction that was.
     undeleted: Mutex<Vec<(u64, Arc<Inode>)>>,
     /// Nothing where the filesystem is open for reading. What waits holds space that the ledger
@@ -160,32 +160,32 @@ pub(crate) struct Nodes {
     ledger: Option<Arc<TransactionManager>>,
 }
 
-impl Nodes {
+impl Inodes {
     /// The inodes of a filesystem that is open for reading.
-    pub(crate) fn read_only(forest: Arc<TreeRoots>, options: NodesOptions) -> Self {
+    pub(crate) fn read_only(forest: Arc<TreeRoots>, options: InodesOptions) -> Self {
         Self::new(forest, None, options)
     }
 
     /// The inodes of a filesystem that is open for writing.
-    pub(crate) fn writable(ledger: Arc<TransactionManager>, options: NodesOptions) -> Self {
+    pub(crate) fn writable(ledger: Arc<TransactionManager>, options: InodesOptions) -> Self {
         Self::new(Arc::clone(ledger.forest()), Some(ledger), options)
     }
 
     fn new(
         forest: Arc<TreeRoots>,
         ledger: Option<Arc<TransactionManager>>,
-        options: NodesOptions,
+        options: InodesOptions,
     ) -> Self {
         Self {
             forest,
             options,
-            table: Table::new(options.inodes_max),
-            ration: Arc::new(Ration::new(NAMES_SHARE * options.pending_max)),
+            table: InodeCache::new(options.inodes_max),
+            ration: Arc::new(DentryBudget::new(NAMES_SHARE * options.pending_max)),
             subvolumes: Subvolumes::new(),
-            waiting: Waiting::new(),
-            late: Waiting::new(),
-            promises: Promises::new(),
-            traces: Traces::new((options.pending_max / LOGGED_BYTES).max(LOGGED_MIN)),
+            waiting: DelayedInodes::new(),
+            late: DelayedInodes::new(),
+            promises: DelayedReservation::new(),
+            traces: LogTracker::new((options.pending_max / LOGGED_BYTES).max(LOGGED_MIN)),
             renames: Mutex::new(Class::RenameMutex, ()),
             merging: Mutex::new(Class::PendingMerge, ()),
             watch: OnceLock::new(),
@@ -195,7 +195,7 @@ impl Nodes {
     }
 
     /// What the log may have to know.
-    pub(crate) fn traces(&self) -> &Traces {
+    pub(crate) fn traces(&self) -> &LogTracker {
         &self.traces
     }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
-use userbtrfs::{FullCommitReason, OpenOptions, SyncHow};
+use userbtrfs::{FullCommitReason, OpenOptions, SyncOutcome};
 use userbtrfs_sync::Arc;
 
 use super::step::Step;
@@ -163,7 +163,7 @@ impl Us {
     fn listen(&self) {
         let teller = self.teller.clone();
         self.target.filesystem().trace_syncs(move |sync| {
-            if let SyncHow::Committed(reason) = sync.how {
+            if let SyncOutcome::Committed(reason) = sync.how {
                 // Nobody listens to who outlives the story.
                 let _gone = teller.send(reason);
             }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use userbtrfs::device::Operation as Request;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    Filesystem, FullCommitReason, OpenOptions, SyncHow, SyncRecord, TreeId, Warning, XattrMode,
+    Filesystem, FullCommitReason, OpenOptions, SyncOutcome, SyncRecord, TreeId, Warning, XattrMode,
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
@@ -307,7 +307,7 @@ impl Run {
 
 /// Whether something was put into a log that could not be written.
 fn waited_for_failed(record: Option<SyncRecord>) -> bool {
-    let failed = SyncHow::Committed(FullCommitReason::Failed);
+    let failed = SyncOutcome::Committed(FullCommitReason::Failed);
     record.is_some_and(|record| record.how == failed && record.items > 0)
 }
 

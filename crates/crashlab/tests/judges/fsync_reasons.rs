@@ -11,8 +11,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use userbtrfs::device::Operation as Request;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    Allocate, CommitTrigger, File, Filesystem, FullCommitReason, OpenOptions, RenameMode, SyncHow,
-    SyncRecord, TreeId, XattrMode,
+    Allocate, CommitTrigger, File, Filesystem, FullCommitReason, OpenOptions, RenameMode,
+    SyncOutcome, SyncRecord, TreeId, XattrMode,
 };
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice};
 use userbtrfs_crashlab::engine_target::EngineTarget;
@@ -122,10 +122,10 @@ impl Watched {
         let mut commits = 0;
         for record in &records {
             match record.how {
-                SyncHow::Unchanged => {}
-                SyncHow::Failed => bail!("{record:?}"),
-                SyncHow::Logged => self.since_opened.logged += 1,
-                SyncHow::Committed(reason) => {
+                SyncOutcome::Unchanged => {}
+                SyncOutcome::Failed => bail!("{record:?}"),
+                SyncOutcome::Logged => self.since_opened.logged += 1,
+                SyncOutcome::Committed(reason) => {
                     self.since_opened.committed[place(reason)] += 1;
                     commits += 1;
                 }
@@ -188,9 +188,9 @@ fn each_reason_is_reached_and_told_by_its_name() {
         let mut one = One::new(reason);
         one.reach(reason);
         let told: Vec<_> = one.records.lock().iter().map(|record| record.how).collect();
-        let committed = |how: &&SyncHow| matches!(how, SyncHow::Committed(_));
+        let committed = |how: &&SyncOutcome| matches!(how, SyncOutcome::Committed(_));
         let committed: Vec<_> = told.iter().filter(committed).collect();
-        assert_eq!(committed, [&SyncHow::Committed(reason)], "{reason}: {told:?}");
+        assert_eq!(committed, [&SyncOutcome::Committed(reason)], "{reason}: {told:?}");
         let log = one.filesystem.stats().log;
         let counted = FullCommitReason::ALL.map(|one| log.commits(one));
         let only = FullCommitReason::ALL.map(|one| u64::from(one == reason));
@@ -235,7 +235,7 @@ impl One {
     }
 
     fn has_committed(&self) -> bool {
-        self.records.lock().iter().any(|record| matches!(record.how, SyncHow::Committed(_)))
+        self.records.lock().iter().any(|record| matches!(record.how, SyncOutcome::Committed(_)))
     }
 
     fn fail_next_write(&self) {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use userbtrfs::mkfs::Options;
 use userbtrfs::{
-    CommitTrigger, Dir, File, FileKind, Filesystem, FullCommitReason, RenameMode, Stats, SyncHow,
-    SyncRecord, XattrMode,
+    CommitTrigger, Dir, File, FileKind, Filesystem, FullCommitReason, RenameMode, Stats,
+    SyncOutcome, SyncRecord, XattrMode,
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
@@ -586,7 +586,7 @@ fn slowly<'e>(
 }
 
 fn check_phase(record: &SyncRecord, phase: impl Fn(&SyncRecord) -> Duration) {
-    assert_eq!(record.how, SyncHow::Logged);
+    assert_eq!(record.how, SyncOutcome::Logged);
     assert!(phase(record) >= HELD, "{record:?}");
 }
 

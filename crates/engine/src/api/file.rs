@@ -7,9 +7,9 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{FileReader, Inode};
-use crate::data::{Contents, FileSource, SegmentKind, Segments, Stream, Times, Told};
+use crate::data::{BackingExtents, ErrSeq, ExtentMapKind, ExtentMaps, FilePages, Stream, Times};
 use crate::error::{Error, Result};
-use crate::node::{EMPTY_DIR, Opened};
+use crate::node::{EMPTY_DIR, InodeRef};
 
 /// An open regular file. Every call may be made from any thread.
 ///
@@ -18,11 +18,11 @@ use crate::node::{EMPTY_DIR, Opened};
 /// file that is dropped stays dirty, and loses nothing; who wants to know of an error calls
 /// [`File::close`] or syncs.
 pub struct File {
-    pub(super) contents: Arc<Contents>,
+    pub(super) contents: Arc<FilePages>,
     /// Of which failures of writing it told.
-    pub(super) told: Told,
+    pub(super) told: ErrSeq,
     /// Before the inode, and with it the filesystem, which it needs while it is dropped.
-    opened: Opened,
+    opened: InodeRef,
     inode: Inode,
     /// Where the last read ended, and how many blocks the next one gets in advance if it
     /// starts there. Only a guess hangs on them: threads may overwrite each other's.
@@ -102,7 +102,7 @@ impl File {
     }
 
     /// The file as it is now.
-    fn source(&self) -> FileSource {
+    fn source(&self) -> BackingExtents {
         self.contents.source()
     }
 
@@ -273,13 +273,13 @@ impl File {
     /// Calls `each` for the extents from `start` on, until it says no.
     fn each_segment(&self, start: u64, mut each: impl FnMut(Extent) -> bool) -> Result<()> {
         let (forest, source) = (self.inode.inner().forest(), self.source());
-        let mut segments = Segments::new(forest, &source, start, u64::MAX);
+        let mut segments = ExtentMaps::new(forest, &source, start, u64::MAX);
         while let Some(segment) = segments.next()? {
             let kind = match segment.kind {
-                SegmentKind::Hole => ExtentKind::Hole,
-                SegmentKind::Prealloc(extent) => ExtentKind::Prealloc { logical: extent.disk.0 },
-                SegmentKind::Inline(..) => ExtentKind::Inline,
-                SegmentKind::Regular { extent, compression, skip } => ExtentKind::Data {
+                ExtentMapKind::Hole => ExtentKind::Hole,
+                ExtentMapKind::Prealloc(extent) => ExtentKind::Prealloc { logical: extent.disk.0 },
+                ExtentMapKind::Inline(..) => ExtentKind::Inline,
+                ExtentMapKind::Regular { extent, compression, skip } => ExtentKind::Data {
                     logical: extent.disk.0,
                     disk_bytes: extent.disk_bytes,
                     offset: extent.offset + skip,

@@ -11,12 +11,12 @@ use userbtrfs_sync::Arc;
 use userbtrfs_volume::{MirrorStats, Volume, Warning};
 
 use super::options::RootSubvolume;
-use super::path::{self, Last};
+use super::path::{self, FinalSymlink};
 use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
-use crate::data::{FileCache, Flusher, Writer};
+use crate::data::{PageCache, WriteContext, WritebackHandle};
 use crate::error::{Error, InodeId, Result};
 use crate::log::{self, Log, Replayed};
-use crate::node::{EMPTY_DIR, Merger, Nodes, Opened, ROOT_DIR, TreeRoots};
+use crate::node::{DelayedItemsFlusher, EMPTY_DIR, InodeRef, Inodes, ROOT_DIR, TreeRoots};
 use crate::share;
 
 /// An open filesystem. Clones share it; every call may be made from any thread.
@@ -34,9 +34,9 @@ pub(crate) struct Inner {
     /// Nothing where it is open for reading.
     pub(crate) log: Option<Log>,
     /// Nothing where it is open for reading.
-    pub(crate) writer: Option<Arc<Writer>>,
-    pub(crate) files: Arc<FileCache>,
-    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) writer: Option<Arc<WriteContext>>,
+    pub(crate) files: Arc<PageCache>,
+    pub(crate) nodes: Arc<Inodes>,
     pub(crate) window: u64,
     root: InodeId,
     /// Whether opening it has come to its end.
@@ -57,7 +57,7 @@ impl Inner {
     }
 
     /// Keeps an inode from being deleted, if it can be.
-    pub(crate) fn hold(&self, id: InodeId) -> Option<Arc<Opened>> {
+    pub(crate) fn hold(&self, id: InodeId) -> Option<Arc<InodeRef>> {
         if !self.may_lose(id) {
             return None;
         }
@@ -74,7 +74,7 @@ impl Inner {
     }
 
     /// Who writes data.
-    pub(crate) fn writer(&self) -> Result<&Arc<Writer>> {
+    pub(crate) fn writer(&self) -> Result<&Arc<WriteContext>> {
         self.writer.as_ref().ok_or(Error::ReadOnly)
     }
 
@@ -293,15 +293,15 @@ impl Filesystem {
 
     /// What is at a path; a symbolic link at its end is followed.
     pub fn lookup(&self, path: impl AsRef<[u8]>) -> Result<Inode> {
-        self.resolve(path.as_ref(), Last::Follow)
+        self.resolve(path.as_ref(), FinalSymlink::Follow)
     }
 
     /// What is at a path; a symbolic link at its end is not followed.
     pub fn lookup_no_follow(&self, path: impl AsRef<[u8]>) -> Result<Inode> {
-        self.resolve(path.as_ref(), Last::Keep)
+        self.resolve(path.as_ref(), FinalSymlink::Keep)
     }
 
-    fn resolve(&self, path: &[u8], last: Last) -> Result<Inode> {
+    fn resolve(&self, path: &[u8], last: FinalSymlink) -> Result<Inode> {
         let find = || path::resolve(&self.inner.nodes, self.inner.root, path, last);
         Inode::found(self, find)
     }
@@ -388,7 +388,7 @@ fn root_subvolume(inner: &Inner, asked: &RootSubvolume) -> Result<TreeId> {
         }
         RootSubvolume::Id(id) => (id.0.to_string(), subvolume(*id)),
         RootSubvolume::Path(path) => {
-            let found = path::resolve(&inner.nodes, TOP, path, Last::Follow);
+            let found = path::resolve(&inner.nodes, TOP, path, FinalSymlink::Follow);
             let root = found.and_then(|found| match found.number {
                 ROOT_DIR => subvolume(found.subvolume),
                 _ => Err(Error::NoSubvolume),
@@ -428,8 +428,8 @@ fn is_unwritable(error: &Error) -> bool {
 fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open(devices)?);
     let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
-    let nodes = Arc::new(Nodes::read_only(forest, options.nodes()));
-    let files = Arc::new(FileCache::new(options.file_cache_bytes(), None));
+    let nodes = Arc::new(Inodes::read_only(forest, options.nodes()));
+    let files = Arc::new(PageCache::new(options.file_cache_bytes(), None));
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {
         log: None,
@@ -448,13 +448,13 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
     let volume = Arc::new(Volume::open_for_writing(devices)?);
     let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
     let ledger = TransactionManager::open(forest, options.ledger())?;
-    let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options.nodes()));
+    let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), options.nodes()));
     let cache_bytes = options.file_cache_bytes();
-    let files = Arc::new(FileCache::new(cache_bytes, Some(Arc::clone(&ledger))));
+    let files = Arc::new(PageCache::new(cache_bytes, Some(Arc::clone(&ledger))));
     let (cache, of) = (Arc::clone(&files), Arc::clone(&nodes));
-    let writer = Writer::new(cache, of, Arc::clone(&ledger), options.writer());
-    let flusher = Flusher(Arc::downgrade(&writer));
-    ledger.register(vec![Arc::new(flusher), Arc::new(Merger(Arc::downgrade(&nodes)))]);
+    let writer = WriteContext::new(cache, of, Arc::clone(&ledger), options.writer());
+    let flusher = WritebackHandle(Arc::downgrade(&writer));
+    ledger.register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))]);
     let log = Log::new(&nodes, &writer, &ledger);
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {

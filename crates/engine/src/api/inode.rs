@@ -8,7 +8,7 @@ use super::path::{read_link, step};
 use super::{File, Filesystem};
 use crate::error::{Error, InodeId, Result};
 use crate::node::{
-    self, DirPosition, EMPTY_DIR, Entry, EntryTarget, Link, Nodes, Opened, ROOT_DIR,
+    self, DirPosition, EMPTY_DIR, Entry, EntryTarget, InodeRef, Inodes, Link, ROOT_DIR,
 };
 
 /// What an inode or an entry of a directory is.
@@ -21,7 +21,7 @@ pub type FileType = FileKind;
 #[derive(Clone)]
 pub struct Inode {
     /// Before the filesystem, which it needs while it is dropped.
-    held: Option<Arc<Opened>>,
+    held: Option<Arc<InodeRef>>,
     fs: Filesystem,
     id: InodeId,
 }
@@ -174,7 +174,7 @@ impl Inode {
         }
     }
 
-    pub(crate) fn of_opened(fs: Filesystem, opened: Opened) -> Self {
+    pub(crate) fn of_opened(fs: Filesystem, opened: InodeRef) -> Self {
         let id = opened.inode().id();
         Self { held: Some(Arc::new(opened)), fs, id }
     }
@@ -193,7 +193,7 @@ impl Inode {
         &self.fs.inner
     }
 
-    pub(crate) fn nodes(&self) -> &Arc<Nodes> {
+    pub(crate) fn nodes(&self) -> &Arc<Inodes> {
         &self.fs.inner.nodes
     }
 

@@ -8,10 +8,10 @@ use userbtrfs_ledger::TransactionOptions;
 use userbtrfs_sync::Arc;
 
 use super::Filesystem;
-use crate::data::WriterOptions;
+use crate::data::WriteOptions;
 use crate::error::{Error, Result};
-use crate::log::Replaying;
-use crate::node::NodesOptions;
+use crate::log::ReplayOptions;
+use crate::node::InodesOptions;
 
 /// How to open a filesystem, in the manner of `std::fs::OpenOptions`.
 #[derive(Clone, Debug)]
@@ -224,12 +224,12 @@ impl OpenOptions {
     }
 
     /// How a log is replayed.
-    pub(crate) fn replaying(&self) -> Replaying {
+    pub(crate) fn replaying(&self) -> ReplayOptions {
         let writing = Self { write: true, ..self.clone() };
         let salvage = self.pending_log == PendingLog::Salvage;
         let ledger = TransactionOptions { commit_seconds: 0, only_asked: true, ..self.ledger() };
         let (node_cache_bytes, nodes) = (writing.node_cache_bytes(), self.nodes());
-        Replaying { node_cache_bytes, ledger, nodes, salvage }
+        ReplayOptions { node_cache_bytes, ledger, nodes, salvage }
     }
 
     /// A device that shows what `device` shows, and takes changes in memory.
@@ -245,10 +245,10 @@ impl OpenOptions {
         }
     }
 
-    pub(crate) fn nodes(&self) -> NodesOptions {
+    pub(crate) fn nodes(&self) -> InodesOptions {
         let share = to_usize(self.memory / 16);
         let late_bytes = to_usize(self.memory / 8);
-        NodesOptions {
+        InodesOptions {
             inodes_max: share / INODE_BYTES,
             pending_max: share,
             late_bytes,
@@ -260,8 +260,8 @@ impl OpenOptions {
         to_usize(self.memory / 16 * if self.write { 4 } else { 6 })
     }
 
-    pub(crate) fn writer(&self) -> WriterOptions {
-        WriterOptions { unfinished_max: self.memory / 8, age_seconds: self.commit_seconds }
+    pub(crate) fn writer(&self) -> WriteOptions {
+        WriteOptions { unfinished_max: self.memory / 8, age_seconds: self.commit_seconds }
     }
 
     /// Bytes in one window of a reader, of which it holds two.

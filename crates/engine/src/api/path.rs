@@ -6,9 +6,9 @@
 
 use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
 
-use crate::data::{FileSource, fetch, pieces};
+use crate::data::{BackingExtents, fetch, pieces};
 use crate::error::{Error, InodeId, Result};
-use crate::node::{EMPTY_DIR, Nodes};
+use crate::node::{EMPTY_DIR, Inodes};
 
 const LINKS_MAX: usize = 40;
 
@@ -17,7 +17,7 @@ const TARGET_MAX: u64 = 4095;
 
 /// What to do with a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Last {
+pub(crate) enum FinalSymlink {
     /// Go where it leads.
     Follow,
     /// Stay.
@@ -25,7 +25,12 @@ pub(crate) enum Last {
 }
 
 /// The inode at `path`, counted from `root`.
-pub(crate) fn resolve(nodes: &Nodes, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
+pub(crate) fn resolve(
+    nodes: &Inodes,
+    root: InodeId,
+    path: &[u8],
+    last: FinalSymlink,
+) -> Result<InodeId> {
     let mut way = vec![root];
     // The parts still to go, the next one last.
     let mut parts = split(path);
@@ -41,7 +46,7 @@ pub(crate) fn resolve(nodes: &Nodes, root: InodeId, path: &[u8], last: Last) -> 
             }
             name => {
                 let (child, kind) = step(nodes, dir, name)?;
-                let follow = !parts.is_empty() || last == Last::Follow || directory_wanted;
+                let follow = !parts.is_empty() || last == FinalSymlink::Follow || directory_wanted;
                 if kind != DirEntryKind::Symlink || !follow {
                     way.push(child);
                     continue;
@@ -72,7 +77,7 @@ fn split(path: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// What `name` in a directory leads to.
-pub(crate) fn step(nodes: &Nodes, dir: InodeId, name: &[u8]) -> Result<(InodeId, DirEntryKind)> {
+pub(crate) fn step(nodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<(InodeId, DirEntryKind)> {
     check_directory(nodes, dir)?;
     if dir.number == EMPTY_DIR {
         return Err(Error::NotFound);
@@ -87,7 +92,7 @@ pub(crate) fn step(nodes: &Nodes, dir: InodeId, name: &[u8]) -> Result<(InodeId,
     Ok((found.target.resolve(nodes.forest(), dir, name)?, found.kind))
 }
 
-fn check_directory(nodes: &Nodes, id: InodeId) -> Result<()> {
+fn check_directory(nodes: &Inodes, id: InodeId) -> Result<()> {
     if id.number == EMPTY_DIR {
         return Ok(());
     }
@@ -98,12 +103,12 @@ fn check_directory(nodes: &Nodes, id: InodeId) -> Result<()> {
 }
 
 /// The target of a symbolic link.
-pub(crate) fn read_link(nodes: &Nodes, id: InodeId) -> Result<Vec<u8>> {
+pub(crate) fn read_link(nodes: &Inodes, id: InodeId) -> Result<Vec<u8>> {
     let inode = nodes.inode(id)?;
     if inode.kind() != FileKind::Symlink {
         return Err(Error::NotASymlink);
     }
-    let mut file = FileSource::new(&inode, None);
+    let mut file = BackingExtents::new(&inode, None);
     file.size = file.size.min(TARGET_MAX);
     let size = file.size;
     let pieces = pieces(nodes.forest(), &file, 0, size, size.max(1), u64::MAX)?;

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::Inode;
-use crate::data::{Fetched, Stream};
+use crate::data::{ReadExtents, Stream};
 use crate::error::Result;
 
 /// Reads a file from start to end, and fetches ahead of what is asked for. It belongs to the
@@ -25,7 +25,7 @@ pub struct FileReader {
 #[derive(Clone, Debug)]
 pub struct Chunk {
     offset: u64,
-    fetched: Fetched,
+    fetched: ReadExtents,
 }
 
 impl Chunk {
@@ -37,8 +37,8 @@ impl Chunk {
     /// Its length in bytes; holes may be long.
     pub fn len(&self) -> u64 {
         match &self.fetched {
-            Fetched::Zeros(len) => *len,
-            Fetched::Bytes { len, .. } => *len as u64,
+            ReadExtents::Zeros(len) => *len,
+            ReadExtents::Bytes { len, .. } => *len as u64,
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Usage {
 
 /// How much room there is, in bytes of content: what is kept twice counts once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpaceLeft {
+pub struct StatFs {
     /// What the device could hold if nothing were on it.
     pub total: u64,
     /// What nothing holds: neither content nor trees.
@@ -54,7 +54,7 @@ struct Room {
 
 impl Filesystem {
     /// How much space is left, with what is promised to data that waits to be written.
-    pub fn space_left(&self) -> Result<SpaceLeft> {
+    pub fn space_left(&self) -> Result<StatFs> {
         let copies = self.copies(BlockGroupFlags::DATA);
         let room = match &self.inner.ledger {
             Some(ledger) => self.room_now(ledger),
@@ -63,7 +63,7 @@ impl Filesystem {
         let total = self.superblock().device.total_bytes / copies;
         let free = total.saturating_sub(room.used / copies);
         let available = room.data_free.saturating_add(room.chunks_free).min(free);
-        Ok(SpaceLeft { total, free, available })
+        Ok(StatFs { total, free, available })
     }
 
     fn room_now(&self, ledger: &TransactionManager) -> Room {

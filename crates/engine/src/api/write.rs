@@ -7,7 +7,7 @@ use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::Ordering;
 
 use super::File;
-use crate::data::{Allocate, Times, Writer};
+use crate::data::{Allocate, Times, WriteContext};
 use crate::error::{Error, Result};
 
 /// Bytes that are copied from file to file in one go.
@@ -15,7 +15,7 @@ const COPY_PART: usize = 1 << 20;
 
 impl File {
     /// Who writes it, if it may be written.
-    fn writer(&self) -> Result<&Arc<Writer>> {
+    fn writer(&self) -> Result<&Arc<WriteContext>> {
         let inner = self.inode().inner();
         if !self.is_writable.load(Ordering::Relaxed) {
             inner.nodes.file_to_change(self.inode().id(), false)?;
@@ -25,7 +25,7 @@ impl File {
     }
 
     /// Who makes it longer, if that may be.
-    fn appender(&self) -> Result<&Arc<Writer>> {
+    fn appender(&self) -> Result<&Arc<WriteContext>> {
         let inner = self.inode().inner();
         inner.nodes.file_to_change(self.inode().id(), true)?;
         inner.writer()

@@ -11,19 +11,19 @@
 use userbtrfs_sync::{Class, Condvar, Mutex};
 
 /// See the module's text.
-pub(super) struct Admission {
+pub(super) struct DirtyThrottle {
     /// Bytes of those who are admitted.
     admitted: Mutex<u64>,
     left: Condvar,
 }
 
 /// One who is admitted.
-pub(super) struct Admitted<'a> {
-    admission: &'a Admission,
+pub(super) struct DirtyPermit<'a> {
+    admission: &'a DirtyThrottle,
     bytes: u64,
 }
 
-impl Admission {
+impl DirtyThrottle {
     pub(super) fn new() -> Self {
         Self { admitted: Mutex::new(Class::TransactionState, 0), left: Condvar::new() }
     }
@@ -34,7 +34,7 @@ impl Admission {
         bytes: u64,
         max: u64,
         unfinished: impl FnOnce() -> u64,
-    ) -> Option<Admitted<'_>> {
+    ) -> Option<DirtyPermit<'_>> {
         let mut admitted = self.admitted.lock();
         // Who left before counts here: it left by this lock.
         let taken = *admitted + unfinished();
@@ -42,7 +42,7 @@ impl Admission {
             return None;
         }
         *admitted += bytes;
-        Some(Admitted { admission: self, bytes })
+        Some(DirtyPermit { admission: self, bytes })
     }
 
     /// Waits until somebody leaves, if anybody is admitted and there is still no room.
@@ -54,7 +54,7 @@ impl Admission {
     }
 }
 
-impl Drop for Admitted<'_> {
+impl Drop for DirtyPermit<'_> {
     fn drop(&mut self) {
         *self.admission.admitted.lock() -= self.bytes;
         self.admission.left.notify_all();

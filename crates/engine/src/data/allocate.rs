@@ -13,11 +13,11 @@ use userbtrfs_sync::Arc;
 
 use super::portion::{difference, whole_extent};
 use super::transfer::EXTENT_MAX;
-use super::write::{Growth, Times};
-use super::writer::{SECTOR, Writer, end_of, sector_end, sector_start, size_of};
-use super::{Contents, SegmentKind, Segments};
+use super::write::{MayExtend, Times};
+use super::writer::{SECTOR, WriteContext, end_of, sector_end, sector_start, size_of};
+use super::{ExtentMapKind, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
-use crate::node::{Kind, TreeRoots};
+use crate::node::{PendingExtentKind, TreeRoots};
 
 /// The most extents that are allocated in one step.
 const STEP: usize = 64;
@@ -43,11 +43,11 @@ pub enum Allocate {
     },
 }
 
-impl Writer {
+impl WriteContext {
     /// Allocates space for a range of a file, or takes it.
     pub(crate) fn allocate(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         offset: u64,
         len: u64,
         what: Allocate,
@@ -64,7 +64,7 @@ impl Writer {
             Allocate::Reserve { keep_size } => self.preallocate(contents, range, keep_size, times),
             Allocate::ZeroRange { keep_size } => {
                 let unless_prealloc =
-                    |kind: &SegmentKind| !matches!(kind, SegmentKind::Prealloc(_));
+                    |kind: &ExtentMapKind| !matches!(kind, ExtentMapKind::Prealloc(_));
                 // Where there is not room enough, nothing is zeroed.
                 let whole = whole_sectors(&range);
                 let room = self.reserve_for_holes(contents, whole, unless_prealloc)?;
@@ -79,10 +79,10 @@ impl Writer {
     /// Lets a range read as zeros; whole sectors lose what is `unwanted`.
     fn zero(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         range: Range<u64>,
         times: Times,
-        unwanted: impl Fn(&SegmentKind) -> bool,
+        unwanted: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<()> {
         let (first, last) = (sector_end(range.start), sector_start(range.end));
         self.zero_part(contents, range.start..first.min(range.end), times)?;
@@ -96,7 +96,7 @@ impl Writer {
     }
 
     /// Writes zeros over a part of a sector, where that holds something.
-    fn zero_part(&self, contents: &Arc<Contents>, range: Range<u64>, times: Times) -> Result<()> {
+    fn zero_part(&self, contents: &Arc<FilePages>, range: Range<u64>, times: Times) -> Result<()> {
         let (start, end) = (range.start, range.end.min(size_of(contents)));
         if start >= end {
             return Ok(());
@@ -107,11 +107,11 @@ impl Writer {
             return Ok(());
         }
         let zero = |forest: &TreeRoots| contents.write_zeros(forest, start, end);
-        match self.change(contents, start..end, (Growth::Refused, times), zero) {
+        match self.change(contents, start..end, (MayExtend::Refused, times), zero) {
             Err(Error::NoSpace) => {
                 let zeros = [0; SECTOR_SIZE as usize];
                 let len = usize::try_from(end - start).expect("within a sector");
-                let how = (Growth::Allowed, times);
+                let how = (MayExtend::Allowed, times);
                 match self.write_through(contents, start, &zeros[..len], how)? {
                     true => Ok(()),
                     false => Err(Error::NoSpace),
@@ -123,7 +123,7 @@ impl Writer {
 
     fn preallocate(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         range: Range<u64>,
         keep_size: bool,
         times: Times,
@@ -143,7 +143,7 @@ impl Writer {
     /// Allocates space for the first holes of a range; gives where it is done.
     fn preallocate_step(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         range: Range<u64>,
         data: &mut Option<Reservation>,
     ) -> Result<u64> {
@@ -161,7 +161,7 @@ impl Writer {
                 change.set_preallocated();
                 for (start, extent) in &extents {
                     let end = start + extent.bytes;
-                    change.put(*start, end, Kind::Prealloc(*extent), true);
+                    change.put(*start, end, PendingExtentKind::Prealloc(*extent), true);
                     change.add_bytes(difference(extent.bytes, 0));
                 }
             },
@@ -178,7 +178,7 @@ impl Writer {
     /// are none left.
     fn fill_holes(
         &self,
-        contents: &Contents,
+        contents: &FilePages,
         range: Range<u64>,
         data: &mut Option<Reservation>,
     ) -> Result<(Filling, u64)> {
@@ -199,15 +199,15 @@ impl Writer {
     /// The same, into what is there already when it fails.
     fn fill_first_holes(
         &self,
-        contents: &Contents,
+        contents: &FilePages,
         range: Range<u64>,
         data: &mut Option<Reservation>,
         extents: &mut Filling,
     ) -> Result<u64> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
+        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
-            if !matches!(segment.kind, SegmentKind::Hole) {
+            if !matches!(segment.kind, ExtentMapKind::Hole) {
                 continue;
             }
             let mut at = segment.start;
@@ -231,9 +231,9 @@ impl Writer {
     /// file's operation lock.
     fn reserve_for_holes(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         range: Range<u64>,
-        becomes_hole: impl Fn(&SegmentKind) -> bool,
+        becomes_hole: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<Option<Reservation>> {
         let bytes = || self.bytes_of_holes(contents, range.clone(), &becomes_hole);
         match self.reserve_bytes(bytes()?) {
@@ -248,12 +248,12 @@ impl Writer {
 
     fn bytes_of_holes(
         &self,
-        contents: &Contents,
+        contents: &FilePages,
         range: Range<u64>,
-        becomes_hole: impl Fn(&SegmentKind) -> bool,
+        becomes_hole: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<u64> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
+        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
             if becomes_hole(&segment.kind) {
@@ -264,8 +264,8 @@ impl Writer {
     }
 }
 
-fn is_hole(kind: &SegmentKind) -> bool {
-    matches!(kind, SegmentKind::Hole)
+fn is_hole(kind: &ExtentMapKind) -> bool {
+    matches!(kind, ExtentMapKind::Hole)
 }
 
 /// The sectors that are in a range as a whole.

@@ -18,7 +18,7 @@ pub(super) const SECTOR: usize = SECTOR_SIZE as usize;
 pub(super) const SECTORS_MAX: u32 = u32::BITS;
 
 /// See the module's text.
-pub(super) struct Block {
+pub(super) struct CacheBlock {
     /// At least of the block's length.
     buffer: Arc<Buffer>,
     /// How many sectors there is room for.
@@ -37,7 +37,7 @@ pub(super) struct Block {
     pub(super) ticket: u64,
 }
 
-impl Block {
+impl CacheBlock {
     /// A block of `len` sectors, none of them valid.
     pub(super) fn new(buffer: Arc<Buffer>, len: u32, ticket: u64) -> Self {
         assert!((1..=SECTORS_MAX).contains(&len) && buffer.len() >= bytes(len), "room for it");
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn who_holds_a_slice_does_not_see_later_changes() {
-        let mut block = Block::new(Arc::new(Buffer::zeroed(2 * SECTOR)), 2, 0);
+        let mut block = CacheBlock::new(Arc::new(Buffer::zeroed(2 * SECTOR)), 2, 0);
         let slice = block.slice(1..2);
         block.bytes_mut(0..SECTOR)[..SECTOR].fill(1);
         block.bytes_mut(SECTOR..SECTOR + 1)[SECTOR] = 2;

@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use super::block::{Block, SECTOR, SECTORS_MAX, bytes, mask, runs};
+use super::block::{CacheBlock, SECTOR, SECTORS_MAX, bytes, mask, runs};
 use super::dirty::{Delta, DirtyRun, DirtyRuns, RUN_MAX};
 
 /// Sectors between two boundaries that no block crosses.
@@ -27,7 +27,7 @@ const APART: u32 = SECTORS_MAX / 4;
 
 /// About what a block takes beside its bytes: its places in maps that are half full, and in the
 /// list for eviction.
-const BLOCK_BYTES: usize = 2 * size_of::<(u64, Block)>() + 96;
+const BLOCK_BYTES: usize = 2 * size_of::<(u64, CacheBlock)>() + 96;
 
 /// What the blocks of a file take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,9 +53,9 @@ pub(super) enum Evicted {
 }
 
 /// See the module's text.
-pub(super) struct Blocks {
+pub(super) struct CacheBlocks {
     /// By their first sectors.
-    by_first: BTreeMap<u64, Block>,
+    by_first: BTreeMap<u64, CacheBlock>,
     /// The first sectors of those that are unfinished.
     unfinished: BTreeSet<u64>,
     /// What blocks of zeros share.
@@ -67,7 +67,7 @@ pub(super) struct Blocks {
     newcomers: Vec<(u64, u64)>,
 }
 
-impl Blocks {
+impl CacheBlocks {
     /// None. `zeros` are as many as a block may have.
     pub(super) fn new(zeros: Arc<Buffer>) -> Self {
         assert!(zeros.len() == bytes(SECTORS_MAX), "zeros for the largest block");
@@ -111,7 +111,7 @@ impl Blocks {
     }
 
     /// The block that a sector is valid in, and which of its sectors are from there on.
-    fn valid_from(&self, sector: u64) -> Option<(&Block, Range<u32>)> {
+    fn valid_from(&self, sector: u64) -> Option<(&CacheBlock, Range<u32>)> {
         let (first, block) = self.block_of(sector)?;
         let at = count(first..sector);
         let valid = (block.valid >> at).trailing_ones();
@@ -122,9 +122,9 @@ impl Blocks {
     }
 
     /// The block that has room for a sector, and its first one.
-    fn block_of(&self, sector: u64) -> Option<(u64, &Block)> {
+    fn block_of(&self, sector: u64) -> Option<(u64, &CacheBlock)> {
         let unit = sector / UNIT * UNIT;
-        let is_in = |first: u64, block: &Block| sector - first < u64::from(block.len);
+        let is_in = |first: u64, block: &CacheBlock| sector - first < u64::from(block.len);
         // Most blocks start where a unit does, and are found faster by name than by order.
         if let Some(block) = self.by_first.get(&unit).filter(|block| is_in(unit, block)) {
             return Some((unit, block));
@@ -197,7 +197,7 @@ impl Blocks {
         tally
     }
 
-    fn unfinished_blocks(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Block)> {
+    fn unfinished_blocks(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &CacheBlock)> {
         let before = self.unfinished.range(..range.start).next_back();
         let touching = before.filter(|first| range.start - **first < UNIT);
         let start = touching.copied().unwrap_or(range.start);
@@ -444,7 +444,7 @@ impl Blocks {
     // Bookkeeping.
 
     fn insert(&mut self, first: u64, buffer: Arc<Buffer>, len: u32, valid: u32) {
-        let mut block = Block::new(buffer, len, self.next_ticket);
+        let mut block = CacheBlock::new(buffer, len, self.next_ticket);
         block.valid = valid;
         self.next_ticket += 1;
         self.usage = self.usage.with(Usage::of(&block, &self.zeros));
@@ -454,7 +454,7 @@ impl Blocks {
     }
 
     /// Changes a block, and keeps what is known of all of them; but for the runs.
-    fn change(&mut self, first: u64, change: impl FnOnce(&mut Block)) {
+    fn change(&mut self, first: u64, change: impl FnOnce(&mut CacheBlock)) {
         let Self { by_first, unfinished, zeros, usage, newcomers, .. } = self;
         let block = by_first.get_mut(&first).expect("asked for by its place");
         let (before, was_unfinished) = (Usage::of(block, zeros), block.unfinished() != 0);
@@ -474,7 +474,7 @@ impl Blocks {
     }
 
     /// Changes which sectors of a range are being written.
-    fn change_unfinished(&mut self, range: Range<u64>, change: impl Fn(&mut Block, u32)) {
+    fn change_unfinished(&mut self, range: Range<u64>, change: impl Fn(&mut CacheBlock, u32)) {
         let firsts: SmallVec<[u64; 4]> =
             self.unfinished_blocks(&range).map(|(first, _)| first).collect();
         for first in firsts {
@@ -484,7 +484,7 @@ impl Blocks {
     }
 
     /// Changes the bits of sectors that are in one block.
-    fn change_bits(&mut self, sectors: Range<u64>, change: impl FnOnce(&mut Block)) {
+    fn change_bits(&mut self, sectors: Range<u64>, change: impl FnOnce(&mut CacheBlock)) {
         let before = self.tally(&around(&sectors));
         self.change(self.first_touching(sectors.start), change);
         self.account(&sectors, before);
@@ -500,7 +500,7 @@ impl Blocks {
 }
 
 impl Usage {
-    fn of(block: &Block, zeros: &Arc<Buffer>) -> Self {
+    fn of(block: &CacheBlock, zeros: &Arc<Buffer>) -> Self {
         let buffer = if block.shares(zeros) { 0 } else { bytes(block.len) };
         let (bytes, unfinished) = ((BLOCK_BYTES + buffer) as u64, block.unfinished().count_ones());
         Self {
@@ -534,7 +534,7 @@ impl Usage {
 }
 
 /// Puts a block among those that come to the list for eviction, unless it is on it.
-fn enlist(newcomers: &mut Vec<(u64, u64)>, first: u64, block: &mut Block) {
+fn enlist(newcomers: &mut Vec<(u64, u64)>, first: u64, block: &mut CacheBlock) {
     if !std::mem::replace(&mut block.listed, true) {
         newcomers.push((first, block.ticket));
     }

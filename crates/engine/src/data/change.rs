@@ -6,14 +6,14 @@
 use userbtrfs_device::Buffer;
 
 use super::block::SECTOR;
-use super::contents::{BLOCK, Contents, sectors};
+use super::contents::{BLOCK, FilePages, sectors};
 use super::dirty::Delta;
 use crate::error::Result;
 use crate::node::TreeRoots;
 
 /// The caller of each holds the range, and up to the ends of its sectors, exclusively. All give
 /// what newly is dirty. After an error nothing was changed.
-impl Contents {
+impl FilePages {
     /// Writes bytes from an offset on. The size of the inode is changed after that, if it is.
     pub(crate) fn write(&self, forest: &TreeRoots, offset: u64, bytes: &[u8]) -> Result<Delta> {
         if let Some(delta) = self.copy_over(offset, bytes) {

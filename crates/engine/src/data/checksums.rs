@@ -17,14 +17,14 @@ use crate::node::TreeRoots;
 const CSUM_OBJECTID: u64 = u64::MAX - 9;
 
 /// The checksums of a range of sectors.
-pub(crate) struct SectorSums {
+pub(crate) struct SectorChecksums {
     kind: ChecksumKind,
     /// One checksum after the other, as stored.
     stored: Vec<u8>,
     present: Vec<bool>,
 }
 
-impl SectorSums {
+impl SectorChecksums {
     /// Looks up the checksums of `range`. Without a ledger none wait.
     pub(crate) fn find(
         forest: &TreeRoots,

@@ -18,14 +18,14 @@ use userbtrfs_sync::atomic::{AtomicU32, Ordering};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, RwLock};
 
-use super::FileSource;
+use super::BackingExtents;
 use super::block::SECTOR;
-use super::blocks::{Blocks, Evicted, Usage};
+use super::blocks::{CacheBlocks, Evicted, Usage};
 use super::dirty::{Delta, DirtyRuns};
-use super::failures::Told;
+use super::failures::ErrSeq;
 use super::file_cache::{Listed, Shared};
 use super::range_lock::RangeLock;
-use super::reserved::Account;
+use super::reserved::DelallocReservation;
 use crate::error::{InodeId, Result, Unwritten};
 use crate::node::Inode;
 
@@ -36,23 +36,23 @@ pub(super) const BLOCK: usize = 128 << 10;
 const CONTENTS_BYTES: u64 = 1 << 10;
 
 /// See the module's text.
-pub(crate) struct Contents {
+pub(crate) struct FilePages {
     inode: Arc<Inode>,
     /// Ranges of bytes of the file.
     pub(crate) range: RangeLock,
     /// Held by who changes what is beneath.
     pub(super) writeback: Mutex<()>,
     /// What is promised to what is dirty.
-    pub(super) account: Account,
+    pub(super) account: DelallocReservation,
     /// How many let it grow just now over its end.
     growing: AtomicU32,
     state: RwLock<State>,
     cache: Arc<Shared>,
-    me: Weak<Contents>,
+    me: Weak<FilePages>,
 }
 
 struct State {
-    blocks: Blocks,
+    blocks: CacheBlocks,
     /// How often something came to be no longer in memory what is not beneath in the same way.
     finishes: u64,
     /// Under what the file stands among those that are unfinished.
@@ -61,16 +61,16 @@ struct State {
 
 /// Whether a file stays in its place among those that are unfinished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listing {
+enum CacheListing {
     Kept,
     /// What is left of it counts from now on.
     Anew,
 }
 
 /// One who lets a file grow over its end: while he is there none of it goes into the tree.
-pub(super) struct Growing<'a>(&'a Contents);
+pub(super) struct ExtendGuard<'a>(&'a FilePages);
 
-impl Drop for Growing<'_> {
+impl Drop for ExtendGuard<'_> {
     fn drop(&mut self) {
         self.0.growing.fetch_sub(1, Ordering::SeqCst);
     }
@@ -81,18 +81,18 @@ impl Drop for Growing<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(u64, u64);
 
-impl Contents {
+impl FilePages {
     /// Nothing of a file yet.
     pub(super) fn new(inode: &Arc<Inode>, cache: &Arc<Shared>) -> Arc<Self> {
         let InodeId { subvolume, number } = inode.id();
         let identity = |class| Identity::of_inode(class, subvolume.0, number);
-        let blocks = Blocks::new(Arc::clone(&cache.zeros));
+        let blocks = CacheBlocks::new(Arc::clone(&cache.zeros));
         let state = State { blocks, finishes: 0, listed: None };
         Arc::new_cyclic(|me| Self {
             inode: Arc::clone(inode),
             range: RangeLock::new(inode.id()),
             writeback: Mutex::with_identity(identity(Class::Writeback), ()),
-            account: Account::default(),
+            account: DelallocReservation::default(),
             growing: AtomicU32::new(0),
             state: RwLock::with_identity(identity(Class::FileContents), state),
             cache: Arc::clone(cache),
@@ -111,14 +111,14 @@ impl Contents {
     }
 
     /// What is beneath, as it is now.
-    pub(crate) fn source(&self) -> FileSource {
-        FileSource::new(&self.inode, self.cache.ledger.as_ref())
+    pub(crate) fn source(&self) -> BackingExtents {
+        BackingExtents::new(&self.inode, self.cache.ledger.as_ref())
     }
 
     /// The file is about to grow over its end.
-    pub(super) fn grow(&self) -> Growing<'_> {
+    pub(super) fn grow(&self) -> ExtendGuard<'_> {
         self.growing.fetch_add(1, Ordering::SeqCst);
-        Growing(self)
+        ExtendGuard(self)
     }
 
     /// Whether it is.
@@ -127,12 +127,12 @@ impl Contents {
     }
 
     /// Somebody opens the file: of which failures of writing it he counts as told.
-    pub(crate) fn opened(&self) -> Told {
+    pub(crate) fn opened(&self) -> ErrSeq {
         self.cache.failures.opened(self.id())
     }
 
     /// Tells a user of the file what could not be written after the failure of this number.
-    pub(crate) fn tell_failure(&self, since: u64, told: &Told) -> Result<()> {
+    pub(crate) fn tell_failure(&self, since: u64, told: &ErrSeq) -> Result<()> {
         self.cache.failures.tell(self.id(), since, told)
     }
 
@@ -292,7 +292,7 @@ impl Contents {
     /// file stands behind others from now on; what is left of it is as old as it was.
     pub(crate) fn take_dirty(&self, range: Range<u64>, max: u64) -> (DirtyRuns, Delta) {
         let sectors = sectors(range.start, range.end);
-        self.change_listed(Listing::Anew, |state| state.blocks.take_dirty(sectors, max))
+        self.change_listed(CacheListing::Anew, |state| state.blocks.take_dirty(sectors, max))
     }
 
     /// What was being written in a range is beneath now.
@@ -325,10 +325,10 @@ impl Contents {
 
     /// Changes the blocks, and tells the cache what they take now.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        self.change_listed(Listing::Kept, change)
+        self.change_listed(CacheListing::Kept, change)
     }
 
-    fn change_listed<R>(&self, listing: Listing, change: impl FnOnce(&mut State) -> R) -> R {
+    fn change_listed<R>(&self, listing: CacheListing, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.write();
         let before = state.blocks.usage();
         let result = change(&mut state);
@@ -348,9 +348,9 @@ impl Contents {
     /// Keeps the file among those that are unfinished while it is, by the time since when some of
     /// it is dirty. It stands in its new place before it leaves the old one: who looks for what
     /// is unfinished meets it at any moment.
-    fn list(&self, state: &mut State, listing: Listing, before: Usage, after: Usage) {
+    fn list(&self, state: &mut State, listing: CacheListing, before: Usage, after: Usage) {
         let newly_dirty = before.dirty == 0 && after.dirty > 0;
-        let leaves = after.unfinished == 0 || newly_dirty || listing == Listing::Anew;
+        let leaves = after.unfinished == 0 || newly_dirty || listing == CacheListing::Anew;
         let left = leaves.then(|| state.listed.take()).flatten();
         if after.unfinished > 0 && state.listed.is_none() {
             let was_dirty = left.filter(|_| before.dirty > 0 && after.dirty > 0);
@@ -367,7 +367,7 @@ impl Contents {
     }
 }
 
-impl Drop for Contents {
+impl Drop for FilePages {
     fn drop(&mut self) {
         self.cache.removed(self.inode.id(), &self.me);
     }

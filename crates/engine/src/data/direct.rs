@@ -10,18 +10,18 @@ use smallvec::smallvec;
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use super::reserved::Reserved;
-use super::transfer::{EXTENT_MAX, Job, Origin, Transfer};
-use super::write::{Growth, Times};
-use super::writer::{SECTOR, Writer, end_of, sector_end, sector_start, size_of};
-use super::{Contents, Delta, DirtyRun};
+use super::reserved::DelallocReserved;
+use super::transfer::{EXTENT_MAX, FileJob, Origin, WritebackBatch};
+use super::write::{MayExtend, Times};
+use super::writer::{SECTOR, WriteContext, end_of, sector_end, sector_start, size_of};
+use super::{Delta, DirtyRun, FilePages};
 use crate::error::{Error, Result};
 
-impl Writer {
+impl WriteContext {
     /// Writes a buffer of whole sectors at the start of one, and waits.
     pub(crate) fn write_direct(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         buffer: &Arc<Buffer>,
         offset: u64,
     ) -> Result<()> {
@@ -47,7 +47,7 @@ impl Writer {
                 self.transfer(contents, &bytes, offset, origin, reserved)
             }
             Err(Error::NoSpace) => {
-                let how = (Growth::Allowed, Times::Now);
+                let how = (MayExtend::Allowed, Times::Now);
                 match self.write_through(contents, offset, buffer, how)? {
                     true => Ok(()),
                     false => Err(Error::NoSpace),
@@ -61,10 +61,10 @@ impl Writer {
     /// whether it did. No lock is held but the operation lock, where the file may grow.
     pub(super) fn write_through(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         at: u64,
         bytes: &[u8],
-        (growth, times): (Growth, Times),
+        (growth, times): (MayExtend, Times),
     ) -> Result<bool> {
         if !Self::may_be_in_place(&contents.inode().item()) {
             return Ok(false);
@@ -76,7 +76,7 @@ impl Writer {
         let _one = contents.writeback.lock();
         let _range = contents.range.lock_exclusive(start..end);
         let places = self.places_in_extents(contents, &contents.inode().item(), start, end)?;
-        let grows = growth == Growth::Refused && bytes_end > size_of(contents);
+        let grows = growth == MayExtend::Refused && bytes_end > size_of(contents);
         if grows || places.iter().any(|(_, place)| place.is_none()) {
             return Ok(false);
         }
@@ -93,11 +93,11 @@ impl Writer {
     /// Writes sectors of a caller's. The range and the writeback lock are held.
     fn transfer(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         bytes: &Slice,
         start: u64,
         origin: Origin,
-        reserved: Reserved,
+        reserved: DelallocReserved,
     ) -> Result<()> {
         let mut rest =
             DirtyRun { start, end: start + bytes.len() as u64, parts: smallvec![bytes.clone()] };
@@ -107,8 +107,8 @@ impl Writer {
             runs.push(std::mem::replace(&mut rest, behind));
         }
         runs.push(rest);
-        let mut transfer = Transfer::new(self);
-        let job = transfer.add(Job::new(contents, origin, reserved));
+        let mut transfer = WritebackBatch::new(self);
+        let job = transfer.add(FileJob::new(contents, origin, reserved));
         let failed = transfer.run(runs.into_iter().map(|run| (job, run))).pop().flatten();
         failed.map_or(Ok(()), |failed| Err(failed.into()))
     }

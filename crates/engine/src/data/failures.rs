@@ -16,14 +16,14 @@ use userbtrfs_sync::{Class, Mutex};
 use crate::error::{InodeId, Result, Unwritten};
 
 /// See the module's text.
-pub(super) struct Failures {
+pub(super) struct WritebackErrors {
     /// How many there were; grows under the lock.
     count: AtomicU64,
-    of: Mutex<BTreeMap<InodeId, Failure>>,
+    of: Mutex<BTreeMap<InodeId, WritebackError>>,
 }
 
 /// What failed of a file.
-struct Failure {
+struct WritebackError {
     /// The number of the last failure.
     number: u64,
     /// The first one that nobody was told of, or else the last.
@@ -35,9 +35,9 @@ struct Failure {
 }
 
 /// Up to which number a user of a file was told of failures.
-pub(crate) struct Told(AtomicU64);
+pub(crate) struct ErrSeq(AtomicU64);
 
-impl Told {
+impl ErrSeq {
     fn new(number: u64) -> Self {
         Self(AtomicU64::new(number))
     }
@@ -48,7 +48,7 @@ impl Told {
     }
 }
 
-impl Failures {
+impl WritebackErrors {
     pub(super) fn new() -> Self {
         let of = Mutex::new(Class::CacheShard, BTreeMap::new());
         Self { count: AtomicU64::new(0), of }
@@ -67,22 +67,22 @@ impl Failures {
         if let Some(untold) = untold {
             untold.number = number;
         } else {
-            of.insert(file, Failure { number, what, is_told: false, is_known: false });
+            of.insert(file, WritebackError { number, what, is_told: false, is_known: false });
         }
     }
 
     /// A file is opened: what its new user counts as told of.
-    pub(super) fn opened(&self, file: InodeId) -> Told {
+    pub(super) fn opened(&self, file: InodeId) -> ErrSeq {
         if self.count() == 0 {
-            return Told::new(0);
+            return ErrSeq::new(0);
         }
         let of = self.of.lock();
         let untold = of.get(&file).is_some_and(|failure| !failure.is_told);
-        Told::new(if untold { 0 } else { self.count() })
+        ErrSeq::new(if untold { 0 } else { self.count() })
     }
 
     /// Tells a user of a file what failed after the failure of this number.
-    pub(super) fn tell(&self, file: InodeId, since: u64, told: &Told) -> Result<()> {
+    pub(super) fn tell(&self, file: InodeId, since: u64, told: &ErrSeq) -> Result<()> {
         if self.count() <= since {
             return Ok(());
         }
@@ -153,13 +153,13 @@ mod tests {
         }
     }
 
-    fn ask(failures: &Failures, number: u64, told: &Told) -> Option<u64> {
+    fn ask(failures: &WritebackErrors, number: u64, told: &ErrSeq) -> Option<u64> {
         offset(failures.tell(file(number), told.number(), told))
     }
 
     #[test]
     fn all_syncs_that_began_before_it_are_told_by_one_open_file() {
-        let failures = Failures::new();
+        let failures = WritebackErrors::new();
         let told = failures.opened(file(1));
         let (first, second) = (told.number(), told.number());
         failures.add(file(1), unwritten(1, 7));
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_nobody_was_told_of_is_told_to_who_opens_the_file_then_no_more() {
-        let failures = Failures::new();
+        let failures = WritebackErrors::new();
         failures.add(file(1), unwritten(1, 7));
         failures.add(file(1), unwritten(1, 8));
         failures.closed(file(1), failures.count());
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn who_makes_all_durable_is_told_once_and_the_file_still() {
-        let failures = Failures::new();
+        let failures = WritebackErrors::new();
         let told = failures.opened(file(1));
         failures.add(file(1), unwritten(1, 7));
         failures.add(file(2), unwritten(2, 8));

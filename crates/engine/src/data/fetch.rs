@@ -11,8 +11,8 @@ use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{BadMirror, PendingReads, Range, ReadError};
 
-use super::checksums::SectorSums;
-use super::{FileSource, InlineData, Piece, Source};
+use super::checksums::SectorChecksums;
+use super::{BackingExtents, InlineData, ReadRequest, ReadSource};
 use crate::error::{DataError, Error, Result};
 use crate::node::TreeRoots;
 
@@ -20,21 +20,21 @@ const SECTOR: usize = SECTOR_SIZE as usize;
 
 /// Bytes of a piece, verified and decompressed.
 #[derive(Clone, Debug)]
-pub(crate) enum Fetched {
+pub(crate) enum ReadExtents {
     /// So many zeros.
     Zeros(u64),
     /// A part of a buffer.
     Bytes { buffer: Arc<Buffer>, skip: usize, len: usize },
 }
 
-impl From<Slice> for Fetched {
+impl From<Slice> for ReadExtents {
     fn from(slice: Slice) -> Self {
         let (buffer, range) = slice.into_parts();
         Self::Bytes { buffer, skip: range.start, len: range.len() }
     }
 }
 
-impl Fetched {
+impl ReadExtents {
     /// Its length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
@@ -62,40 +62,40 @@ impl Fetched {
 }
 
 /// Pieces on their way from the device.
-pub(crate) struct Fetch {
-    pieces: Vec<Piece>,
+pub(crate) struct ExtentReader {
+    pieces: Vec<ReadRequest>,
     reads: PendingReads,
 }
 
-impl Fetch {
+impl ExtentReader {
     /// Starts to read what `pieces` need.
-    pub(crate) fn submit(forest: &TreeRoots, pieces: Vec<Piece>) -> Self {
+    pub(crate) fn submit(forest: &TreeRoots, pieces: Vec<ReadRequest>) -> Self {
         let ranges: Vec<Range> = reads_of(&pieces).collect();
         let reads = forest.store().volume().submit(&ranges);
         Self { pieces, reads }
     }
 
     /// Waits for the pieces.
-    pub(crate) fn wait(self, forest: &TreeRoots, file: &FileSource) -> Arrived {
+    pub(crate) fn wait(self, forest: &TreeRoots, file: &BackingExtents) -> ReadDone {
         let sums = self.find_checksums(forest, file);
         let reads = forest.store().volume().wait(self.reads);
         let mut reads = reads.into_iter().zip(sums).map(|(bytes, sums)| Read { bytes, sums });
         let pieces = self.pieces.into_iter().map(|piece| {
-            let on_disk = matches!(piece.source, Source::Disk { .. });
+            let on_disk = matches!(piece.source, ReadSource::Disk { .. });
             let read = on_disk.then(|| reads.next().expect("a read for each that needs one"));
             (piece, read)
         });
-        Arrived { pieces: pieces.collect::<Vec<_>>().into_iter() }
+        ReadDone { pieces: pieces.collect::<Vec<_>>().into_iter() }
     }
 
     /// Looks checksums up while the data is on its way.
     fn find_checksums(
         &self,
         forest: &TreeRoots,
-        file: &FileSource,
-    ) -> Vec<Result<Option<SectorSums>>> {
+        file: &BackingExtents,
+    ) -> Vec<Result<Option<SectorChecksums>>> {
         let find = |range| match file.checksummed {
-            true => SectorSums::find(forest, file.ledger.as_deref(), range).map(Some),
+            true => SectorChecksums::find(forest, file.ledger.as_deref(), range).map(Some),
             false => Ok(None),
         };
         reads_of(&self.pieces).map(find).collect()
@@ -104,64 +104,64 @@ impl Fetch {
 
 /// Pieces that arrived. Each is verified and decompressed when it is asked for, so that what it
 /// gives is still at hand, in the processor's caches, for who uses it.
-pub(crate) struct Arrived {
-    pieces: std::vec::IntoIter<(Piece, Option<Read>)>,
+pub(crate) struct ReadDone {
+    pieces: std::vec::IntoIter<(ReadRequest, Option<Read>)>,
 }
 
 struct Read {
     bytes: Result<Buffer, ReadError>,
-    sums: Result<Option<SectorSums>>,
+    sums: Result<Option<SectorChecksums>>,
 }
 
-impl Arrived {
+impl ReadDone {
     /// The next piece and its bytes.
     pub(crate) fn next(
         &mut self,
         forest: &TreeRoots,
-        file: &FileSource,
-    ) -> Option<Result<(Piece, Fetched)>> {
+        file: &BackingExtents,
+    ) -> Option<Result<(ReadRequest, ReadExtents)>> {
         let (piece, read) = self.pieces.next()?;
         let bytes = match (&piece.source, read) {
-            (Source::Disk { .. }, Some(Read { bytes, sums })) => {
+            (ReadSource::Disk { .. }, Some(Read { bytes, sums })) => {
                 sums.and_then(|sums| OnDisk { forest, file, piece: &piece, sums }.make(bytes))
             }
-            (Source::Inline { .. }, _) => inline(file, &piece),
-            _ => Ok(Fetched::Zeros(piece.len)),
+            (ReadSource::Inline { .. }, _) => inline(file, &piece),
+            _ => Ok(ReadExtents::Zeros(piece.len)),
         };
         Some(bytes.map(|bytes| (piece, bytes)))
     }
 }
 
 /// The reads that pieces need: one for each that is on disk.
-fn reads_of(pieces: &[Piece]) -> impl Iterator<Item = Range> {
+fn reads_of(pieces: &[ReadRequest]) -> impl Iterator<Item = Range> {
     pieces.iter().filter_map(|piece| match piece.source {
-        Source::Disk { range, .. } => Some(range),
+        ReadSource::Disk { range, .. } => Some(range),
         _ => None,
     })
 }
 
-fn part(buffer: Buffer, skip: u64, len: u64) -> Fetched {
+fn part(buffer: Buffer, skip: u64, len: u64) -> ReadExtents {
     let (skip, len) = (to_usize(skip), to_usize(len));
     assert!(skip + len <= buffer.len(), "a piece lies within its extent");
     if len * 2 < buffer.len() {
         let buffer = Arc::new(Buffer::from(&buffer[skip..][..len]));
-        return Fetched::Bytes { buffer, skip: 0, len };
+        return ReadExtents::Bytes { buffer, skip: 0, len };
     }
-    Fetched::Bytes { buffer: Arc::new(buffer), skip, len }
+    ReadExtents::Bytes { buffer: Arc::new(buffer), skip, len }
 }
 
 /// Fetches pieces and waits for them.
 pub(crate) fn fetch(
     forest: &TreeRoots,
-    file: &FileSource,
-    pieces: Vec<Piece>,
-) -> Result<Vec<(Piece, Fetched)>> {
-    let mut arrived = Fetch::submit(forest, pieces).wait(forest, file);
+    file: &BackingExtents,
+    pieces: Vec<ReadRequest>,
+) -> Result<Vec<(ReadRequest, ReadExtents)>> {
+    let mut arrived = ExtentReader::submit(forest, pieces).wait(forest, file);
     std::iter::from_fn(|| arrived.next(forest, file)).collect()
 }
 
-fn inline(file: &FileSource, piece: &Piece) -> Result<Fetched> {
-    let Source::Inline { data, skip } = &piece.source else {
+fn inline(file: &BackingExtents, piece: &ReadRequest) -> Result<ReadExtents> {
+    let ReadSource::Inline { data, skip } = &piece.source else {
         unreachable!("called for inline pieces")
     };
     let (inline, compression) = match data {
@@ -188,8 +188,8 @@ fn inline_in(leaf: &NodeRef, slot: usize) -> (FileExtentKind<'_>, Option<Compres
 }
 
 fn decompress(
-    file: &FileSource,
-    piece: &Piece,
+    file: &BackingExtents,
+    piece: &ReadRequest,
     logical: Logical,
     how: Compression,
     from: &[u8],
@@ -202,21 +202,21 @@ fn decompress(
     }
 }
 
-fn data_error(file: &FileSource, offset: u64, error: DataError) -> Error {
+fn data_error(file: &BackingExtents, offset: u64, error: DataError) -> Error {
     Error::Data { file: file.id, offset, error }
 }
 
 /// A piece that was read from the device.
 struct OnDisk<'a> {
     forest: &'a TreeRoots,
-    file: &'a FileSource,
-    piece: &'a Piece,
-    sums: Option<SectorSums>,
+    file: &'a BackingExtents,
+    piece: &'a ReadRequest,
+    sums: Option<SectorChecksums>,
 }
 
 impl OnDisk<'_> {
-    fn make(&self, read: Result<Buffer, ReadError>) -> Result<Fetched> {
-        let Source::Disk { range, compression, skip } = self.piece.source else {
+    fn make(&self, read: Result<Buffer, ReadError>) -> Result<ReadExtents> {
+        let ReadSource::Disk { range, compression, skip } = self.piece.source else {
             unreachable!("made for pieces on disk")
         };
         let mut bytes = self.readable(range, read)?;
@@ -251,7 +251,7 @@ impl OnDisk<'_> {
     }
 
     /// Checks each sector, and takes a bad one from another copy.
-    fn verify(&self, range: Range, sums: &SectorSums, bytes: &mut [u8]) -> Result<()> {
+    fn verify(&self, range: Range, sums: &SectorChecksums, bytes: &mut [u8]) -> Result<()> {
         let mut from = 0;
         while let Some((sector, found)) = sums.first_bad(bytes, from) {
             let logical = Logical(range.logical.0 + (sector * SECTOR) as u64);
@@ -274,7 +274,7 @@ impl OnDisk<'_> {
         &self,
         logical: Logical,
         sector: usize,
-        sums: &SectorSums,
+        sums: &SectorChecksums,
         place: &mut [u8],
     ) -> Result<Option<usize>> {
         let volume = self.forest.store().volume();
@@ -300,7 +300,7 @@ impl OnDisk<'_> {
     /// An error at a sector of the piece: where it is in the file. In a compressed extent that
     /// is where the extent's part of the file starts.
     fn error(&self, sector: usize, error: DataError) -> Error {
-        let Source::Disk { compression, skip, .. } = self.piece.source else {
+        let ReadSource::Disk { compression, skip, .. } = self.piece.source else {
             unreachable!("made for pieces on disk")
         };
         let within = match compression {

@@ -1,6 +1,6 @@
 //! All files in memory, and the bound of what they take.
 //!
-//! 1. There is at most one [`Contents`] of a file. It lives while somebody holds it, or while it
+//! 1. There is at most one [`FilePages`] of a file. It lives while somebody holds it, or while it
 //!    has blocks: those hold it.
 //! 2. Blocks that are not needed go, oldest first, but what was asked for since it was last looked
 //!    at stays for another round. What is unfinished stays; so does what somebody else holds.
@@ -19,8 +19,8 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::block::SECTOR;
 use super::blocks::{Evicted, Usage};
-use super::contents::{BLOCK, Contents};
-use super::failures::Failures;
+use super::contents::{BLOCK, FilePages};
+use super::failures::WritebackErrors;
 use crate::error::InodeId;
 use crate::node::Inode;
 
@@ -36,22 +36,22 @@ const LOOKS_MAX: usize = 4096;
 const GONE_MAX: u64 = 1024;
 
 /// See the module's text.
-pub(crate) struct FileCache {
+pub(crate) struct PageCache {
     shared: Arc<Shared>,
 }
 
 /// Files by their inodes.
-type Files = HashMap<InodeId, Weak<Contents>, ShortKeys>;
+type Files = HashMap<InodeId, Weak<FilePages>, ShortKeys>;
 
 /// What the files in memory share.
 pub(super) struct Shared {
     shards: [Mutex<Files>; SHARDS],
     /// Blocks, oldest first, by their first sectors and their tickets; some are gone.
-    ages: Mutex<VecDeque<(Arc<Contents>, u64, u64)>>,
+    ages: Mutex<VecDeque<(Arc<FilePages>, u64, u64)>>,
     /// The files that are unfinished, in the order in which something was taken of them, or they
     /// became dirty.
     unfinished: Mutex<Unfinished>,
-    pub(super) failures: Failures,
+    pub(super) failures: WritebackErrors,
     usage: Counters,
     bytes_max: u64,
     pub(super) ahead_max: u64,
@@ -90,12 +90,12 @@ pub(super) struct Listed {
 #[derive(Clone)]
 pub(crate) struct UnfinishedFile {
     /// The file.
-    pub(crate) contents: Arc<Contents>,
+    pub(crate) contents: Arc<FilePages>,
     /// Since when some of it is dirty.
     pub(crate) since: Instant,
 }
 
-impl FileCache {
+impl PageCache {
     /// No files, and room for about `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize, ledger: Option<Arc<TransactionManager>>) -> Self {
         let bytes_max = bytes_max as u64;
@@ -103,7 +103,7 @@ impl FileCache {
             shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, Files::default())),
             ages: Mutex::new(Class::CacheShard, VecDeque::new()),
             unfinished: Mutex::new(Class::CacheShard, Unfinished::default()),
-            failures: Failures::new(),
+            failures: WritebackErrors::new(),
             usage: Counters::default(),
             bytes_max,
             ahead_max: (bytes_max / BLOCK as u64 / 8).clamp(1, AHEAD_MAX),
@@ -114,11 +114,11 @@ impl FileCache {
     }
 
     /// The file of an inode in memory.
-    pub(crate) fn contents(&self, inode: &Arc<Inode>) -> Arc<Contents> {
+    pub(crate) fn contents(&self, inode: &Arc<Inode>) -> Arc<FilePages> {
         if let Some(there) = self.get(inode.id()) {
             return there;
         }
-        let new = Contents::new(inode, &self.shared);
+        let new = FilePages::new(inode, &self.shared);
         let mut shard = self.shared.shard(inode.id()).lock();
         if let Some(there) = shard.get(&inode.id()).and_then(Weak::upgrade) {
             // The new one takes the lock when it goes.
@@ -130,7 +130,7 @@ impl FileCache {
     }
 
     /// The same, if it is here.
-    pub(crate) fn get(&self, id: InodeId) -> Option<Arc<Contents>> {
+    pub(crate) fn get(&self, id: InodeId) -> Option<Arc<FilePages>> {
         self.shared.shard(id).lock().get(&id).and_then(Weak::upgrade)
     }
 
@@ -142,7 +142,7 @@ impl FileCache {
     }
 
     /// What could not be written.
-    pub(super) fn failures(&self) -> &Failures {
+    pub(super) fn failures(&self) -> &WritebackErrors {
         &self.shared.failures
     }
 
@@ -190,7 +190,7 @@ impl FileCache {
     }
 }
 
-impl Drop for FileCache {
+impl Drop for PageCache {
     fn drop(&mut self) {
         // What is here holds its files, and they hold this. None of it goes under the lock.
         let ages = std::mem::take(&mut *self.shared.ages.lock());
@@ -206,9 +206,9 @@ impl Shared {
     }
 
     /// Forgets a file that is dropped, unless there is another one of its number.
-    pub(super) fn removed(&self, id: InodeId, contents: &Weak<Contents>) {
+    pub(super) fn removed(&self, id: InodeId, contents: &Weak<FilePages>) {
         let failures = self.failures.count();
-        let is_it = |there: &Weak<Contents>| Weak::ptr_eq(there, contents);
+        let is_it = |there: &Weak<FilePages>| Weak::ptr_eq(there, contents);
         let mut shard = self.shard(id).lock();
         let was_last = shard.get(&id).is_some_and(is_it) && shard.remove(&id).is_some();
         drop(shard);
@@ -235,13 +235,13 @@ impl Shared {
     }
 
     /// Puts blocks of a file at the end of the list: their first sectors and tickets.
-    pub(super) fn enlist(&self, contents: &Arc<Contents>, blocks: Vec<(u64, u64)>) {
+    pub(super) fn enlist(&self, contents: &Arc<FilePages>, blocks: Vec<(u64, u64)>) {
         let place = |(first, ticket)| (Arc::clone(contents), first, ticket);
         self.ages.lock().extend(blocks.into_iter().map(place));
     }
 
     /// Puts a file behind those that are unfinished, of which some is dirty since then.
-    pub(super) fn list(&self, contents: Arc<Contents>, since: Instant) -> Listed {
+    pub(super) fn list(&self, contents: Arc<FilePages>, since: Instant) -> Listed {
         let mut unfinished = self.unfinished.lock();
         unfinished.next += 1;
         let place = unfinished.next;

@@ -12,9 +12,9 @@ use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_m
 use userbtrfs_ledger::NocowGuard;
 use userbtrfs_sync::Arc;
 
-use super::portion::{Place, Places};
-use super::writer::{SECTOR, Writer};
-use super::{Contents, DirtyRun, Segment, SegmentKind, Segments};
+use super::portion::{WriteTarget, WriteTargets};
+use super::writer::{SECTOR, WriteContext};
+use super::{DirtyRun, ExtentMap, ExtentMapKind, ExtentMaps, FilePages};
 use crate::error::Result;
 use crate::node::reference;
 
@@ -28,9 +28,9 @@ const INLINE_HEAD: u64 = 21;
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 
 /// The extent that was asked about last, which is held if the file is its only user.
-type Asked = Option<(Logical, Option<NocowGuard>)>;
+type NocowCheck = Option<(Logical, Option<NocowGuard>)>;
 
-impl Writer {
+impl WriteContext {
     /// Whether something of a file may be written in place.
     pub(super) fn may_be_in_place(item: &InodeItem) -> bool {
         item.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC)
@@ -41,20 +41,20 @@ impl Writer {
     /// is held.
     pub(super) fn places(
         &self,
-        contents: &Contents,
+        contents: &FilePages,
         item: &InodeItem,
         run: &DirtyRun,
         size: u64,
-    ) -> Result<Places> {
+    ) -> Result<WriteTargets> {
         if Self::may_be_in_place(item) {
             return self.places_in_extents(contents, item, run.start, run.end);
         }
         let inline = self.inline(contents, run, size)?;
-        Ok(smallvec![(run.end, inline.map(Place::Inline))])
+        Ok(smallvec![(run.end, inline.map(WriteTarget::Inline))])
     }
 
     /// The bytes of a file of this size that is kept in the tree from now on.
-    fn inline(&self, contents: &Contents, run: &DirtyRun, size: u64) -> Result<Option<Arc<[u8]>>> {
+    fn inline(&self, contents: &FilePages, run: &DirtyRun, size: u64) -> Result<Option<Arc<[u8]>>> {
         if run.start > 0 || run.end > SECTOR || contents.is_growing() {
             return Ok(None);
         }
@@ -62,9 +62,9 @@ impl Writer {
             return Ok(None);
         }
         let source = contents.beneath();
-        let mut behind = Segments::new(self.nodes.forest(), &source, SECTOR, u64::MAX);
+        let mut behind = ExtentMaps::new(self.nodes.forest(), &source, SECTOR, u64::MAX);
         let alone = behind.next()?.is_none_or(|segment| {
-            matches!(segment.kind, SegmentKind::Hole) && segment.end == u64::MAX
+            matches!(segment.kind, ExtentMapKind::Hole) && segment.end == u64::MAX
         });
         let size = usize::try_from(size).expect("below a sector");
         Ok(alone.then(|| run.parts[0][..size].into()))
@@ -80,14 +80,14 @@ impl Writer {
     /// As `places`, for a file that may have extents to be written in place.
     pub(super) fn places_in_extents(
         &self,
-        contents: &Contents,
+        contents: &FilePages,
         item: &InodeItem,
         start: u64,
         end: u64,
-    ) -> Result<Places> {
+    ) -> Result<WriteTargets> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, start, end);
-        let mut places = Places::new();
+        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, start, end);
+        let mut places = WriteTargets::new();
         let mut asked = None;
         while let Some(segment) = segments.next()? {
             let place = self.place_in(contents, item, &segment, &mut asked)?;
@@ -102,14 +102,14 @@ impl Writer {
     /// The place for what is written over a segment.
     fn place_in(
         &self,
-        contents: &Contents,
+        contents: &FilePages,
         item: &InodeItem,
-        segment: &Segment,
-        asked: &mut Asked,
-    ) -> Result<Option<Place>> {
+        segment: &ExtentMap,
+        asked: &mut NocowCheck,
+    ) -> Result<Option<WriteTarget>> {
         let extent = match &segment.kind {
-            SegmentKind::Prealloc(extent) => *extent,
-            SegmentKind::Regular { extent, compression: None::<Compression>, skip }
+            ExtentMapKind::Prealloc(extent) => *extent,
+            ExtentMapKind::Regular { extent, compression: None::<Compression>, skip }
                 if item.flags.contains(IN_PLACE) =>
             {
                 RegularExtent { offset: extent.offset + skip, ..*extent }
@@ -119,8 +119,8 @@ impl Writer {
         let extent = RegularExtent { bytes: segment.end - segment.start, ..extent };
         let hold = self.hold_if_only_user(contents, segment.start, &extent, asked)?;
         Ok(hold.map(|hold| match segment.kind {
-            SegmentKind::Prealloc(_) => Place::Prealloc { extent, _hold: hold },
-            _ => Place::Same { logical: Logical(extent.disk.0 + extent.offset), _hold: hold },
+            ExtentMapKind::Prealloc(_) => WriteTarget::Prealloc { extent, _hold: hold },
+            _ => WriteTarget::Same { logical: Logical(extent.disk.0 + extent.offset), _hold: hold },
         }))
     }
 
@@ -128,10 +128,10 @@ impl Writer {
     /// `start`.
     fn hold_if_only_user(
         &self,
-        contents: &Contents,
+        contents: &FilePages,
         start: u64,
         extent: &RegularExtent,
-        asked: &mut Asked,
+        asked: &mut NocowCheck,
     ) -> Result<Option<NocowGuard>> {
         if let Some((_, hold)) = asked.as_ref().filter(|(disk, _)| *disk == extent.disk) {
             return Ok(hold.clone());

@@ -12,16 +12,16 @@ use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
 use super::block::SECTOR;
-use super::contents::{BLOCK, Contents, sectors};
-use super::fetch::{Fetch, Fetched};
-use super::{FileSource, Piece, pieces};
+use super::contents::{BLOCK, FilePages, sectors};
+use super::fetch::{ExtentReader, ReadExtents};
+use super::{BackingExtents, ReadRequest, pieces};
 use crate::error::{Error, Result};
 use crate::node::TreeRoots;
 
 /// The most bytes that are in flight for one read.
 const WINDOW: usize = 2 << 20;
 
-impl Contents {
+impl FilePages {
     /// Copies bytes of the file; those beyond its size are zeros. `ahead` is how many blocks after
     /// them will be wanted soon. The caller holds no range of the file.
     pub(crate) fn read(
@@ -43,7 +43,7 @@ impl Contents {
         Ok(())
     }
 
-    /// As [`Contents::read`], for who holds the range.
+    /// As [`FilePages::read`], for who holds the range.
     pub(crate) fn read_locked(
         &self,
         forest: &TreeRoots,
@@ -112,7 +112,7 @@ impl Contents {
     }
 
     /// Keeps a piece. The caller holds its range.
-    fn keep(&self, file: &FileSource, piece: &Piece, fetched: Fetched) {
+    fn keep(&self, file: &BackingExtents, piece: &ReadRequest, fetched: ReadExtents) {
         let aligned = |offset: u64| offset.is_multiple_of(SECTOR as u64);
         if !aligned(piece.start) || !(aligned(piece.end()) || piece.end() == file.size) {
             return;
@@ -120,8 +120,8 @@ impl Contents {
         let sectors = sectors(piece.start, piece.end());
         let bytes = to_usize(sectors.end - sectors.start) * SECTOR;
         match fetched {
-            Fetched::Zeros(_) => self.fill_zeros(sectors),
-            Fetched::Bytes { buffer, skip, len } => {
+            ReadExtents::Zeros(_) => self.fill_zeros(sectors),
+            ReadExtents::Bytes { buffer, skip, len } => {
                 self.fill(sectors.start, &whole_sectors(buffer, skip, len, bytes));
             }
         }
@@ -153,7 +153,7 @@ enum Reach {
 
 /// A read of at most a window. The caller holds the range of what is fetched.
 struct Load<'a> {
-    contents: &'a Contents,
+    contents: &'a FilePages,
     forest: &'a TreeRoots,
     wanted: Range<u64>,
     target: &'a mut [u8],
@@ -187,7 +187,7 @@ impl Load<'_> {
             Reach::All(range) => self.find(&file, wider(range))?,
             Reach::Compressed(range) => {
                 let found = self.find(&file, wanted.clone())?;
-                let compressed = found.iter().flatten().any(Piece::is_compressed);
+                let compressed = found.iter().flatten().any(ReadRequest::is_compressed);
                 if compressed { self.find(&file, wider(range))? } else { found }
             }
         };
@@ -196,22 +196,26 @@ impl Load<'_> {
 
     /// Copies what is here, and finds the pieces of what is not: in groups that are fetched at
     /// once.
-    fn find(&mut self, file: &FileSource, sectors: Range<u64>) -> Result<Vec<Vec<Piece>>> {
+    fn find(
+        &mut self,
+        file: &BackingExtents,
+        sectors: Range<u64>,
+    ) -> Result<Vec<Vec<ReadRequest>>> {
         let (held, missing) = self.contents.look(sectors);
         for (start, slice) in held {
             self.copy(start, slice.len() as u64, Some(&slice));
         }
-        let (mut groups, mut cost): (Vec<Vec<Piece>>, _) = (Vec::new(), 0);
+        let (mut groups, mut cost): (Vec<Vec<ReadRequest>>, _) = (Vec::new(), 0);
         for run in missing {
             let (mut at, end) = (to_place(run.start), to_place(run.end));
             while at < end.min(file.size) {
                 let found = pieces(self.forest, file, at, end, BLOCK as u64, WINDOW as u64)?;
-                at = found.last().map_or(end, Piece::end);
+                at = found.last().map_or(end, ReadRequest::end);
                 if groups.is_empty() || cost >= WINDOW as u64 {
                     groups.push(Vec::new());
                     cost = 0;
                 }
-                cost += found.iter().map(Piece::cost).sum::<u64>();
+                cost += found.iter().map(ReadRequest::cost).sum::<u64>();
                 groups.last_mut().expect("just made").extend(found);
             }
             self.copy(at, end.saturating_sub(at), None);
@@ -219,8 +223,8 @@ impl Load<'_> {
         Ok(groups)
     }
 
-    fn fetch(&mut self, file: &FileSource, group: Vec<Piece>) -> Result<()> {
-        let mut arrived = Fetch::submit(self.forest, group).wait(self.forest, file);
+    fn fetch(&mut self, file: &BackingExtents, group: Vec<ReadRequest>) -> Result<()> {
+        let mut arrived = ExtentReader::submit(self.forest, group).wait(self.forest, file);
         while let Some(next) = arrived.next(self.forest, file) {
             let (piece, fetched) = next?;
             self.copy(piece.start, piece.len, fetched.bytes());

@@ -14,29 +14,29 @@ use userbtrfs_format::Logical;
 use userbtrfs_ledger::{Handle, HandleKind, LogTransId};
 use userbtrfs_sync::{Arc, MutexGuard, thread};
 
-use super::portion::Portion;
-use super::transfer::Transfer;
+use super::portion::WriteExtent;
+use super::transfer::WritebackBatch;
 use super::writeback::tell;
-use super::writer::Writer;
-use super::{Contents, FileSource};
+use super::writer::WriteContext;
+use super::{BackingExtents, FilePages};
 use crate::error::Result;
 use crate::node::{ExtentChanges, FileChange, PendingExtent};
 
 /// See the module's text.
 pub(crate) struct OrderedExtents<'a> {
-    writer: &'a Writer,
-    contents: &'a Arc<Contents>,
+    writer: &'a WriteContext,
+    contents: &'a Arc<FilePages>,
     /// The size of the file with all of it.
     size: u64,
     /// Nothing where it has landed.
-    flying: Option<Flying<'a>>,
+    flying: Option<OrderedExtent<'a>>,
     /// With which group it was logged.
     group: Option<LogTransId>,
     has_failed: bool,
 }
 
-struct Flying<'a> {
-    transfer: Transfer<'a>,
+struct OrderedExtent<'a> {
+    transfer: WritebackBatch<'a>,
     _one: MutexGuard<'a, ()>,
 }
 
@@ -44,14 +44,14 @@ impl<'a> OrderedExtents<'a> {
     /// What is on its way of a file, whose writeback lock is given, and has nothing dirty besides.
     /// Where some of it failed already, the rest lands at once.
     pub(super) fn new(
-        writer: &'a Writer,
-        contents: &'a Arc<Contents>,
+        writer: &'a WriteContext,
+        contents: &'a Arc<FilePages>,
         size: u64,
-        transfer: Transfer<'a>,
+        transfer: WritebackBatch<'a>,
         one: MutexGuard<'a, ()>,
     ) -> Self {
         let has_failed = transfer.has_failed();
-        let flying = Some(Flying { transfer, _one: one });
+        let flying = Some(OrderedExtent { transfer, _one: one });
         let mut new = Self { writer, contents, size, flying, group: None, has_failed };
         if has_failed {
             new.land(None);
@@ -60,11 +60,11 @@ impl<'a> OrderedExtents<'a> {
     }
 
     /// The file.
-    pub(crate) fn contents(&self) -> &Arc<Contents> {
+    pub(crate) fn contents(&self) -> &Arc<FilePages> {
         self.contents
     }
 
-    fn portions(&self) -> impl Iterator<Item = &Portion> {
+    fn portions(&self) -> impl Iterator<Item = &WriteExtent> {
         self.flying.iter().flat_map(|flying| flying.transfer.on_its_way())
     }
 
@@ -84,7 +84,7 @@ impl<'a> OrderedExtents<'a> {
     }
 
     fn extents(&self) -> impl Iterator<Item = PendingExtent> {
-        self.portions().filter_map(Portion::extent)
+        self.portions().filter_map(WriteExtent::extent)
     }
 
     /// Which ranges of the file get other extents.
@@ -94,13 +94,13 @@ impl<'a> OrderedExtents<'a> {
 
     /// The checksums of what is on its way: each the sectors from there on, as stored.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (Logical, &[u8])> {
-        self.portions().filter_map(Portion::sums)
+        self.portions().filter_map(WriteExtent::sums)
     }
 
     /// The file as it is when all has landed, as far as its extents go.
-    pub(crate) fn source(&self) -> FileSource {
+    pub(crate) fn source(&self) -> BackingExtents {
         let arriving = self.extents().collect::<ExtentChanges>();
-        FileSource { arriving: Some(Arc::new(arriving)), ..self.contents.beneath() }
+        BackingExtents { arriving: Some(Arc::new(arriving)), ..self.contents.beneath() }
     }
 
     /// It was logged with this group.
@@ -112,7 +112,7 @@ impl<'a> OrderedExtents<'a> {
     /// are told to who uses the file. The caller is in the transaction of the handle, if any.
     pub(crate) fn land(&mut self, handle: Option<&Handle<'_>>) -> bool {
         let ranges: SmallVec<[_; 1]> = self.ranges().collect();
-        if let Some(Flying { transfer, _one }) = self.flying.take() {
+        if let Some(OrderedExtent { transfer, _one }) = self.flying.take() {
             let failed = transfer.arrive(handle);
             self.has_failed = failed.iter().any(Option::is_some);
             if !self.has_failed {

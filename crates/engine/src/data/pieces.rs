@@ -10,24 +10,24 @@ use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{Logical, SECTOR_SIZE};
 use userbtrfs_volume::Range;
 
-use super::{FileSource, InlineData, Segment, SegmentKind, Segments};
+use super::{BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, InlineData};
 use crate::error::Result;
 use crate::node::TreeRoots;
 
 /// A part of a file that is fetched in one go.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct ReadRequest {
     /// Where it starts in the file, in bytes.
     pub(crate) start: u64,
     /// Its length in bytes.
     pub(crate) len: u64,
     /// Where its bytes come from.
-    pub(crate) source: Source,
+    pub(crate) source: ReadSource,
 }
 
 /// Where the bytes of a piece come from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum ReadSource {
     /// They are zeros.
     Zeros,
     /// From inline data, `skip` bytes in.
@@ -43,7 +43,7 @@ pub(crate) enum Source {
     },
 }
 
-impl Piece {
+impl ReadRequest {
     /// Where it ends in the file.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.len
@@ -51,15 +51,15 @@ impl Piece {
 
     /// Whether it is compressed on disk.
     pub(super) fn is_compressed(&self) -> bool {
-        matches!(self.source, Source::Disk { compression: Some(_), .. })
+        matches!(self.source, ReadSource::Disk { compression: Some(_), .. })
     }
 
     /// The bytes of memory that fetching it takes.
     pub(super) fn cost(&self) -> u64 {
         match &self.source {
-            Source::Zeros => 0,
-            Source::Inline { .. } => self.len,
-            Source::Disk { range, compression, .. } => {
+            ReadSource::Zeros => 0,
+            ReadSource::Inline { .. } => self.len,
+            ReadSource::Disk { range, compression, .. } => {
                 range.len as u64 + compression.map_or(0, |(_, ram_bytes)| ram_bytes)
             }
         }
@@ -70,14 +70,14 @@ impl Piece {
 /// first ones, where fetching all would take more than `memory` bytes.
 pub(crate) fn pieces(
     forest: &TreeRoots,
-    file: &FileSource,
+    file: &BackingExtents,
     start: u64,
     end: u64,
     len_max: u64,
     memory: u64,
-) -> Result<Vec<Piece>> {
+) -> Result<Vec<ReadRequest>> {
     let mut found = Vec::new();
-    let mut segments = Segments::new(forest, file, start, end);
+    let mut segments = ExtentMaps::new(forest, file, start, end);
     let mut cost = 0;
     while cost < memory {
         let segment = match segments.next() {
@@ -90,10 +90,10 @@ pub(crate) fn pieces(
         let before = found.len();
         // A long extent is not cut into more pieces than can be used.
         let end = segment.end.min(segment.start.saturating_add(memory));
-        let cut = end < segment.end && matches!(segment.kind, SegmentKind::Regular { .. });
-        let segment = if cut { Segment { end, ..segment } } else { segment };
+        let cut = end < segment.end && matches!(segment.kind, ExtentMapKind::Regular { .. });
+        let segment = if cut { ExtentMap { end, ..segment } } else { segment };
         split(&segment, len_max, &mut found);
-        cost += found[before..].iter().map(Piece::cost).sum::<u64>();
+        cost += found[before..].iter().map(ReadRequest::cost).sum::<u64>();
         if cut {
             break;
         }
@@ -101,26 +101,28 @@ pub(crate) fn pieces(
     Ok(found)
 }
 
-fn split(segment: &Segment, len_max: u64, found: &mut Vec<Piece>) {
-    let Segment { start, end, kind } = segment;
+fn split(segment: &ExtentMap, len_max: u64, found: &mut Vec<ReadRequest>) {
+    let ExtentMap { start, end, kind } = segment;
     let (start, len) = (*start, end - start);
     let source = match kind {
-        SegmentKind::Hole | SegmentKind::Prealloc(_) => Source::Zeros,
-        SegmentKind::Inline(data) => Source::Inline { data: data.clone(), skip: start },
-        SegmentKind::Regular { extent, compression: Some(compression), skip } => Source::Disk {
-            range: Range { logical: extent.disk, len: to_usize(extent.disk_bytes) },
-            compression: Some((*compression, extent.ram_bytes)),
-            skip: extent.offset + skip,
-        },
-        SegmentKind::Regular { extent, compression: None, skip } => {
+        ExtentMapKind::Hole | ExtentMapKind::Prealloc(_) => ReadSource::Zeros,
+        ExtentMapKind::Inline(data) => ReadSource::Inline { data: data.clone(), skip: start },
+        ExtentMapKind::Regular { extent, compression: Some(compression), skip } => {
+            ReadSource::Disk {
+                range: Range { logical: extent.disk, len: to_usize(extent.disk_bytes) },
+                compression: Some((*compression, extent.ram_bytes)),
+                skip: extent.offset + skip,
+            }
+        }
+        ExtentMapKind::Regular { extent, compression: None, skip } => {
             let disk = extent.disk.0 + extent.offset + skip;
             return split_plain(start, len, disk, len_max, found);
         }
     };
-    found.push(Piece { start, len, source });
+    found.push(ReadRequest { start, len, source });
 }
 
-fn split_plain(start: u64, len: u64, disk: u64, len_max: u64, found: &mut Vec<Piece>) {
+fn split_plain(start: u64, len: u64, disk: u64, len_max: u64, found: &mut Vec<ReadRequest>) {
     let sector = u64::from(SECTOR_SIZE);
     let mut done = 0;
     while done < len {
@@ -129,10 +131,10 @@ fn split_plain(start: u64, len: u64, disk: u64, len_max: u64, found: &mut Vec<Pi
         let (from, skip) = ((disk + done) / sector * sector, (disk + done) % sector);
         let range =
             Range { logical: Logical(from), len: to_usize((skip + len).next_multiple_of(sector)) };
-        found.push(Piece {
+        found.push(ReadRequest {
             start: at,
             len,
-            source: Source::Disk { range, compression: None, skip },
+            source: ReadSource::Disk { range, compression: None, skip },
         });
         done += len;
     }

@@ -9,11 +9,11 @@ use userbtrfs_volume::Slice;
 
 use super::DirtyRun;
 use super::writer::SECTOR;
-use crate::node::{FileChange, Inline, Kind, PendingExtent};
+use crate::node::{FileChange, Inline, PendingExtent, PendingExtentKind};
 
 /// Where a range of a file is written.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum WriteTarget {
     /// Into the tree: all bytes of the file.
     Inline(Arc<[u8]>),
     /// Into space just allocated.
@@ -25,23 +25,23 @@ pub(super) enum Place {
 }
 
 /// See the module's text.
-pub(super) struct Portion {
+pub(super) struct WriteExtent {
     pub(super) run: DirtyRun,
-    pub(super) place: Place,
+    pub(super) place: WriteTarget,
     /// The checksums of its sectors, as stored; none where it has none.
     sums: SmallVec<[u8; 64]>,
 }
 
 /// Portions of one file.
-pub(super) type Portions = SmallVec<[Portion; 1]>;
+pub(super) type WriteExtents = SmallVec<[WriteExtent; 1]>;
 
 /// Where a run goes: where each part ends, and its place, if that is not newly allocated.
-pub(super) type Places = SmallVec<[(u64, Option<Place>); 1]>;
+pub(super) type WriteTargets = SmallVec<[(u64, Option<WriteTarget>); 1]>;
 
 /// Runs without a place.
-pub(super) type Homeless = SmallVec<[DirtyRun; 1]>;
+pub(super) type NeedsAllocation = SmallVec<[DirtyRun; 1]>;
 
-impl Place {
+impl WriteTarget {
     fn logical(&self) -> Option<Logical> {
         match self {
             Self::Inline(_) => None,
@@ -51,8 +51,8 @@ impl Place {
     }
 }
 
-impl Portion {
-    pub(super) fn new(run: DirtyRun, place: Place) -> Self {
+impl WriteExtent {
+    pub(super) fn new(run: DirtyRun, place: WriteTarget) -> Self {
         Self { run, place, sums: SmallVec::new() }
     }
 
@@ -67,7 +67,7 @@ impl Portion {
     }
 
     pub(super) fn compute_sums(&mut self, kind: ChecksumKind) {
-        if matches!(self.place, Place::Inline(_) | Place::Same { .. }) {
+        if matches!(self.place, WriteTarget::Inline(_) | WriteTarget::Same { .. }) {
             return;
         }
         let sectors = usize::try_from(self.run.len() / SECTOR).expect("of data in memory");
@@ -95,10 +95,10 @@ impl Portion {
     pub(super) fn extent(&self) -> Option<PendingExtent> {
         let bytes = self.run.len();
         let kind = match &self.place {
-            Place::Same { .. } => return None,
-            Place::Inline(data) => Kind::Inline(Inline::plain(Arc::clone(data))),
-            Place::Prealloc { extent, .. } => Kind::Regular(*extent, None),
-            Place::New(disk) => Kind::Regular(whole_extent(*disk, bytes), None),
+            WriteTarget::Same { .. } => return None,
+            WriteTarget::Inline(data) => PendingExtentKind::Inline(Inline::plain(Arc::clone(data))),
+            WriteTarget::Prealloc { extent, .. } => PendingExtentKind::Regular(*extent, None),
+            WriteTarget::New(disk) => PendingExtentKind::Regular(whole_extent(*disk, bytes), None),
         };
         Some(PendingExtent { start: self.run.start, end: self.run.end, kind })
     }
@@ -109,10 +109,10 @@ impl Portion {
             return change.overwritten();
         };
         let holds = match &self.place {
-            Place::Inline(data) => data.len() as u64,
+            WriteTarget::Inline(data) => data.len() as u64,
             _ => end - start,
         };
-        let is_new = matches!(self.place, Place::New(_));
+        let is_new = matches!(self.place, WriteTarget::New(_));
         change.put(start, end, kind, is_new);
         change.add_bytes(difference(holds, beneath));
     }
@@ -122,14 +122,14 @@ impl Portion {
 /// its own.
 pub(super) fn cut(
     mut run: DirtyRun,
-    places: Places,
-    placed: &mut Portions,
-    homeless: &mut Homeless,
+    places: WriteTargets,
+    placed: &mut WriteExtents,
+    homeless: &mut NeedsAllocation,
 ) {
     for (end, place) in places {
         let rest = (end < run.end).then(|| run.split_off(end));
         match place {
-            Some(place) => placed.push(Portion::new(run, place)),
+            Some(place) => placed.push(WriteExtent::new(run, place)),
             None => homeless.push(run),
         }
         let Some(rest) = rest else { return };

@@ -15,11 +15,11 @@ use userbtrfs_format::Logical;
 use userbtrfs_ledger::HandleKind;
 use userbtrfs_volume::{BadMirror, Range};
 
-use super::checksums::SectorSums;
-use super::writer::{SECTOR, Writer};
+use super::checksums::SectorChecksums;
+use super::writer::{SECTOR, WriteContext};
 use crate::error::Result;
 
-impl Writer {
+impl WriteContext {
     /// Repairs what reads found bad until now. No lock is held.
     pub(crate) fn repair(&self) {
         let found = self.ledger.volume().take_bad_copies();
@@ -58,7 +58,7 @@ impl Writer {
 
     fn repair_data(&self, range: Range) -> Result<()> {
         let volume = self.ledger.volume();
-        let sums = SectorSums::find(self.nodes.forest(), Some(&self.ledger), range)?;
+        let sums = SectorChecksums::find(self.nodes.forest(), Some(&self.ledger), range)?;
         let len = usize::try_from(SECTOR).expect("a sector is small");
         for sector in (0..range.len / len).filter(|sector| sums.get(*sector).is_some()) {
             let logical = Logical(range.logical.0 + (sector * len) as u64);

@@ -18,7 +18,7 @@ const RUN_ITEMS: u64 = 2;
 
 /// What decides what dirty data costs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Prices {
+pub(super) struct DelallocCosts {
     pub(super) nodesize: u32,
     /// Bytes of a checksum.
     pub(super) checksum: u64,
@@ -26,21 +26,21 @@ pub(super) struct Prices {
 
 /// What dirty data needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Need {
+pub(super) struct SpaceNeeded {
     /// Bytes of data.
     pub(super) data: u64,
     /// Items of metadata.
     pub(super) items: u64,
 }
 
-impl Prices {
+impl DelallocCosts {
     /// What so much dirty data needs. Two parts never need less than the whole.
-    pub(super) fn need(self, dirty: Delta) -> Need {
+    pub(super) fn need(self, dirty: Delta) -> SpaceNeeded {
         let sectors = u64::try_from(dirty.sectors).unwrap_or(0);
         let runs = u64::try_from(dirty.runs).unwrap_or(0);
         // Checksums come to leaves that stay half empty, an item counts for two leaves.
         let sums = (sectors * self.checksum).div_ceil(u64::from(self.nodesize));
-        Need { data: sectors * SECTOR, items: runs * RUN_ITEMS + sums }
+        SpaceNeeded { data: sectors * SECTOR, items: runs * RUN_ITEMS + sums }
     }
 
     /// Bytes of metadata that it costs more to write a run in two parts.
@@ -48,19 +48,19 @@ impl Prices {
         bytes_for_items(RUN_ITEMS, self.nodesize)
     }
 
-    fn metadata(self, need: Need) -> u64 {
+    fn metadata(self, need: SpaceNeeded) -> u64 {
         bytes_for_items(need.items, self.nodesize)
     }
 }
 
 /// Space that is promised.
 #[derive(Default)]
-pub(super) struct Reserved {
+pub(super) struct DelallocReserved {
     pub(super) data: Option<Reservation>,
     pub(super) metadata: Option<Reservation>,
 }
 
-impl Reserved {
+impl DelallocReserved {
     /// Takes another one in.
     pub(super) fn merge(&mut self, other: Self) {
         merge(&mut self.data, other.data);
@@ -80,7 +80,11 @@ impl Reserved {
     }
 
     /// Takes metadata for so many items out, or what is left of it.
-    pub(super) fn split_metadata(&mut self, items: u64, prices: Prices) -> Option<Reservation> {
+    pub(super) fn split_metadata(
+        &mut self,
+        items: u64,
+        prices: DelallocCosts,
+    ) -> Option<Reservation> {
         let bytes = bytes_for_items(items, prices.nodesize);
         self.metadata.as_mut().map(|metadata| metadata.split(bytes))
     }
@@ -102,7 +106,7 @@ fn excess(of: &mut Option<Reservation>, needed: u64) -> Option<Reservation> {
 }
 
 /// See the module's text.
-pub(crate) struct Account {
+pub(crate) struct DelallocReservation {
     state: Mutex<State>,
     dead: AtomicBool,
 }
@@ -110,37 +114,42 @@ pub(crate) struct Account {
 #[derive(Default)]
 struct State {
     dirty: Delta,
-    held: Reserved,
+    held: DelallocReserved,
 }
 
-impl Default for Account {
+impl Default for DelallocReservation {
     fn default() -> Self {
         let state = Mutex::new(Class::FileContents, State::default());
         Self { state, dead: AtomicBool::new(false) }
     }
 }
 
-impl Account {
+impl DelallocReservation {
     /// What must be reserved before so much more becomes dirty.
-    pub(super) fn more(&self, delta: Delta, prices: Prices) -> Need {
+    pub(super) fn more(&self, delta: Delta, prices: DelallocCosts) -> SpaceNeeded {
         let now = self.state.lock().dirty;
         let (before, after) = (prices.need(now), prices.need(now.plus(delta)));
         let items = after.items.saturating_sub(before.items);
-        Need { data: prices.need(delta).data, items }
+        SpaceNeeded { data: prices.need(delta).data, items }
     }
 
     /// Data became dirty, or was dropped: takes in what was reserved for it, and gives back what
     /// is no longer needed.
-    pub(super) fn settle(&self, reserved: Reserved, delta: Delta, prices: Prices) {
+    pub(super) fn settle(&self, reserved: DelallocReserved, delta: Delta, prices: DelallocCosts) {
         drop(self.change(reserved, delta, prices));
     }
 
     /// Data was taken to be written: gives what is reserved for it.
-    pub(super) fn withdraw(&self, delta: Delta, prices: Prices) -> Reserved {
-        self.change(Reserved::default(), delta, prices)
+    pub(super) fn withdraw(&self, delta: Delta, prices: DelallocCosts) -> DelallocReserved {
+        self.change(DelallocReserved::default(), delta, prices)
     }
 
-    fn change(&self, reserved: Reserved, delta: Delta, prices: Prices) -> Reserved {
+    fn change(
+        &self,
+        reserved: DelallocReserved,
+        delta: Delta,
+        prices: DelallocCosts,
+    ) -> DelallocReserved {
         let mut state = self.state.lock();
         state.dirty = state.dirty.plus(delta);
         state.held.merge(reserved);
@@ -163,7 +172,7 @@ impl Account {
 mod tests {
     use super::*;
 
-    const PRICES: Prices = Prices { nodesize: 16384, checksum: 4 };
+    const PRICES: DelallocCosts = DelallocCosts { nodesize: 16384, checksum: 4 };
 
     fn dirty(sectors: i64, runs: i64) -> Delta {
         Delta { sectors, runs }
@@ -171,19 +180,19 @@ mod tests {
 
     #[test]
     fn two_parts_need_no_less_than_the_whole() {
-        assert_eq!(PRICES.need(dirty(1, 1)), Need { data: 4096, items: 3 });
-        assert_eq!(PRICES.need(dirty(4096, 1)), Need { data: 16 << 20, items: 3 });
-        assert_eq!(PRICES.need(dirty(4097, 2)), Need { data: 4097 << 12, items: 6 });
-        assert_eq!(PRICES.need(dirty(-3, -1)), Need { data: 0, items: 0 });
+        assert_eq!(PRICES.need(dirty(1, 1)), SpaceNeeded { data: 4096, items: 3 });
+        assert_eq!(PRICES.need(dirty(4096, 1)), SpaceNeeded { data: 16 << 20, items: 3 });
+        assert_eq!(PRICES.need(dirty(4097, 2)), SpaceNeeded { data: 4097 << 12, items: 6 });
+        assert_eq!(PRICES.need(dirty(-3, -1)), SpaceNeeded { data: 0, items: 0 });
     }
 
     #[test]
     fn a_sector_more_of_a_run_costs_no_metadata_until_a_leaf_is_full() {
-        let account = Account::default();
-        assert_eq!(account.more(dirty(1, 1), PRICES), Need { data: 4096, items: 3 });
-        account.settle(Reserved::default(), dirty(1, 1), PRICES);
-        assert_eq!(account.more(dirty(1, 0), PRICES), Need { data: 4096, items: 0 });
+        let account = DelallocReservation::default();
+        assert_eq!(account.more(dirty(1, 1), PRICES), SpaceNeeded { data: 4096, items: 3 });
+        account.settle(DelallocReserved::default(), dirty(1, 1), PRICES);
+        assert_eq!(account.more(dirty(1, 0), PRICES), SpaceNeeded { data: 4096, items: 0 });
         assert_eq!(account.more(dirty(4096, 0), PRICES).items, 1);
-        assert_eq!(account.more(dirty(1, -1), PRICES), Need { data: 4096, items: 0 });
+        assert_eq!(account.more(dirty(1, -1), PRICES), SpaceNeeded { data: 4096, items: 0 });
     }
 }

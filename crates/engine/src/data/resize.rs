@@ -7,7 +7,7 @@
 //! 4. What a cut leaves of the last sector is written again, with zeros behind the end: so what was
 //!    taken away does not come back if a later write fails. But cutting needs no space: without
 //!    any it stays on the disk, hidden by the size, and growing writes the zeros
-//!    ([`Writer::settle_end`]).
+//!    ([`WriteContext::settle_end`]).
 
 use std::ops::Range;
 
@@ -15,19 +15,21 @@ use userbtrfs_ledger::HandleKind;
 use userbtrfs_sync::Arc;
 
 use super::portion::difference;
-use super::reserved::Reserved;
+use super::reserved::DelallocReserved;
 use super::write::Times;
-use super::writer::{SECTOR, SIZE_MAX, Writer, advance_size, sector_end, sector_start, size_of};
-use super::{Contents, Delta, SegmentKind, Segments};
+use super::writer::{
+    SECTOR, SIZE_MAX, WriteContext, advance_size, sector_end, sector_start, size_of,
+};
+use super::{Delta, ExtentMapKind, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
-use crate::node::{Inline, Kind};
+use crate::node::{Inline, PendingExtentKind};
 
 /// What is left of a file that is kept in the tree: its bytes, and how many there were.
 type ShortInline = Option<(Arc<[u8]>, u64)>;
 
-impl Writer {
+impl WriteContext {
     /// Gives a file this size: bytes go, or zeros come.
-    pub(crate) fn set_len(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+    pub(crate) fn set_len(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
         self.ledger.check()?;
         if size > SIZE_MAX {
             return Err(Error::FileTooLarge);
@@ -40,7 +42,7 @@ impl Writer {
     }
 
     /// Makes a file longer, or touches it. The operation lock is held.
-    pub(super) fn grow(&self, contents: &Arc<Contents>, size: u64, times: Times) -> Result<()> {
+    pub(super) fn grow(&self, contents: &Arc<FilePages>, size: u64, times: Times) -> Result<()> {
         let _growing = self.settle_end(contents, size)?;
         let reservation = self.nodes.reserve(1)?;
         self.nodes.change_file(
@@ -56,7 +58,7 @@ impl Writer {
     }
 
     /// Makes a file shorter. The operation lock is held.
-    pub(super) fn shrink(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+    pub(super) fn shrink(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
         let cut = self.cut(contents, size);
         // Who cannot do it now (there is no space, the sector is damaged) does when it grows.
         let _left = self.zero_tail(contents, size);
@@ -64,7 +66,7 @@ impl Writer {
     }
 
     /// Makes zeros of what is behind the end of a file, in its last sector.
-    fn zero_tail(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+    fn zero_tail(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
         let (last, end) = (sector_start(size), sector_end(size));
         if last < end && self.holds_data(contents, last..end)? {
             self.redirty_end(contents, size)?;
@@ -72,7 +74,7 @@ impl Writer {
         Ok(())
     }
 
-    fn cut(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+    fn cut(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
         let mut done = self.shrink_step(contents, size, true)?;
         while !done {
             // So that the next step finds other extents in the tree.
@@ -94,7 +96,7 @@ impl Writer {
 
     /// Takes the last extents of a file, and the first time cuts what is in memory. Says whether
     /// that was all.
-    fn shrink_step(&self, contents: &Arc<Contents>, size: u64, first: bool) -> Result<bool> {
+    fn shrink_step(&self, contents: &Arc<FilePages>, size: u64, first: bool) -> Result<bool> {
         let (reservation, most) = self.nodes.reserve_step(contents.inode())?;
         let _one = contents.writeback.lock();
         let _range = contents.range.lock_exclusive(sector_start(size)..u64::MAX);
@@ -113,31 +115,31 @@ impl Writer {
                     change.cut_size(size);
                     change.touch();
                 }
-                change.put(start, u64::MAX, Kind::Hole, false);
+                change.put(start, u64::MAX, PendingExtentKind::Hole, false);
                 change.add_bytes(difference(0, bytes));
                 if let Some((data, before)) = inline {
                     change.add_bytes(difference(data.len() as u64, before));
-                    change.put(0, SECTOR, Kind::Inline(Inline::plain(data)), false);
+                    change.put(0, SECTOR, PendingExtentKind::Inline(Inline::plain(data)), false);
                 }
                 let known = if start > keep { start } else { size };
                 change.set_disk_size(change.disk_size().min(known));
                 advance_size(change, contents, 0);
             },
         )?;
-        contents.account.settle(Reserved::default(), dropped, self.prices);
+        contents.account.settle(DelallocReserved::default(), dropped, self.prices);
         Ok(start == keep)
     }
 
     /// What is left of a file that is kept in the tree, where a part of it goes. What was
     /// compressed may be too long then: it stays as it is, and is hidden by the size.
-    fn short_inline(&self, contents: &Arc<Contents>, size: u64) -> Result<ShortInline> {
+    fn short_inline(&self, contents: &Arc<FilePages>, size: u64) -> Result<ShortInline> {
         if size == 0 || size > self.inline_fits() {
             return Ok(None);
         }
         let source = contents.beneath();
         let forest = self.nodes.forest();
-        let first = Segments::new(forest, &source, 0, SECTOR).next()?.map(|first| first.kind);
-        let Some(SegmentKind::Inline(data)) = first else { return Ok(None) };
+        let first = ExtentMaps::new(forest, &source, 0, SECTOR).next()?.map(|first| first.kind);
+        let Some(ExtentMapKind::Inline(data)) = first else { return Ok(None) };
         // The file may have grown in memory: that is on its way out of the tree.
         if size >= data.ram_bytes() {
             return Ok(None);
@@ -151,10 +153,10 @@ impl Writer {
     /// operation lock is held.
     pub(super) fn remove(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         range: Range<u64>,
         times: Times,
-        wanted: impl Fn(&SegmentKind) -> bool,
+        wanted: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -170,7 +172,7 @@ impl Writer {
                 Some(reservation),
                 |change| {
                     for hole in &holes {
-                        change.put(hole.start, hole.end, Kind::Hole, false);
+                        change.put(hole.start, hole.end, PendingExtentKind::Hole, false);
                     }
                     change.add_bytes(difference(0, bytes));
                     times.touch(change);
@@ -178,7 +180,7 @@ impl Writer {
                     advance_size(change, contents, 0);
                 },
             )?;
-            contents.account.settle(Reserved::default(), dropped, self.prices);
+            contents.account.settle(DelallocReserved::default(), dropped, self.prices);
             at = end;
         }
         Ok(())
@@ -188,20 +190,20 @@ impl Writer {
     /// file counts for it, and where the segments end that were looked at.
     fn removable(
         &self,
-        contents: &Contents,
+        contents: &FilePages,
         range: Range<u64>,
         most: usize,
-        wanted: impl Fn(&SegmentKind) -> bool,
+        wanted: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<(Vec<Range<u64>>, u64, u64)> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
+        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
         let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
         for _ in 0..most {
             let Some(segment) = segments.next()? else { break };
             end = segment.end;
             let len = match &segment.kind {
-                SegmentKind::Hole => continue,
-                SegmentKind::Inline(data) => data.ram_bytes(),
+                ExtentMapKind::Hole => continue,
+                ExtentMapKind::Inline(data) => data.ram_bytes(),
                 _ => segment.end - segment.start,
             };
             if !wanted(&segment.kind) {

@@ -15,27 +15,27 @@ use userbtrfs_btree::{Cursor, NodeRef, ReadAhead};
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, RegularExtent, SECTOR_SIZE};
 
-use super::FileSource;
+use super::BackingExtents;
 use crate::error::Result;
-use crate::node::{Inline, Kind, PendingExtent, TreeRoots};
+use crate::node::{Inline, PendingExtent, PendingExtentKind, TreeRoots};
 
 /// How many pending extents are looked up at a time.
 const PENDING_MAX: usize = 64;
 
 /// A range of a file that one extent holds, or none.
 #[derive(Clone, Debug)]
-pub(crate) struct Segment {
+pub(crate) struct ExtentMap {
     /// Where it starts in the file, in bytes.
     pub(crate) start: u64,
     /// Where it ends.
     pub(crate) end: u64,
     /// What holds it.
-    pub(crate) kind: SegmentKind,
+    pub(crate) kind: ExtentMapKind,
 }
 
 /// What holds a segment.
 #[derive(Clone, Debug)]
-pub(crate) enum SegmentKind {
+pub(crate) enum ExtentMapKind {
     /// Nothing.
     Hole,
     /// An extent that was not written yet: the part of it from the segment's start on.
@@ -79,9 +79,9 @@ struct Pending {
 }
 
 /// The segments of a file, in order.
-pub(crate) struct Segments<'a> {
+pub(crate) struct ExtentMaps<'a> {
     forest: &'a TreeRoots,
-    file: &'a FileSource,
+    file: &'a BackingExtents,
     /// In the tree; nothing until it is searched.
     cursor: Option<Cursor<'a>>,
     /// What takes the place of what the tree has.
@@ -90,16 +90,21 @@ pub(crate) struct Segments<'a> {
     end: u64,
 }
 
-impl<'a> Segments<'a> {
+impl<'a> ExtentMaps<'a> {
     /// The segments between two offsets of a file, as far as the file goes.
-    pub(crate) fn new(forest: &'a TreeRoots, file: &'a FileSource, start: u64, end: u64) -> Self {
+    pub(crate) fn new(
+        forest: &'a TreeRoots,
+        file: &'a BackingExtents,
+        start: u64,
+        end: u64,
+    ) -> Self {
         let end = end.min(file.size);
         let pending = Pending::look_up(file, start, end);
         Self { forest, file, cursor: None, pending, at: start, end }
     }
 
     /// The next segment, or nothing at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Segment>> {
+    pub(crate) fn next(&mut self) -> Result<Option<ExtentMap>> {
         if self.at >= self.end {
             return Ok(None);
         }
@@ -110,34 +115,34 @@ impl<'a> Segments<'a> {
         let until = match self.pending.extents.front() {
             Some(extent) if extent.start <= self.at => {
                 let extent = self.pending.extents.pop_front().expect("just looked at");
-                let kind = SegmentKind::of_pending(extent.kind);
+                let kind = ExtentMapKind::of_pending(extent.kind);
                 return Ok(Some(self.pass(extent.end, skip_into(kind, self.at - extent.start))));
             }
             Some(extent) => extent.start,
             None => self.pending.known,
         };
         if self.pending.is_all {
-            return Ok(Some(self.pass(until, SegmentKind::Hole)));
+            return Ok(Some(self.pass(until, ExtentMapKind::Hole)));
         }
         self.stored(until).map(Some)
     }
 
     /// The next segment of those in the tree, which counts up to an offset.
-    fn stored(&mut self, until: u64) -> Result<Segment> {
+    fn stored(&mut self, until: u64) -> Result<ExtentMap> {
         let mut cursor = match self.cursor.take() {
             Some(cursor) => cursor,
             None => seek(self.forest, self.file, self.at)?,
         };
         let segment = loop {
             let Some((start, end, kind)) = extent_at(&cursor, self.file.id.number) else {
-                break self.pass(until, SegmentKind::Hole);
+                break self.pass(until, ExtentMapKind::Hole);
             };
             if end <= self.at {
                 cursor.advance()?;
                 continue;
             }
             if start > self.at {
-                break self.pass(start.min(until), SegmentKind::Hole);
+                break self.pass(start.min(until), ExtentMapKind::Hole);
             }
             let kind = skip_into(kind, self.at - start);
             break self.pass(end.min(until), kind);
@@ -147,21 +152,21 @@ impl<'a> Segments<'a> {
     }
 
     /// The segment from here to `end`, but not beyond that of all.
-    fn pass(&mut self, end: u64, kind: SegmentKind) -> Segment {
+    fn pass(&mut self, end: u64, kind: ExtentMapKind) -> ExtentMap {
         let end = end.min(self.end);
         let start = std::mem::replace(&mut self.at, end);
-        Segment { start, end, kind }
+        ExtentMap { start, end, kind }
     }
 }
 
 /// The extent item at a cursor: where it starts and ends in the file, and what it holds. Items
 /// before the file's extents are passed as if they ended at 0.
-fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<(u64, u64, SegmentKind)> {
+fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<(u64, u64, ExtentMapKind)> {
     let (leaf, slot) = cursor.leaf()?;
     let item = leaf.item(slot);
     let first = Key::new(inode, ItemKind::EXTENT_DATA, 0);
     if item.key < first {
-        return Some((0, 0, SegmentKind::Hole));
+        return Some((0, 0, ExtentMapKind::Hole));
     }
     if item.key.objectid != inode || item.key.kind != ItemKind::EXTENT_DATA {
         return None;
@@ -170,14 +175,14 @@ fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<(u64, u64, SegmentKind)>
     let extent = FileExtent::parse(start, item.data).expect("verified with its block");
     let mut end = start + extent.file_bytes();
     let kind = match extent.kind {
-        FileExtentKind::Hole(_) => SegmentKind::Hole,
-        FileExtentKind::Prealloc(extent) => SegmentKind::Prealloc(extent),
+        FileExtentKind::Hole(_) => ExtentMapKind::Hole,
+        FileExtentKind::Prealloc(extent) => ExtentMapKind::Prealloc(extent),
         FileExtentKind::Inline(_) => {
             end = end.next_multiple_of(u64::from(SECTOR_SIZE));
-            SegmentKind::Inline(InlineData::Item(NodeRef::clone(leaf), slot))
+            ExtentMapKind::Inline(InlineData::Item(NodeRef::clone(leaf), slot))
         }
         FileExtentKind::Regular(regular) => {
-            SegmentKind::Regular { extent: regular, compression: extent.compression, skip: 0 }
+            ExtentMapKind::Regular { extent: regular, compression: extent.compression, skip: 0 }
         }
     };
     Some((start, end, kind))
@@ -185,7 +190,7 @@ fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<(u64, u64, SegmentKind)>
 
 impl Pending {
     /// Looks up those from an offset on.
-    fn look_up(file: &FileSource, start: u64, end: u64) -> Self {
+    fn look_up(file: &BackingExtents, start: u64, end: u64) -> Self {
         let above = file.arriving.as_deref();
         let (extents, known, is_all) =
             file.inode.pending_extents_under(above, start, end, PENDING_MAX);
@@ -193,30 +198,32 @@ impl Pending {
     }
 }
 
-fn seek<'a>(forest: &'a TreeRoots, file: &'a FileSource, offset: u64) -> Result<Cursor<'a>> {
+fn seek<'a>(forest: &'a TreeRoots, file: &'a BackingExtents, offset: u64) -> Result<Cursor<'a>> {
     let key = Key::new(file.id.number, ItemKind::EXTENT_DATA, offset);
     Ok(Cursor::seek_back(forest.store(), file.inode.tree(), &key, ReadAhead::Off)?)
 }
 
-impl SegmentKind {
-    fn of_pending(kind: Kind) -> Self {
+impl ExtentMapKind {
+    fn of_pending(kind: PendingExtentKind) -> Self {
         match kind {
-            Kind::Hole => Self::Hole,
-            Kind::Inline(inline) => Self::Inline(InlineData::Memory(inline)),
-            Kind::Prealloc(extent) => Self::Prealloc(extent),
-            Kind::Regular(extent, compression) => Self::Regular { extent, compression, skip: 0 },
+            PendingExtentKind::Hole => Self::Hole,
+            PendingExtentKind::Inline(inline) => Self::Inline(InlineData::Memory(inline)),
+            PendingExtentKind::Prealloc(extent) => Self::Prealloc(extent),
+            PendingExtentKind::Regular(extent, compression) => {
+                Self::Regular { extent, compression, skip: 0 }
+            }
         }
     }
 }
 
-fn skip_into(kind: SegmentKind, bytes: u64) -> SegmentKind {
+fn skip_into(kind: ExtentMapKind, bytes: u64) -> ExtentMapKind {
     match kind {
-        SegmentKind::Regular { extent, compression, skip } => {
-            SegmentKind::Regular { extent, compression, skip: skip + bytes }
+        ExtentMapKind::Regular { extent, compression, skip } => {
+            ExtentMapKind::Regular { extent, compression, skip: skip + bytes }
         }
-        SegmentKind::Prealloc(extent) => {
+        ExtentMapKind::Prealloc(extent) => {
             let (offset, bytes) = (extent.offset + bytes, extent.bytes - bytes);
-            SegmentKind::Prealloc(RegularExtent { offset, bytes, ..extent })
+            ExtentMapKind::Prealloc(RegularExtent { offset, bytes, ..extent })
         }
         other => other,
     }

@@ -11,9 +11,11 @@
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
 
-use super::contents::{BLOCK, Contents, Version};
-use super::fetch::{Arrived, Fetch};
-use super::{Fetched, FileSource, Piece, Segment, SegmentKind, Segments, pieces};
+use super::contents::{BLOCK, FilePages, Version};
+use super::fetch::{ExtentReader, ReadDone};
+use super::{
+    BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, ReadExtents, ReadRequest, pieces,
+};
 use crate::error::{Error, Result};
 use crate::node::TreeRoots;
 
@@ -27,7 +29,7 @@ const HELD_MIN: u64 = 64 << 10;
 /// Pieces of a file, in order.
 pub(crate) struct Stream {
     forest: Arc<TreeRoots>,
-    contents: Arc<Contents>,
+    contents: Arc<FilePages>,
     window: u64,
     /// Where what was given ends.
     given: u64,
@@ -38,7 +40,7 @@ pub(crate) struct Stream {
     next: Option<Window>,
     /// Why there is none.
     failed: Option<Error>,
-    current: Option<Beneath<Arrived>>,
+    current: Option<OnDiskStream<ReadDone>>,
     /// How far the range is locked to read what comes next.
     careful: u64,
 }
@@ -48,13 +50,13 @@ enum Window {
     /// So many bytes that were in memory.
     Held(u64),
     /// What was not, or is better read together with what was not.
-    Beneath(Beneath<Fetch>),
+    Beneath(OnDiskStream<ExtentReader>),
 }
 
 /// Pieces from beneath.
-struct Beneath<T> {
+struct OnDiskStream<T> {
     pieces: T,
-    file: FileSource,
+    file: BackingExtents,
     /// Of before the extents were looked at.
     version: Version,
 }
@@ -63,7 +65,7 @@ impl Stream {
     /// A stream over a range of a file, which holds about two windows of so many bytes.
     pub(crate) fn new(
         forest: Arc<TreeRoots>,
-        contents: Arc<Contents>,
+        contents: Arc<FilePages>,
         start: u64,
         end: u64,
         window: u64,
@@ -82,7 +84,7 @@ impl Stream {
     }
 
     /// The next piece: where it starts, and its bytes.
-    pub(crate) fn next(&mut self) -> Result<Option<(u64, Fetched)>> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, ReadExtents)>> {
         loop {
             let more = match self.given < self.careful {
                 true => self.read_carefully(),
@@ -124,7 +126,7 @@ impl Stream {
     }
 
     /// What of a piece the file holds, if it does of its start.
-    fn check(&mut self, version: Version, piece: &Piece, bytes: Fetched) -> More {
+    fn check(&mut self, version: Version, piece: &ReadRequest, bytes: ReadExtents) -> More {
         let good = self.contents.settled(version, piece.start..piece.end());
         if piece.start != self.given || good == piece.start {
             // Where memory knows better it is asked; else what was read may be out of date.
@@ -168,9 +170,9 @@ impl Stream {
         }
         match window {
             Window::Held(len) => Ok(self.take_held(len)),
-            Window::Beneath(Beneath { pieces, file, version }) => {
+            Window::Beneath(OnDiskStream { pieces, file, version }) => {
                 let pieces = pieces.wait(&self.forest, &file);
-                self.current = Some(Beneath { pieces, file, version });
+                self.current = Some(OnDiskStream { pieces, file, version });
                 Ok(More::Later)
             }
         }
@@ -179,7 +181,7 @@ impl Stream {
     /// Bytes that were in memory, if they still are.
     fn take_held(&mut self, len: u64) -> More {
         let left = self.end().saturating_sub(self.given);
-        let held = self.contents.held(self.given).map(Fetched::from);
+        let held = self.contents.held(self.given).map(ReadExtents::from);
         match held.map(|held| held.first(len.min(left))) {
             Some(bytes) if bytes.len() == len => More::Bytes(bytes),
             Some(_) | None => self.go_back(0),
@@ -200,9 +202,9 @@ impl Stream {
         let newer = self.contents.unfinished_from(self.at).filter(|newer| *newer > self.at);
         let until = self.window_end(&file, end)?.min(newer.unwrap_or(end));
         let pieces = pieces(&self.forest, &file, self.at, until, PIECE_MAX, self.window)?;
-        self.at = pieces.last().map_or(until, Piece::end);
-        let pieces = Fetch::submit(&self.forest, pieces);
-        Ok(Some(Window::Beneath(Beneath { pieces, file, version })))
+        self.at = pieces.last().map_or(until, ReadRequest::end);
+        let pieces = ExtentReader::submit(&self.forest, pieces);
+        Ok(Some(Window::Beneath(OnDiskStream { pieces, file, version })))
     }
 
     /// How many bytes from here on are to be taken from memory.
@@ -214,13 +216,13 @@ impl Stream {
     }
 
     /// A window's worth of bytes that are not holes, or one whole hole.
-    fn window_end(&self, file: &FileSource, end: u64) -> Result<u64> {
-        let mut segments = Segments::new(&self.forest, file, self.at, end);
+    fn window_end(&self, file: &BackingExtents, end: u64) -> Result<u64> {
+        let mut segments = ExtentMaps::new(&self.forest, file, self.at, end);
         let until = self.at.saturating_add(self.window).min(end);
         match segments.next()? {
-            Some(Segment { end, kind: SegmentKind::Hole | SegmentKind::Prealloc(_), .. }) => {
-                Ok(end)
-            }
+            Some(ExtentMap {
+                end, kind: ExtentMapKind::Hole | ExtentMapKind::Prealloc(_), ..
+            }) => Ok(end),
             _ => Ok(until),
         }
     }
@@ -249,13 +251,13 @@ impl Stream {
             Err(error) => return Err(error),
         }
         self.at = self.given + bytes.len() as u64;
-        Ok(More::Bytes(Fetched::from(Slice::from(bytes))))
+        Ok(More::Bytes(ReadExtents::from(Slice::from(bytes))))
     }
 }
 
 /// What a step of a stream comes to.
 enum More {
-    Bytes(Fetched),
+    Bytes(ReadExtents),
     /// The next step tells.
     Later,
     Nothing,

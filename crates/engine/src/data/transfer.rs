@@ -18,11 +18,11 @@ use userbtrfs_ledger::{FullCommitReason, Handle, HandleKind, Reservation, Transa
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::PendingWrites;
 
-use super::portion::{Homeless, Place, Places, Portion, Portions, cut};
-use super::reserved::{Reserved, merge};
+use super::portion::{NeedsAllocation, WriteExtent, WriteExtents, WriteTarget, WriteTargets, cut};
+use super::reserved::{DelallocReserved, merge};
 use super::write::Times;
-use super::writer::{SECTOR, Writer, advance_size, size_of};
-use super::{Contents, Delta, DirtyRun};
+use super::writer::{SECTOR, WriteContext, advance_size, size_of};
+use super::{Delta, DirtyRun, FilePages};
 use crate::error::{DataError, Error, Result, Unwritten};
 use crate::node::FileChange;
 
@@ -48,31 +48,31 @@ pub(super) enum Origin {
 }
 
 /// A file of which data is written.
-pub(super) struct Job<'a> {
-    contents: &'a Arc<Contents>,
+pub(super) struct FileJob<'a> {
+    contents: &'a Arc<FilePages>,
     origin: Origin,
     item: InodeItem,
     checksums: Option<ChecksumKind>,
-    reserved: Reserved,
+    reserved: DelallocReserved,
     failed: Option<Unwritten>,
 }
 
 /// What a group has of one file.
-struct Load {
+struct FileExtents {
     job: usize,
-    portions: Portions,
+    portions: WriteExtents,
     metadata: Option<Reservation>,
 }
 
 /// What a group has of its files, mostly of one.
-type Loads = SmallVec<[Load; 1]>;
+type FilesExtents = SmallVec<[FileExtents; 1]>;
 
 /// Runs, each with the number of its job or load.
 type NumberedRuns = SmallVec<[(usize, DirtyRun); 1]>;
 
 /// A group on its way.
-struct Flight {
-    loads: Loads,
+struct InFlight {
+    loads: FilesExtents,
     writes: PendingWrites,
 }
 
@@ -80,16 +80,20 @@ struct Flight {
 pub(super) type Failed = SmallVec<[Option<Unwritten>; 1]>;
 
 /// See the module's text.
-pub(super) struct Transfer<'a> {
-    writer: &'a Writer,
-    jobs: Vec<Job<'a>>,
+pub(super) struct WritebackBatch<'a> {
+    writer: &'a WriteContext,
+    jobs: Vec<FileJob<'a>>,
     /// The oldest first.
-    flying: SmallVec<[Flight; IN_FLIGHT]>,
+    flying: SmallVec<[InFlight; IN_FLIGHT]>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> FileJob<'a> {
     /// Data of a file, which uses up what is reserved.
-    pub(super) fn new(contents: &'a Arc<Contents>, origin: Origin, reserved: Reserved) -> Self {
+    pub(super) fn new(
+        contents: &'a Arc<FilePages>,
+        origin: Origin,
+        reserved: DelallocReserved,
+    ) -> Self {
         let source = contents.source();
         let kind = |ledger: &Arc<TransactionManager>| ledger.volume().geometry().checksum_kind;
         let checksums = source.ledger.as_ref().filter(|_| source.checksummed).map(kind);
@@ -97,8 +101,8 @@ impl<'a> Job<'a> {
         Self { contents, origin, item, checksums, reserved, failed: None }
     }
 
-    /// Where a run goes: see [`Writer::places`].
-    fn places(&self, writer: &Writer, run: &DirtyRun) -> Result<Places> {
+    /// Where a run goes: see [`WriteContext::places`].
+    fn places(&self, writer: &WriteContext, run: &DirtyRun) -> Result<WriteTargets> {
         let now = size_of(self.contents);
         let size = match self.origin {
             Origin::Memory { .. } => now,
@@ -109,7 +113,7 @@ impl<'a> Job<'a> {
 
     /// Up to where the file has all that it had when this was taken of it, once these portions have
     /// landed, whatever was written since. They land in order.
-    fn landed_with(&self, portions: &[(Portion, u64)]) -> u64 {
+    fn landed_with(&self, portions: &[(WriteExtent, u64)]) -> u64 {
         match (self.origin, &self.failed) {
             (Origin::Memory { size }, None) => {
                 let end = portions.iter().map(|(portion, _)| portion.run.end).max();
@@ -128,13 +132,13 @@ impl<'a> Job<'a> {
     }
 }
 
-impl<'a> Transfer<'a> {
-    pub(super) fn new(writer: &'a Writer) -> Self {
+impl<'a> WritebackBatch<'a> {
+    pub(super) fn new(writer: &'a WriteContext) -> Self {
         Self { writer, jobs: Vec::new(), flying: SmallVec::new() }
     }
 
     /// Takes a file on; gives the number by which its runs are told.
-    pub(super) fn add(&mut self, job: Job<'a>) -> usize {
+    pub(super) fn add(&mut self, job: FileJob<'a>) -> usize {
         self.jobs.push(job);
         self.jobs.len() - 1
     }
@@ -179,23 +183,23 @@ impl<'a> Transfer<'a> {
     }
 
     /// What is on its way.
-    pub(super) fn on_its_way(&self) -> impl Iterator<Item = &Portion> {
+    pub(super) fn on_its_way(&self) -> impl Iterator<Item = &WriteExtent> {
         self.flying.iter().flat_map(|flight| &flight.loads).flat_map(|load| &load.portions)
     }
 
     /// Finds places for the runs of a group; those that find none have failed. Of the job that is
     /// `unfinished` more comes in the next group.
-    fn load(&mut self, group: NumberedRuns, unfinished: Option<usize>) -> Loads {
-        let (mut loads, mut homeless) = (Loads::new(), NumberedRuns::new());
+    fn load(&mut self, group: NumberedRuns, unfinished: Option<usize>) -> FilesExtents {
+        let (mut loads, mut homeless) = (FilesExtents::new(), NumberedRuns::new());
         for (job, run) in group {
             if loads.last().is_none_or(|load| load.job != job) {
-                loads.push(Load { job, portions: Portions::new(), metadata: None });
+                loads.push(FileExtents { job, portions: WriteExtents::new(), metadata: None });
             }
             let at = loads.len() - 1;
             let load = &mut loads[at];
             self.share(load, &run);
             let places = self.jobs[job].places(self.writer, &run);
-            let mut without = Homeless::new();
+            let mut without = NeedsAllocation::new();
             match places {
                 Ok(places) => cut(run, places, &mut load.portions, &mut without),
                 Err(error) => self.jobs[job].fail(&run, &Arc::new(error)),
@@ -210,7 +214,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Gives a run's share of what is reserved for its file.
-    fn share(&mut self, load: &mut Load, run: &DirtyRun) {
+    fn share(&mut self, load: &mut FileExtents, run: &DirtyRun) {
         let sectors = i64::try_from(run.len() / SECTOR).expect("of data in memory");
         let prices = self.writer.prices;
         let items = prices.need(Delta { sectors, runs: 1 }).items;
@@ -219,7 +223,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Allocates space for runs, for as many in one go as follow each other on the disk.
-    fn allocate(&mut self, mut runs: NumberedRuns, loads: &mut [Load]) {
+    fn allocate(&mut self, mut runs: NumberedRuns, loads: &mut [FileExtents]) {
         let mut left = runs.iter().map(|(_, run)| run.len()).sum::<u64>();
         let (mut at, mut room) = (0, 0);
         // The next one last.
@@ -241,29 +245,29 @@ impl<'a> Transfer<'a> {
             }
             let len = run.len();
             job.reserved.spend(len);
-            loads[load].portions.push(Portion::new(run, Place::New(Logical(at))));
+            loads[load].portions.push(WriteExtent::new(run, WriteTarget::New(Logical(at))));
             (at, room, left) = (at + len, room - len, left - len);
         }
         assert!(room == 0, "no more is allocated than there are runs for");
     }
 
     /// Submits a group, and computes its checksums meanwhile.
-    fn depart(&mut self, mut loads: Loads) {
-        let parts = loads.iter().flat_map(|load| load.portions.iter().flat_map(Portion::parts));
+    fn depart(&mut self, mut loads: FilesExtents) {
+        let parts = loads.iter().flat_map(|load| load.portions.iter().flat_map(WriteExtent::parts));
         let writes = self.writer.ledger.volume().submit_data(parts);
         for load in &mut loads {
             if let Some(kind) = self.jobs[load.job].checksums {
                 load.portions.iter_mut().for_each(|portion| portion.compute_sums(kind));
             }
         }
-        self.flying.push(Flight { loads, writes });
+        self.flying.push(InFlight { loads, writes });
     }
 
     /// Waits for the oldest group, and puts into its files what was written.
     fn land(&mut self, logged: Option<&Handle<'_>>) {
-        let Flight { loads, writes } = self.flying.remove(0);
+        let InFlight { loads, writes } = self.flying.remove(0);
         let mut results = self.writer.ledger.volume().wait_writes(writes).into_iter();
-        for Load { job, portions, metadata } in loads {
+        for FileExtents { job, portions, metadata } in loads {
             let mut good: SmallVec<[_; 1]> = SmallVec::new();
             for portion in portions {
                 let count = portion.parts().count();
@@ -288,11 +292,11 @@ impl<'a> Transfer<'a> {
     fn finish(
         &self,
         job: usize,
-        good: &[(Portion, u64)],
+        good: &[(WriteExtent, u64)],
         metadata: Option<Reservation>,
         logged: Option<&Handle<'_>>,
     ) -> Result<()> {
-        let (writer, Job { contents, origin, .. }) = (self.writer, &self.jobs[job]);
+        let (writer, FileJob { contents, origin, .. }) = (self.writer, &self.jobs[job]);
         let landed = self.jobs[job].landed_with(good);
         let mut dropped = Vec::new();
         let put = |change: &mut FileChange<'_>| {
@@ -318,16 +322,16 @@ impl<'a> Transfer<'a> {
             None => nodes.change_file(inode, HandleKind::Finish, metadata, put)?,
         }
         for delta in dropped {
-            contents.account.settle(Reserved::default(), delta, writer.prices);
+            contents.account.settle(DelallocReserved::default(), delta, writer.prices);
         }
         Ok(())
     }
 
     /// Bytes that the file counts for what a portion takes the place of.
-    fn bytes_beneath(&self, job: usize, portion: &Portion) -> Result<u64> {
+    fn bytes_beneath(&self, job: usize, portion: &WriteExtent) -> Result<u64> {
         match portion.place {
-            Place::Prealloc { .. } | Place::Same { .. } => Ok(portion.run.len()),
-            Place::Inline(_) | Place::New(_) => {
+            WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => Ok(portion.run.len()),
+            WriteTarget::Inline(_) | WriteTarget::New(_) => {
                 let range = portion.run.start..portion.run.end;
                 self.writer.bytes_of(self.jobs[job].contents, range)
             }
@@ -338,7 +342,7 @@ impl<'a> Transfer<'a> {
     fn give_up(
         &mut self,
         job: usize,
-        portion: &Portion,
+        portion: &WriteExtent,
         why: &Arc<Error>,
         logged: Option<&Handle<'_>>,
     ) {
@@ -346,7 +350,7 @@ impl<'a> Transfer<'a> {
             // Before its space may be somebody else's.
             self.writer.ledger.require_commit(handle, FullCommitReason::DataFailed);
         }
-        if let Place::New(logical) = portion.place {
+        if let WriteTarget::New(logical) = portion.place {
             self.writer.ledger.give_back_data(logical, portion.run.len());
         }
         self.jobs[job].fail(&portion.run, why);

@@ -12,8 +12,8 @@ use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
 use super::UnfinishedFile;
-use super::writeback::Tail;
-use super::writer::Writer;
+use super::writeback::EofBlock;
+use super::writer::WriteContext;
 
 /// How often it is looked for what is old.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -31,25 +31,25 @@ pub(super) struct Worker {
 }
 
 struct Shared {
-    wishes: Mutex<Wishes>,
+    wishes: Mutex<WorkerRequests>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Wishes {
+struct WorkerRequests {
     hurry: bool,
     stop: bool,
 }
 
 impl Worker {
     pub(super) fn new() -> Self {
-        let wishes = Mutex::new(Class::TransactionState, Wishes::default());
+        let wishes = Mutex::new(Class::TransactionState, WorkerRequests::default());
         let shared = Arc::new(Shared { wishes, wake: Condvar::new() });
         Self { shared, threads: Mutex::new(Class::TransactionState, Vec::new()) }
     }
 
     /// Begins to write what is older than so many seconds; 0: only where too much waits.
-    pub(super) fn start(&self, writer: &Arc<Writer>, age_seconds: u64) {
+    pub(super) fn start(&self, writer: &Arc<WriteContext>, age_seconds: u64) {
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let age = (age_seconds > 0).then(|| Duration::from_secs(age_seconds));
         let mut threads = self.threads.lock();
@@ -104,18 +104,18 @@ impl Shared {
     }
 }
 
-impl Writer {
+impl WriteContext {
     /// Writes files that are dirty for longer than `age`, to their ends, and others while too much
     /// waits; but none that somebody else writes just now.
     fn write_due(&self, age: Option<Duration>) {
         let is_old = |file: &UnfinishedFile| age.is_some_and(|age| file.since.elapsed() >= age);
         let (old, others): (Vec<_>, Vec<_>) =
             self.cache.unfinished_files().into_iter().partition(is_old);
-        self.write_while(|| true, old, Tail::Written);
-        self.write_while(|| self.is_pressed(), others, Tail::Left);
+        self.write_while(|| true, old, EofBlock::Written);
+        self.write_while(|| self.is_pressed(), others, EofBlock::Left);
     }
 
-    fn write_while(&self, wanted: impl Fn() -> bool, files: Vec<UnfinishedFile>, tail: Tail) {
+    fn write_while(&self, wanted: impl Fn() -> bool, files: Vec<UnfinishedFile>, tail: EofBlock) {
         let mut files = files.into_iter().map(|file| file.contents).peekable();
         while files.peek().is_some() && wanted() && self.ledger.check().is_ok() {
             let some: Vec<_> = files.by_ref().take(FILES_AT_ONCE).collect();

@@ -15,10 +15,10 @@ use std::ops::Range;
 use userbtrfs_format::Timestamp;
 use userbtrfs_sync::Arc;
 
-use super::contents::Growing;
+use super::contents::ExtendGuard;
 use super::in_place::INLINE_MAX;
-use super::writer::{SECTOR, SIZE_MAX, Writer, sector_end, sector_start, size_of};
-use super::{Contents, Delta, SegmentKind, Segments};
+use super::writer::{SECTOR, SIZE_MAX, WriteContext, sector_end, sector_start, size_of};
+use super::{Delta, ExtentMapKind, ExtentMaps, FilePages};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::node::{FileChange, TreeRoots};
@@ -30,7 +30,7 @@ const PARTS: u64 = 16;
 
 /// Whether a write may make the file longer: the operation lock is held then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Growth {
+pub(super) enum MayExtend {
     Allowed,
     Refused,
 }
@@ -58,11 +58,11 @@ impl Times {
     }
 }
 
-impl Writer {
+impl WriteContext {
     /// Writes bytes, and gives how many: fewer than there are only where space ends.
     pub(crate) fn write(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         offset: u64,
         bytes: &[u8],
         times: Times,
@@ -71,26 +71,26 @@ impl Writer {
         let bytes = reachable(offset, bytes)?;
         let (mut done, mut ended) = (0, Ok(()));
         if offset + bytes.len() as u64 <= size_of(contents) {
-            (done, ended) = self.write_parts(contents, offset, bytes, (Growth::Refused, times));
+            (done, ended) = self.write_parts(contents, offset, bytes, (MayExtend::Refused, times));
         }
         if done < bytes.len() && ended.is_ok() {
             let _operation = contents.inode().lock_operation();
             let (at, rest) = (offset + done as u64, &bytes[done..]);
-            let (more, end) = self.write_parts(contents, at, rest, (Growth::Allowed, times));
+            let (more, end) = self.write_parts(contents, at, rest, (MayExtend::Allowed, times));
             (done, ended) = (done + more, end);
         }
         if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
 
     /// Writes bytes to the end of a file, all of them or none, and gives where they are.
-    pub(crate) fn append(&self, contents: &Arc<Contents>, bytes: &[u8]) -> Result<u64> {
+    pub(crate) fn append(&self, contents: &Arc<FilePages>, bytes: &[u8]) -> Result<u64> {
         self.ledger.check()?;
         let _operation = contents.inode().lock_operation();
         let start = size_of(contents);
         if reachable(start, bytes)?.len() < bytes.len() {
             return Err(Error::FileTooLarge);
         }
-        let how = (Growth::Allowed, Times::Now);
+        let how = (MayExtend::Allowed, Times::Now);
         let (done, ended) = self.write_parts(contents, start, bytes, how);
         if done > 0 && ended.is_err() {
             self.shrink(contents, start)?;
@@ -98,12 +98,12 @@ impl Writer {
         ended.map(|()| start)
     }
 
-    /// Writes bytes that somebody has kept of a file that only grows, as [`Writer::write`] does.
+    /// Writes bytes that somebody has kept of a file that only grows, as [`WriteContext::write`] does.
     /// [`Error::NotPermitted`], and nothing written, where they would change what is there; but
     /// zeros give way: what comes in another order than it was appended finds them in its place.
     pub(crate) fn write_grown(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize> {
@@ -117,7 +117,7 @@ impl Writer {
         if before.iter().zip(bytes).any(|(before, new)| *before != 0 && before != new) {
             return Err(Error::NotPermitted);
         }
-        let how = (Growth::Allowed, Times::Kept);
+        let how = (MayExtend::Allowed, Times::Kept);
         let (done, ended) = self.write_parts(contents, offset, bytes, how);
         if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
@@ -132,10 +132,10 @@ impl Writer {
     /// one it ends before where the file would grow, and may not.
     fn write_parts(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         offset: u64,
         bytes: &[u8],
-        how: (Growth, Times),
+        how: (MayExtend, Times),
     ) -> (usize, Result<()>) {
         let (mut done, mut part_max) = (0, self.part_max());
         while done < bytes.len() {
@@ -154,14 +154,14 @@ impl Writer {
     /// Writes a part; says no where the file would grow, and may not.
     fn write_part(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         at: u64,
         part: &[u8],
-        (growth, times): (Growth, Times),
+        (growth, times): (MayExtend, Times),
     ) -> Result<bool> {
         let _growing = match growth {
-            Growth::Allowed => self.settle_end(contents, at)?,
-            Growth::Refused => None,
+            MayExtend::Allowed => self.settle_end(contents, at)?,
+            MayExtend::Refused => None,
         };
         let range = at..at + part.len() as u64;
         let write = |forest: &TreeRoots| contents.write(forest, at, part);
@@ -176,9 +176,9 @@ impl Writer {
     /// Changes bytes in memory, with space for what becomes dirty.
     pub(super) fn change(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         range: Range<u64>,
-        (growth, times): (Growth, Times),
+        (growth, times): (MayExtend, Times),
         change: impl FnOnce(&TreeRoots) -> Result<Delta>,
     ) -> Result<bool> {
         let Range { start, end } = range;
@@ -187,7 +187,7 @@ impl Writer {
         let mut reserved = self.reserve(contents, expected)?;
         loop {
             let locked = contents.range.lock_exclusive(sector_start(start)..sector_end(end));
-            if growth == Growth::Refused && end > size_of(contents) {
+            if growth == MayExtend::Refused && end > size_of(contents) {
                 return Ok(false);
             }
             let delta = contents.new_dirty(start, end);
@@ -209,9 +209,9 @@ impl Writer {
     /// lie between reads as zeros. The operation lock is held; what is given, until it has grown.
     pub(super) fn settle_end<'a>(
         &self,
-        contents: &'a Arc<Contents>,
+        contents: &'a Arc<FilePages>,
         to: u64,
-    ) -> Result<Option<Growing<'a>>> {
+    ) -> Result<Option<ExtendGuard<'a>>> {
         let size = size_of(contents);
         if to <= size {
             return Ok(None);
@@ -226,7 +226,7 @@ impl Writer {
         }
         if end < to && self.holds_data(contents, end..sector_end(to))? {
             self.remove(contents, end..sector_end(to), Times::Kept, |kind| {
-                !matches!(kind, SegmentKind::Prealloc(_))
+                !matches!(kind, ExtentMapKind::Prealloc(_))
             })?;
         }
         Ok(Some(growing))
@@ -234,19 +234,19 @@ impl Writer {
 
     /// Lets the last sector of a file be written as it is read: with zeros behind the end. The
     /// operation lock is held.
-    pub(super) fn redirty_end(&self, contents: &Arc<Contents>, size: u64) -> Result<()> {
+    pub(super) fn redirty_end(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
         let (last, end) = (sector_start(size), sector_end(size));
         let redirty = |forest: &TreeRoots| contents.redirty(forest, last, end);
-        self.change(contents, last..size, (Growth::Refused, Times::Kept), redirty)?;
+        self.change(contents, last..size, (MayExtend::Refused, Times::Kept), redirty)?;
         Ok(())
     }
 
     /// Whether something was written beneath a range.
-    pub(super) fn holds_data(&self, contents: &Contents, range: Range<u64>) -> Result<bool> {
+    pub(super) fn holds_data(&self, contents: &FilePages, range: Range<u64>) -> Result<bool> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
+        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
-            if matches!(segment.kind, SegmentKind::Inline(_) | SegmentKind::Regular { .. }) {
+            if matches!(segment.kind, ExtentMapKind::Inline(_) | ExtentMapKind::Regular { .. }) {
                 return Ok(true);
             }
         }
@@ -257,7 +257,7 @@ impl Writer {
     /// gives how many there were: fewer than asked for only where the file or space ends.
     pub(crate) fn modify(
         &self,
-        contents: &Arc<Contents>,
+        contents: &Arc<FilePages>,
         offset: u64,
         len: usize,
         mut change: impl FnMut(&mut [u8]),
@@ -273,7 +273,7 @@ impl Writer {
             }
             let part_len = usize::try_from(part).expect("within a sector");
             let modify = |forest: &TreeRoots| contents.modify(forest, at, part_len, &mut change);
-            match self.change(contents, at..at + part, (Growth::Refused, Times::Now), modify) {
+            match self.change(contents, at..at + part, (MayExtend::Refused, Times::Now), modify) {
                 Ok(true) => done += part_len,
                 Ok(false) => {}
                 Err(_) if done > 0 => break,

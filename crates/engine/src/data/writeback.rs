@@ -15,21 +15,21 @@ use smallvec::SmallVec;
 use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
-use super::reserved::Reserved;
-use super::transfer::{Failed, Job, Origin, Transfer};
-use super::writer::{SECTOR, Writer, sector_start, size_of};
-use super::{Contents, DirtyRuns, OrderedExtents, SegmentKind, Segments};
+use super::reserved::DelallocReserved;
+use super::transfer::{Failed, FileJob, Origin, WritebackBatch};
+use super::writer::{SECTOR, WriteContext, sector_start, size_of};
+use super::{DirtyRuns, ExtentMapKind, ExtentMaps, FilePages, OrderedExtents};
 use crate::error::{Error, Result, Unwritten};
 
 /// The most files that are written together.
 const FILES_MAX: usize = 64;
 
 /// Files that somebody else is busy with.
-type Busy = Vec<Arc<Contents>>;
+type UnderWriteback = Vec<Arc<FilePages>>;
 
 /// What becomes of the sector in which a file ends, if it does not fill that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tail {
+pub(super) enum EofBlock {
     /// It is written.
     Written,
     /// It stays dirty, as the module's text says.
@@ -38,9 +38,9 @@ pub(super) enum Tail {
 
 /// What was taken of a file to be written, and what is reserved for that.
 struct Taken<'a> {
-    contents: &'a Arc<Contents>,
+    contents: &'a Arc<FilePages>,
     runs: DirtyRuns,
-    reserved: Reserved,
+    reserved: DelallocReserved,
     /// The size of the file at that moment.
     size: u64,
 }
@@ -48,14 +48,14 @@ struct Taken<'a> {
 /// What was taken of files, mostly of one.
 type TakenAll<'a> = SmallVec<[Taken<'a>; 1]>;
 
-impl Writer {
+impl WriteContext {
     /// Writes what is dirty of a file, and waits for it and for what is on its way; gives the
     /// first failure, which the file remembers, too.
-    pub(crate) fn write_back(&self, contents: &Arc<Contents>) -> Result<()> {
+    pub(crate) fn write_back(&self, contents: &Arc<FilePages>) -> Result<()> {
         self.ledger.check()?;
         let done = {
             let _one = contents.writeback.lock();
-            self.write_locked(&[contents], Tail::Written)
+            self.write_locked(&[contents], EofBlock::Written)
         };
         self.purge_if_dead(contents);
         done
@@ -64,11 +64,11 @@ impl Writer {
     /// Starts to write what is dirty of a file, and waits for what was on its way.
     pub(crate) fn send_off<'a>(
         &'a self,
-        contents: &'a Arc<Contents>,
+        contents: &'a Arc<FilePages>,
     ) -> Result<OrderedExtents<'a>> {
         self.ledger.check()?;
         let one = contents.writeback.lock();
-        let taken = self.take(&[contents], Tail::Written);
+        let taken = self.take(&[contents], EofBlock::Written);
         let size = taken.first().map_or(0, |taken| taken.size);
         let (transfer, _) = self.send(taken);
         Ok(OrderedExtents::new(self, contents, size, transfer, one))
@@ -76,7 +76,11 @@ impl Writer {
 
     /// Writes what is dirty of files that nobody else is busy with, also after one of them fails;
     /// gives the others, and the first failure.
-    pub(super) fn write_idle(&self, files: &[Arc<Contents>], tail: Tail) -> (Busy, Result<()>) {
+    pub(super) fn write_idle(
+        &self,
+        files: &[Arc<FilePages>],
+        tail: EofBlock,
+    ) -> (UnderWriteback, Result<()>) {
         let (mut busy, mut result) = (Vec::new(), Ok(()));
         for some in files.chunks(FILES_MAX) {
             let mut idle = Vec::new();
@@ -104,7 +108,7 @@ impl Writer {
     pub(super) fn write_back_all(&self) -> Result<()> {
         let files = self.cache.unfinished_files().into_iter().map(|file| file.contents);
         let files: Vec<_> = files.collect();
-        let (busy, mut result) = self.write_idle(&files, Tail::Written);
+        let (busy, mut result) = self.write_idle(&files, EofBlock::Written);
         for contents in busy {
             result = result.and(self.write_back(&contents));
         }
@@ -112,21 +116,24 @@ impl Writer {
     }
 
     /// Writes files whose writeback locks are held.
-    fn write_locked(&self, files: &[&Arc<Contents>], tail: Tail) -> Result<()> {
+    fn write_locked(&self, files: &[&Arc<FilePages>], tail: EofBlock) -> Result<()> {
         let mut taken = self.take(files, tail);
-        if taken.is_empty() && tail == Tail::Left && self.is_pressed() {
-            taken = self.take(files, Tail::Written);
+        if taken.is_empty() && tail == EofBlock::Left && self.is_pressed() {
+            taken = self.take(files, EofBlock::Written);
         }
         let (transfer, files) = self.send(taken);
         tell(files, transfer.arrive(None))
     }
 
     /// Starts to write what was taken; gives the files of which it is.
-    fn send<'a>(&'a self, taken: TakenAll<'a>) -> (Transfer<'a>, SmallVec<[&'a Arc<Contents>; 1]>) {
-        let mut transfer = Transfer::new(self);
+    fn send<'a>(
+        &'a self,
+        taken: TakenAll<'a>,
+    ) -> (WritebackBatch<'a>, SmallVec<[&'a Arc<FilePages>; 1]>) {
+        let mut transfer = WritebackBatch::new(self);
         let (mut runs, mut files) = (SmallVec::<[_; 1]>::new(), SmallVec::new());
         for Taken { contents, runs: more, reserved, size } in taken {
-            let job = transfer.add(Job::new(contents, Origin::Memory { size }, reserved));
+            let job = transfer.add(FileJob::new(contents, Origin::Memory { size }, reserved));
             runs.extend(more.into_iter().map(|run| (job, run)));
             files.push(contents);
         }
@@ -135,27 +142,27 @@ impl Writer {
     }
 
     /// Takes what is dirty of files, as far as something is.
-    fn take<'a>(&self, files: &[&'a Arc<Contents>], tail: Tail) -> TakenAll<'a> {
+    fn take<'a>(&self, files: &[&'a Arc<FilePages>], tail: EofBlock) -> TakenAll<'a> {
         let alive = files.iter().copied().filter(|contents| !contents.account.is_dead());
         alive.map(|contents| self.take_of(contents, tail)).filter(|t| !t.runs.is_empty()).collect()
     }
 
-    fn take_of<'a>(&self, contents: &'a Arc<Contents>, tail: Tail) -> Taken<'a> {
+    fn take_of<'a>(&self, contents: &'a Arc<FilePages>, tail: EofBlock) -> Taken<'a> {
         // Who made something dirty has settled that before the range is free.
         let _range = contents.range.lock_shared(0..u64::MAX);
         let (end, cut) = match tail {
-            Tail::Written => (u64::MAX, None),
-            Tail::Left => self.before_tail(contents),
+            EofBlock::Written => (u64::MAX, None),
+            EofBlock::Left => self.before_tail(contents),
         };
         let (runs, delta) = contents.take_dirty(0..end, u64::MAX);
         let mut reserved = contents.account.withdraw(delta, self.prices);
-        reserved.merge(Reserved { data: None, metadata: cut });
+        reserved.merge(DelallocReserved { data: None, metadata: cut });
         Taken { contents, runs, reserved, size: size_of(contents) }
     }
 
     /// Where the sector begins in which an open file ends that does not fill it; with space for the
     /// items of a run that is cut there, if that is to be had at once.
-    fn before_tail(&self, contents: &Contents) -> (u64, Option<Reservation>) {
+    fn before_tail(&self, contents: &FilePages) -> (u64, Option<Reservation>) {
         let size = size_of(contents);
         let grows = !size.is_multiple_of(SECTOR) && contents.inode().is_open();
         let cut = || self.ledger.space().reserve(self.prices.of_a_cut()).ok();
@@ -165,22 +172,22 @@ impl Writer {
         }
     }
 
-    pub(super) fn purge_if_dead(&self, contents: &Contents) {
+    pub(super) fn purge_if_dead(&self, contents: &FilePages) {
         if contents.account.is_dead() {
             self.purge(contents);
         }
     }
 
     /// Bytes that a file counts for what is beneath a range.
-    pub(super) fn bytes_of(&self, contents: &Contents, range: Range<u64>) -> Result<u64> {
+    pub(super) fn bytes_of(&self, contents: &FilePages, range: Range<u64>) -> Result<u64> {
         let source = contents.beneath();
-        let mut segments = Segments::new(self.nodes.forest(), &source, range.start, range.end);
+        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
             bytes += match &segment.kind {
-                SegmentKind::Hole => 0,
-                SegmentKind::Inline(data) => data.ram_bytes(),
-                SegmentKind::Prealloc(_) | SegmentKind::Regular { .. } => {
+                ExtentMapKind::Hole => 0,
+                ExtentMapKind::Inline(data) => data.ram_bytes(),
+                ExtentMapKind::Prealloc(_) | ExtentMapKind::Regular { .. } => {
                     segment.end - segment.start
                 }
             };
@@ -191,7 +198,7 @@ impl Writer {
 
 /// Tells what failed, to who uses the files; gives the first of it that somebody misses.
 pub(super) fn tell<'a>(
-    files: impl IntoIterator<Item = &'a Arc<Contents>>,
+    files: impl IntoIterator<Item = &'a Arc<FilePages>>,
     failed: Failed,
 ) -> Result<()> {
     let mut result = Ok(());
@@ -205,6 +212,6 @@ pub(super) fn tell<'a>(
 }
 
 /// Whether somebody misses what could not be written: not where the file was deleted meanwhile.
-fn is_missed(contents: &Contents, failed: &Unwritten) -> bool {
+fn is_missed(contents: &FilePages, failed: &Unwritten) -> bool {
     !contents.account.is_dead() && !matches!(*failed.why, Error::NoInode(_))
 }

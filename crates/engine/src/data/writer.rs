@@ -17,13 +17,13 @@ use userbtrfs_ledger::{FlushScope, Handle, Reservation, TransactionHooks, Transa
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
-use super::admission::{Admission, Admitted};
-use super::reserved::{Need, Prices, Reserved};
+use super::admission::{DirtyPermit, DirtyThrottle};
+use super::reserved::{DelallocCosts, DelallocReserved, SpaceNeeded};
 use super::worker::Worker;
-use super::writeback::Tail;
-use super::{Contents, Delta, FileCache, FileSource};
+use super::writeback::EofBlock;
+use super::{BackingExtents, Delta, FilePages, PageCache};
 use crate::error::{Error, InodeId, Result};
-use crate::node::{FileChange, FileWatch, Nodes};
+use crate::node::{FileChange, InodeEvents, Inodes};
 
 /// Bytes in a sector.
 pub(super) const SECTOR: u64 = SECTOR_SIZE as u64;
@@ -39,7 +39,7 @@ const FILES_AT_ONCE: usize = 64;
 
 /// How data is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WriterOptions {
+pub(crate) struct WriteOptions {
     /// Bytes of data in memory that may wait to be written, or be on their way.
     pub(crate) unfinished_max: u64,
     /// Seconds after which it is written though nobody asks; 0 for no limit.
@@ -47,34 +47,36 @@ pub(crate) struct WriterOptions {
 }
 
 /// See the module's text.
-pub(crate) struct Writer {
-    pub(super) cache: Arc<FileCache>,
-    pub(super) nodes: Arc<Nodes>,
+pub(crate) struct WriteContext {
+    pub(super) cache: Arc<PageCache>,
+    pub(super) nodes: Arc<Inodes>,
     pub(super) ledger: Arc<TransactionManager>,
-    pub(super) prices: Prices,
-    options: WriterOptions,
+    pub(super) prices: DelallocCosts,
+    options: WriteOptions,
     worker: Worker,
-    admission: Admission,
+    admission: DirtyThrottle,
     /// How often somebody waited for a file to be written.
     turns: AtomicUsize,
 }
 
-impl Writer {
+impl WriteContext {
     /// The writer of a filesystem; it begins to write in the background.
     pub(crate) fn new(
-        cache: Arc<FileCache>,
-        nodes: Arc<Nodes>,
+        cache: Arc<PageCache>,
+        nodes: Arc<Inodes>,
         ledger: Arc<TransactionManager>,
-        options: WriterOptions,
+        options: WriteOptions,
     ) -> Arc<Self> {
         let geometry = ledger.volume().geometry();
-        let prices =
-            Prices { nodesize: geometry.nodesize, checksum: geometry.checksum_kind.size() as u64 };
+        let prices = DelallocCosts {
+            nodesize: geometry.nodesize,
+            checksum: geometry.checksum_kind.size() as u64,
+        };
         let worker = Worker::new();
-        let (admission, turns) = (Admission::new(), AtomicUsize::new(0));
+        let (admission, turns) = (DirtyThrottle::new(), AtomicUsize::new(0));
         let new = Self { cache, nodes, ledger, prices, options, worker, admission, turns };
         let writer = Arc::new(new);
-        let watch: Weak<dyn FileWatch> = Arc::downgrade(&writer) as Weak<dyn FileWatch>;
+        let watch: Weak<dyn InodeEvents> = Arc::downgrade(&writer) as Weak<dyn InodeEvents>;
         writer.nodes.watch(watch);
         writer.worker.start(&writer, options.age_seconds);
         writer
@@ -99,7 +101,7 @@ impl Writer {
 
     /// Waits until so many bytes more may become dirty; the caller writes, too. No lock is held but
     /// operation locks.
-    pub(super) fn admit(&self, bytes: u64) -> Result<Admitted<'_>> {
+    pub(super) fn admit(&self, bytes: u64) -> Result<DirtyPermit<'_>> {
         if self.is_pressed() {
             self.worker.hurry();
         }
@@ -121,7 +123,7 @@ impl Writer {
         let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
         let files: Vec<_> = files.map(|file| file.contents).collect();
         // What fails is told to those who use the files.
-        let (busy, _failed) = self.write_idle(&files, Tail::Left);
+        let (busy, _failed) = self.write_idle(&files, EofBlock::Left);
         // Where all are on their way, each is soon there; not all wait for the same one.
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
         if let Some(one) = turn.checked_rem(busy.len()).map(|turn| &busy[turn]) {
@@ -144,21 +146,21 @@ impl Writer {
 
     /// Reserves room for so many bytes of data. No lock is held but operation locks.
     pub(super) fn reserve_bytes(&self, bytes: u64) -> Result<Option<Reservation>> {
-        Ok(self.reserve_need(Need { data: bytes, items: 0 })?.data)
+        Ok(self.reserve_need(SpaceNeeded { data: bytes, items: 0 })?.data)
     }
 
     /// Reserves what is needed before so much more of a file becomes dirty. No lock is held but
     /// the file's operation lock.
-    pub(super) fn reserve(&self, contents: &Contents, delta: Delta) -> Result<Reserved> {
+    pub(super) fn reserve(&self, contents: &FilePages, delta: Delta) -> Result<DelallocReserved> {
         self.reserve_need(contents.account.more(delta, self.prices))
     }
 
     /// Reserves space. No lock is held but operation locks.
-    pub(super) fn reserve_need(&self, need: Need) -> Result<Reserved> {
-        let Need { data, items } = need;
+    pub(super) fn reserve_need(&self, need: SpaceNeeded) -> Result<DelallocReserved> {
+        let SpaceNeeded { data, items } = need;
         let metadata = (items > 0).then(|| self.nodes.reserve(items)).transpose()?;
         let data = (data > 0).then(|| self.reserve_data(data)).transpose()?;
-        Ok(Reserved { data, metadata })
+        Ok(DelallocReserved { data, metadata })
     }
 
     fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
@@ -174,28 +176,28 @@ impl Writer {
 
     /// Drops what is in memory of a deleted file, unless it is being written just now: then who
     /// writes it does that after.
-    pub(super) fn purge(&self, contents: &Contents) {
+    pub(super) fn purge(&self, contents: &FilePages) {
         let Some(_idle) = contents.writeback.try_lock() else { return };
         let dropped = contents.discard(0, u64::MAX);
-        contents.account.settle(Reserved::default(), dropped, self.prices);
+        contents.account.settle(DelallocReserved::default(), dropped, self.prices);
         self.cache.forget(contents.id());
     }
 }
 
-impl Contents {
+impl FilePages {
     /// The file as it is beneath, as far as its extents go.
-    pub(super) fn beneath(&self) -> FileSource {
-        FileSource { size: u64::MAX, ..self.source() }
+    pub(super) fn beneath(&self) -> BackingExtents {
+        BackingExtents { size: u64::MAX, ..self.source() }
     }
 }
 
-impl Drop for Writer {
+impl Drop for WriteContext {
     fn drop(&mut self) {
         self.worker.stop();
     }
 }
 
-impl FileWatch for Writer {
+impl InodeEvents for WriteContext {
     fn gone(&self, id: InodeId) {
         if let Some(contents) = self.cache.get(id) {
             contents.account.die();
@@ -206,9 +208,9 @@ impl FileWatch for Writer {
 }
 
 /// What writes data back when the ledger is short of space; it does not keep the filesystem open.
-pub(crate) struct Flusher(pub(crate) Weak<Writer>);
+pub(crate) struct WritebackHandle(pub(crate) Weak<WriteContext>);
 
-impl TransactionHooks for Flusher {
+impl TransactionHooks for WritebackHandle {
     fn is_clean(&self) -> bool {
         // What is dirty is in no transaction yet.
         true
@@ -230,7 +232,7 @@ impl TransactionHooks for Flusher {
 }
 
 /// The size of a file, as callers see it.
-pub(super) fn size_of(contents: &Contents) -> u64 {
+pub(super) fn size_of(contents: &FilePages) -> u64 {
     contents.inode().item().size
 }
 
@@ -252,7 +254,7 @@ pub(super) fn end_of(offset: u64, len: u64) -> Result<u64> {
 /// Lets the tree know as much of a file's size as it has data for: up to the first byte that is
 /// not yet in an extent, and all that has `landed`. What landed may be unfinished again, since it
 /// was written again on its way; but who had it made durable was promised what there was.
-pub(super) fn advance_size(change: &mut FileChange<'_>, contents: &Contents, landed: u64) {
+pub(super) fn advance_size(change: &mut FileChange<'_>, contents: &FilePages, landed: u64) {
     let (known, size) = (change.disk_size(), change.size());
     if known < size {
         let first = contents.unfinished_from(known).unwrap_or(size);

@@ -33,13 +33,13 @@ use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, ItemKind, Key, TreeId}
 use userbtrfs_ledger::{FullCommitReason, LogTransId, LogWriter, PendingIoToken};
 use userbtrfs_sync::{Arc, thread};
 
-use super::draft::{self, Drafts, keys_of};
-use super::trace::Amount;
+use super::draft::{self, LogItemBatches, keys_of};
+use super::trace::LogVolume;
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::node::{
-    Before, COMPRESSION_FLAGS, EntryTarget, Inode, Joining, Link, Lost, Mode, NamesToLog, Nodes,
-    ROOT_DIR, Runs,
+    COMPRESSION_FLAGS, Coalesced, EntryTarget, Inode, Inodes, Link, LogMode, NamesToLog,
+    PreviousLogState, ROOT_DIR, RangeSet, RemovedName,
 };
 
 /// Items that are changed at once.
@@ -56,22 +56,22 @@ const ROUNDS_MAX: usize = 256;
 const DEPTH_MAX: usize = 1 << 14;
 
 /// How collecting ends.
-pub(super) type Doubtful<T> = std::result::Result<T, FullCommitReason>;
+pub(super) type LogResult<T> = std::result::Result<T, FullCommitReason>;
 
 /// See the module's text.
-pub(super) struct Collector<'a, 'w> {
-    pub(super) nodes: &'a Nodes,
+pub(super) struct InodeLogger<'a, 'w> {
+    pub(super) nodes: &'a Inodes,
     pub(super) writer: &'a mut LogWriter<'w>,
     pub(super) running: u64,
     pub(super) subvolume: TreeId,
-    pub(super) drafts: Drafts,
+    pub(super) drafts: LogItemBatches,
     /// Who is still to be logged, and how; mostly in the order of their numbers.
     todo: VecDeque<(u64, Wish)>,
     /// Places of directories for which the log is to speak.
-    ranges: BTreeMap<u64, Runs>,
+    ranges: BTreeMap<u64, RangeSet>,
     /// Who was seen to by this collector, and how.
     seen: BTreeMap<u64, Wish>,
-    amount: Amount,
+    amount: LogVolume,
 }
 
 /// How an inode is to be logged.
@@ -84,28 +84,28 @@ enum Wish {
 }
 
 /// An inode of which all is logged.
-pub(super) struct Whole<'a> {
+pub(super) struct InodeToLog<'a> {
     pub(super) inode: &'a Arc<Inode>,
     /// Of a file: what of it is on its way.
     pub(super) data: Option<&'a OrderedExtents<'a>>,
 }
 
 /// What it logged.
-pub(super) struct Collected<'a> {
+pub(super) struct LoggedInode<'a> {
     pub(super) group: LogTransId,
     /// That data comes of which it tells.
     pub(super) pledge: Option<PendingIoToken<'a>>,
-    pub(super) amount: Amount,
+    pub(super) amount: LogVolume,
 }
 
 /// Makes the logs what they must be when a group is closed. It comes to an end: who is past the
 /// pause changes names once, and waits before the next time.
-pub(super) fn complete(nodes: &Nodes, writer: &mut LogWriter<'_>) -> Doubtful<()> {
+pub(super) fn complete(nodes: &Inodes, writer: &mut LogWriter<'_>) -> LogResult<()> {
     let mut pause = None;
     for _ in 0..ROUNDS_MAX {
         let mut any = false;
         for subvolume in writer.subvolumes() {
-            any |= Collector::new(nodes, writer, subvolume).refresh()?;
+            any |= InodeLogger::new(nodes, writer, subvolume).refresh()?;
         }
         if !any {
             return Ok(());
@@ -115,9 +115,9 @@ pub(super) fn complete(nodes: &Nodes, writer: &mut LogWriter<'_>) -> Doubtful<()
     Err(FullCommitReason::Failed)
 }
 
-impl<'a, 'w> Collector<'a, 'w> {
-    pub(super) fn new(nodes: &'a Nodes, writer: &'a mut LogWriter<'w>, subvolume: TreeId) -> Self {
-        let (running, drafts) = (writer.generation(), Drafts::default());
+impl<'a, 'w> InodeLogger<'a, 'w> {
+    pub(super) fn new(nodes: &'a Inodes, writer: &'a mut LogWriter<'w>, subvolume: TreeId) -> Self {
+        let (running, drafts) = (writer.generation(), LogItemBatches::default());
         Self {
             nodes,
             writer,
@@ -127,28 +127,28 @@ impl<'a, 'w> Collector<'a, 'w> {
             todo: VecDeque::new(),
             ranges: BTreeMap::new(),
             seen: BTreeMap::new(),
-            amount: Amount::default(),
+            amount: LogVolume::default(),
         }
     }
 
     /// Logs all of an inode, and what belongs to it.
-    pub(super) fn run(mut self, whole: &Whole<'_>) -> Doubtful<Collected<'w>> {
+    pub(super) fn run(mut self, whole: &InodeToLog<'_>) -> LogResult<LoggedInode<'w>> {
         let collected = self.collect(whole);
         // While nobody else can write what is not all.
         collected.inspect_err(|reason| self.writer.doubt(*reason))
     }
 
-    fn collect(&mut self, whole: &Whole<'_>) -> Doubtful<Collected<'w>> {
+    fn collect(&mut self, whole: &InodeToLog<'_>) -> LogResult<LoggedInode<'w>> {
         self.log_whole(whole)?;
         self.finish()?;
         let awaits_data = whole.data.is_some_and(|data| !data.is_empty());
         let pledge = awaits_data.then(|| self.writer.pledge());
-        let amount = Amount { inodes: self.seen.len(), ..self.amount };
-        Ok(Collected { group: self.writer.group(), pledge, amount })
+        let amount = LogVolume { inodes: self.seen.len(), ..self.amount };
+        Ok(LoggedInode { group: self.writer.group(), pledge, amount })
     }
 
     /// Logs stale inodes anew; says whether there were any.
-    fn refresh(mut self) -> Doubtful<bool> {
+    fn refresh(mut self) -> LogResult<bool> {
         let stale = self.take_stale()?;
         let any = !stale.is_empty();
         self.todo.extend(stale.into_iter().map(|id| (id.number, Wish::Exists)));
@@ -157,7 +157,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Logs whoever is still to be.
-    fn finish(&mut self) -> Doubtful<()> {
+    fn finish(&mut self) -> LogResult<()> {
         while let Some((number, wish)) = self.todo.pop_front() {
             match wish {
                 Wish::Whole => self.log_below(number)?,
@@ -169,7 +169,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         self.flush_above(0)
     }
 
-    fn take_stale(&self) -> Doubtful<Vec<InodeId>> {
+    fn take_stale(&self) -> LogResult<Vec<InodeId>> {
         let is_own = |id: InodeId| id.subvolume == self.subvolume;
         Ok(self.nodes.traces().take_stale(self.running, is_own)?)
     }
@@ -179,16 +179,20 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// An inode, or nothing where it is deleted.
-    pub(super) fn inode(&self, number: u64) -> Doubtful<Option<Arc<Inode>>> {
+    pub(super) fn inode(&self, number: u64) -> LogResult<Option<Arc<Inode>>> {
         unless_deleted(self.nodes.inode(self.id(number)))
     }
 
     /// From now on inodes are in the log. Who takes part in a rename just now is waited for.
-    pub(super) fn begin(&self, numbers: &[u64], mode: Mode) -> Doubtful<SmallVec<[Before; 1]>> {
+    pub(super) fn begin(
+        &self,
+        numbers: &[u64],
+        mode: LogMode,
+    ) -> LogResult<SmallVec<[PreviousLogState; 1]>> {
         let traces = self.nodes.traces();
         let ids: SmallVec<[_; 1]> = numbers.iter().map(|number| self.id(*number)).collect();
         let begun = traces.log(self.running, &ids, mode)?;
-        let wait = |(id, mut before): (InodeId, Option<Before>)| loop {
+        let wait = |(id, mut before): (InodeId, Option<PreviousLogState>)| loop {
             if let Some(before) = before {
                 return Ok(before);
             }
@@ -201,7 +205,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Logs that inodes exist, at least; those that were not seen to yet.
-    fn log_next(&mut self, first: u64) -> Doubtful<()> {
+    fn log_next(&mut self, first: u64) -> LogResult<()> {
         let mut numbers: Vec<_> = self.unseen(first).into_iter().collect();
         while numbers.len() < TOGETHER_MAX
             && let Some(&(number, Wish::Exists)) = self.todo.front()
@@ -220,21 +224,21 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Logs all of a directory that a new entry leads to.
-    fn log_below(&mut self, number: u64) -> Doubtful<()> {
+    fn log_below(&mut self, number: u64) -> LogResult<()> {
         let inode = self.inode(number)?.filter(|inode| inode.kind() == FileKind::Directory);
         match inode {
             Some(_) if self.seen.get(&number) == Some(&Wish::Whole) => Ok(()),
-            Some(inode) => self.log_whole(&Whole { inode: &inode, data: None }),
+            Some(inode) => self.log_whole(&InodeToLog { inode: &inode, data: None }),
             None => self.log_existence_of(vec![number]),
         }
     }
 
     /// Logs all of an inode.
-    fn log_whole(&mut self, whole: &Whole<'_>) -> Doubtful<()> {
+    fn log_whole(&mut self, whole: &InodeToLog<'_>) -> LogResult<()> {
         let inode = whole.inode;
         // Before what is noted of it is forgotten.
         let version = inode.xattrs_version();
-        let before = self.begin(&[inode.id().number], Mode::All)?[0];
+        let before = self.begin(&[inode.id().number], LogMode::All)?[0];
         self.seen.insert(inode.id().number, Wish::Whole);
         // What changes after this look is not in the log.
         let stamp = inode.stamp(self.running);
@@ -272,7 +276,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     /// the next moment, is waited for. Who changed meanwhile is looked at again: the last name may
     /// have gone from the tree after the inode had counted it. The names of another one that has
     /// none, though it counts some, are damaged: a log would make it lose them for good.
-    fn names(&self, inode: &Inode) -> Doubtful<NamesToLog> {
+    fn names(&self, inode: &Inode) -> LogResult<NamesToLog> {
         loop {
             let named = self.nodes.names_to_log(inode, self.running);
             let named = named.map_err(|_| FullCommitReason::Failed)?;
@@ -288,7 +292,11 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Logs the names of an inode, and what belongs to them; says whether it has any.
-    pub(super) fn log_names(&mut self, inode: &Inode, before: &Before) -> Doubtful<bool> {
+    pub(super) fn log_names(
+        &mut self,
+        inode: &Inode,
+        before: &PreviousLogState,
+    ) -> LogResult<bool> {
         let number = inode.id().number;
         // The root directory has itself as its name's directory.
         if number == ROOT_DIR {
@@ -320,7 +328,7 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     /// Logs what belongs to names, each of a directory and with a hash: their directories, and who
     /// had them before.
-    pub(super) fn log_way_to(&mut self, names: Vec<(u64, u32)>) -> Doubtful<()> {
+    pub(super) fn log_way_to(&mut self, names: Vec<(u64, u32)>) -> LogResult<()> {
         for alike in names.chunk_by(|(dir, _), (next, _)| dir == next) {
             self.log_dir(alike[0].0)?;
         }
@@ -335,7 +343,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// A directory that is new or moved is in the log.
-    fn log_dir(&mut self, dir: u64) -> Doubtful<()> {
+    fn log_dir(&mut self, dir: u64) -> LogResult<()> {
         let Some(inode) = self.inode(dir)? else { return Ok(()) };
         let is_new = inode.item().generation == self.running;
         if is_new || self.nodes.traces().lost_any(self.running, inode.id())? {
@@ -345,7 +353,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// So are all above a name.
-    fn log_ancestors(&mut self, name: &Link) -> Doubtful<()> {
+    fn log_ancestors(&mut self, name: &Link) -> LogResult<()> {
         let mut dir = name.dir;
         for _ in 0..DEPTH_MAX {
             self.log_dir(dir)?;
@@ -361,11 +369,11 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// The log takes away the places that an inode lost.
-    fn log_lost(&mut self, lost: &[Lost]) -> Doubtful<()> {
-        for Lost { dir, index, hash, committed } in lost.iter().copied() {
+    fn log_lost(&mut self, lost: &[RemovedName]) -> LogResult<()> {
+        for RemovedName { dir, index, hash, committed } in lost.iter().copied() {
             let id = self.id(dir);
             let logged = self.nodes.traces().logged(self.running, id);
-            if logged.is_some_and(|logged| logged.mode == Mode::All) {
+            if logged.is_some_and(|logged| logged.mode == LogMode::All) {
                 self.drafts.remove(Key::new(dir, ItemKind::DIR_INDEX, index));
             }
             self.log_left([(dir, hash)]);
@@ -384,7 +392,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// An inode without a name has nothing in the log.
-    pub(super) fn withdraw(&mut self, number: u64, before: &Before) -> Doubtful<()> {
+    pub(super) fn withdraw(&mut self, number: u64, before: &PreviousLogState) -> LogResult<()> {
         let (traces, id) = (self.nodes.traces(), self.id(number));
         traces.unlog(self.running, id);
         if before.logged.is_some() {
@@ -400,7 +408,7 @@ impl<'a, 'w> Collector<'a, 'w> {
 
     /// Logs extended attributes, in the place of those that the log has or is to have; it has none
     /// where these are the first.
-    pub(super) fn log_xattrs(&mut self, inode: &Inode, is_first: bool) -> Doubtful<()> {
+    pub(super) fn log_xattrs(&mut self, inode: &Inode, is_first: bool) -> LogResult<()> {
         let number = inode.id().number;
         let Some(xattrs) = unless_deleted(self.nodes.xattrs(inode.id()))? else { return Ok(()) };
         let old = match is_first {
@@ -419,7 +427,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         inode: &Inode,
         mut version: u64,
         mut item: InodeItem,
-    ) -> Doubtful<InodeItem> {
+    ) -> LogResult<InodeItem> {
         for _ in 0..ROUNDS_MAX {
             let now = inode.xattrs_version();
             if now == version {
@@ -440,7 +448,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         inode: &Inode,
         old: Vec<Key>,
         items: BTreeMap<Key, Vec<u8>>,
-    ) -> Doubtful<()> {
+    ) -> LogResult<()> {
         let is_new = inode.item().generation == self.running;
         if !is_new && items.values().any(|item| item.len() > self.overwriting_max()) {
             return Err(FullCommitReason::LargeItem);
@@ -450,7 +458,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Logs what came into a directory and what left it.
-    fn log_entries(&mut self, dir: &Inode) -> Doubtful<()> {
+    fn log_entries(&mut self, dir: &Inode) -> LogResult<()> {
         let (traces, id) = (self.nodes.traces(), dir.id());
         let listed = self.log_departures(dir);
         let Some(first) = dir.first_added(self.running) else { return Ok(()) };
@@ -499,11 +507,11 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Writes the places for which the log is to speak, beside those for which it does.
-    fn write_ranges(&mut self) -> Doubtful<()> {
+    fn write_ranges(&mut self) -> LogResult<()> {
         for (number, places) in std::mem::take(&mut self.ranges) {
             let key = |start| Key::new(number, ItemKind::DIR_LOG_INDEX, start);
             let (traces, id) = (self.nodes.traces(), self.id(number));
-            for Joining { joined, run } in traces.add_ranges(self.running, id, &places)? {
+            for Coalesced { joined, run } in traces.add_ranges(self.running, id, &places)? {
                 for start in joined {
                     self.drafts.remove(key(start));
                 }
@@ -518,7 +526,7 @@ impl<'a, 'w> Collector<'a, 'w> {
         &self,
         number: u64,
         kinds: std::ops::RangeInclusive<ItemKind>,
-    ) -> Doubtful<Vec<Key>> {
+    ) -> LogResult<Vec<Key>> {
         let log = self.writer.tree(self.subvolume).map(|log| &**log);
         let keys = self.drafts.keys(self.nodes.forest(), log, keys_of(number, kinds));
         keys.map_err(|_| FullCommitReason::Failed)
@@ -532,7 +540,7 @@ impl<'a, 'w> Collector<'a, 'w> {
     }
 
     /// Puts what is drafted into the log, if it is more than that.
-    pub(super) fn flush_above(&mut self, max: usize) -> Doubtful<()> {
+    pub(super) fn flush_above(&mut self, max: usize) -> LogResult<()> {
         if self.drafts.len() <= max {
             return Ok(());
         }
@@ -545,7 +553,7 @@ impl<'a, 'w> Collector<'a, 'w> {
 }
 
 /// What was looked up of an inode; nothing where it is deleted.
-fn unless_deleted<T>(found: crate::error::Result<T>) -> Doubtful<Option<T>> {
+fn unless_deleted<T>(found: crate::error::Result<T>) -> LogResult<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(Error::NoInode(_)) => Ok(None),

@@ -23,26 +23,27 @@ use userbtrfs_ledger::FullCommitReason;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::Range;
 
-use super::collect::{Collector, Doubtful};
+use super::collect::{InodeLogger, LogResult};
 use super::draft::keys_of;
 use crate::data::{
-    FileSource, InlineData, OrderedExtents, SectorSums, Segment, SegmentKind, Segments,
+    BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, InlineData, OrderedExtents,
+    SectorChecksums,
 };
-use crate::node::{EXTENTS_MAX, Inode, Runs};
+use crate::node::{EXTENTS_MAX, Inode, RangeSet};
 
 /// Bytes of data whose checksums are looked up at once.
 const SUMMED_MAX: u64 = 16 << 20;
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-impl Collector<'_, '_> {
+impl InodeLogger<'_, '_> {
     /// Logs what changed in a file, of which the log has the rest if it `was_logged`, as if what is
     /// on its way had landed; gives the attributes that go with it.
     pub(super) fn log_content(
         &mut self,
         data: &OrderedExtents<'_>,
         was_logged: bool,
-    ) -> Doubtful<InodeItem> {
+    ) -> LogResult<InodeItem> {
         let inode = data.contents().inode();
         // Before it is asked what changed: a merge says so first.
         let known = self.holes_have_items().then(|| self.nodes.stored_size(inode)).transpose();
@@ -52,7 +53,7 @@ impl Collector<'_, '_> {
         if !data.is_empty() {
             (item.size, item.transid) = (item.size.max(data.size()), self.running);
         }
-        let mut ranges = changed.unwrap_or_else(Runs::all);
+        let mut ranges = changed.unwrap_or_else(RangeSet::all);
         data.ranges().for_each(|range| ranges.insert(range));
         if let Some(known) = known.filter(|known| *known < item.size) {
             ranges.insert(sector_end(known)..sector_end(item.size));
@@ -77,10 +78,10 @@ impl Collector<'_, '_> {
     }
 
     /// Logs the committed space behind the end of a file of which no content is logged.
-    pub(super) fn log_space_behind_end(&mut self, inode: &Arc<Inode>) -> Doubtful<()> {
+    pub(super) fn log_space_behind_end(&mut self, inode: &Arc<Inode>) -> LogResult<()> {
         let size = inode.committed_size(self.running).ok_or(FullCommitReason::SpaceBehindEnd)?;
-        let source = FileSource { size: u64::MAX, ..FileSource::new(inode, None) };
-        let mut behind = Runs::default();
+        let source = BackingExtents { size: u64::MAX, ..BackingExtents::new(inode, None) };
+        let mut behind = RangeSet::default();
         behind.insert(sector_end(size)..u64::MAX);
         self.log_ranges(&source, &behind, size)?;
         // What changed meanwhile may have been seen.
@@ -88,9 +89,9 @@ impl Collector<'_, '_> {
     }
 
     /// Logs the target of a symbolic link.
-    pub(super) fn log_target(&mut self, link: &Arc<Inode>) -> Doubtful<()> {
-        let source = FileSource { size: u64::MAX, ..FileSource::new(link, None) };
-        self.log_ranges(&source, &Runs::all(), link.item().size)
+    pub(super) fn log_target(&mut self, link: &Arc<Inode>) -> LogResult<()> {
+        let source = BackingExtents { size: u64::MAX, ..BackingExtents::new(link, None) };
+        self.log_ranges(&source, &RangeSet::all(), link.item().size)
     }
 
     fn holes_have_items(&self) -> bool {
@@ -99,7 +100,7 @@ impl Collector<'_, '_> {
     }
 
     /// Removes the items of the log that overlap ranges, which come to cover them.
-    fn widen(&mut self, number: u64, ranges: &mut Runs) -> Doubtful<()> {
+    fn widen(&mut self, number: u64, ranges: &mut RangeSet) -> LogResult<()> {
         for range in ranges.iter().collect::<SmallVec<[_; 2]>>() {
             let found = self.logged_extents(number, range.start, range.end);
             for (start, end) in found.map_err(|_| FullCommitReason::Failed)? {
@@ -140,12 +141,17 @@ impl Collector<'_, '_> {
     }
 
     /// Logs ranges of a file of this size.
-    fn log_ranges(&mut self, source: &FileSource, ranges: &Runs, size: u64) -> Doubtful<()> {
+    fn log_ranges(
+        &mut self,
+        source: &BackingExtents,
+        ranges: &RangeSet,
+        size: u64,
+    ) -> LogResult<()> {
         let failed = |_| FullCommitReason::Failed;
         let nodes = self.nodes;
         let mut count = 0;
         for range in ranges.iter() {
-            let mut segments = Segments::new(nodes.forest(), source, range.start, range.end);
+            let mut segments = ExtentMaps::new(nodes.forest(), source, range.start, range.end);
             while let Some(segment) = segments.next().map_err(failed)? {
                 count += 1;
                 if count > EXTENTS_MAX {
@@ -157,10 +163,15 @@ impl Collector<'_, '_> {
         Ok(())
     }
 
-    fn log_segment(&mut self, source: &FileSource, segment: &Segment, size: u64) -> Doubtful<()> {
+    fn log_segment(
+        &mut self,
+        source: &BackingExtents,
+        segment: &ExtentMap,
+        size: u64,
+    ) -> LogResult<()> {
         let (start, bytes) = (segment.start, segment.end - segment.start);
         let (kind, compression) = match &segment.kind {
-            SegmentKind::Hole => {
+            ExtentMapKind::Hole => {
                 let bytes = bytes.min(sector_end(size).saturating_sub(start));
                 if bytes == 0 {
                     return Ok(());
@@ -168,16 +179,16 @@ impl Collector<'_, '_> {
                 let hole = HoleExtent { bytes, offset: 0, ram_bytes: bytes };
                 (FileExtentKind::Hole(hole), None)
             }
-            SegmentKind::Inline(InlineData::Item(leaf, slot)) => {
+            ExtentMapKind::Inline(InlineData::Item(leaf, slot)) => {
                 let item = leaf.item(*slot).data;
                 let stored = FileExtent::parse(start, item).expect("verified with its block");
                 (stored.kind, stored.compression)
             }
-            SegmentKind::Inline(InlineData::Memory(inline)) => inline.as_item(),
-            SegmentKind::Prealloc(part) => {
+            ExtentMapKind::Inline(InlineData::Memory(inline)) => inline.as_item(),
+            ExtentMapKind::Prealloc(part) => {
                 (FileExtentKind::Prealloc(RegularExtent { bytes, ..*part }), None)
             }
-            SegmentKind::Regular { extent, compression, skip } => {
+            ExtentMapKind::Regular { extent, compression, skip } => {
                 let part = RegularExtent { offset: extent.offset + skip, bytes, ..*extent };
                 if source.checksummed {
                     self.log_sums(source, &part, compression.is_some())?;
@@ -194,10 +205,10 @@ impl Collector<'_, '_> {
     /// Logs the checksums of a part of an extent; of all of one that is compressed.
     fn log_sums(
         &mut self,
-        source: &FileSource,
+        source: &BackingExtents,
         part: &RegularExtent,
         is_compressed: bool,
-    ) -> Doubtful<()> {
+    ) -> LogResult<()> {
         let (mut at, end) = match is_compressed {
             true => (part.disk.0, part.disk.0 + part.disk_bytes),
             false => (part.disk.0 + part.offset, part.disk.0 + part.offset + part.bytes),
@@ -210,7 +221,7 @@ impl Collector<'_, '_> {
             }
             let bytes = usize::try_from(len).expect("of data that is summed at once");
             let range = Range { logical: Logical(at), len: bytes };
-            let sums = SectorSums::find(self.nodes.forest(), source.ledger.as_deref(), range);
+            let sums = SectorChecksums::find(self.nodes.forest(), source.ledger.as_deref(), range);
             let sums = sums.map_err(|_| FullCommitReason::Failed)?;
             for (sector, stored) in sums.runs() {
                 let logical = Logical(at + sector * SECTOR);

@@ -13,33 +13,33 @@ use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key};
 
 use crate::error::Result;
-use crate::node::{Link, PlacedLink, RefPlace, TreeRoots};
+use crate::node::{IndexedLink, Link, RefIndex, TreeRoots};
 
 /// Bytes that are enough for what an fsync of a file has to log as a rule.
 const CONTENTS_USUAL: usize = 512;
 
 /// See the module's text.
 #[derive(Default)]
-pub(super) struct Drafts {
-    list: SmallVec<[Draft; 4]>,
+pub(super) struct LogItemBatches {
+    list: SmallVec<[LogItemBatch; 4]>,
     /// The contents, one after the other; also those that do not count any more.
     contents: Vec<u8>,
 }
 
 /// What becomes of one item.
-struct Draft {
+struct LogItemBatch {
     key: Key,
     /// Where its content is; nothing where the item is not there.
     content: Option<Range<usize>>,
 }
 
 /// The change of one item.
-pub(super) struct DraftEdit<'a> {
+pub(super) struct LogItemEdit<'a> {
     key: Key,
     content: Option<&'a [u8]>,
 }
 
-impl Edit for DraftEdit<'_> {
+impl Edit for LogItemEdit<'_> {
     fn key(&self) -> Key {
         self.key
     }
@@ -49,14 +49,14 @@ impl Edit for DraftEdit<'_> {
     }
 }
 
-impl Drafts {
+impl LogItemBatches {
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
     /// Bytes of the contents.
     pub(super) fn bytes(&self) -> usize {
-        let content = |draft: &Draft| draft.content.as_ref().map_or(0, Range::len);
+        let content = |draft: &LogItemBatch| draft.content.as_ref().map_or(0, Range::len);
         self.list.iter().map(content).sum()
     }
 
@@ -81,7 +81,7 @@ impl Drafts {
     }
 
     fn set(&mut self, key: Key, content: Option<Range<usize>>) {
-        let draft = Draft { key, content };
+        let draft = LogItemBatch { key, content };
         if self.list.last().is_none_or(|last| last.key < key) {
             return self.list.push(draft);
         }
@@ -92,9 +92,9 @@ impl Drafts {
     }
 
     /// All of them, as changes.
-    pub(super) fn edits(&self) -> SmallVec<[DraftEdit<'_>; 4]> {
+    pub(super) fn edits(&self) -> SmallVec<[LogItemEdit<'_>; 4]> {
         let content = |range: &Range<usize>| &self.contents[range.clone()];
-        let edit = |Draft { key, content: range }: &Draft| DraftEdit {
+        let edit = |LogItemBatch { key, content: range }: &LogItemBatch| LogItemEdit {
             key: *key,
             content: range.as_ref().map(content),
         };
@@ -143,20 +143,20 @@ impl Drafts {
 
 /// The items that hold the names of an inode: each the names that it holds in the tree, since
 /// replay puts items in the place of items.
-pub(super) fn names(number: u64, names: &[PlacedLink]) -> BTreeMap<Key, Vec<u8>> {
+pub(super) fn names(number: u64, names: &[IndexedLink]) -> BTreeMap<Key, Vec<u8>> {
     let mut items: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
     for (Link { dir, index, name }, place) in names {
         let name = InodeName { parent: *dir, index: *index, name };
         let key = match place {
-            RefPlace::Ref => Key::new(number, ItemKind::INODE_REF, *dir),
-            RefPlace::Extref => {
+            RefIndex::Ref => Key::new(number, ItemKind::INODE_REF, *dir),
+            RefIndex::Extref => {
                 Key::new(number, ItemKind::INODE_EXTREF, extref_hash(*dir, name.name))
             }
         };
         let item = items.entry(key).or_default();
         match place {
-            RefPlace::Ref => name.encode_ref_into(item),
-            RefPlace::Extref => name.encode_extref_into(item),
+            RefIndex::Ref => name.encode_ref_into(item),
+            RefIndex::Extref => name.encode_extref_into(item),
         }
     }
     items
@@ -187,7 +187,7 @@ mod tests {
     fn names_stand_in_the_items_in_which_they_stand_in_the_tree() {
         let link =
             |index, name: &[u8], place| (Link { dir: 256, index, name: name.to_vec() }, place);
-        let (by_dir, by_hash) = (RefPlace::Ref, RefPlace::Extref);
+        let (by_dir, by_hash) = (RefIndex::Ref, RefIndex::Extref);
         let long = [b'b'; 200];
         let links = [link(2, b"a", by_dir), link(3, &long, by_hash), link(4, b"c", by_dir)];
         let items = names(300, &links);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_last_word_counts_and_what_is_to_come_is_there() {
-        let mut drafts = Drafts::default();
+        let mut drafts = LogItemBatches::default();
         let key = |offset| Key::new(300, ItemKind::DIR_INDEX, offset);
         drafts.put(key(2), &[1]);
         drafts.put(key(5), &[2]);

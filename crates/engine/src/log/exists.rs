@@ -18,8 +18,8 @@ use userbtrfs_format::{
 use userbtrfs_ledger::FullCommitReason;
 use userbtrfs_volume::ReadError;
 
-use super::collect::{Collector, Doubtful};
-use crate::node::{Before, InMemory, Mode, ROOT_DIR};
+use super::collect::{InodeLogger, LogResult};
+use crate::node::{InMemory, LogMode, PreviousLogState, ROOT_DIR};
 
 const SOUND: &str = "verified with its block";
 
@@ -32,11 +32,11 @@ struct Stored {
     attributes: Option<InodeItem>,
 }
 
-impl Collector<'_, '_> {
+impl InodeLogger<'_, '_> {
     /// Logs that inodes exist, with their names.
-    pub(super) fn log_existence_of(&mut self, mut numbers: Vec<u64>) -> Doubtful<()> {
+    pub(super) fn log_existence_of(&mut self, mut numbers: Vec<u64>) -> LogResult<()> {
         numbers.sort_unstable();
-        let begun = self.begin(&numbers, Mode::Exists)?;
+        let begun = self.begin(&numbers, LogMode::Exists)?;
         let begun: Vec<_> = numbers.into_iter().zip(begun).collect();
         let stored: Vec<_> = begun.iter().map(|begun| self.find_stored(begun)).collect();
         let Some(first) = stored.iter().position(Option::is_some) else {
@@ -64,7 +64,7 @@ impl Collector<'_, '_> {
 
     /// Looks for an inode that was just noted as in the log for the first time, and of which
     /// nothing waits.
-    fn find_stored(&self, (number, before): &(u64, Before)) -> Option<Stored> {
+    fn find_stored(&self, (number, before): &(u64, PreviousLogState)) -> Option<Stored> {
         if before.logged.is_some() || before.lost_names || *number == ROOT_DIR {
             return None;
         }
@@ -113,7 +113,7 @@ impl Collector<'_, '_> {
 
     /// Whether what was copied of an inode is of one moment: nothing of it changed since it was
     /// looked for. Otherwise it is as if nothing had been copied.
-    fn is_of_one_moment(&mut self, number: u64, then: Option<u64>) -> Doubtful<bool> {
+    fn is_of_one_moment(&mut self, number: u64, then: Option<u64>) -> LogResult<bool> {
         let is_same = match self.nodes.in_memory(self.id(number)) {
             InMemory::Nothing => then.is_none(),
             InMemory::Attributes(now) => then == Some(now.sequence),
@@ -133,7 +133,7 @@ impl Collector<'_, '_> {
     }
 
     /// Logs that an inode exists, and its names.
-    fn log_one(&mut self, number: u64, before: &Before) -> Doubtful<()> {
+    fn log_one(&mut self, number: u64, before: &PreviousLogState) -> LogResult<()> {
         if before.logged.is_some() && !before.was_stale {
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl Collector<'_, '_> {
         if !self.log_names(&inode, before)? {
             return Ok(());
         }
-        if before.logged.is_some_and(|logged| logged.mode == Mode::All) {
+        if before.logged.is_some_and(|logged| logged.mode == LogMode::All) {
             if inode.kind() == FileKind::Directory {
                 self.log_departures(&inode);
             }

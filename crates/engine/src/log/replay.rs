@@ -39,13 +39,13 @@ use userbtrfs_volume::{ReadError, Volume, read_superblock_copy};
 use self::extents::Extents;
 use super::items::{LogItem, LogTree, Logs};
 use crate::error::{Error, InodeId, LogDamage, Result};
-use crate::node::{Inode, Merger, Nodes, NodesOptions, TreeRoots};
+use crate::node::{DelayedItemsFlusher, Inode, Inodes, InodesOptions, TreeRoots};
 
 /// How a replay is done.
-pub(crate) struct Replaying {
+pub(crate) struct ReplayOptions {
     pub(crate) node_cache_bytes: usize,
     pub(crate) ledger: TransactionOptions,
-    pub(crate) nodes: NodesOptions,
+    pub(crate) nodes: InodesOptions,
     /// Whether what is damaged is left out.
     pub(crate) salvage: bool,
 }
@@ -69,13 +69,13 @@ pub struct Replayed {
     /// Inodes that were left without a name, and are deleted.
     pub deleted: u64,
     /// What was damaged, where it was asked to leave that out.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedItem>,
 }
 
 /// Something in a log that was damaged, and was left out.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct LeftOut {
+pub struct SkippedItem {
     /// The subvolume; nothing where it is the list of logs itself.
     pub subvolume: Option<TreeId>,
     /// The item; nothing where it is a tree block.
@@ -92,7 +92,7 @@ pub(crate) fn is_pending(device: &dyn Device) -> bool {
 }
 
 /// Replays the logs of the filesystem on these devices; one commit, and they are no more.
-pub(crate) fn replay(devices: Vec<Arc<dyn Device>>, options: &Replaying) -> Result<Replayed> {
+pub(crate) fn replay(devices: Vec<Arc<dyn Device>>, options: &ReplayOptions) -> Result<Replayed> {
     end(devices, options, options.salvage, |nodes, logs, report| {
         replay_logs(nodes, logs, report, options.salvage)
     })
@@ -100,7 +100,7 @@ pub(crate) fn replay(devices: Vec<Arc<dyn Device>>, options: &Replaying) -> Resu
 
 /// Lets go of the logs of the filesystem on these devices: what was fsynced since the last commit
 /// is lost.
-pub(crate) fn discard(devices: Vec<Arc<dyn Device>>, options: &Replaying) -> Result<Replayed> {
+pub(crate) fn discard(devices: Vec<Arc<dyn Device>>, options: &ReplayOptions) -> Result<Replayed> {
     end(devices, options, true, |nodes, logs, _| spare_extents(nodes, &logs))
 }
 
@@ -108,17 +108,17 @@ pub(crate) fn discard(devices: Vec<Arc<dyn Device>>, options: &Replaying) -> Res
 /// nothing of it is ever durable.
 fn end(
     devices: Vec<Arc<dyn Device>>,
-    options: &Replaying,
+    options: &ReplayOptions,
     tolerant: bool,
-    with: impl FnOnce(&Nodes, Logs, &mut Replayed) -> Result<()>,
+    with: impl FnOnce(&Inodes, Logs, &mut Replayed) -> Result<()>,
 ) -> Result<Replayed> {
     let volume = Arc::new(Volume::open_for_replay(devices)?);
     let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes));
     let generation = forest.store().volume().superblock().generation;
     let ledger = TransactionManager::open(forest, options.ledger.clone())?;
     let logs = Logs::find(&ledger, tolerant)?;
-    let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options.nodes));
-    ledger.register(vec![Arc::new(Merger(Arc::downgrade(&nodes)))]);
+    let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), options.nodes));
+    ledger.register(vec![Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))]);
     let mut report = Replayed { generation, ..Replayed::default() };
     let done = with(&nodes, logs, &mut report).and_then(|()| commit(&ledger));
     if let Err(error) = &done {
@@ -135,7 +135,7 @@ fn commit(ledger: &TransactionManager) -> Result<()> {
 
 /// Keeps what logs name from being given out in this transaction: until its superblock is durable
 /// they are to be replayed. What cannot be had is in use already, or nothing can be said of it.
-fn spare_extents(nodes: &Nodes, logs: &Logs) -> Result<()> {
+fn spare_extents(nodes: &Inodes, logs: &Logs) -> Result<()> {
     let mut extents = Extents::default();
     for log in &logs.trees {
         let replay = Replay::new(nodes, log, true);
@@ -151,9 +151,9 @@ fn spare_extents(nodes: &Nodes, logs: &Logs) -> Result<()> {
     Ok(())
 }
 
-fn replay_logs(nodes: &Nodes, logs: Logs, report: &mut Replayed, salvage: bool) -> Result<()> {
+fn replay_logs(nodes: &Inodes, logs: Logs, report: &mut Replayed, salvage: bool) -> Result<()> {
     let unread = logs.unread.into_iter();
-    report.left_out.extend(unread.map(|unread| LeftOut {
+    report.left_out.extend(unread.map(|unread| SkippedItem {
         subvolume: unread.subvolume,
         key: None,
         error: unread.error,
@@ -191,7 +191,7 @@ enum Stage {
 
 /// The replay of one log.
 struct Replay<'a> {
-    nodes: &'a Nodes,
+    nodes: &'a Inodes,
     log: &'a LogTree,
     /// Whether what is damaged is left out.
     salvage: bool,
@@ -206,7 +206,7 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(nodes: &'a Nodes, log: &'a LogTree, salvage: bool) -> Self {
+    fn new(nodes: &'a Inodes, log: &'a LogTree, salvage: bool) -> Self {
         let (renamed, rewritten) = (BTreeSet::new(), BTreeSet::new());
         Self { nodes, log, salvage, torn: log.torn, ignored: None, renamed, rewritten }
     }
@@ -259,11 +259,11 @@ impl<'a> Replay<'a> {
         }
         self.torn = true;
         let subvolume = Some(self.log.subvolume);
-        let known = |left_out: &LeftOut| left_out.key == key && left_out.subvolume == subvolume;
+        let known = |left_out: &SkippedItem| left_out.key == key && left_out.subvolume == subvolume;
         if let Some(report) =
             report.filter(|report| key.is_none() || !report.left_out.iter().any(known))
         {
-            report.left_out.push(LeftOut { subvolume, key, error });
+            report.left_out.push(SkippedItem { subvolume, key, error });
         }
         Ok(())
     }

@@ -14,32 +14,32 @@ use userbtrfs_ledger::{
 };
 use userbtrfs_sync::Arc;
 
-use super::collect::{self, Collected, Collector, Whole};
-use super::trace::{Amount, Clock, Listener, Phase, SyncHow, Trace};
-use crate::data::{Contents, OrderedExtents, Told, Writer};
+use super::collect::{self, InodeLogger, InodeToLog, LoggedInode};
+use super::trace::{FsyncTracer, Listener, LogVolume, Phase, PhaseTimer, SyncOutcome};
+use crate::data::{ErrSeq, FilePages, OrderedExtents, WriteContext};
 use crate::error::{Error, Result};
-use crate::node::{Inode, Mode, Nodes};
+use crate::node::{Inode, Inodes, LogMode};
 
 /// What makes inodes durable.
 pub(crate) struct Log {
-    nodes: Arc<Nodes>,
-    writer: Arc<Writer>,
+    nodes: Arc<Inodes>,
+    writer: Arc<WriteContext>,
     ledger: Arc<TransactionManager>,
-    trace: Trace,
+    trace: FsyncTracer,
 }
 
 /// What makes an inode durable.
-enum Next<'a> {
+enum SyncPlan<'a> {
     /// This transaction must be.
     Wait(u64),
     /// Its group must be.
-    Group(Collected<'a>),
+    Group(LoggedInode<'a>),
     /// The running transaction must be.
     Commit(FullCommitReason),
 }
 
 /// What is left to be done when the transaction is left.
-enum Left {
+enum RemainingWork {
     Nothing,
     /// This transaction must be durable.
     Wait(u64),
@@ -49,9 +49,9 @@ enum Left {
 
 /// A sync of an inode that waits for the device and for others.
 struct Waiting<'a, 'w> {
-    nodes: &'a Nodes,
+    nodes: &'a Inodes,
     data: Option<&'a mut OrderedExtents<'w>>,
-    clock: Clock<'a>,
+    clock: PhaseTimer<'a>,
 }
 
 impl Waiting<'_, '_> {
@@ -82,12 +82,12 @@ impl LogSyncer for Waiting<'_, '_> {
 
 impl Log {
     pub(crate) fn new(
-        nodes: &Arc<Nodes>,
-        writer: &Arc<Writer>,
+        nodes: &Arc<Inodes>,
+        writer: &Arc<WriteContext>,
         ledger: &Arc<TransactionManager>,
     ) -> Self {
         let (nodes, writer) = (Arc::clone(nodes), Arc::clone(writer));
-        Self { nodes, writer, ledger: Arc::clone(ledger), trace: Trace::new() }
+        Self { nodes, writer, ledger: Arc::clone(ledger), trace: FsyncTracer::new() }
     }
 
     /// Who is told of each sync from now on.
@@ -97,11 +97,11 @@ impl Log {
 
     /// Makes a file durable, its data and its attributes; tells its user what could not be written
     /// of it, be it by others.
-    pub(crate) fn sync_file(&self, contents: &Arc<Contents>, told: &Told) -> Result<()> {
+    pub(crate) fn sync_file(&self, contents: &Arc<FilePages>, told: &ErrSeq) -> Result<()> {
         let (clock, inode, since) = (self.trace.clock(), contents.inode(), told.number());
         let synced = self.writer.send_off(contents).and_then(|mut data| match data.has_failed() {
             true => {
-                clock.end(inode.id(), SyncHow::Failed, Amount::default());
+                clock.end(inode.id(), SyncOutcome::Failed, LogVolume::default());
                 Ok(())
             }
             false => self.make_durable(inode, Some(&mut data), clock),
@@ -120,23 +120,23 @@ impl Log {
         &self,
         inode: &Arc<Inode>,
         data: Option<&mut OrderedExtents<'_>>,
-        mut clock: Clock<'_>,
+        mut clock: PhaseTimer<'_>,
     ) -> Result<()> {
         clock.lap(Phase::WriteBack);
         let mut waiting = Waiting { nodes: &self.nodes, data, clock };
         let (amount, left) = self.log_and_wait(inode, &mut waiting)?;
         let (how, done) = match left {
-            Left::Nothing if amount.items == 0 => (SyncHow::Unchanged, Ok(())),
-            Left::Nothing => (SyncHow::Logged, Ok(())),
-            Left::Wait(generation) => {
+            RemainingWork::Nothing if amount.items == 0 => (SyncOutcome::Unchanged, Ok(())),
+            RemainingWork::Nothing => (SyncOutcome::Logged, Ok(())),
+            RemainingWork::Wait(generation) => {
                 let durable = self.ledger.wait_durable(generation);
                 waiting.waited(LogSyncPhase::Commit);
-                (SyncHow::Unchanged, durable.map_err(Error::from))
+                (SyncOutcome::Unchanged, durable.map_err(Error::from))
             }
             // Its file tells that; who syncs next commits.
-            Left::Commit(..) if waiting.has_failed() => (SyncHow::Failed, Ok(())),
-            Left::Commit(generation, failure) => {
-                let how = SyncHow::Committed(failure.reason());
+            RemainingWork::Commit(..) if waiting.has_failed() => (SyncOutcome::Failed, Ok(())),
+            RemainingWork::Commit(generation, failure) => {
+                let how = SyncOutcome::Committed(failure.reason());
                 let failed = match failure {
                     LogFailure::Commit(_) => Ok(()),
                     LogFailure::Failed(error) => Err(Error::LogUnwritten(error)),
@@ -156,24 +156,24 @@ impl Log {
         &self,
         inode: &Arc<Inode>,
         waiting: &mut Waiting<'_, '_>,
-    ) -> Result<(Amount, Left)> {
+    ) -> Result<(LogVolume, RemainingWork)> {
         let handle = self.ledger.start(HandleKind::Writing)?;
-        let commit = |failure| Left::Commit(handle.generation(), failure);
-        let next = self.log(&handle, &Whole { inode, data: waiting.data.as_deref() });
+        let commit = |failure| RemainingWork::Commit(handle.generation(), failure);
+        let next = self.log(&handle, &InodeToLog { inode, data: waiting.data.as_deref() });
         waiting.clock.lap(Phase::Collect);
         let (amount, left) = match next {
-            Next::Wait(generation) => (Amount::default(), Left::Wait(generation)),
-            Next::Group(Collected { group, pledge, amount }) => {
+            SyncPlan::Wait(generation) => (LogVolume::default(), RemainingWork::Wait(generation)),
+            SyncPlan::Group(LoggedInode { group, pledge, amount }) => {
                 if let Some(data) = waiting.data.as_mut() {
                     data.logged(group);
                 }
                 let synced = self.ledger.sync_log(&handle, group, pledge, waiting);
-                let left = synced.map_or_else(commit, |()| Left::Nothing);
+                let left = synced.map_or_else(commit, |()| RemainingWork::Nothing);
                 (amount, left)
             }
-            Next::Commit(reason) => {
+            SyncPlan::Commit(reason) => {
                 self.ledger.require_commit(&handle, reason);
-                (Amount::default(), commit(reason.into()))
+                (LogVolume::default(), commit(reason.into()))
             }
         };
         // What failed of it is told by its file.
@@ -182,34 +182,38 @@ impl Log {
         Ok((amount, left))
     }
 
-    fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &Whole<'_>) -> Next<'a> {
+    fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &InodeToLog<'_>) -> SyncPlan<'a> {
         let (inode, traces) = (whole.inode, self.nodes.traces());
         // Asked first: who gets its first name meanwhile has it in what is asked next.
         let is_linkable = inode.is_linkable();
         let (running, item) = (handle.generation(), inode.item());
         let is_settled = whole.data.is_none_or(OrderedExtents::is_empty);
         if is_settled && item.transid < running {
-            return Next::Wait(item.transid);
+            return SyncPlan::Wait(item.transid);
         }
         if item.nlink == 0 && !is_linkable {
             match traces.lost_any(running, inode.id()) {
                 Ok(true) => {}
-                Ok(false) if item.generation == running => return Next::Wait(0),
+                Ok(false) if item.generation == running => return SyncPlan::Wait(0),
                 // It lost its names before; then nobody will ever find it.
-                Ok(false) => return Next::Wait(running - 1),
-                Err(forgotten) => return Next::Commit(forgotten.into()),
+                Ok(false) => return SyncPlan::Wait(running - 1),
+                Err(forgotten) => return SyncPlan::Commit(forgotten.into()),
             }
         }
-        let logged = traces.logged(running, inode.id()).filter(|it| it.mode == Mode::All);
+        let logged = traces.logged(running, inode.id()).filter(|it| it.mode == LogMode::All);
         if let Some((stamp, group)) = logged.and_then(|logged| logged.whole)
             && is_settled
             && inode.stamp(running) == Some(stamp)
         {
-            return Next::Group(Collected { group, pledge: None, amount: Amount::default() });
+            return SyncPlan::Group(LoggedInode {
+                group,
+                pledge: None,
+                amount: LogVolume::default(),
+            });
         }
         let collected = self.ledger.logs(handle).and_then(|mut writer| {
-            Collector::new(&self.nodes, &mut writer, inode.id().subvolume).run(whole)
+            InodeLogger::new(&self.nodes, &mut writer, inode.id().subvolume).run(whole)
         });
-        collected.map_or_else(Next::Commit, Next::Group)
+        collected.map_or_else(SyncPlan::Commit, SyncPlan::Group)
     }
 }

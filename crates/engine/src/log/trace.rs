@@ -16,7 +16,7 @@ pub struct SyncRecord {
     /// What was made durable.
     pub inode: InodeId,
     /// How.
-    pub how: SyncHow,
+    pub how: SyncOutcome,
     /// Inodes that were logged for it: itself, and those that belong to it.
     pub inodes: usize,
     /// Items that were put into the log, or removed from it; those of checksums apart.
@@ -39,7 +39,7 @@ pub struct SyncRecord {
 
 /// How something was made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncHow {
+pub enum SyncOutcome {
     /// It was already, or is with a transaction or a group that was on its way.
     Unchanged,
     /// By the log.
@@ -52,7 +52,7 @@ pub enum SyncHow {
 
 /// What a sync put into the log.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Amount {
+pub(super) struct LogVolume {
     pub(super) inodes: usize,
     pub(super) items: usize,
     pub(super) bytes: usize,
@@ -62,12 +62,12 @@ pub(super) struct Amount {
 pub(crate) type Listener = Arc<dyn Fn(&SyncRecord) + Send + Sync>;
 
 /// Where syncs are told of.
-pub(super) struct Trace {
+pub(super) struct FsyncTracer {
     is_heard: AtomicBool,
     listener: Mutex<Option<Listener>>,
 }
 
-impl Trace {
+impl FsyncTracer {
     pub(super) fn new() -> Self {
         let listener = Mutex::new(Class::CacheShard, None);
         Self { is_heard: AtomicBool::new(false), listener }
@@ -79,13 +79,13 @@ impl Trace {
     }
 
     /// The time, where somebody listens.
-    pub(super) fn clock(&self) -> Clock<'_> {
+    pub(super) fn clock(&self) -> PhaseTimer<'_> {
         let heard = self.is_heard.load(Ordering::Acquire);
-        Clock { trace: self, last: heard.then(Instant::now), laps: [Duration::ZERO; 5] }
+        PhaseTimer { trace: self, last: heard.then(Instant::now), laps: [Duration::ZERO; 5] }
     }
 }
 
-impl fmt::Debug for Trace {
+impl fmt::Debug for FsyncTracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace").field("is_heard", &self.is_heard).finish_non_exhaustive()
     }
@@ -102,13 +102,13 @@ pub(super) enum Phase {
 }
 
 /// The time of one sync.
-pub(super) struct Clock<'a> {
-    trace: &'a Trace,
+pub(super) struct PhaseTimer<'a> {
+    trace: &'a FsyncTracer,
     last: Option<Instant>,
     laps: [Duration; 5],
 }
 
-impl Clock<'_> {
+impl PhaseTimer<'_> {
     /// A phase is over.
     pub(super) fn lap(&mut self, phase: Phase) {
         if let Some(last) = &mut self.last {
@@ -126,12 +126,12 @@ impl Clock<'_> {
     }
 
     /// The sync is over.
-    pub(super) fn end(self, inode: InodeId, how: SyncHow, amount: Amount) {
+    pub(super) fn end(self, inode: InodeId, how: SyncOutcome, amount: LogVolume) {
         if self.last.is_none() {
             return;
         }
         let [write_back, collect, writers, previous, device] = self.laps;
-        let Amount { inodes, items, bytes } = amount;
+        let LogVolume { inodes, items, bytes } = amount;
         let listener = self.trace.listener.lock().clone();
         if let Some(listener) = listener {
             listener(&SyncRecord {

@@ -3,7 +3,7 @@
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
 
 use super::xattr::PutXattr;
-use super::{Inode, Nodes, check_mutable, property, stored};
+use super::{Inode, Inodes, check_mutable, property, stored};
 use crate::error::{Error, InodeId, Result};
 
 /// Attributes to be set; none stays as it is.
@@ -45,7 +45,7 @@ const SETTABLE: InodeFlags = InodeFlags::NODATASUM
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::DIRSYNC);
 
-impl Nodes {
+impl Inodes {
     /// The size that an inode has in its tree, in bytes; 0 where it is not there.
     pub(crate) fn stored_size(&self, inode: &Inode) -> Result<u64> {
         Ok(stored::size(&self.forest, inode.tree(), inode.number())?)

@@ -3,14 +3,14 @@
 use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
 use userbtrfs_sync::Arc;
 
-use super::dentries::Dentries;
+use super::dentries::DentryCache;
 use super::extents::PendingExtent;
 use super::inode::{KnownXattrs, State};
 use super::names::check_new_name;
 use super::operation::Operation;
-use super::pending::{Pending, RefPlace};
-use super::property::PassedOn;
-use super::{Entry, EntryTarget, Inode, Nodes, Opened, stored};
+use super::pending::{DelayedItems, RefIndex};
+use super::property::InheritedProps;
+use super::{Entry, EntryTarget, Inode, InodeRef, Inodes, stored};
 use crate::error::{Error, InodeId, Result};
 
 /// What is made.
@@ -51,7 +51,7 @@ const INLINE_HEAD: usize = 21;
 /// What the target of a symbolic link is always shorter than, in bytes.
 const TARGET_END: usize = 4096;
 
-impl Nodes {
+impl Inodes {
     /// Makes an inode of this name in a directory. Its default ACL is not heeded.
     #[cfg(test)]
     pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
@@ -64,8 +64,8 @@ impl Nodes {
         dir: InodeId,
         name: &[u8],
         new: &NewInode<'_>,
-    ) -> Result<Opened> {
-        Ok(Opened::new(self, self.create_inode(dir, name, new, 1)?))
+    ) -> Result<InodeRef> {
+        Ok(InodeRef::new(self, self.create_inode(dir, name, new, 1)?))
     }
 
     fn create_inode(
@@ -91,7 +91,7 @@ impl Nodes {
         let inode = operation.make(&dir, id, new, passed_on);
         inode.state().opens = opens;
         let entry = operation.entry(index, name, &inode);
-        operation.add_name(&inode, &dir, &entry, RefPlace::Ref);
+        operation.add_name(&inode, &dir, &entry, RefIndex::Ref);
         operation.add_entry(&dir, &entry);
         operation.hold(&dir, Some(reservation));
         Ok(inode)
@@ -103,7 +103,7 @@ impl Nodes {
         self: &Arc<Self>,
         dir: InodeId,
         new: &NewInode<'_>,
-    ) -> Result<Opened> {
+    ) -> Result<InodeRef> {
         let dir = self.directory_to_change(dir)?;
         self.check_new_xattrs(new.xattrs)?;
         let passed_on = self.passed_on(&dir)?;
@@ -116,7 +116,7 @@ impl Nodes {
             state.set_listed(true);
         });
         operation.hold(&inode, Some(reservation));
-        Ok(Opened::new(self, inode))
+        Ok(InodeRef::new(self, inode))
     }
 
     /// Checks that a directory, whose entries are locked, is not removed, and lacks a name.
@@ -180,14 +180,14 @@ impl Operation<'_> {
         dir: &Inode,
         id: InodeId,
         new: &NewInode<'_>,
-        passed_on: PassedOn,
+        passed_on: InheritedProps,
     ) -> Arc<Inode> {
         let mut item = new.item(&dir.item(), self.generation(), self.now);
         if item.kind == FileKind::Regular {
             item.flags |= self.file_flags();
         }
         let property = passed_on.give(&mut item);
-        let mut pending = Pending::of_new();
+        let mut pending = DelayedItems::of_new();
         if let NewKind::Symlink(target) = new.kind {
             pending.put_extent(PendingExtent::inline(target.into()));
         }
@@ -198,7 +198,7 @@ impl Operation<'_> {
         }
         let is_dir = new.kind == NewKind::Directory;
         let ration = self.ration();
-        let dentries = is_dir.then(|| Dentries::of_new(ration));
+        let dentries = is_dir.then(|| DentryCache::of_new(ration));
         let bytes = pending.bytes;
         let state = State {
             running: Some(Arc::new(pending)),
@@ -218,7 +218,7 @@ impl Operation<'_> {
 
 impl NewInode<'_> {
     /// Items that change at most.
-    fn items(&self, passed_on: PassedOn) -> u64 {
+    fn items(&self, passed_on: InheritedProps) -> u64 {
         CREATE_ITEMS + self.xattrs.len() as u64 + passed_on.items()
     }
 

@@ -16,12 +16,12 @@ use userbtrfs_format::{FileExtent, FileExtentKind, HoleExtent, ItemKind, Key, SE
 use userbtrfs_ledger::{Damage, Result};
 
 use super::TreeRoots;
-use super::extents::{ExtentChanges, Kind, PendingExtent, Replaced};
+use super::extents::{ExtentChanges, PendingExtent, PendingExtentKind, Replaced};
 
 /// What comes to an item of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ExtentData {
-    kind: Kind,
+    kind: PendingExtentKind,
     bytes: u64,
     generation: u64,
 }
@@ -31,7 +31,7 @@ pub(super) type ExtentEdit = (u64, Option<ExtentData>);
 
 /// What becomes of items of one file.
 #[derive(Default)]
-pub(super) struct Cuts {
+pub(super) struct ExtentSplits {
     /// The first round: new items, ascending.
     pub(super) remnants: Vec<ExtentEdit>,
     /// The second round.
@@ -43,7 +43,7 @@ pub(super) struct Cuts {
 }
 
 /// A file whose items are cut.
-pub(super) struct Cutter<'a> {
+pub(super) struct DropExtents<'a> {
     pub(super) forest: &'a TreeRoots,
     pub(super) tree: &'a Tree,
     pub(super) number: u64,
@@ -64,18 +64,18 @@ struct Stored {
     end: u64,
     generation: u64,
     /// Nothing for inline data.
-    kind: Option<Kind>,
+    kind: Option<PendingExtentKind>,
 }
 
-impl Cutter<'_> {
+impl DropExtents<'_> {
     /// Finds what becomes of the items. Whenever there are more than `max` edits, `put` must put
     /// them into the tree, and count the references.
     pub(super) fn run(
         &self,
         max: usize,
-        mut put: impl FnMut(&mut Cuts) -> Result<()>,
-    ) -> Result<Cuts> {
-        let mut cuts = Cuts::default();
+        mut put: impl FnMut(&mut ExtentSplits) -> Result<()>,
+    ) -> Result<ExtentSplits> {
+        let mut cuts = ExtentSplits::default();
         if !self.created {
             let mut from = self.extents.next_from(0);
             while let Some(start) = from {
@@ -88,7 +88,7 @@ impl Cutter<'_> {
     }
 
     /// Gives ranges that wait, and start before an offset, their items, if they have any.
-    fn place(&self, end: u64, cuts: &mut Cuts) {
+    fn place(&self, end: u64, cuts: &mut ExtentSplits) {
         for PendingExtent { start, end, kind } in self.extents.starting(cuts.placed, end) {
             let end = self.end_of_item(start, end, &kind);
             cuts.changes.extend(end.map(|end| self.item(start, end, kind)));
@@ -98,14 +98,16 @@ impl Cutter<'_> {
     }
 
     /// Where the item of a range that waits ends; nothing where it has none.
-    fn end_of_item(&self, start: u64, end: u64, kind: &Kind) -> Option<u64> {
+    fn end_of_item(&self, start: u64, end: u64, kind: &PendingExtentKind) -> Option<u64> {
         match kind {
-            Kind::Hole => self.holes.map(|(_, size)| size.min(end)).filter(|end| start < *end),
+            PendingExtentKind::Hole => {
+                self.holes.map(|(_, size)| size.min(end)).filter(|end| start < *end)
+            }
             _ => Some(end),
         }
     }
 
-    fn item(&self, start: u64, end: u64, kind: Kind) -> ExtentEdit {
+    fn item(&self, start: u64, end: u64, kind: PendingExtentKind) -> ExtentEdit {
         (start, Some(ExtentData { kind, bytes: end - start, generation: self.generation }))
     }
 
@@ -114,9 +116,9 @@ impl Cutter<'_> {
     fn cut_from(
         &self,
         start: u64,
-        cuts: &mut Cuts,
+        cuts: &mut ExtentSplits,
         max: usize,
-        put: &mut impl FnMut(&mut Cuts) -> Result<()>,
+        put: &mut impl FnMut(&mut ExtentSplits) -> Result<()>,
     ) -> Result<Option<u64>> {
         let mut items = self.items(start)?;
         while let Some(item) = items.next()? {
@@ -135,7 +137,7 @@ impl Cutter<'_> {
     }
 
     /// Cuts an item that ranges overlap.
-    fn cut(&self, item: &Stored, cuts: &mut Cuts) {
+    fn cut(&self, item: &Stored, cuts: &mut ExtentSplits) {
         let Some(kind) = &item.kind else { return self.remove(item.start, cuts) };
         let gaps = self.extents.gaps(item.start, item.end);
         for &(from, to) in &gaps {
@@ -154,7 +156,7 @@ impl Cutter<'_> {
     }
 
     /// The item at an offset goes, if none comes there.
-    fn remove(&self, start: u64, cuts: &mut Cuts) {
+    fn remove(&self, start: u64, cuts: &mut ExtentSplits) {
         let comes = self.extents.at(start);
         if comes.is_none_or(|kind| self.end_of_item(start, u64::MAX, kind).is_none()) {
             cuts.changes.push((start, None));
@@ -162,18 +164,18 @@ impl Cutter<'_> {
     }
 
     /// Gives holes their items where nothing waits, and nothing is.
-    fn fill_gaps(&self, cuts: &mut Cuts) -> Result<()> {
+    fn fill_gaps(&self, cuts: &mut ExtentSplits) -> Result<()> {
         let Some((from, to)) = self.holes.filter(|(from, to)| from < to) else { return Ok(()) };
         for (mut at, end) in self.extents.gaps(from, to) {
             let mut items = self.items(at)?;
             while let Some(item) = items.next()?.filter(|item| item.start < end) {
                 if at < item.start {
-                    cuts.changes.push(self.item(at, item.start, Kind::Hole));
+                    cuts.changes.push(self.item(at, item.start, PendingExtentKind::Hole));
                 }
                 at = item.end;
             }
             if at < end {
-                cuts.changes.push(self.item(at, end, Kind::Hole));
+                cuts.changes.push(self.item(at, end, PendingExtentKind::Hole));
             }
         }
         Ok(())
@@ -237,9 +239,11 @@ impl Stored {
         let bytes = extent.file_bytes().max(1).next_multiple_of(u64::from(SECTOR_SIZE));
         let kind = match extent.kind {
             FileExtentKind::Inline(_) => None,
-            FileExtentKind::Hole(_) => Some(Kind::Hole),
-            FileExtentKind::Prealloc(prealloc) => Some(Kind::Prealloc(prealloc)),
-            FileExtentKind::Regular(regular) => Some(Kind::Regular(regular, extent.compression)),
+            FileExtentKind::Hole(_) => Some(PendingExtentKind::Hole),
+            FileExtentKind::Prealloc(prealloc) => Some(PendingExtentKind::Prealloc(prealloc)),
+            FileExtentKind::Regular(regular) => {
+                Some(PendingExtentKind::Regular(regular, extent.compression))
+            }
         };
         Self { start, end: start + bytes, generation: extent.generation, kind }
     }
@@ -250,12 +254,14 @@ impl ExtentData {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (generation, ram_bytes) = (self.generation, self.bytes);
         let (kind, compression) = match &self.kind {
-            Kind::Hole => {
+            PendingExtentKind::Hole => {
                 (FileExtentKind::Hole(HoleExtent { bytes: self.bytes, offset: 0, ram_bytes }), None)
             }
-            Kind::Inline(inline) => inline.as_item(),
-            Kind::Prealloc(extent) => (FileExtentKind::Prealloc(*extent), None),
-            Kind::Regular(extent, compression) => (FileExtentKind::Regular(*extent), *compression),
+            PendingExtentKind::Inline(inline) => inline.as_item(),
+            PendingExtentKind::Prealloc(extent) => (FileExtentKind::Prealloc(*extent), None),
+            PendingExtentKind::Regular(extent, compression) => {
+                (FileExtentKind::Regular(*extent), *compression)
+            }
         };
         FileExtent { generation, compression, kind }.encode()
     }

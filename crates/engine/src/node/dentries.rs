@@ -1,7 +1,7 @@
 //! The names of a directory that are known, there or not.
 //!
 //! 1. What is here is true: whoever changes an entry changes it here in the same step.
-//! 2. Memory is bounded, for one directory and by a [`Ration`] for all: one that has too many names
+//! 2. Memory is bounded, for one directory and by a [`DentryBudget`] for all: one that has too many names
 //!    here, or needs memory when none is left, forgets its own.
 //! 3. A directory that was made in this run is *complete*: what is not here is not there. When it
 //!    forgets its names it keeps their hashes, as far as memory allows, of all that are there:
@@ -16,7 +16,7 @@ use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 
 use super::Entry;
 use super::few::Few;
-use super::hashes::Hashes;
+use super::hashes::NameFilter;
 
 /// The most names that one directory keeps.
 const NAMES_MAX: usize = 16 << 10;
@@ -31,19 +31,19 @@ const CLOSE: u64 = 16;
 const NAME_BYTES: usize = 2 * size_of::<(u32, Few<Dentry>)>() + size_of::<Entry>() + 64;
 
 /// What the known names of all directories may take in memory.
-pub(super) struct Ration {
+pub(super) struct DentryBudget {
     max: usize,
     taken: AtomicUsize,
 }
 
 /// See the module's text.
-pub(super) struct Dentries {
-    ration: Arc<Ration>,
+pub(super) struct DentryCache {
+    ration: Arc<DentryBudget>,
     /// What is taken of the ration.
     taken: usize,
     by_hash: HashMap<u32, Few<Dentry>, ShortKeys>,
     count: usize,
-    whole: Whole,
+    whole: Completeness,
     /// Counts changes.
     version: u64,
     /// The last place that was looked at in the tree.
@@ -52,14 +52,14 @@ pub(super) struct Dentries {
 
 /// What is known of all names of a directory.
 #[derive(Default)]
-enum Whole {
+enum Completeness {
     /// Nothing.
     #[default]
     Unknown,
     /// All that are there are here.
     Names,
     /// Their hashes.
-    Hashes(Hashes),
+    Hashes(NameFilter),
 }
 
 enum Dentry {
@@ -69,7 +69,7 @@ enum Dentry {
 
 /// What is known of a name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum CachedName {
     There(Arc<Entry>),
     Absent,
     /// Nothing: what a tree says may enter if this is still the version.
@@ -78,7 +78,7 @@ pub(super) enum Known {
 
 /// What is known of the names that hash alike.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Alike {
+pub(super) enum HashCollisions {
     /// So many are there, so many bytes long together.
     Exactly {
         count: usize,
@@ -89,7 +89,7 @@ pub(super) enum Alike {
     Unknown,
 }
 
-impl Ration {
+impl DentryBudget {
     /// So many bytes.
     pub(super) fn new(max: usize) -> Self {
         Self { max, taken: AtomicUsize::new(0) }
@@ -121,18 +121,18 @@ impl Dentry {
     }
 }
 
-impl Dentries {
+impl DentryCache {
     /// Those of a directory of which nothing is known.
-    pub(super) fn unknown(ration: &Arc<Ration>) -> Self {
-        Self::new(ration, Whole::Unknown)
+    pub(super) fn unknown(ration: &Arc<DentryBudget>) -> Self {
+        Self::new(ration, Completeness::Unknown)
     }
 
     /// Those of a new directory.
-    pub(super) fn of_new(ration: &Arc<Ration>) -> Self {
-        Self::new(ration, Whole::Names)
+    pub(super) fn of_new(ration: &Arc<DentryBudget>) -> Self {
+        Self::new(ration, Completeness::Names)
     }
 
-    fn new(ration: &Arc<Ration>, whole: Whole) -> Self {
+    fn new(ration: &Arc<DentryBudget>, whole: Completeness) -> Self {
         let (ration, by_hash) = (Arc::clone(ration), HashMap::default());
         Self { ration, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
     }
@@ -147,36 +147,38 @@ impl Dentries {
         self.ration.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Known {
+    pub(super) fn find(&self, hash: u32, name: &[u8]) -> CachedName {
         let mut alike = self.by_hash.get(&hash).into_iter().flat_map(|alike| alike.iter());
         match alike.find(|dentry| dentry.name() == name) {
-            Some(Dentry::There(entry)) => Known::There(Arc::clone(entry)),
-            Some(Dentry::Absent(_)) => Known::Absent,
+            Some(Dentry::There(entry)) => CachedName::There(Arc::clone(entry)),
+            Some(Dentry::Absent(_)) => CachedName::Absent,
             None => match &self.whole {
-                Whole::Names => Known::Absent,
-                Whole::Hashes(hashes) if !hashes.may_have(hash, name) => Known::Absent,
-                Whole::Hashes(_) | Whole::Unknown => Known::Nothing(self.version),
+                Completeness::Names => CachedName::Absent,
+                Completeness::Hashes(hashes) if !hashes.may_have(hash, name) => CachedName::Absent,
+                Completeness::Hashes(_) | Completeness::Unknown => {
+                    CachedName::Nothing(self.version)
+                }
             },
         }
     }
 
     /// What is known of the names that hash alike.
-    pub(super) fn alike(&self, hash: u32) -> Alike {
+    pub(super) fn alike(&self, hash: u32) -> HashCollisions {
         match &self.whole {
-            Whole::Unknown => Alike::Unknown,
-            Whole::Names => {
+            Completeness::Unknown => HashCollisions::Unknown,
+            Completeness::Names => {
                 let alike = self.by_hash.get(&hash).into_iter().flat_map(|alike| alike.iter());
                 let lens = alike.filter_map(Dentry::entry).map(|entry| entry.name.len());
                 let (count, len) = lens.fold((0, 0), |(count, sum), len| (count + 1, sum + len));
-                Alike::Exactly { count, len }
+                HashCollisions::Exactly { count, len }
             }
-            Whole::Hashes(hashes) => Alike::AtMost(hashes.count_alike(hash)),
+            Completeness::Hashes(hashes) => HashCollisions::AtMost(hashes.count_alike(hash)),
         }
     }
 
     /// All entries from a place on, in the order of their places, where those are known and few.
     pub(super) fn list(&self, from: u64) -> Option<Vec<Arc<Entry>>> {
-        if self.count > SORTED_MAX || !matches!(self.whole, Whole::Names) {
+        if self.count > SORTED_MAX || !matches!(self.whole, Completeness::Names) {
             return None;
         }
         let there = self.by_hash.values().flat_map(|alike| alike.iter()).filter_map(Dentry::entry);
@@ -190,7 +192,7 @@ impl Dentries {
         self.version += 1;
         let hash = entry.hash();
         self.put(hash, Dentry::There(Arc::clone(entry)));
-        if let Whole::Hashes(hashes) = &mut self.whole {
+        if let Completeness::Hashes(hashes) = &mut self.whole {
             let more = hashes.insert(hash, &entry.name);
             self.take(more);
         }
@@ -201,7 +203,7 @@ impl Dentries {
     pub(super) fn leave(&mut self, entry: &Entry) {
         self.version += 1;
         let hash = entry.hash();
-        if let Whole::Hashes(hashes) = &mut self.whole {
+        if let Completeness::Hashes(hashes) = &mut self.whole {
             let less = hashes.remove(hash, &entry.name);
             self.give_back(less);
         }
@@ -271,21 +273,21 @@ impl Dentries {
         let whole = std::mem::take(&mut self.whole);
         self.give_back(self.taken);
         let hashes = match whole {
-            Whole::Unknown => return,
-            Whole::Names => hashes_of(&by_hash),
-            Whole::Hashes(hashes) => hashes,
+            Completeness::Unknown => return,
+            Completeness::Names => hashes_of(&by_hash),
+            Completeness::Hashes(hashes) => hashes,
         };
         let bytes = hashes.bytes();
         if self.ration.has(bytes) {
             self.take(bytes);
-            self.whole = Whole::Hashes(hashes);
+            self.whole = Completeness::Hashes(hashes);
         }
     }
 }
 
 /// Of the names that are there.
-fn hashes_of(by_hash: &HashMap<u32, Few<Dentry>, ShortKeys>) -> Hashes {
-    let mut hashes = Hashes::default();
+fn hashes_of(by_hash: &HashMap<u32, Few<Dentry>, ShortKeys>) -> NameFilter {
+    let mut hashes = NameFilter::default();
     for (hash, alike) in by_hash {
         for entry in alike.iter().filter_map(Dentry::entry) {
             hashes.insert(*hash, &entry.name);
@@ -294,7 +296,7 @@ fn hashes_of(by_hash: &HashMap<u32, Few<Dentry>, ShortKeys>) -> Hashes {
     hashes
 }
 
-impl Drop for Dentries {
+impl Drop for DentryCache {
     fn drop(&mut self) {
         self.give_back(self.taken);
     }
@@ -307,75 +309,78 @@ mod tests {
 
     #[test]
     fn a_complete_directory_knows_what_is_absent_and_by_hashes_when_it_is_full() {
-        let mut dentries = Dentries::of_new(&Arc::new(Ration::new(usize::MAX)));
+        let mut dentries = DentryCache::of_new(&Arc::new(DentryBudget::new(usize::MAX)));
         let a = entry(2, b"a", 300);
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
         dentries.enter(&a);
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::There(Arc::clone(&a)));
-        assert_eq!(dentries.alike(a.hash()), Alike::Exactly { count: 1, len: 1 });
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::There(Arc::clone(&a)));
+        assert_eq!(dentries.alike(a.hash()), HashCollisions::Exactly { count: 1, len: 1 });
         dentries.leave(&a);
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
         let name = |number: u64| number.to_string().into_bytes();
         dentries.enter(&a);
         for number in 0..=NAMES_MAX as u64 {
             dentries.enter(&entry(number + 3, &name(number), number));
         }
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::Nothing(dentries.version));
-        assert!(matches!(dentries.alike(a.hash()), Alike::AtMost(1..)));
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Nothing(dentries.version));
+        assert!(matches!(dentries.alike(a.hash()), HashCollisions::AtMost(1..)));
         let (absent, present) = (entry(0, b"absent", 0), entry(0, &name(7), 0));
-        assert_eq!(dentries.find(absent.hash(), b"absent"), Known::Absent);
-        assert_eq!(dentries.alike(absent.hash()), Alike::AtMost(0));
-        assert_eq!(dentries.find(present.hash(), &name(7)), Known::Nothing(dentries.version));
+        assert_eq!(dentries.find(absent.hash(), b"absent"), CachedName::Absent);
+        assert_eq!(dentries.alike(absent.hash()), HashCollisions::AtMost(0));
+        assert_eq!(dentries.find(present.hash(), &name(7)), CachedName::Nothing(dentries.version));
         dentries.leave(&a);
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::Absent);
-        assert_eq!(dentries.alike(a.hash()), Alike::AtMost(0));
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
+        assert_eq!(dentries.alike(a.hash()), HashCollisions::AtMost(0));
     }
 
     #[test]
     fn what_was_read_before_a_change_does_not_enter() {
-        let mut dentries = Dentries::unknown(&Arc::new(Ration::new(usize::MAX)));
+        let mut dentries = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
         let a = entry(2, b"a", 300);
-        let Known::Nothing(version) = dentries.find(a.hash(), b"a") else { panic!("unknown") };
+        let CachedName::Nothing(version) = dentries.find(a.hash(), b"a") else { panic!("unknown") };
         dentries.enter(&a);
         dentries.learn_absent(version, a.hash(), b"a");
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::There(Arc::clone(&a)));
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::There(Arc::clone(&a)));
         dentries.leave(&a);
         dentries.learn(version, &a);
-        assert_eq!(dentries.find(a.hash(), b"a"), Known::Nothing(dentries.version));
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Nothing(dentries.version));
     }
 
     #[test]
     fn names_are_learnt_ahead_of_who_asks_for_one_after_the_other() {
-        let mut dentries = Dentries::unknown(&Arc::new(Ration::new(usize::MAX)));
+        let mut dentries = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
         let entries = [301, 305].map(|index| entry(index, format!("{index}").as_bytes(), index));
         assert_eq!(dentries.follows(300), None);
         assert_eq!(dentries.follows(300), None);
         let version = dentries.follows(300 + CLOSE).unwrap();
         dentries.learn_ahead(version, &entries);
-        assert_eq!(dentries.find(entries[1].hash(), b"305"), Known::There(Arc::clone(&entries[1])));
+        assert_eq!(
+            dentries.find(entries[1].hash(), b"305"),
+            CachedName::There(Arc::clone(&entries[1]))
+        );
         assert_eq!(dentries.follows(306), Some(version));
         assert_eq!(dentries.follows(305), None);
     }
 
     #[test]
     fn who_finds_the_ration_used_up_forgets_its_own_and_gives_back_what_it_had() {
-        let ration = Arc::new(Ration::new(100 * NAME_BYTES));
-        let (mut one, mut other) = (Dentries::of_new(&ration), Dentries::of_new(&ration));
+        let ration = Arc::new(DentryBudget::new(100 * NAME_BYTES));
+        let (mut one, mut other) = (DentryCache::of_new(&ration), DentryCache::of_new(&ration));
         let name = |number: u64| entry(number + 3, &number.to_string().into_bytes(), number);
         one.enter(&name(0));
         for number in 0..100 {
             other.enter(&name(number));
         }
-        assert!(other.count < 100 && matches!(other.whole, Whole::Hashes(_)));
-        assert_eq!(other.find(name(200).hash(), b"200"), Known::Absent);
-        assert_eq!(one.find(name(0).hash(), b"0"), Known::There(name(0)));
+        assert!(other.count < 100 && matches!(other.whole, Completeness::Hashes(_)));
+        assert_eq!(other.find(name(200).hash(), b"200"), CachedName::Absent);
+        assert_eq!(one.find(name(0).hash(), b"0"), CachedName::There(name(0)));
         other.leave(&name(99));
         drop(other);
         one.leave(&name(0));
         assert_eq!(ration.taken.load(Ordering::Relaxed), 0);
-        let mut none = Dentries::of_new(&Arc::new(Ration::new(NAME_BYTES)));
+        let mut none = DentryCache::of_new(&Arc::new(DentryBudget::new(NAME_BYTES)));
         (0..NAME_BYTES as u64).for_each(|number| none.enter(&name(number)));
-        assert_eq!(none.find(name(1).hash(), b"1"), Known::Nothing(none.version));
+        assert_eq!(none.find(name(1).hash(), b"1"), CachedName::Nothing(none.version));
         assert!(none.taken <= 2 * NAME_BYTES);
     }
 }

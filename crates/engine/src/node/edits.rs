@@ -19,15 +19,15 @@ use super::Entry;
 use super::cut::{ExtentData, ExtentEdit};
 use super::few::Few;
 use super::late::unpacked;
-use super::pending::{Pending, RefChange, RefPlace, XattrChange};
+use super::pending::{DelayedItems, RefChange, RefIndex, XattrChange};
 
 /// What becomes of one item.
-pub(super) struct Draft<'a> {
+pub(super) struct ItemChanges<'a> {
     key: Key,
     change: ItemChange<'a>,
 }
 
-/// See [`Draft`].
+/// See [`ItemChanges`].
 enum ItemChange<'a> {
     /// It goes.
     Remove,
@@ -49,15 +49,15 @@ enum ItemChange<'a> {
 }
 
 /// A change of one item.
-pub(super) struct ItemEdit<'a> {
-    draft: &'a Draft<'a>,
+pub(super) struct EncodedChange<'a> {
+    draft: &'a ItemChanges<'a>,
     /// What comes.
     new: &'a [u8],
     /// What stays and what comes, where something stays.
     built: Vec<u8>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> ItemChanges<'a> {
     /// An item goes.
     pub(super) fn remove(key: Key) -> Self {
         Self { key, change: ItemChange::Remove }
@@ -90,7 +90,7 @@ impl<'a> Draft<'a> {
     /// inodes without a name, which stands elsewhere.
     pub(super) fn of(
         number: u64,
-        changes: &'a Pending,
+        changes: &'a DelayedItems,
         item: &'a InodeItem,
     ) -> impl Iterator<Item = Self> {
         let draft =
@@ -109,7 +109,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The edits of drafts. What comes with them is written to `buffer`.
-    pub(super) fn edits(drafts: &'a [Self], buffer: &'a mut Vec<u8>) -> Vec<ItemEdit<'a>> {
+    pub(super) fn edits(drafts: &'a [Self], buffer: &'a mut Vec<u8>) -> Vec<EncodedChange<'a>> {
         buffer.clear();
         let mut write = |draft: &Self| {
             let start = buffer.len();
@@ -117,7 +117,7 @@ impl<'a> Draft<'a> {
             start..buffer.len()
         };
         let ranges: Vec<Range<usize>> = drafts.iter().map(&mut write).collect();
-        let edit = |(draft, range): (&'a Self, Range<usize>)| ItemEdit {
+        let edit = |(draft, range): (&'a Self, Range<usize>)| EncodedChange {
             draft,
             new: &buffer[range],
             built: Vec::new(),
@@ -127,35 +127,35 @@ impl<'a> Draft<'a> {
 }
 
 /// A name that goes may stand in either item.
-fn refs(number: u64, changes: &Pending) -> impl Iterator<Item = Draft<'_>> {
+fn refs(number: u64, changes: &DelayedItems) -> impl Iterator<Item = ItemChanges<'_>> {
     let of_dirs = changes.refs.chunk_by(|a, b| a.dir == b.dir);
     let of_dirs = of_dirs.filter(|refs| refs.iter().any(|one| one.place != EXTREF));
-    of_dirs.map(move |refs| Draft {
+    of_dirs.map(move |refs| ItemChanges {
         key: Key::new(number, ItemKind::INODE_REF, refs[0].dir),
         change: ItemChange::Refs(refs),
     })
 }
 
-fn extrefs(number: u64, changes: &Pending) -> impl Iterator<Item = Draft<'_>> {
+fn extrefs(number: u64, changes: &DelayedItems) -> impl Iterator<Item = ItemChanges<'_>> {
     let others = changes.refs.iter().filter(|one| one.place != REF);
     let mut others: Vec<_> =
         others.map(|one| (extref_hash(one.dir, &one.entry.name), one)).collect();
     others.sort_by_key(|(hash, _)| *hash);
-    let mut drafts: Vec<Draft<'_>> = Vec::new();
+    let mut drafts: Vec<ItemChanges<'_>> = Vec::new();
     for (hash, one) in others {
         let key = Key::new(number, ItemKind::INODE_EXTREF, hash);
         match drafts.last_mut() {
-            Some(Draft { key: last, change: ItemChange::Extrefs(alike) }) if *last == key => {
+            Some(ItemChanges { key: last, change: ItemChange::Extrefs(alike) }) if *last == key => {
                 alike.push(one);
             }
-            _ => drafts.push(Draft { key, change: ItemChange::Extrefs(Few::One(one)) }),
+            _ => drafts.push(ItemChanges { key, change: ItemChange::Extrefs(Few::One(one)) }),
         }
     }
     drafts.into_iter()
 }
 
-const REF: Option<RefPlace> = Some(RefPlace::Ref);
-const EXTREF: Option<RefPlace> = Some(RefPlace::Extref);
+const REF: Option<RefIndex> = Some(RefIndex::Ref);
+const EXTREF: Option<RefIndex> = Some(RefIndex::Extref);
 
 const SOUND: &str = "verified with its block";
 
@@ -220,13 +220,13 @@ impl RefChange {
     }
 }
 
-impl Edit for ItemEdit<'_> {
+impl Edit for EncodedChange<'_> {
     fn key(&self) -> Key {
         self.draft.key
     }
 
     fn apply(&mut self, current: Option<&[u8]>) -> Change<'_> {
-        let Draft { key, change } = self.draft;
+        let ItemChanges { key, change } = self.draft;
         let current = current.unwrap_or_default();
         self.built.clear();
         change.keep_into(current, key.offset, &mut self.built);

@@ -23,7 +23,7 @@ const SECTOR: u64 = SECTOR_SIZE as u64;
 
 /// What stands in a range of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PendingExtentKind {
     /// Nothing: it reads as zeros.
     Hole,
     /// Bytes of the file, in the tree.
@@ -53,14 +53,14 @@ pub(crate) struct PendingExtent {
     /// Where it ends.
     pub(crate) end: u64,
     /// What it is.
-    pub(crate) kind: Kind,
+    pub(crate) kind: PendingExtentKind,
 }
 
 /// Ranges that wait, or are about to.
 #[derive(Default)]
 pub(crate) struct ExtentChanges {
     /// By start: end and kind.
-    ranges: BTreeMap<u64, (u64, Kind)>,
+    ranges: BTreeMap<u64, (u64, PendingExtentKind)>,
 }
 
 /// Ranges without something, mostly few.
@@ -76,7 +76,7 @@ pub(super) struct Replaced {
     remnants: usize,
 }
 
-impl Kind {
+impl PendingExtentKind {
     /// The extent on disk.
     pub(super) fn on_disk(&self) -> Option<&RegularExtent> {
         match self {
@@ -142,19 +142,21 @@ impl Inline {
 impl PendingExtent {
     /// All bytes of a file: at most a sector.
     pub(super) fn inline(data: Arc<[u8]>) -> Self {
-        Self { start: 0, end: SECTOR, kind: Kind::Inline(Inline::plain(data)) }
+        Self { start: 0, end: SECTOR, kind: PendingExtentKind::Inline(Inline::plain(data)) }
     }
 
     /// Whether it is as the module's text says.
     fn is_sound(&self) -> bool {
         let Self { start, end, kind } = self;
         let aligned = |offset: u64| offset.is_multiple_of(SECTOR);
-        let is_hole = *kind == Kind::Hole;
+        let is_hole = *kind == PendingExtentKind::Hole;
         let ends = aligned(*end) || (is_hole && *end == u64::MAX);
         let fits = match kind {
-            Kind::Hole => true,
-            Kind::Inline(inline) => (*start, *end) == (0, SECTOR) && inline.ram_bytes <= SECTOR,
-            Kind::Prealloc(extent) | Kind::Regular(extent, _) => {
+            PendingExtentKind::Hole => true,
+            PendingExtentKind::Inline(inline) => {
+                (*start, *end) == (0, SECTOR) && inline.ram_bytes <= SECTOR
+            }
+            PendingExtentKind::Prealloc(extent) | PendingExtentKind::Regular(extent, _) => {
                 extent.disk.0 > 0 && extent.bytes == end - start
             }
         };
@@ -273,7 +275,7 @@ impl ExtentChanges {
     }
 
     /// What starts at an offset.
-    pub(super) fn at(&self, start: u64) -> Option<&Kind> {
+    pub(super) fn at(&self, start: u64) -> Option<&PendingExtentKind> {
         self.ranges.get(&start).map(|(_, kind)| kind)
     }
 
@@ -325,7 +327,7 @@ pub(super) fn few_until<'a>(
 
 impl Replaced {
     /// A range of which so many ranges are left, where it is of an extent.
-    pub(super) fn new(start: u64, kind: &Kind, remnants: usize) -> Option<Self> {
+    pub(super) fn new(start: u64, kind: &PendingExtentKind, remnants: usize) -> Option<Self> {
         let extent = *kind.on_disk()?;
         Some(Self { start, extent, remnants })
     }

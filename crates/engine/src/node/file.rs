@@ -10,14 +10,14 @@ use userbtrfs_format::{FileKind, InodeFlags};
 use userbtrfs_ledger::{Handle, HandleKind, Reservation};
 use userbtrfs_sync::Arc;
 
-use super::extents::{Kind, PendingExtent, reference};
+use super::extents::{PendingExtent, PendingExtentKind, reference};
 use super::inode::State;
-use super::operation::{Joined, Operation};
-use super::{Inode, Nodes};
+use super::operation::{Operation, TxnHandle};
+use super::{Inode, Inodes};
 use crate::error::{Error, InodeId, Result};
 
 /// Who keeps data of files in memory.
-pub(crate) trait FileWatch: Send + Sync {
+pub(crate) trait InodeEvents: Send + Sync {
     /// A file was deleted: it takes no change any more. No lock is held.
     fn gone(&self, id: InodeId);
 }
@@ -30,9 +30,9 @@ pub(crate) struct FileChange<'a> {
     state: &'a mut State,
 }
 
-impl Nodes {
+impl Inodes {
     /// Names, once, who keeps data of files in memory.
-    pub(crate) fn watch(&self, watch: Weak<dyn FileWatch>) {
+    pub(crate) fn watch(&self, watch: Weak<dyn InodeEvents>) {
         assert!(self.watch.set(watch).is_ok(), "named once");
     }
 
@@ -82,14 +82,14 @@ impl Nodes {
         reservation: Option<Reservation>,
         change: impl FnOnce(&mut FileChange<'_>),
     ) -> Result<()> {
-        self.begin_in(Joined::Before(handle)).change_file(inode, reservation, change)
+        self.begin_in(TxnHandle::Before(handle)).change_file(inode, reservation, change)
     }
 }
 
 impl FileChange<'_> {
     /// Puts something over what is there between two offsets. `fresh` space was just allocated:
     /// this is the first reference to it.
-    pub(crate) fn put(&mut self, start: u64, end: u64, kind: Kind, fresh: bool) {
+    pub(crate) fn put(&mut self, start: u64, end: u64, kind: PendingExtentKind, fresh: bool) {
         self.operation.count(self.id, start, &kind, fresh);
         self.operation.put_extent(self.id, self.state, PendingExtent { start, end, kind });
     }
@@ -173,7 +173,7 @@ impl Operation<'_> {
     }
 
     /// Counts a reference that comes with a range put into a file.
-    fn count(&self, inode: InodeId, start: u64, kind: &Kind, fresh: bool) {
+    fn count(&self, inode: InodeId, start: u64, kind: &PendingExtentKind, fresh: bool) {
         let Some(extent) = kind.on_disk() else {
             assert!(!fresh, "only extents are allocated");
             return;

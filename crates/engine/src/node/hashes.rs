@@ -14,7 +14,7 @@ use userbtrfs_btree::ShortKeys;
 
 /// See the module's text.
 #[derive(Default)]
-pub(super) struct Hashes {
+pub(super) struct NameFilter {
     by_start: HashMap<u16, Vec<u16>, ShortKeys>,
 }
 
@@ -24,7 +24,7 @@ const START_BYTES: usize = 2 * size_of::<(u16, Vec<u16>)>() + 16;
 /// A list grows by one part in so many.
 const GROWTH: usize = 8;
 
-impl Hashes {
+impl NameFilter {
     /// Whether a name of this hash may be here; if not, it is not.
     pub(super) fn may_have(&self, hash: u32, name: &[u8]) -> bool {
         let (start, end) = self.place(hash, name);
@@ -102,17 +102,17 @@ mod tests {
         format!("n-{number:010}").into_bytes()
     }
 
-    fn insert(hashes: &mut Hashes, name: &[u8]) -> usize {
+    fn insert(hashes: &mut NameFilter, name: &[u8]) -> usize {
         hashes.insert(name_hash(name), name)
     }
 
-    fn may_have(hashes: &Hashes, name: &[u8]) -> bool {
+    fn may_have(hashes: &NameFilter, name: &[u8]) -> bool {
         hashes.may_have(name_hash(name), name)
     }
 
     #[test]
     fn it_is_a_multiset_of_few_bytes_each() {
-        let mut hashes = Hashes::default();
+        let mut hashes = NameFilter::default();
         let mut bytes: usize = (0..300_000).map(|at| insert(&mut hashes, &name(at))).sum();
         assert!((0..300_000).all(|number| may_have(&hashes, &name(number))));
         let mistaken = (300_000..600_000).filter(|at| may_have(&hashes, &name(*at))).count();
@@ -133,7 +133,7 @@ mod tests {
         let hash = name_hash(&one);
         // The secret of the process decides.
         let told_apart = (0..64_u32).filter(|salt| {
-            let mut hashes = Hashes::default();
+            let mut hashes = NameFilter::default();
             let salted = |name: &[u8]| [name, &salt.to_le_bytes()].concat();
             hashes.insert(hash, &salted(&one));
             assert_eq!(hashes.count_alike(hash), 1);

@@ -18,13 +18,13 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::order::Identity;
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard, OnceLock};
 
-use super::dentries::{Dentries, Ration};
+use super::dentries::{DentryBudget, DentryCache};
 use super::extents::{ExtentChanges, PendingExtent, few_until, flattened};
-use super::late::LateNames;
-use super::pending::{Pending, RefPlace, Said};
-use super::runs::Runs;
-use super::stored::RefLen;
-use super::traces::Stamp;
+use super::late::DeferredDirItems;
+use super::pending::{Delayed, DelayedItems, RefIndex};
+use super::runs::RangeSet;
+use super::stored::InodeRefLen;
+use super::traces::ChangeVersion;
 use super::{Entry, EntryTarget, TreeRoots, stored};
 use crate::error::{Error, InodeId, Result};
 
@@ -38,7 +38,7 @@ pub(crate) struct Inode {
     /// what is read from the tree cannot be older than what another one changed.
     state: OnceLock<Mutex<State>>,
     /// Of a directory. It is not locked together with the state.
-    late: Mutex<Option<Arc<LateNames>>>,
+    late: Mutex<Option<Arc<DeferredDirItems>>>,
     /// Of a file, as who keeps its content says.
     unfinished: AtomicU64,
 }
@@ -56,14 +56,14 @@ pub(crate) enum InMemory {
 /// What there is of an inode in memory.
 pub(super) struct State {
     pub(super) item: InodeItem,
-    pub(super) running: Option<Arc<Pending>>,
-    pub(super) merging: Option<Arc<Pending>>,
+    pub(super) running: Option<Arc<DelayedItems>>,
+    pub(super) merging: Option<Arc<DelayedItems>>,
     /// Of a directory.
-    pub(super) dentries: Option<Box<Dentries>>,
+    pub(super) dentries: Option<Box<DentryCache>>,
     /// Where the one name of a directory is, once that was seen.
     pub(super) parent: Option<u64>,
     /// Of the tree, as long as nothing was merged since it was looked at.
-    pub(super) ref_len: Option<RefLen>,
+    pub(super) ref_len: Option<InodeRefLen>,
     /// The size of a file that the tree may know, where that is not its size.
     pub(super) disk_size: Option<u64>,
     /// Grows with each change of a file's extents, of what they hold, or of how far the tree may
@@ -115,7 +115,7 @@ pub(crate) const EXTENTS_MAX: usize = 1 << 15;
 #[derive(Default)]
 pub(super) struct ChangedRanges {
     transaction: u64,
-    ranges: Runs,
+    ranges: RangeSet,
 }
 
 impl ChangedRanges {
@@ -123,7 +123,7 @@ impl ChangedRanges {
         self.turn_to(transaction);
         self.ranges.insert(range);
         if self.ranges.len() > EXTENTS_MAX {
-            self.ranges = Runs::all();
+            self.ranges = RangeSet::all();
         }
     }
 
@@ -133,7 +133,7 @@ impl ChangedRanges {
     }
 
     /// Takes what transaction `running` changed.
-    fn take(&mut self, running: u64) -> Runs {
+    fn take(&mut self, running: u64) -> RangeSet {
         self.turn_to(running);
         std::mem::take(&mut self.ranges)
     }
@@ -141,7 +141,7 @@ impl ChangedRanges {
     /// From now on they are those of this transaction.
     pub(super) fn turn_to(&mut self, running: u64) {
         if self.transaction != running {
-            *self = Self { transaction: running, ranges: Runs::default() };
+            *self = Self { transaction: running, ranges: RangeSet::default() };
         }
     }
 }
@@ -164,11 +164,11 @@ impl Inode {
     }
 
     /// Makes sure that the state is known.
-    pub(super) fn load(&self, forest: &TreeRoots, ration: &Arc<Ration>) -> Result<()> {
+    pub(super) fn load(&self, forest: &TreeRoots, ration: &Arc<DentryBudget>) -> Result<()> {
         if self.state.get().is_none() {
             let (item, ref_len) = stored::inode_item(forest, &self.tree, self.id.number)?;
             let (is_dir, stored_transid) = (item.kind == FileKind::Directory, item.transid);
-            let dentries = is_dir.then(|| Dentries::unknown(ration));
+            let dentries = is_dir.then(|| DentryCache::unknown(ration));
             let parent = ref_len.filter(|_| is_dir).map(|of_ref| of_ref.dir);
             let state = State::new(item, dentries);
             self.set_state(State { parent, ref_len, stored_transid, ..state });
@@ -232,13 +232,13 @@ impl Inode {
     }
 
     /// The names that come late, of a directory: to be looked at after the state.
-    pub(super) fn late(&self) -> MutexGuard<'_, Option<Arc<LateNames>>> {
+    pub(super) fn late(&self) -> MutexGuard<'_, Option<Arc<DeferredDirItems>>> {
         self.late.lock()
     }
 
     /// What waits of a name, where it is not in a set any more.
-    pub(super) fn late_name(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
-        self.late().as_ref().map_or(Said::Nothing, |late| late.find(hash, name))
+    pub(super) fn late_name(&self, hash: u32, name: &[u8]) -> Delayed<(EntryTarget, DirEntryKind)> {
+        self.late().as_ref().map_or(Delayed::Nothing, |late| late.find(hash, name))
     }
 
     /// The state if it is there and nobody holds it.
@@ -314,7 +314,7 @@ impl Inode {
 
     /// What changes with each change of what the log would have of the inode alone; while it is in
     /// memory, unless the running transaction evicted it after it had changed it.
-    pub(crate) fn stamp(&self, running: u64) -> Option<Stamp> {
+    pub(crate) fn stamp(&self, running: u64) -> Option<ChangeVersion> {
         let state = self.state();
         let is_known = state.stored_transid < running;
         is_known.then_some((state.item.sequence, state.extents_version))
@@ -356,7 +356,7 @@ impl Inode {
 
     /// Takes the ranges of a file whose extents the running transaction changed; nothing where
     /// that is not known, and may be all.
-    pub(crate) fn take_changed(&self, running: u64) -> Option<Runs> {
+    pub(crate) fn take_changed(&self, running: u64) -> Option<RangeSet> {
         let mut state = self.state();
         let changed = state.changed.take(running);
         // Next time it is known.
@@ -403,7 +403,7 @@ impl Inode {
 
 impl State {
     /// Of a directory, with what is known of its names.
-    pub(super) fn new(item: InodeItem, dentries: Option<Dentries>) -> Self {
+    pub(super) fn new(item: InodeItem, dentries: Option<DentryCache>) -> Self {
         Self {
             item,
             running: None,
@@ -426,13 +426,13 @@ impl State {
     }
 
     /// The set that is added to; there is one while something is changed.
-    pub(super) fn pending(&mut self) -> &mut Pending {
+    pub(super) fn pending(&mut self) -> &mut DelayedItems {
         let running = self.running.as_mut().expect("made when the change began");
         Arc::get_mut(running).expect("only a set that is merged is shared")
     }
 
     /// It gets the name that an entry of a directory has.
-    pub(super) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefPlace) {
+    pub(super) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefIndex) {
         self.parent = self.dentries.is_some().then_some(dir);
         self.pending().add_ref(dir, entry, place);
     }
@@ -444,7 +444,7 @@ impl State {
     }
 
     /// What is known of the names of a directory.
-    pub(super) fn dentries(&mut self) -> &mut Dentries {
+    pub(super) fn dentries(&mut self) -> &mut DentryCache {
         self.dentries.as_mut().expect("only directories have names in them")
     }
 
@@ -471,12 +471,12 @@ impl State {
     }
 
     /// The sets, newest first.
-    pub(super) fn sets(&self) -> impl Iterator<Item = &Pending> {
+    pub(super) fn sets(&self) -> impl Iterator<Item = &DelayedItems> {
         self.running.as_deref().into_iter().chain(self.merging.as_deref())
     }
 
     /// What waits of the entry of a name.
-    pub(super) fn pending_entry(&self, hash: u32, name: &[u8]) -> Said<Arc<Entry>> {
+    pub(super) fn pending_entry(&self, hash: u32, name: &[u8]) -> Delayed<Arc<Entry>> {
         newest(self.sets().map(|set| set.entries.find(hash, name)))
     }
 
@@ -502,7 +502,7 @@ impl State {
     }
 
     /// What waits of an attribute.
-    pub(super) fn pending_xattr(&self, name: &[u8]) -> Said<Arc<[u8]>> {
+    pub(super) fn pending_xattr(&self, name: &[u8]) -> Delayed<Arc<[u8]>> {
         newest(self.sets().map(|set| set.xattr(name)))
     }
 
@@ -523,8 +523,9 @@ impl State {
 
     /// Whether extents of a file wait: nothing where none do, and whether some are being merged.
     pub(super) fn waiting_extents(&self) -> Option<bool> {
-        let waits =
-            |set: &Option<Arc<Pending>>| set.as_ref().is_some_and(|set| !set.extents.is_empty());
+        let waits = |set: &Option<Arc<DelayedItems>>| {
+            set.as_ref().is_some_and(|set| !set.extents.is_empty())
+        };
         let is_merging = waits(&self.merging);
         (is_merging || waits(&self.running)).then_some(is_merging)
     }
@@ -562,7 +563,7 @@ impl State {
     }
 
     /// Takes the running set away to be merged, with the attributes of this moment.
-    pub(super) fn freeze(&mut self) -> Option<(Arc<Pending>, InodeItem)> {
+    pub(super) fn freeze(&mut self) -> Option<(Arc<DelayedItems>, InodeItem)> {
         let set = self.running.take()?;
         self.ref_len = None;
         assert!(self.merging.is_none(), "an inode never has more than two sets");
@@ -572,11 +573,13 @@ impl State {
 }
 
 /// What the newest set says that says anything.
-fn newest<'a, T: ?Sized + 'a>(mut said: impl Iterator<Item = Said<&'a Arc<T>>>) -> Said<Arc<T>> {
-    match said.find(|said| !matches!(said, Said::Nothing)) {
-        Some(Said::There(it)) => Said::There(Arc::clone(it)),
-        Some(Said::Gone) => Said::Gone,
-        Some(Said::Nothing) | None => Said::Nothing,
+fn newest<'a, T: ?Sized + 'a>(
+    mut said: impl Iterator<Item = Delayed<&'a Arc<T>>>,
+) -> Delayed<Arc<T>> {
+    match said.find(|said| !matches!(said, Delayed::Nothing)) {
+        Some(Delayed::There(it)) => Delayed::There(Arc::clone(it)),
+        Some(Delayed::Gone) => Delayed::Gone,
+        Some(Delayed::Nothing) | None => Delayed::Nothing,
     }
 }
 
@@ -591,9 +594,9 @@ mod tests {
         (0..most).for_each(|at| changed.insert(7, 2 * at..2 * at + 1));
         assert_eq!(changed.ranges.len(), EXTENTS_MAX);
         changed.insert(7, 2 * most..2 * most + 1);
-        assert_eq!(changed.take(7), Runs::all());
+        assert_eq!(changed.take(7), RangeSet::all());
         changed.insert(7, 0..1);
         assert_eq!(changed.ranges.len(), 1);
-        assert_eq!(changed.take(8), Runs::default());
+        assert_eq!(changed.take(8), RangeSet::default());
     }
 }

@@ -18,20 +18,20 @@ use userbtrfs_btree::ShortKeys;
 use userbtrfs_format::{DirEntry, DirEntryKind, ItemKind, TreeId};
 
 use super::EntryTarget;
-use super::pending::{NameChange, Said};
+use super::pending::{Delayed, NameChange};
 
 /// See the module's text.
 #[derive(Default)]
-pub(super) struct LateNames {
+pub(super) struct DeferredDirItems {
     /// None of them is empty.
-    parts: BTreeMap<Part, PartNames>,
+    parts: BTreeMap<HashBucket, BucketNames>,
 }
 
 /// One part in 256 of all hashes, in their order: those that begin with the same byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Part(u8);
+pub(super) struct HashBucket(u8);
 
-impl Part {
+impl HashBucket {
     fn of(hash: u32) -> Self {
         let [first, ..] = hash.to_be_bytes();
         Self(first)
@@ -40,7 +40,7 @@ impl Part {
 
 /// The names that hash to a part.
 #[derive(Default)]
-struct PartNames {
+struct BucketNames {
     /// Where the changes of the names of a hash are packed.
     by_hash: HashMap<u32, u32, ShortKeys>,
     /// What became of the changes of a hash is appended; what was there before stays behind.
@@ -50,7 +50,7 @@ struct PartNames {
 }
 
 /// What becomes of a name.
-pub(super) struct LateName<'a> {
+pub(super) struct DeferredDirItem<'a> {
     pub(super) name: &'a [u8],
     /// What its DIR_ITEM is to hold of it; nothing where it goes.
     pub(super) entry: Option<DirEntry<'a>>,
@@ -79,15 +79,15 @@ const HASH_BYTES: usize = 20;
 
 const SOUND: &str = "packed here";
 
-impl LateNames {
+impl DeferredDirItems {
     /// About what all this takes in memory.
     pub(super) fn bytes(&self) -> usize {
-        self.parts.values().map(PartNames::bytes).sum()
+        self.parts.values().map(BucketNames::bytes).sum()
     }
 
     /// Takes in what became of names that hash alike.
     pub(super) fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
-        let part = Part::of(hash);
+        let part = HashBucket::of(hash);
         let names = self.parts.entry(part).or_default();
         names.take_in(hash, alike);
         if names.by_hash.is_empty() {
@@ -96,12 +96,12 @@ impl LateNames {
     }
 
     /// What waits of a name.
-    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Said<(EntryTarget, DirEntryKind)> {
+    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Delayed<(EntryTarget, DirEntryKind)> {
         let found = self.alike(hash).find(|change| change.name == name);
         match found.map(|change| change.entry) {
-            Some(Some(entry)) => Said::There((EntryTarget::from_disk(&entry), entry.kind)),
-            Some(None) => Said::Gone,
-            None => Said::Nothing,
+            Some(Some(entry)) => Delayed::There((EntryTarget::from_disk(&entry), entry.kind)),
+            Some(None) => Delayed::Gone,
+            None => Delayed::Nothing,
         }
     }
 
@@ -116,49 +116,49 @@ impl LateNames {
     }
 
     /// The part that takes most memory.
-    pub(super) fn largest(&self) -> Part {
+    pub(super) fn largest(&self) -> HashBucket {
         let largest = self.parts.iter().max_by_key(|(_, names)| names.bytes());
         *largest.expect("what is empty is dropped").0
     }
 
     /// What becomes of the names of each hash of a part, or of all, in the order of the hashes.
-    pub(super) fn iter(&self, part: Option<Part>) -> impl Iterator<Item = (u32, &[u8])> {
-        let is_wanted = move |of: &Part| part.is_none_or(|part| part == *of);
+    pub(super) fn iter(&self, part: Option<HashBucket>) -> impl Iterator<Item = (u32, &[u8])> {
+        let is_wanted = move |of: &HashBucket| part.is_none_or(|part| part == *of);
         self.parts.iter().filter(move |(of, _)| is_wanted(of)).flat_map(|(_, names)| names.iter())
     }
 
     /// A part is in the tree, or all is.
-    pub(super) fn forget(&mut self, part: Option<Part>) {
+    pub(super) fn forget(&mut self, part: Option<HashBucket>) {
         match part {
             Some(part) => drop(self.parts.remove(&part)),
             None => self.parts.clear(),
         }
     }
 
-    fn alike(&self, hash: u32) -> impl Iterator<Item = LateName<'_>> {
-        unpacked(self.parts.get(&Part::of(hash)).map_or(&[], |names| names.alike(hash)))
+    fn alike(&self, hash: u32) -> impl Iterator<Item = DeferredDirItem<'_>> {
+        unpacked(self.parts.get(&HashBucket::of(hash)).map_or(&[], |names| names.alike(hash)))
     }
 }
 
-impl PartNames {
+impl BucketNames {
     fn bytes(&self) -> usize {
         self.packed.len() + self.by_hash.len() * HASH_BYTES
     }
 
     fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
         let old = self.alike(hash).to_vec();
-        let is_same = |old: &LateName<'_>, new: &NameChange| *old.name == *new.entry.name;
+        let is_same = |old: &DeferredDirItem<'_>, new: &NameChange| *old.name == *new.entry.name;
         let stay = unpacked(&old).filter(|old| !alike.iter().any(|new| is_same(old, new)));
         let come = alike.iter().filter_map(|new| {
             let below = unpacked(&old).find(|old| is_same(old, new)).map(|old| old.below);
-            LateName::of(new, below.unwrap_or(new.below))
+            DeferredDirItem::of(new, below.unwrap_or(new.below))
         });
         self.names_len -= names_len(&old);
         self.put(hash, stay.chain(come));
     }
 
     /// Packs what becomes of the names of a hash.
-    fn put<'a>(&mut self, hash: u32, changes: impl Iterator<Item = LateName<'a>>) {
+    fn put<'a>(&mut self, hash: u32, changes: impl Iterator<Item = DeferredDirItem<'a>>) {
         let at = u32::try_from(self.packed.len()).expect("merged before it is so much");
         let mut changes = changes.peekable();
         if changes.peek().is_none() {
@@ -186,12 +186,12 @@ impl PartNames {
     fn packed_at(&self, at: u32) -> &[u8] {
         let from = &self.packed[usize::try_from(at).expect(SOUND)..];
         let mut rest = from;
-        while LateName::unpack(&mut rest).is_some_and(|(_, is_last)| !is_last) {}
+        while DeferredDirItem::unpack(&mut rest).is_some_and(|(_, is_last)| !is_last) {}
         &from[..from.len() - rest.len()]
     }
 }
 
-impl<'a> LateName<'a> {
+impl<'a> DeferredDirItem<'a> {
     /// What became of a name, unless that is nothing.
     fn of(change: &'a NameChange, below: bool) -> Option<Self> {
         let entry = change.there.then(|| change.entry.on_disk());
@@ -252,8 +252,8 @@ fn unpack_number(packed: &mut &[u8]) -> u64 {
 }
 
 /// What becomes of names that hash alike.
-pub(super) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = LateName<'_>> {
-    std::iter::from_fn(move || LateName::unpack(&mut packed).map(|(change, _)| change))
+pub(super) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = DeferredDirItem<'_>> {
+    std::iter::from_fn(move || DeferredDirItem::unpack(&mut packed).map(|(change, _)| change))
 }
 
 /// How long the names are together of packed changes.
@@ -267,12 +267,12 @@ mod tests {
 
     use super::super::Entry;
     use super::super::few::Few;
-    use super::super::pending::Pending;
+    use super::super::pending::DelayedItems;
     use super::super::testing::{alike, entry};
     use super::*;
 
-    fn take_in(late: &mut LateNames, change: impl FnOnce(&mut Pending)) {
-        let mut pending = Pending::default();
+    fn take_in(late: &mut DeferredDirItems, change: impl FnOnce(&mut DelayedItems)) {
+        let mut pending = DelayedItems::default();
         change(&mut pending);
         for (hash, alike) in &pending.entries.by_name {
             late.take_in(*hash, alike);
@@ -281,36 +281,36 @@ mod tests {
 
     #[test]
     fn what_came_and_went_leaves_nothing_and_what_the_tree_has_a_tombstone() {
-        let mut late = LateNames::default();
+        let mut late = DeferredDirItems::default();
         let (a, again) = (entry(2, b"a", 300), entry(9, b"a", 301));
         let hash = a.hash();
-        assert_eq!(late.find(hash, b"a"), Said::Nothing);
+        assert_eq!(late.find(hash, b"a"), Delayed::Nothing);
         take_in(&mut late, |pending| pending.add_entry(&a));
-        assert_eq!(late.find(hash, b"a"), Said::There((a.target, a.kind)));
+        assert_eq!(late.find(hash, b"a"), Delayed::There((a.target, a.kind)));
         assert_eq!(late.added(hash).collect::<Vec<_>>(), [b"a"]);
         take_in(&mut late, |pending| pending.remove_entry(&a));
-        assert_eq!(late.find(hash, b"a"), Said::Nothing);
+        assert_eq!(late.find(hash, b"a"), Delayed::Nothing);
         assert_eq!(late.iter(None).count(), 0);
 
         take_in(&mut late, |pending| pending.remove_entry(&a));
-        assert_eq!(late.find(hash, b"a"), Said::Gone);
+        assert_eq!(late.find(hash, b"a"), Delayed::Gone);
         take_in(&mut late, |pending| pending.add_entry(&again));
-        assert_eq!(late.find(hash, b"a"), Said::There((again.target, again.kind)));
+        assert_eq!(late.find(hash, b"a"), Delayed::There((again.target, again.kind)));
         take_in(&mut late, |pending| pending.remove_entry(&again));
-        assert_eq!(late.find(hash, b"a"), Said::Gone);
+        assert_eq!(late.find(hash, b"a"), Delayed::Gone);
         assert_eq!((late.iter(None).count(), late.names_len()), (1, 1));
     }
 
     #[test]
     fn names_that_hash_alike_are_told_apart() {
-        let mut late = LateNames::default();
+        let mut late = DeferredDirItems::default();
         let [one, two] = alike();
         let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
         let hash = a.hash();
         take_in(&mut late, |pending| pending.add_entry(&a));
         take_in(&mut late, |pending| pending.remove_entry(&b));
-        assert_eq!(late.find(hash, &one), Said::There((a.target, a.kind)));
-        assert_eq!(late.find(hash, &two), Said::Gone);
+        assert_eq!(late.find(hash, &one), Delayed::There((a.target, a.kind)));
+        assert_eq!(late.find(hash, &two), Delayed::Gone);
         let (found, packed) = late.iter(None).next().unwrap();
         let names: Vec<_> = unpacked(packed).map(|change| change.name.to_vec()).collect();
         assert_eq!(late.names_len(), one.len() + two.len());
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn all_that_an_entry_says_is_packed() {
-        let mut late = LateNames::default();
+        let mut late = DeferredDirItems::default();
         let name = [b'n'; 255];
         let target = EntryTarget::Subvolume(TreeId(u64::MAX - 300));
         let kind = DirEntryKind::Directory;
@@ -330,7 +330,7 @@ mod tests {
         let entry = Arc::new(subvolume);
         let hash = entry.hash();
         take_in(&mut late, |pending| pending.add_entry(&entry));
-        assert_eq!(late.find(hash, &name), Said::There((target, kind)));
+        assert_eq!(late.find(hash, &name), Delayed::There((target, kind)));
         let (_, packed) = late.iter(None).next().unwrap();
         let entries: Vec<_> = unpacked(packed).map(|change| change.entry).collect();
         assert_eq!(entries, [Some(entry.on_disk())]);

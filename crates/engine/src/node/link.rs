@@ -4,7 +4,7 @@ use userbtrfs_format::FileKind;
 use userbtrfs_sync::Arc;
 
 use super::names::check_new_name;
-use super::{Inode, Nodes, check_mutable};
+use super::{Inode, Inodes, check_mutable};
 use crate::error::{Error, InodeId, Result};
 
 /// Items that change: inode, ref, entry by name and by place, the directory's inode, the list of
@@ -14,7 +14,7 @@ const LINK_ITEMS: u64 = 6;
 /// How many names an inode may have.
 const LINKS_MAX: u32 = 65535;
 
-impl Nodes {
+impl Inodes {
     /// Gives an inode, which is no directory, one more name, in a directory of its subvolume.
     pub(crate) fn link(&self, inode: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
         check_new_name(name)?;

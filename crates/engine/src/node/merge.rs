@@ -19,14 +19,14 @@ use userbtrfs_format::{FileKind, IncompatFlags, InodeItem, ItemKind, Key, SECTOR
 use userbtrfs_ledger::{FlushScope, Handle, Result, TransactionHooks};
 use userbtrfs_sync::Arc;
 
-use super::cut::{Cuts, Cutter, ExtentEdit};
-use super::edits::Draft;
+use super::cut::{DropExtents, ExtentEdit, ExtentSplits};
+use super::edits::ItemChanges;
 use super::extents::Replaced;
-use super::late::{LateNames, Part};
+use super::late::{DeferredDirItems, HashBucket};
 use super::orphan::stored_extent;
-use super::pending::{EntryChanges, Pending};
+use super::pending::{DelayedItems, EntryChanges};
 use super::stored::{self, ORPHANS};
-use super::{Inode, Nodes};
+use super::{Inode, Inodes};
 use crate::error::InodeId;
 
 /// Inodes whose sets are taken before they are put into the tree.
@@ -55,9 +55,9 @@ const LATE_MAX: usize = 1 << 30;
 const EARLY: usize = 8;
 
 /// What merges when the ledger asks; it does not keep the filesystem open.
-pub(crate) struct Merger(pub(crate) Weak<Nodes>);
+pub(crate) struct DelayedItemsFlusher(pub(crate) Weak<Inodes>);
 
-impl TransactionHooks for Merger {
+impl TransactionHooks for DelayedItemsFlusher {
     fn is_clean(&self) -> bool {
         self.0.upgrade().is_none_or(|nodes| nodes.waiting.is_empty() && nodes.late.is_empty())
     }
@@ -75,7 +75,7 @@ impl TransactionHooks for Merger {
 /// A set that was taken, and is not yet in its tree.
 struct Taken {
     inode: Arc<Inode>,
-    set: Arc<Pending>,
+    set: Arc<DelayedItems>,
     /// The attributes that are merged with it.
     item: InodeItem,
     /// What the tree has of an inode that is gone.
@@ -86,7 +86,7 @@ struct Taken {
 
 /// What was taken and is not yet in its tree, all of one subvolume.
 struct Batch<'a> {
-    nodes: &'a Nodes,
+    nodes: &'a Inodes,
     handle: &'a Handle<'a>,
     holes_have_items: bool,
     taken: Vec<Taken>,
@@ -95,7 +95,7 @@ struct Batch<'a> {
     /// How many items of files change.
     extents: usize,
     /// What comes to the list of inodes without a name, which stands behind all inodes.
-    orphans: Vec<Draft<'static>>,
+    orphans: Vec<ItemChanges<'static>>,
     /// Extents that files refer to in another way than before.
     replaced: Vec<(InodeId, Replaced)>,
     /// Directories with names that come late.
@@ -106,7 +106,7 @@ struct Batch<'a> {
     is_cutting: bool,
 }
 
-impl Nodes {
+impl Inodes {
     /// Merges where so much waits that memory asks for it. No lock is held.
     pub(super) fn relieve(&self) -> crate::error::Result<()> {
         let (waiting, max) = (self.waiting.bytes(), self.options.pending_max);
@@ -173,9 +173,10 @@ impl Nodes {
     }
 
     /// Puts the names of a directory that come late into its tree: a part of them, or all.
-    fn merge_late(&self, handle: &Handle<'_>, dir: &Inode, part: Option<Part>) -> Result<()> {
+    fn merge_late(&self, handle: &Handle<'_>, dir: &Inode, part: Option<HashBucket>) -> Result<()> {
         let Some(late) = dir.late().clone() else { return Ok(()) };
-        let drafts = late.iter(part).map(|(hash, alike)| Draft::names(dir.number(), hash, alike));
+        let drafts =
+            late.iter(part).map(|(hash, alike)| ItemChanges::names(dir.number(), hash, alike));
         Batch::new(self, handle).put(dir, drafts)?;
         drop(late);
         self.forget_late(dir, part);
@@ -192,7 +193,7 @@ impl Nodes {
 
     /// The names of a directory that come late, or a part of them, are in its tree, or are not to
     /// come any more.
-    fn forget_late(&self, dir: &Inode, part: Option<Part>) {
+    fn forget_late(&self, dir: &Inode, part: Option<HashBucket>) {
         let mut late = dir.late();
         let Some(names) = late.as_mut().map(shared_by_merges) else { return };
         let before = names.bytes();
@@ -228,22 +229,22 @@ impl Nodes {
 }
 
 /// What only merges share, for the one that changes it.
-fn shared_by_merges(late: &mut Arc<LateNames>) -> &mut LateNames {
+fn shared_by_merges(late: &mut Arc<DeferredDirItems>) -> &mut DeferredDirItems {
     Arc::get_mut(late).expect("only a merge shares them, and there is one")
 }
 
 impl Taken {
-    fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
+    fn drafts(&self) -> impl Iterator<Item = ItemChanges<'_>> {
         let (number, is_gone) = (self.inode.number(), self.set.gone);
-        let drafts = (!is_gone).then(|| Draft::of(number, &self.set, &self.item));
-        let removed = self.items.iter().map(|key| Draft::remove(*key));
-        let extents = self.extents.iter().map(move |edit| Draft::extent(number, edit));
+        let drafts = (!is_gone).then(|| ItemChanges::of(number, &self.set, &self.item));
+        let removed = self.items.iter().map(|key| ItemChanges::remove(*key));
+        let extents = self.extents.iter().map(move |edit| ItemChanges::extent(number, edit));
         removed.chain(drafts.into_iter().flatten()).chain(extents)
     }
 }
 
 impl<'a> Batch<'a> {
-    fn new(nodes: &'a Nodes, handle: &'a Handle<'a>) -> Self {
+    fn new(nodes: &'a Inodes, handle: &'a Handle<'a>) -> Self {
         let superblock = nodes.forest.store().volume().superblock();
         Self {
             nodes,
@@ -265,7 +266,11 @@ impl<'a> Batch<'a> {
         let Some((set, item)) = inode.state().freeze() else { return Ok(()) };
         if let Some(listed) = set.orphan {
             let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, inode.number());
-            self.orphans.push(if listed { Draft::mark(key) } else { Draft::remove(key) });
+            self.orphans.push(if listed {
+                ItemChanges::mark(key)
+            } else {
+                ItemChanges::remove(key)
+            });
         }
         let (items, extents) = match set.gone {
             true => (self.items(inode)?, Vec::new()),
@@ -283,7 +288,7 @@ impl<'a> Batch<'a> {
     fn extents(
         &mut self,
         inode: &Inode,
-        set: &Pending,
+        set: &DelayedItems,
         item: &InodeItem,
     ) -> Result<Vec<ExtentEdit>> {
         let (extents, holes) = (&set.extents, self.holes(inode, set, item)?);
@@ -291,7 +296,7 @@ impl<'a> Batch<'a> {
             return Ok(Vec::new());
         }
         let (nodes, handle) = (self.nodes, self.handle);
-        let cutter = Cutter {
+        let cutter = DropExtents {
             forest: &nodes.forest,
             tree: inode.tree(),
             number: inode.number(),
@@ -307,7 +312,12 @@ impl<'a> Batch<'a> {
 
     /// Between which sizes of a file holes must have items; nothing where they have none. The log
     /// must know of them, too, before the tree does.
-    fn holes(&self, inode: &Inode, set: &Pending, item: &InodeItem) -> Result<Option<(u64, u64)>> {
+    fn holes(
+        &self,
+        inode: &Inode,
+        set: &DelayedItems,
+        item: &InodeItem,
+    ) -> Result<Option<(u64, u64)>> {
         if !self.holes_have_items || item.kind != FileKind::Regular {
             return Ok(None);
         }
@@ -324,19 +334,19 @@ impl<'a> Batch<'a> {
     }
 
     /// What comes first, and what changes at references, is left to the whole.
-    fn take_cuts(&mut self, inode: &Inode, cuts: &mut Cuts) {
+    fn take_cuts(&mut self, inode: &Inode, cuts: &mut ExtentSplits) {
         let (id, number) = (inode.id(), inode.number());
         self.remnants.extend(cuts.remnants.drain(..).map(|edit| (number, edit)));
         self.replaced.extend(cuts.replaced.drain(..).map(|replaced| (id, replaced)));
     }
 
     /// Puts a part of what becomes of a file into the tree.
-    fn put_cuts(&mut self, inode: &Inode, cuts: &mut Cuts) -> Result<()> {
+    fn put_cuts(&mut self, inode: &Inode, cuts: &mut ExtentSplits) -> Result<()> {
         self.is_cutting = true;
         self.take_cuts(inode, cuts);
         self.put_remnants(inode)?;
         let changes = std::mem::take(&mut cuts.changes);
-        self.put(inode, changes.iter().map(|edit| Draft::extent(inode.number(), edit)))?;
+        self.put(inode, changes.iter().map(|edit| ItemChanges::extent(inode.number(), edit)))?;
         self.count_references();
         Ok(())
     }
@@ -387,7 +397,7 @@ impl<'a> Batch<'a> {
     fn put_remnants(&mut self, any: &Inode) -> Result<()> {
         let remnants = std::mem::take(&mut self.remnants);
         self.is_cutting |= !remnants.is_empty();
-        self.put(any, remnants.iter().map(|(number, edit)| Draft::extent(*number, edit)))
+        self.put(any, remnants.iter().map(|(number, edit)| ItemChanges::extent(*number, edit)))
     }
 
     fn count_references(&mut self) {
@@ -395,17 +405,22 @@ impl<'a> Batch<'a> {
         self.replaced.drain(..).for_each(|(inode, replaced)| replaced.count(handle, inode));
     }
 
-    fn put<'d>(&mut self, any: &Inode, drafts: impl Iterator<Item = Draft<'d>>) -> Result<()> {
+    fn put<'d>(
+        &mut self,
+        any: &Inode,
+        drafts: impl Iterator<Item = ItemChanges<'d>>,
+    ) -> Result<()> {
         let mut drafts = drafts.peekable();
         loop {
             let some: Vec<_> = drafts.by_ref().take(EDITS_MAX).collect();
             if some.is_empty() {
                 return Ok(());
             }
-            let mut edits = Draft::edits(&some, &mut self.buffer);
+            let mut edits = ItemChanges::edits(&some, &mut self.buffer);
             self.handle.apply(any.tree(), &mut edits)?;
             let (last, next) = (some.last(), drafts.peek());
-            let amid_a_file = [last, next].iter().all(|draft| draft.is_some_and(Draft::is_extent));
+            let amid_a_file =
+                [last, next].iter().all(|draft| draft.is_some_and(ItemChanges::is_extent));
             if !self.is_cutting && !amid_a_file {
                 self.handle.write_early()?;
             }

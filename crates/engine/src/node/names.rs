@@ -6,12 +6,12 @@ use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
 use userbtrfs_sync::Arc;
 
-use super::dentries::Known;
+use super::dentries::CachedName;
 use super::inode::State;
-use super::pending::{RefPlace, Said};
-use super::traces::Lost;
+use super::pending::{Delayed, RefIndex};
+use super::traces::RemovedName;
 use super::{
-    EMPTY_DIR, Entry, EntryTarget, Inode, Link, Nodes, PlacedLink, stored, subvolume_name,
+    EMPTY_DIR, Entry, EntryTarget, IndexedLink, Inode, Inodes, Link, stored, subvolume_name,
 };
 use crate::error::{Error, InodeId, Result};
 
@@ -56,11 +56,11 @@ pub(super) fn check_new_name(name: &[u8]) -> Result<()> {
 /// What the log may have to know of the names of an inode.
 pub(crate) struct NamesToLog {
     /// Those that it has, and the item in which each stands.
-    pub(crate) names: Vec<PlacedLink>,
+    pub(crate) names: Vec<IndexedLink>,
     /// Those that it lost.
-    pub(crate) lost: Vec<Lost>,
+    pub(crate) lost: Vec<RemovedName>,
     /// Of these, such as are not committed, and gone: once they were seen to, they are nothing.
-    pub(crate) over: Vec<Lost>,
+    pub(crate) over: Vec<RemovedName>,
     /// How many it had, by its own count, when they were looked at.
     pub(crate) count: u32,
     /// Whether it gets another one in the next moment.
@@ -71,7 +71,7 @@ pub(crate) struct NamesToLog {
     pub(crate) sequence: u64,
 }
 
-impl Nodes {
+impl Inodes {
     /// What `name` leads to in the directory, if it is there.
     pub(crate) fn lookup(&self, dir: InodeId, name: &[u8]) -> Result<Option<Found>> {
         if dir.number == EMPTY_DIR {
@@ -97,19 +97,19 @@ impl Nodes {
                 return Ok(None);
             }
             match state.dentries().find(hash, name) {
-                Known::There(entry) => return Ok(Some(Found::of(entry))),
-                Known::Absent => return Ok(None),
-                Known::Nothing(version) => match state.pending_entry(hash, name) {
-                    Said::There(entry) => return Ok(Some(Found::of(entry))),
-                    Said::Gone => return Ok(None),
-                    Said::Nothing => version,
+                CachedName::There(entry) => return Ok(Some(Found::of(entry))),
+                CachedName::Absent => return Ok(None),
+                CachedName::Nothing(version) => match state.pending_entry(hash, name) {
+                    Delayed::There(entry) => return Ok(Some(Found::of(entry))),
+                    Delayed::Gone => return Ok(None),
+                    Delayed::Nothing => version,
                 },
             }
         };
         let found = match dir.late_name(hash, name) {
-            Said::There(found) => Some(found),
-            Said::Gone => return Ok(None),
-            Said::Nothing => {
+            Delayed::There(found) => Some(found),
+            Delayed::Gone => return Ok(None),
+            Delayed::Nothing => {
                 let (found, _) = stored::lookup(&self.forest, dir.tree(), dir.number(), name)?;
                 if found.is_none() {
                     dir.state().dentries().learn_absent(version, hash, name);
@@ -171,7 +171,7 @@ impl Nodes {
         let Ok((mut entries, _)) = self.list_some(dir, index.saturating_add(1), AHEAD) else {
             return;
         };
-        let mut near = stored::Near::new(&self.forest, dir.tree());
+        let mut near = stored::LocalityCursor::new(&self.forest, dir.tree());
         entries.retain(|entry| is_agreed(&mut near, dir, entry));
         dir.state().dentries().learn_ahead(version, &entries);
     }
@@ -214,9 +214,11 @@ impl Nodes {
         };
         match pending {
             Some(index) => Ok(Some(index)),
-            None => {
-                stored::Near::new(&self.forest, inode.tree()).index_of(inode.number(), dir, name)
-            }
+            None => stored::LocalityCursor::new(&self.forest, inode.tree()).index_of(
+                inode.number(),
+                dir,
+                name,
+            ),
         }
     }
 
@@ -251,7 +253,7 @@ impl Nodes {
         self.inode(id).unwrap().state().item.nlink += 1;
     }
 
-    /// As [`Nodes::names`], but without those that are being lost in transaction `running`, and
+    /// As [`Inodes::names`], but without those that are being lost in transaction `running`, and
     /// with the item in which each stands; and all that it lost there, as far as the log may have
     /// to know.
     pub(crate) fn names_to_log(&self, inode: &Inode, running: u64) -> Result<NamesToLog> {
@@ -262,15 +264,17 @@ impl Nodes {
             (NameChanges::of(&state), state.is_linkable(), counts, lost)
         };
         let mut names = self.names_with(inode, changes)?;
-        let is_at = |lost: &Lost, link: &Link| (lost.dir, lost.index) == (link.dir, link.index);
-        let is_over = |it: &&Lost| !it.committed && !names.iter().any(|(link, _)| is_at(it, link));
+        let is_at =
+            |lost: &RemovedName, link: &Link| (lost.dir, lost.index) == (link.dir, link.index);
+        let is_over =
+            |it: &&RemovedName| !it.committed && !names.iter().any(|(link, _)| is_at(it, link));
         let over = lost.iter().filter(is_over).copied().collect();
         names.retain(|(link, _)| !lost.iter().any(|it| is_at(it, link)));
         Ok(NamesToLog { names, lost, over, count, is_moving, is_linkable, sequence })
     }
 
     /// The names of an inode of which these changes wait, and in which item each stands.
-    fn names_with(&self, inode: &Inode, changes: NameChanges) -> Result<Vec<PlacedLink>> {
+    fn names_with(&self, inode: &Inode, changes: NameChanges) -> Result<Vec<IndexedLink>> {
         let NameChanges { by_place, is_all } = changes;
         let mut names = match is_all {
             true => Vec::new(),
@@ -302,7 +306,7 @@ impl Nodes {
         stored::behind_damage(&self.forest, dir.tree(), dir.number(), position)
     }
 
-    /// As [`Nodes::list`], about so many entries.
+    /// As [`Inodes::list`], about so many entries.
     pub(crate) fn list_some_of(
         &self,
         dir: InodeId,
@@ -392,12 +396,12 @@ impl Nodes {
 }
 
 /// A name that comes, and the item in which it comes to stand.
-type Coming = (Arc<Entry>, RefPlace);
+type NewName = (Arc<Entry>, RefIndex);
 
 /// What waits of the names of an inode.
 struct NameChanges {
     /// By directory and place; nothing for those that go.
-    by_place: BTreeMap<(u64, u64), Option<Coming>>,
+    by_place: BTreeMap<(u64, u64), Option<NewName>>,
     /// Whether the tree knows nothing of the inode.
     is_all: bool,
 }
@@ -415,7 +419,7 @@ impl NameChanges {
 
 /// Whether the inode that an entry leads to has that name there in its tree, too: what is learnt of
 /// a place alone may be damaged, and must not be acted on.
-fn is_agreed(near: &mut stored::Near<'_>, dir: &Inode, entry: &Entry) -> bool {
+fn is_agreed(near: &mut stored::LocalityCursor<'_>, dir: &Inode, entry: &Entry) -> bool {
     let EntryTarget::Inode(number) = entry.target else { return false };
     let index = near.index_of(number, dir.number(), &entry.name);
     index.is_ok_and(|index| index == Some(entry.index))

@@ -16,18 +16,18 @@ use userbtrfs_format::{InodeFlags, Timestamp};
 use userbtrfs_ledger::{Handle, HandleKind, Reservation, TransactionManager};
 use userbtrfs_sync::{Arc, MutexGuard};
 
-use super::dentries::Ration;
+use super::dentries::DentryBudget;
 use super::inode::State;
-use super::pending::{Pending, RefPlace, SET_BYTES};
-use super::traces::{Lost, Parting, Traces};
-use super::{Entry, Inode, Nodes};
+use super::pending::{DelayedItems, RefIndex, SET_BYTES};
+use super::traces::{LogTracker, NameRemoval, RemovedName};
+use super::{Entry, Inode, Inodes};
 use crate::clock;
 use crate::error::{Error, InodeId, Result};
 
 /// A change that is under way.
 pub(super) struct Operation<'a> {
-    nodes: &'a Nodes,
-    pub(super) handle: Joined<'a>,
+    nodes: &'a Inodes,
+    pub(super) handle: TxnHandle<'a>,
     /// The time that all it changes gets.
     pub(super) now: Timestamp,
     /// For references that go when what it changes is merged.
@@ -35,14 +35,14 @@ pub(super) struct Operation<'a> {
 }
 
 /// The transaction of a change.
-pub(super) enum Joined<'a> {
+pub(super) enum TxnHandle<'a> {
     /// It was joined for that.
     Anew(Handle<'a>),
     /// The caller is in it.
     Before(&'a Handle<'a>),
 }
 
-impl<'a> Deref for Joined<'a> {
+impl<'a> Deref for TxnHandle<'a> {
     type Target = Handle<'a>;
 
     fn deref(&self) -> &Handle<'a> {
@@ -53,7 +53,7 @@ impl<'a> Deref for Joined<'a> {
     }
 }
 
-impl Nodes {
+impl Inodes {
     /// The ledger; [`Error::ReadOnly`] where there is none.
     pub(crate) fn ledger(&self) -> Result<&Arc<TransactionManager>> {
         self.ledger.as_ref().ok_or(Error::ReadOnly)
@@ -65,7 +65,7 @@ impl Nodes {
         Ok(self.ledger()?.reserve(items)?)
     }
 
-    /// As [`Nodes::reserve`], for a change that gives a name; nothing where there is no space, of
+    /// As [`Inodes::reserve`], for a change that gives a name; nothing where there is no space, of
     /// which the caller is to be told if nothing else is wrong. No lock is held.
     pub(super) fn reserve_for_name(&self, items: u64) -> Result<Option<Reservation>> {
         match self.reserve(items) {
@@ -102,10 +102,10 @@ impl Nodes {
     }
 
     pub(super) fn begin_as(&self, kind: HandleKind) -> Result<Operation<'_>> {
-        Ok(self.begin_in(Joined::Anew(self.ledger()?.start(kind)?)))
+        Ok(self.begin_in(TxnHandle::Anew(self.ledger()?.start(kind)?)))
     }
 
-    pub(super) fn begin_in<'a>(&'a self, handle: Joined<'a>) -> Operation<'a> {
+    pub(super) fn begin_in<'a>(&'a self, handle: TxnHandle<'a>) -> Operation<'a> {
         Operation { nodes: self, handle, now: clock::now(), expecting: Cell::default() }
     }
 }
@@ -120,7 +120,7 @@ impl Operation<'_> {
         self.nodes.options.file_flags
     }
 
-    pub(super) fn ration(&self) -> &Arc<Ration> {
+    pub(super) fn ration(&self) -> &Arc<DentryBudget> {
         &self.nodes.ration
     }
 
@@ -165,7 +165,7 @@ impl Operation<'_> {
     /// Makes sure that there is a set to add to.
     fn begin_set(&self, inode: &Arc<Inode>, state: &mut State) {
         if state.running.is_none() {
-            state.running = Some(Arc::new(Pending::of_old()));
+            state.running = Some(Arc::new(DelayedItems::of_old()));
             self.nodes.waiting.add(inode, SET_BYTES);
         }
     }
@@ -250,16 +250,17 @@ impl Operation<'_> {
     }
 
     /// The name that an entry of `dir`, which is locked, gives an inode is about to be lost.
-    pub(super) fn parting(&self, dir: &Inode, entry: &Entry, inode: &Inode) -> Parting {
+    pub(super) fn parting(&self, dir: &Inode, entry: &Entry, inode: &Inode) -> NameRemoval {
         let first = dir.first_added(self.generation());
         let committed = first.is_none_or(|first| entry.index < first);
-        let lost = Lost { dir: dir.number(), index: entry.index, hash: entry.hash(), committed };
+        let lost =
+            RemovedName { dir: dir.number(), index: entry.index, hash: entry.hash(), committed };
         let survives = inode.state().outlives_a_name();
-        Parting { inode: inode.id(), lost, survives, follower: None }
+        NameRemoval { inode: inode.id(), lost, survives, follower: None }
     }
 
     /// What the log may have to know of names that are lost.
-    pub(super) fn traces(&self) -> &Traces {
+    pub(super) fn traces(&self) -> &LogTracker {
         &self.nodes.traces
     }
 
@@ -270,7 +271,7 @@ impl Operation<'_> {
         inode: &Arc<Inode>,
         dir: &Inode,
         entry: &Arc<Entry>,
-        place: RefPlace,
+        place: RefIndex,
     ) {
         self.change(inode, |state| {
             if state.item.nlink == 0 {

@@ -15,13 +15,13 @@ use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, T
 use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
-use super::extents::{Kind, Replaced};
+use super::extents::{PendingExtentKind, Replaced};
 use super::inode::State;
 use super::operation::Operation;
 use super::stored::{self, ORPHANS};
 use super::subvolume::Subvolume;
-use super::traces::Parting;
-use super::{Entry, Inode, Nodes, ROOT_DIR};
+use super::traces::NameRemoval;
+use super::{Entry, Inode, Inodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
 
 /// The most extents of a file that go in one step: what is reserved for their items is in any
@@ -46,7 +46,7 @@ type StoredExtents = Vec<(u64, Option<Replaced>)>;
 
 /// What becomes of an inode that lost a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum UnlinkOutcome {
     /// It has others, or is open.
     Kept,
     /// It is deleted when its changes are merged.
@@ -58,13 +58,13 @@ pub(super) enum Fate {
 }
 
 /// An inode that is kept though it may lose its last name.
-pub(crate) struct Opened {
-    nodes: Arc<Nodes>,
+pub(crate) struct InodeRef {
+    nodes: Arc<Inodes>,
     inode: Arc<Inode>,
 }
 
-impl Opened {
-    pub(super) fn new(nodes: &Arc<Nodes>, inode: Arc<Inode>) -> Self {
+impl InodeRef {
+    pub(super) fn new(nodes: &Arc<Inodes>, inode: Arc<Inode>) -> Self {
         Self { nodes: Arc::clone(nodes), inode }
     }
 
@@ -74,7 +74,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for InodeRef {
     fn drop(&mut self) {
         let is_last = {
             let mut state = self.inode.state();
@@ -94,12 +94,12 @@ impl Inode {
     }
 }
 
-impl Nodes {
+impl Inodes {
     /// Keeps an inode, as an open file does. To be dropped where no lock is held.
-    pub(crate) fn open(self: &Arc<Self>, id: InodeId) -> Result<Opened> {
+    pub(crate) fn open(self: &Arc<Self>, id: InodeId) -> Result<InodeRef> {
         let inode = self.inode(id)?;
         inode.living()?.opens += 1;
-        Ok(Opened::new(self, inode))
+        Ok(InodeRef::new(self, inode))
     }
 
     /// Deletes an inode that has no name and is not open.
@@ -121,14 +121,14 @@ impl Nodes {
     }
 
     /// What is left to do for an inode that lost a name. No lock is held.
-    pub(super) fn finish(&self, inode: &Arc<Inode>, fate: Fate) {
+    pub(super) fn finish(&self, inode: &Arc<Inode>, fate: UnlinkOutcome) {
         match fate {
-            Fate::Kept => return,
-            Fate::Gone | Fate::InSteps => {}
-            Fate::Never => self.table.remove(inode.id()),
+            UnlinkOutcome::Kept => return,
+            UnlinkOutcome::Gone | UnlinkOutcome::InSteps => {}
+            UnlinkOutcome::Never => self.table.remove(inode.id()),
         }
         self.tell_gone(inode);
-        if fate == Fate::InSteps {
+        if fate == UnlinkOutcome::InSteps {
             self.delete_now_or_later(inode);
         }
     }
@@ -308,11 +308,11 @@ impl Operation<'_> {
         dir: &Arc<Inode>,
         entry: &Arc<Entry>,
         inode: &Arc<Inode>,
-    ) -> Fate {
+    ) -> UnlinkOutcome {
         let parting = self.parting(dir, entry, inode);
         self.remove_entry(dir, entry);
         self.change(inode, |state| {
-            let parting = Parting { survives: state.outlives_a_name(), ..parting };
+            let parting = NameRemoval { survives: state.outlives_a_name(), ..parting };
             self.traces().note(self.generation(), &parting);
             self.take_name(inode, state, dir, entry)
         })
@@ -320,17 +320,28 @@ impl Operation<'_> {
 
     /// Takes a name from an inode, and the inode with its last one; what is about to be done to
     /// it is locked.
-    pub(super) fn drop_name(&self, inode: &Arc<Inode>, dir: &Inode, entry: &Arc<Entry>) -> Fate {
+    pub(super) fn drop_name(
+        &self,
+        inode: &Arc<Inode>,
+        dir: &Inode,
+        entry: &Arc<Entry>,
+    ) -> UnlinkOutcome {
         self.change(inode, |state| self.take_name(inode, state, dir, entry))
     }
 
-    fn take_name(&self, inode: &Inode, state: &mut State, dir: &Inode, entry: &Arc<Entry>) -> Fate {
+    fn take_name(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        dir: &Inode,
+        entry: &Arc<Entry>,
+    ) -> UnlinkOutcome {
         state.remove_ref(dir.number(), entry);
         state.item.ctime = self.now;
         state.item.nlink = state.item.nlink.saturating_sub(1);
         match state.item.nlink {
             0 => self.lose(inode.id(), state),
-            _ => Fate::Kept,
+            _ => UnlinkOutcome::Kept,
         }
     }
 
@@ -356,33 +367,33 @@ impl Operation<'_> {
     }
 
     /// An inode has lost its last name.
-    fn lose(&self, inode: InodeId, state: &mut State) -> Fate {
+    fn lose(&self, inode: InodeId, state: &mut State) -> UnlinkOutcome {
         if state.opens > 0 {
             state.set_listed(true);
-            return Fate::Kept;
+            return UnlinkOutcome::Kept;
         }
         let (bytes, extents) = (state.item.nbytes, state.item.nbytes / u64::from(SECTOR_SIZE));
         let goes_at_once = || bytes <= AT_ONCE && (extents == 0 || self.expects(extents));
         if !state.pending().created && !goes_at_once() {
             state.set_listed(true);
             state.dead = true;
-            return Fate::InSteps;
+            return UnlinkOutcome::InSteps;
         }
         self.delete_at_once(inode, state)
     }
 
     /// An inode goes, with all that waits for it; what older sets and the tree have goes when it
     /// is merged.
-    fn delete_at_once(&self, inode: InodeId, state: &mut State) -> Fate {
+    fn delete_at_once(&self, inode: InodeId, state: &mut State) -> UnlinkOutcome {
         state.dead = true;
         self.drop_extents(inode, state);
         if state.pending().created {
             state.running = None;
-            return Fate::Never;
+            return UnlinkOutcome::Never;
         }
         let listed = state.listed;
         state.pending().set_gone(listed);
-        Fate::Gone
+        UnlinkOutcome::Gone
     }
 }
 
@@ -390,7 +401,7 @@ impl Operation<'_> {
 pub(super) fn stored_extent(offset: u64, data: &[u8]) -> Option<Replaced> {
     match FileExtent::parse(offset, data).expect("verified with its block").kind {
         FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => {
-            Replaced::new(offset, &Kind::Prealloc(extent), 0)
+            Replaced::new(offset, &PendingExtentKind::Prealloc(extent), 0)
         }
         FileExtentKind::Inline(_) | FileExtentKind::Hole(_) => None,
     }

@@ -7,7 +7,7 @@ use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Condvar, Mutex};
 
 /// See the module's text.
-pub(super) struct Pauses {
+pub(super) struct NamespaceFreezes {
     /// Whether there is one: to be seen without the lock.
     hint: AtomicBool,
     count: Mutex<usize>,
@@ -15,18 +15,18 @@ pub(super) struct Pauses {
 }
 
 /// A pause, until it is dropped.
-pub(crate) struct Pause<'a>(&'a Pauses);
+pub(crate) struct NamespaceFreeze<'a>(&'a NamespaceFreezes);
 
-impl Pauses {
+impl NamespaceFreezes {
     pub(super) fn new() -> Self {
         let count = Mutex::new(Class::CacheShard, 0);
         Self { hint: AtomicBool::new(false), count, over: Condvar::new() }
     }
 
-    pub(super) fn begin(&self) -> Pause<'_> {
+    pub(super) fn begin(&self) -> NamespaceFreeze<'_> {
         *self.count.lock() += 1;
         self.hint.store(true, Ordering::Release);
-        Pause(self)
+        NamespaceFreeze(self)
     }
 
     /// Waits until there is none.
@@ -39,7 +39,7 @@ impl Pauses {
     }
 }
 
-impl Drop for Pause<'_> {
+impl Drop for NamespaceFreeze<'_> {
     fn drop(&mut self) {
         let mut count = self.0.count.lock();
         *count -= 1;
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn who_comes_waits_for_the_end_of_all() {
-        let (pauses, passed) = (Pauses::new(), AtomicBool::new(false));
+        let (pauses, passed) = (NamespaceFreezes::new(), AtomicBool::new(false));
         pauses.wait();
         thread::scope(|scope| {
             let (first, second) = (pauses.begin(), pauses.begin());

@@ -12,7 +12,7 @@ use userbtrfs_btree::ShortKeys;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_sync::Arc;
 
-use super::extents::{ExtentChanges, Kind, PendingExtent, Replaced};
+use super::extents::{ExtentChanges, PendingExtent, PendingExtentKind, Replaced};
 use super::few::Few;
 use super::{Entry, Link};
 
@@ -27,11 +27,11 @@ const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)
 /// About what a range of a file takes in memory, also while it is merged.
 const EXTENT_BYTES: usize = 4 * size_of::<PendingExtent>();
 /// About what a set takes in memory, also while it is merged.
-pub(super) const SET_BYTES: usize = size_of::<Pending>() + 3 * ALLOCATED + size_of::<usize>();
+pub(super) const SET_BYTES: usize = size_of::<DelayedItems>() + 3 * ALLOCATED + size_of::<usize>();
 
 /// The changes of one inode that wait.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct DelayedItems {
     /// Neither a tree nor an older set knows of the inode.
     pub(super) created: bool,
     /// The inode is gone, with all that its tree has of it.
@@ -52,7 +52,7 @@ pub(super) struct Pending {
 
 /// In which item a name of an inode stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RefPlace {
+pub(crate) enum RefIndex {
     /// INODE_REF.
     Ref,
     /// INODE_EXTREF: the other is full.
@@ -60,14 +60,14 @@ pub(crate) enum RefPlace {
 }
 
 /// A name of an inode, and the item in which it stands.
-pub(crate) type PlacedLink = (Link, RefPlace);
+pub(crate) type IndexedLink = (Link, RefIndex);
 
 /// A name of an inode that comes or goes.
 pub(super) struct RefChange {
     pub(super) dir: u64,
     pub(super) entry: Arc<Entry>,
     /// Where it comes to stand; nothing where it goes.
-    pub(super) place: Option<RefPlace>,
+    pub(super) place: Option<RefIndex>,
 }
 
 /// An attribute that comes or goes.
@@ -79,7 +79,7 @@ pub(super) struct XattrChange {
 
 /// What waits of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said<T> {
+pub(super) enum Delayed<T> {
     /// It comes, or stays in another way.
     There(T),
     /// It goes.
@@ -108,12 +108,12 @@ pub(super) struct NameChange {
 
 impl EntryChanges {
     /// The entry of a name.
-    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Said<&Arc<Entry>> {
+    pub(super) fn find(&self, hash: u32, name: &[u8]) -> Delayed<&Arc<Entry>> {
         let mut alike = self.by_name.get(&hash).into_iter().flat_map(|alike| alike.iter());
         match alike.find(|change| *change.entry.name == *name) {
-            Some(change) if change.there => Said::There(&change.entry),
-            Some(_) => Said::Gone,
-            None => Said::Nothing,
+            Some(change) if change.there => Delayed::There(&change.entry),
+            Some(_) => Delayed::Gone,
+            None => Delayed::Nothing,
         }
     }
 
@@ -157,7 +157,7 @@ impl EntryChanges {
     }
 }
 
-impl Pending {
+impl DelayedItems {
     /// The set of an inode that is being made.
     pub(super) fn of_new() -> Self {
         Self { created: true, bytes: SET_BYTES, ..Self::default() }
@@ -179,7 +179,7 @@ impl Pending {
     }
 
     /// The inode gets a name in `dir`.
-    pub(super) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefPlace) {
+    pub(super) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefIndex) {
         self.bytes += size_of::<RefChange>();
         let at = self.ref_at(dir, entry.index).expect_err("a place is taken once");
         self.refs.insert(at, RefChange { dir, entry: Arc::clone(entry), place: Some(place) });
@@ -205,12 +205,12 @@ impl Pending {
     }
 
     /// The value of an attribute.
-    pub(super) fn xattr(&self, name: &[u8]) -> Said<&Arc<[u8]>> {
+    pub(super) fn xattr(&self, name: &[u8]) -> Delayed<&Arc<[u8]>> {
         let alike = self.xattrs.get(&name_hash(name));
         let mut alike = alike.into_iter().flat_map(|alike| alike.iter());
         match alike.find(|change| *change.name == *name) {
-            Some(change) => change.value.as_ref().map_or(Said::Gone, Said::There),
-            None => Said::Nothing,
+            Some(change) => change.value.as_ref().map_or(Delayed::Gone, Delayed::There),
+            None => Delayed::Nothing,
         }
     }
 
@@ -229,8 +229,10 @@ impl Pending {
     pub(super) fn put_extent(&mut self, extent: PendingExtent) -> Vec<Replaced> {
         self.bytes += EXTENT_BYTES;
         match &extent.kind {
-            Kind::Hole if self.created => return self.extents.clear(extent.start, extent.end),
-            Kind::Inline(inline) => self.bytes += inline.stored.len(),
+            PendingExtentKind::Hole if self.created => {
+                return self.extents.clear(extent.start, extent.end);
+            }
+            PendingExtentKind::Inline(inline) => self.bytes += inline.stored.len(),
             _ => {}
         }
         self.extents.insert(extent)
@@ -244,7 +246,7 @@ impl Pending {
     }
 
     /// The names that come to the inode in `dir`.
-    pub(super) fn refs_added(&self, dir: u64) -> impl Iterator<Item = (&Arc<Entry>, RefPlace)> {
+    pub(super) fn refs_added(&self, dir: u64) -> impl Iterator<Item = (&Arc<Entry>, RefIndex)> {
         let first = self.refs.partition_point(|change| change.dir < dir);
         let changes = self.refs[first..].iter().take_while(move |change| change.dir == dir);
         changes.filter_map(|change| change.place.map(|place| (&change.entry, place)))
@@ -258,34 +260,34 @@ mod tests {
 
     #[test]
     fn what_came_and_went_in_one_set_leaves_nothing() {
-        let (mut pending, a) = (Pending::default(), entry(2, b"a", 300));
+        let (mut pending, a) = (DelayedItems::default(), entry(2, b"a", 300));
         pending.add_entry(&a);
-        pending.add_ref(256, &a, RefPlace::Ref);
-        assert_eq!(pending.entries.find(a.hash(), b"a"), Said::There(&a));
+        pending.add_ref(256, &a, RefIndex::Ref);
+        assert_eq!(pending.entries.find(a.hash(), b"a"), Delayed::There(&a));
         pending.remove_entry(&a);
         pending.remove_ref(256, &a);
-        assert_eq!(pending.entries.find(a.hash(), b"a"), Said::Nothing);
+        assert_eq!(pending.entries.find(a.hash(), b"a"), Delayed::Nothing);
         assert!(pending.entries.by_index.is_empty() && pending.entries.by_name.is_empty());
         assert!(pending.refs.is_empty());
     }
 
     #[test]
     fn a_name_that_is_below_leaves_a_tombstone_however_often_it_comes_and_goes() {
-        let mut pending = Pending::default();
+        let mut pending = DelayedItems::default();
         let (old, new) = (entry(2, b"a", 300), entry(9, b"a", 301));
         pending.remove_entry(&old);
-        assert_eq!(pending.entries.find(old.hash(), b"a"), Said::Gone);
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Delayed::Gone);
         pending.add_entry(&new);
-        assert_eq!(pending.entries.find(old.hash(), b"a"), Said::There(&new));
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Delayed::There(&new));
         pending.remove_entry(&new);
-        assert_eq!(pending.entries.find(old.hash(), b"a"), Said::Gone);
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Delayed::Gone);
         let places: Vec<_> = pending.entries.by_index.iter().collect();
         assert_eq!(places, [(&2, &None)]);
     }
 
     #[test]
     fn names_that_hash_alike_are_told_apart() {
-        let mut pending = Pending::default();
+        let mut pending = DelayedItems::default();
         let [one, two] = alike();
         let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
         assert_eq!(a.hash(), b.hash());
@@ -293,8 +295,8 @@ mod tests {
         pending.add_entry(&b);
         assert_eq!(pending.entries.by_name.len(), 1);
         pending.remove_entry(&a);
-        assert_eq!(pending.entries.find(a.hash(), &one), Said::Nothing);
-        assert_eq!(pending.entries.find(a.hash(), &two), Said::There(&b));
+        assert_eq!(pending.entries.find(a.hash(), &one), Delayed::Nothing);
+        assert_eq!(pending.entries.find(a.hash(), &two), Delayed::There(&b));
         assert_eq!(pending.entries.added(a.hash()).collect::<Vec<_>>(), [&b]);
     }
 }

@@ -8,11 +8,11 @@ use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::{Class, Mutex};
 
 /// See the module's text.
-pub(super) struct Promises {
+pub(super) struct DelayedReservation {
     held: Mutex<Option<Reservation>>,
 }
 
-impl Promises {
+impl DelayedReservation {
     pub(super) fn new() -> Self {
         Self { held: Mutex::new(Class::CacheShard, None) }
     }

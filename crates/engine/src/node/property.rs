@@ -10,7 +10,7 @@
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem};
 
 use super::attributes::ATTRIBUTE_ITEMS;
-use super::{Inode, Nodes, XattrKind, check_mutable};
+use super::{Inode, Inodes, XattrKind, check_mutable};
 use crate::error::{Error, InodeId, Result};
 
 /// What the names of properties begin with.
@@ -46,7 +46,7 @@ fn flags_of(value: &[u8]) -> Result<InodeFlags> {
     }
 }
 
-impl Nodes {
+impl Inodes {
     /// Sets a property; without a value, or with an empty one, it is removed.
     pub(super) fn set_property(
         &self,
@@ -91,8 +91,8 @@ impl Nodes {
     }
 
     /// What a directory says of how that is compressed which is made in it. No lock is held.
-    pub(super) fn passed_on(&self, dir: &Inode) -> Result<PassedOn> {
-        let look = || PassedOn::by_flags(dir.kind_and_flags().1);
+    pub(super) fn passed_on(&self, dir: &Inode) -> Result<InheritedProps> {
+        let look = || InheritedProps::by_flags(dir.kind_and_flags().1);
         let flags_alone = look();
         // Most have no flag, and nothing is looked up.
         if flags_alone.flags != InodeFlags::COMPRESS {
@@ -101,18 +101,18 @@ impl Nodes {
         // Both are of one moment.
         let _locked = dir.lock_operation();
         let value = self.find_xattr(dir, COMPRESSION)?.0;
-        Ok(PassedOn { kind: value.as_deref().and_then(kind_of), ..look() })
+        Ok(InheritedProps { kind: value.as_deref().and_then(kind_of), ..look() })
     }
 }
 
 /// How something new is to be compressed.
 #[derive(Clone, Copy)]
-pub(super) struct PassedOn {
+pub(super) struct InheritedProps {
     flags: InodeFlags,
     kind: Option<&'static [u8]>,
 }
 
-impl PassedOn {
+impl InheritedProps {
     /// What the flags of a directory say by themselves.
     pub(super) fn by_flags(parent: InodeFlags) -> Self {
         let flags = match parent.contains(InodeFlags::NOCOMPRESS) {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn never_to_be_compressed_comes_before_the_other_flag() {
-        let flags = |parent| PassedOn::by_flags(parent).flags;
+        let flags = |parent| InheritedProps::by_flags(parent).flags;
         assert_eq!(flags(FLAGS), InodeFlags::NOCOMPRESS);
         assert_eq!(flags(InodeFlags::COMPRESS | InodeFlags::NOATIME), InodeFlags::COMPRESS);
         assert_eq!(flags(InodeFlags::NOATIME), InodeFlags::empty());

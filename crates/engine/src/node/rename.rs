@@ -9,12 +9,12 @@ use userbtrfs_sync::Arc;
 use super::create::{CREATE_ITEMS, NewInode, NewKind, check_alive};
 use super::names::{Found, check_new_name};
 use super::operation::{Operation, lock_entries, lock_operations};
-use super::orphan::Fate;
-use super::pending::RefPlace;
-use super::property::PassedOn;
-use super::traces::Parting;
+use super::orphan::UnlinkOutcome;
+use super::pending::RefIndex;
+use super::property::InheritedProps;
+use super::traces::NameRemoval;
 use super::unlink::{UNLINK_ITEMS, check_empty, check_removable};
-use super::{Entry, Inode, Nodes, ROOT_DIR};
+use super::{Entry, Inode, Inodes, ROOT_DIR};
 use crate::error::{Error, InodeId, Result};
 
 /// What may be at the new name, and what is left at the old one.
@@ -49,12 +49,12 @@ struct Place<'a> {
 }
 
 /// What was found under a name: its inode, which is locked together with the other one's.
-struct Occupant {
+struct RenameTarget {
     found: Found,
     inode: Arc<Inode>,
 }
 
-impl Occupant {
+impl RenameTarget {
     fn is_dir(&self) -> bool {
         self.found.kind == DirEntryKind::Directory
     }
@@ -62,15 +62,15 @@ impl Occupant {
 
 /// A rename whose locks are held.
 struct Rename<'a> {
-    nodes: &'a Nodes,
+    nodes: &'a Inodes,
     from: Place<'a>,
     to: Place<'a>,
     kind: RenameKind,
-    moved: &'a Occupant,
-    there: Option<&'a Occupant>,
+    moved: &'a RenameTarget,
+    there: Option<&'a RenameTarget>,
 }
 
-impl Nodes {
+impl Inodes {
     /// Moves what has the name `old` in a directory to the name `new` in another one, or the
     /// same, of the same subvolume.
     ///
@@ -106,12 +106,12 @@ impl Nodes {
         }
     }
 
-    fn occupant(&self, place: Place<'_>) -> Result<Option<Occupant>> {
+    fn occupant(&self, place: Place<'_>) -> Result<Option<RenameTarget>> {
         loop {
             let Some(found) = self.find(place.dir, place.name)? else { return Ok(None) };
             let inode = self.target_if_named(place.dir, place.name, found.target)?;
             if let Some(inode) = inode {
-                return Ok(Some(Occupant { found, inode }));
+                return Ok(Some(RenameTarget { found, inode }));
             }
         }
     }
@@ -135,9 +135,9 @@ impl Nodes {
 impl Rename<'_> {
     /// Does it, if what was found under the names is still there; gives what becomes of what was
     /// replaced.
-    fn run(&self, reservation: &mut Option<Reservation>) -> Result<Option<Fate>> {
+    fn run(&self, reservation: &mut Option<Reservation>) -> Result<Option<UnlinkOutcome>> {
         // Also where it will be refused: what is above a directory is looked at before.
-        let of_dirs = self.moved.is_dir() || self.there.is_some_and(Occupant::is_dir);
+        let of_dirs = self.moved.is_dir() || self.there.is_some_and(RenameTarget::is_dir);
         let _mutex = (self.crosses() && of_dirs).then(|| self.nodes.renames.lock());
         let replaced = self.there.filter(|there| there.is_dir()).map(|there| &there.inode);
         let _entries = lock_entries([Some(self.from.dir), Some(self.to.dir), replaced]);
@@ -145,7 +145,7 @@ impl Rename<'_> {
         let _operations = lock_operations([Some(&self.moved.inode), there]);
         let moved = self.find(self.from, Some(self.moved))?;
         let there = self.find(self.to, self.there)?;
-        let same = |found: &Option<Found>, was: Option<&Occupant>| {
+        let same = |found: &Option<Found>, was: Option<&RenameTarget>| {
             found.as_ref().map(|found| found.target) == was.map(|was| was.found.target)
         };
         if !same(&moved, Some(self.moved)) || !same(&there, self.there) {
@@ -153,7 +153,7 @@ impl Rename<'_> {
         }
         self.check()?;
         if self.there.is_some_and(|there| Arc::ptr_eq(&there.inode, &self.moved.inode)) {
-            return Ok(Some(Fate::Kept));
+            return Ok(Some(UnlinkOutcome::Kept));
         }
         if reservation.is_none() {
             return Err(Error::NoSpace);
@@ -171,7 +171,7 @@ impl Rename<'_> {
         !Arc::ptr_eq(self.from.dir, self.to.dir)
     }
 
-    fn find(&self, place: Place<'_>, before: Option<&Occupant>) -> Result<Option<Found>> {
+    fn find(&self, place: Place<'_>, before: Option<&RenameTarget>) -> Result<Option<Found>> {
         self.nodes.find_again(place.dir, place.name, before.map(|before| &before.found))
     }
 
@@ -179,7 +179,7 @@ impl Rename<'_> {
         &self,
         place: Place<'_>,
         found: Option<Found>,
-        occupant: Option<&Occupant>,
+        occupant: Option<&RenameTarget>,
     ) -> Result<Option<Arc<Entry>>> {
         let both = found.zip(occupant);
         let entry =
@@ -240,7 +240,7 @@ impl Rename<'_> {
         old: &Arc<Entry>,
         there: Option<&Arc<Entry>>,
         reservation: &mut Option<Reservation>,
-    ) -> Result<Fate> {
+    ) -> Result<UnlinkOutcome> {
         let (nodes, from, to, moved) = (self.nodes, self.from, self.to, &self.moved.inode);
         if there.is_none() {
             nodes.check_room_for_entry(to.dir, to.name)?;
@@ -274,7 +274,7 @@ impl Rename<'_> {
             fate
         });
         operation.hold(to.dir, reservation.take());
-        Ok(fate.unwrap_or(Fate::Kept))
+        Ok(fate.unwrap_or(UnlinkOutcome::Kept))
     }
 
     /// Does all that changes names; whoever logs one of those who take part does it before, or when
@@ -282,7 +282,7 @@ impl Rename<'_> {
     fn shuffle<R>(
         &self,
         operation: &Operation<'_>,
-        partings: &[Parting],
+        partings: &[NameRemoval],
         whiteout: Option<InodeId>,
         change: impl FnOnce() -> R,
     ) -> R {
@@ -314,7 +314,7 @@ impl Rename<'_> {
         old: &Arc<Entry>,
         new: &Arc<Entry>,
         reservation: &mut Option<Reservation>,
-    ) -> Result<Fate> {
+    ) -> Result<UnlinkOutcome> {
         let (nodes, from, to) = (self.nodes, self.from, self.to);
         let (moved, there) = (&self.moved.inode, &self.there.expect("something is there").inode);
         let place_of_moved = nodes.place_of_ref(moved, to.dir.number(), to.name)?;
@@ -339,7 +339,7 @@ impl Rename<'_> {
             }
         });
         operation.hold(to.dir, reservation.take());
-        Ok(Fate::Kept)
+        Ok(UnlinkOutcome::Kept)
     }
 }
 
@@ -351,7 +351,7 @@ impl Operation<'_> {
         (from, old): (Place<'_>, &Arc<Entry>),
         inode: &Arc<Inode>,
         (to, new): (Place<'_>, &Arc<Entry>),
-        place: RefPlace,
+        place: RefIndex,
     ) {
         self.change(inode, |state| {
             state.remove_ref(from.dir.number(), old);
@@ -361,7 +361,7 @@ impl Operation<'_> {
     }
 
     /// Puts an inode under a name that is free.
-    fn give(&self, inode: &Arc<Inode>, to: Place<'_>, index: u64, place: RefPlace) {
+    fn give(&self, inode: &Arc<Inode>, to: Place<'_>, index: u64, place: RefIndex) {
         let entry = self.entry(index, to.name, inode);
         self.add_name(inode, to.dir, &entry, place);
         self.add_entry(to.dir, &entry);
@@ -371,8 +371,8 @@ impl Operation<'_> {
     fn leave_whiteout(&self, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
         let kind = NewKind::Special(FileKind::CharDevice, 0);
         let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };
-        let passed_on = PassedOn::by_flags(place.dir.kind_and_flags().1);
+        let passed_on = InheritedProps::by_flags(place.dir.kind_and_flags().1);
         let inode = self.make(place.dir, id, &new, passed_on);
-        self.give(&inode, place, index, RefPlace::Ref);
+        self.give(&inode, place, index, RefIndex::Ref);
     }
 }

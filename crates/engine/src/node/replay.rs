@@ -4,7 +4,7 @@
 //! 2. Nothing is asked that was asked when the log was written: flags, permissions, read-only
 //!    subvolumes. Space is taken from what is kept for the commit, but for the least of it.
 //! 3. No time changes: the log has the times, so that a replay that starts again ends the same.
-//! 4. Link counts do not follow names: [`Nodes::replay_links`] sets them in the end. Sizes of
+//! 4. Link counts do not follow names: [`Inodes::replay_links`] sets them in the end. Sizes of
 //!    directories do.
 //! 5. A place that was given up is taken again only when the tree knows that it was given up.
 
@@ -16,12 +16,12 @@ use userbtrfs_format::{
 use userbtrfs_ledger::HandleKind;
 use userbtrfs_sync::Arc;
 
-use super::dentries::Dentries;
+use super::dentries::DentryCache;
 use super::inode::State;
 use super::names::Found;
 use super::operation::{Operation, size_of_entry};
-use super::pending::{Pending, RefPlace};
-use super::{Entry, EntryTarget, FileChange, Inode, Kind, Link, Nodes, property};
+use super::pending::{DelayedItems, RefIndex};
+use super::{Entry, EntryTarget, FileChange, Inode, Inodes, Link, PendingExtentKind, property};
 use crate::error::{Error, InodeId, Result};
 
 /// Items that change at most with a step: two inodes, a ref, an entry by name and by place, and
@@ -65,7 +65,7 @@ impl NamesItem {
     }
 }
 
-impl Nodes {
+impl Inodes {
     /// The inode of a number, if it is there.
     pub(crate) fn replay_find(&self, id: InodeId) -> Result<Option<Arc<Inode>>> {
         match self.inode(id) {
@@ -99,11 +99,11 @@ impl Nodes {
         let generation = if logged.generation == 0 { transid } else { logged.generation };
         let size = if logged.kind == FileKind::Directory { 0 } else { logged.size };
         let item = InodeItem { generation, transid, size, nbytes: 0, ..logged.clone() };
-        let pending = Pending::of_new();
+        let pending = DelayedItems::of_new();
         let bytes = pending.bytes;
         let running = Some(Arc::new(pending));
         let is_dir = item.kind == FileKind::Directory;
-        let dentries = is_dir.then(|| Dentries::unknown(&self.ration));
+        let dentries = is_dir.then(|| DentryCache::unknown(&self.ration));
         let state = State { running, ..State::new(item, dentries) };
         let inode = operation.enter_new(id, tree, state, bytes);
         operation.hold(&inode, Some(reservation));
@@ -152,7 +152,8 @@ impl Nodes {
     pub(crate) fn replay_cut(&self, inode: &Arc<Inode>) -> Result<()> {
         let end = inode.item().size.checked_next_multiple_of(SECTOR);
         match end {
-            Some(end) => self.replay_file(inode, |file| file.put(end, u64::MAX, Kind::Hole, false)),
+            Some(end) => self
+                .replay_file(inode, |file| file.put(end, u64::MAX, PendingExtentKind::Hole, false)),
             None => Ok(()),
         }
     }
@@ -308,10 +309,10 @@ impl Operation<'_> {
 }
 
 /// In which item a name comes to stand.
-fn item_of(place: RefPlace, dir: u64, name: &[u8]) -> NamesItem {
+fn item_of(place: RefIndex, dir: u64, name: &[u8]) -> NamesItem {
     match place {
-        RefPlace::Ref => NamesItem::Ref(dir),
-        RefPlace::Extref => NamesItem::Extref(userbtrfs_codec::hash::extref_hash(dir, name)),
+        RefIndex::Ref => NamesItem::Ref(dir),
+        RefIndex::Extref => NamesItem::Extref(userbtrfs_codec::hash::extref_hash(dir, name)),
     }
 }
 

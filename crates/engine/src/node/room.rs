@@ -9,9 +9,9 @@
 use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{IncompatFlags, NAME_LEN_MAX, item_len_max};
 
-use super::dentries::Alike;
-use super::pending::RefPlace;
-use super::{Inode, Nodes, stored};
+use super::dentries::HashCollisions;
+use super::pending::RefIndex;
+use super::{Inode, Inodes, stored};
 use crate::error::{Error, Result};
 
 /// Bytes of an entry of a DIR_ITEM or XATTR_ITEM before its name.
@@ -21,7 +21,7 @@ const REF_HEAD: usize = 10;
 /// Bytes of a name in an INODE_EXTREF before it.
 const EXTREF_HEAD: usize = 18;
 
-impl Nodes {
+impl Inodes {
     /// The most bytes that an item may have.
     pub(crate) fn item_max(&self) -> usize {
         item_len_max(self.forest.store().volume().geometry().nodesize)
@@ -42,9 +42,9 @@ impl Nodes {
         let alike = dir.state().dentries().alike(hash);
         let fit = |count: usize| (count + 1) * (ENTRY_HEAD + NAME_LEN_MAX) <= self.item_max();
         let there = match alike {
-            Alike::Exactly { count, len } => count * ENTRY_HEAD + len,
-            Alike::AtMost(count) if fit(count) => return Ok(()),
-            Alike::AtMost(_) | Alike::Unknown => {
+            HashCollisions::Exactly { count, len } => count * ENTRY_HEAD + len,
+            HashCollisions::AtMost(count) if fit(count) => return Ok(()),
+            HashCollisions::AtMost(_) | HashCollisions::Unknown => {
                 let pending = pending_len(dir, hash);
                 stored::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending
             }
@@ -69,11 +69,11 @@ impl Nodes {
     }
 
     /// In which item one more name of an inode in `dir` comes to stand.
-    pub(super) fn place_of_ref(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<RefPlace> {
+    pub(super) fn place_of_ref(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<RefIndex> {
         let (pending, known): (usize, _) = {
             let state = inode.state();
             let added = state.sets().flat_map(|set| set.refs_added(dir));
-            let in_ref = added.filter(|(_, place)| *place == RefPlace::Ref);
+            let in_ref = added.filter(|(_, place)| *place == RefIndex::Ref);
             let pending = in_ref.map(|(entry, _)| REF_HEAD + entry.name.len()).sum();
             (pending, state.known_ref_len(dir))
         };
@@ -82,14 +82,14 @@ impl Nodes {
             None => stored::ref_len(&self.forest, inode.tree(), inode.number(), dir)?,
         };
         if self.check_shared(pending + stored + REF_HEAD + name.len()).is_ok() {
-            return Ok(RefPlace::Ref);
+            return Ok(RefIndex::Ref);
         }
         let superblock = self.forest.store().volume().superblock();
         if !superblock.incompat.contains(IncompatFlags::EXTENDED_IREF) {
             return Err(Error::TooManyLinks);
         }
         self.check_room_in_extref(inode, dir, name)?;
-        Ok(RefPlace::Extref)
+        Ok(RefIndex::Extref)
     }
 
     fn check_room_in_extref(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<()> {
@@ -98,7 +98,7 @@ impl Nodes {
             let state = inode.state();
             let refs = state.sets().flat_map(|set| set.refs.iter());
             let alike = refs.filter(|change| {
-                change.place == Some(RefPlace::Extref)
+                change.place == Some(RefIndex::Extref)
                     && extref_hash(change.dir, &change.entry.name) == hash
             });
             alike.map(|change| EXTREF_HEAD + change.entry.name.len()).sum()

@@ -7,21 +7,21 @@ use std::ops::Range;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Runs {
+pub(crate) struct RangeSet {
     /// By start: the end.
     runs: BTreeMap<u64, u64>,
 }
 
 /// What becomes of runs when another one comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Joining {
+pub(crate) struct Coalesced {
     /// Where the runs started that are part of one now.
     pub(crate) joined: Vec<u64>,
     /// That one.
     pub(crate) run: Range<u64>,
 }
 
-impl Runs {
+impl RangeSet {
     /// One, of all numbers but the last.
     pub(crate) fn all() -> Self {
         Self { runs: BTreeMap::from([(0, u64::MAX)]) }
@@ -40,7 +40,7 @@ impl Runs {
     }
 
     /// Adds the numbers of a range that is not empty; tells which runs became one with it.
-    pub(crate) fn join(&mut self, range: Range<u64>) -> Joining {
+    pub(crate) fn join(&mut self, range: Range<u64>) -> Coalesced {
         let Range { mut start, mut end } = range;
         let mut joined = Vec::new();
         while let Some((&from, &to)) = self.runs.range(..=end).next_back() {
@@ -52,7 +52,7 @@ impl Runs {
             joined.push(from);
         }
         self.runs.insert(start, end);
-        Joining { joined, run: start..end }
+        Coalesced { joined, run: start..end }
     }
 
     /// Removes the numbers of a range.
@@ -84,16 +84,16 @@ mod tests {
 
     #[test]
     fn runs_that_touch_are_one() {
-        let mut runs = Runs::default();
+        let mut runs = RangeSet::default();
         for range in [4..6, 10..11, 0..1, 6..7, 2..4, 3..5, 8..8] {
             runs.insert(range);
         }
         assert_eq!(runs.iter().collect::<Vec<_>>(), [0..1, 2..7, 10..11]);
-        assert_eq!(runs.join(1..20), Joining { joined: vec![10, 2, 0], run: 0..20 });
-        assert_eq!(runs.join(3..4), Joining { joined: vec![0], run: 0..20 });
+        assert_eq!(runs.join(1..20), Coalesced { joined: vec![10, 2, 0], run: 0..20 });
+        assert_eq!(runs.join(3..4), Coalesced { joined: vec![0], run: 0..20 });
         assert!(runs.iter().eq(once(0..20)));
         runs.insert(30..u64::MAX);
-        let mut other = Runs::default();
+        let mut other = RangeSet::default();
         other.insert(19..31);
         other.iter().for_each(|run| runs.insert(run));
         assert!(runs.iter().eq(once(0..u64::MAX)));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_is_removed_leaves_what_is_around_it() {
-        let mut runs = Runs::default();
+        let mut runs = RangeSet::default();
         runs.insert(2..10);
         runs.insert(12..20);
         runs.remove(5..6);
@@ -112,6 +112,6 @@ mod tests {
         runs.remove(20..30);
         assert_eq!(runs.iter().collect::<Vec<_>>(), [2..4, 14..20]);
         runs.remove(0..20);
-        assert_eq!(runs, Runs::default());
+        assert_eq!(runs, RangeSet::default());
     }
 }

@@ -42,7 +42,7 @@ const STEPS: usize = 6;
 struct World {
     device: Arc<MemoryDevice>,
     ledger: Arc<TransactionManager>,
-    nodes: Arc<Nodes>,
+    nodes: Arc<Inodes>,
     dirs: Vec<InodeId>,
 }
 
@@ -54,14 +54,15 @@ impl World {
         let options = TransactionOptions { commit_seconds: 0, ..TransactionOptions::default() };
         let ledger = TransactionManager::open(forest, options).unwrap();
         // Nothing is kept that nobody uses, and the worker is asked to merge early.
-        let options = NodesOptions {
+        let options = InodesOptions {
             inodes_max: 0,
             pending_max: 64 << 10,
             late_bytes: 1 << 10,
             file_flags: InodeFlags::empty(),
         };
-        let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), options));
-        let merger: Arc<dyn TransactionHooks> = Arc::new(Merger(Arc::downgrade(&nodes)));
+        let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), options));
+        let merger: Arc<dyn TransactionHooks> =
+            Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
         ledger.register(vec![merger]);
         let mut world = Self { device, ledger, nodes, dirs: vec![TOP] };
         world.dirs.extend(DIRS.map(|name| world.id(TOP, name)).into_iter().flatten());

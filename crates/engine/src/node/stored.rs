@@ -7,8 +7,8 @@ use userbtrfs_format::{
     TreeId, dir_entries, inode_extrefs, inode_refs,
 };
 
-use super::pending::RefPlace;
-use super::{Entry, EntryTarget, Link, PlacedLink, ROOT_DIR, TreeRoots};
+use super::pending::RefIndex;
+use super::{Entry, EntryTarget, IndexedLink, Link, ROOT_DIR, TreeRoots};
 use crate::error::{Error, InodeId, Result};
 
 /// The first place that an entry of a directory has.
@@ -24,7 +24,7 @@ const SOUND: &str = "verified with its block";
 
 /// How long the INODE_REF is that holds the names of an inode in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RefLen {
+pub(super) struct InodeRefLen {
     pub(super) dir: u64,
     pub(super) len: usize,
 }
@@ -34,7 +34,7 @@ pub(super) fn inode_item(
     forest: &TreeRoots,
     tree: &Tree,
     number: u64,
-) -> Result<(InodeItem, Option<RefLen>)> {
+) -> Result<(InodeItem, Option<InodeRefLen>)> {
     let position = search(forest, tree, number, ItemKind::INODE_ITEM, 0)?;
     let no_inode = Error::NoInode(InodeId { subvolume: tree.id(), number });
     let item = InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND);
@@ -42,7 +42,7 @@ pub(super) fn inode_item(
     let next = (next < leaf.len()).then(|| leaf.item(next));
     let of_ref =
         next.filter(|next| next.key.objectid == number && next.key.kind == ItemKind::INODE_REF);
-    Ok((item, of_ref.map(|item| RefLen { dir: item.key.offset, len: item.data.len() })))
+    Ok((item, of_ref.map(|item| InodeRefLen { dir: item.key.offset, len: item.data.len() })))
 }
 
 /// The size of an inode.
@@ -53,7 +53,7 @@ pub(super) fn size(forest: &TreeRoots, tree: &Tree, number: u64) -> userbtrfs_le
 }
 
 /// All names of an inode, and in which item each stands.
-pub(super) fn names(forest: &TreeRoots, tree: &Tree, number: u64) -> Result<Vec<PlacedLink>> {
+pub(super) fn names(forest: &TreeRoots, tree: &Tree, number: u64) -> Result<Vec<IndexedLink>> {
     let mut names = Vec::new();
     let mut add = |name: InodeName<'_>, place| {
         let link = Link { dir: name.parent, index: name.index, name: name.name.to_vec() };
@@ -64,10 +64,10 @@ pub(super) fn names(forest: &TreeRoots, tree: &Tree, number: u64) -> Result<Vec<
         match key.kind {
             ItemKind::INODE_REF => {
                 inode_refs(key.offset, data)
-                    .for_each(|name| add(name.expect(SOUND), RefPlace::Ref));
+                    .for_each(|name| add(name.expect(SOUND), RefIndex::Ref));
             }
             ItemKind::INODE_EXTREF => {
-                inode_extrefs(data).for_each(|name| add(name.expect(SOUND), RefPlace::Extref));
+                inode_extrefs(data).for_each(|name| add(name.expect(SOUND), RefIndex::Extref));
             }
             _ => {}
         }
@@ -78,13 +78,13 @@ pub(super) fn names(forest: &TreeRoots, tree: &Tree, number: u64) -> Result<Vec<
 
 /// Looks items up that probably stand close to each other. What it finds may be as old as its
 /// first find.
-pub(super) struct Near<'a> {
+pub(super) struct LocalityCursor<'a> {
     forest: &'a TreeRoots,
     tree: &'a Tree,
     last: Option<Position>,
 }
 
-impl<'a> Near<'a> {
+impl<'a> LocalityCursor<'a> {
     pub(super) fn new(forest: &'a TreeRoots, tree: &'a Tree) -> Self {
         Self { forest, tree, last: None }
     }

@@ -22,7 +22,7 @@ const SHARDS: usize = 16;
 const LOOKS: usize = 2;
 
 /// See the module's text.
-pub(super) struct Table {
+pub(super) struct InodeCache {
     shards: Vec<Mutex<Shard>>,
     /// The most that each shard keeps, but for those in use.
     shard_max: usize,
@@ -40,7 +40,7 @@ struct Place {
     used: bool,
 }
 
-impl Table {
+impl InodeCache {
     /// A table of about so many inodes.
     pub(super) fn new(inodes_max: usize) -> Self {
         let shard = || Mutex::new(Class::CacheShard, Shard::default());
@@ -61,7 +61,7 @@ impl Table {
         Some(Arc::clone(&place.inode))
     }
 
-    /// As [`Table::get`], by who does not use it.
+    /// As [`InodeCache::get`], by who does not use it.
     pub(super) fn peek(&self, id: InodeId) -> Option<Arc<Inode>> {
         self.shard(id).lock().inodes.get(&id).map(|place| Arc::clone(&place.inode))
     }

@@ -10,10 +10,10 @@ use userbtrfs_format::{
 };
 use userbtrfs_sync::Arc;
 
-use super::{Entry, EntryTarget, Nodes, TreeRoots};
+use super::{Entry, EntryTarget, Inodes, TreeRoots};
 use crate::error::{InodeId, Result};
 
-impl Nodes {
+impl Inodes {
     /// The attributes of an inode.
     pub(super) fn item(&self, id: InodeId) -> Result<InodeItem> {
         Ok(self.inode(id)?.item())

@@ -12,7 +12,7 @@ use userbtrfs_volume::Volume;
 
 use super::*;
 
-const OPTIONS: NodesOptions = NodesOptions {
+const OPTIONS: InodesOptions = InodesOptions {
     inodes_max: 1000,
     pending_max: 64 << 20,
     late_bytes: 64 << 20,
@@ -28,7 +28,7 @@ const DIR: NewInode<'static> =
 pub(super) struct Lab {
     device: Arc<MemoryDevice>,
     pub(super) ledger: Arc<TransactionManager>,
-    pub(super) nodes: Arc<Nodes>,
+    pub(super) nodes: Arc<Inodes>,
 }
 
 impl Lab {
@@ -60,21 +60,22 @@ impl Lab {
         Self::open_with(device, OPTIONS)
     }
 
-    fn open_with(device: Arc<MemoryDevice>, nodes: NodesOptions) -> Self {
+    fn open_with(device: Arc<MemoryDevice>, nodes: InodesOptions) -> Self {
         Self::open_by(device, nodes, TransactionOptions::default())
     }
 
     fn open_by(
         device: Arc<MemoryDevice>,
-        nodes: NodesOptions,
+        nodes: InodesOptions,
         mut options: TransactionOptions,
     ) -> Self {
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
         let forest = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 16 << 20));
         (options.commit_seconds, options.dirty_max) = (0, 128 << 10);
         let ledger = TransactionManager::open(forest, options).unwrap();
-        let nodes = Arc::new(Nodes::writable(Arc::clone(&ledger), nodes));
-        let merger: Arc<dyn TransactionHooks> = Arc::new(Merger(Arc::downgrade(&nodes)));
+        let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), nodes));
+        let merger: Arc<dyn TransactionHooks> =
+            Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
         ledger.register(vec![merger]);
         Self { device, ledger, nodes }
     }
@@ -116,7 +117,7 @@ impl Lab {
         let (kind, len) = (HandleKind::Operation, bytes.len() as u64);
         let more = len.cast_signed() - inode.item().nbytes.cast_signed();
         let put = |file: &mut FileChange<'_>| {
-            file.put(0, 4096, Kind::Inline(Inline::plain(bytes)), false);
+            file.put(0, 4096, PendingExtentKind::Inline(Inline::plain(bytes)), false);
             file.add_bytes(more);
             file.set_size(len);
             file.set_disk_size(len);
@@ -125,7 +126,7 @@ impl Lab {
     }
 
     /// What waits at the start of a file.
-    fn content(&self, id: InodeId) -> Option<Kind> {
+    fn content(&self, id: InodeId) -> Option<PendingExtentKind> {
         let inode = self.nodes.inode(id).unwrap();
         inode.pending_extents(0, 1, 1).0.pop().map(|extent| extent.kind)
     }
@@ -185,7 +186,7 @@ fn content_that_waits_is_read_before_the_tree_is_asked() {
     lab.ledger.merge_pending().unwrap();
     assert_eq!(lab.content(file), None);
     lab.write_inline(file, b"second");
-    assert_eq!(lab.content(file), Some(Kind::Inline(Inline::plain(*b"second"))));
+    assert_eq!(lab.content(file), Some(PendingExtentKind::Inline(Inline::plain(*b"second"))));
     lab.each_way(|lab| {
         let item = lab.nodes.item(file).unwrap();
         assert_eq!((item.size, item.nbytes), (6, 6));
@@ -525,7 +526,7 @@ fn a_directory_is_listed_by_stable_positions_while_it_changes() {
 #[test]
 fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
     const LATE: usize = 8 << 10;
-    let bounds = NodesOptions { pending_max: 16 << 10, late_bytes: LATE, ..OPTIONS };
+    let bounds = InodesOptions { pending_max: 16 << 10, late_bytes: LATE, ..OPTIONS };
     // Nobody merges or commits but who is asked to here.
     let asked = TransactionOptions { only_asked: true, ..TransactionOptions::default() };
     let device = Arc::new(MemoryDevice::from_bytes(Lab::new().closed()));
@@ -615,7 +616,7 @@ fn a_merge_that_waited_for_one_that_failed_changes_nothing() {
     lab.write_inline(file, b"another set");
     let handle = lab.ledger.start(HandleKind::Operation).unwrap();
     lab.ledger.fail("a merge did");
-    let merger = Merger(Arc::downgrade(&lab.nodes));
+    let merger = DelayedItemsFlusher(Arc::downgrade(&lab.nodes));
     assert!(merger.merge(&handle, userbtrfs_ledger::FlushScope::All).is_err());
     assert!(!lab.nodes.waiting.is_empty());
 }

@@ -27,17 +27,17 @@ use userbtrfs_ledger::{FullCommitReason, LogTransId};
 use userbtrfs_sync::{Class, Mutex};
 
 use super::few::Few;
-use super::pause::{Pause, Pauses};
-use super::runs::{Joining, Runs};
+use super::pause::{NamespaceFreeze, NamespaceFreezes};
+use super::runs::{Coalesced, RangeSet};
 use crate::error::InodeId;
 
 /// The most lost names that are kept in mind.
 const NOTES_MAX: usize = 1 << 18;
 
 /// See the module's text.
-pub(crate) struct Traces {
+pub(crate) struct LogTracker {
     table: Mutex<Table>,
-    pauses: Pauses,
+    pauses: NamespaceFreezes,
     /// The most inodes of which anything is known.
     inodes_max: usize,
 }
@@ -47,7 +47,7 @@ struct Table {
     transaction: u64,
     forgotten: bool,
     notes: usize,
-    inodes: HashMap<InodeId, Trace, ShortKeys>,
+    inodes: HashMap<InodeId, InodeLogState, ShortKeys>,
     stale: Vec<InodeId>,
     /// Who takes part in a rename just now: few, of each that is under way.
     moving: Vec<InodeId>,
@@ -55,13 +55,13 @@ struct Table {
 
 /// What there is of one inode: of most, that it is in the log.
 #[derive(Default)]
-struct Trace {
-    logged: Option<Logged>,
+struct InodeLogState {
+    logged: Option<LoggedState>,
     is_stale: bool,
     /// Whether attributes changed since it was logged.
     xattrs_changed: bool,
     /// The names that it lost.
-    lost: Few<Lost>,
+    lost: Few<RemovedName>,
     /// How many others it lost, which are forgotten.
     lost_before: usize,
     /// Whether it has no name, and the log knows all that follows from that.
@@ -73,14 +73,14 @@ struct Trace {
 #[derive(Default)]
 struct Entries {
     /// Places whose entries went, and that the log does not know of.
-    gone: Runs,
+    gone: RangeSet,
     /// Who came to `left`, and nobody was told of yet.
     untold: Vec<u64>,
     /// By the hash of a name, who lost it and lives on, or is in the log; and who got it in the
     /// same moment, then or later. Some of them may be over.
     left: HashMap<u32, Few<u64>, ShortKeys>,
     /// Ranges of places that the log says are as the log has them.
-    ranges: Runs,
+    ranges: RangeSet,
     /// The place up to which the log has its new entries.
     listed: u64,
 }
@@ -96,10 +96,10 @@ impl Entries {
     }
 }
 
-impl Trace {
+impl InodeLogState {
     /// Of a directory: whether the log has its entries.
     fn has_entries(&self) -> bool {
-        self.logged.is_some_and(|logged| logged.mode == Mode::All)
+        self.logged.is_some_and(|logged| logged.mode == LogMode::All)
     }
 
     /// Of a directory: whether somebody who is known here left a name of this hash.
@@ -110,7 +110,7 @@ impl Trace {
 
 /// How much of an inode is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Mode {
+pub(crate) enum LogMode {
     /// That it is, with its names and extended attributes.
     Exists,
     /// All that it is and holds.
@@ -119,18 +119,18 @@ pub(crate) enum Mode {
 
 /// An inode in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Logged {
-    pub(crate) mode: Mode,
+pub(crate) struct LoggedState {
+    pub(crate) mode: LogMode,
     /// What it was when all of it was logged ([`super::Inode::stamp`]), and with which group.
-    pub(crate) whole: Option<(Stamp, LogTransId)>,
+    pub(crate) whole: Option<(ChangeVersion, LogTransId)>,
 }
 
 /// What changes with each change of an inode.
-pub(crate) type Stamp = (u64, u64);
+pub(crate) type ChangeVersion = (u64, u64);
 
 /// A name that an inode lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct RemovedName {
     /// The directory.
     pub(crate) dir: u64,
     /// The place in it.
@@ -143,16 +143,16 @@ pub(crate) struct Lost {
 
 /// A name that is about to be lost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parting {
+pub(super) struct NameRemoval {
     pub(super) inode: InodeId,
-    pub(super) lost: Lost,
+    pub(super) lost: RemovedName,
     /// Whether the inode has or gets another name, or is open.
     pub(super) survives: bool,
     /// Who gets the name in the same moment.
     pub(super) follower: Option<u64>,
 }
 
-impl Parting {
+impl NameRemoval {
     /// The same, where the inode gets another name.
     pub(super) fn moved(self) -> Self {
         Self { survives: true, ..self }
@@ -166,20 +166,20 @@ impl Parting {
 
 /// What was noted of an inode until it was logged.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
-    pub(crate) logged: Option<Logged>,
+pub(crate) struct PreviousLogState {
+    pub(crate) logged: Option<LoggedState>,
     /// Whether its names in the log are not those that it has.
     pub(crate) was_stale: bool,
     pub(crate) xattrs_changed: bool,
-    /// Whether [`Traces::lost`] tells of names.
+    /// Whether [`LogTracker::lost`] tells of names.
     pub(crate) lost_names: bool,
 }
 
 /// What was noted of the entries of a directory.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Departed {
+pub(crate) struct RemovedEntries {
     /// Places whose entries went since they were last asked for.
-    pub(crate) gone: Runs,
+    pub(crate) gone: RangeSet,
     /// Who lost a name there since they were last asked for, and lives on or is in the log.
     pub(crate) left: Vec<u64>,
     /// The place up to which the log has its new entries.
@@ -188,22 +188,22 @@ pub(crate) struct Departed {
 
 /// There was too much to keep in mind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forgotten;
+pub(crate) struct TrackerOverflow;
 
-impl From<Forgotten> for FullCommitReason {
-    fn from(Forgotten: Forgotten) -> Self {
+impl From<TrackerOverflow> for FullCommitReason {
+    fn from(TrackerOverflow: TrackerOverflow) -> Self {
         Self::Forgotten
     }
 }
 
-impl Traces {
+impl LogTracker {
     pub(super) fn new(inodes_max: usize) -> Self {
         let table = Mutex::new(Class::CacheShard, Table::default());
-        Self { table, pauses: Pauses::new(), inodes_max }
+        Self { table, pauses: NamespaceFreezes::new(), inodes_max }
     }
 
     /// Who would take or give a name waits from now on, before it begins.
-    pub(crate) fn pause(&self) -> Pause<'_> {
+    pub(crate) fn pause(&self) -> NamespaceFreeze<'_> {
         self.pauses.begin()
     }
 
@@ -214,13 +214,13 @@ impl Traces {
     }
 
     /// Notes a name that is lost in transaction `running`.
-    pub(super) fn note(&self, running: u64, parting: &Parting) {
+    pub(super) fn note(&self, running: u64, parting: &NameRemoval) {
         self.depart(running, std::slice::from_ref(parting), &[]);
     }
 
     /// Notes names that are about to be lost in transaction `running`, all of them at once. Who
-    /// takes part is `moving` from now on: see [`Traces::arrived`].
-    pub(super) fn depart(&self, running: u64, partings: &[Parting], moving: &[InodeId]) {
+    /// takes part is `moving` from now on: see [`LogTracker::arrived`].
+    pub(super) fn depart(&self, running: u64, partings: &[NameRemoval], moving: &[InodeId]) {
         let mut table = self.table.lock();
         if !table.is_of(running) {
             return;
@@ -234,7 +234,7 @@ impl Traces {
     }
 
     /// Notes that these names are lost now, and that all who took part have those they were to get.
-    pub(super) fn arrived(&self, running: u64, partings: &[Parting], moving: &[InodeId]) {
+    pub(super) fn arrived(&self, running: u64, partings: &[NameRemoval], moving: &[InodeId]) {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return };
         for parting in partings {
@@ -266,11 +266,13 @@ impl Traces {
     /// How an inode is in the log of transaction `running`. What it was when all of it was logged
     /// counts only as long as nothing is noted of it since: a change is noted after it is made, but
     /// before its caller knows.
-    pub(crate) fn logged(&self, running: u64, inode: InodeId) -> Option<Logged> {
+    pub(crate) fn logged(&self, running: u64, inode: InodeId) -> Option<LoggedState> {
         let mut table = self.table.lock();
         let trace = table.of(running)?.inodes.get(&inode)?;
         let is_noted = trace.is_stale || trace.xattrs_changed;
-        trace.logged.map(|logged| Logged { whole: logged.whole.filter(|_| !is_noted), ..logged })
+        trace
+            .logged
+            .map(|logged| LoggedState { whole: logged.whole.filter(|_| !is_noted), ..logged })
     }
 
     /// From now on inodes are in the log, at least in this mode; gives what was noted before of
@@ -280,12 +282,12 @@ impl Traces {
         &self,
         running: u64,
         inodes: &[InodeId],
-        mode: Mode,
-    ) -> Result<SmallVec<[Option<Before>; 1]>, Forgotten> {
+        mode: LogMode,
+    ) -> Result<SmallVec<[Option<PreviousLogState>; 1]>, TrackerOverflow> {
         let mut table = self.table.lock();
         table.forget_too_much(self.inodes_max);
         if !table.is_of(running) {
-            return Err(Forgotten);
+            return Err(TrackerOverflow);
         }
         let Table { inodes: traces, moving, .. } = &mut *table;
         let log = |inode: &InodeId| {
@@ -295,7 +297,13 @@ impl Traces {
     }
 
     /// What an inode was when all of it was logged, and with which group.
-    pub(crate) fn stamp(&self, running: u64, inode: InodeId, stamp: Stamp, group: LogTransId) {
+    pub(crate) fn stamp(
+        &self,
+        running: u64,
+        inode: InodeId,
+        stamp: ChangeVersion,
+        group: LogTransId,
+    ) {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&inode));
         if let Some(logged) = trace.and_then(|trace| trace.logged.as_mut()) {
@@ -327,7 +335,7 @@ impl Traces {
 
     /// The names that an inode lost, and whether it is moving. The caller holds the inode's state,
     /// if that is in memory.
-    pub(crate) fn lost(&self, running: u64, inode: InodeId) -> (Vec<Lost>, bool) {
+    pub(crate) fn lost(&self, running: u64, inode: InodeId) -> (Vec<RemovedName>, bool) {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return Default::default() };
         let lost = table.inodes.get(&inode).map_or_else(Vec::new, |trace| trace.lost.to_vec());
@@ -335,18 +343,18 @@ impl Traces {
     }
 
     /// Whether an inode lost a name.
-    pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> Result<bool, Forgotten> {
+    pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> Result<bool, TrackerOverflow> {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return Ok(false) };
         match table.forgotten {
-            true => Err(Forgotten),
-            false => Ok(table.inodes.get(&inode).is_some_and(Trace::lost_any)),
+            true => Err(TrackerOverflow),
+            false => Ok(table.inodes.get(&inode).is_some_and(InodeLogState::lost_any)),
         }
     }
 
     /// Forgets names that an inode lost, but not that there were such. However often it moves, it
     /// leaves no more than the log was not told of yet.
-    pub(crate) fn forget_lost(&self, running: u64, inode: InodeId, over: &[Lost]) {
+    pub(crate) fn forget_lost(&self, running: u64, inode: InodeId, over: &[RemovedName]) {
         let mut table = self.table.lock();
         let Some(table) = table.of(running).filter(|_| !over.is_empty()) else { return };
         let Some(trace) = table.inodes.get_mut(&inode) else { return };
@@ -374,14 +382,14 @@ impl Traces {
     }
 
     /// Takes what was noted of the entries of a directory that left it.
-    pub(crate) fn take_departed(&self, running: u64, dir: InodeId) -> Departed {
+    pub(crate) fn take_departed(&self, running: u64, dir: InodeId) -> RemovedEntries {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&dir));
         let Some(entries) = trace.and_then(|trace| trace.entries.as_mut()) else {
-            return Departed::default();
+            return RemovedEntries::default();
         };
         let (gone, left) = (std::mem::take(&mut entries.gone), std::mem::take(&mut entries.untold));
-        Departed { gone, left, listed: entries.listed }
+        RemovedEntries { gone, left, listed: entries.listed }
     }
 
     /// The log has the new entries of a directory up to this place.
@@ -398,11 +406,11 @@ impl Traces {
         &self,
         running: u64,
         dir: InodeId,
-        places: &Runs,
-    ) -> Result<Vec<Joining>, Forgotten> {
+        places: &RangeSet,
+    ) -> Result<Vec<Coalesced>, TrackerOverflow> {
         let mut table = self.table.lock();
         if !table.is_of(running) {
-            return Err(Forgotten);
+            return Err(TrackerOverflow);
         }
         let ranges = &mut table.inodes.entry(dir).or_default().entries().ranges;
         Ok(places.iter().map(|places| ranges.join(places)).collect())
@@ -413,11 +421,11 @@ impl Traces {
         &self,
         running: u64,
         is_of: impl Fn(InodeId) -> bool,
-    ) -> Result<Vec<InodeId>, Forgotten> {
+    ) -> Result<Vec<InodeId>, TrackerOverflow> {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return Ok(Vec::new()) };
         if table.forgotten {
-            return Err(Forgotten);
+            return Err(TrackerOverflow);
         }
         let (taken, left) = std::mem::take(&mut table.stale).into_iter().partition(|id| is_of(*id));
         table.stale = left;
@@ -425,21 +433,21 @@ impl Traces {
     }
 }
 
-impl Trace {
-    /// As [`Traces::log`], of one inode.
-    fn log(&mut self, mode: Mode) -> Before {
-        let before = Before {
+impl InodeLogState {
+    /// As [`LogTracker::log`], of one inode.
+    fn log(&mut self, mode: LogMode) -> PreviousLogState {
+        let before = PreviousLogState {
             logged: self.logged,
             was_stale: std::mem::take(&mut self.is_stale),
             xattrs_changed: self.xattrs_changed,
             lost_names: self.lost_any(),
         };
-        if self.logged.is_none() || mode == Mode::All {
+        if self.logged.is_none() || mode == LogMode::All {
             self.xattrs_changed = false;
         }
         let known = self.logged.map_or(mode, |logged| logged.mode.max(mode));
         let whole = self.logged.and_then(|logged| logged.whole);
-        self.logged = Some(Logged { mode: known, whole });
+        self.logged = Some(LoggedState { mode: known, whole });
         before
     }
 
@@ -508,13 +516,13 @@ impl Table {
         }
     }
 
-    fn note(&mut self, parting: &Parting) {
-        let Parting { inode, lost, survives, .. } = *parting;
+    fn note(&mut self, parting: &NameRemoval) {
+        let NameRemoval { inode, lost, survives, .. } = *parting;
         let dir = InodeId { number: lost.dir, ..inode };
         let is_logged = self.inodes.get(&inode).is_some_and(|trace| trace.logged.is_some());
         // Who left a directory must not go with it when replay removes that.
         let survives = survives || self.entries_of(inode).is_some_and(|it| !it.left.is_empty());
-        let is_listed = self.inodes.get(&dir).is_some_and(Trace::has_entries);
+        let is_listed = self.inodes.get(&dir).is_some_and(InodeLogState::has_entries);
         if self.forgotten || !(lost.committed || is_logged || is_listed) {
             return;
         }
@@ -534,8 +542,8 @@ impl Table {
     }
 
     /// The entry of a name is gone: the log may have found it there though its loss was noted.
-    fn leave(&mut self, parting: &Parting) {
-        let Parting { inode, lost, .. } = *parting;
+    fn leave(&mut self, parting: &NameRemoval) {
+        let NameRemoval { inode, lost, .. } = *parting;
         let dir = InodeId { number: lost.dir, ..inode };
         let Some(trace) = self.inodes.get_mut(&dir).filter(|trace| trace.has_entries()) else {
             return;
@@ -545,8 +553,8 @@ impl Table {
     }
 
     /// Where the log may come to take a name away, who has it now must be in the log, too.
-    fn follow(&mut self, parting: &Parting) {
-        let Parting { inode, lost, follower, .. } = *parting;
+    fn follow(&mut self, parting: &NameRemoval) {
+        let NameRemoval { inode, lost, follower, .. } = *parting;
         let dir = InodeId { number: lost.dir, ..inode };
         let Some((follower, trace)) = follower.zip(self.inodes.get_mut(&dir)) else { return };
         if trace.has_entries() || trace.has_left(lost.hash) {

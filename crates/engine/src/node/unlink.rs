@@ -6,15 +6,15 @@ use userbtrfs_sync::Arc;
 
 use super::names::Found;
 use super::operation::lock_entries;
-use super::orphan::Fate;
-use super::{EntryTarget, Inode, Nodes, check_mutable};
+use super::orphan::UnlinkOutcome;
+use super::{EntryTarget, Inode, Inodes, check_mutable};
 use crate::error::{Error, InodeId, Result};
 
 /// Items that change: inode, ref in either item, entry by name and by place, the directory's
 /// inode, the list of inodes without a name.
 pub(super) const UNLINK_ITEMS: u64 = 7;
 
-impl Nodes {
+impl Inodes {
     /// Removes a name that leads to no directory.
     pub(crate) fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         self.traces.wait_for_pause();
@@ -67,7 +67,7 @@ impl Nodes {
         name: &[u8],
         child: &Arc<Inode>,
         reservation: &mut Option<Reservation>,
-    ) -> Result<Option<Fate>> {
+    ) -> Result<Option<UnlinkOutcome>> {
         let _locked = lock_entries([Some(dir), Some(child)]);
         let _busy = child.lock_operation();
         let found = self.find(dir, name)?;

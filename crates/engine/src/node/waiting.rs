@@ -8,12 +8,12 @@ use super::Inode;
 const SHARDS: usize = 16;
 
 /// See the module's text.
-pub(super) struct Waiting {
+pub(super) struct DelayedInodes {
     shards: Vec<Mutex<Vec<Arc<Inode>>>>,
     bytes: AtomicUsize,
 }
 
-impl Waiting {
+impl DelayedInodes {
     pub(super) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(Class::CacheShard, Vec::new())).collect();
         Self { shards, bytes: AtomicUsize::new(0) }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_waits_until_it_is_merged() {
-        let waiting = Waiting::new();
+        let waiting = DelayedInodes::new();
         waiting.grow(7);
         assert!(waiting.take().is_empty() && !waiting.is_empty());
         waiting.shrink(7);

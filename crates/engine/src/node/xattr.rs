@@ -9,10 +9,10 @@ use userbtrfs_sync::Arc;
 use super::attributes::ATTRIBUTE_ITEMS;
 use super::inode::State;
 use super::operation::Operation;
-use super::pending::Said;
+use super::pending::Delayed;
 use super::property::PROPERTIES;
 use super::room::ENTRY_HEAD;
-use super::{EMPTY_DIR, Inode, Nodes, check_mutable, stored};
+use super::{EMPTY_DIR, Inode, Inodes, check_mutable, stored};
 use crate::error::{Error, InodeId, Result};
 
 /// Whether an attribute that is set may or must be there.
@@ -40,7 +40,7 @@ impl XattrKind {
 /// An attribute that is set, or one without a value that is removed.
 pub(crate) type PutXattr<'a> = (&'a [u8], Option<&'a [u8]>);
 
-impl Nodes {
+impl Inodes {
     /// The value of an attribute, if it is there.
     pub(crate) fn xattr(&self, id: InodeId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         match id.number {
@@ -69,9 +69,9 @@ impl Nodes {
         }
         let own = value.as_ref().map_or(0, |value| ENTRY_HEAD + name.len() + value.len());
         let value = match pending {
-            Said::There(value) => Some(value.to_vec()),
-            Said::Gone => None,
-            Said::Nothing => value,
+            Delayed::There(value) => Some(value.to_vec()),
+            Delayed::Gone => None,
+            Delayed::Nothing => value,
         };
         Ok((value, len - own + waiting))
     }

@@ -6,7 +6,7 @@ use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
 
 use crate::error::{Error, InodeId, Result};
-use crate::node::{Nodes, TreeRoots, subvolume_name};
+use crate::node::{Inodes, TreeRoots, subvolume_name};
 
 /// A subvolume and where it hangs.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(crate) fn default_subvolume(forest: &TreeRoots) -> Result<TreeId> {
 
 /// The path of a subvolume from the top level, without a leading slash; empty for the top
 /// level itself.
-pub(crate) fn path_of(nodes: &Nodes, subvolume: &Subvolume) -> Result<Vec<u8>> {
+pub(crate) fn path_of(nodes: &Inodes, subvolume: &Subvolume) -> Result<Vec<u8>> {
     let mut parts: Vec<Vec<u8>> = Vec::new();
     let mut seen = HashSet::from([(subvolume.id, 0)]);
     let mut hangs = subvolume.parent.clone();

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use userbtrfs::dump::{self, dump_log};
-use userbtrfs::{Counted, LeftOut, OpenOptions, PendingLog, Replayed};
+use userbtrfs::{Counted, OpenOptions, PendingLog, Replayed, SkippedItem};
 use userbtrfs_volume::Volume;
 
 use super::args::{Format, Global};
@@ -136,7 +136,7 @@ fn document(replayed: &Replayed) -> Value {
     })
 }
 
-fn left_out(left_out: &LeftOut) -> Value {
+fn left_out(left_out: &SkippedItem) -> Value {
     json!({
         "subvolume": left_out.subvolume.map(|id| id.0),
         "item": left_out.key.map(|key| key.to_string()),

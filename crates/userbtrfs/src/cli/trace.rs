@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::json;
-use userbtrfs::{Filesystem, SyncHow, SyncRecord};
+use userbtrfs::{Filesystem, SyncOutcome, SyncRecord};
 
 use super::args::{Format, Global};
 use super::mounted::ask;
@@ -101,12 +101,12 @@ fn document(record: &SyncRecord) -> String {
 }
 
 /// How it was made durable, in a word, and why by a commit.
-fn how(how: SyncHow) -> (&'static str, Option<String>) {
+fn how(how: SyncOutcome) -> (&'static str, Option<String>) {
     match how {
-        SyncHow::Unchanged => ("unchanged", None),
-        SyncHow::Logged => ("log", None),
-        SyncHow::Committed(reason) => ("commit", Some(reason.to_string())),
-        SyncHow::Failed => ("failed", None),
+        SyncOutcome::Unchanged => ("unchanged", None),
+        SyncOutcome::Logged => ("log", None),
+        SyncOutcome::Committed(reason) => ("commit", Some(reason.to_string())),
+        SyncOutcome::Failed => ("failed", None),
     }
 }
 

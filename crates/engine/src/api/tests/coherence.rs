@@ -10,7 +10,7 @@ use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, thread};
 
 use crate::api::{Allocate, File, Filesystem, OpenOptions};
-use crate::data::Contents;
+use crate::data::FilePages;
 use crate::error::{Error, Result};
 
 const SECTOR: usize = SECTOR_SIZE as usize;
@@ -34,7 +34,7 @@ fn create(fs: &Filesystem, name: &str) -> File {
     fs.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap()
 }
 
-fn contents(file: &File) -> Arc<Contents> {
+fn contents(file: &File) -> Arc<FilePages> {
     file.inode().inner().files.get(file.inode().id()).unwrap()
 }
 

@@ -225,9 +225,9 @@ fn a_sync_that_fails_is_traced_as_one() {
     device.fail_writes(true);
     file.write_at(&[b'!'; 4096], 0).unwrap();
     file.sync_all().unwrap_err();
-    assert_eq!(*told.lock(), [SyncHow::Failed]);
+    assert_eq!(*told.lock(), [SyncOutcome::Failed]);
     file.sync_all().unwrap();
-    assert_ne!(told.lock()[1], SyncHow::Failed);
+    assert_ne!(told.lock()[1], SyncOutcome::Failed);
     device.fail_writes(false);
     file.close().unwrap();
     fs.close().unwrap();

@@ -12,8 +12,8 @@ use userbtrfs_format::RegularExtent;
 use userbtrfs_ledger::HandleKind;
 
 use super::*;
-use crate::data::{FileSource, SegmentKind, Segments};
-use crate::node::{FileChange, Kind};
+use crate::data::{BackingExtents, ExtentMapKind, ExtentMaps};
+use crate::node::{FileChange, PendingExtentKind};
 
 const KIB: u64 = 1024;
 
@@ -24,16 +24,20 @@ fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) 
         let contents = inner.files.get(file.inode().id()).unwrap();
         inner.writer().unwrap().write_back(&contents).unwrap();
     }
-    let (source, len) = (FileSource::new(from.contents.inode(), None), range.end - range.start);
-    let mut segments = Segments::new(inner.nodes.forest(), &source, range.start, range.end);
+    let (source, len) = (BackingExtents::new(from.contents.inode(), None), range.end - range.start);
+    let mut segments = ExtentMaps::new(inner.nodes.forest(), &source, range.start, range.end);
     let mut parts = Vec::new();
     while let Some(segment) = segments.next().unwrap() {
-        let SegmentKind::Regular { extent, compression, skip } = segment.kind else {
+        let ExtentMapKind::Regular { extent, compression, skip } = segment.kind else {
             panic!("all of it was written")
         };
         let bytes = segment.end - segment.start;
         let part = RegularExtent { offset: extent.offset + skip, bytes, ..extent };
-        parts.push((at + segment.start - range.start, bytes, Kind::Regular(part, compression)));
+        parts.push((
+            at + segment.start - range.start,
+            bytes,
+            PendingExtentKind::Regular(part, compression),
+        ));
     }
     let reserved = inner.nodes.reserve(20).unwrap();
     let put = |file: &mut FileChange<'_>| {

@@ -6,7 +6,7 @@ use userbtrfs_sync::{Class, Mutex};
 
 use super::*;
 
-const LARGE: SyncHow = SyncHow::Committed(FullCommitReason::LargeItem);
+const LARGE: SyncOutcome = SyncOutcome::Committed(FullCommitReason::LargeItem);
 
 /// A filesystem whose syncs are told of.
 struct Traced {
@@ -28,7 +28,7 @@ impl Traced {
     }
 
     /// How the syncs went since this was last asked.
-    fn told(&self) -> Vec<SyncHow> {
+    fn told(&self) -> Vec<SyncOutcome> {
         let records = std::mem::take(&mut *self.records.lock());
         records.iter().map(|record| record.how).collect()
     }
@@ -49,14 +49,14 @@ fn what_changed_is_logged_and_what_did_not_is_not() {
     file.write_at(&pattern(3, 100_000), 0).unwrap();
     file.sync_all().unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged, SyncHow::Unchanged]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged, SyncOutcome::Unchanged]);
     file.write_at(&[1], 50_000).unwrap();
     file.sync_data().unwrap();
     traced.lab.fs.root().sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged; 2]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged; 2]);
     traced.lab.fs.commit().unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Unchanged]);
+    assert_eq!(traced.told(), [SyncOutcome::Unchanged]);
     let stats = traced.lab.fs.stats().log;
     assert!(FullCommitReason::ALL.iter().all(|reason| stats.commits(*reason) == 0), "{stats:?}");
     drop(file);
@@ -74,14 +74,14 @@ fn what_is_noted_of_an_inode_after_it_was_logged_is_logged() {
     let running = traced.lab.fs.inner.ledger.as_ref().unwrap().generation();
     file.sync_all().unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged, SyncHow::Unchanged]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged, SyncOutcome::Unchanged]);
     nodes.traces().xattrs_changed(running, id);
     file.sync_all().unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged, SyncHow::Unchanged]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged, SyncOutcome::Unchanged]);
     nodes.traces().named(running, id);
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn who_counts_more_names_than_he_has_is_committed() {
     traced.lab.fs.inner.nodes.miscount(file.inode().id());
     traced.lab.fs.root().remove_file(b"file").unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Committed(FullCommitReason::Failed)]);
+    assert_eq!(traced.told(), [SyncOutcome::Committed(FullCommitReason::Failed)]);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_name_that_many_had_is_logged_as_any_other() {
         traced.lab.fs.root().remove_file(b"file").unwrap();
     }
     let records = std::mem::take(&mut *traced.records.lock());
-    assert!(records.iter().all(|record| record.how == SyncHow::Logged && record.inodes <= 2));
+    assert!(records.iter().all(|record| record.how == SyncOutcome::Logged && record.inodes <= 2));
     traced.lab.create("file").sync_all().unwrap();
     assert_eq!(traced.crashed().fs.metadata("/file").unwrap().size, 0);
 }
@@ -134,7 +134,7 @@ fn what_linux_may_find_no_room_for_is_committed() {
     let file = traced.lab.create("file");
     traced.lab.fs.commit().unwrap();
     let large = vec![b'x'; 8200];
-    for (len, how) in [(8000, SyncHow::Logged), (8200, LARGE), (100, SyncHow::Logged)] {
+    for (len, how) in [(8000, SyncOutcome::Logged), (8200, LARGE), (100, SyncOutcome::Logged)] {
         file.inode().set_xattr(b"user.long", &large[..len], XattrMode::Either).unwrap();
         file.sync_all().unwrap();
         assert_eq!(traced.told(), [how], "{len}");
@@ -151,7 +151,7 @@ fn names_for_which_linux_may_find_no_room_are_committed() {
     traced.lab.fs.commit().unwrap();
     link(31);
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged], "twice as much fits into a leaf");
+    assert_eq!(traced.told(), [SyncOutcome::Logged], "twice as much fits into a leaf");
     link(32);
     file.sync_all().unwrap();
     assert_eq!(traced.told(), [LARGE], "from memory");
@@ -171,7 +171,7 @@ fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
     file.write_at(&bytes, 10_000).unwrap();
     file.sync_all().unwrap();
     dir.create(b"other", 0o644).unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged]);
     drop((file, dir));
     let lab = traced.crashed();
     assert_eq!(lab.fs.read("/dir/synced").unwrap()[10_000..], bytes);
@@ -203,7 +203,7 @@ fn a_file_that_nobody_will_find_is_not_logged() {
     traced.lab.fs.commit().unwrap();
     file.write_at(&[7; 9000], 0).unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Unchanged]);
+    assert_eq!(traced.told(), [SyncOutcome::Unchanged]);
 }
 
 #[test]
@@ -213,10 +213,10 @@ fn a_file_that_may_get_a_name_is_logged() {
     let file = root.create_unnamed(0o600).unwrap().open().unwrap();
     file.write_at(&[7; 9000], 0).unwrap();
     file.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged]);
     root.link(b"named", file.inode()).unwrap();
     root.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged]);
     drop((file, root));
     let lab = traced.crashed();
     assert_eq!(lab.fs.read("/named").unwrap(), [7; 9000]);
@@ -309,7 +309,7 @@ fn all_that_new_entries_lead_to_is_there_wherever_it_waited() {
     }
     dir.sync_all().unwrap();
     old.sync_all().unwrap();
-    assert_eq!(traced.told(), [SyncHow::Logged; 2]);
+    assert_eq!(traced.told(), [SyncOutcome::Logged; 2]);
     let (there, beside) = (listing(&dir), listing(&old));
     drop((old, dir));
     let lab = traced.crashed();

@@ -9,8 +9,8 @@ use super::*;
 const SECTORS: u64 = 80;
 const BYTES: usize = 80 * SECTOR;
 
-fn blocks() -> Blocks {
-    Blocks::new(Arc::new(Buffer::zeroed(bytes(SECTORS_MAX))))
+fn blocks() -> CacheBlocks {
+    CacheBlocks::new(Arc::new(Buffer::zeroed(bytes(SECTORS_MAX))))
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The same file as plain bytes: what it holds, and what is beneath it.
 struct Model {
-    blocks: Blocks,
+    blocks: CacheBlocks,
     now: Vec<u8>,
     beneath: Vec<u8>,
     dirty: Vec<bool>,

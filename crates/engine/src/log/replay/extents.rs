@@ -16,7 +16,7 @@ use userbtrfs_ledger::{TransactionManager, refs};
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};
 use crate::log::items::{Content, LoggedExtent};
-use crate::node::{Inline, Inode, Kind};
+use crate::node::{Inline, Inode, PendingExtentKind};
 
 /// Bytes of checksums that wait before they are merged.
 const CHECKSUMS_MAX: usize = 1 << 20;
@@ -103,12 +103,14 @@ impl Replay<'_> {
         report.extents += 1;
         let (start, end) = (logged.start, logged.end);
         let kind = match &logged.content {
-            Content::Hole => Kind::Hole,
+            Content::Hole => PendingExtentKind::Hole,
             Content::Inline(inline, compression) => {
-                Kind::Inline(Inline::of_item(inline, *compression))
+                PendingExtentKind::Inline(Inline::of_item(inline, *compression))
             }
-            Content::Prealloc(extent) => Kind::Prealloc(*extent),
-            Content::Regular(extent, compression) => Kind::Regular(*extent, *compression),
+            Content::Prealloc(extent) => PendingExtentKind::Prealloc(*extent),
+            Content::Regular(extent, compression) => {
+                PendingExtentKind::Regular(*extent, *compression)
+            }
         };
         let Some(on_disk) = logged.content.on_disk() else {
             return self.nodes.replay_file(&inode, |file| file.put(start, end, kind, false));
@@ -147,13 +149,13 @@ impl Replay<'_> {
         key: Key,
         inode: &Inode,
         extent: &RegularExtent,
-        kind: &Kind,
+        kind: &PendingExtentKind,
     ) -> Result<Vec<(Logical, Vec<u8>)>> {
         let has_none = inode.item().flags.contains(InodeFlags::NODATASUM);
         let (skip, bytes) = match kind {
             _ if has_none => return Ok(Vec::new()),
-            Kind::Regular(_, Some(_)) => (0, extent.disk_bytes),
-            Kind::Regular(_, None) => (extent.offset, extent.bytes),
+            PendingExtentKind::Regular(_, Some(_)) => (0, extent.disk_bytes),
+            PendingExtentKind::Regular(_, None) => (extent.offset, extent.bytes),
             _ => return Ok(Vec::new()),
         };
         // The extent lies in the address space, and what is asked for in the extent.

@@ -92,17 +92,21 @@ impl World {
             Step::Fill(start, end) => self.fill(*start, *end),
             Step::Hole(start, end) => {
                 self.cells[to_usize(*start)..to_usize(*end)].fill(Cell::Hole);
-                self.change(|file| file.put(start * SECTOR, end * SECTOR, Kind::Hole, false));
+                self.change(|file| {
+                    file.put(start * SECTOR, end * SECTOR, PendingExtentKind::Hole, false)
+                });
             }
             Step::Truncate(start) => {
                 self.cells[to_usize(*start)..].fill(Cell::Hole);
-                self.change(|file| file.put(start * SECTOR, u64::MAX, Kind::Hole, false));
+                self.change(|file| {
+                    file.put(start * SECTOR, u64::MAX, PendingExtentKind::Hole, false)
+                });
                 self.change(|file| file.set_size(start * SECTOR));
             }
             Step::Inline(len) => {
                 self.cells[0] = Cell::Inline(*len);
                 let inline = Inline::plain(vec![7; *len]);
-                self.change(|file| file.put(0, SECTOR, Kind::Inline(inline), false));
+                self.change(|file| file.put(0, SECTOR, PendingExtentKind::Inline(inline), false));
             }
             Step::Merge => self.lab.ledger.merge_pending().unwrap(),
             Step::Commit => self.lab.ledger.commit().unwrap(),
@@ -124,7 +128,7 @@ impl World {
             scope.spawn(|| steps.iter().for_each(|step| self.step(step))).join().unwrap();
         });
         let size = stored::size(nodes.forest(), inode.tree(), inode.number()).unwrap();
-        let cutter = Cutter {
+        let cutter = DropExtents {
             forest: nodes.forest(),
             tree: inode.tree(),
             number: inode.number(),
@@ -133,7 +137,7 @@ impl World {
             holes: self.hole_items.then_some((size, item.size)),
             created: false,
         };
-        let put = |cuts: &mut Cuts| {
+        let put = |cuts: &mut ExtentSplits| {
             for (offset, item) in cuts.remnants.drain(..).chain(cuts.changes.drain(..)) {
                 let key = Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
                 let put = |item: ExtentData| ItemEdit::Put(key, item.encode());
@@ -192,9 +196,9 @@ impl World {
         }
         let extent = RegularExtent { disk, disk_bytes, offset: 0, bytes, ram_bytes: bytes };
         let kind = match space {
-            Space::Data => Kind::Regular(extent, None),
-            Space::Prealloc => Kind::Prealloc(extent),
-            Space::Compressed => Kind::Regular(extent, Some(Compression::Zstd)),
+            Space::Data => PendingExtentKind::Regular(extent, None),
+            Space::Prealloc => PendingExtentKind::Prealloc(extent),
+            Space::Compressed => PendingExtentKind::Regular(extent, Some(Compression::Zstd)),
         };
         self.change(|file| file.put(start * SECTOR, end * SECTOR, kind, true));
     }
@@ -212,7 +216,7 @@ impl World {
                 bytes: SECTOR,
                 ram_bytes: len,
             };
-            let kind = Kind::Regular(extent, None);
+            let kind = PendingExtentKind::Regular(extent, None);
             self.change(|file| file.put(at * SECTOR, (at + 1) * SECTOR, kind, false));
         }
     }
@@ -240,7 +244,7 @@ impl World {
             let starts = items.iter().map(|item| item.start).chain([self.inode.item().size]);
             let gapless = ends.zip(starts).all(|(end, start)| end >= start);
             assert!(gapless || !self.hole_items, "holes have items");
-            let holes = items.iter().filter(|item| item.kind == Kind::Hole).count();
+            let holes = items.iter().filter(|item| item.kind == PendingExtentKind::Hole).count();
             assert!(self.hole_items || holes == 0, "holes have no items");
         }
     }
@@ -261,13 +265,17 @@ impl World {
 
 impl Cell {
     /// What stands so many bytes into a range.
-    fn of(kind: &Kind, skip: u64) -> Self {
+    fn of(kind: &PendingExtentKind, skip: u64) -> Self {
         match kind {
-            Kind::Hole => Self::Hole,
-            Kind::Inline(inline) => Self::Inline(inline.stored.len()),
-            Kind::Prealloc(extent) => Self::Prealloc(extent.disk.0 + extent.offset + skip),
-            Kind::Regular(extent, None) => Self::Data(extent.disk.0 + extent.offset + skip),
-            Kind::Regular(extent, Some(_)) => {
+            PendingExtentKind::Hole => Self::Hole,
+            PendingExtentKind::Inline(inline) => Self::Inline(inline.stored.len()),
+            PendingExtentKind::Prealloc(extent) => {
+                Self::Prealloc(extent.disk.0 + extent.offset + skip)
+            }
+            PendingExtentKind::Regular(extent, None) => {
+                Self::Data(extent.disk.0 + extent.offset + skip)
+            }
+            PendingExtentKind::Regular(extent, Some(_)) => {
                 Self::Compressed(extent.disk.0, (extent.offset + skip) / SECTOR)
             }
         }
@@ -309,7 +317,7 @@ fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<PendingExt
 fn shown(start: u64, data: &[u8]) -> PendingExtent {
     let stored = Stored::parse(start, data);
     let inline = || match FileExtent::parse(start, data).unwrap().kind {
-        FileExtentKind::Inline(inline) => Kind::Inline(Inline::plain(inline.data)),
+        FileExtentKind::Inline(inline) => PendingExtentKind::Inline(Inline::plain(inline.data)),
         _ => unreachable!("a kind"),
     };
     PendingExtent { start, end: stored.end, kind: stored.kind.unwrap_or_else(inline) }
@@ -405,10 +413,10 @@ fn inline_data_goes_as_a_whole_or_not_at_all() {
     };
     for compression in [None, Some(Compression::Zlib)] {
         let world = with_items(&[inline(compression), (SECTOR, regular(1 << 30, 3))]);
-        world.change(|file| file.put(2 * SECTOR, 3 * SECTOR, Kind::Hole, false));
+        world.change(|file| file.put(2 * SECTOR, 3 * SECTOR, PendingExtentKind::Hole, false));
         world.lab.ledger.merge_pending().unwrap();
         assert_eq!(ends(&world), [(0, 1), (1, 2), (3, 4)]);
-        world.change(|file| file.put(0, 2 * SECTOR, Kind::Hole, false));
+        world.change(|file| file.put(0, 2 * SECTOR, PendingExtentKind::Hole, false));
         world.lab.ledger.merge_pending().unwrap();
         assert_eq!(ends(&world), [(3, 4)]);
         world.lab.ledger.fail("nobody allocated the extent");
@@ -418,7 +426,7 @@ fn inline_data_goes_as_a_whole_or_not_at_all() {
 #[test]
 fn remnants_stay_of_the_transaction_that_made_the_item() {
     let world = with_items(&[(0, regular(1 << 30, 9))]);
-    world.change(|file| file.put(3 * SECTOR, 4 * SECTOR, Kind::Hole, false));
+    world.change(|file| file.put(3 * SECTOR, 4 * SECTOR, PendingExtentKind::Hole, false));
     world.lab.ledger.merge_pending().unwrap();
     let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, 4 * SECTOR);
     let store = world.lab.nodes.forest().store();
@@ -432,7 +440,7 @@ fn remnants_stay_of_the_transaction_that_made_the_item() {
 #[test]
 fn items_that_overlap_are_damage() {
     let world = with_items(&[(0, regular(1 << 30, 9)), (5 * SECTOR, regular(1 << 31, 1))]);
-    world.change(|file| file.put(2 * SECTOR, 6 * SECTOR, Kind::Hole, false));
+    world.change(|file| file.put(2 * SECTOR, 6 * SECTOR, PendingExtentKind::Hole, false));
     let error = world.lab.ledger.merge_pending().unwrap_err();
     let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, 5 * SECTOR);
     assert!(error.to_string().contains(&format!("item {key} of tree")), "{error}");
@@ -458,7 +466,7 @@ fn change_some(world: &World, first: u64, disk: Logical) {
             ram_bytes: SECTOR,
         };
         let (start, end) = (sector * SECTOR, (sector + 1) * SECTOR);
-        world.change(|file| file.put(start, end, Kind::Regular(extent, None), true));
+        world.change(|file| file.put(start, end, PendingExtentKind::Regular(extent, None), true));
         put.insert(sector, new);
         for sector in [sector, (round % (WIDE / STRIDE)) * STRIDE + first] {
             let old = Logical(disk.0 + sector * SECTOR);
@@ -473,7 +481,7 @@ fn while_it_is_merged_a_file_shows_what_was_put_last() {
     let world = World::new(false);
     let (bytes, disk) = (WIDE * SECTOR, world.allocated(WIDE * SECTOR));
     let extent = RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes };
-    world.change(|file| file.put(0, bytes, Kind::Regular(extent, None), true));
+    world.change(|file| file.put(0, bytes, PendingExtentKind::Regular(extent, None), true));
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for first in 0..THREADS {

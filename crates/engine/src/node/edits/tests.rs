@@ -2,13 +2,13 @@
 
 use userbtrfs_format::FileKind;
 
-use super::super::late::LateNames;
+use super::super::late::DeferredDirItems;
 use super::super::testing::{alike, entry, item};
 use super::*;
 
 /// What an item becomes by an edit; the edit is asked twice, for other content in between.
-fn applied(edit: &mut ItemEdit<'_>, current: Option<&[u8]>) -> Option<Vec<u8>> {
-    let ask = |edit: &mut ItemEdit<'_>, current: Option<&[u8]>| match edit.apply(current) {
+fn applied(edit: &mut EncodedChange<'_>, current: Option<&[u8]>) -> Option<Vec<u8>> {
+    let ask = |edit: &mut EncodedChange<'_>, current: Option<&[u8]>| match edit.apply(current) {
         Change::Keep => current.map(<[u8]>::to_vec),
         Change::Put(content) => Some(content.to_vec()),
         Change::Remove => None,
@@ -21,20 +21,23 @@ fn applied(edit: &mut ItemEdit<'_>, current: Option<&[u8]>) -> Option<Vec<u8>> {
 }
 
 /// What edits refer to is left behind: they are few, and small.
-fn edits_of(changes: Pending) -> Vec<ItemEdit<'static>> {
-    let late: &mut LateNames = Box::leak(Box::default());
+fn edits_of(changes: DelayedItems) -> Vec<EncodedChange<'static>> {
+    let late: &mut DeferredDirItems = Box::leak(Box::default());
     changes.entries.by_name.iter().for_each(|(hash, alike)| late.take_in(*hash, alike));
     let (changes, item) = Box::leak(Box::new((changes, item(FileKind::Directory))));
-    let mut drafts: Vec<_> = Draft::of(257, changes, item).collect();
-    drafts.extend(late.iter(None).map(|(hash, packed)| Draft::names(257, hash, packed)));
+    let mut drafts: Vec<_> = ItemChanges::of(257, changes, item).collect();
+    drafts.extend(late.iter(None).map(|(hash, packed)| ItemChanges::names(257, hash, packed)));
     drafts.sort_by_key(|draft| draft.key);
     let drafts = drafts.leak();
-    let edits = Draft::edits(drafts, Box::leak(Box::default()));
+    let edits = ItemChanges::edits(drafts, Box::leak(Box::default()));
     assert!(edits.is_sorted_by(|a, b| a.key() < b.key()), "edits come in key order");
     edits
 }
 
-fn edit_of<'a, 'e>(edits: &'a mut [ItemEdit<'e>], kind: ItemKind) -> &'a mut ItemEdit<'e> {
+fn edit_of<'a, 'e>(
+    edits: &'a mut [EncodedChange<'e>],
+    kind: ItemKind,
+) -> &'a mut EncodedChange<'e> {
     edits.iter_mut().find(|edit| edit.key().kind == kind).expect("there is such an edit")
 }
 
@@ -42,7 +45,7 @@ fn edit_of<'a, 'e>(edits: &'a mut [ItemEdit<'e>], kind: ItemKind) -> &'a mut Ite
 fn a_new_name_joins_those_that_hash_alike_and_goes_alone() {
     let [one, two] = alike();
     let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
-    let mut changes = Pending::default();
+    let mut changes = DelayedItems::default();
     changes.add_entry(&b);
     let mut edits = edits_of(changes);
     let old = a.on_disk().encode();
@@ -51,7 +54,7 @@ fn a_new_name_joins_those_that_hash_alike_and_goes_alone() {
     let alone = applied(edit_of(&mut edits, ItemKind::DIR_INDEX), None).unwrap();
     assert_eq!(alone, b.on_disk().encode());
 
-    let mut changes = Pending::default();
+    let mut changes = DelayedItems::default();
     changes.remove_entry(&b);
     let mut edits = edits_of(changes);
     let left = applied(edit_of(&mut edits, ItemKind::DIR_ITEM), Some(&both));
@@ -65,7 +68,7 @@ fn a_new_name_joins_those_that_hash_alike_and_goes_alone() {
 #[test]
 fn a_name_that_leads_elsewhere_now_is_there_once() {
     let (old, new) = (entry(2, b"a", 300), entry(9, b"a", 301));
-    let mut changes = Pending::default();
+    let mut changes = DelayedItems::default();
     changes.remove_entry(&old);
     changes.add_entry(&new);
     let mut edits = edits_of(changes);
@@ -79,10 +82,10 @@ fn a_name_that_leads_elsewhere_now_is_there_once() {
 #[test]
 fn names_of_one_directory_share_a_ref_and_leave_either_item() {
     let (a, b, c) = (entry(2, b"a", 257), entry(3, b"bb", 257), entry(4, b"ccc", 257));
-    let mut changes = Pending::default();
-    changes.add_ref(256, &a, RefPlace::Ref);
-    changes.add_ref(256, &b, RefPlace::Ref);
-    changes.add_ref(256, &c, RefPlace::Extref);
+    let mut changes = DelayedItems::default();
+    changes.add_ref(256, &a, RefIndex::Ref);
+    changes.add_ref(256, &b, RefIndex::Ref);
+    changes.add_ref(256, &c, RefIndex::Extref);
     let mut edits = edits_of(changes);
     let refs = applied(edit_of(&mut edits, ItemKind::INODE_REF), None).unwrap();
     let names: Vec<_> = inode_refs(256, &refs).map(|name| name.unwrap().name.to_vec()).collect();
@@ -91,7 +94,7 @@ fn names_of_one_directory_share_a_ref_and_leave_either_item() {
     let extref = inode_extrefs(&extrefs).next().unwrap().unwrap();
     assert_eq!((extref.parent, extref.index, extref.name), (256, 4, b"ccc".as_slice()));
 
-    let mut changes = Pending::default();
+    let mut changes = DelayedItems::default();
     changes.remove_ref(256, &a);
     changes.remove_ref(256, &c);
     let mut edits = edits_of(changes);
@@ -104,20 +107,20 @@ fn names_of_one_directory_share_a_ref_and_leave_either_item() {
 
 #[test]
 fn attributes_are_set_replaced_and_removed_by_name() {
-    let mut changes = Pending::default();
+    let mut changes = DelayedItems::default();
     changes.set_xattr(b"user.a", Some(b"new"));
     let mut edits = edits_of(changes);
     let set = applied(edit_of(&mut edits, ItemKind::XATTR_ITEM), None).unwrap();
     assert_eq!(dir_entries(&set).next().unwrap().unwrap().data, b"new");
 
-    let mut changes = Pending::default();
+    let mut changes = DelayedItems::default();
     changes.set_xattr(b"user.a", Some(b""));
     let mut edits = edits_of(changes);
     let replaced = applied(edit_of(&mut edits, ItemKind::XATTR_ITEM), Some(&set)).unwrap();
     let found: Vec<_> = dir_entries(&replaced).map(Result::unwrap).collect();
     assert_eq!((found.len(), found[0].data), (1, b"".as_slice()));
 
-    let mut changes = Pending::default();
+    let mut changes = DelayedItems::default();
     changes.set_xattr(b"user.a", None);
     let mut edits = edits_of(changes);
     assert_eq!(applied(edit_of(&mut edits, ItemKind::XATTR_ITEM), Some(&set)), None);

@@ -21,7 +21,7 @@ fn extent(number: u64, ahead: u64, start: u64, end: u64) -> RegularExtent {
     }
 }
 
-fn range(start: u64, end: u64, kind: Kind) -> PendingExtent {
+fn range(start: u64, end: u64, kind: PendingExtentKind) -> PendingExtent {
     PendingExtent { start: start * SECTOR, end: end * SECTOR, kind }
 }
 
@@ -51,7 +51,7 @@ impl Counted {
 }
 
 /// What stands in each sector.
-fn sectors(ranges: impl Iterator<Item = PendingExtent>) -> Vec<Option<Kind>> {
+fn sectors(ranges: impl Iterator<Item = PendingExtent>) -> Vec<Option<PendingExtentKind>> {
     let mut sectors = vec![None; usize::try_from(SECTORS).unwrap()];
     for range in ranges {
         let count = range.end.min(EXTENT) - range.start;
@@ -63,17 +63,17 @@ fn sectors(ranges: impl Iterator<Item = PendingExtent>) -> Vec<Option<Kind>> {
     sectors
 }
 
-fn kinds() -> impl Strategy<Value = (u64, u64, Kind)> {
+fn kinds() -> impl Strategy<Value = (u64, u64, PendingExtentKind)> {
     let ends = (0..SECTORS, 1..=SECTORS / 2);
     let ends = ends.prop_map(|(start, len)| (start, (start + len).min(SECTORS)));
     (ends, 0..5_u8, 1..3_u64, 0..2_u64).prop_map(|((start, end), kind, number, ahead)| {
         let extent = extent(number, ahead, start, end);
         match kind {
-            0 => (start, end, Kind::Hole),
-            1 => (start, end, Kind::Prealloc(extent)),
-            2 => (start, end, Kind::Regular(extent, Some(Compression::Zstd))),
-            3 => (start, end, Kind::Regular(extent, None)),
-            _ => (0, 1, Kind::Inline(Inline::plain(*b"inline"))),
+            0 => (start, end, PendingExtentKind::Hole),
+            1 => (start, end, PendingExtentKind::Prealloc(extent)),
+            2 => (start, end, PendingExtentKind::Regular(extent, Some(Compression::Zstd))),
+            3 => (start, end, PendingExtentKind::Regular(extent, None)),
+            _ => (0, 1, PendingExtentKind::Inline(Inline::plain(*b"inline"))),
         }
     })
 }
@@ -126,7 +126,7 @@ proptest! {
         older in prop::collection::vec(kinds(), 0..6),
         newer in prop::collection::vec(kinds(), 0..6),
     ) {
-        let set = |puts: Vec<(u64, u64, Kind)>| {
+        let set = |puts: Vec<(u64, u64, PendingExtentKind)>| {
             let mut counted = Counted::default();
             for (start, end, kind) in puts {
                 counted.insert(range(start, end, kind));
@@ -146,10 +146,14 @@ proptest! {
 #[test]
 fn a_hole_to_the_end_of_all_files_is_one_with_what_follows_it() {
     let mut counted = Counted::default();
-    counted.insert(range(2, 4, Kind::Regular(extent(1, 0, 2, 4), None)));
-    counted.insert(PendingExtent { start: 3 * SECTOR, end: u64::MAX, kind: Kind::Hole });
-    counted.insert(range(2, 3, Kind::Hole));
-    let hole = PendingExtent { start: 2 * SECTOR, end: u64::MAX, kind: Kind::Hole };
+    counted.insert(range(2, 4, PendingExtentKind::Regular(extent(1, 0, 2, 4), None)));
+    counted.insert(PendingExtent {
+        start: 3 * SECTOR,
+        end: u64::MAX,
+        kind: PendingExtentKind::Hole,
+    });
+    counted.insert(range(2, 3, PendingExtentKind::Hole));
+    let hole = PendingExtent { start: 2 * SECTOR, end: u64::MAX, kind: PendingExtentKind::Hole };
     assert_eq!((counted.ranges(), counted.references), (vec![hole], 0));
 }
 
@@ -157,7 +161,7 @@ fn a_hole_to_the_end_of_all_files_is_one_with_what_follows_it() {
 #[test]
 fn nothing_is_between_an_offset_and_one_before_it() {
     let mut counted = Counted::default();
-    counted.insert(range(0, 8, Kind::Regular(extent(1, 0, 0, 8), None)));
+    counted.insert(range(0, 8, PendingExtentKind::Regular(extent(1, 0, 0, 8), None)));
     let between = |start, end| flattened([&counted.changes].into_iter(), start, end);
     assert_eq!(between(4 * SECTOR, 2 * SECTOR), []);
     assert_eq!(between(4 * SECTOR, 4 * SECTOR), []);

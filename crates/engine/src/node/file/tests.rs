@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// Files that were told to be gone.
 struct Told(Mutex<Vec<InodeId>>);
 
-impl FileWatch for Told {
+impl InodeEvents for Told {
     fn gone(&self, id: InodeId) {
         self.0.lock().push(id);
     }
@@ -32,7 +32,7 @@ impl World {
     fn new() -> Self {
         let lab = Lab::new();
         let told = Arc::new(Told(Mutex::new(Class::CacheShard, Vec::new())));
-        let watch: Arc<dyn FileWatch> = Arc::clone(&told) as Arc<dyn FileWatch>;
+        let watch: Arc<dyn InodeEvents> = Arc::clone(&told) as Arc<dyn InodeEvents>;
         lab.nodes.watch(Arc::downgrade(&watch));
         let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
         let inode = lab.nodes.inode(id).unwrap();
@@ -47,7 +47,7 @@ impl World {
         drop(reserved);
         let extent = RegularExtent { disk, disk_bytes, offset: 0, bytes, ram_bytes: bytes };
         self.change(|file| {
-            file.put(start, start + bytes, Kind::Prealloc(extent), true);
+            file.put(start, start + bytes, PendingExtentKind::Prealloc(extent), true);
             file.add_bytes(bytes.cast_signed());
             file.set_size(file.size().max(start + bytes));
             file.set_disk_size(file.size());
@@ -63,7 +63,7 @@ impl World {
 
     fn punch(&self, start: u64, bytes: u64) {
         self.change(|file| {
-            file.put(start, start + bytes, Kind::Hole, false);
+            file.put(start, start + bytes, PendingExtentKind::Hole, false);
             file.add_bytes(-bytes.cast_signed());
         })
         .unwrap();
