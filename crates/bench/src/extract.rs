@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
 use userbtrfs::Filesystem;
-use userbtrfs::extract::{ExtractOptions, Extractor, Progress};
+use userbtrfs::extract::{ExportOptions, Exporter, Progress};
 
 use crate::args::ExtractArgs;
 use crate::bench::{Bench, Destination, say};
@@ -101,7 +101,7 @@ impl Extract {
     fn copy_in_process(&self, bench: &Bench, copy: &Path) -> Result<()> {
         let filesystem = Filesystem::open(self.image.path())?;
         let progress = Progress::default();
-        let extractor = Extractor::new(ExtractOptions::default(), &progress);
+        let extractor = Exporter::new(ExportOptions::default(), &progress);
         let source = filesystem.lookup_no_follow("/")?;
         let report = |error| say(&format!("{error}"));
         bench.interrupt().stopping(&progress, || {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use userbtrfs::OpenOptions;
-use userbtrfs::insert::{InsertOptions, Inserter, Progress};
+use userbtrfs::insert::{ImportOptions, Importer, Progress};
 
 use crate::args::{BuildArgs, PutArgs};
 use crate::bench::{Bench, say};
@@ -132,7 +132,7 @@ impl Put {
         image.format()?;
         let filesystem = OpenOptions::new().write(true).open(image.path())?;
         let progress = Progress::default();
-        let inserter = Inserter::new(InsertOptions::default(), &progress);
+        let inserter = Importer::new(ImportOptions::default(), &progress);
         let report = |error| say(&format!("{error}"));
         bench.interrupt().stopping(&progress, || {
             inserter.insert_content(&self.source, &filesystem.root(), &report);

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::random::Random;
 
 /// A kind of change: how often it is made beside the others, its name, and how it is made.
-type KindOfChange = (u64, &'static str, fn(&mut Churn) -> io::Result<()>);
+type KindOfChange = (u64, &'static str, fn(&mut RandomWorkload) -> io::Result<()>);
 
 /// All kinds of changes, each before those that need what it makes.
 const KINDS: &[KindOfChange] = &[
@@ -59,7 +59,7 @@ const KINDS: &[KindOfChange] = &[
 const TRIES: u32 = 1000;
 
 /// A tree that changes.
-pub struct Churn {
+pub struct RandomWorkload {
     random: Random,
     root: PathBuf,
     /// Regular files that were there; some may be gone.
@@ -74,7 +74,7 @@ pub struct Churn {
     names: u64,
 }
 
-impl Churn {
+impl RandomWorkload {
     /// A tree below `root`. `sources` are the subvolumes there of which snapshots may be taken.
     pub fn new(root: &Path, sources: Vec<PathBuf>, seed: u64) -> io::Result<Self> {
         let random = Random::new(seed);
@@ -192,7 +192,7 @@ mod tests {
     fn what_an_earlier_one_made_is_not_made_again() {
         let folder = tempfile::tempdir().unwrap();
         mknodat(CWD, folder.path().join("new1"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        let mut churn = Churn::new(folder.path(), Vec::new(), 1).unwrap();
+        let mut churn = RandomWorkload::new(folder.path(), Vec::new(), 1).unwrap();
         for _ in 0..20 {
             let path = churn.new_path().unwrap();
             assert!(fs::symlink_metadata(&path).is_err(), "{}", path.display());

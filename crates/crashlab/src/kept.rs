@@ -73,7 +73,7 @@ type Span = (usize, usize);
 
 /// What an inode was.
 #[derive(Clone, Debug, Default)]
-struct Life {
+struct InodeHistory {
     names: TimeLine<BTreeSet<Name>>,
     facts: TimeLine<Facts>,
     modified: TimeLine<Option<Time>>,
@@ -102,7 +102,7 @@ struct Loss {
 
 /// While an operation was done.
 #[derive(Clone, Copy, Debug)]
-pub struct Meanwhile {
+pub struct OpWindow {
     /// How many events there were before it.
     pub before: usize,
     /// And how many after it.
@@ -113,21 +113,21 @@ pub struct Meanwhile {
 
 /// What was done to a filesystem.
 #[derive(Clone, Debug, Default)]
-pub struct Journal {
+pub struct SyncJournal {
     /// By moments.
-    moments: Vec<Meanwhile>,
+    moments: Vec<OpWindow>,
     durable: Vec<(usize, Durable)>,
     losses: BTreeMap<NodeId, Loss>,
     entries: BTreeMap<Name, TimeLine<Option<NodeId>>>,
-    lives: BTreeMap<NodeId, Life>,
+    lives: BTreeMap<NodeId, InodeHistory>,
     /// By inode numbers, which may be used again.
     numbers: HashMap<u64, Vec<NodeId>>,
     numbered: BTreeSet<NodeId>,
 }
 
-impl Journal {
+impl SyncJournal {
     /// All that is there is durable.
-    pub fn new(model: &Model, meanwhile: Meanwhile) -> Self {
+    pub fn new(model: &Model, meanwhile: OpWindow) -> Self {
         let mut journal = Self::default();
         journal.durable.push((0, Durable::All));
         journal.end(model, meanwhile);
@@ -135,7 +135,7 @@ impl Journal {
     }
 
     /// Notes an operation; the model is as it is after it.
-    pub fn note(&mut self, model: &Model, operation: &Operation, meanwhile: Meanwhile) {
+    pub fn note(&mut self, model: &Model, operation: &Operation, meanwhile: OpWindow) {
         let now = self.moments.len();
         match operation {
             Operation::Commit | Operation::Reopen => {
@@ -160,7 +160,7 @@ impl Journal {
         model: &Model,
         tried: &Model,
         operation: &Operation,
-        meanwhile: Meanwhile,
+        meanwhile: OpWindow,
     ) {
         let now = self.moments.len();
         let id = operation.object().and_then(|object| tried.node(&object));
@@ -177,7 +177,7 @@ impl Journal {
     }
 
     /// Notes what changed nothing that is durable, or failed.
-    pub fn note_nothing(&mut self, model: &Model, meanwhile: Meanwhile) {
+    pub fn note_nothing(&mut self, model: &Model, meanwhile: OpWindow) {
         self.end(model, meanwhile);
     }
 
@@ -222,7 +222,7 @@ impl Journal {
         model: &Model,
         object: &Object,
         data_only: bool,
-        meanwhile: Meanwhile,
+        meanwhile: OpWindow,
     ) {
         let id = model.node(object).expect("it was synced");
         let what = if data_only { Durable::Data(id) } else { Durable::Node(id) };
@@ -231,7 +231,7 @@ impl Journal {
         self.end(model, meanwhile);
     }
 
-    fn end(&mut self, model: &Model, meanwhile: Meanwhile) {
+    fn end(&mut self, model: &Model, meanwhile: OpWindow) {
         let now = self.moments.len();
         self.moments.push(meanwhile);
         let mut names = model.names();
@@ -332,7 +332,7 @@ impl Journal {
     }
 }
 
-impl Life {
+impl InodeHistory {
     /// Whether anything but its content changed after the first moment of a span.
     fn changed_beside_content(&self, span: Span) -> bool {
         self.names.changed(span) || self.facts.changed(span) || self.xattrs.changed(span)
@@ -380,7 +380,7 @@ impl Cut {
 
 /// What a crash left.
 struct Found<'a> {
-    journal: &'a Journal,
+    journal: &'a SyncJournal,
     cut: &'a Cut,
     nodes: BTreeMap<NodeId, FoundNode>,
     entries: BTreeMap<Name, NodeId>,
@@ -393,7 +393,7 @@ struct FoundNode {
 }
 
 impl<'a> Found<'a> {
-    fn new(journal: &'a Journal, cut: &'a Cut, left: &Filesystem, root: &[u8]) -> Result<Self> {
+    fn new(journal: &'a SyncJournal, cut: &'a Cut, left: &Filesystem, root: &[u8]) -> Result<Self> {
         let (nodes, entries) = (BTreeMap::new(), BTreeMap::new());
         let mut found = Self { journal, cut, nodes, entries };
         let mut dirs: HashMap<Vec<u8>, NodeId> = HashMap::new();
@@ -446,7 +446,7 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    fn check_names(&self, id: NodeId, life: &Life) -> Result<()> {
+    fn check_names(&self, id: NodeId, life: &InodeHistory) -> Result<()> {
         let none = BTreeSet::new();
         let names = self.nodes.get(&id).map_or(&none, |node| &node.names);
         let span = self.cut.of_data(id);
@@ -487,7 +487,7 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    fn check_node(&self, id: NodeId, life: &Life, node: &FoundNode) -> Result<()> {
+    fn check_node(&self, id: NodeId, life: &InodeHistory, node: &FoundNode) -> Result<()> {
         let span = self.cut.of_node(id);
         let facts = facts(node)?;
         let was: Vec<_> = life.facts.within(span).collect();
@@ -519,7 +519,7 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    fn check_content(&self, id: NodeId, life: &Life, node: &FoundNode) -> Result<()> {
+    fn check_content(&self, id: NodeId, life: &InodeHistory, node: &FoundNode) -> Result<()> {
         let span = self.cut.since_dropped(id, self.cut.of_data(id));
         let by_bytes = self.cut.dropped.contains_key(&id);
         let mut contents: Vec<_> = life.contents.within(span).cloned().collect();

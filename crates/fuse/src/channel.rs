@@ -16,7 +16,7 @@ use rustix::io::{Errno, read, writev};
 use userbtrfs_sync::Arc;
 use zerocopy::IntoBytes;
 
-use crate::demand::Demand;
+use crate::demand::LoadEstimate;
 use crate::interrupts::Interrupts;
 use crate::wire;
 
@@ -37,7 +37,7 @@ pub(crate) struct Channel {
 #[derive(Debug)]
 struct Shared {
     interrupts: Interrupts,
-    demand: Demand,
+    demand: LoadEstimate,
 }
 
 /// Why nothing more will come.
@@ -52,7 +52,7 @@ pub(crate) enum End {
 impl Channel {
     /// The first of a mount.
     pub(crate) fn new(device: OwnedFd) -> Self {
-        let shared = Shared { interrupts: Interrupts::new(), demand: Demand::new() };
+        let shared = Shared { interrupts: Interrupts::new(), demand: LoadEstimate::new() };
         Self { device, shared: Arc::new(shared) }
     }
 
@@ -69,7 +69,7 @@ impl Channel {
         &self.shared.interrupts
     }
 
-    pub(crate) fn demand(&self) -> &Demand {
+    pub(crate) fn demand(&self) -> &LoadEstimate {
         &self.shared.demand
     }
 

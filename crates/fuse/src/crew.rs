@@ -30,7 +30,7 @@ use crate::channel::{Channel, End};
 use crate::clone;
 use crate::counts::Counts;
 use crate::dispatch::{dispatch, refuse};
-use crate::negotiate::{Agreement, Config, buffer_size};
+use crate::negotiate::{Config, Negotiated, buffer_size};
 use crate::opcode::Opcode;
 use crate::server::Server;
 use crate::session::SessionError;
@@ -41,9 +41,9 @@ const BUFFERS: usize = 8;
 
 thread_local! {
     /// The crew that this thread is of, while it is awake.
-    static CREW: RefCell<Option<Arc<Crew>>> = const { RefCell::new(None) };
+    static CREW: RefCell<Option<Arc<WorkerPool>>> = const { RefCell::new(None) };
     /// The crew that this thread is of.
-    static OWN: RefCell<Option<Arc<Crew>>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<Arc<WorkerPool>>> = const { RefCell::new(None) };
 }
 
 /// Does what may take long: wait for a disk, for a lock that is held over I/O. Meanwhile another
@@ -61,10 +61,10 @@ pub fn may_wait<R>(work: impl FnOnce() -> R) -> R {
     may_sleep(work)
 }
 
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     server: Arc<dyn Server>,
     channel: Arc<Channel>,
-    agreement: Agreement,
+    agreement: Negotiated,
     /// How many threads are wanted where demand is high.
     threads: usize,
     most: usize,
@@ -85,8 +85,8 @@ struct State {
     /// Who is in [`may_wait`].
     waiting: usize,
     /// Who became spare last stands last.
-    spares: Vec<Arc<Seat>>,
-    seats: Vec<Arc<Seat>>,
+    spares: Vec<Arc<WorkerSlot>>,
+    seats: Vec<Arc<WorkerSlot>>,
     /// What spares left, for who needs one next.
     buffers: Vec<Vec<u8>>,
     handles: Vec<thread::JoinHandle<()>>,
@@ -98,7 +98,7 @@ struct State {
 
 /// What others see of a thread.
 #[derive(Default)]
-struct Seat {
+struct WorkerSlot {
     at_work: AtomicBool,
     /// Changes under the lock of the crew alone.
     is_spare: AtomicBool,
@@ -109,7 +109,7 @@ struct Seat {
 
 impl State {
     /// A thread that was awake becomes spare.
-    fn add_spare(&mut self, seat: &Arc<Seat>) {
+    fn add_spare(&mut self, seat: &Arc<WorkerSlot>) {
         seat.is_spare.store(true, Ordering::Relaxed);
         self.spares.push(seat.clone());
         self.awake -= 1;
@@ -130,8 +130,8 @@ impl State {
     }
 
     /// A thread has ended, awake or as a spare.
-    fn remove(&mut self, seat: &Arc<Seat>) {
-        let is_other = |other: &Arc<Seat>| !Arc::ptr_eq(other, seat);
+    fn remove(&mut self, seat: &Arc<WorkerSlot>) {
+        let is_other = |other: &Arc<WorkerSlot>| !Arc::ptr_eq(other, seat);
         self.seats.retain(is_other);
         self.spares.retain(is_other);
         self.threads -= 1;
@@ -140,12 +140,12 @@ impl State {
     }
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts the threads that are wanted.
     pub(crate) fn start(
         server: Arc<dyn Server>,
         channel: Arc<Channel>,
-        agreement: Agreement,
+        agreement: Negotiated,
         config: &Config,
     ) -> io::Result<Arc<Self>> {
         let threads = config.threads.max(1);
@@ -167,7 +167,7 @@ impl Crew {
         Ok(crew)
     }
 
-    pub(crate) fn agreement(&self) -> &Agreement {
+    pub(crate) fn agreement(&self) -> &Negotiated {
         &self.agreement
     }
 
@@ -229,7 +229,7 @@ impl Crew {
     }
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
-        let seat = Arc::new(Seat::default());
+        let seat = Arc::new(WorkerSlot::default());
         let (crew, taken) = (self.clone(), seat.clone());
         let builder = thread::Builder::new().name("fuse".to_owned());
         state.handles.retain(|handle| !handle.is_finished());
@@ -269,7 +269,7 @@ impl Crew {
     }
 
     /// What a thread does from beginning to end.
-    fn run(self: &Arc<Self>, seat: &Arc<Seat>) {
+    fn run(self: &Arc<Self>, seat: &Arc<WorkerSlot>) {
         let _leaves = Leaves { crew: self, seat };
         CREW.set(Some(self.clone()));
         OWN.set(Some(self.clone()));
@@ -299,7 +299,7 @@ impl Crew {
         }
     }
 
-    fn work(self: &Arc<Self>, seat: &Seat, channel: &Arc<Channel>, message: &[u8]) {
+    fn work(self: &Arc<Self>, seat: &WorkerSlot, channel: &Arc<Channel>, message: &[u8]) {
         seat.at_work.store(true, Ordering::SeqCst);
         if self.is_stopped() {
             refuse(channel, message, self.agreement.flags, Errno::NOTCONN);
@@ -336,7 +336,7 @@ impl Crew {
     }
 
     /// Whether too many are awake; then this thread is a spare from now on.
-    fn becomes_spare(&self, seat: &Arc<Seat>) -> bool {
+    fn becomes_spare(&self, seat: &Arc<WorkerSlot>) -> bool {
         if !self.crowded.load(Ordering::Relaxed) {
             return false;
         }
@@ -350,7 +350,7 @@ impl Crew {
     }
 
     /// Sleeps as a spare; false when it is not wanted any more, or all is over.
-    fn is_called(&self, seat: &Arc<Seat>) -> bool {
+    fn is_called(&self, seat: &Arc<WorkerSlot>) -> bool {
         let mut state = self.state.lock();
         let is_spare = || seat.is_spare.load(Ordering::Relaxed);
         let mut is_wanted = true;
@@ -380,10 +380,10 @@ impl Crew {
 }
 
 /// A thread in [`may_sleep`].
-struct Asleep(Arc<Crew>);
+struct Asleep(Arc<WorkerPool>);
 
 impl Asleep {
-    fn new(crew: Arc<Crew>) -> Self {
+    fn new(crew: Arc<WorkerPool>) -> Self {
         let mut state = crew.state.lock();
         state.awake -= 1;
         crew.replenish(&mut state);
@@ -403,10 +403,10 @@ impl Drop for Asleep {
 }
 
 /// A thread in [`may_wait`].
-struct Waits(Arc<Crew>);
+struct Waits(Arc<WorkerPool>);
 
 impl Waits {
-    fn new(crew: Arc<Crew>) -> Self {
+    fn new(crew: Arc<WorkerPool>) -> Self {
         let mut state = crew.state.lock();
         state.waiting += 1;
         crew.replenish(&mut state);
@@ -423,8 +423,8 @@ impl Drop for Waits {
 
 /// A thread that has begun, and will end.
 struct Leaves<'a> {
-    crew: &'a Arc<Crew>,
-    seat: &'a Arc<Seat>,
+    crew: &'a Arc<WorkerPool>,
+    seat: &'a Arc<WorkerSlot>,
 }
 
 impl Drop for Leaves<'_> {
@@ -442,7 +442,7 @@ impl Drop for Leaves<'_> {
     }
 }
 
-impl fmt::Debug for Crew {
+impl fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Crew({} threads)", self.threads())
     }

@@ -19,14 +19,14 @@ const MOST: u32 = 512;
 const MANY: u32 = MOST / 2;
 
 #[derive(Debug)]
-pub(crate) struct Demand {
+pub(crate) struct LoadEstimate {
     /// How many requests wait for their answer.
     unanswered: AtomicUsize,
     /// What requests have said lately, up to [`MOST`].
     said: AtomicU32,
 }
 
-impl Demand {
+impl LoadEstimate {
     /// High, until more is known.
     pub(crate) fn new() -> Self {
         Self { unanswered: AtomicUsize::new(0), said: AtomicU32::new(MOST) }
@@ -67,12 +67,12 @@ mod tests {
     use super::*;
 
     /// One that waits all the while, or none.
-    fn set_beside(demand: &Demand, is_beside: bool) {
+    fn set_beside(demand: &LoadEstimate, is_beside: bool) {
         demand.unanswered.store(usize::from(is_beside), Ordering::Relaxed);
     }
 
     /// How many requests it takes to change its mind.
-    fn until_it_changes(demand: &Demand) -> u32 {
+    fn until_it_changes(demand: &LoadEstimate) -> u32 {
         let was = demand.is_high();
         let change = (1..=2 * MOST).find(|_| demand.note());
         assert_ne!(demand.is_high(), was, "it says so when it changes");
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn demand_is_high_until_requests_come_one_at_a_time() {
-        let demand = Demand::new();
+        let demand = LoadEstimate::new();
         assert!(demand.is_high());
         assert_eq!(until_it_changes(&demand), MOST - MANY);
         assert!((0..MOST).all(|_| !demand.note()));
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn one_request_of_thirty_three_decides() {
         for (alone, is_high) in [(31, true), (33, false)] {
-            let demand = Demand::new();
+            let demand = LoadEstimate::new();
             for number in 0..20 * MOST {
                 set_beside(&demand, number % (alone + 1) == 0);
                 demand.note();

@@ -55,9 +55,9 @@ pub use answer::{
 pub use crew::{may_sleep, may_wait};
 pub use flags::{InitFlags, OpenedFlags};
 pub use listing::{DirectoryEntry, Entries, EntryList, NameList, Names};
-pub use mount::{Mount, MountError, MountFlags, MountOptions, Way};
-pub use negotiate::{Agreement, Config, HandshakeError};
-pub use notify::{Notifier, Stale};
+pub use mount::{Mount, MountError, MountFlags, MountMethod, MountOptions};
+pub use negotiate::{Config, HandshakeError, Negotiated};
+pub use notify::{Invalidation, Notifier};
 pub use opcode::Opcode;
 pub use operation::*;
 pub use parse::{Fault, Malformed, parse};

@@ -47,7 +47,7 @@ bitflags! {
 
 /// Who mounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum MountMethod {
     /// Root directly, others through the helper.
     #[default]
     Auto,
@@ -73,7 +73,7 @@ pub struct MountOptions {
     /// The most bytes of one read, if there is a bound beside that of messages.
     pub max_read: Option<u32>,
     /// Who mounts.
-    pub way: Way,
+    pub way: MountMethod,
 }
 
 /// Why something was not mounted, or not unmounted.
@@ -171,9 +171,9 @@ impl Mount {
         };
         let point = point.canonicalize().map_err(wrong)?;
         let by_helper = match options.way {
-            Way::Auto => !rustix::process::geteuid().is_root(),
-            Way::Direct => false,
-            Way::Helper => true,
+            MountMethod::Auto => !rustix::process::geteuid().is_root(),
+            MountMethod::Direct => false,
+            MountMethod::Helper => true,
         };
         let mount = if by_helper { helper::mount } else { direct::mount };
         let device = mount(&point, options)?;

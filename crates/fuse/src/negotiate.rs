@@ -116,7 +116,7 @@ impl InitFlags {
 
 /// What was agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreement {
+pub struct Negotiated {
     /// The minor version of the protocol that both know.
     pub minor: u32,
     /// The abilities.
@@ -155,7 +155,7 @@ pub enum HandshakeError {
 }
 
 /// Answers INIT, waiting for it.
-pub(crate) fn handshake(channel: &Channel, config: &Config) -> Result<Agreement, HandshakeError> {
+pub(crate) fn handshake(channel: &Channel, config: &Config) -> Result<Negotiated, HandshakeError> {
     let mut buffer = Vec::with_capacity(buffer_size(0));
     loop {
         let message = channel.receive(&mut buffer).map_err(|end| match end {
@@ -189,12 +189,12 @@ pub(crate) fn buffer_size(max_write: u32) -> usize {
     (data.max(VALUE_MAX) + 2 * BESIDE).max(wire::READ_BUFFER_MIN)
 }
 
-fn agree(offer: &InitOffer, config: &Config) -> Result<Agreement, HandshakeError> {
+fn agree(offer: &InitOffer, config: &Config) -> Result<Negotiated, HandshakeError> {
     let (major, minor) = (offer.major, offer.minor);
     if major != wire::MAJOR || minor < wire::MINOR_MIN {
         return Err(HandshakeError::Version { major, minor });
     }
-    Ok(Agreement {
+    Ok(Negotiated {
         minor: minor.min(wire::MINOR),
         flags: InitFlags::agreed(config.flags, offer.flags),
         offered: offer.flags,
@@ -203,7 +203,7 @@ fn agree(offer: &InitOffer, config: &Config) -> Result<Agreement, HandshakeError
     })
 }
 
-fn answer(agreement: Option<&Agreement>, config: &Config) -> wire::InitOut {
+fn answer(agreement: Option<&Negotiated>, config: &Config) -> wire::InitOut {
     let minor = agreement.map_or(wire::MINOR, |agreed| agreed.minor);
     let flags = agreement.map_or(0, |agreed| agreed.flags.bits());
     let max_write = agreement.map_or(0, |agreed| agreed.max_write);

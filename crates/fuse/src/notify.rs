@@ -25,7 +25,7 @@ pub struct Notifier {
 
 /// What of a node is old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stale {
+pub enum Invalidation {
     /// The attributes alone.
     Attributes,
     /// The attributes and a range of the contents.
@@ -44,10 +44,10 @@ impl Notifier {
 
     /// What is kept of a node is old. False: nothing was kept. What is dirty of the range is
     /// written back; that, and what is being read of it, is waited for.
-    pub fn invalidate_inode(&self, node: NodeId, stale: Stale) -> Result<bool, Errno> {
+    pub fn invalidate_inode(&self, node: NodeId, stale: Invalidation) -> Result<bool, Errno> {
         let (off, len) = match stale {
-            Stale::Attributes => (-1, 0),
-            Stale::Contents { offset, length } => (clamp(offset), length.map_or(0, clamp)),
+            Invalidation::Attributes => (-1, 0),
+            Invalidation::Contents { offset, length } => (clamp(offset), length.map_or(0, clamp)),
         };
         let out = wire::NoticeInode { ino: node.0, off, len };
         self.send(Notice::InvalidateInode, &[IoSlice::new(out.as_bytes())])

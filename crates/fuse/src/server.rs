@@ -8,7 +8,7 @@ use crate::answer::{
     Written,
 };
 use crate::listing::{Entries, Names};
-use crate::negotiate::Agreement;
+use crate::negotiate::Negotiated;
 use crate::notify::Notifier;
 use crate::operation::{
     Changes, CopyFileRange, Create, Fallocate, Flush, Fsync, Getxattr, Ioctl, Link, Lock,
@@ -31,7 +31,7 @@ use crate::values::{Handle, Name, NodeId};
 #[expect(unused_variables, reason = "what is not written looks at nothing")]
 pub trait Server: Send + Sync + 'static {
     /// The mount begins; nothing was asked yet.
-    fn init(&self, agreement: &Agreement, notifier: Notifier) {}
+    fn init(&self, agreement: &Negotiated, notifier: Notifier) {}
 
     /// The mount of a block device ends: umount(8) waits for the answer. Of other mounts, and of
     /// those that are stopped or aborted, the kernel does not say so; there the end of the session

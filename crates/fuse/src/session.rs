@@ -13,9 +13,9 @@ use thiserror::Error;
 use userbtrfs_sync::Arc;
 
 use crate::channel::Channel;
-use crate::crew::Crew;
+use crate::crew::WorkerPool;
 use crate::mount::{Mount, MountError};
-use crate::negotiate::{Agreement, Config, HandshakeError, handshake};
+use crate::negotiate::{Config, HandshakeError, Negotiated, handshake};
 use crate::notify::Notifier;
 use crate::opcode::Opcode;
 use crate::readahead;
@@ -24,7 +24,7 @@ use crate::server::Server;
 /// A mount with threads that serve it.
 #[derive(Debug)]
 pub struct Session {
-    crew: Arc<Crew>,
+    crew: Arc<WorkerPool>,
     mount: Mount,
 }
 
@@ -62,13 +62,13 @@ impl Session {
         let channel = Arc::new(Channel::new(device));
         let agreement = handshake(&channel, config)?;
         server.init(&agreement, Notifier::new(channel.clone()));
-        let crew = Crew::start(server, channel, agreement, config)?;
+        let crew = WorkerPool::start(server, channel, agreement, config)?;
         readahead::raise(mount.point(), config.max_readahead);
         Ok(Self { crew, mount })
     }
 
     /// What kernel and server agreed on.
-    pub fn agreement(&self) -> &Agreement {
+    pub fn agreement(&self) -> &Negotiated {
         self.crew.agreement()
     }
 

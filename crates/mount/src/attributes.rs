@@ -21,7 +21,7 @@ use crate::acl::{self, Acl};
 use crate::errno;
 use crate::lately::SOON;
 use crate::rights;
-use crate::served::Served;
+use crate::served::FuseServer;
 
 const PERMISSIONS: u32 = 0o7777;
 const SET_ID: u32 = 0o6000;
@@ -31,7 +31,7 @@ const SECTOR: u32 = 4096;
 /// The unit in which blocks are shown.
 const BLOCK: u64 = 512;
 
-impl Served {
+impl FuseServer {
     /// What is shown of an inode.
     pub(crate) fn stat(&self, inode: &Inode) -> Result<Stat, Errno> {
         self.stat_of(&inode.metadata().map_err(errno)?)

@@ -19,12 +19,12 @@ use std::io::IoSlice;
 
 use userbtrfs_engine::api::{Allocate, File, Inode, InodeFlags, Slice};
 use userbtrfs_fuse::{
-    Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Lseek, NodeId, OFlags,
-    Position, Read, Reply, Stale, Whence, Write, Written, may_sleep, may_wait,
+    Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Invalidation, Lseek, NodeId,
+    OFlags, Position, Read, Reply, Whence, Write, Written, may_sleep, may_wait,
 };
 
 use crate::errno;
-use crate::served::Served;
+use crate::served::FuseServer;
 
 /// The most bytes that one request copies: what is asked for may be all there is, and whoever
 /// waits must be able to stop.
@@ -36,7 +36,7 @@ struct Found {
     rest: Vec<u8>,
 }
 
-impl Served {
+impl FuseServer {
     pub(crate) fn file(&self, node: NodeId) -> Result<File, Errno> {
         self.inode(node).open().map_err(errno)
     }
@@ -56,13 +56,16 @@ impl Served {
         let written = may_sleep(|| self.written(node, write));
         let count = u32::try_from(write.data.len()).expect("a message is short");
         let stale = match written {
-            Ok(true) => Some(Stale::Attributes),
+            Ok(true) => Some(Invalidation::Attributes),
             Ok(false) => None,
             Err(reason) => {
                 if write.from_cache {
                     self.refused.note(self.ids.inode(node), reason);
                 }
-                Some(Stale::Contents { offset: write.offset, length: Some(u64::from(count)) })
+                Some(Invalidation::Contents {
+                    offset: write.offset,
+                    length: Some(u64::from(count)),
+                })
             }
         };
         reply.send(written.map(|_| Written(count)));
@@ -90,7 +93,7 @@ impl Served {
         file.allocate(offset, length, what).map_err(|error| {
             // What failed may have been done in part, and the kernel does not think so. Where the
             // mount is over, nobody keeps anything.
-            let stale = Stale::Contents { offset, length: Some(length) };
+            let stale = Invalidation::Contents { offset, length: Some(length) };
             let _ = self.notifier().invalidate_inode(node, stale);
             errno(error)
         })
@@ -99,7 +102,8 @@ impl Served {
     pub(crate) fn seek(&self, node: NodeId, lseek: &Lseek) -> Result<Position, Errno> {
         let offset = u64::try_from(lseek.offset).map_err(|_| Errno::NXIO)?;
         if self.is_writable {
-            self.notifier().invalidate_inode(node, Stale::Contents { offset, length: None })?;
+            self.notifier()
+                .invalidate_inode(node, Invalidation::Contents { offset, length: None })?;
         }
         let file = self.file(node)?;
         let found = match lseek.whence {

@@ -24,7 +24,7 @@ mod place;
 mod service;
 
 pub use asking::{AskError, ask, is_mounted};
-pub use service::{Answer, Answerer, Control, Outlet, Sent};
+pub use service::{Answer, Answerer, Control, ReplyStream, Sent};
 
 /// The most bytes of a question.
 const QUESTION_MAX: u64 = 64 << 10;

@@ -36,11 +36,11 @@ const SUBVOLUME_BITS: u32 = 24;
 const PLACES: u64 = (1 << NUMBER_BITS) - (1 << SUBVOLUME_BITS);
 
 /// Computes nodes.
-pub(crate) struct Ids {
+pub(crate) struct NodeIds {
     root: InodeId,
 }
 
-impl Ids {
+impl NodeIds {
     /// For a mount whose root is this directory.
     pub(crate) fn new(root: InodeId) -> Self {
         Self { root }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn nodes_lead_back_to_their_inodes() {
-        let ids = Ids::new(id(5, 256));
+        let ids = NodeIds::new(id(5, 256));
         let last = (1 << 40) - (1 << 24) - 1;
         for inode in [id(5, 256), id(5, 257), id(5, last), id(256, 256), id((1 << 24) - 1, last)] {
             assert_eq!(ids.inode(ids.node(inode).unwrap()), inode);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn places_have_nodes_of_their_own() {
-        let ids = Ids::new(id(5, 256));
+        let ids = NodeIds::new(id(5, 256));
         let mut nodes = HashSet::new();
         for within in [5, 6, (1 << 24) - 1] {
             for of in [256, 257, (1 << 24) - 1] {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn no_two_inodes_show_one_number() {
-        let ids = Ids::new(id(256, 256));
+        let ids = NodeIds::new(id(256, 256));
         assert_eq!(ids.shown(id(256, 256)), Ok(256));
         assert_eq!(ids.shown(id(256, 300)), Ok(300));
         assert_eq!(ids.shown(id(257, 0x300)), Ok(257 << 40 | 0x300));
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn numbers_that_are_too_large_are_refused() {
-        let ids = Ids::new(id(5, 256));
+        let ids = NodeIds::new(id(5, 256));
         for inode in
             [id(5, 1 << 40), id(5, (1 << 40) - (1 << 24)), id(1 << 24, 256), id(256, u64::MAX)]
         {

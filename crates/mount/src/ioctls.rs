@@ -13,10 +13,10 @@ mod record;
 mod search;
 
 use userbtrfs_engine::api::{self, Inode, InodeFlags};
-use userbtrfs_fuse::{Errno, Ioctl, NodeId, Request, Stale};
+use userbtrfs_fuse::{Errno, Invalidation, Ioctl, NodeId, Request};
 
 use crate::errno;
-use crate::served::Served;
+use crate::served::FuseServer;
 use record::Reader;
 
 /// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`: of a long, in which they take the lower word.
@@ -52,7 +52,7 @@ const FLAGS: &[(InodeFlags, u32, u32)] = &[
 /// Shown, and never set from outside: `FS_VERITY_FL`.
 const VERITY: u32 = 0x10_0000;
 
-impl Served {
+impl FuseServer {
     /// What goes back to the caller.
     pub(crate) fn control(&self, request: &Request, it: &Ioctl<'_>) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(request.node);
@@ -78,7 +78,7 @@ impl Served {
     }
 }
 
-impl Served {
+impl FuseServer {
     /// Sets those flags that are among `which`.
     fn set_flags(
         &self,
@@ -91,12 +91,12 @@ impl Served {
         if come.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             // What was written before they forbid it is sent now. The kernel holds the lock of the
             // inode, so that nothing is written meanwhile.
-            let all = Stale::Contents { offset: 0, length: None };
+            let all = Invalidation::Contents { offset: 0, length: None };
             self.notifier().invalidate_inode(node, all)?;
         }
         inode.set_some_flags(which, new).map_err(errno)?;
         // The time of that, which the kernel knows by itself of a file only.
-        self.notifier().invalidate_inode(node, Stale::Attributes)?;
+        self.notifier().invalidate_inode(node, Invalidation::Attributes)?;
         Ok(Vec::new())
     }
 

@@ -21,7 +21,7 @@ const SHARDS: usize = 16;
 
 /// See the module's text.
 #[derive(Default)]
-pub(crate) struct Lately {
+pub(crate) struct RecentWrites {
     shards: [Shard; SHARDS],
 }
 
@@ -40,7 +40,7 @@ impl Default for Shard {
     }
 }
 
-impl Lately {
+impl RecentWrites {
     fn shard(&self, file: InodeId) -> &Mutex<Written> {
         &self.shards[usize::from(file.number.to_le_bytes()[0]) % SHARDS].0
     }

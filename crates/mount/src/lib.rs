@@ -41,10 +41,10 @@ mod served;
 mod shutdown;
 mod xattrs;
 
-pub use mounted::{EndError, Mounted, Observer, Options, Stopper};
+pub use mounted::{EndError, Mounted, Options, StatsHandle, UnmountHandle};
 /// How a directory is mounted at.
 pub use userbtrfs_fuse::{
-    Mount, MountError, MountFlags, MountOptions, Opcode, SessionError, StartError, Way,
+    Mount, MountError, MountFlags, MountMethod, MountOptions, Opcode, SessionError, StartError,
 };
 
 use userbtrfs_engine::api::Error;

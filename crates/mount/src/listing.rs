@@ -2,7 +2,7 @@
 //!
 //! 1. A place in a listing is 1 after `.`, 2 after `..`, and from then on the directory's own: it
 //!    stays good while entries come and go, and no other entry ever has it.
-//! 2. It shows nothing that was made after it began: see [`Ends`].
+//! 2. It shows nothing that was made after it began: see [`ListingEnds`].
 //! 3. A listing with nodes counts a reference for each that it sends, and for no other. What an
 //!    entry leads to may be damaged: it is listed all the same.
 //! 4. A name that cannot be, in a damaged directory, is left out, and never ends a listing, as a
@@ -16,9 +16,9 @@ use userbtrfs_fuse::{
     may_sleep,
 };
 
-pub(crate) use self::ends::Ends;
+pub(crate) use self::ends::ListingEnds;
 use crate::errno;
-use crate::served::Served;
+use crate::served::FuseServer;
 
 /// The place after `..`: no entry has one before it.
 const AFTER_DOTS: u64 = 2;
@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-impl Served {
+impl FuseServer {
     pub(crate) fn list_names(&self, node: NodeId, read: &Read, reply: Reply<Names>) {
         if self.is_listed(node, read) {
             return reply.begin().send();

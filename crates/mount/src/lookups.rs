@@ -25,7 +25,7 @@ type Key = [u8; 8];
 
 /// See the module's text.
 #[derive(Default)]
-pub(crate) struct Lookups {
+pub(crate) struct LookupCounts {
     shards: [Shard; SHARDS],
 }
 
@@ -43,7 +43,7 @@ impl Default for Shard {
     }
 }
 
-impl Lookups {
+impl LookupCounts {
     fn shard(&self, key: Key) -> &Mutex<Known> {
         &self.shards[usize::from(key[0]) % SHARDS].0
     }
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn what_is_forgotten_takes_no_room() {
         const MANY: u64 = 100_000;
-        let lookups = Lookups::default();
+        let lookups = LookupCounts::default();
         let room = || {
             let of = |shard: &Shard| shard.0.lock().counts.capacity();
             lookups.shards.iter().map(of).sum::<usize>()
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn references_are_counted() {
-        let lookups = Lookups::default();
+        let lookups = LookupCounts::default();
         let count = |node: u64| {
             let key = node.to_le_bytes();
             lookups.shard(key).lock().counts.get(&key).copied()

@@ -16,7 +16,7 @@ use userbtrfs_fuse::{
 };
 use userbtrfs_sync::Arc;
 
-use crate::served::Served;
+use crate::served::FuseServer;
 
 /// How a filesystem is served.
 #[derive(Clone, Debug, Default)]
@@ -31,23 +31,23 @@ pub struct Options {
 pub struct Mounted {
     /// Before what it serves, which it lets go of.
     session: Arc<Session>,
-    served: Arc<Served>,
+    served: Arc<FuseServer>,
 }
 
 /// Ends a mount from any thread but those that serve. To be dropped before [`Mounted::end`], which
 /// otherwise leaves the filesystem open, though durable.
 #[derive(Clone)]
-pub struct Stopper {
+pub struct UnmountHandle {
     session: Arc<Session>,
-    served: Arc<Served>,
+    served: Arc<FuseServer>,
 }
 
 /// What can be seen of a mount while it is served. To be dropped before [`Mounted::end`], as a
-/// [`Stopper`].
+/// [`UnmountHandle`].
 #[derive(Clone)]
-pub struct Observer {
+pub struct StatsHandle {
     session: Arc<Session>,
-    served: Arc<Served>,
+    served: Arc<FuseServer>,
 }
 
 /// How a mount ended badly.
@@ -68,7 +68,7 @@ impl Mounted {
         filesystem: Filesystem,
         options: &Options,
     ) -> Result<Self, StartError> {
-        let served = Arc::new(Served::new(filesystem, options.device.clone()));
+        let served = Arc::new(FuseServer::new(filesystem, options.device.clone()));
         let mut config = Config {
             // A node that the kernel has forgotten is not to be found by its number again: what it
             // led to may have gone.
@@ -97,13 +97,13 @@ impl Mounted {
     }
 
     /// What shows how it is.
-    pub fn observer(&self) -> Observer {
-        Observer { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
+    pub fn observer(&self) -> StatsHandle {
+        StatsHandle { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 
     /// What ends it.
-    pub fn stopper(&self) -> Stopper {
-        Stopper { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
+    pub fn stopper(&self) -> UnmountHandle {
+        UnmountHandle { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 
     /// Waits until it is unmounted, or stopped; some requests may still be worked on. Then
@@ -132,7 +132,7 @@ impl Mounted {
     }
 }
 
-impl Observer {
+impl StatsHandle {
     /// The filesystem.
     pub fn filesystem(&self) -> &Filesystem {
         &self.served.filesystem
@@ -144,7 +144,7 @@ impl Observer {
     }
 }
 
-impl Stopper {
+impl UnmountHandle {
     /// Ends the mount, whoever uses it: what programs have written is taken, the mount goes, and
     /// what is asked from then on fails. Where something else is found at its place, that stays.
     pub fn stop(&self) -> Result<(), MountError> {

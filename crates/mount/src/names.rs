@@ -16,22 +16,22 @@ use userbtrfs_fuse::{
 
 use crate::acl::{self, Acl};
 use crate::errno;
-use crate::served::Served;
+use crate::served::FuseServer;
 
 /// What a new inode gets from its directory and its maker.
-struct Heritage {
+struct InheritedAcl {
     mode: u32,
     lists: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What is wanted of something that is made.
-pub(crate) struct Wanted {
+pub(crate) struct NewAttributes {
     /// The kind and the permission bits.
     pub(crate) mode: u32,
     pub(crate) umask: u32,
 }
 
-impl Served {
+impl FuseServer {
     pub(crate) fn dir(&self, node: NodeId) -> Result<Dir, Errno> {
         self.inode(node).open_dir().map_err(errno)
     }
@@ -79,11 +79,11 @@ impl Served {
         &self,
         (parent, caller): (NodeId, &Caller),
         name: Name<'_>,
-        wanted: &Wanted,
+        wanted: &NewAttributes,
         make: impl FnOnce(&Dir, &[u8], u32) -> api::Result<Inode>,
     ) -> Result<Entry, Errno> {
         let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
-        let Heritage { mode, lists } = Heritage::of(&dir, wanted)?;
+        let InheritedAcl { mode, lists } = InheritedAcl::of(&dir, wanted)?;
         let inode = make(&dir.giving(lists), name.as_bytes(), mode).map_err(errno)?;
         self.refer(&inode)
     }
@@ -94,7 +94,7 @@ impl Served {
         mknod: &Mknod<'_>,
     ) -> Result<Entry, Errno> {
         let device = (mknod.device.major, mknod.device.minor);
-        let wanted = Wanted { mode: mknod.mode, umask: mknod.umask };
+        let wanted = NewAttributes { mode: mknod.mode, umask: mknod.umask };
         self.make(at, mknod.name, &wanted, |dir, name, mode| dir.make_node(name, mode, device))
     }
 
@@ -116,8 +116,8 @@ impl Served {
         tmpfile: &Tmpfile,
     ) -> Result<Created, Errno> {
         let dir = self.dir(parent)?.for_owner(caller.uid, caller.gid);
-        let wanted = Wanted { mode: tmpfile.mode, umask: tmpfile.umask };
-        let Heritage { mode, lists } = Heritage::of(&dir, &wanted)?;
+        let wanted = NewAttributes { mode: tmpfile.mode, umask: tmpfile.umask };
+        let InheritedAcl { mode, lists } = InheritedAcl::of(&dir, &wanted)?;
         let inode = dir.giving(lists).create_unnamed(mode).map_err(errno)?;
         let entry = self.refer(&inode)?;
         drop(self.lookups.keep(entry.node, inode));
@@ -192,9 +192,9 @@ fn rename_mode(flags: RenameFlags) -> Result<RenameMode, Errno> {
     }
 }
 
-impl Heritage {
+impl InheritedAcl {
     /// What is made in `dir` gets.
-    fn of(dir: &Dir, wanted: &Wanted) -> Result<Self, Errno> {
+    fn of(dir: &Dir, wanted: &NewAttributes) -> Result<Self, Errno> {
         let default = match dir.inode().xattr(acl::DEFAULT) {
             Err(Error::NoAttribute) => {
                 return Ok(Self { mode: wanted.mode & !wanted.umask, lists: Vec::new() });

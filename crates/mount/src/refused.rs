@@ -17,20 +17,20 @@ use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Mutex};
 
 /// See the module's text.
-pub(crate) struct Refused {
+pub(crate) struct UnreportedErrors {
     /// There may be some: looked at without the lock, since there mostly are none.
     any: AtomicBool,
     reasons: Mutex<HashMap<InodeId, Errno>>,
 }
 
-impl Default for Refused {
+impl Default for UnreportedErrors {
     fn default() -> Self {
         let reasons = Mutex::new(Class::FuseSession, HashMap::new());
         Self { any: AtomicBool::new(false), reasons }
     }
 }
 
-impl Refused {
+impl UnreportedErrors {
     /// What was written to a file is refused.
     pub(crate) fn note(&self, file: InodeId, reason: Errno) {
         let mut reasons = self.reasons.lock();

@@ -11,21 +11,21 @@ use std::path::PathBuf;
 
 use userbtrfs_engine::api::{self, Dir, Error, Filesystem, Inode, InodeId};
 use userbtrfs_fuse::{
-    Agreement, Bytes, Caller, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry,
-    Errno, ExtendedStat, Fallocate, Fsync, Getxattr, Handle, InitFlags, Ioctl, IoctlData, Link,
-    Lseek, Mkdir, Mknod, Name, Names, NodeId, Notifier, Position, Read, Rename, Reply, Request,
-    Server, Setxattr, Stale, Stat, Statistics, Statx, Symlink, Tmpfile, Value, Write, Written,
-    may_sleep, may_wait,
+    Bytes, Caller, Changes, Copied, CopyFileRange, Create, Created, Entries, Entry, Errno,
+    ExtendedStat, Fallocate, Fsync, Getxattr, Handle, InitFlags, Invalidation, Ioctl, IoctlData,
+    Link, Lseek, Mkdir, Mknod, Name, Names, Negotiated, NodeId, Notifier, Position, Read, Rename,
+    Reply, Request, Server, Setxattr, Stat, Statistics, Statx, Symlink, Tmpfile, Value, Write,
+    Written, may_sleep, may_wait,
 };
 use userbtrfs_sync::{Class, Mutex, OnceLock};
 
 use crate::errno;
-use crate::ids::Ids;
-use crate::lately::Lately;
-use crate::listing::Ends;
-use crate::lookups::Lookups;
-use crate::names::{Wanted, created};
-use crate::refused::Refused;
+use crate::ids::NodeIds;
+use crate::lately::RecentWrites;
+use crate::listing::ListingEnds;
+use crate::lookups::LookupCounts;
+use crate::names::{NewAttributes, created};
+use crate::refused::UnreportedErrors;
 use crate::rights;
 use crate::shutdown;
 
@@ -37,17 +37,17 @@ const BLOCK: u32 = 4096;
 const NAME_MAX: u32 = 255;
 
 /// A filesystem that is mounted.
-pub(crate) struct Served {
+pub(crate) struct FuseServer {
     pub(crate) filesystem: Filesystem,
     /// What it is in, as it is told.
     pub(crate) device: PathBuf,
     /// Whether it was opened for writing.
     pub(crate) is_writable: bool,
-    pub(crate) ids: Ids,
-    pub(crate) lookups: Lookups,
-    pub(crate) lately: Lately,
-    pub(crate) ends: Ends,
-    pub(crate) refused: Refused,
+    pub(crate) ids: NodeIds,
+    pub(crate) lookups: LookupCounts,
+    pub(crate) lately: RecentWrites,
+    pub(crate) ends: ListingEnds,
+    pub(crate) refused: UnreportedErrors,
     /// Why not all could be made durable when the mount ended.
     failed: Mutex<Option<Error>>,
     notifier: OnceLock<Notifier>,
@@ -55,17 +55,17 @@ pub(crate) struct Served {
     checks_flags: OnceLock<bool>,
 }
 
-impl Served {
+impl FuseServer {
     pub(crate) fn new(filesystem: Filesystem, device: PathBuf) -> Self {
         Self {
             device,
             is_writable: filesystem.is_writable(),
-            ids: Ids::new(filesystem.root().inode().id()),
+            ids: NodeIds::new(filesystem.root().inode().id()),
             filesystem,
-            lookups: Lookups::default(),
-            lately: Lately::default(),
-            ends: Ends::default(),
-            refused: Refused::default(),
+            lookups: LookupCounts::default(),
+            lately: RecentWrites::default(),
+            ends: ListingEnds::default(),
+            refused: UnreportedErrors::default(),
             failed: Mutex::new(Class::FuseSession, None),
             notifier: OnceLock::new(),
             checks_flags: OnceLock::new(),
@@ -93,7 +93,7 @@ impl Served {
         if !self.is_writable {
             return;
         }
-        let all = Stale::Contents { offset: 0, length: None };
+        let all = Invalidation::Contents { offset: 0, length: None };
         for node in self.lookups.nodes() {
             // What could not be sent is told to those who wrote it.
             let _ = self.notifier().invalidate_inode(node, all);
@@ -147,8 +147,8 @@ impl Served {
     }
 }
 
-impl Server for Served {
-    fn init(&self, agreement: &Agreement, notifier: Notifier) {
+impl Server for FuseServer {
+    fn init(&self, agreement: &Negotiated, notifier: Notifier) {
         assert!(self.notifier.set(notifier).is_ok(), "a mount begins once");
         // Both came with Linux 5.13.
         let checks_flags = agreement.offered.contains(InitFlags::SETXATTR_EXT);
@@ -212,7 +212,7 @@ impl Server for Served {
     }
 
     fn mkdir(&self, request: &Request, mkdir: &Mkdir<'_>, reply: Reply<Entry>) {
-        let wanted = Wanted { mode: DIRECTORY | mkdir.mode, umask: mkdir.umask };
+        let wanted = NewAttributes { mode: DIRECTORY | mkdir.mode, umask: mkdir.umask };
         let at = (request.node, &request.caller);
         let make = |dir: &Dir, name: &[u8], mode| {
             dir.create_dir(name, mode).map(|made| made.inode().clone())
@@ -221,7 +221,7 @@ impl Server for Served {
     }
 
     fn create(&self, request: &Request, create: &Create<'_>, reply: Reply<Created>) {
-        let wanted = Wanted { mode: create.mode, umask: create.umask };
+        let wanted = NewAttributes { mode: create.mode, umask: create.umask };
         let at = (request.node, &request.caller);
         reply.send(may_sleep(|| self.make(at, create.name, &wanted, Dir::create).map(created)));
     }

@@ -14,12 +14,12 @@ use userbtrfs_fuse::{Caller, Errno};
 
 use crate::errno;
 use crate::rights::admit;
-use crate::served::Served;
+use crate::served::FuseServer;
 
 /// `_IOR('X', 125, __u32)`.
 pub(crate) const COMMAND: u32 = 0x8004_587d;
 
-impl Served {
+impl FuseServer {
     /// Does what the word at `argument` in the caller's memory says.
     pub(crate) fn shut_down(&self, caller: &Caller, argument: u64) -> Result<Vec<u8>, Errno> {
         admit(caller)?;

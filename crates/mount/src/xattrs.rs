@@ -9,7 +9,7 @@ use userbtrfs_fuse::{Errno, NodeId, Setxattr, XattrFlags};
 
 use crate::acl::{self, Acl};
 use crate::errno;
-use crate::served::Served;
+use crate::served::FuseServer;
 
 /// What may be set: whatever has these at its start, and the access lists. Of the last one the
 /// filesystem knows what there is.
@@ -18,7 +18,7 @@ const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"btrfs."];
 const PERMISSIONS: u32 = 0o7777;
 const SET_GROUP_ID: u32 = 0o2000;
 
-impl Served {
+impl FuseServer {
     /// The value of an attribute.
     pub(crate) fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>, Errno> {
         check_name(name)?;

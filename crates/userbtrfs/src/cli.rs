@@ -128,9 +128,9 @@ fn is_of_image(error: &anyhow::Error) -> bool {
 
 /// Whether something of the image could not be read.
 #[derive(Default)]
-struct Failures(Cell<bool>);
+struct ExitStatus(Cell<bool>);
 
-impl Failures {
+impl ExitStatus {
     /// Says an error of the image, after which the rest goes on; any other ends all.
     fn note(&self, done: Result<()>) -> Result<()> {
         match done {

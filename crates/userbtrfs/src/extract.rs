@@ -33,14 +33,14 @@ pub use crate::progress::Progress;
 
 /// What to copy, and how.
 #[derive(Clone, Debug)]
-pub struct ExtractOptions {
+pub struct ExportOptions {
     /// How many files are filled at the same time.
     pub workers: usize,
     /// Whether subvolumes inside the source are left out; their places are empty directories.
     pub one_subvolume: bool,
 }
 
-impl Default for ExtractOptions {
+impl Default for ExportOptions {
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         // More than processors, since reads of small files are waited for.
@@ -51,7 +51,7 @@ impl Default for ExtractOptions {
 /// Why something was not copied.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum ExtractError {
+pub enum ExportError {
     /// The source cannot be read.
     #[error("{path}: {error}")]
     Source {
@@ -92,20 +92,20 @@ pub enum ExtractError {
 }
 
 /// Who is told of what fails.
-type Report<'a> = dyn Fn(ExtractError) + Sync + 'a;
+type Report<'a> = dyn Fn(ExportError) + Sync + 'a;
 
 /// A copy out of a filesystem, of one tree or several: what has names in more than one of them
 /// keeps them, as with one call of `cp -a`.
-pub struct Extractor<'a> {
-    options: ExtractOptions,
+pub struct Exporter<'a> {
+    options: ExportOptions,
     progress: &'a Progress,
     /// The names made so far of those inodes that have several.
     names: Mutex<HashMap<InodeId, Vec<PathBuf>>>,
 }
 
-impl<'a> Extractor<'a> {
+impl<'a> Exporter<'a> {
     /// A copy that counts what it does in `progress`.
-    pub fn new(options: ExtractOptions, progress: &'a Progress) -> Self {
+    pub fn new(options: ExportOptions, progress: &'a Progress) -> Self {
         Self { options, progress, names: Mutex::default() }
     }
 
@@ -114,16 +114,16 @@ impl<'a> Extractor<'a> {
     /// replaced, but never a directory.
     ///
     /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it,
-    /// or [`Progress::not_kept`] where it is [`ExtractError::NotKept`].
+    /// or [`Progress::not_kept`] where it is [`ExportError::NotKept`].
     pub fn extract(
         &self,
         source: &Inode,
         path: &[u8],
         target: &Path,
-        report: &(dyn Fn(ExtractError) + Sync),
+        report: &(dyn Fn(ExportError) + Sync),
     ) {
         let counted = |error| {
-            let kept = !matches!(error, ExtractError::NotKept { .. });
+            let kept = !matches!(error, ExportError::NotKept { .. });
             let counter = if kept { &self.progress.errors } else { &self.progress.not_kept };
             Progress::add(counter, 1);
             report(error);

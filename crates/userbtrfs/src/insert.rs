@@ -10,13 +10,13 @@
 //!
 //! 1. Of the source nothing is followed but the path that is given.
 //! 2. A directory gets its attributes after everything in it was made.
-//! 3. What has several names in the sources of one [`Inserter`] has them in the filesystem.
+//! 3. What has several names in the sources of one [`Importer`] has them in the filesystem.
 //! 4. What fails is reported, and the rest goes on; an error of the filesystem after which nothing
 //!    can succeed ends the copy. Extended attributes that cannot be kept are counted apart.
 //! 5. A file is copied whole, with its holes, or not at all. One that changes meanwhile is kept as
 //!    it was read, and is reported.
 //! 6. Memory is bounded, whatever the size of the files: a few MiB.
-//! 7. Nothing is committed here, but for [`InsertOptions::fsync`]: whoever opened the filesystem
+//! 7. Nothing is committed here, but for [`ImportOptions::fsync`]: whoever opened the filesystem
 //!    does that.
 
 mod ahead;
@@ -32,14 +32,14 @@ use thiserror::Error;
 use userbtrfs_engine::api::{Dir, Error, Inode};
 
 pub use crate::progress::Progress;
-use ahead::{GivenUp, Source, each_step};
-use inside::Inside;
-use machine::Machine;
+use ahead::{Cancelled, Source, each_step};
+use inside::ImageTree;
+use machine::HostTree;
 use target::{Links, Target};
 
 /// How to copy.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct InsertOptions {
+pub struct ImportOptions {
     /// The owner of all that is made; as in the source where this is nothing.
     pub uid: Option<u32>,
     /// The group of all that is made; as in the source where this is nothing.
@@ -65,7 +65,7 @@ pub enum Keep {
 /// Why something was not copied.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum InsertError {
+pub enum ImportError {
     /// The source cannot be read.
     #[error("{}: {doing}: {error}", path.display())]
     Source {
@@ -103,19 +103,19 @@ pub enum InsertError {
 }
 
 /// Who is told of what fails.
-type Report<'a> = dyn Fn(InsertError) + 'a;
+type Report<'a> = dyn Fn(ImportError) + 'a;
 
 /// A copy into a filesystem, of one tree or several: what has names in more than one of them
 /// keeps them, as with one call of `cp -a`.
-pub struct Inserter<'a> {
-    options: InsertOptions,
+pub struct Importer<'a> {
+    options: ImportOptions,
     progress: &'a Progress,
     links: Mutex<Links>,
 }
 
-impl<'a> Inserter<'a> {
+impl<'a> Importer<'a> {
     /// A copy that counts what it does in `progress`.
-    pub fn new(options: InsertOptions, progress: &'a Progress) -> Self {
+    pub fn new(options: ImportOptions, progress: &'a Progress) -> Self {
         Self { options, progress, links: Mutex::default() }
     }
 
@@ -123,14 +123,14 @@ impl<'a> Inserter<'a> {
     /// exists is filled; other things in the way are replaced, but never a directory.
     ///
     /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it, or
-    /// [`Progress::not_kept`] where it is [`InsertError::NotKept`].
+    /// [`Progress::not_kept`] where it is [`ImportError::NotKept`].
     pub fn insert(&self, source: &Path, dir: &Dir, name: &[u8], report: &Report<'_>) {
-        self.run(Machine::of(source, name), dir, report);
+        self.run(HostTree::of(source, name), dir, report);
     }
 
     /// Copies what is in the directory `source` into `dir`, which gets its attributes.
     pub fn insert_content(&self, source: &Path, dir: &Dir, report: &Report<'_>) {
-        self.run(Machine::inside(source), dir, report);
+        self.run(HostTree::inside(source), dir, report);
     }
 
     /// Copies what is at `source` of the filesystem itself, whose path is `path`, and everything
@@ -145,17 +145,17 @@ impl<'a> Inserter<'a> {
         name: Option<&[u8]>,
         report: &Report<'_>,
     ) {
-        self.run(Inside::new(source, path, dir, name), dir, report);
+        self.run(ImageTree::new(source, path, dir, name), dir, report);
     }
 
     fn run<S: Source + Send>(
         &self,
-        source: Result<S, InsertError>,
+        source: Result<S, ImportError>,
         dir: &Dir,
         report: &Report<'_>,
     ) {
         let counted = |error| {
-            let kept = !matches!(error, InsertError::NotKept { .. });
+            let kept = !matches!(error, ImportError::NotKept { .. });
             let counter = if kept { &self.progress.errors } else { &self.progress.not_kept };
             Progress::add(counter, 1);
             report(error);
@@ -164,7 +164,7 @@ impl<'a> Inserter<'a> {
             Ok(source) => source,
             Err(error) => return counted(error),
         };
-        let given_up = GivenUp::default();
+        let given_up = Cancelled::default();
         let mut target = Target::new(self, dir, &counted, &given_up);
         each_step(source, &given_up, |step, bytes| {
             let Err(error) = target.take(step, bytes) else { return !self.progress.is_stopped() };
@@ -177,7 +177,7 @@ impl<'a> Inserter<'a> {
 }
 
 /// Whether nothing can succeed after this.
-fn is_final(error: &InsertError) -> bool {
+fn is_final(error: &ImportError) -> bool {
     const EROFS: i32 = 30;
-    matches!(error, InsertError::Target { error, .. } if error.errno() == EROFS)
+    matches!(error, ImportError::Target { error, .. } if error.errno() == EROFS)
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, IFlags, copy_file_range, ioctl_ficlone, ioctl_getflags};
 use rustix::fs::{fallocate, ioctl_setflags};
 
-use super::Churn;
+use super::RandomWorkload;
 
 const SECTOR: u64 = 4096;
 /// The longest range changed at once is below two to the power of one more than this.
@@ -19,34 +19,34 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// A file, its size, and a range that begins in it or not far behind.
-fn file_and_range(churn: &mut Churn) -> io::Result<(File, u64, u64)> {
+fn file_and_range(churn: &mut RandomWorkload) -> io::Result<(File, u64, u64)> {
     let file = open(&churn.file()?)?;
     let start = churn.random.below(file.metadata()?.len().min(1 << 30) + 2 * SECTOR);
     let start = if churn.random.one_in(2) { start / SECTOR * SECTOR } else { start };
     Ok((file, start, churn.random.length(RANGE_BITS)))
 }
 
-pub(super) fn overwrite(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn overwrite(churn: &mut RandomWorkload) -> io::Result<()> {
     let (file, start, length) = file_and_range(churn)?;
     file.write_all_at(&churn.random.bytes(length), start)
 }
 
-pub(super) fn truncate(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn truncate(churn: &mut RandomWorkload) -> io::Result<()> {
     let file = open(&churn.file()?)?;
     file.set_len(churn.random.below(2 * file.metadata()?.len() + SECTOR))
 }
 
-pub(super) fn punch(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn punch(churn: &mut RandomWorkload) -> io::Result<()> {
     let (file, start, length) = file_and_range(churn)?;
     Ok(fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, start, length)?)
 }
 
-pub(super) fn zero(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn zero(churn: &mut RandomWorkload) -> io::Result<()> {
     let (file, start, length) = file_and_range(churn)?;
     Ok(fallocate(file, FallocateFlags::ZERO_RANGE, start, length)?)
 }
 
-pub(super) fn preallocate(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn preallocate(churn: &mut RandomWorkload) -> io::Result<()> {
     let (file, start, length) = file_and_range(churn)?;
     let keep = churn.random.one_in(2);
     let flags = if keep { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
@@ -54,7 +54,7 @@ pub(super) fn preallocate(churn: &mut Churn) -> io::Result<()> {
 }
 
 /// Whole sectors, of which btrfs shares the extents when it is asked to copy.
-pub(super) fn share_range(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn share_range(churn: &mut RandomWorkload) -> io::Result<()> {
     let (from, start, length) = file_and_range(churn)?;
     let (to, target, _) = file_and_range(churn)?;
     let (start, length) = (start / SECTOR * SECTOR, length.next_multiple_of(SECTOR));
@@ -68,7 +68,7 @@ pub(super) fn share_range(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn share_all(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn share_all(churn: &mut RandomWorkload) -> io::Result<()> {
     let from = File::open(churn.file()?)?;
     let path = churn.new_path()?;
     ioctl_ficlone(File::create_new(&path)?, from)?;
@@ -77,7 +77,7 @@ pub(super) fn share_all(churn: &mut Churn) -> io::Result<()> {
 }
 
 /// Far behind the end, so that a long hole is before it.
-pub(super) fn write_far(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn write_far(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     let far = 1 << (20 + churn.random.below(23));
     let length = churn.random.length(RANGE_BITS);
@@ -87,7 +87,7 @@ pub(super) fn write_far(churn: &mut Churn) -> io::Result<()> {
 }
 
 /// Only an empty file may become one.
-pub(super) fn nocow(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn nocow(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     let file = File::create_new(&path)?;
     ioctl_setflags(&file, ioctl_getflags(&file)? | IFlags::NOCOW)?;
@@ -97,7 +97,7 @@ pub(super) fn nocow(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn wish_compression(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn wish_compression(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.file()?;
     let file = File::open(&path)?;
     ioctl_setflags(&file, ioctl_getflags(&file)? ^ IFlags::COMPRESSED)?;
@@ -106,7 +106,7 @@ pub(super) fn wish_compression(churn: &mut Churn) -> io::Result<()> {
     fs::write(path, churn.random.bytes(length))
 }
 
-pub(super) fn fsync(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn fsync(churn: &mut RandomWorkload) -> io::Result<()> {
     overwrite(churn)?;
     File::open(churn.file()?)?.sync_all()
 }

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags};
 use rustix::fs::{chmod, lremovexattr, lsetxattr, makedev, mknodat, renameat_with};
 use rustix::io::Errno;
 
-use super::Churn;
+use super::RandomWorkload;
 
 /// The longest xattr, in bytes: all of a file's fit into a node of 4 KiB.
 const XATTR_MAX: u64 = 3000;
@@ -17,7 +17,7 @@ const XATTR_MAX: u64 = 3000;
 const XATTR_NAMES: u64 = 4;
 
 /// Files of up to two sectors, so some are inline.
-pub(super) fn create(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn create(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     let length = churn.random.below(8192);
     fs::write(&path, churn.random.bytes(length))?;
@@ -25,7 +25,7 @@ pub(super) fn create(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn make_dir(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn make_dir(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     fs::create_dir(&path)?;
     churn.dirs.push(path);
@@ -33,7 +33,7 @@ pub(super) fn make_dir(churn: &mut Churn) -> io::Result<()> {
 }
 
 /// To a new name, or to that of another file, which is replaced.
-pub(super) fn rename(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn rename(churn: &mut RandomWorkload) -> io::Result<()> {
     let from = churn.file()?;
     let to = if churn.random.one_in(3) { churn.file()? } else { churn.new_path()? };
     fs::rename(&from, &to)?;
@@ -42,7 +42,7 @@ pub(super) fn rename(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn rename_dir(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn rename_dir(churn: &mut RandomWorkload) -> io::Result<()> {
     let (from, to) = (churn.dir()?, churn.new_path()?);
     if churn.sources.iter().any(|source| source.starts_with(&from)) {
         return Err(super::nothing());
@@ -53,30 +53,30 @@ pub(super) fn rename_dir(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn exchange(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn exchange(churn: &mut RandomWorkload) -> io::Result<()> {
     Ok(renameat_with(CWD, churn.file()?, CWD, churn.file()?, RenameFlags::EXCHANGE)?)
 }
 
-pub(super) fn unlink(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn unlink(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.file()?;
     fs::remove_file(&path)?;
     churn.forget(&path);
     Ok(())
 }
 
-pub(super) fn link(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn link(churn: &mut RandomWorkload) -> io::Result<()> {
     let (from, to) = (churn.file()?, churn.new_path()?);
     fs::hard_link(from, &to)?;
     churn.files.push(to);
     Ok(())
 }
 
-pub(super) fn symlink(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn symlink(churn: &mut RandomWorkload) -> io::Result<()> {
     let target = "to/".repeat(churn.random.index(1300)) + "somewhere";
     std::os::unix::fs::symlink(target, churn.new_path()?)
 }
 
-pub(super) fn special(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn special(churn: &mut RandomWorkload) -> io::Result<()> {
     let kinds =
         [FileType::CharacterDevice, FileType::BlockDevice, FileType::Fifo, FileType::Socket];
     let kind = *churn.random.pick(&kinds).expect("there are some");
@@ -85,13 +85,13 @@ pub(super) fn special(churn: &mut Churn) -> io::Result<()> {
     Ok(mknodat(CWD, churn.new_path()?, kind, Mode::from_raw_mode(0o620), device)?)
 }
 
-fn xattr_name(churn: &mut Churn) -> String {
+fn xattr_name(churn: &mut RandomWorkload) -> String {
     let spaces = ["user", "trusted"];
     let space = spaces[churn.random.index(spaces.len())];
     format!("{space}.{}", churn.random.below(XATTR_NAMES))
 }
 
-pub(super) fn set_xattr(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn set_xattr(churn: &mut RandomWorkload) -> io::Result<()> {
     let of_dir = churn.random.one_in(4);
     let path = if of_dir { churn.dir()? } else { churn.file()? };
     let name = xattr_name(churn);
@@ -106,14 +106,14 @@ pub(super) fn set_xattr(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn remove_xattr(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn remove_xattr(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.file()?;
     let name = xattr_name(churn);
     lsetxattr(&path, &name, b"soon gone", XattrFlags::empty())?;
     Ok(lremovexattr(path, name)?)
 }
 
-pub(super) fn mode_and_owner(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn mode_and_owner(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.file()?;
     let [uid, gid] = [(); 2].map(|()| u32::try_from(churn.random.length(31)).ok());
     lchown(&path, uid, gid)?;
@@ -122,7 +122,7 @@ pub(super) fn mode_and_owner(churn: &mut Churn) -> io::Result<()> {
 }
 
 /// Some before 1970, some after 2038.
-pub(super) fn times(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn times(churn: &mut RandomWorkload) -> io::Result<()> {
     let span = Duration::from_nanos(churn.random.number() / 4);
     let epoch = SystemTime::UNIX_EPOCH;
     let time = if churn.random.one_in(2) { epoch - span } else { epoch + span };

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use super::Churn;
+use super::RandomWorkload;
 use crate::linux::run;
 
 /// `btrfs subvolume ARGUMENTS... PATHS...`
@@ -15,12 +15,12 @@ fn btrfs_subvolume(arguments: &[&str], paths: &[&Path]) -> io::Result<()> {
     run(&mut command).map(drop).map_err(io::Error::other)
 }
 
-pub(super) fn commit(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn commit(churn: &mut RandomWorkload) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(&churn.root)?)?)
 }
 
 /// In any directory: a snapshot of the subvolume around it has an empty directory there.
-pub(super) fn make(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn make(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     btrfs_subvolume(&["create"], &[&path])?;
     churn.dirs.push(path.clone());
@@ -29,7 +29,7 @@ pub(super) fn make(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn snapshot(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn snapshot(churn: &mut RandomWorkload) -> io::Result<()> {
     let from = churn.random.pick(&churn.sources).cloned().ok_or_else(super::nothing)?;
     let path = churn.new_path()?;
     btrfs_subvolume(&["snapshot"], &[&from, &path])?;
@@ -38,7 +38,7 @@ pub(super) fn snapshot(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn snapshot_read_only(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn snapshot_read_only(churn: &mut RandomWorkload) -> io::Result<()> {
     let from = churn.random.pick(&churn.sources).cloned().ok_or_else(super::nothing)?;
     let path = churn.new_path()?;
     btrfs_subvolume(&["snapshot", "-r"], &[&from, &path])?;
@@ -46,7 +46,7 @@ pub(super) fn snapshot_read_only(churn: &mut Churn) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn delete(churn: &mut Churn) -> io::Result<()> {
+pub(super) fn delete(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.random.pick(&churn.deletable).cloned().ok_or_else(super::nothing)?;
     btrfs_subvolume(&["delete"], &[&path])?;
     churn.forget(&path);

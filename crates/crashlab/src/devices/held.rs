@@ -8,7 +8,7 @@ use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 /// Passes everything on to another device; while it is held, whoever changes something waits, or
 /// only the first of them, or whoever writes at one place, or whoever reads, or whoever gives
 /// something back.
-pub struct HeldDevice {
+pub struct PausedDevice {
     inner: Arc<dyn Device>,
     state: Mutex<State>,
     changed: Condvar,
@@ -58,7 +58,7 @@ fn only_reads(batch: &[Request]) -> bool {
     batch.iter().all(|request| matches!(request, Request::Read { .. }))
 }
 
-impl HeldDevice {
+impl PausedDevice {
     /// Nothing is held yet.
     pub fn new(inner: Arc<dyn Device>) -> Self {
         let state = Mutex::new(Class::DeviceQueue, State::default());
@@ -113,7 +113,7 @@ impl HeldDevice {
     }
 }
 
-impl Device for HeldDevice {
+impl Device for PausedDevice {
     fn len(&self) -> u64 {
         self.inner.len()
     }

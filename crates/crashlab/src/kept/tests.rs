@@ -16,7 +16,7 @@ const ROOT_NUMBER: u64 = 256;
 /// What was done: each operation writes once to the device.
 struct Done {
     model: Model,
-    journal: Journal,
+    journal: SyncJournal,
     generation: u64,
     made: u64,
 }
@@ -24,15 +24,15 @@ struct Done {
 impl Done {
     fn new() -> Self {
         let (model, generation) = (Model::new(4096), 1);
-        let journal = Journal::new(&model, Meanwhile { before: 0, after: 0, generation });
+        let journal = SyncJournal::new(&model, OpWindow { before: 0, after: 0, generation });
         let mut done = Self { model, journal, generation, made: 0 };
         done.number();
         done
     }
 
-    fn meanwhile(&self) -> Meanwhile {
+    fn meanwhile(&self) -> OpWindow {
         let after = self.journal.moments.len();
-        Meanwhile { before: after - 1, after, generation: self.generation }
+        OpWindow { before: after - 1, after, generation: self.generation }
     }
 
     fn number(&mut self) {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::{Allocate, Error, Filesystem, Inode, InodeId, OpenOptions, TreeId};
-use userbtrfs_crashlab::churn::Churn;
+use userbtrfs_crashlab::churn::RandomWorkload;
 use userbtrfs_crashlab::linux::{Linux, run};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
@@ -83,7 +83,7 @@ fn change_by_linux(
         }
     }
     let seed = random.number();
-    Churn::new(mount.path(), subvolumes.to_vec(), seed).unwrap().run(120).unwrap();
+    RandomWorkload::new(mount.path(), subvolumes.to_vec(), seed).unwrap().run(120).unwrap();
 }
 
 /// The files of a filesystem, and what is in them.

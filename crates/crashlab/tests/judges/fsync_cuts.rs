@@ -1,7 +1,7 @@
 //! Cut at every write, where files and directories are fsynced: what was fsynced is there.
 //!
 //! 1. Random operations on few names are done, with fsyncs of anything in between and now and then
-//!    a commit. What a crash leaves of them is what [`Journal`] says must be left.
+//!    a commit. What a crash leaves of them is what [`SyncJournal`] says must be left.
 //! 2. In some of what is left, all can be removed by us.
 //! 3. A part goes before Linux, which replays what we replay, and before `btrfs check`.
 //! 4. So it is where block groups are made in between, which no superblock names yet.
@@ -14,7 +14,7 @@ use userbtrfs::{FullCommitReason, OpenOptions};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{Recording, RecordingDevice};
 use userbtrfs_crashlab::engine_target::EngineTarget;
-use userbtrfs_crashlab::kept::{Journal, Meanwhile};
+use userbtrfs_crashlab::kept::{OpWindow, SyncJournal};
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::Time;
 use userbtrfs_crashlab::model::Model;
@@ -42,7 +42,7 @@ const LONG_FOR_LINUX: u64 = 8;
 /// What was done.
 struct Acted {
     recording: Recording,
-    journal: Journal,
+    journal: SyncJournal,
     cut: Time,
     /// How often something was committed since a block group was new.
     for_new_groups: u64,
@@ -55,9 +55,9 @@ fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
     let mut model = Model::new(base.made.options.nodesize);
     let meanwhile = |target: &EngineTarget, before| {
         let generation = target.filesystem().superblock().generation;
-        Meanwhile { before, after: device.count(), generation }
+        OpWindow { before, after: device.count(), generation }
     };
-    let mut journal = Journal::new(&model, meanwhile(&target, device.count()));
+    let mut journal = SyncJournal::new(&model, meanwhile(&target, device.count()));
     number(&mut journal, &model, target.filesystem());
     for (index, one) in steps.iter().enumerate() {
         let before = device.count();

@@ -2,7 +2,7 @@
 //! it synced is there.
 //!
 //! 1. The workload is a random sequence with fsyncs of anything, on a filesystem that something is
-//!    in. What is left of it at its end, and where it is cut before, is what [`Journal`] says.
+//!    in. What is left of it at its end, and where it is cut before, is what [`SyncJournal`] says.
 //! 2. An fsync that waited for a group that failed is told so, though a commit follows that ends
 //!    well; and so is one whose flush failed.
 //! 3. Where the primary superblock is in pieces, what was committed must be there, no log.
@@ -21,11 +21,11 @@ use userbtrfs::{
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
-    Fault, FaultyDevice, HeldDevice, How, Recording, RecordingDevice, SparseDevice, SparseImage,
+    Fault, FaultyDevice, How, PausedDevice, Recording, RecordingDevice, SparseDevice, SparseImage,
 };
 use userbtrfs_crashlab::engine_target::{Actor, errno};
 use userbtrfs_crashlab::history::History;
-use userbtrfs_crashlab::kept::{Journal, Meanwhile};
+use userbtrfs_crashlab::kept::{OpWindow, SyncJournal};
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::Time;
 use userbtrfs_crashlab::model::{Model, Outcome};
@@ -108,7 +108,7 @@ struct Run {
     model: Model,
     /// What was in files since it was opened.
     history: History,
-    journal: Journal,
+    journal: SyncJournal,
     device: Arc<FaultyDevice>,
     recording: Arc<RecordingDevice>,
     heard: Heard,
@@ -119,7 +119,7 @@ struct Run {
 
 /// What was done.
 struct Ended {
-    journal: Journal,
+    journal: SyncJournal,
     device: Arc<FaultyDevice>,
     recording: Recording,
     cut: Time,
@@ -169,7 +169,7 @@ impl Run {
         let (actor, model) = (Actor::new(&filesystem), workload.before.clone());
         let before = recording.count();
         let generation = filesystem.superblock().generation;
-        let journal = Journal::new(&model, Meanwhile { before, after: before, generation });
+        let journal = SyncJournal::new(&model, OpWindow { before, after: before, generation });
         let history = History::from(&model);
         let failed = device.failed();
         let mut run = Self {
@@ -216,9 +216,9 @@ impl Run {
         failed
     }
 
-    fn meanwhile(&self, before: usize) -> Meanwhile {
+    fn meanwhile(&self, before: usize) -> OpWindow {
         let generation = self.filesystem.superblock().generation;
-        Meanwhile { before, after: self.recording.count(), generation }
+        OpWindow { before, after: self.recording.count(), generation }
     }
 
     fn operate(&mut self, operation: &Operation, before: usize) -> Result<()> {
@@ -342,7 +342,7 @@ fn judge(workload: &Arc<Workload>, fault: Fault, seed: u64) -> Result<bool> {
 fn judge_state(ended: &Ended, state: &State) -> Result<()> {
     let Ended { journal, recording, .. } = ended;
     let left = open_device(Arc::new(state.image.to_device())).context("opening")?;
-    let check = |journal: &Journal| journal.check(recording, state.completed, &left);
+    let check = |journal: &SyncJournal| journal.check(recording, state.completed, &left);
     match is_primary(&left) {
         true => check(journal),
         false => check(&journal.without_logs()).context("by a copy of the superblock"),
@@ -451,7 +451,7 @@ fn a_write_that_failed_before_the_sync_is_told_by_it() {
 /// Many wait, one for a group that is being written, the others for the next.
 struct Crowd {
     filesystem: Filesystem,
-    held: Arc<HeldDevice>,
+    held: Arc<PausedDevice>,
     device: Arc<FaultyDevice>,
     inner: Arc<SparseDevice>,
     /// What was told of each inode.
@@ -462,7 +462,7 @@ impl Crowd {
     fn new(image: &SparseImage) -> Self {
         let inner = Arc::new(image.to_device());
         let device = Arc::new(FaultyDevice::new(inner.clone()));
-        let held = Arc::new(HeldDevice::new(device.clone()));
+        let held = Arc::new(PausedDevice::new(device.clone()));
         let filesystem = open_to_write(held.clone());
         let heard = Arc::new(Mutex::new(Class::DeviceQueue, HashMap::new()));
         let told = Arc::clone(&heard);

@@ -18,7 +18,7 @@ use userbtrfs::{
 };
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
-    Event, Fault, FaultyDevice, HeldDevice, How, Recorded, RecordingDevice, SparseImage,
+    Event, Fault, FaultyDevice, How, PausedDevice, Recorded, RecordingDevice, SparseImage,
 };
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
@@ -309,7 +309,7 @@ fn change(filesystem: &Filesystem, dir: &Dir, name: &str) {
 
 #[test]
 fn names_in_a_logged_directory_change_while_the_device_is_held() {
-    let device = Arc::new(HeldDevice::new(Arc::new(image(16384).to_device())));
+    let device = Arc::new(PausedDevice::new(Arc::new(image(16384).to_device())));
     let filesystem = open_to_write(device.clone());
     let dir = filesystem.root().create_dir(b"d", 0o755).unwrap();
     for name in ["a", "b", "c", "e"] {
@@ -374,7 +374,7 @@ type Scope<'s, 'e> = thread::Scope<'s, 'e>;
 
 /// While the device is held, and somebody may have begun to wait for it, this returns.
 fn held<'e>(
-    device: &HeldDevice,
+    device: &PausedDevice,
     change: impl Fn() + Send + 'e,
     begin: impl for<'s> FnOnce(&'s Scope<'s, 'e>),
 ) {
@@ -414,7 +414,7 @@ fn also_commit<'s>(scope: &'s Scope<'s, '_>, filesystem: &'s Filesystem) {
 struct Between {
     device: Arc<FaultyDevice>,
     recording: Arc<RecordingDevice>,
-    held: Arc<HeldDevice>,
+    held: Arc<PausedDevice>,
     filesystem: Filesystem,
     file: File,
 }
@@ -423,7 +423,7 @@ impl Between {
     fn new() -> Self {
         let recording = Arc::new(RecordingDevice::on(&image(4096)));
         let device = Arc::new(FaultyDevice::new(recording.clone()));
-        let held = Arc::new(HeldDevice::new(device.clone()));
+        let held = Arc::new(PausedDevice::new(device.clone()));
         let filesystem = open_to_write(held.clone());
         let file = filesystem.root().create(b"f", 0o644).unwrap().open().unwrap();
         file.append(&[1; BLOCK]).unwrap();
@@ -573,7 +573,7 @@ fn a_record_tells_what_an_fsync_waited_for() {
 
 /// Does something, and waits a while when the device is waited for; `also` does more meanwhile.
 fn slowly<'e>(
-    held: &HeldDevice,
+    held: &PausedDevice,
     also: impl for<'s> FnOnce(&'s Scope<'s, 'e>),
     what: impl FnOnce() + Send + 'e,
 ) {

@@ -26,9 +26,9 @@ use rustix::fs::ioctl_ficlone;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{File as OpenFile, Filesystem};
 use userbtrfs_crashlab::devices::cut::{Choice, State, states};
-use userbtrfs_crashlab::devices::{Event, HeldDevice, Recording, RecordingDevice, SparseImage};
+use userbtrfs_crashlab::devices::{Event, PausedDevice, Recording, RecordingDevice, SparseImage};
 use userbtrfs_crashlab::engine_target::{EngineTarget, crowd_out, with_little_memory};
-use userbtrfs_crashlab::kept::{Journal, Meanwhile};
+use userbtrfs_crashlab::kept::{OpWindow, SyncJournal};
 use userbtrfs_crashlab::linux::{Linux, Mount, run};
 use userbtrfs_crashlab::manifest::{Bytes, Mode, Time};
 use userbtrfs_crashlab::model::Model;
@@ -325,7 +325,7 @@ fn names_root(operation: &Operation) -> bool {
 /// What was done.
 struct Acted {
     recording: Recording,
-    journals: Vec<Journal>,
+    journals: Vec<SyncJournal>,
     cut: Time,
     /// Groups of logs that became durable.
     groups: u64,
@@ -336,7 +336,7 @@ struct Acting {
     device: Arc<RecordingDevice>,
     target: EngineTarget,
     models: Vec<Model>,
-    journals: Vec<Journal>,
+    journals: Vec<SyncJournal>,
     groups: u64,
 }
 
@@ -347,15 +347,15 @@ impl Acting {
         let models = base.models.clone();
         let mut acting = Self { device, target, models, journals: Vec::new(), groups: 0 };
         let meanwhile = acting.meanwhile(acting.device.count());
-        let journal = |model: &Model| Journal::new(model, meanwhile);
+        let journal = |model: &Model| SyncJournal::new(model, meanwhile);
         acting.journals = acting.models.iter().map(journal).collect();
         (0..TREES.len()).for_each(|tree| acting.number(tree));
         Ok(acting)
     }
 
-    fn meanwhile(&self, before: usize) -> Meanwhile {
+    fn meanwhile(&self, before: usize) -> OpWindow {
         let generation = self.target.filesystem().superblock().generation;
-        Meanwhile { before, after: self.device.count(), generation }
+        OpWindow { before, after: self.device.count(), generation }
     }
 
     fn number(&mut self, tree: usize) {
@@ -427,7 +427,7 @@ impl Acting {
 }
 
 /// Notes the inode numbers of what is new in a tree.
-fn number(journal: &mut Journal, model: &Model, filesystem: &Filesystem, tree: &str) {
+fn number(journal: &mut SyncJournal, model: &Model, filesystem: &Filesystem, tree: &str) {
     journal.number(model, |path| {
         let path = join(tree.as_bytes(), path);
         let metadata = filesystem.symlink_metadata([b"/", &path[..]].concat());
@@ -558,7 +558,7 @@ fn linux_replays_what_we_replay_of_subvolumes_that_share() {
 /// A file in each of several subvolumes, and one in another tree.
 struct Sharers {
     recording: Arc<RecordingDevice>,
-    held: Arc<HeldDevice>,
+    held: Arc<PausedDevice>,
     filesystem: Filesystem,
     files: Vec<OpenFile>,
 }
@@ -566,7 +566,7 @@ struct Sharers {
 impl Sharers {
     fn new(base: &Base) -> Self {
         let recording = Arc::new(RecordingDevice::on(&base.image));
-        let held = Arc::new(HeldDevice::new(recording.clone()));
+        let held = Arc::new(PausedDevice::new(recording.clone()));
         let filesystem = open_to_write(held.clone());
         let make = |tree: &str| {
             let dir = filesystem.open_dir(format!("/{tree}")).unwrap();

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use userbtrfs::Filesystem;
 use userbtrfs::mkfs::Options;
 use userbtrfs_crashlab::devices::SparseImage;
-use userbtrfs_crashlab::kept::Journal;
+use userbtrfs_crashlab::kept::SyncJournal;
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::{Bytes, Mode, Time};
 use userbtrfs_crashlab::model::Model;
@@ -170,7 +170,7 @@ pub(crate) fn draw_sync(model: &Model, touched: Option<Object>, random: &mut Ran
 }
 
 /// Notes the inode numbers of what is new.
-pub(crate) fn number(journal: &mut Journal, model: &Model, filesystem: &Filesystem) {
+pub(crate) fn number(journal: &mut SyncJournal, model: &Model, filesystem: &Filesystem) {
     journal.number(model, |path| {
         let metadata = filesystem.symlink_metadata([b"/", path].concat());
         metadata.expect("it is there").id.number

@@ -20,7 +20,7 @@ use std::process::Command;
 
 use userbtrfs::mkfs::Profile;
 use userbtrfs::{OpenOptions, TreeId};
-use userbtrfs_crashlab::churn::Churn;
+use userbtrfs_crashlab::churn::RandomWorkload;
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::linux::{Linux, Mount, run};
 use userbtrfs_crashlab::manifest::{Manifest, Mode};
@@ -167,7 +167,7 @@ impl<'a> Handed<'a> {
         self.change_snapshots(mount.path());
         let churned = mount.path().join(LINUX);
         let seed = self.random.number();
-        Churn::new(&churned, vec![churned.clone()], seed).unwrap().run(40).unwrap();
+        RandomWorkload::new(&churned, vec![churned.clone()], seed).unwrap().run(40).unwrap();
         if self.random.one_in(2) {
             self.defragment(mount.path());
         }

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use tempfile::TempDir;
-use userbtrfs::extract::{ExtractOptions, Extractor, Progress};
-use userbtrfs_crashlab::churn::Churn;
+use userbtrfs::extract::{ExportOptions, Exporter, Progress};
+use userbtrfs_crashlab::churn::RandomWorkload;
 use userbtrfs_crashlab::linux::{Linux, btrfs_check, run};
 use userbtrfs_crashlab::manifest::{Manifest, diff};
 use userbtrfs_crashlab::random::Random;
@@ -112,7 +112,7 @@ fn a_changed_tree_is_to_us_what_it_is_to_linux() {
             for subvolume in &subvolumes {
                 sample.copy_some(subvolume, SAMPLE_BYTES / SUBVOLUMES, random).unwrap();
             }
-            Churn::new(mount, subvolumes, seed).unwrap().run(CHANGES).unwrap();
+            RandomWorkload::new(mount, subvolumes, seed).unwrap().run(CHANGES).unwrap();
         });
         site.judge(seed);
     }
@@ -134,7 +134,10 @@ fn a_whole_system_is_to_us_what_it_is_to_linux() {
             let subvolumes = make_subvolumes(mount);
             let whole = Path::new(SOURCE).join(".");
             run(Command::new("cp").arg("-a").arg(whole).arg(mount.join("whole"))).unwrap();
-            Churn::new(mount, subvolumes, seed + number as u64).unwrap().run(10 * CHANGES).unwrap();
+            RandomWorkload::new(mount, subvolumes, seed + number as u64)
+                .unwrap()
+                .run(10 * CHANGES)
+                .unwrap();
         });
         site.judge(seed);
     }
@@ -215,12 +218,7 @@ fn extract(image: &Path, target: &Path) {
     let filesystem = open(image, 64).unwrap();
     let report = |error| failed.lock().unwrap().push(format!("{error}"));
     let root = filesystem.root();
-    Extractor::new(ExtractOptions::default(), &progress).extract(
-        root.inode(),
-        b"/",
-        target,
-        &report,
-    );
+    Exporter::new(ExportOptions::default(), &progress).extract(root.inode(), b"/", target, &report);
     let failed = failed.into_inner().unwrap();
     assert_eq!(failed, [""; 0], "extraction");
     assert_eq!(progress.not_kept(), 0);

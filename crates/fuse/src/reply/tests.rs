@@ -14,7 +14,7 @@ use crate::answer::*;
 use crate::counts::Counts;
 use crate::dispatch::dispatch;
 use crate::flags::{InitFlags, OpenedFlags};
-use crate::notify::{Notifier, Stale};
+use crate::notify::{Invalidation, Notifier};
 use crate::operation::{Lock, LockKind};
 use crate::server::Server;
 use crate::values::{DeviceNumber, FOREVER, Handle, Name, NodeId, Timestamp};
@@ -270,9 +270,9 @@ fn notices_have_no_number_and_a_kind() {
     let expected = [1_u64.as_bytes(), [4_u32, 1].as_bytes(), b"gone\0"].concat();
     assert_eq!(kernel.hear_all(), (0, 3, expected));
     for (stale, numbers) in [
-        (Stale::Attributes, [9, -1, 0]),
-        (Stale::Contents { offset: 4096, length: None }, [9, 4096, 0]),
-        (Stale::Contents { offset: 0, length: Some(u64::MAX) }, [9, 0, i64::MAX]),
+        (Invalidation::Attributes, [9, -1, 0]),
+        (Invalidation::Contents { offset: 4096, length: None }, [9, 4096, 0]),
+        (Invalidation::Contents { offset: 0, length: Some(u64::MAX) }, [9, 0, i64::MAX]),
     ] {
         assert!(notifier.invalidate_inode(NodeId(9), stale).unwrap());
         assert_eq!(kernel.hear_all(), (0, 2, numbers.as_bytes().to_vec()));

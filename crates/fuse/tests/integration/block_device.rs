@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
 use userbtrfs_crashlab::here::{fuse_or_skip, until};
-use userbtrfs_fuse::{Mount, MountError, MountOptions, Way};
+use userbtrfs_fuse::{Mount, MountError, MountMethod, MountOptions};
 
 use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;
@@ -93,7 +93,7 @@ fn a_device_in_use_is_let_go_of_when_the_last_user_closes() {
 #[test]
 fn a_block_device_is_not_mounted_by_the_helper() {
     let Some(device) = LoopDevice::new() else { return };
-    let options = MountOptions { way: Way::Helper, ..device.options() };
+    let options = MountOptions { way: MountMethod::Helper, ..device.options() };
     let point = tempfile::TempDir::new().unwrap();
     let refused = Mount::new(point.path(), &options).unwrap_err();
     assert_eq!(refused, MountError::BlockDevice);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Read;
 
-use userbtrfs_fuse::{Caller, Entry, Name, NodeId, Stale};
+use userbtrfs_fuse::{Caller, Entry, Invalidation, Name, NodeId};
 
 use crate::harness::Mounted;
 use crate::sparse::Sparse;
@@ -38,7 +38,7 @@ fn contents_are_kept_until_they_are_called_stale() {
     let file = node(&mounted, "file");
     mounted.memory.with(|tree| tree.file_mut(file).unwrap().write(0, b"new"));
     assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-    let stale = Stale::Contents { offset: 0, length: None };
+    let stale = Invalidation::Contents { offset: 0, length: None };
     assert!(mounted.memory.notifier().invalidate_inode(file, stale).unwrap());
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     assert!(!mounted.session.notifier().invalidate_inode(NodeId(999), stale).unwrap());
@@ -49,7 +49,7 @@ fn files_are_read_ahead_further_than_by_default() {
     let Some(mounted) = Mounted::new() else { return };
     let path = mounted.path("file");
     fs::write(&path, vec![7; 8 << 20]).unwrap();
-    let all = Stale::Contents { offset: 0, length: None };
+    let all = Invalidation::Contents { offset: 0, length: None };
     mounted.session.notifier().invalidate_inode(node(&mounted, "file"), all).unwrap();
     // Asked for in small pieces, so that what is more was read ahead.
     let (mut file, mut piece) = (fs::File::open(&path).unwrap(), vec![0; 16 << 10]);
@@ -70,7 +70,9 @@ fn attributes_are_kept_until_they_are_called_stale() {
     assert!(!is_private());
     mounted.memory.with(|tree| tree.node_mut(directory).unwrap().attributes.mode = 0o040_555);
     assert!(!is_private());
-    assert!(mounted.session.notifier().invalidate_inode(directory, Stale::Attributes).unwrap());
+    assert!(
+        mounted.session.notifier().invalidate_inode(directory, Invalidation::Attributes).unwrap()
+    );
     assert!(is_private());
 }
 

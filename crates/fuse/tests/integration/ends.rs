@@ -10,7 +10,9 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
 use userbtrfs_crashlab::here::{FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until};
-use userbtrfs_fuse::{Mount, MountError, MountFlags, MountOptions, Session, SessionError, Way};
+use userbtrfs_fuse::{
+    Mount, MountError, MountFlags, MountMethod, MountOptions, Session, SessionError,
+};
 
 use crate::harness::{Mounted, config, options};
 use crate::memory::{Memory, Ways};
@@ -234,7 +236,7 @@ fn the_helper_mounts_and_unmounts() {
     if !fuse_or_skip() || !has_program("fusermount3") {
         return;
     }
-    let options = MountOptions { way: Way::Helper, ..options() };
+    let options = MountOptions { way: MountMethod::Helper, ..options() };
     let Some(mounted) = Mounted::with(Ways::default(), &config(), &options) else { return };
     let all = mounts();
     let line = all.lines().find(|line| line.contains(mounted.root().to_str().unwrap())).unwrap();
@@ -248,8 +250,8 @@ fn the_helper_mounts_and_unmounts() {
 
 #[test]
 fn a_mount_needs_no_options() {
-    for way in [Way::Direct, Way::Helper] {
-        if !fuse_or_skip() || (way == Way::Helper && !has_program("fusermount3")) {
+    for way in [MountMethod::Direct, MountMethod::Helper] {
+        if !fuse_or_skip() || (way == MountMethod::Helper && !has_program("fusermount3")) {
             return;
         }
         let options = MountOptions { way, ..MountOptions::default() };

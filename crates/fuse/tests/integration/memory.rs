@@ -6,11 +6,11 @@
 
 use rustix::fs::FallocateFlags;
 use userbtrfs_fuse::{
-    Agreement, Bytes, Changes, Copied, CopyFileRange, Create, Created, DirectoryEntry, Entries,
-    Entry, Errno, ExtendedStat, FOREVER, Fallocate, FileType, Fsync, Getxattr, Handle, Ioctl,
-    IoctlData, Link, Lseek, Mkdir, Mknod, Name, Names, NodeId, Notifier, OFlags, Open, Opened,
-    OpenedFlags, Position, Read, Rename, Reply, Request, Server, Setxattr, Stale, Stat, Statistics,
-    Statx, Symlink, Tmpfile, Value, Whence, Write, Written, may_sleep, may_wait,
+    Bytes, Changes, Copied, CopyFileRange, Create, Created, DirectoryEntry, Entries, Entry, Errno,
+    ExtendedStat, FOREVER, Fallocate, FileType, Fsync, Getxattr, Handle, Invalidation, Ioctl,
+    IoctlData, Link, Lseek, Mkdir, Mknod, Name, Names, Negotiated, NodeId, Notifier, OFlags, Open,
+    Opened, OpenedFlags, Position, Read, Rename, Reply, Request, Server, Setxattr, Stat,
+    Statistics, Statx, Symlink, Tmpfile, Value, Whence, Write, Written, may_sleep, may_wait,
 };
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex, OnceLock};
 
@@ -131,7 +131,7 @@ impl Memory {
 }
 
 impl Server for Memory {
-    fn init(&self, _: &Agreement, notifier: Notifier) {
+    fn init(&self, _: &Negotiated, notifier: Notifier) {
         assert!(self.notifier.set(notifier).is_ok(), "a mount begins once");
     }
 
@@ -385,7 +385,7 @@ impl Server for Memory {
 
     fn lseek(&self, request: &Request, lseek: &Lseek, reply: Reply<Position>) {
         // What the kernel has not written back yet is no hole.
-        let all = Stale::Contents { offset: 0, length: None };
+        let all = Invalidation::Contents { offset: 0, length: None };
         may_wait(|| self.notifier().invalidate_inode(request.node, all)).unwrap();
         let offset = u64::try_from(lseek.offset).map_err(|_| Errno::NXIO);
         reply.send(self.with(|tree| {

@@ -65,7 +65,7 @@ impl Place {
         }
         let path = directory.join(name);
         let directory = open_own(directory)?;
-        let alone = Alone::new(&directory)?;
+        let alone = DirLock::new(&directory)?;
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -85,7 +85,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Ok(_alone) = Alone::new(&self.directory) else { return };
+        let Ok(_alone) = DirLock::new(&self.directory) else { return };
         if identity(&self.path).is_ok_and(|file| file == self.file) {
             // Where it fails, who mounts next removes it.
             let _ = fs::remove_file(&self.path);
@@ -99,16 +99,16 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// The right to change which files are in a directory.
-struct Alone<'a>(&'a File);
+struct DirLock<'a>(&'a File);
 
-impl<'a> Alone<'a> {
+impl<'a> DirLock<'a> {
     fn new(directory: &'a File) -> io::Result<Self> {
         flock(directory, FlockOperation::LockExclusive)?;
         Ok(Self(directory))
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for DirLock<'_> {
     fn drop(&mut self) {
         // It goes with the descriptor, too.
         let _ = flock(self.0, FlockOperation::Unlock);

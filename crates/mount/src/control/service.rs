@@ -28,14 +28,14 @@ pub enum Answer {
     Whole(Vec<u8>),
     /// What comes in parts: is given the way out, and what it gives back is dropped when the asker
     /// is gone, or the service ends.
-    Parts(Box<dyn FnOnce(Outlet) -> Box<dyn Send> + Send>),
+    Parts(Box<dyn FnOnce(ReplyStream) -> Box<dyn Send> + Send>),
 }
 
 /// Answers questions, or says why not. Dropped when the service ends.
 pub type Answerer = Box<dyn Fn(&[Vec<u8>]) -> Result<Answer, String> + Send + Sync>;
 
 /// The way of parts to one asker. Nobody ever waits in it.
-pub struct Outlet(UnixStream);
+pub struct ReplyStream(UnixStream);
 
 /// What became of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl Shared {
             }
             Ok(Answer::Parts(begin)) => {
                 stream.write_all(b"parts\n")?;
-                let guard = begin(Outlet(stream.try_clone()?));
+                let guard = begin(ReplyStream(stream.try_clone()?));
                 // There is nothing more to be said: this is the end of the other side.
                 let ended = stream.read(&mut [0]);
                 drop(guard);
@@ -199,7 +199,7 @@ fn read_question(stream: &UnixStream) -> io::Result<Vec<Vec<u8>>> {
     Err(io::ErrorKind::UnexpectedEof.into())
 }
 
-impl Outlet {
+impl ReplyStream {
     /// Sends a part, if it can go at once.
     pub fn send(&self, part: &[u8]) -> Sent {
         match send(&self.0, part, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -211,7 +211,7 @@ impl Outlet {
     }
 }
 
-impl Drop for Outlet {
+impl Drop for ReplyStream {
     fn drop(&mut self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }

@@ -10,7 +10,7 @@ use userbtrfs_fuse::Errno;
 
 use super::record::{Reader, Writer};
 use crate::errno;
-use crate::served::Served;
+use crate::served::FuseServer;
 
 /// Bytes of the structures.
 const FS_INFO_BYTES: usize = 1024;
@@ -25,7 +25,7 @@ const NAME_BYTES: usize = 256;
 /// `_METADATA_UUID`.
 const ALL_TOLD: u64 = 0b111;
 
-impl Served {
+impl FuseServer {
     /// All that may be asked for: what was asked for does not come with the request, since the
     /// command says that it only gives.
     pub(super) fn filesystem_info(&self) -> Result<Vec<u8>, Errno> {

@@ -9,7 +9,7 @@ use userbtrfs_fuse::{Caller, Errno};
 use super::record::{Reader, Writer};
 use crate::errno;
 use crate::rights::admit;
-use crate::served::Served;
+use crate::served::FuseServer;
 
 /// Bytes of the arguments: what is searched for, and what is found.
 const SEARCH_KEY_BYTES: usize = 104;
@@ -85,7 +85,7 @@ impl Found {
     }
 }
 
-impl Served {
+impl FuseServer {
     pub(super) fn search_tree(
         &self,
         caller: &Caller,

@@ -18,15 +18,15 @@ use userbtrfs_sync::{Class, Mutex};
 const MAX: usize = 1024;
 
 /// See the module's text.
-pub(crate) struct Ends(Mutex<HashMap<NodeId, u64>>);
+pub(crate) struct ListingEnds(Mutex<HashMap<NodeId, u64>>);
 
-impl Default for Ends {
+impl Default for ListingEnds {
     fn default() -> Self {
         Self(Mutex::new(Class::FuseSession, HashMap::new()))
     }
 }
 
-impl Ends {
+impl ListingEnds {
     /// Where the listing of a directory ends that goes on.
     pub(crate) fn find(&self, dir: NodeId) -> Option<u64> {
         self.0.lock().get(&dir).copied()

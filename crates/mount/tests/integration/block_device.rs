@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use userbtrfs_crashlab::devices::HeldDevice;
+use userbtrfs_crashlab::devices::PausedDevice;
 use userbtrfs_crashlab::here::until;
 use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, btrfs_check};
 use userbtrfs_engine::api::{Error, OpenOptions};
@@ -17,7 +17,7 @@ use crate::support::{Site, mount_options, pattern};
 /// The image as a block device that is mounted and may be held.
 struct Claimed {
     mounted: Mounted,
-    held: Arc<HeldDevice>,
+    held: Arc<PausedDevice>,
 }
 
 impl Claimed {
@@ -27,7 +27,7 @@ impl Claimed {
         let (source, block_size) = (device.path().into(), Some(4096));
         let options = MountOptions { source, block_size, ..mount_options() };
         let mount = Mount::new(&point, &options).unwrap();
-        let held = Arc::new(HeldDevice::mounted(device.path()).unwrap());
+        let held = Arc::new(PausedDevice::mounted(device.path()).unwrap());
         let mut options = OpenOptions::new();
         let filesystem = options.write(true).discard(true).open_devices(vec![held.clone()]);
         let options = Options { threads: Some(2), device: device.path().into() };
@@ -97,10 +97,10 @@ fn nothing_is_discarded_after_umount_has_returned() {
 }
 
 /// While it is there, nothing is given back.
-struct Held(Arc<HeldDevice>);
+struct Held(Arc<PausedDevice>);
 
 impl Held {
-    fn new(device: &Arc<HeldDevice>) -> Self {
+    fn new(device: &Arc<PausedDevice>) -> Self {
         device.hold_discards();
         Self(Arc::clone(device))
     }

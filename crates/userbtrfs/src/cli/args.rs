@@ -151,10 +151,10 @@ pub(crate) struct MkfsArgs {
     pub(crate) nodesize: Option<u64>,
     /// How metadata is kept; by default dup, and single with mixed-bg
     #[arg(short, long, value_enum, value_name = "PROFILE")]
-    pub(crate) metadata: Option<KeptAs>,
+    pub(crate) metadata: Option<ProfileArg>,
     /// How data is kept; by default single
     #[arg(short, long, value_enum, value_name = "PROFILE")]
-    pub(crate) data: Option<KeptAs>,
+    pub(crate) data: Option<ProfileArg>,
     /// Features to switch on, or off with ^ before the name: mixed-bg, block-group-tree,
     /// free-space-tree
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -191,7 +191,7 @@ pub(crate) enum Csum {
 
 /// In how many copies something is kept.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum KeptAs {
+pub(crate) enum ProfileArg {
     /// One copy
     Single,
     /// Two copies

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::FileReader;
 
-use super::Failures;
+use super::ExitStatus;
 use super::args::PathsArgs;
 use super::ls::shown;
 use super::verb::Session;
@@ -17,7 +17,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
     let mut out = std::io::stdout().lock();
-    let failures = Failures::default();
+    let failures = ExitStatus::default();
     for path in &args.paths {
         let file = filesystem.open_file(path.as_encoded_bytes()).map_err(anyhow::Error::from);
         let copied = file.and_then(|file| copy(file.reader(), &mut out));

@@ -8,7 +8,7 @@ use anyhow::Result;
 use userbtrfs::Attributes;
 
 use super::paths::{Reach, each_inode};
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 /// All bits that can be set.
 const ALL: u32 = 0o7777;
@@ -25,7 +25,7 @@ pub(crate) struct ChmodArgs {
     recursive: bool,
 }
 
-impl Act for ChmodArgs {
+impl RunVerb for ChmodArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let reach = Reach { recursive: self.recursive, follow: true };
         each_inode(&session.filesystem, &self.paths, reach, |inode| {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use userbtrfs::Attributes;
 
 use super::paths::{Reach, each_inode};
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct ChownArgs {
@@ -26,7 +26,7 @@ pub(crate) struct ChownArgs {
     no_dereference: bool,
 }
 
-impl Act for ChownArgs {
+impl RunVerb for ChownArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let reach = Reach { recursive: self.recursive, follow: !self.no_dereference };
         let Owner { uid, gid } = self.owner;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use userbtrfs::insert::{InsertError, InsertOptions, Inserter, Progress};
+use userbtrfs::insert::{ImportError, ImportOptions, Importer, Progress};
 use userbtrfs::{Dir, Filesystem};
 
 use super::args::Global;
@@ -15,20 +15,20 @@ use super::paths::last_name;
 use super::watch::{finish, raise_open_files, while_watched};
 
 /// Who is told of what fails.
-pub(super) type Report<'a> = &'a dyn Fn(InsertError);
+pub(super) type Report<'a> = &'a dyn Fn(ImportError);
 
 /// Copies with its progress shown; what fails is said, and counts at the end.
 pub(super) fn copy(
     verb: &str,
     global: &Global,
-    options: InsertOptions,
-    work: impl FnOnce(&Inserter<'_>, Report<'_>) -> Result<()>,
+    options: ImportOptions,
+    work: impl FnOnce(&Importer<'_>, Report<'_>) -> Result<()>,
 ) -> Result<ExitCode> {
     raise_open_files();
     let (progress, started) = (Progress::default(), Instant::now());
-    let inserter = Inserter::new(options, &progress);
-    let report = |error: InsertError| {
-        let minor = matches!(error, InsertError::NotKept { .. });
+    let inserter = Importer::new(options, &progress);
+    let report = |error: ImportError| {
+        let minor = matches!(error, ImportError::NotKept { .. });
         if !minor || global.verbose > 0 {
             complain(&format!("{verb}: {error}"));
         }

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::insert::{InsertOptions, Keep};
+use userbtrfs::insert::{ImportOptions, Keep};
 use userbtrfs::{Error, Filesystem, Inode};
 
 use super::copying::{Place, Target, copy};
 use super::ls::shown;
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 use super::{complain, message};
 
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ pub(crate) struct CpArgs {
     archive: bool,
 }
 
-impl Act for CpArgs {
+impl RunVerb for CpArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let (destination, sources) = self.paths.split_last().context("no destination")?;
@@ -58,13 +58,13 @@ impl Act for CpArgs {
 }
 
 impl CpArgs {
-    fn options(&self) -> InsertOptions {
+    fn options(&self) -> ImportOptions {
         let keep = match (self.archive, self.preserve) {
             (true, _) => Keep::Everything,
             (false, true) => Keep::Attributes,
             (false, false) => Keep::Mode,
         };
-        InsertOptions { keep, ..InsertOptions::default() }
+        ImportOptions { keep, ..ImportOptions::default() }
     }
 
     /// What a source stands for.

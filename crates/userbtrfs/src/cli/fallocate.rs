@@ -8,7 +8,7 @@ use userbtrfs::Allocate;
 
 use super::args::size;
 use super::paths::{each, open_or_create};
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct FallocateArgs {
@@ -32,7 +32,7 @@ pub(crate) struct FallocateArgs {
     paths: Vec<OsString>,
 }
 
-impl Act for FallocateArgs {
+impl RunVerb for FallocateArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         each(&self.paths, |path| {
             let filesystem = &session.filesystem;

@@ -11,11 +11,11 @@ use super::args::{FindArgs, Format};
 use super::ls::shown;
 use super::output::{JsonList, json_name, stdout};
 use super::verb::Session;
-use super::{Failures, text};
+use super::{ExitStatus, text};
 
 pub(crate) fn run(session: &Session, args: &FindArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
-    let failures = Failures::default();
+    let failures = ExitStatus::default();
     match session.global.format {
         Format::Text => {
             let end: &[u8] = if args.print0 { b"\0" } else { b"\n" };
@@ -42,7 +42,7 @@ pub(crate) fn run(session: &Session, args: &FindArgs) -> Result<ExitCode> {
 fn each(
     filesystem: &Filesystem,
     args: &FindArgs,
-    failures: &Failures,
+    failures: &ExitStatus,
     mut show: impl FnMut(&WalkEntry) -> Result<()>,
 ) -> Result<()> {
     let named = || shown(&args.path);

@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use userbtrfs::extract::{ExtractError, ExtractOptions, Extractor, Progress};
+use userbtrfs::extract::{ExportError, ExportOptions, Exporter, Progress};
 
 use super::args::GetArgs;
 use super::ls::shown;
 use super::paths::last_name;
 use super::verb::Session;
 use super::watch::{finish, raise_open_files, while_watched};
-use super::{Failures, complain};
+use super::{ExitStatus, complain};
 
 pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
@@ -25,14 +25,14 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
         bail!("{}: not a directory", destination.display());
     }
     raise_open_files();
-    let (progress, failures) = (Progress::default(), Failures::default());
+    let (progress, failures) = (Progress::default(), ExitStatus::default());
     let started = Instant::now();
     let mut options =
-        ExtractOptions { one_subvolume: args.one_subvolume, ..ExtractOptions::default() };
+        ExportOptions { one_subvolume: args.one_subvolume, ..ExportOptions::default() };
     options.workers = args.jobs.unwrap_or(options.workers);
-    let extractor = Extractor::new(options, &progress);
+    let extractor = Exporter::new(options, &progress);
     let report = |error| {
-        let minor = matches!(error, ExtractError::NotKept { .. });
+        let minor = matches!(error, ExportError::NotKept { .. });
         if !minor || session.global.verbose > 0 {
             complain(&format!("get: {error}"));
         }

@@ -13,7 +13,7 @@ use super::args::Format;
 use super::encoding::{self, encode};
 use super::output::{JsonList, json_name, stdout};
 use super::paths::each;
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct GetfattrArgs {
@@ -50,7 +50,7 @@ pub(crate) enum Encoding {
 
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-impl Act for GetfattrArgs {
+impl RunVerb for GetfattrArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         match session.global.format {
             Format::Text => {

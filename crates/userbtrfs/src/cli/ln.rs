@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
-use super::Failures;
+use super::ExitStatus;
 use super::ls::shown;
 use super::paths::Destination;
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct LnArgs {
@@ -20,11 +20,11 @@ pub(crate) struct LnArgs {
     symbolic: bool,
 }
 
-impl Act for LnArgs {
+impl RunVerb for LnArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let (targets, destination) = Destination::split(filesystem, &self.paths, false)?;
-        let failures = Failures::default();
+        let failures = ExitStatus::default();
         for target in targets {
             let to = target.as_encoded_bytes();
             let link = || -> Result<()> {

@@ -11,11 +11,11 @@ use userbtrfs::{FileKind, Filesystem, Inode, Metadata, Quoted, WalkEntry, join_p
 use super::args::{Format, LsArgs};
 use super::output::{JsonList, json_name, stdout};
 use super::verb::Session;
-use super::{Failures, text};
+use super::{ExitStatus, text};
 
 pub(crate) fn run(session: &Session, args: &LsArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
-    let failures = Failures::default();
+    let failures = ExitStatus::default();
     match session.global.format {
         Format::Text => list_text(filesystem, args, &failures)?,
         Format::Json => list_json(filesystem, args, &failures)?,
@@ -23,7 +23,7 @@ pub(crate) fn run(session: &Session, args: &LsArgs) -> Result<ExitCode> {
     Ok(failures.code())
 }
 
-fn list_text(filesystem: &Filesystem, args: &LsArgs, failures: &Failures) -> Result<()> {
+fn list_text(filesystem: &Filesystem, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
     let mut out = stdout();
     let several = args.paths.len() > 1 || args.recursive;
     let mut first = true;
@@ -38,7 +38,7 @@ fn list_text(filesystem: &Filesystem, args: &LsArgs, failures: &Failures) -> Res
     Ok(())
 }
 
-fn list_json(filesystem: &Filesystem, args: &LsArgs, failures: &Failures) -> Result<()> {
+fn list_json(filesystem: &Filesystem, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
     let mut list = JsonList::start(stdout(), "ls")?;
     for_each_listing(filesystem, args, failures, |listing| {
         listing.each(failures, |name, inode| {
@@ -65,7 +65,7 @@ impl Listing<'_> {
 
     fn each(
         &self,
-        failures: &Failures,
+        failures: &ExitStatus,
         mut show: impl FnMut(&[u8], &Inode) -> Result<()>,
     ) -> Result<()> {
         self.entries.iter().try_for_each(|(name, inode)| {
@@ -79,7 +79,7 @@ impl Listing<'_> {
 fn for_each_listing(
     filesystem: &Filesystem,
     args: &LsArgs,
-    failures: &Failures,
+    failures: &ExitStatus,
     mut show: impl FnMut(&Listing<'_>) -> Result<()>,
 ) -> Result<()> {
     args.paths.iter().try_for_each(|path| {
@@ -94,7 +94,7 @@ fn list_one(
     inode: &Inode,
     path: &[u8],
     args: &LsArgs,
-    failures: &Failures,
+    failures: &ExitStatus,
     show: &mut impl FnMut(&Listing<'_>) -> Result<()>,
 ) -> Result<()> {
     if inode.metadata()?.kind != FileKind::Directory {
@@ -122,7 +122,7 @@ fn listing<'a>(
     inode: &Inode,
     path: &'a [u8],
     args: &LsArgs,
-    failures: &Failures,
+    failures: &ExitStatus,
 ) -> Result<Listing<'a>> {
     let dir = inode.open_dir()?;
     let mut entries = Vec::new();

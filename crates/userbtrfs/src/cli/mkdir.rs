@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::chmod::octal;
 use super::paths::each;
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct MkdirArgs {
@@ -22,7 +22,7 @@ pub(crate) struct MkdirArgs {
     mode: u32,
 }
 
-impl Act for MkdirArgs {
+impl RunVerb for MkdirArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         each(&self.paths, |path| {

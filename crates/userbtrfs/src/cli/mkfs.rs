@@ -15,7 +15,7 @@ use userbtrfs::device::{Device, FileDevice, FileOptions};
 use userbtrfs::mkfs::{ChecksumKind, Options, Superblock, Uuid, make, unmake};
 use userbtrfs::{Profile, Quoted};
 
-use super::args::{Csum, Format, Global, KeptAs, MkfsArgs};
+use super::args::{Csum, Format, Global, MkfsArgs, ProfileArg};
 use super::output::{print_json, stdout};
 use super::watch::{Signals, Stopped};
 use super::{printed, rootdir, text};
@@ -90,10 +90,10 @@ impl Features {
     }
 }
 
-fn profile(kept: Option<KeptAs>) -> Option<Profile> {
+fn profile(kept: Option<ProfileArg>) -> Option<Profile> {
     kept.map(|kept| match kept {
-        KeptAs::Single => Profile::Single,
-        KeptAs::Dup => Profile::Dup,
+        ProfileArg::Single => Profile::Single,
+        ProfileArg::Dup => Profile::Dup,
     })
 }
 

@@ -37,7 +37,7 @@ use super::args::Global;
 use super::patience::{is_in_use, patiently};
 use super::watch::raise_open_files;
 use super::{complain, message, remark};
-use options::Wishes;
+use options::OptionList;
 
 #[derive(clap::Args)]
 #[command(after_help = options::HELP)]
@@ -66,10 +66,10 @@ const BLOCK: u32 = 4096;
 const DROPPED_MAX: usize = 1 << 30;
 
 /// What is mounted.
-struct Site<'a> {
+struct MountTarget<'a> {
     global: &'a Global,
     args: &'a MountArgs,
-    wishes: Wishes,
+    wishes: OptionList,
     /// The image, for messages.
     name: String,
     /// It is a block device that the kernel claims.
@@ -79,16 +79,16 @@ struct Site<'a> {
 pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
     // Each thread that serves has a descriptor of the device.
     raise_open_files();
-    let site = Site::new(global, args)?;
+    let site = MountTarget::new(global, args)?;
     match args.foreground || args.say_ready {
         true => site.serve(),
         false => ready::in_background(global, args),
     }
 }
 
-impl<'a> Site<'a> {
+impl<'a> MountTarget<'a> {
     fn new(global: &'a Global, args: &'a MountArgs) -> Result<Self> {
-        let wishes = Wishes::parse(&args.options, args.sloppy)?;
+        let wishes = OptionList::parse(&args.options, args.sloppy)?;
         let name = args.image.display().to_string();
         let is_root = rustix::process::geteuid().is_root();
         // Of what is only read there may be several mounts, which the kernel would take for one.

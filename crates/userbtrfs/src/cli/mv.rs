@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use userbtrfs::RenameMode;
 
-use super::Failures;
+use super::ExitStatus;
 use super::ls::shown;
 use super::paths::Destination;
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct MvArgs {
@@ -28,12 +28,12 @@ pub(crate) struct MvArgs {
     no_target_directory: bool,
 }
 
-impl Act for MvArgs {
+impl RunVerb for MvArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let filesystem = &session.filesystem;
         let plain = self.no_target_directory || self.exchange;
         let (sources, destination) = Destination::split(filesystem, &self.paths, plain)?;
-        let failures = Failures::default();
+        let failures = ExitStatus::default();
         for source in sources {
             let path = source.as_encoded_bytes();
             let move_it = || -> Result<()> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use userbtrfs::{Error, Filesystem, Inode, Quoted, join_path};
 
-use super::Failures;
+use super::ExitStatus;
 use super::ls::shown;
 
 /// Does `act` to each path. What the filesystem refuses is said, and the rest goes on.
@@ -14,7 +14,7 @@ pub(crate) fn each(
     paths: &[OsString],
     mut act: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<ExitCode> {
-    let failures = Failures::default();
+    let failures = ExitStatus::default();
     for path in paths {
         failures.note(act(path.as_encoded_bytes()).with_context(|| shown(path)))?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn each_inode(
     reach: Reach,
     act: impl Fn(&Inode) -> Result<()>,
 ) -> Result<ExitCode> {
-    let failures = Failures::default();
+    let failures = ExitStatus::default();
     for path in paths {
         let top = || -> Result<()> {
             let bytes = path.as_encoded_bytes();
@@ -73,7 +73,7 @@ pub(crate) fn each_inode(
 fn below(
     filesystem: &Filesystem,
     path: &[u8],
-    failures: &Failures,
+    failures: &ExitStatus,
     act: impl Fn(&Inode) -> Result<()>,
 ) -> Result<()> {
     // With the slash it is the directory, also where the path is that of a link.

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use userbtrfs::insert::{InsertOptions, Keep};
+use userbtrfs::insert::{ImportOptions, Keep};
 
 use super::chown::Owner;
 use super::copying::{Place, Target, copy};
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct PutArgs {
@@ -24,7 +24,7 @@ pub(crate) struct PutArgs {
     fsync: bool,
 }
 
-impl Act for PutArgs {
+impl RunVerb for PutArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let (destination, sources) = self.paths.split_last().context("no destination")?;
         let target = Target::new(&session.filesystem, destination, sources.len())?;
@@ -45,8 +45,8 @@ impl Act for PutArgs {
 }
 
 impl PutArgs {
-    fn options(&self) -> InsertOptions {
+    fn options(&self) -> ImportOptions {
         let (uid, gid) = self.owner.map_or((None, None), |owner| (owner.uid, owner.gid));
-        InsertOptions { uid, gid, keep: Keep::Everything, fsync: self.fsync }
+        ImportOptions { uid, gid, keep: Keep::Everything, fsync: self.fsync }
     }
 }

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use userbtrfs::{Error, Filesystem, Quoted, join_path};
 
-use super::Failures;
+use super::ExitStatus;
 use super::ls::shown;
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 const EROFS: i32 = 30;
 
@@ -26,9 +26,9 @@ pub(crate) struct RmArgs {
     force: bool,
 }
 
-impl Act for RmArgs {
+impl RunVerb for RmArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
-        let failures = Failures::default();
+        let failures = ExitStatus::default();
         for path in &self.paths {
             let bytes = path.as_encoded_bytes();
             match self.remove(&session.filesystem, bytes, &failures) {
@@ -46,7 +46,7 @@ impl RmArgs {
         &self,
         filesystem: &Filesystem,
         path: &[u8],
-        failures: &Failures,
+        failures: &ExitStatus,
     ) -> Result<(), Error> {
         if !self.recursive || !filesystem.symlink_metadata(path)?.is_dir() {
             return filesystem.remove_file(path);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::SeekFrom;
 use userbtrfs::device::Device;
-use userbtrfs::insert::InsertOptions;
+use userbtrfs::insert::ImportOptions;
 use userbtrfs::mkfs::Options;
 use userbtrfs::{OpenOptions, Profile};
 
@@ -32,7 +32,7 @@ pub(super) fn fill(
     // What is printed in the end is for mkfs to say.
     let global = Global { format: Format::Text, ..global.clone() };
     let owner = args.owner.unwrap_or_default();
-    let options = InsertOptions { uid: owner.uid, gid: owner.gid, ..InsertOptions::default() };
+    let options = ImportOptions { uid: owner.uid, gid: owner.gid, ..ImportOptions::default() };
     let copied = copy("mkfs", &global, options, |inserter, report| {
         inserter.insert_content(dir, &filesystem.root(), report);
         Ok(())

@@ -8,7 +8,7 @@ use userbtrfs::XattrMode;
 
 use super::encoding::decode;
 use super::paths::{Reach, each_inode};
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("attribute").required(true))]
@@ -34,7 +34,7 @@ pub(crate) struct SetfattrArgs {
     verbose: u8,
 }
 
-impl Act for SetfattrArgs {
+impl RunVerb for SetfattrArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let value = self.value.as_ref().map_or(Ok(Vec::new()), |value| {
             decode(value.as_encoded_bytes()).with_context(|| value.display().to_string())

@@ -12,11 +12,11 @@ use super::args::{Format, PathsArgs};
 use super::ls::{describe, shown};
 use super::output::{JsonList, json_name, stdout};
 use super::verb::Session;
-use super::{Failures, text};
+use super::{ExitStatus, text};
 
 pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
     let filesystem = &session.filesystem;
-    let failures = Failures::default();
+    let failures = ExitStatus::default();
     match session.global.format {
         Format::Text => {
             let mut out = stdout();
@@ -35,7 +35,7 @@ pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
 fn each(
     filesystem: &Filesystem,
     args: &PathsArgs,
-    failures: &Failures,
+    failures: &ExitStatus,
     mut show: impl FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
     for path in &args.paths {

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use userbtrfs::device::DropWritesDevice;
-use userbtrfs::mount::{Observer, Opcode};
+use userbtrfs::mount::{Opcode, StatsHandle};
 use userbtrfs::{CommitTrigger, Filesystem, FullCommitReason, Stats};
 
 use super::args::{Format, Global};
@@ -22,14 +22,14 @@ pub(crate) struct StatsArgs {
     /// then what a cut of the power would leave. There is a way back only until something was
     /// dropped
     #[arg(long, value_enum, value_name = "ON|OFF")]
-    drop_writes: Option<Toggle>,
+    drop_writes: Option<OnOff>,
     /// Where an image is mounted
     mountpoint: PathBuf,
 }
 
 /// Whether something is so from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Toggle {
+pub(crate) enum OnOff {
     /// It is.
     On,
     /// It is not.
@@ -38,7 +38,7 @@ pub(crate) enum Toggle {
 
 /// What there is to show of a mount beside its filesystem.
 pub(crate) struct OfMount<'a> {
-    pub(crate) observer: &'a Observer,
+    pub(crate) observer: &'a StatsHandle,
     /// Nothing where it is only read.
     pub(crate) switch: Option<&'a DropWritesDevice>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(global: &Global, args: &StatsArgs) -> Result<ExitCode> {
     ask(global, &args.mountpoint, &words)
 }
 
-impl Toggle {
+impl OnOff {
     fn word(self) -> &'static str {
         match self {
             Self::On => "on",
@@ -121,7 +121,7 @@ fn state(filesystem: &Filesystem) -> (&'static str, Option<String>) {
     }
 }
 
-fn requests(observer: &Observer) -> Vec<(String, u64)> {
+fn requests(observer: &StatsHandle) -> Vec<(String, u64)> {
     let kinds = Opcode::ALL.iter().copied().chain([Opcode::Unknown(0)]);
     kinds.map(|kind| (kind.to_string(), observer.requests(kind))).collect()
 }

@@ -9,7 +9,7 @@ use userbtrfs::{Error, Filesystem, Inode};
 
 use super::args::size;
 use super::paths::{each, open_or_create};
-use super::verb::{Act, Session};
+use super::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
 pub(crate) struct TruncateArgs {
@@ -25,7 +25,7 @@ pub(crate) struct TruncateArgs {
     no_create: bool,
 }
 
-impl Act for TruncateArgs {
+impl RunVerb for TruncateArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         each(&self.paths, |path| {
             let Some(inode) = self.find(&session.filesystem, path)? else { return Ok(()) };

@@ -39,14 +39,14 @@ pub(crate) struct Session {
 }
 
 /// A verb with its arguments.
-pub(crate) trait Act {
+pub(crate) trait RunVerb {
     /// Does it, and tells how it ended.
     fn act(&self, session: &Session) -> Result<ExitCode>;
 }
 
 /// Arguments that start with where the image is.
 #[derive(clap::Args)]
-pub(crate) struct In<I: clap::Args, V: clap::Args> {
+pub(crate) struct WithImage<I: clap::Args, V: clap::Args> {
     #[command(flatten)]
     image: I,
     #[command(flatten)]
@@ -66,41 +66,41 @@ pub(crate) enum Image<'a, R, W> {
 #[derive(Subcommand)]
 pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     /// List directories
-    Ls(In<R, LsArgs>),
+    Ls(WithImage<R, LsArgs>),
     /// Show the attributes of files
-    Stat(In<R, StatArgs>),
+    Stat(WithImage<R, StatArgs>),
     /// Print the content of files
-    Cat(In<R, CatArgs>),
+    Cat(WithImage<R, CatArgs>),
     /// List everything below a path, a path a line
-    Find(In<R, FindArgs>),
+    Find(WithImage<R, FindArgs>),
     /// Show how full it is, by kind of space
-    Df(In<R, DfArgs>),
+    Df(WithImage<R, DfArgs>),
     /// Copy trees out, as `cp -a` does
-    Get(In<R, GetArgs>),
+    Get(WithImage<R, GetArgs>),
     /// Copy trees in, as `cp -a` does
-    Put(In<W, PutArgs>),
+    Put(WithImage<W, PutArgs>),
     /// Copy files and trees within the image
-    Cp(In<W, CpArgs>),
+    Cp(WithImage<W, CpArgs>),
     /// Make directories
-    Mkdir(In<W, MkdirArgs>),
+    Mkdir(WithImage<W, MkdirArgs>),
     /// Remove files, and directories with what is in them
-    Rm(In<W, RmArgs>),
+    Rm(WithImage<W, RmArgs>),
     /// Give files other names
-    Mv(In<W, MvArgs>),
+    Mv(WithImage<W, MvArgs>),
     /// Give files more names, or make symbolic links
-    Ln(In<W, LnArgs>),
+    Ln(WithImage<W, LnArgs>),
     /// Change permissions
-    Chmod(In<W, ChmodArgs>),
+    Chmod(WithImage<W, ChmodArgs>),
     /// Change owners
-    Chown(In<W, ChownArgs>),
+    Chown(WithImage<W, ChownArgs>),
     /// Make files longer or shorter; those that are not there are made
-    Truncate(In<W, TruncateArgs>),
+    Truncate(WithImage<W, TruncateArgs>),
     /// Set space of files aside, or give it back
-    Fallocate(In<W, FallocateArgs>),
+    Fallocate(WithImage<W, FallocateArgs>),
     /// Show extended attributes
-    Getfattr(In<R, GetfattrArgs>),
+    Getfattr(WithImage<R, GetfattrArgs>),
     /// Set or remove extended attributes
-    Setfattr(In<W, SetfattrArgs>),
+    Setfattr(WithImage<W, SetfattrArgs>),
 }
 
 #[derive(clap::Args)]
@@ -117,7 +117,7 @@ pub(crate) struct CatArgs {
 
 impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
     /// Where the image is, and what to do.
-    pub(crate) fn parts(&self) -> (Image<'_, R, W>, &dyn Act) {
+    pub(crate) fn parts(&self) -> (Image<'_, R, W>, &dyn RunVerb) {
         match self {
             Self::Ls(verb) => reads(verb),
             Self::Stat(verb) => reads(verb),
@@ -141,18 +141,22 @@ impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
     }
 }
 
-fn reads<R: clap::Args, W, V: clap::Args + Act>(verb: &In<R, V>) -> (Image<'_, R, W>, &dyn Act) {
+fn reads<R: clap::Args, W, V: clap::Args + RunVerb>(
+    verb: &WithImage<R, V>,
+) -> (Image<'_, R, W>, &dyn RunVerb) {
     (Image::Read(&verb.image), &verb.verb)
 }
 
-fn writes<R, W: clap::Args, V: clap::Args + Act>(verb: &In<W, V>) -> (Image<'_, R, W>, &dyn Act) {
+fn writes<R, W: clap::Args, V: clap::Args + RunVerb>(
+    verb: &WithImage<W, V>,
+) -> (Image<'_, R, W>, &dyn RunVerb) {
     (Image::Write(&verb.image), &verb.verb)
 }
 
 /// Verbs that only read, and are done by a function.
 macro_rules! readers {
     ($($args:ty => $run:expr),* $(,)?) => {
-        $(impl Act for $args {
+        $(impl RunVerb for $args {
             fn act(&self, session: &Session) -> Result<ExitCode> {
                 $run(session, self)
             }

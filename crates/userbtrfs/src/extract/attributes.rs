@@ -11,7 +11,7 @@ use userbtrfs_engine::api::{Inode, Metadata, Timestamp};
 use userbtrfs_format::Quoted;
 
 use super::target::{TargetDir, failed};
-use super::{ExtractError, Report};
+use super::{ExportError, Report};
 
 /// Bits of a mode that give their file the rights of its owner or group.
 const SET_ID: u32 = 0o6000;
@@ -82,7 +82,7 @@ fn give_xattrs(
 ) -> Vec<Vec<u8>> {
     let xattrs = source.xattrs().unwrap_or_else(|error| {
         let path = path.display().to_string();
-        report(ExtractError::Source { path, error: Box::new(error) });
+        report(ExportError::Source { path, error: Box::new(error) });
         Vec::new()
     });
     let mut given = Vec::new();
@@ -95,8 +95,8 @@ fn give_xattrs(
     given
 }
 
-fn not_kept(path: &Path, what: String, error: Errno) -> ExtractError {
-    ExtractError::NotKept { path: path.to_path_buf(), what, error: error.into() }
+fn not_kept(path: &Path, what: String, error: Errno) -> ExportError {
+    ExportError::NotKept { path: path.to_path_buf(), what, error: error.into() }
 }
 
 impl Place<'_> {

@@ -7,17 +7,17 @@ use userbtrfs_engine::api::FileReader;
 
 use super::job::Filling;
 use super::target::failed;
-use super::{ExtractError, Progress};
+use super::{ExportError, Progress};
 
 /// Writes the part that `reader` gives into a file that is empty there, holes as holes.
 pub(super) fn fill(
     progress: &Progress,
     mut reader: FileReader,
     into: &Filling,
-) -> Result<(), ExtractError> {
+) -> Result<(), ExportError> {
     while let Some(chunk) = reader.next_chunk().map_err(|error| source_error(into, error))? {
         if progress.is_stopped() || into.is_failed() {
-            return Err(ExtractError::Stopped);
+            return Err(ExportError::Stopped);
         }
         let Some(bytes) = chunk.bytes() else { continue };
         write_all(into.new.file.as_fd(), bytes, chunk.offset(), &into.new.path)?;
@@ -28,7 +28,7 @@ pub(super) fn fill(
 }
 
 /// Gives a file that ends in a hole its size.
-pub(super) fn set_size(file: &Filling) -> Result<(), ExtractError> {
+pub(super) fn set_size(file: &Filling) -> Result<(), ExportError> {
     if file.end() >= file.new.metadata.size {
         return Ok(());
     }
@@ -37,8 +37,8 @@ pub(super) fn set_size(file: &Filling) -> Result<(), ExtractError> {
 }
 
 /// An error of the source of a file.
-pub(super) fn source_error(file: &Filling, error: userbtrfs_engine::Error) -> ExtractError {
-    ExtractError::Source { path: file.new.source.clone(), error: Box::new(error) }
+pub(super) fn source_error(file: &Filling, error: userbtrfs_engine::Error) -> ExportError {
+    ExportError::Source { path: file.new.source.clone(), error: Box::new(error) }
 }
 
 fn write_all(
@@ -46,7 +46,7 @@ fn write_all(
     mut bytes: &[u8],
     mut offset: u64,
     path: &Path,
-) -> Result<(), ExtractError> {
+) -> Result<(), ExportError> {
     while !bytes.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(file, bytes, offset))
             .map_err(|error| failed(path, "write", error))?;

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, linkat, lstat, statat};
 use rustix::io::Errno;
 use userbtrfs_engine::api::{FileKind, Metadata};
 
-use super::ExtractError;
+use super::ExportError;
 
 /// A directory of the destination, open.
 pub(super) struct TargetDir {
@@ -24,7 +24,7 @@ const PRIVATE_DIR: Mode = Mode::RWXU;
 
 impl TargetDir {
     /// Opens a directory that exists; links on the way are the caller's own.
-    pub(super) fn open(path: &Path) -> Result<Self, ExtractError> {
+    pub(super) fn open(path: &Path) -> Result<Self, ExportError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|error| failed(path, "open", error))?;
@@ -37,7 +37,7 @@ impl TargetDir {
     }
 
     /// Makes a directory, or opens it if it is there.
-    pub(super) fn make_dir(&self, name: &CString) -> Result<Self, ExtractError> {
+    pub(super) fn make_dir(&self, name: &CString) -> Result<Self, ExportError> {
         let path = self.join(name);
         match rustix::fs::mkdirat(&self.fd, name, PRIVATE_DIR) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -50,18 +50,18 @@ impl TargetDir {
     }
 
     /// Makes an empty file.
-    pub(super) fn make_file(&self, name: &CString) -> Result<OwnedFd, ExtractError> {
+    pub(super) fn make_file(&self, name: &CString) -> Result<OwnedFd, ExportError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         self.replacing(name, "make file", || rustix::fs::openat(&self.fd, name, flags, PRIVATE))
     }
 
     /// Makes a symbolic link.
-    pub(super) fn make_symlink(&self, name: &CString, to: &[u8]) -> Result<(), ExtractError> {
+    pub(super) fn make_symlink(&self, name: &CString, to: &[u8]) -> Result<(), ExportError> {
         self.replacing(name, "make link", || rustix::fs::symlinkat(to, &self.fd, name))
     }
 
     /// Makes a device, fifo or socket.
-    pub(super) fn make_special(&self, name: &CString, of: &Metadata) -> Result<(), ExtractError> {
+    pub(super) fn make_special(&self, name: &CString, of: &Metadata) -> Result<(), ExportError> {
         let kind = match of.kind {
             FileKind::CharDevice => FileType::CharacterDevice,
             FileKind::BlockDevice => FileType::BlockDevice,
@@ -76,7 +76,7 @@ impl TargetDir {
     }
 
     /// Makes another name of what was made at `first`.
-    pub(super) fn make_hard_link(&self, name: &CString, first: &Path) -> Result<(), ExtractError> {
+    pub(super) fn make_hard_link(&self, name: &CString, first: &Path) -> Result<(), ExportError> {
         let link = || match linkat(CWD, first, &self.fd, name, AtFlags::empty()) {
             Err(Errno::EXIST) if self.leads_to(name, first)? => Ok(()),
             linked => linked,
@@ -97,7 +97,7 @@ impl TargetDir {
         name: &CString,
         doing: &'static str,
         make: impl Fn() -> Result<T, Errno>,
-    ) -> Result<T, ExtractError> {
+    ) -> Result<T, ExportError> {
         let made = make().or_else(|error| match error {
             Errno::EXIST => {
                 rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?;
@@ -121,6 +121,6 @@ impl AsFd for TargetDir {
     }
 }
 
-pub(super) fn failed(path: &Path, doing: &'static str, error: Errno) -> ExtractError {
-    ExtractError::Target { path: path.to_path_buf(), doing, error: io::Error::from(error) }
+pub(super) fn failed(path: &Path, doing: &'static str, error: Errno) -> ExportError {
+    ExportError::Target { path: path.to_path_buf(), doing, error: io::Error::from(error) }
 }

@@ -16,11 +16,11 @@ use super::attributes::{self, Place};
 use super::job::{Filling, NewFile, Queue};
 use super::target::TargetDir;
 use super::worker::Worker;
-use super::{ExtractError, Extractor, Progress, Report};
+use super::{ExportError, Exporter, Progress, Report};
 
-/// Copies a tree; see [`Extractor::extract`].
+/// Copies a tree; see [`Exporter::extract`].
 pub(super) fn copy(
-    extractor: &Extractor<'_>,
+    extractor: &Exporter<'_>,
     source: &Inode,
     path: &[u8],
     target: &Path,
@@ -55,7 +55,7 @@ pub(super) fn copy(
 }
 
 struct Copy<'a> {
-    extractor: &'a Extractor<'a>,
+    extractor: &'a Exporter<'a>,
     worker: &'a Worker<'a>,
     report: &'a Report<'a>,
     subvolume: TreeId,
@@ -106,8 +106,8 @@ impl Copy<'_> {
         }
     }
 
-    fn start(&mut self, source: &Inode, path: &[u8], target: &Path) -> Result<(), ExtractError> {
-        let no_name = || ExtractError::Name { path: target.display().to_string() };
+    fn start(&mut self, source: &Inode, path: &[u8], target: &Path) -> Result<(), ExportError> {
+        let no_name = || ExportError::Name { path: target.display().to_string() };
         let name = target.file_name().ok_or_else(no_name)?;
         let name = CString::new(name.as_bytes()).map_err(|_| no_name())?;
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -122,15 +122,15 @@ impl Copy<'_> {
         entry: &DirEntry,
         dir_source: &[u8],
         parent: &Arc<TargetDir>,
-    ) -> Result<(), ExtractError> {
+    ) -> Result<(), ExportError> {
         let source = join_path(dir_source, entry.name());
-        let refused = || ExtractError::Name { path: Quoted(&source).to_string() };
+        let refused = || ExportError::Name { path: Quoted(&source).to_string() };
         let name = safe_name(entry.name()).ok_or_else(refused)?;
         let inode = dir.follow(entry).map_err(|error| source_error(&source, error))?;
         self.copy_one(Item { inode, source, parent, name, way: Some((dir, entry)) })
     }
 
-    fn copy_one(&mut self, item: Item<'_>) -> Result<(), ExtractError> {
+    fn copy_one(&mut self, item: Item<'_>) -> Result<(), ExportError> {
         let metadata = item.inode.metadata().map_err(|error| source_error(&item.source, error))?;
         let path = item.parent.join(&item.name);
         let several = metadata.nlink > 1 && !metadata.is_dir();
@@ -168,7 +168,7 @@ impl Copy<'_> {
         Progress::add(&self.extractor.progress.others, 1);
     }
 
-    fn hand_over(&self, item: Item<'_>, metadata: Metadata) -> Result<(), ExtractError> {
+    fn hand_over(&self, item: Item<'_>, metadata: Metadata) -> Result<(), ExportError> {
         let file = item.parent.make_file(&item.name)?;
         let new = NewFile {
             path: item.parent.join(&item.name),
@@ -183,7 +183,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn enter(&mut self, item: Item<'_>, metadata: Metadata) -> Result<(), ExtractError> {
+    fn enter(&mut self, item: Item<'_>, metadata: Metadata) -> Result<(), ExportError> {
         let id = item.inode.id();
         if self.levels.iter().any(|level| level.dir.inode().id() == id) {
             let error = userbtrfs_engine::Error::DirectoryLoop(id);
@@ -216,9 +216,6 @@ fn safe_name(name: &[u8]) -> Option<CString> {
     CString::new(name).ok().filter(|_| harmless)
 }
 
-fn source_error(
-    path: &(impl AsRef<[u8]> + ?Sized),
-    error: userbtrfs_engine::Error,
-) -> ExtractError {
-    ExtractError::Source { path: Quoted(path.as_ref()).to_string(), error: Box::new(error) }
+fn source_error(path: &(impl AsRef<[u8]> + ?Sized), error: userbtrfs_engine::Error) -> ExportError {
+    ExportError::Source { path: Quoted(path.as_ref()).to_string(), error: Box::new(error) }
 }

@@ -7,7 +7,7 @@ use userbtrfs_engine::api::{Error, File, FileReader, InodeId};
 use super::attributes::{self, Place};
 use super::content::{self, source_error};
 use super::job::{Filling, Job, Left, Queue};
-use super::{ExtractError, Progress, Report};
+use super::{ExportError, Progress, Report};
 
 /// Bytes in a part of a large file.
 const PART: u64 = 16 << 20;
@@ -63,10 +63,10 @@ impl Worker<'_> {
     }
 
     /// Notes how a part ended; who ends the last one completes the file.
-    fn part_done(&self, file: &Filling, filled: Result<(), ExtractError>) {
+    fn part_done(&self, file: &Filling, filled: Result<(), ExportError>) {
         let left = file.part_done(filled.is_err() || self.progress.is_stopped());
         if let Err(error) = filled
-            && !matches!(error, ExtractError::Stopped)
+            && !matches!(error, ExportError::Stopped)
         {
             (self.report)(error);
         }
@@ -102,7 +102,7 @@ fn next_data(file: &File, offset: u64) -> Result<Option<u64>, Error> {
 }
 
 /// Opens the source of a part and starts to read it.
-fn open(job: &Job) -> Result<FileReader, ExtractError> {
+fn open(job: &Job) -> Result<FileReader, ExportError> {
     let reader = || {
         let file = job.file.new.inode.open()?;
         let mut reader = file.reader_of(job.range.start, job.range.end);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::InsertError;
-use super::step::{Node, Step};
+use super::ImportError;
+use super::step::{Node, TreeEvent};
 
 /// Batches that go round.
 const BATCHES: usize = 4;
@@ -34,14 +34,14 @@ pub(super) trait Source {
 
 /// What a source gives.
 pub(super) enum Next<C> {
-    Step(Step),
+    Step(TreeEvent),
     File(Node, C),
 }
 
 /// The content of a file.
 pub(super) trait Content {
     /// Reads the next bytes into the front of `room`, which is not empty.
-    fn read(&mut self, room: &mut [u8]) -> Result<Piece, InsertError>;
+    fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError>;
 }
 
 /// A piece of the content of a file.
@@ -53,22 +53,22 @@ pub(super) enum Piece {
     End {
         size: u64,
         /// What is to be said of the file, which is kept.
-        remark: Option<InsertError>,
+        remark: Option<ImportError>,
     },
 }
 
 /// Steps, and the bytes that are in them.
 pub(super) struct Batch {
-    steps: Vec<Step>,
+    steps: Vec<TreeEvent>,
     bytes: Vec<u8>,
     used: usize,
 }
 
 /// How many files had begun when one was given up.
 #[derive(Default)]
-pub(super) struct GivenUp(AtomicU64);
+pub(super) struct Cancelled(AtomicU64);
 
-impl GivenUp {
+impl Cancelled {
     /// Gives up the file that was the `begun`-th to begin.
     pub(super) fn give_up(&self, begun: u64) {
         self.0.store(begun, Ordering::Relaxed);
@@ -82,8 +82,8 @@ impl GivenUp {
 /// Calls `take` for each step of a source and the bytes that come with it, until it says no.
 pub(super) fn each_step<S: Source + Send>(
     source: S,
-    given_up: &GivenUp,
-    mut take: impl FnMut(Step, &[u8]) -> bool,
+    given_up: &Cancelled,
+    mut take: impl FnMut(TreeEvent, &[u8]) -> bool,
 ) {
     let (full, batches) = sync_channel(BATCHES);
     let (back, empty) = sync_channel(BATCHES);
@@ -124,7 +124,7 @@ impl Batch {
     fn add_data(&mut self, offset: u64, len: usize) {
         let bytes = self.used..self.used + len;
         self.used = bytes.end;
-        self.steps.push(Step::Data { offset, bytes });
+        self.steps.push(TreeEvent::Data { offset, bytes });
     }
 }
 
@@ -134,11 +134,11 @@ struct Filler<'a, S: Source> {
     content: Option<S::Content>,
     /// Files that have begun.
     begun: u64,
-    given_up: &'a GivenUp,
+    given_up: &'a Cancelled,
 }
 
 impl<'a, S: Source> Filler<'a, S> {
-    fn new(source: S, given_up: &'a GivenUp) -> Self {
+    fn new(source: S, given_up: &'a Cancelled) -> Self {
         Self { source, content: None, begun: 0, given_up }
     }
 
@@ -165,7 +165,7 @@ impl<'a, S: Source> Filler<'a, S> {
                 Some(Next::File(node, content)) => {
                     self.begun += 1;
                     self.content = Some(content);
-                    batch.steps.push(Step::Begin(node));
+                    batch.steps.push(TreeEvent::Begin(node));
                 }
             }
         }
@@ -182,10 +182,10 @@ impl<'a, S: Source> Filler<'a, S> {
         match content.read(batch.room()) {
             Ok(Piece::Data { offset, len }) => return batch.add_data(offset, len),
             Ok(Piece::End { size, remark }) => {
-                batch.steps.push(Step::End { size });
-                batch.steps.extend(remark.map(Step::Failed));
+                batch.steps.push(TreeEvent::End { size });
+                batch.steps.extend(remark.map(TreeEvent::Failed));
             }
-            Err(error) => batch.steps.push(Step::Failed(error)),
+            Err(error) => batch.steps.push(TreeEvent::Failed(error)),
         }
         self.content = None;
     }
@@ -214,7 +214,7 @@ mod tests {
             let size = self.sizes.pop()?;
             // Every file is followed by a step without content.
             if size == 0 {
-                return Some(Next::Step(Step::Leave));
+                return Some(Next::Step(TreeEvent::Leave));
             }
             let content = Bytes { at: 0, size, endless: self.endless };
             Some(Next::File(node(size), content))
@@ -222,7 +222,7 @@ mod tests {
     }
 
     impl Content for Bytes {
-        fn read(&mut self, room: &mut [u8]) -> Result<Piece, InsertError> {
+        fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
             assert!(!room.is_empty() && room.len().is_multiple_of(SECTOR));
             let left = if self.endless { u64::MAX } else { self.size - self.at };
             let len = room.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -257,16 +257,16 @@ mod tests {
         let source = Files { sizes: sizes.iter().rev().copied().collect(), endless: false };
         let mut seen = Vec::new();
         let mut at = 0;
-        each_step(source, &GivenUp::default(), |step, bytes| {
+        each_step(source, &Cancelled::default(), |step, bytes| {
             match step {
-                Step::Begin(_) => at = 0,
-                Step::Leave => seen.push(0),
-                Step::Data { offset, bytes: range } => {
+                TreeEvent::Begin(_) => at = 0,
+                TreeEvent::Leave => seen.push(0),
+                TreeEvent::Data { offset, bytes: range } => {
                     assert_eq!(offset, at);
                     at += range.len() as u64;
                     assert!(bytes[range].windows(2).all(|pair| pair[0] == pair[1]));
                 }
-                Step::End { size } => {
+                TreeEvent::End { size } => {
                     assert_eq!(at, size);
                     seen.push(size);
                 }
@@ -279,16 +279,16 @@ mod tests {
 
     #[test]
     fn a_file_that_was_given_up_is_not_read_on() {
-        let given_up = GivenUp::default();
+        let given_up = Cancelled::default();
         let (mut begun, mut left) = (0, 0);
         let source = Files { sizes: vec![0, 5, 6], endless: true };
         each_step(source, &given_up, |step, _| {
             match step {
-                Step::Begin(_) => {
+                TreeEvent::Begin(_) => {
                     begun += 1;
                     given_up.give_up(begun);
                 }
-                Step::Leave => left += 1,
+                TreeEvent::Leave => left += 1,
                 _ => {}
             }
             true
@@ -300,7 +300,7 @@ mod tests {
     fn who_uses_the_steps_may_end_at_any_time() {
         for last in [0, 1, 100] {
             let (mut steps, source) = (0, Files { sizes: vec![5], endless: true });
-            each_step(source, &GivenUp::default(), |_, _| {
+            each_step(source, &Cancelled::default(), |_, _| {
                 steps += 1;
                 steps <= last
             });

@@ -12,12 +12,12 @@ use userbtrfs_engine::api::{
     Chunk, Dir, Error, FileKind, FileReader, Inode, Metadata, Walk, WalkEntry,
 };
 
-use super::InsertError;
+use super::ImportError;
 use super::ahead::{Content, Next, Piece, Source};
-use super::step::{Attributes, Kind, Node, Origin, Step};
+use super::step::{Attributes, Kind, Node, Origin, TreeEvent};
 
 /// See the module's text.
-pub(super) struct Inside {
+pub(super) struct ImageTree {
     walk: Walk,
     /// Where the walk starts.
     path: PathBuf,
@@ -29,17 +29,17 @@ pub(super) struct Inside {
     entered: usize,
 }
 
-impl Inside {
+impl ImageTree {
     /// What is at and below an inode, to be made in a directory under a name.
     pub(super) fn new(
         source: &Inode,
         path: &[u8],
         to: &Dir,
         name: Option<&[u8]>,
-    ) -> Result<Self, InsertError> {
+    ) -> Result<Self, ImportError> {
         let (walk, path) = (source.walk(path), path_of(path));
         if is_within(to, source).map_err(failed(&path, "read"))? {
-            return Err(InsertError::Target { path, error: Box::new(Error::IntoItself) });
+            return Err(ImportError::Target { path, error: Box::new(Error::IntoItself) });
         }
         let name = name.map(<[u8]>::to_vec);
         Ok(Self { walk, path, name, upcoming: None, entered: 0 })
@@ -69,18 +69,18 @@ impl Inside {
                 if is_dir {
                     self.walk.skip_dir();
                 }
-                Next::Step(Step::Failed(error))
+                Next::Step(TreeEvent::Failed(error))
             }
         }
     }
 
     fn leave(&mut self) -> Next<FileContent> {
         self.entered -= 1;
-        Next::Step(Step::Leave)
+        Next::Step(TreeEvent::Leave)
     }
 }
 
-impl Source for Inside {
+impl Source for ImageTree {
     type Content = FileContent;
 
     fn next(&mut self) -> Option<Next<FileContent>> {
@@ -91,7 +91,7 @@ impl Source for Inside {
             Some(Ok(entry)) => Some(self.give(entry)),
             Some(Err(error)) => {
                 let error = failed(&self.path, "read below")(error);
-                Some(Next::Step(Step::Failed(error)))
+                Some(Next::Step(TreeEvent::Failed(error)))
             }
             None => (self.entered > 0).then(|| self.leave()),
         }
@@ -113,12 +113,12 @@ fn is_within(dir: &Dir, above: &Inode) -> Result<bool, Error> {
 
 fn give_node(inode: &Inode, node: Node) -> Result<Next<FileContent>, Error> {
     Ok(match node.kind {
-        Kind::Directory => Next::Step(Step::Enter(node)),
+        Kind::Directory => Next::Step(TreeEvent::Enter(node)),
         Kind::File => {
             let content = FileContent::new(inode, &node.path)?;
             Next::File(node, content)
         }
-        _ => Next::Step(Step::Other(node)),
+        _ => Next::Step(TreeEvent::Other(node)),
     })
 }
 
@@ -174,7 +174,7 @@ impl FileContent {
 }
 
 impl Content for FileContent {
-    fn read(&mut self, room: &mut [u8]) -> Result<Piece, InsertError> {
+    fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
         loop {
             if let Some(piece) = self.give(room) {
                 return Ok(piece);
@@ -193,7 +193,7 @@ fn path_of(path: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(path.to_vec()))
 }
 
-fn failed(path: &Path, doing: &'static str) -> impl Fn(Error) -> InsertError {
+fn failed(path: &Path, doing: &'static str) -> impl Fn(Error) -> ImportError {
     let path = path.to_path_buf();
-    move |error| InsertError::Source { path: path.clone(), doing, error: error.into() }
+    move |error| ImportError::Source { path: path.clone(), doing, error: error.into() }
 }

@@ -16,14 +16,14 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use userbtrfs_engine::api::Timestamp;
 
-use super::InsertError;
+use super::ImportError;
 use super::ahead::{Next, Source};
-use super::step::{Attributes, Kind, Node, Origin, Step, Xattrs};
+use super::step::{Attributes, Kind, Node, Origin, TreeEvent, Xattrs};
 use content::FileContent;
 use xattrs::{NamedFile, OpenFile, XattrReader};
 
 /// See the module's text.
-pub(super) struct Machine {
+pub(super) struct HostTree {
     first: Option<Next<FileContent>>,
     levels: Vec<Level>,
     xattrs: XattrReader,
@@ -42,9 +42,9 @@ struct Name {
     inode: u64,
 }
 
-impl Machine {
+impl HostTree {
     /// What is at a path, which is not followed at its end, to be made under a name.
-    pub(super) fn of(path: &Path, name: &[u8]) -> Result<Self, InsertError> {
+    pub(super) fn of(path: &Path, name: &[u8]) -> Result<Self, ImportError> {
         let mut machine = Self::empty();
         let at = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| failed(path, "open")(Errno::NOENT))?;
@@ -54,7 +54,7 @@ impl Machine {
     }
 
     /// What is in a directory.
-    pub(super) fn inside(path: &Path) -> Result<Self, InsertError> {
+    pub(super) fn inside(path: &Path) -> Result<Self, ImportError> {
         let mut machine = Self::empty();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::open(path, flags, Mode::empty()).map_err(failed(path, "open"))?;
@@ -74,7 +74,7 @@ impl Machine {
         kind: FileType,
         path: PathBuf,
         name: &[u8],
-    ) -> Result<Next<FileContent>, InsertError> {
+    ) -> Result<Next<FileContent>, ImportError> {
         let stat = || {
             let stat = fs::statat(dir, at, AtFlags::SYMLINK_NOFOLLOW);
             stat.map_err(failed(&path, "read attributes"))
@@ -103,13 +103,13 @@ impl Machine {
         fd: OwnedFd,
         path: &Path,
         name: Option<&[u8]>,
-    ) -> Result<Next<FileContent>, InsertError> {
+    ) -> Result<Next<FileContent>, ImportError> {
         let stat = fs::fstat(&fd).map_err(failed(path, "read attributes"))?;
         let xattrs = self.xattrs_of_open(&fd, path)?;
         let names = read_names(&fd).map_err(failed(path, "read directory"))?;
         let node = node(name, path.to_path_buf(), Kind::Directory, &stat, xattrs);
         self.levels.push(Level { fd, path: path.to_path_buf(), names });
-        Ok(Next::Step(Step::Enter(node)))
+        Ok(Next::Step(TreeEvent::Enter(node)))
     }
 
     fn begin(
@@ -117,7 +117,7 @@ impl Machine {
         fd: OwnedFd,
         path: PathBuf,
         name: &[u8],
-    ) -> Result<Next<FileContent>, InsertError> {
+    ) -> Result<Next<FileContent>, ImportError> {
         let stat = fs::fstat(&fd).map_err(failed(&path, "read attributes"))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(failed(&path, "open")(Errno::AGAIN));
@@ -134,7 +134,7 @@ impl Machine {
         stat: &Stat,
         path: PathBuf,
         name: &[u8],
-    ) -> Result<Next<FileContent>, InsertError> {
+    ) -> Result<Next<FileContent>, ImportError> {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {
                 let target = fs::readlinkat(dir, at, Vec::new());
@@ -144,15 +144,15 @@ impl Machine {
         };
         let xattrs = self.xattrs.read(&NamedFile::new(dir, at));
         let xattrs = xattrs.map_err(failed(&path, "read attributes"))?;
-        Ok(Next::Step(Step::Other(node(Some(name), path, kind, stat, xattrs))))
+        Ok(Next::Step(TreeEvent::Other(node(Some(name), path, kind, stat, xattrs))))
     }
 
-    fn xattrs_of_open(&mut self, fd: &OwnedFd, path: &Path) -> Result<Xattrs, InsertError> {
+    fn xattrs_of_open(&mut self, fd: &OwnedFd, path: &Path) -> Result<Xattrs, ImportError> {
         self.xattrs.read(&OpenFile(fd.as_fd())).map_err(failed(path, "read attributes"))
     }
 }
 
-impl Source for Machine {
+impl Source for HostTree {
     type Content = FileContent;
 
     fn next(&mut self) -> Option<Next<FileContent>> {
@@ -161,14 +161,14 @@ impl Source for Machine {
         }
         let mut level = self.levels.pop()?;
         let Some(Name { text: name, kind, .. }) = level.names.pop() else {
-            return Some(Next::Step(Step::Leave));
+            return Some(Next::Step(TreeEvent::Leave));
         };
         let path = level.path.join(OsStr::from_bytes(name.as_bytes()));
         let depth = self.levels.len();
         let next = self.look(level.fd.as_fd(), &name, kind, path, name.as_bytes());
         // Below what may just have been entered.
         self.levels.insert(depth, level);
-        Some(next.unwrap_or_else(|error| Next::Step(Step::Failed(error))))
+        Some(next.unwrap_or_else(|error| Next::Step(TreeEvent::Failed(error))))
     }
 }
 
@@ -206,7 +206,7 @@ fn read_names(fd: &OwnedFd) -> Result<Vec<Name>, Errno> {
     Ok(names)
 }
 
-fn failed(path: &Path, doing: &'static str) -> impl Fn(Errno) -> InsertError {
+fn failed(path: &Path, doing: &'static str) -> impl Fn(Errno) -> ImportError {
     let path = path.to_path_buf();
-    move |error| InsertError::Source { path: path.clone(), doing, error: error.into() }
+    move |error| ImportError::Source { path: path.clone(), doing, error: error.into() }
 }

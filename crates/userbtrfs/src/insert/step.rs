@@ -11,13 +11,13 @@ use std::path::PathBuf;
 
 use userbtrfs_engine::api::{InodeId, Timestamp};
 
-use super::InsertError;
+use super::ImportError;
 
 /// Names and values of extended attributes.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A step.
-pub(super) enum Step {
+pub(super) enum TreeEvent {
     /// A directory, and what is in it follows.
     Enter(Node),
     /// The directory that was entered last, and not left, is complete.
@@ -39,7 +39,7 @@ pub(super) enum Step {
         size: u64,
     },
     /// Something failed.
-    Failed(InsertError),
+    Failed(ImportError),
 }
 
 /// What stands at a name.

@@ -9,9 +9,9 @@ use std::path::Path;
 use userbtrfs_engine::api::{Attributes, Dir, Error, File, Inode, XattrMode};
 use userbtrfs_format::Quoted;
 
-use super::ahead::GivenUp;
-use super::step::{Kind, Node, Origin, Step};
-use super::{InsertError, Inserter, Keep, Progress, Report};
+use super::ahead::Cancelled;
+use super::step::{Kind, Node, Origin, TreeEvent};
+use super::{ImportError, Importer, Keep, Progress, Report};
 
 /// The bits of a mode that are permissions, and those of them that give no one else's rights.
 const PERMISSIONS: u32 = 0o7777;
@@ -25,15 +25,15 @@ pub(super) type Links = HashMap<Origin, Inode>;
 
 /// A copy under way.
 pub(super) struct Target<'a> {
-    inserter: &'a Inserter<'a>,
+    inserter: &'a Importer<'a>,
     report: &'a Report<'a>,
-    given_up: &'a GivenUp,
+    given_up: &'a Cancelled,
     start: Dir,
     levels: Vec<Level>,
     /// How many directories deep it is in one that could not be made.
     lost: usize,
     /// The file that has begun.
-    file: Option<Begun>,
+    file: Option<BegunFile>,
     /// Files that have begun so far.
     begun: u64,
 }
@@ -45,40 +45,42 @@ struct Level {
 }
 
 /// A file that is being filled.
-struct Begun {
+struct BegunFile {
     file: File,
     node: Node,
 }
 
 impl<'a> Target<'a> {
     pub(super) fn new(
-        inserter: &'a Inserter<'a>,
+        inserter: &'a Importer<'a>,
         dir: &Dir,
         report: &'a Report<'a>,
-        given_up: &'a GivenUp,
+        given_up: &'a Cancelled,
     ) -> Self {
         let (levels, start) = (Vec::new(), dir.clone());
         Self { inserter, report, given_up, start, levels, lost: 0, file: None, begun: 0 }
     }
 
     /// Does a step.
-    pub(super) fn take(&mut self, step: Step, bytes: &[u8]) -> Result<(), InsertError> {
+    pub(super) fn take(&mut self, step: TreeEvent, bytes: &[u8]) -> Result<(), ImportError> {
         match step {
-            Step::Enter(_) if self.lost > 0 => self.lost += 1,
-            Step::Leave if self.lost > 0 => self.lost -= 1,
-            Step::Other(_) if self.lost > 0 => {}
-            Step::Enter(node) => self.enter(node)?,
-            Step::Leave => self.leave()?,
-            Step::Other(node) => self.make(&node).map_err(|error| failed(&node.path, error))?,
-            Step::Begin(node) => self.begin(node)?,
-            Step::Data { offset, bytes: at } => {
+            TreeEvent::Enter(_) if self.lost > 0 => self.lost += 1,
+            TreeEvent::Leave if self.lost > 0 => self.lost -= 1,
+            TreeEvent::Other(_) if self.lost > 0 => {}
+            TreeEvent::Enter(node) => self.enter(node)?,
+            TreeEvent::Leave => self.leave()?,
+            TreeEvent::Other(node) => {
+                self.make(&node).map_err(|error| failed(&node.path, error))?
+            }
+            TreeEvent::Begin(node) => self.begin(node)?,
+            TreeEvent::Data { offset, bytes: at } => {
                 self.fill(|target, begun| target.write(begun, &bytes[at], offset))?;
             }
-            Step::End { size } => {
+            TreeEvent::End { size } => {
                 self.fill(|target, begun| target.complete_file(begun, size))?;
                 self.close()?;
             }
-            Step::Failed(error) => {
+            TreeEvent::Failed(error) => {
                 self.discard();
                 return Err(error);
             }
@@ -88,7 +90,7 @@ impl<'a> Target<'a> {
 
     /// Removes the file that has begun.
     pub(super) fn discard(&mut self) {
-        let Some(Begun { file, node }) = self.file.take() else { return };
+        let Some(BegunFile { file, node }) = self.file.take() else { return };
         drop(file);
         self.undo(&node);
         self.given_up.give_up(self.begun);
@@ -105,7 +107,7 @@ impl<'a> Target<'a> {
         self.levels.last().map_or(&self.start, |level| &level.dir)
     }
 
-    fn enter(&mut self, node: Node) -> Result<(), InsertError> {
+    fn enter(&mut self, node: Node) -> Result<(), ImportError> {
         match self.make_dir(&node) {
             Ok(dir) => {
                 self.levels.push(Level { dir, node });
@@ -130,7 +132,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn leave(&mut self) -> Result<(), InsertError> {
+    fn leave(&mut self) -> Result<(), ImportError> {
         let level = self.levels.pop().expect("what is left was entered");
         self.complete(level.dir.inode(), &level.node)
             .map_err(|error| failed(&level.node.path, error))?;
@@ -159,7 +161,7 @@ impl<'a> Target<'a> {
     }
 
     /// Makes an empty file, to be filled.
-    fn begin(&mut self, node: Node) -> Result<(), InsertError> {
+    fn begin(&mut self, node: Node) -> Result<(), ImportError> {
         self.begun += 1;
         if self.lost > 0 {
             self.given_up.give_up(self.begun);
@@ -170,7 +172,7 @@ impl<'a> Target<'a> {
             false => self.make_file(&node).map(Some),
         });
         match begun {
-            Ok(Some(file)) => self.file = Some(Begun { file, node }),
+            Ok(Some(file)) => self.file = Some(BegunFile { file, node }),
             Ok(None) => self.given_up.give_up(self.begun),
             Err(error) => {
                 self.given_up.give_up(self.begun);
@@ -189,23 +191,23 @@ impl<'a> Target<'a> {
     /// discarded.
     fn fill(
         &mut self,
-        act: impl FnOnce(&Self, &Begun) -> Result<(), Error>,
-    ) -> Result<(), InsertError> {
+        act: impl FnOnce(&Self, &BegunFile) -> Result<(), Error>,
+    ) -> Result<(), ImportError> {
         let Some(begun) = &self.file else { return Ok(()) };
         act(self, begun).map_err(|error| failed(&begun.node.path, error)).inspect_err(|_| {
             self.discard();
         })
     }
 
-    fn write(&self, begun: &Begun, bytes: &[u8], offset: u64) -> Result<(), Error> {
+    fn write(&self, begun: &BegunFile, bytes: &[u8], offset: u64) -> Result<(), Error> {
         begun.file.write_all_at(bytes, offset)?;
         Progress::add(&self.inserter.progress.bytes, bytes.len() as u64);
         Ok(())
     }
 
     /// Gives a file its size and its attributes.
-    fn complete_file(&self, begun: &Begun, size: u64) -> Result<(), Error> {
-        let Begun { file, node } = begun;
+    fn complete_file(&self, begun: &BegunFile, size: u64) -> Result<(), Error> {
+        let BegunFile { file, node } = begun;
         if file.len() < size {
             file.set_len(size)?;
         }
@@ -217,8 +219,8 @@ impl<'a> Target<'a> {
     }
 
     /// Ends the file that has begun, and is complete.
-    fn close(&mut self) -> Result<(), InsertError> {
-        let Some(Begun { file, node }) = self.file.take() else { return Ok(()) };
+    fn close(&mut self) -> Result<(), ImportError> {
+        let Some(BegunFile { file, node }) = self.file.take() else { return Ok(()) };
         let inode = file.inode().clone();
         if let Err(error) = file.close() {
             self.undo(&node);
@@ -306,7 +308,7 @@ impl<'a> Target<'a> {
                     | Error::AttributeTooLong),
                 ) => {
                     let (path, name) = (node.path.clone(), Quoted(name).to_string());
-                    (self.report)(InsertError::NotKept { path, name, error: Box::new(error) });
+                    (self.report)(ImportError::NotKept { path, name, error: Box::new(error) });
                 }
                 set => {
                     set?;
@@ -352,6 +354,6 @@ fn name_of(node: &Node) -> &[u8] {
     node.name.as_deref().expect("only directories have none")
 }
 
-fn failed(path: &Path, error: Error) -> InsertError {
-    InsertError::Target { path: path.to_path_buf(), error: Box::new(error) }
+fn failed(path: &Path, error: Error) -> ImportError {
+    ImportError::Target { path: path.to_path_buf(), error: Box::new(error) }
 }

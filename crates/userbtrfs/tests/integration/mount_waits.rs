@@ -10,7 +10,7 @@ use std::time::Duration;
 use userbtrfs::OpenOptions;
 use userbtrfs::device::{FileDevice, FileOptions};
 use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
-use userbtrfs_crashlab::devices::HeldDevice;
+use userbtrfs_crashlab::devices::PausedDevice;
 use userbtrfs_crashlab::here::until;
 
 use super::mount::Site;
@@ -29,7 +29,7 @@ fn a_read_from_memory_goes_on_while_look_ups_wait() {
     let Some(site) = Site::new() else { return };
     fill(&site);
     let device = FileDevice::open(site.image(), FileOptions::default()).unwrap();
-    let device = Arc::new(HeldDevice::new(Arc::new(device)));
+    let device = Arc::new(PausedDevice::new(Arc::new(device)));
     let filesystem = OpenOptions::new().open_devices(vec![device.clone()]).unwrap();
     let options = MountOptions { source: "image".into(), ..MountOptions::default() };
     let mount = Mount::new(&site.point(), &options).unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::thread;
 
-use userbtrfs::insert::{InsertOptions, Inserter, Progress};
+use userbtrfs::insert::{ImportOptions, Importer, Progress};
 
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};
@@ -107,7 +107,7 @@ fn a_copy_that_is_stopped_leaves_no_incomplete_file() {
     fs::write(source.join("large"), vec![1; 128 << 20]).unwrap();
     let filesystem = made.open_for_writing();
     let progress = Progress::default();
-    let inserter = Inserter::new(InsertOptions::default(), &progress);
+    let inserter = Importer::new(ImportOptions::default(), &progress);
     let root = filesystem.root();
     thread::scope(|scope| {
         scope.spawn(|| {

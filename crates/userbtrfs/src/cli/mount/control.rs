@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 use userbtrfs::SyncRecord;
 use userbtrfs::device::DropWritesDevice;
-use userbtrfs::mount::control::{Answer, Control, Outlet, Sent};
-use userbtrfs::mount::{Mounted, Observer};
+use userbtrfs::mount::control::{Answer, Control, ReplyStream, Sent};
+use userbtrfs::mount::{Mounted, StatsHandle};
 
 use super::super::args::{Format, Global};
-use super::super::stats::{self, OfMount, Toggle};
+use super::super::stats::{self, OfMount, OnOff};
 use super::super::trace::{self, Traced};
 use super::super::{in_a_line, message, subvolume};
 
@@ -35,7 +35,7 @@ enum Asked {
     Stats,
     DropWrites {
         #[arg(value_enum)]
-        toggle: Toggle,
+        toggle: OnOff,
     },
     Trace {
         #[arg(value_enum)]
@@ -49,7 +49,7 @@ enum Asked {
 
 /// What questions are about.
 struct Served {
-    observer: Observer,
+    observer: StatsHandle,
     /// Nothing where the mount is only read.
     switch: Option<Arc<DropWritesDevice>>,
     followers: Arc<Followers>,
@@ -85,12 +85,12 @@ impl Served {
         Ok(Answer::Whole(out))
     }
 
-    fn drop_writes(&self, toggle: Toggle) -> Result<()> {
+    fn drop_writes(&self, toggle: OnOff) -> Result<()> {
         let switch = self.switch.as_ref().context("a mount for reading writes nothing")?;
         match toggle {
-            Toggle::On => switch.cut(),
-            Toggle::Off if switch.restore() => {}
-            Toggle::Off => bail!(
+            OnOff::On => switch.cut(),
+            OnOff::Off if switch.restore() => {}
+            OnOff::Off => bail!(
                 "{} writes were dropped: the image stays as it is until the mount ends",
                 switch.dropped()
             ),
@@ -125,7 +125,7 @@ struct Followers(Mutex<Vec<Follower>>);
 struct Follower {
     number: u64,
     format: Format,
-    outlet: Outlet,
+    outlet: ReplyStream,
     /// Lines since the last one that it got.
     lost: u64,
 }

@@ -15,7 +15,7 @@ use super::super::args::size;
 
 /// What is wished of a mount.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wishes {
+pub(super) struct OptionList {
     /// Permissions are always the kernel's to check.
     pub(super) flags: MountFlags,
     pub(super) threads: Option<usize>,
@@ -166,7 +166,7 @@ Options of btrfs that have no meaning here (ssd, ...) are taken, and named with 
 mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken. compress and compress-force
 are taken with the values no and none alone: data that is written is not compressed yet.";
 
-impl Wishes {
+impl OptionList {
     /// Reads lists of options; of two that contradict each other the later one holds, but for a
     /// subvolume by its path and by its number: see [`Self::check_subvolume`]. With `sloppy`
     /// those that are not known are taken.
@@ -334,8 +334,8 @@ fn io_uring(value: &str) -> Result<IoUring> {
 mod tests {
     use super::*;
 
-    fn parse(list: &str) -> Result<Wishes> {
-        Wishes::parse(&[list.into()], false)
+    fn parse(list: &str) -> Result<OptionList> {
+        OptionList::parse(&[list.into()], false)
     }
 
     #[test]
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(parse(taken_back).unwrap().flags, MountFlags::DEFAULT_PERMISSIONS);
         assert!(parse("exec,noexec").unwrap().flags.contains(MountFlags::NO_EXEC));
         let lists = ["fsname=x".into(), ",allow_other,".into()];
-        let wishes = Wishes::parse(&lists, false).unwrap();
+        let wishes = OptionList::parse(&lists, false).unwrap();
         assert_eq!(wishes.name.as_deref(), Some("x".as_ref()));
         assert!(wishes.flags.contains(MountFlags::ALLOW_OTHER));
     }
@@ -415,7 +415,7 @@ mod tests {
             let error = parse(list).unwrap_err().to_string();
             assert!(error.contains(says), "{error:?} does not say {says:?}");
         }
-        let sloppy = Wishes::parse(&["degraded".into()], true).unwrap();
+        let sloppy = OptionList::parse(&["degraded".into()], true).unwrap();
         assert_eq!(sloppy.meaningless, ["degraded"]);
     }
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use rustix::fs::{self, SeekFrom, Stat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
-use super::super::InsertError;
+use super::super::ImportError;
 use super::super::ahead::{Content, Piece};
 use super::failed;
 
@@ -65,16 +65,16 @@ impl FileContent {
         Ok(())
     }
 
-    fn end(&self, size: u64) -> Result<Piece, InsertError> {
+    fn end(&self, size: u64) -> Result<Piece, ImportError> {
         let now = fs::fstat(&self.fd).map_err(failed(&self.path, "read attributes"))?;
         let is_whole = size == self.then.size || self.then.size == 0;
         let is_same = is_whole && Version::from(&now) == self.then;
-        let remark = (!is_same).then(|| InsertError::Changed { path: self.path.clone() });
+        let remark = (!is_same).then(|| ImportError::Changed { path: self.path.clone() });
         Ok(Piece::End { size, remark })
     }
 
     /// Reads what is next.
-    fn read_on(&mut self, room: &mut [u8]) -> Result<Piece, InsertError> {
+    fn read_on(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
         let read = retry_on_intr(|| pread(&self.fd, &mut *room, self.at));
         match read.map_err(failed(&self.path, "read"))? {
             // Where it has a size, it has become shorter.
@@ -89,7 +89,7 @@ impl FileContent {
 }
 
 impl Content for FileContent {
-    fn read(&mut self, room: &mut [u8]) -> Result<Piece, InsertError> {
+    fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
         let size = self.then.size;
         if size == 0 {
             return self.read_on(room);
