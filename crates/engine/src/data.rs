@@ -37,55 +37,31 @@
 //!    size of the file.
 //! 4. What is in memory is newer than what is beneath, or the same.
 
-mod admission;
-mod allocate;
-mod block;
-mod blocks;
-mod change;
-mod checksums;
-mod contents;
-mod direct;
-mod dirty;
-mod failures;
-mod fetch;
-mod file_cache;
-mod in_place;
-mod load;
-mod ordered;
-mod pieces;
-mod portion;
-mod range_lock;
-mod repair;
-mod reserved;
-mod resize;
-mod segments;
-mod stream;
-mod transfer;
-mod worker;
-mod write;
+mod cache;
+mod ops;
+mod read;
 mod writeback;
-mod writer;
 
-pub use allocate::Allocate;
-pub(crate) use checksums::SectorChecksums;
-pub(crate) use contents::FilePages;
-pub(crate) use dirty::{Delta, DirtyRun, DirtyRuns};
-pub(crate) use failures::ErrSeq;
-pub(crate) use fetch::{ReadExtents, fetch};
-pub(crate) use file_cache::{PageCache, UnfinishedFile};
-pub(crate) use ordered::OrderedExtents;
-pub(crate) use pieces::{ReadRequest, ReadSource, pieces};
-pub(crate) use segments::{ExtentMap, ExtentMapKind, ExtentMaps, InlineData};
-pub(crate) use stream::Stream;
-pub(crate) use write::Times;
-pub(crate) use writer::{WriteContext, WriteOptions, WritebackHandle};
+pub(crate) use cache::dirty::{Delta, DirtyRun, DirtyRuns};
+pub(crate) use cache::file_pages::FilePages;
+pub(crate) use cache::page_cache::{PageCache, UnfinishedFile};
+pub(crate) use cache::writeback_errors::ErrSeq;
+pub use ops::fallocate::Allocate;
+pub(crate) use ops::write::Times;
+pub(crate) use read::checksums::SectorChecksums;
+pub(crate) use read::extent_map::{ExtentMap, ExtentMapKind, ExtentMaps, InlineData};
+pub(crate) use read::extent_reader::{ReadExtents, fetch};
+pub(crate) use read::readahead::Stream;
+pub(crate) use read::requests::{ReadRequest, ReadSource, pieces};
+pub(crate) use writeback::context::{WriteContext, WriteOptions, WritebackHandle};
+pub(crate) use writeback::ordered::OrderedExtents;
 
 use userbtrfs_format::{InodeFlags, TreeId};
 use userbtrfs_ledger::TransactionManager;
 use userbtrfs_sync::Arc;
 
 use crate::error::InodeId;
-use crate::node::{ExtentChanges, Inode};
+use crate::inode::{ExtentChanges, Inode};
 
 /// What reading needs to know of what is beneath a file, at one moment.
 #[derive(Clone)]

@@ -24,8 +24,8 @@ pub mod api;
 mod clock;
 mod data;
 mod error;
+mod inode;
 mod log;
-mod node;
 mod share;
 
 pub use error::{DataError, Error, InodeId, LogDamage, LogError, Result, Unwritten};

@@ -53,8 +53,8 @@ impl TransactionManager {
     /// ([`Handle::allocated_data`]) or gives it back ([`TransactionManager::give_back_data`]).
     ///
     /// The caller is in no transaction, and has reserved `len_max` bytes
-    /// ([`TransactionManager::reserve_data`]), of which it then gives back what it got: until then that counts
-    /// twice. For who has reserved, there is always a place of one sector.
+    /// ([`TransactionManager::reserve_data`]), of which it then gives back what it got: until then
+    /// that counts twice. For who has reserved, there is always a place of one sector.
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64)> {
         self.check()?;
         let good = len_max.min(GOOD_LEN).max(len_min);

@@ -46,8 +46,8 @@ pub struct TransactionOptions {
     pub dirty_max: usize,
     /// Whether the device is told of freed space, once it is free.
     pub discard: bool,
-    /// Whether it commits only where [`TransactionManager::commit`] is called: not in time, nor for memory or
-    /// space; nor does it merge on its own.
+    /// Whether it commits only where [`TransactionManager::commit`] is called: not in time, nor for
+    /// memory or space; nor does it merge on its own.
     pub only_asked: bool,
     /// Whether there are tree logs; else everything that is to be durable is committed.
     pub log: bool,

@@ -50,19 +50,21 @@ impl TransactionManager {
         self.reserve_by(self.bytes_for(items), ReservePolicy::Ordinary)
     }
 
-    /// As [`TransactionManager::reserve`], for what frees space in the end: it may use what is kept for that.
+    /// As [`TransactionManager::reserve`], for what frees space in the end: it may use what is kept
+    /// for that.
     pub fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
         self.reserve_by(self.bytes_for(items), ReservePolicy::Removal)
     }
 
-    /// As [`TransactionManager::reserve_for_removal`], for a change that drops so many references when it is
-    /// merged; only where there is room at once, also for what the next commit takes for these.
+    /// As [`TransactionManager::reserve_for_removal`], for a change that drops so many references
+    /// when it is merged; only where there is room at once, also for what the next commit takes for
+    /// these.
     pub fn try_reserve_for_extents(&self, items: u64, references: u64) -> Option<Reservation> {
         self.reserve_now(self.bytes_for(items), references, ReservePolicy::Removal)
     }
 
-    /// As [`TransactionManager::reserve`], for a replay of logs before anybody uses the filesystem: where its
-    /// commit then finds no space, the logs are as they were.
+    /// As [`TransactionManager::reserve`], for a replay of logs before anybody uses the filesystem:
+    /// where its commit then finds no space, the logs are as they were.
     pub fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
         self.reserve_by(self.bytes_for(items), ReservePolicy::Replay)
     }

@@ -4,7 +4,7 @@ use userbtrfs_format::{InodeFlags, Timestamp};
 
 use super::Inode;
 use crate::error::Result;
-use crate::node::{PutXattr, SetAttributes, XattrKind};
+use crate::inode::{PutXattr, SetAttributes, XattrKind};
 
 /// Attributes to be set; what is nothing stays as it is.
 ///

@@ -5,7 +5,7 @@ use userbtrfs_sync::Arc;
 
 use super::{Dir, DirEntries, DirEntry, Inode};
 use crate::error::{Error, Result};
-use crate::node::{NewInode, NewKind, RenameKind};
+use crate::inode::{NewInode, NewKind, RenameKind};
 
 /// How a name is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

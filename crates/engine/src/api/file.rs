@@ -9,7 +9,7 @@ use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::{FileReader, Inode};
 use crate::data::{BackingExtents, ErrSeq, ExtentMapKind, ExtentMaps, FilePages, Stream, Times};
 use crate::error::{Error, Result};
-use crate::node::{EMPTY_DIR, InodeRef};
+use crate::inode::{EMPTY_DIR, InodeRef};
 
 /// An open regular file. Every call may be made from any thread.
 ///

@@ -15,8 +15,8 @@ use super::path::{self, FinalSymlink};
 use super::{Dir, File, Inode, Metadata, OpenOptions, PendingLog, SyncRecord, Walk};
 use crate::data::{PageCache, WriteContext, WritebackHandle};
 use crate::error::{Error, InodeId, Result};
+use crate::inode::{DelayedItemsFlusher, EMPTY_DIR, InodeRef, Inodes, ROOT_DIR, TreeRoots};
 use crate::log::{self, Log, Replayed};
-use crate::node::{DelayedItemsFlusher, EMPTY_DIR, InodeRef, Inodes, ROOT_DIR, TreeRoots};
 use crate::share;
 
 /// An open filesystem. Clones share it; every call may be made from any thread.

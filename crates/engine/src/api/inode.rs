@@ -7,9 +7,8 @@ use super::filesystem::Inner;
 use super::path::{read_link, step};
 use super::{File, Filesystem};
 use crate::error::{Error, InodeId, Result};
-use crate::node::{
-    self, DirPosition, EMPTY_DIR, Entry, EntryTarget, InodeRef, Inodes, Link, ROOT_DIR,
-};
+use crate::inode;
+use crate::inode::{DirPosition, EMPTY_DIR, Entry, EntryTarget, InodeRef, Inodes, Link, ROOT_DIR};
 
 /// What an inode or an entry of a directory is.
 pub type FileType = FileKind;
@@ -69,14 +68,14 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    pub(crate) fn of(inode: &node::Inode) -> Self {
+    pub(crate) fn of(inode: &inode::Inode) -> Self {
         // Before what the extents hold: where nothing is unfinished any more, that is among it.
         let unfinished = inode.unfinished();
         Self::new(inode.id(), unfinished, &inode.item())
     }
 
     /// See [`Filesystem::metadata_at_once`].
-    pub(crate) fn at_once(inode: &node::Inode) -> Option<Self> {
+    pub(crate) fn at_once(inode: &inode::Inode) -> Option<Self> {
         inode.at_once().map(|(unfinished, item)| Self::new(inode.id(), unfinished, &item))
     }
 

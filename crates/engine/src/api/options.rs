@@ -10,8 +10,8 @@ use userbtrfs_sync::Arc;
 use super::Filesystem;
 use crate::data::WriteOptions;
 use crate::error::{Error, Result};
+use crate::inode::InodesOptions;
 use crate::log::ReplayOptions;
-use crate::node::InodesOptions;
 
 /// How to open a filesystem, in the manner of `std::fs::OpenOptions`.
 #[derive(Clone, Debug)]

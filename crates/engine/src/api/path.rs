@@ -8,7 +8,7 @@ use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
 
 use crate::data::{BackingExtents, fetch, pieces};
 use crate::error::{Error, InodeId, Result};
-use crate::node::{EMPTY_DIR, Inodes};
+use crate::inode::{EMPTY_DIR, Inodes};
 
 const LINKS_MAX: usize = 40;
 

@@ -23,7 +23,8 @@ use userbtrfs_sync::{Arc, Class, Mutex, thread};
 use crate::api::{
     Dir, File, FileKind, Filesystem, FullCommitReason, OpenOptions, RenameMode, TreeId,
 };
-use crate::node::exploring::{self, JOINED, kept, runs};
+use crate::inode::exploring;
+use crate::inode::exploring::{JOINED, kept, runs};
 
 /// Syncs of one thread in one run.
 const STEPS: u32 = 3;

@@ -4,7 +4,7 @@ use userbtrfs_format::{RootFlags, RootItem, TreeId};
 
 use super::{Filesystem, Inode};
 use crate::error::{Error, InodeId, Result};
-use crate::node::ROOT_DIR;
+use crate::inode::ROOT_DIR;
 use crate::share::{self, Subvolume};
 
 /// A subvolume.

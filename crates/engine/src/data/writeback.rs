@@ -9,15 +9,24 @@
 //! 4. Where nobody asks for it, the sector in which an open file ends stays dirty while other data
 //!    can be written instead: the file may be about to grow in it.
 
+pub(in crate::data) mod batch;
+pub(in crate::data) mod context;
+pub(in crate::data) mod nocow;
+pub(in crate::data) mod ordered;
+pub(in crate::data) mod repair;
+pub(in crate::data) mod reservation;
+pub(in crate::data) mod worker;
+pub(in crate::data) mod write_extent;
+
 use std::ops::Range;
 
 use smallvec::SmallVec;
 use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
 
-use super::reserved::DelallocReserved;
-use super::transfer::{Failed, FileJob, Origin, WritebackBatch};
-use super::writer::{SECTOR, WriteContext, sector_start, size_of};
+use super::writeback::batch::{Failed, FileJob, Origin, WritebackBatch};
+use super::writeback::context::{SECTOR, WriteContext, sector_start, size_of};
+use super::writeback::reservation::DelallocReserved;
 use super::{DirtyRuns, ExtentMapKind, ExtentMaps, FilePages, OrderedExtents};
 use crate::error::{Error, Result, Unwritten};
 

@@ -37,7 +37,7 @@ use super::draft::{self, LogItemBatches, keys_of};
 use super::trace::LogVolume;
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
-use crate::node::{
+use crate::inode::{
     COMPRESSION_FLAGS, Coalesced, EntryTarget, Inode, Inodes, Link, LogMode, NamesToLog,
     PreviousLogState, ROOT_DIR, RangeSet, RemovedName,
 };

@@ -29,7 +29,7 @@ use crate::data::{
     BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, InlineData, OrderedExtents,
     SectorChecksums,
 };
-use crate::node::{EXTENTS_MAX, Inode, RangeSet};
+use crate::inode::{EXTENTS_MAX, Inode, RangeSet};
 
 /// Bytes of data whose checksums are looked up at once.
 const SUMMED_MAX: u64 = 16 << 20;

@@ -13,7 +13,7 @@ use userbtrfs_codec::hash::{extref_hash, name_hash};
 use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key};
 
 use crate::error::Result;
-use crate::node::{IndexedLink, Link, RefIndex, TreeRoots};
+use crate::inode::{IndexedLink, Link, RefIndex, TreeRoots};
 
 /// Bytes that are enough for what an fsync of a file has to log as a rule.
 const CONTENTS_USUAL: usize = 512;

@@ -19,7 +19,7 @@ use userbtrfs_ledger::FullCommitReason;
 use userbtrfs_volume::ReadError;
 
 use super::collect::{InodeLogger, LogResult};
-use crate::node::{InMemory, LogMode, PreviousLogState, ROOT_DIR};
+use crate::inode::{InMemory, LogMode, PreviousLogState, ROOT_DIR};
 
 const SOUND: &str = "verified with its block";
 

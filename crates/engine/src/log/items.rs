@@ -16,7 +16,7 @@ use userbtrfs_format::{
 pub(super) use tree::{LogTree, Logs};
 
 use crate::error::LogDamage;
-use crate::node::{EntryTarget, Link, NamesItem};
+use crate::inode::{EntryTarget, Link, NamesItem};
 
 /// An item of a log.
 pub(super) enum LogItem<'a> {

@@ -39,7 +39,7 @@ use userbtrfs_volume::{ReadError, Volume, read_superblock_copy};
 use self::extents::Extents;
 use super::items::{LogItem, LogTree, Logs};
 use crate::error::{Error, InodeId, LogDamage, Result};
-use crate::node::{DelayedItemsFlusher, Inode, Inodes, InodesOptions, TreeRoots};
+use crate::inode::{DelayedItemsFlusher, Inode, Inodes, InodesOptions, TreeRoots};
 
 /// How a replay is done.
 pub(crate) struct ReplayOptions {

@@ -18,7 +18,7 @@ use super::collect::{self, InodeLogger, InodeToLog, LoggedInode};
 use super::trace::{FsyncTracer, Listener, LogVolume, Phase, PhaseTimer, SyncOutcome};
 use crate::data::{ErrSeq, FilePages, OrderedExtents, WriteContext};
 use crate::error::{Error, Result};
-use crate::node::{Inode, Inodes, LogMode};
+use crate::inode::{Inode, Inodes, LogMode};
 
 /// What makes inodes durable.
 pub(crate) struct Log {

@@ -6,7 +6,7 @@ use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
 
 use crate::error::{Error, InodeId, Result};
-use crate::node::{Inodes, TreeRoots, subvolume_name};
+use crate::inode::{Inodes, TreeRoots, subvolume_name};
 
 /// A subvolume and where it hangs.
 #[derive(Clone, Debug)]
@@ -49,8 +49,8 @@ fn parent(forest: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>
 /// The subvolume that is mounted when none is named.
 pub(crate) fn default_subvolume(forest: &TreeRoots) -> Result<TreeId> {
     let dir = forest.store().volume().superblock().root_dir_objectid;
-    Ok(match crate::node::lookup_in_roots(forest, dir, b"default")? {
-        Some(crate::node::EntryTarget::Subvolume(id)) => id,
+    Ok(match crate::inode::lookup_in_roots(forest, dir, b"default")? {
+        Some(crate::inode::EntryTarget::Subvolume(id)) => id,
         _ => TreeId::FS,
     })
 }
@@ -64,7 +64,7 @@ pub(crate) fn path_of(nodes: &Inodes, subvolume: &Subvolume) -> Result<Vec<u8>> 
     while let Some((tree_id, dir, name)) = hangs {
         parts.push(name);
         let mut number = dir;
-        while number != crate::node::ROOT_DIR {
+        while number != crate::inode::ROOT_DIR {
             let id = InodeId { subvolume: tree_id, number };
             if !seen.insert((tree_id, number)) {
                 return Err(Error::DirectoryLoop(id));
@@ -74,7 +74,7 @@ pub(crate) fn path_of(nodes: &Inodes, subvolume: &Subvolume) -> Result<Vec<u8>> 
             number = up.dir;
         }
         if !seen.insert((tree_id, 0)) {
-            let number = crate::node::ROOT_DIR;
+            let number = crate::inode::ROOT_DIR;
             return Err(Error::DirectoryLoop(InodeId { subvolume: tree_id, number }));
         }
         hangs = parent(nodes.forest(), tree_id)?;

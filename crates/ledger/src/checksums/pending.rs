@@ -3,8 +3,8 @@
 //! 1. They are those of the running transaction. Those being put into the tree stay in sight
 //!    until they are there.
 //! 2. Of a sector that is added twice the later checksum counts.
-//! 3. Memory only, but for [`PendingChecksums::merge`]: the rest may be called with a handle, and with
-//!    locks of files held.
+//! 3. Memory only, but for [`PendingChecksums::merge`]: the rest may be called with a handle, and
+//!    with locks of files held.
 
 use std::collections::BTreeMap;
 use std::mem;

@@ -388,8 +388,8 @@ impl BlockGroups {
         if alike { types | BlockGroupFlags::DUP } else { types }
     }
 
-    /// Takes an empty group out that nobody relies on: who reserved since [`BlockGroups::empty`] may. Its
-    /// room is free once that is durable.
+    /// Takes an empty group out that nobody relies on: who reserved since [`BlockGroups::empty`]
+    /// may. Its room is free once that is durable.
     pub(super) fn remove(&mut self, start: Logical) -> Option<Chunk> {
         let group = self.groups.get(&start)?;
         if !group.is_empty() || group.age != BlockGroupAge::Durable {

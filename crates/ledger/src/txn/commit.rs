@@ -59,16 +59,16 @@ impl TransactionManager {
         self.commits.get()
     }
 
-    /// As [`TransactionManager::commit`], for a sync, of a transaction that was running when the caller was in
-    /// it: where it is durable by now, nothing is to be done.
+    /// As [`TransactionManager::commit`], for a sync, of a transaction that was running when the
+    /// caller was in it: where it is durable by now, nothing is to be done.
     #[track_caller]
     pub fn commit_transaction(&self, generation: u64) -> Result<()> {
         self.gate.check()?;
         self.commit_generation(generation, CommitTrigger::Sync).map(drop)
     }
 
-    /// As [`TransactionManager::commit`]; then what the transaction freed is free. Block groups that are empty
-    /// are taken out, too. Says whether there was anything to commit.
+    /// As [`TransactionManager::commit`]; then what the transaction freed is free. Block groups
+    /// that are empty are taken out, too. Says whether there was anything to commit.
     #[track_caller]
     pub(crate) fn commit_for_space(&self) -> Result<bool> {
         self.gate.check()?;

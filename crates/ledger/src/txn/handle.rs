@@ -20,8 +20,9 @@ const COST_OF_FEW: u64 = 64;
 /// As what a transaction is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
-    /// Who waits for the device meanwhile: for a group of log changes ([`TransactionManager::sync_log`]), to
-    /// write leaves early ([`Handle::write_early`]), or to repair copies.
+    /// Who waits for the device meanwhile: for a group of log changes
+    /// ([`TransactionManager::sync_log`]), to write leaves early ([`Handle::write_early`]), or to
+    /// repair copies.
     Writing,
     /// A change on behalf of a caller. It waits for no device, but for what must be read.
     Operation,
@@ -69,8 +70,8 @@ impl<'a> Handle<'a> {
         Ok(tree.apply(self.ledger.forest().store(), self.ledger, edits)?)
     }
 
-    /// A file refers to an extent that nobody referred to before: what [`TransactionManager::allocate_data`]
-    /// gave, whole.
+    /// A file refers to an extent that nobody referred to before: what
+    /// [`TransactionManager::allocate_data`] gave, whole.
     ///
     /// From now on the extent is counted: its space comes back when nobody refers to it any more,
     /// after the commit that says so. Its checksums are added under the same handle.

@@ -6,7 +6,7 @@ use userbtrfs_ledger::bytes_for_items;
 use userbtrfs_mkfs::Profile;
 
 use super::*;
-use crate::node::EXTENTS_PER_STEP;
+use crate::inode::EXTENTS_PER_STEP;
 
 /// How many pieces there are, and from where to where each goes.
 const PIECES: u64 = 100_000;

@@ -13,7 +13,7 @@ use userbtrfs_ledger::HandleKind;
 
 use super::*;
 use crate::data::{BackingExtents, ExtentMapKind, ExtentMaps};
-use crate::node::{FileChange, PendingExtentKind};
+use crate::inode::{FileChange, PendingExtentKind};
 
 const KIB: u64 = 1024;
 

@@ -17,7 +17,7 @@ use userbtrfs_volume::TreeBlock;
 
 use super::logged_range;
 use crate::error::{Error, LogDamage, LogError, Result};
-use crate::node::{Link, NamesItem};
+use crate::inode::{Link, NamesItem};
 
 /// The object id of checksum items (-10).
 const CSUM_OBJECTID: u64 = u64::MAX - 9;

@@ -15,8 +15,8 @@ use userbtrfs_ledger::{TransactionManager, refs};
 
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};
+use crate::inode::{Inline, Inode, PendingExtentKind};
 use crate::log::items::{Content, LoggedExtent};
-use crate::node::{Inline, Inode, PendingExtentKind};
 
 /// Bytes of checksums that wait before they are merged.
 const CHECKSUMS_MAX: usize = 1 << 20;

@@ -5,7 +5,7 @@ use userbtrfs_sync::Arc;
 
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};
-use crate::node::Inode;
+use crate::inode::Inode;
 
 impl Replay<'_> {
     /// An inode becomes what was logged of it.

@@ -11,8 +11,8 @@ use userbtrfs_sync::Arc;
 
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};
+use crate::inode::{Entry, EntryTarget, Inode, Link, NamesItem};
 use crate::log::items::LoggedEntry;
-use crate::node::{Entry, EntryTarget, Inode, Link, NamesItem};
 
 impl Replay<'_> {
     /// An entry of a directory is there, if what it leads to is, and does not have that name in

@@ -13,7 +13,7 @@ use userbtrfs_sync::Arc;
 
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};
-use crate::node::{Inode, ROOT_DIR};
+use crate::inode::{Inode, ROOT_DIR};
 
 impl Replay<'_> {
     /// Ends the replay of a log.

@@ -1,0 +1,156 @@
+//! A block: a few consecutive sectors of a file in one buffer, with a bit of each kind for each.
+//!
+//! 1. A sector that is dirty or writing is valid.
+//! 2. A buffer that somebody else holds too (a write on its way, a slice that was handed out) is
+//!    never changed: the block gets a copy of its own.
+
+use std::ops::Range;
+
+use userbtrfs_device::{Buffer, Slice};
+use userbtrfs_format::SECTOR_SIZE;
+use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes in a sector.
+pub(in crate::data) const SECTOR: usize = SECTOR_SIZE as usize;
+
+/// The most sectors in a block: one bit of a mask for each.
+pub(in crate::data) const SECTORS_MAX: u32 = u32::BITS;
+
+/// See the module's text.
+pub(in crate::data) struct CacheBlock {
+    /// At least of the block's length.
+    buffer: Arc<Buffer>,
+    /// How many sectors there is room for.
+    pub(in crate::data) len: u32,
+    /// Holds what the file holds.
+    pub(in crate::data) valid: u32,
+    /// What is beneath is older.
+    pub(in crate::data) dirty: u32,
+    /// On its way to what is beneath.
+    pub(in crate::data) writing: u32,
+    /// It was, since it was last looked at for eviction. A hint: who reads sets it, with others.
+    asked_for: AtomicBool,
+    /// Whether it stands in the list for eviction.
+    pub(in crate::data) listed: bool,
+    /// Tells it from others that were or will be in its place.
+    pub(in crate::data) ticket: u64,
+}
+
+impl CacheBlock {
+    /// A block of `len` sectors, none of them valid.
+    pub(in crate::data) fn new(buffer: Arc<Buffer>, len: u32, ticket: u64) -> Self {
+        assert!((1..=SECTORS_MAX).contains(&len) && buffer.len() >= bytes(len), "room for it");
+        let (valid, dirty, writing) = (0, 0, 0);
+        let asked_for = AtomicBool::new(false);
+        Self { buffer, len, valid, dirty, writing, asked_for, listed: false, ticket }
+    }
+
+    /// Which sectors are not yet beneath as they are here.
+    pub(in crate::data) fn unfinished(&self) -> u32 {
+        self.dirty | self.writing
+    }
+
+    /// Whether its buffer is this one.
+    pub(in crate::data) fn shares(&self, buffer: &Arc<Buffer>) -> bool {
+        Arc::ptr_eq(&self.buffer, buffer)
+    }
+
+    /// Whether somebody else holds its buffer.
+    pub(in crate::data) fn in_use(&self) -> bool {
+        Arc::strong_count(&self.buffer) > 1
+    }
+
+    /// Somebody asks for what is in it. Who finds that said does not write it again, which would
+    /// take the block's line from the caches of other processors.
+    pub(in crate::data) fn ask(&self) {
+        if !self.asked_for.load(Ordering::Relaxed) {
+            self.asked_for.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether somebody did since this was last asked.
+    pub(in crate::data) fn take_asked(&self) -> bool {
+        self.asked_for.swap(false, Ordering::Relaxed)
+    }
+
+    /// Bytes of it.
+    pub(in crate::data) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.buffer[range]
+    }
+
+    /// Sectors of it, shared.
+    pub(in crate::data) fn slice(&self, sectors: Range<u32>) -> Slice {
+        Slice::new(Arc::clone(&self.buffer), bytes(sectors.start)..bytes(sectors.end))
+    }
+
+    /// Its bytes, to change those in `changed`; what is there before may be anything.
+    pub(in crate::data) fn bytes_mut(&mut self, changed: Range<usize>) -> &mut [u8] {
+        let len = bytes(self.len);
+        if Arc::get_mut(&mut self.buffer).is_none() {
+            self.replace(self.len, changed);
+        }
+        &mut Arc::get_mut(&mut self.buffer).expect("it is the only holder")[..len]
+    }
+
+    /// Makes room for more sectors.
+    pub(in crate::data) fn grow(&mut self, len: u32) {
+        assert!((self.len + 1..=SECTORS_MAX).contains(&len), "it grows, within bounds");
+        self.replace(len, 0..0);
+    }
+
+    /// Takes a buffer of its own, with what the old one holds but for `changed`.
+    fn replace(&mut self, len: u32, changed: Range<usize>) {
+        let mut buffer = Buffer::unspecified(bytes(len));
+        for kept in [0..changed.start, changed.end..bytes(self.len)] {
+            buffer[kept.clone()].copy_from_slice(&self.buffer[kept]);
+        }
+        (self.buffer, self.len) = (Arc::new(buffer), len);
+    }
+}
+
+/// The bytes of so many sectors of a block.
+pub(in crate::data) fn bytes(sectors: u32) -> usize {
+    sectors as usize * SECTOR
+}
+
+/// The bits of these sectors.
+pub(in crate::data) fn mask(sectors: Range<u32>) -> u32 {
+    let up_to = |end: u32| 1_u32.checked_shl(end).map_or(u32::MAX, |bit| bit - 1);
+    up_to(sectors.end) & !up_to(sectors.start)
+}
+
+/// Maximal runs of bits that are set, ascending.
+pub(in crate::data) fn runs(mut bits: u32) -> impl Iterator<Item = Range<u32>> {
+    std::iter::from_fn(move || {
+        let start = bits.trailing_zeros();
+        let end = start + bits.checked_shr(start)?.trailing_ones();
+        bits &= !mask(0..end);
+        Some(start..end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_and_runs_reach_to_both_ends() {
+        assert_eq!([mask(0..0), mask(0..32), mask(31..32)], [0, u32::MAX, 1 << 31]);
+        assert_eq!(runs(0).count(), 0);
+        assert!(runs(u32::MAX).eq(std::iter::once(0..32)));
+        assert_eq!(runs(0b1000_0110 << 24).collect::<Vec<_>>(), [25..27, 31..32]);
+    }
+
+    #[test]
+    fn who_holds_a_slice_does_not_see_later_changes() {
+        let mut block = CacheBlock::new(Arc::new(Buffer::zeroed(2 * SECTOR)), 2, 0);
+        let slice = block.slice(1..2);
+        block.bytes_mut(0..SECTOR)[..SECTOR].fill(1);
+        block.bytes_mut(SECTOR..SECTOR + 1)[SECTOR] = 2;
+        assert!(slice.iter().all(|&byte| byte == 0));
+        assert_eq!((block.slice(0..1)[9], block.slice(1..2)[0], block.slice(1..2)[1]), (1, 2, 0));
+        block.grow(5);
+        assert_eq!((block.slice(0..1)[9], block.slice(1..2)[0]), (1, 2));
+    }
+}

@@ -1,0 +1,96 @@
+//! Writing to a file in memory.
+//!
+//! 1. Sectors that are written in part are brought first. Beyond the size they are zeros.
+//! 2. What can fail is done before anything is changed.
+
+use userbtrfs_device::Buffer;
+
+use crate::data::cache::block::SECTOR;
+use crate::data::cache::dirty::Delta;
+use crate::data::cache::file_pages::{BLOCK, FilePages, sectors};
+use crate::error::Result;
+use crate::inode::TreeRoots;
+
+/// The caller of each holds the range, and up to the ends of its sectors, exclusively. All give
+/// what newly is dirty. After an error nothing was changed.
+impl FilePages {
+    /// Writes bytes from an offset on. The size of the inode is changed after that, if it is.
+    pub(crate) fn write(&self, forest: &TreeRoots, offset: u64, bytes: &[u8]) -> Result<Delta> {
+        if let Some(delta) = self.copy_over(offset, bytes) {
+            self.shrink();
+            return Ok(delta);
+        }
+        let edges = self.edges(forest, offset, offset + bytes.len() as u64)?;
+        let (mut delta, mut done) = (Delta::default(), 0);
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let len = (BLOCK - to_usize(at % BLOCK as u64)).min(bytes.len() - done);
+            delta = delta.plus(self.copy_in(at, &bytes[done..][..len], &edges));
+            done += len;
+        }
+        self.shrink();
+        Ok(delta)
+    }
+
+    /// Writes zeros.
+    pub(crate) fn write_zeros(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
+        let zeros = Buffer::zeroed(to_usize((end - start).min(BLOCK as u64)));
+        let edges = self.edges(forest, start, end)?;
+        let (mut delta, mut at) = (Delta::default(), start);
+        while at < end {
+            let len = (BLOCK as u64 - at % BLOCK as u64).min(end - at);
+            delta = delta.plus(self.copy_in(at, &zeros[..to_usize(len)], &edges));
+            at += len;
+        }
+        self.shrink();
+        Ok(delta)
+    }
+
+    /// Makes the sectors that a range touches dirty as they are: at most a block.
+    pub(crate) fn redirty(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
+        let sectors = sectors(start, end);
+        let offset = sectors.start * SECTOR as u64;
+        let len = to_usize(sectors.end - sectors.start) * SECTOR;
+        self.modify(forest, offset, len, |_| {})
+    }
+
+    /// Lets `change` see and change at most a block's worth of bytes. It may do what it likes:
+    /// only the range is locked.
+    pub(crate) fn modify(
+        &self,
+        forest: &TreeRoots,
+        offset: u64,
+        len: usize,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Result<Delta> {
+        assert!(len <= BLOCK, "no more than a block at once");
+        let mut bytes = Buffer::unspecified(len);
+        self.read_locked(forest, offset, &mut bytes)?;
+        change(&mut bytes);
+        self.write(forest, offset, &bytes)
+    }
+
+    /// The first and the last sector of a range, where only a part of them is in it.
+    fn edges(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Vec<(u64, Buffer)>> {
+        let (size, sector) = (self.inode().item().size, SECTOR as u64);
+        let partial = |at: u64| at * sector < start || end < (at + 1) * sector;
+        let mut edges = Vec::new();
+        for at in [start / sector, end.saturating_sub(1) / sector] {
+            if start == end || !partial(at) || edges.last().is_some_and(|(last, _)| *last == at) {
+                continue;
+            }
+            let mut edge = Buffer::zeroed(SECTOR);
+            let left = (at * sector).min(size)..start.min(size);
+            let right = end.min(size)..((at + 1) * sector).min(size);
+            if left.start < left.end || right.start < right.end {
+                self.read_locked(forest, at * sector, &mut edge)?;
+            }
+            edges.push((at, edge));
+        }
+        Ok(edges)
+    }
+}
+
+fn to_usize(n: u64) -> usize {
+    usize::try_from(n).expect("within a block")
+}

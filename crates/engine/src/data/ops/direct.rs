@@ -1,0 +1,117 @@
+//! Writing past memory: from a caller's buffer to the device, before the call returns.
+//!
+//! 1. The bytes are the caller's, who shares them and cannot change them: checksum and device see
+//!    the same.
+//! 2. What is in memory of the range goes when the write is done, and stays when it failed.
+//! 3. Who writes so holds the range over the I/O: readers see all of it or nothing, sector by
+//!    sector.
+
+use smallvec::smallvec;
+use userbtrfs_device::{Buffer, Slice};
+use userbtrfs_sync::Arc;
+
+use crate::data::ops::write::{MayExtend, Times};
+use crate::data::writeback::batch::{EXTENT_MAX, FileJob, Origin, WritebackBatch};
+use crate::data::writeback::context::{
+    SECTOR, WriteContext, end_of, sector_end, sector_start, size_of,
+};
+use crate::data::writeback::reservation::DelallocReserved;
+use crate::data::{Delta, DirtyRun, FilePages};
+use crate::error::{Error, Result};
+
+impl WriteContext {
+    /// Writes a buffer of whole sectors at the start of one, and waits.
+    pub(crate) fn write_direct(
+        &self,
+        contents: &Arc<FilePages>,
+        buffer: &Arc<Buffer>,
+        offset: u64,
+    ) -> Result<()> {
+        self.ledger.check()?;
+        let len = buffer.len() as u64;
+        if !offset.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
+            return Err(Error::Invalid("direct I/O that is not of whole sectors"));
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let end = end_of(offset, len)?;
+        let _operation = contents.inode().lock_operation();
+        let _growing = self.settle_end(contents, offset)?;
+        let sectors = i64::try_from(len / SECTOR).expect("of data in memory");
+        let need = self.prices.need(Delta { sectors, runs: 1 });
+        match self.reserve_need(need) {
+            Ok(reserved) => {
+                let bytes = Slice::from(Arc::clone(buffer));
+                let _one = contents.writeback.lock();
+                let _range = contents.range.lock_exclusive(offset..end);
+                let origin = Origin::Caller { end, times: Times::Now };
+                self.transfer(contents, &bytes, offset, origin, reserved)
+            }
+            Err(Error::NoSpace) => {
+                let how = (MayExtend::Allowed, Times::Now);
+                match self.write_through(contents, offset, buffer, how)? {
+                    true => Ok(()),
+                    false => Err(Error::NoSpace),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes bytes in place, at once, if all of them can be: where no space is left. Says
+    /// whether it did. No lock is held but the operation lock, where the file may grow.
+    pub(in crate::data) fn write_through(
+        &self,
+        contents: &Arc<FilePages>,
+        at: u64,
+        bytes: &[u8],
+        (growth, times): (MayExtend, Times),
+    ) -> Result<bool> {
+        if !Self::may_be_in_place(&contents.inode().item()) {
+            return Ok(false);
+        }
+        let bytes_end = at + bytes.len() as u64;
+        let (start, end) = (sector_start(at), sector_end(bytes_end));
+        let need = self.prices.need(Delta { sectors: 0, runs: 1 });
+        let reserved = self.reserve_need(need)?;
+        let _one = contents.writeback.lock();
+        let _range = contents.range.lock_exclusive(start..end);
+        let places = self.places_in_extents(contents, &contents.inode().item(), start, end)?;
+        let grows = growth == MayExtend::Refused && bytes_end > size_of(contents);
+        if grows || places.iter().any(|(_, place)| place.is_none()) {
+            return Ok(false);
+        }
+        let mut whole = Buffer::zeroed(usize::try_from(end - start).expect("data in memory"));
+        contents.read_locked(self.nodes.forest(), start, &mut whole)?;
+        let skip = usize::try_from(at - start).expect("within a sector");
+        whole[skip..][..bytes.len()].copy_from_slice(bytes);
+        let slice = Slice::from(whole);
+        let origin = Origin::Caller { end: bytes_end, times };
+        self.transfer(contents, &slice, start, origin, reserved)?;
+        Ok(true)
+    }
+
+    /// Writes sectors of a caller's. The range and the writeback lock are held.
+    fn transfer(
+        &self,
+        contents: &Arc<FilePages>,
+        bytes: &Slice,
+        start: u64,
+        origin: Origin,
+        reserved: DelallocReserved,
+    ) -> Result<()> {
+        let mut rest =
+            DirtyRun { start, end: start + bytes.len() as u64, parts: smallvec![bytes.clone()] };
+        let mut runs = Vec::new();
+        while rest.end - rest.start > EXTENT_MAX {
+            let behind = rest.split_off(rest.start + EXTENT_MAX);
+            runs.push(std::mem::replace(&mut rest, behind));
+        }
+        runs.push(rest);
+        let mut transfer = WritebackBatch::new(self);
+        let job = transfer.add(FileJob::new(contents, origin, reserved));
+        let failed = transfer.run(runs.into_iter().map(|run| (job, run))).pop().flatten();
+        failed.map_or(Ok(()), |failed| Err(failed.into()))
+    }
+}

@@ -1,0 +1,306 @@
+//! Writing into memory.
+//!
+//! The way of a write: reserve what it will newly dirty, lock the range, copy, let the file grow
+//! in memory. No transaction takes part.
+//!
+//! 1. A write goes part by part, each whole or not at all; it is short only where space ends, or
+//!    an error comes after the first part.
+//! 2. Who makes a file longer holds its operation lock. What comes to lie between its old end and
+//!    the new bytes reads as zeros, whatever is beneath.
+//! 3. It never has more unfinished than the bound: see `admission`.
+//! 4. Where no space is left, what may be overwritten in place is, at once.
+
+use std::ops::Range;
+
+use userbtrfs_format::Timestamp;
+use userbtrfs_sync::Arc;
+
+use crate::clock;
+use crate::data::cache::file_pages::ExtendGuard;
+use crate::data::writeback::context::{
+    SECTOR, SIZE_MAX, WriteContext, sector_end, sector_start, size_of,
+};
+use crate::data::writeback::nocow::INLINE_MAX;
+use crate::data::{Delta, ExtentMapKind, ExtentMaps, FilePages};
+use crate::error::{Error, Result};
+use crate::inode::{FileChange, TreeRoots};
+
+/// The most bytes that are reserved and copied in one go: a power of two.
+const PART_MAX: u64 = 1 << 20;
+/// But never more than one part in so many of what may be unfinished.
+const PARTS: u64 = 16;
+
+/// Whether a write may make the file longer: the operation lock is held then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::data) enum MayExtend {
+    Allowed,
+    Refused,
+}
+
+/// What a change of its content does to the times of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// It is changed now.
+    Now,
+    /// It was changed before, and whoever knows when says so.
+    Kept,
+}
+
+impl Times {
+    fn now(self) -> Option<Timestamp> {
+        (self == Self::Now).then(clock::now)
+    }
+
+    /// The content of a file changes in a transaction.
+    pub(in crate::data) fn touch(self, change: &mut FileChange<'_>) {
+        match self {
+            Self::Now => change.touch(),
+            Self::Kept => change.touch_untimed(),
+        }
+    }
+}
+
+impl WriteContext {
+    /// Writes bytes, and gives how many: fewer than there are only where space ends.
+    pub(crate) fn write(
+        &self,
+        contents: &Arc<FilePages>,
+        offset: u64,
+        bytes: &[u8],
+        times: Times,
+    ) -> Result<usize> {
+        self.ledger.check()?;
+        let bytes = reachable(offset, bytes)?;
+        let (mut done, mut ended) = (0, Ok(()));
+        if offset + bytes.len() as u64 <= size_of(contents) {
+            (done, ended) = self.write_parts(contents, offset, bytes, (MayExtend::Refused, times));
+        }
+        if done < bytes.len() && ended.is_ok() {
+            let _operation = contents.inode().lock_operation();
+            let (at, rest) = (offset + done as u64, &bytes[done..]);
+            let (more, end) = self.write_parts(contents, at, rest, (MayExtend::Allowed, times));
+            (done, ended) = (done + more, end);
+        }
+        if done > 0 { Ok(done) } else { ended.map(|()| 0) }
+    }
+
+    /// Writes bytes to the end of a file, all of them or none, and gives where they are.
+    pub(crate) fn append(&self, contents: &Arc<FilePages>, bytes: &[u8]) -> Result<u64> {
+        self.ledger.check()?;
+        let _operation = contents.inode().lock_operation();
+        let start = size_of(contents);
+        if reachable(start, bytes)?.len() < bytes.len() {
+            return Err(Error::FileTooLarge);
+        }
+        let how = (MayExtend::Allowed, Times::Now);
+        let (done, ended) = self.write_parts(contents, start, bytes, how);
+        if done > 0 && ended.is_err() {
+            self.shrink(contents, start)?;
+        }
+        ended.map(|()| start)
+    }
+
+    /// Writes bytes that somebody has kept of a file that only grows, as [`WriteContext::write`]
+    /// does. [`Error::NotPermitted`], and nothing written, where they would change what is there;
+    /// but zeros give way: what comes in another order than it was appended finds them in its
+    /// place.
+    pub(crate) fn write_grown(
+        &self,
+        contents: &Arc<FilePages>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        self.ledger.check()?;
+        let bytes = reachable(offset, bytes)?;
+        let _operation = contents.inode().lock_operation();
+        let there = size_of(contents).saturating_sub(offset);
+        let there = usize::try_from(there).map_or(bytes.len(), |there| there.min(bytes.len()));
+        let mut before = vec![0; there];
+        contents.read(self.nodes.forest(), offset, &mut before, 0)?;
+        if before.iter().zip(bytes).any(|(before, new)| *before != 0 && before != new) {
+            return Err(Error::NotPermitted);
+        }
+        let how = (MayExtend::Allowed, Times::Kept);
+        let (done, ended) = self.write_parts(contents, offset, bytes, how);
+        if done > 0 { Ok(done) } else { ended.map(|()| 0) }
+    }
+
+    /// The most bytes that are reserved and copied in one go.
+    fn part_max(&self) -> u64 {
+        let share = (self.unfinished_max() / PARTS).clamp(SECTOR, PART_MAX);
+        1 << share.ilog2()
+    }
+
+    /// Writes bytes part by part: gives how many, and which error ended it before the last. Without
+    /// one it ends before where the file would grow, and may not.
+    fn write_parts(
+        &self,
+        contents: &Arc<FilePages>,
+        offset: u64,
+        bytes: &[u8],
+        how: (MayExtend, Times),
+    ) -> (usize, Result<()>) {
+        let (mut done, mut part_max) = (0, self.part_max());
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let part = first_part(at, &bytes[done..], part_max);
+            match self.write_part(contents, at, part, how) {
+                Ok(true) => done += part.len(),
+                Ok(false) => break,
+                Err(Error::NoSpace) if part_max > SECTOR => part_max /= 2,
+                Err(error) => return (done, Err(error)),
+            }
+        }
+        (done, Ok(()))
+    }
+
+    /// Writes a part; says no where the file would grow, and may not.
+    fn write_part(
+        &self,
+        contents: &Arc<FilePages>,
+        at: u64,
+        part: &[u8],
+        (growth, times): (MayExtend, Times),
+    ) -> Result<bool> {
+        let _growing = match growth {
+            MayExtend::Allowed => self.settle_end(contents, at)?,
+            MayExtend::Refused => None,
+        };
+        let range = at..at + part.len() as u64;
+        let write = |forest: &TreeRoots| contents.write(forest, at, part);
+        match self.change(contents, range, (growth, times), write) {
+            Err(Error::NoSpace) if self.write_through(contents, at, part, (growth, times))? => {
+                Ok(true)
+            }
+            done => done,
+        }
+    }
+
+    /// Changes bytes in memory, with space for what becomes dirty.
+    pub(in crate::data) fn change(
+        &self,
+        contents: &Arc<FilePages>,
+        range: Range<u64>,
+        (growth, times): (MayExtend, Times),
+        change: impl FnOnce(&TreeRoots) -> Result<Delta>,
+    ) -> Result<bool> {
+        let Range { start, end } = range;
+        let _admitted = self.admit(sector_end(end) - sector_start(start))?;
+        let mut expected = contents.new_dirty(start, end);
+        let mut reserved = self.reserve(contents, expected)?;
+        loop {
+            let locked = contents.range.lock_exclusive(sector_start(start)..sector_end(end));
+            if growth == MayExtend::Refused && end > size_of(contents) {
+                return Ok(false);
+            }
+            let delta = contents.new_dirty(start, end);
+            if delta.sectors <= expected.sectors && delta.runs <= expected.runs {
+                let delta = change(self.nodes.forest())?;
+                contents.inode().written_to(end, times.now());
+                contents.account.settle(reserved, delta, self.prices);
+                return Ok(true);
+            }
+            // What was dirty is being written by now.
+            drop((locked, reserved));
+            let sectors = (sector_end(end) - sector_start(start)) / SECTOR;
+            expected = Delta { sectors: i64::try_from(sectors).expect("of one part"), runs: 1 };
+            reserved = self.reserve_need(self.prices.need(expected))?;
+        }
+    }
+
+    /// The file is about to get bytes at `to`, and to be as long as that before: what comes to
+    /// lie between reads as zeros. The operation lock is held; what is given, until it has grown.
+    pub(in crate::data) fn settle_end<'a>(
+        &self,
+        contents: &'a Arc<FilePages>,
+        to: u64,
+    ) -> Result<Option<ExtendGuard<'a>>> {
+        let size = size_of(contents);
+        if to <= size {
+            return Ok(None);
+        }
+        let growing = contents.grow();
+        let (last, end) = (sector_start(size), sector_end(size));
+        // What is on the disk behind the end of a file may be anything, and inline data never has
+        // anything behind it: nor does what is on its way to be that, which lands before this.
+        let may_be_inline = || size <= INLINE_MAX && contents.unfinished_from(0) == Some(0);
+        if last < end && (may_be_inline() || self.holds_data(contents, last..end)?) {
+            self.redirty_end(contents, size)?;
+        }
+        if end < to && self.holds_data(contents, end..sector_end(to))? {
+            self.remove(contents, end..sector_end(to), Times::Kept, |kind| {
+                !matches!(kind, ExtentMapKind::Prealloc(_))
+            })?;
+        }
+        Ok(Some(growing))
+    }
+
+    /// Lets the last sector of a file be written as it is read: with zeros behind the end. The
+    /// operation lock is held.
+    pub(in crate::data) fn redirty_end(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
+        let (last, end) = (sector_start(size), sector_end(size));
+        let redirty = |forest: &TreeRoots| contents.redirty(forest, last, end);
+        self.change(contents, last..size, (MayExtend::Refused, Times::Kept), redirty)?;
+        Ok(())
+    }
+
+    /// Whether something was written beneath a range.
+    pub(in crate::data) fn holds_data(
+        &self,
+        contents: &FilePages,
+        range: Range<u64>,
+    ) -> Result<bool> {
+        let source = contents.beneath();
+        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
+        while let Some(segment) = segments.next()? {
+            if matches!(segment.kind, ExtentMapKind::Inline(_) | ExtentMapKind::Regular { .. }) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lets `change` change bytes in place, as a writer to mapped memory does, sector by sector;
+    /// gives how many there were: fewer than asked for only where the file or space ends.
+    pub(crate) fn modify(
+        &self,
+        contents: &Arc<FilePages>,
+        offset: u64,
+        len: usize,
+        mut change: impl FnMut(&mut [u8]),
+    ) -> Result<usize> {
+        self.ledger.check()?;
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let left = size_of(contents).saturating_sub(at).min((len - done) as u64);
+            let part = left.min(SECTOR - at % SECTOR);
+            if part == 0 {
+                break;
+            }
+            let part_len = usize::try_from(part).expect("within a sector");
+            let modify = |forest: &TreeRoots| contents.modify(forest, at, part_len, &mut change);
+            match self.change(contents, at..at + part, (MayExtend::Refused, Times::Now), modify) {
+                Ok(true) => done += part_len,
+                Ok(false) => {}
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// The bytes that lie where a file may reach.
+fn reachable(offset: u64, bytes: &[u8]) -> Result<&[u8]> {
+    match SIZE_MAX.saturating_sub(offset) {
+        0 if !bytes.is_empty() => Err(Error::FileTooLarge),
+        left => Ok(&bytes[..usize::try_from(left).map_or(bytes.len(), |l| l.min(bytes.len()))]),
+    }
+}
+
+/// The first part of bytes at an offset: parts end at multiples of `part_max`.
+fn first_part(offset: u64, bytes: &[u8], part_max: u64) -> &[u8] {
+    let len = part_max - offset % part_max;
+    &bytes[..usize::try_from(len).expect("a part in memory").min(bytes.len())]
+}

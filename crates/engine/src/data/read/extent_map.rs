@@ -1,0 +1,230 @@
+//! A file as a gapless sequence of segments: one for each extent, pending or in the tree, and for
+//! each hole.
+//!
+//! 1. Segments follow each other without gap or overlap, from the start asked for to the end of
+//!    the file.
+//! 2. A gap between extent items is a hole, whether the filesystem has NO_HOLES or not.
+//! 3. Inline data covers whole sectors, as to Linux: what follows it there reads as zeros, and
+//!    is no hole.
+//! 4. What is pending is looked up before the tree is, a few extents at a time: what is merged
+//!    meanwhile is then seen in one of both. The tree is searched only where that is not enough.
+
+use std::collections::VecDeque;
+
+use userbtrfs_btree::{Cursor, NodeRef, ReadAhead};
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, RegularExtent, SECTOR_SIZE};
+
+use crate::data::BackingExtents;
+use crate::error::Result;
+use crate::inode::{Inline, PendingExtent, PendingExtentKind, TreeRoots};
+
+/// How many pending extents are looked up at a time.
+const PENDING_MAX: usize = 64;
+
+/// A range of a file that one extent holds, or none.
+#[derive(Clone, Debug)]
+pub(crate) struct ExtentMap {
+    /// Where it starts in the file, in bytes.
+    pub(crate) start: u64,
+    /// Where it ends.
+    pub(crate) end: u64,
+    /// What holds it.
+    pub(crate) kind: ExtentMapKind,
+}
+
+/// What holds a segment.
+#[derive(Clone, Debug)]
+pub(crate) enum ExtentMapKind {
+    /// Nothing.
+    Hole,
+    /// An extent that was not written yet: the part of it from the segment's start on.
+    Prealloc(RegularExtent),
+    /// The tree, or what waits to come into it.
+    Inline(InlineData),
+    /// An extent. The segment may start inside what the item covers: `skip` bytes further on.
+    Regular { extent: RegularExtent, compression: Option<Compression>, skip: u64 },
+}
+
+/// Where the bytes of inline data are.
+#[derive(Clone, Debug)]
+pub(crate) enum InlineData {
+    /// In the item in this slot of this leaf.
+    Item(NodeRef, usize),
+    /// In memory.
+    Memory(Inline),
+}
+
+impl InlineData {
+    /// How many bytes of the file it is.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        match self {
+            Self::Memory(inline) => inline.ram_bytes,
+            Self::Item(leaf, slot) => {
+                let item = leaf.item(*slot);
+                let extent = FileExtent::parse(item.key.offset, item.data);
+                extent.expect("verified with its block").file_bytes()
+            }
+        }
+    }
+}
+
+/// A few pending extents.
+struct Pending {
+    extents: VecDeque<PendingExtent>,
+    /// How far they are all that is pending.
+    known: u64,
+    /// Whether the tree knew nothing of the file when they were looked up.
+    is_all: bool,
+}
+
+/// The segments of a file, in order.
+pub(crate) struct ExtentMaps<'a> {
+    forest: &'a TreeRoots,
+    file: &'a BackingExtents,
+    /// In the tree; nothing until it is searched.
+    cursor: Option<Cursor<'a>>,
+    /// What takes the place of what the tree has.
+    pending: Pending,
+    at: u64,
+    end: u64,
+}
+
+impl<'a> ExtentMaps<'a> {
+    /// The segments between two offsets of a file, as far as the file goes.
+    pub(crate) fn new(
+        forest: &'a TreeRoots,
+        file: &'a BackingExtents,
+        start: u64,
+        end: u64,
+    ) -> Self {
+        let end = end.min(file.size);
+        let pending = Pending::look_up(file, start, end);
+        Self { forest, file, cursor: None, pending, at: start, end }
+    }
+
+    /// The next segment, or nothing at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<ExtentMap>> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        if self.at >= self.pending.known {
+            self.pending = Pending::look_up(self.file, self.at, self.end);
+            self.cursor = None;
+        }
+        let until = match self.pending.extents.front() {
+            Some(extent) if extent.start <= self.at => {
+                let extent = self.pending.extents.pop_front().expect("just looked at");
+                let kind = ExtentMapKind::of_pending(extent.kind);
+                return Ok(Some(self.pass(extent.end, skip_into(kind, self.at - extent.start))));
+            }
+            Some(extent) => extent.start,
+            None => self.pending.known,
+        };
+        if self.pending.is_all {
+            return Ok(Some(self.pass(until, ExtentMapKind::Hole)));
+        }
+        self.stored(until).map(Some)
+    }
+
+    /// The next segment of those in the tree, which counts up to an offset.
+    fn stored(&mut self, until: u64) -> Result<ExtentMap> {
+        let mut cursor = match self.cursor.take() {
+            Some(cursor) => cursor,
+            None => seek(self.forest, self.file, self.at)?,
+        };
+        let segment = loop {
+            let Some((start, end, kind)) = extent_at(&cursor, self.file.id.number) else {
+                break self.pass(until, ExtentMapKind::Hole);
+            };
+            if end <= self.at {
+                cursor.advance()?;
+                continue;
+            }
+            if start > self.at {
+                break self.pass(start.min(until), ExtentMapKind::Hole);
+            }
+            let kind = skip_into(kind, self.at - start);
+            break self.pass(end.min(until), kind);
+        };
+        self.cursor = Some(cursor);
+        Ok(segment)
+    }
+
+    /// The segment from here to `end`, but not beyond that of all.
+    fn pass(&mut self, end: u64, kind: ExtentMapKind) -> ExtentMap {
+        let end = end.min(self.end);
+        let start = std::mem::replace(&mut self.at, end);
+        ExtentMap { start, end, kind }
+    }
+}
+
+/// The extent item at a cursor: where it starts and ends in the file, and what it holds. Items
+/// before the file's extents are passed as if they ended at 0.
+fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<(u64, u64, ExtentMapKind)> {
+    let (leaf, slot) = cursor.leaf()?;
+    let item = leaf.item(slot);
+    let first = Key::new(inode, ItemKind::EXTENT_DATA, 0);
+    if item.key < first {
+        return Some((0, 0, ExtentMapKind::Hole));
+    }
+    if item.key.objectid != inode || item.key.kind != ItemKind::EXTENT_DATA {
+        return None;
+    }
+    let start = item.key.offset;
+    let extent = FileExtent::parse(start, item.data).expect("verified with its block");
+    let mut end = start + extent.file_bytes();
+    let kind = match extent.kind {
+        FileExtentKind::Hole(_) => ExtentMapKind::Hole,
+        FileExtentKind::Prealloc(extent) => ExtentMapKind::Prealloc(extent),
+        FileExtentKind::Inline(_) => {
+            end = end.next_multiple_of(u64::from(SECTOR_SIZE));
+            ExtentMapKind::Inline(InlineData::Item(NodeRef::clone(leaf), slot))
+        }
+        FileExtentKind::Regular(regular) => {
+            ExtentMapKind::Regular { extent: regular, compression: extent.compression, skip: 0 }
+        }
+    };
+    Some((start, end, kind))
+}
+
+impl Pending {
+    /// Looks up those from an offset on.
+    fn look_up(file: &BackingExtents, start: u64, end: u64) -> Self {
+        let above = file.arriving.as_deref();
+        let (extents, known, is_all) =
+            file.inode.pending_extents_under(above, start, end, PENDING_MAX);
+        Self { extents: extents.into(), known, is_all }
+    }
+}
+
+fn seek<'a>(forest: &'a TreeRoots, file: &'a BackingExtents, offset: u64) -> Result<Cursor<'a>> {
+    let key = Key::new(file.id.number, ItemKind::EXTENT_DATA, offset);
+    Ok(Cursor::seek_back(forest.store(), file.inode.tree(), &key, ReadAhead::Off)?)
+}
+
+impl ExtentMapKind {
+    fn of_pending(kind: PendingExtentKind) -> Self {
+        match kind {
+            PendingExtentKind::Hole => Self::Hole,
+            PendingExtentKind::Inline(inline) => Self::Inline(InlineData::Memory(inline)),
+            PendingExtentKind::Prealloc(extent) => Self::Prealloc(extent),
+            PendingExtentKind::Regular(extent, compression) => {
+                Self::Regular { extent, compression, skip: 0 }
+            }
+        }
+    }
+}
+
+fn skip_into(kind: ExtentMapKind, bytes: u64) -> ExtentMapKind {
+    match kind {
+        ExtentMapKind::Regular { extent, compression, skip } => {
+            ExtentMapKind::Regular { extent, compression, skip: skip + bytes }
+        }
+        ExtentMapKind::Prealloc(extent) => {
+            let (offset, bytes) = (extent.offset + bytes, extent.bytes - bytes);
+            ExtentMapKind::Prealloc(RegularExtent { offset, bytes, ..extent })
+        }
+        other => other,
+    }
+}

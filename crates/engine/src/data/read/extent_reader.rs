@@ -1,0 +1,316 @@
+//! Fetching pieces: submit all, verify each, take what is bad from a second copy, decompress.
+//!
+//! 1. A sector that fails on the first copy is taken from another on which it is right, and noted,
+//!    so that it is repaired: see `repair`.
+//! 2. What is left of a compressed extent is no more than twice what the piece needs of it.
+
+use userbtrfs_btree::NodeRef;
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_device::{Buffer, Slice};
+use userbtrfs_format::{FileExtent, FileExtentKind, Logical, SECTOR_SIZE};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::{BadMirror, PendingReads, Range, ReadError};
+
+use crate::data::read::checksums::SectorChecksums;
+use crate::data::{BackingExtents, InlineData, ReadRequest, ReadSource};
+use crate::error::{DataError, Error, Result};
+use crate::inode::TreeRoots;
+
+const SECTOR: usize = SECTOR_SIZE as usize;
+
+/// Bytes of a piece, verified and decompressed.
+#[derive(Clone, Debug)]
+pub(crate) enum ReadExtents {
+    /// So many zeros.
+    Zeros(u64),
+    /// A part of a buffer.
+    Bytes { buffer: Arc<Buffer>, skip: usize, len: usize },
+}
+
+impl From<Slice> for ReadExtents {
+    fn from(slice: Slice) -> Self {
+        let (buffer, range) = slice.into_parts();
+        Self::Bytes { buffer, skip: range.start, len: range.len() }
+    }
+}
+
+impl ReadExtents {
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Zeros(len) => *len,
+            Self::Bytes { len, .. } => *len as u64,
+        }
+    }
+
+    /// At most its first `len` bytes.
+    pub(in crate::data) fn first(self, len: u64) -> Self {
+        let len = len.min(self.len());
+        match self {
+            Self::Zeros(_) => Self::Zeros(len),
+            Self::Bytes { buffer, skip, .. } => Self::Bytes { buffer, skip, len: to_usize(len) },
+        }
+    }
+
+    /// The bytes; nothing where they are zeros.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Zeros(_) => None,
+            Self::Bytes { buffer, skip, len } => Some(&buffer[*skip..][..*len]),
+        }
+    }
+}
+
+/// Pieces on their way from the device.
+pub(crate) struct ExtentReader {
+    pieces: Vec<ReadRequest>,
+    reads: PendingReads,
+}
+
+impl ExtentReader {
+    /// Starts to read what `pieces` need.
+    pub(crate) fn submit(forest: &TreeRoots, pieces: Vec<ReadRequest>) -> Self {
+        let ranges: Vec<Range> = reads_of(&pieces).collect();
+        let reads = forest.store().volume().submit(&ranges);
+        Self { pieces, reads }
+    }
+
+    /// Waits for the pieces.
+    pub(crate) fn wait(self, forest: &TreeRoots, file: &BackingExtents) -> ReadDone {
+        let sums = self.find_checksums(forest, file);
+        let reads = forest.store().volume().wait(self.reads);
+        let mut reads = reads.into_iter().zip(sums).map(|(bytes, sums)| Read { bytes, sums });
+        let pieces = self.pieces.into_iter().map(|piece| {
+            let on_disk = matches!(piece.source, ReadSource::Disk { .. });
+            let read = on_disk.then(|| reads.next().expect("a read for each that needs one"));
+            (piece, read)
+        });
+        ReadDone { pieces: pieces.collect::<Vec<_>>().into_iter() }
+    }
+
+    /// Looks checksums up while the data is on its way.
+    fn find_checksums(
+        &self,
+        forest: &TreeRoots,
+        file: &BackingExtents,
+    ) -> Vec<Result<Option<SectorChecksums>>> {
+        let find = |range| match file.checksummed {
+            true => SectorChecksums::find(forest, file.ledger.as_deref(), range).map(Some),
+            false => Ok(None),
+        };
+        reads_of(&self.pieces).map(find).collect()
+    }
+}
+
+/// Pieces that arrived. Each is verified and decompressed when it is asked for, so that what it
+/// gives is still at hand, in the processor's caches, for who uses it.
+pub(crate) struct ReadDone {
+    pieces: std::vec::IntoIter<(ReadRequest, Option<Read>)>,
+}
+
+struct Read {
+    bytes: Result<Buffer, ReadError>,
+    sums: Result<Option<SectorChecksums>>,
+}
+
+impl ReadDone {
+    /// The next piece and its bytes.
+    pub(crate) fn next(
+        &mut self,
+        forest: &TreeRoots,
+        file: &BackingExtents,
+    ) -> Option<Result<(ReadRequest, ReadExtents)>> {
+        let (piece, read) = self.pieces.next()?;
+        let bytes = match (&piece.source, read) {
+            (ReadSource::Disk { .. }, Some(Read { bytes, sums })) => {
+                sums.and_then(|sums| OnDisk { forest, file, piece: &piece, sums }.make(bytes))
+            }
+            (ReadSource::Inline { .. }, _) => inline(file, &piece),
+            _ => Ok(ReadExtents::Zeros(piece.len)),
+        };
+        Some(bytes.map(|bytes| (piece, bytes)))
+    }
+}
+
+/// The reads that pieces need: one for each that is on disk.
+fn reads_of(pieces: &[ReadRequest]) -> impl Iterator<Item = Range> {
+    pieces.iter().filter_map(|piece| match piece.source {
+        ReadSource::Disk { range, .. } => Some(range),
+        _ => None,
+    })
+}
+
+fn part(buffer: Buffer, skip: u64, len: u64) -> ReadExtents {
+    let (skip, len) = (to_usize(skip), to_usize(len));
+    assert!(skip + len <= buffer.len(), "a piece lies within its extent");
+    if len * 2 < buffer.len() {
+        let buffer = Arc::new(Buffer::from(&buffer[skip..][..len]));
+        return ReadExtents::Bytes { buffer, skip: 0, len };
+    }
+    ReadExtents::Bytes { buffer: Arc::new(buffer), skip, len }
+}
+
+/// Fetches pieces and waits for them.
+pub(crate) fn fetch(
+    forest: &TreeRoots,
+    file: &BackingExtents,
+    pieces: Vec<ReadRequest>,
+) -> Result<Vec<(ReadRequest, ReadExtents)>> {
+    let mut arrived = ExtentReader::submit(forest, pieces).wait(forest, file);
+    std::iter::from_fn(|| arrived.next(forest, file)).collect()
+}
+
+fn inline(file: &BackingExtents, piece: &ReadRequest) -> Result<ReadExtents> {
+    let ReadSource::Inline { data, skip } = &piece.source else {
+        unreachable!("called for inline pieces")
+    };
+    let (inline, compression) = match data {
+        InlineData::Item(leaf, slot) => inline_in(leaf, *slot),
+        InlineData::Memory(inline) => inline.as_item(),
+    };
+    let FileExtentKind::Inline(inline) = inline else {
+        unreachable!("the slot was taken from an inline extent")
+    };
+    let len = to_usize(inline.ram_bytes);
+    let mut buffer = Buffer::zeroed(len.next_multiple_of(SECTOR));
+    match compression {
+        None => buffer[..len].copy_from_slice(inline.data),
+        Some(how) => decompress(file, piece, Logical(0), how, inline.data, &mut buffer[..len])?,
+    }
+    Ok(part(buffer, *skip, piece.len))
+}
+
+/// What is in an item of a leaf.
+fn inline_in(leaf: &NodeRef, slot: usize) -> (FileExtentKind<'_>, Option<Compression>) {
+    let item = leaf.item(slot);
+    let extent = FileExtent::parse(item.key.offset, item.data).expect("verified with its block");
+    (extent.kind, extent.compression)
+}
+
+fn decompress(
+    file: &BackingExtents,
+    piece: &ReadRequest,
+    logical: Logical,
+    how: Compression,
+    from: &[u8],
+    to: &mut [u8],
+) -> Result<()> {
+    let failed = |error| DataError::Decompress { logical, error };
+    match how.decompress(from, to) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(data_error(file, piece.start, failed(error))),
+    }
+}
+
+fn data_error(file: &BackingExtents, offset: u64, error: DataError) -> Error {
+    Error::Data { file: file.id, offset, error }
+}
+
+/// A piece that was read from the device.
+struct OnDisk<'a> {
+    forest: &'a TreeRoots,
+    file: &'a BackingExtents,
+    piece: &'a ReadRequest,
+    sums: Option<SectorChecksums>,
+}
+
+impl OnDisk<'_> {
+    fn make(&self, read: Result<Buffer, ReadError>) -> Result<ReadExtents> {
+        let ReadSource::Disk { range, compression, skip } = self.piece.source else {
+            unreachable!("made for pieces on disk")
+        };
+        let mut bytes = self.readable(range, read)?;
+        if let Some(sums) = &self.sums {
+            self.verify(range, sums, &mut bytes)?;
+        }
+        let Some((how, ram_bytes)) = compression else {
+            return Ok(part(bytes, skip, self.piece.len));
+        };
+        // Decompression fills all of it, with zeros where the stream is short.
+        let mut plain = Buffer::unspecified(to_usize(ram_bytes));
+        decompress(self.file, self.piece, range.logical, how, &bytes, &mut plain)?;
+        Ok(part(plain, skip, self.piece.len))
+    }
+
+    /// The bytes of the first copy that the device gives.
+    fn readable(&self, range: Range, first: Result<Buffer, ReadError>) -> Result<Buffer> {
+        let failed = match first {
+            Ok(bytes) => return Ok(bytes),
+            Err(ReadError::Device(error)) => error,
+            Err(other) => return Err(self.error(0, DataError::Range(other))),
+        };
+        match self.forest.store().volume().read(range, 1) {
+            Ok(Some(bytes)) => {
+                if self.sums.is_some() {
+                    self.note(range);
+                }
+                Ok(bytes)
+            }
+            _ => Err(self.error(0, DataError::Device(failed))),
+        }
+    }
+
+    /// Checks each sector, and takes a bad one from another copy.
+    fn verify(&self, range: Range, sums: &SectorChecksums, bytes: &mut [u8]) -> Result<()> {
+        let mut from = 0;
+        while let Some((sector, found)) = sums.first_bad(bytes, from) {
+            let logical = Logical(range.logical.0 + (sector * SECTOR) as u64);
+            let Some(expected) = sums.get(sector) else {
+                return Err(self.error(sector, DataError::NoChecksum(logical)));
+            };
+            let place = &mut bytes[sector * SECTOR..][..SECTOR];
+            let copies = self.replace(logical, sector, sums, place)?;
+            if let Some(copies) = copies {
+                let error = DataError::Checksum { logical, expected, found, copies };
+                return Err(self.error(sector, error));
+            }
+            from = sector + 1;
+        }
+        Ok(())
+    }
+
+    /// Takes a good copy of a sector; gives how many there are where none is.
+    fn replace(
+        &self,
+        logical: Logical,
+        sector: usize,
+        sums: &SectorChecksums,
+        place: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let volume = self.forest.store().volume();
+        for copy in 0.. {
+            match volume.read(Range { logical, len: SECTOR }, copy) {
+                Ok(Some(bytes)) if sums.is_good(sector, &bytes) => {
+                    place.copy_from_slice(&bytes);
+                    self.note(Range { logical, len: SECTOR });
+                    return Ok(None);
+                }
+                Ok(Some(_)) | Err(ReadError::Device(_)) => {}
+                Ok(None) => return Ok(Some(copy)),
+                Err(other) => return Err(self.error(sector, DataError::Range(other))),
+            }
+        }
+        unreachable!("a range has finitely many copies")
+    }
+
+    fn note(&self, range: Range) {
+        self.forest.store().volume().note_bad_copy(BadMirror::Data(range));
+    }
+
+    /// An error at a sector of the piece: where it is in the file. In a compressed extent that
+    /// is where the extent's part of the file starts.
+    fn error(&self, sector: usize, error: DataError) -> Error {
+        let ReadSource::Disk { compression, skip, .. } = self.piece.source else {
+            unreachable!("made for pieces on disk")
+        };
+        let within = match compression {
+            None => ((sector * SECTOR) as u64).saturating_sub(skip),
+            Some(_) => 0,
+        };
+        data_error(self.file, self.piece.start + within, error)
+    }
+}
+
+fn to_usize(len: u64) -> usize {
+    usize::try_from(len).expect("a length in memory")
+}

@@ -1,0 +1,146 @@
+//! Pieces: parts of a file that are fetched in one go.
+//!
+//! 1. A piece is a part of one segment.
+//! 2. A piece that is not compressed has at most the length asked for, and ends on a multiple of
+//!    it, so that windows and cache blocks are made of whole pieces.
+//! 3. A compressed piece covers all of the window that its extent holds: fetching any of it
+//!    costs the whole extent.
+
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_format::{Logical, SECTOR_SIZE};
+use userbtrfs_volume::Range;
+
+use crate::data::{BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, InlineData};
+use crate::error::Result;
+use crate::inode::TreeRoots;
+
+/// A part of a file that is fetched in one go.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadRequest {
+    /// Where it starts in the file, in bytes.
+    pub(crate) start: u64,
+    /// Its length in bytes.
+    pub(crate) len: u64,
+    /// Where its bytes come from.
+    pub(crate) source: ReadSource,
+}
+
+/// Where the bytes of a piece come from.
+#[derive(Clone, Debug)]
+pub(crate) enum ReadSource {
+    /// They are zeros.
+    Zeros,
+    /// From inline data, `skip` bytes in.
+    Inline { data: InlineData, skip: u64 },
+    /// From the device.
+    Disk {
+        /// What is read: whole sectors.
+        range: Range,
+        /// How it is compressed, and its length once it is not.
+        compression: Option<(Compression, u64)>,
+        /// How far into what was read (and decompressed) the piece starts.
+        skip: u64,
+    },
+}
+
+impl ReadRequest {
+    /// Where it ends in the file.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.len
+    }
+
+    /// Whether it is compressed on disk.
+    pub(in crate::data) fn is_compressed(&self) -> bool {
+        matches!(self.source, ReadSource::Disk { compression: Some(_), .. })
+    }
+
+    /// The bytes of memory that fetching it takes.
+    pub(in crate::data) fn cost(&self) -> u64 {
+        match &self.source {
+            ReadSource::Zeros => 0,
+            ReadSource::Inline { .. } => self.len,
+            ReadSource::Disk { range, compression, .. } => {
+                range.len as u64 + compression.map_or(0, |(_, ram_bytes)| ram_bytes)
+            }
+        }
+    }
+}
+
+/// The pieces of a range of a file, each uncompressed one of at most `len_max` bytes; only the
+/// first ones, where fetching all would take more than `memory` bytes.
+pub(crate) fn pieces(
+    forest: &TreeRoots,
+    file: &BackingExtents,
+    start: u64,
+    end: u64,
+    len_max: u64,
+    memory: u64,
+) -> Result<Vec<ReadRequest>> {
+    let mut found = Vec::new();
+    let mut segments = ExtentMaps::new(forest, file, start, end);
+    let mut cost = 0;
+    while cost < memory {
+        let segment = match segments.next() {
+            Ok(Some(segment)) => segment,
+            Ok(None) => break,
+            // Whoever asks for what comes after these meets the error again.
+            Err(_) if !found.is_empty() => break,
+            Err(error) => return Err(error),
+        };
+        let before = found.len();
+        // A long extent is not cut into more pieces than can be used.
+        let end = segment.end.min(segment.start.saturating_add(memory));
+        let cut = end < segment.end && matches!(segment.kind, ExtentMapKind::Regular { .. });
+        let segment = if cut { ExtentMap { end, ..segment } } else { segment };
+        split(&segment, len_max, &mut found);
+        cost += found[before..].iter().map(ReadRequest::cost).sum::<u64>();
+        if cut {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn split(segment: &ExtentMap, len_max: u64, found: &mut Vec<ReadRequest>) {
+    let ExtentMap { start, end, kind } = segment;
+    let (start, len) = (*start, end - start);
+    let source = match kind {
+        ExtentMapKind::Hole | ExtentMapKind::Prealloc(_) => ReadSource::Zeros,
+        ExtentMapKind::Inline(data) => ReadSource::Inline { data: data.clone(), skip: start },
+        ExtentMapKind::Regular { extent, compression: Some(compression), skip } => {
+            ReadSource::Disk {
+                range: Range { logical: extent.disk, len: to_usize(extent.disk_bytes) },
+                compression: Some((*compression, extent.ram_bytes)),
+                skip: extent.offset + skip,
+            }
+        }
+        ExtentMapKind::Regular { extent, compression: None, skip } => {
+            let disk = extent.disk.0 + extent.offset + skip;
+            return split_plain(start, len, disk, len_max, found);
+        }
+    };
+    found.push(ReadRequest { start, len, source });
+}
+
+fn split_plain(start: u64, len: u64, disk: u64, len_max: u64, found: &mut Vec<ReadRequest>) {
+    let sector = u64::from(SECTOR_SIZE);
+    let mut done = 0;
+    while done < len {
+        let at = start + done;
+        let len = (len_max - at % len_max).min(len - done);
+        let (from, skip) = ((disk + done) / sector * sector, (disk + done) % sector);
+        let range =
+            Range { logical: Logical(from), len: to_usize((skip + len).next_multiple_of(sector)) };
+        found.push(ReadRequest {
+            start: at,
+            len,
+            source: ReadSource::Disk { range, compression: None, skip },
+        });
+        done += len;
+    }
+}
+
+/// Lengths of extents and pieces, which their types bound.
+fn to_usize(len: u64) -> usize {
+    usize::try_from(len).expect("a length in memory")
+}

@@ -1,0 +1,363 @@
+//! Data on its way into extents: allocated, submitted, summed while it travels, and then put into
+//! its files.
+//!
+//! 1. Data of several files goes in groups. Two groups are on their way at a time: one is waited
+//!    for while the next one is allocated, submitted and summed.
+//! 2. An extent is put into its file only when all of it is on the device, so that a commit whose
+//!    flush comes after finds it there. What a group has for a file comes into it at once.
+//! 3. Where a log may speak of an extent that fails, the transaction is marked before its space is
+//!    given back.
+//! 4. Each extent succeeds or fails alone. What failed leaves the file as it was, and gives its
+//!    space back.
+//! 5. The writeback locks of all the files are held all the time.
+
+use smallvec::SmallVec;
+use userbtrfs_codec::checksum::ChecksumKind;
+use userbtrfs_format::{InodeItem, Logical};
+use userbtrfs_ledger::{FullCommitReason, Handle, HandleKind, Reservation, TransactionManager};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::PendingWrites;
+
+use crate::data::ops::write::Times;
+use crate::data::writeback::context::{SECTOR, WriteContext, advance_size, size_of};
+use crate::data::writeback::reservation::{DelallocReserved, merge};
+use crate::data::writeback::write_extent::{
+    NeedsAllocation, WriteExtent, WriteExtents, WriteTarget, WriteTargets, cut,
+};
+use crate::data::{Delta, DirtyRun, FilePages};
+use crate::error::{DataError, Error, Result, Unwritten};
+use crate::inode::FileChange;
+
+/// The largest extent, in bytes, as Linux makes them.
+pub(in crate::data) const EXTENT_MAX: u64 = 128 << 20;
+
+/// Bytes after which a group is closed.
+const GROUP_BYTES: u64 = 8 << 20;
+/// Runs after which it is, too.
+const GROUP_RUNS: usize = 4096;
+
+/// Groups that are on their way while the next one is made.
+const IN_FLIGHT: usize = 2;
+
+/// Where the data comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::data) enum Origin {
+    /// From the file's memory, where it counts as being written; the file was that long when it was
+    /// taken.
+    Memory { size: u64 },
+    /// From a caller; the file is as long as `end` after it, at least.
+    Caller { end: u64, times: Times },
+}
+
+/// A file of which data is written.
+pub(in crate::data) struct FileJob<'a> {
+    contents: &'a Arc<FilePages>,
+    origin: Origin,
+    item: InodeItem,
+    checksums: Option<ChecksumKind>,
+    reserved: DelallocReserved,
+    failed: Option<Unwritten>,
+}
+
+/// What a group has of one file.
+struct FileExtents {
+    job: usize,
+    portions: WriteExtents,
+    metadata: Option<Reservation>,
+}
+
+/// What a group has of its files, mostly of one.
+type FilesExtents = SmallVec<[FileExtents; 1]>;
+
+/// Runs, each with the number of its job or load.
+type NumberedRuns = SmallVec<[(usize, DirtyRun); 1]>;
+
+/// A group on its way.
+struct InFlight {
+    loads: FilesExtents,
+    writes: PendingWrites,
+}
+
+/// The first failure of each file, where there is one.
+pub(in crate::data) type Failed = SmallVec<[Option<Unwritten>; 1]>;
+
+/// See the module's text.
+pub(in crate::data) struct WritebackBatch<'a> {
+    writer: &'a WriteContext,
+    jobs: Vec<FileJob<'a>>,
+    /// The oldest first.
+    flying: SmallVec<[InFlight; IN_FLIGHT]>,
+}
+
+impl<'a> FileJob<'a> {
+    /// Data of a file, which uses up what is reserved.
+    pub(in crate::data) fn new(
+        contents: &'a Arc<FilePages>,
+        origin: Origin,
+        reserved: DelallocReserved,
+    ) -> Self {
+        let source = contents.source();
+        let kind = |ledger: &Arc<TransactionManager>| ledger.volume().geometry().checksum_kind;
+        let checksums = source.ledger.as_ref().filter(|_| source.checksummed).map(kind);
+        let item = contents.inode().item();
+        Self { contents, origin, item, checksums, reserved, failed: None }
+    }
+
+    /// Where a run goes: see [`WriteContext::places`].
+    fn places(&self, writer: &WriteContext, run: &DirtyRun) -> Result<WriteTargets> {
+        let now = size_of(self.contents);
+        let size = match self.origin {
+            Origin::Memory { .. } => now,
+            Origin::Caller { end, .. } => now.max(end),
+        };
+        writer.places(self.contents, &self.item, run, size)
+    }
+
+    /// Up to where the file has all that it had when this was taken of it, once these portions have
+    /// landed, whatever was written since. They land in order.
+    fn landed_with(&self, portions: &[(WriteExtent, u64)]) -> u64 {
+        match (self.origin, &self.failed) {
+            (Origin::Memory { size }, None) => {
+                let end = portions.iter().map(|(portion, _)| portion.run.end).max();
+                end.map_or(0, |end| end.min(size))
+            }
+            _ => 0,
+        }
+    }
+
+    fn fail(&mut self, run: &DirtyRun, why: &Arc<Error>) {
+        if matches!(self.origin, Origin::Memory { .. }) {
+            self.contents.failed(run.start, run.end);
+        }
+        let (file, offset, why) = (self.contents.id(), run.start, Arc::clone(why));
+        self.failed.get_or_insert(Unwritten { file, offset, why });
+    }
+}
+
+impl<'a> WritebackBatch<'a> {
+    pub(in crate::data) fn new(writer: &'a WriteContext) -> Self {
+        Self { writer, jobs: Vec::new(), flying: SmallVec::new() }
+    }
+
+    /// Takes a file on; gives the number by which its runs are told.
+    pub(in crate::data) fn add(&mut self, job: FileJob<'a>) -> usize {
+        self.jobs.push(job);
+        self.jobs.len() - 1
+    }
+
+    /// Writes runs of files, file by file; gives the first failure of each.
+    pub(in crate::data) fn run(
+        mut self,
+        runs: impl IntoIterator<Item = (usize, DirtyRun)>,
+    ) -> Failed {
+        self.send(runs);
+        self.arrive(None)
+    }
+
+    /// Starts to write runs of files, file by file; the last of them are on their way after that.
+    pub(in crate::data) fn send(&mut self, runs: impl IntoIterator<Item = (usize, DirtyRun)>) {
+        let mut runs = runs.into_iter().peekable();
+        while runs.peek().is_some() {
+            let (mut group, mut bytes) = (NumberedRuns::new(), 0);
+            while bytes < GROUP_BYTES && group.len() < GROUP_RUNS {
+                let Some(run) = runs.next() else { break };
+                bytes += run.1.len();
+                group.push(run);
+            }
+            let unfinished = runs.peek().map(|(job, _)| *job);
+            let loads = self.load(group, unfinished);
+            self.depart(loads);
+            while self.flying.len() >= IN_FLIGHT {
+                self.land(None);
+            }
+        }
+    }
+
+    /// Waits for all that is on its way, and puts it into its files; gives the first failure of
+    /// each. Where the caller is in a transaction, its log may speak of what is on its way.
+    pub(in crate::data) fn arrive(mut self, logged: Option<&Handle<'_>>) -> Failed {
+        while !self.flying.is_empty() {
+            self.land(logged);
+        }
+        self.jobs.into_iter().map(|job| job.failed).collect()
+    }
+
+    /// Whether something failed.
+    pub(in crate::data) fn has_failed(&self) -> bool {
+        self.jobs.iter().any(|job| job.failed.is_some())
+    }
+
+    /// What is on its way.
+    pub(in crate::data) fn on_its_way(&self) -> impl Iterator<Item = &WriteExtent> {
+        self.flying.iter().flat_map(|flight| &flight.loads).flat_map(|load| &load.portions)
+    }
+
+    /// Finds places for the runs of a group; those that find none have failed. Of the job that is
+    /// `unfinished` more comes in the next group.
+    fn load(&mut self, group: NumberedRuns, unfinished: Option<usize>) -> FilesExtents {
+        let (mut loads, mut homeless) = (FilesExtents::new(), NumberedRuns::new());
+        for (job, run) in group {
+            if loads.last().is_none_or(|load| load.job != job) {
+                loads.push(FileExtents { job, portions: WriteExtents::new(), metadata: None });
+            }
+            let at = loads.len() - 1;
+            let load = &mut loads[at];
+            self.share(load, &run);
+            let places = self.jobs[job].places(self.writer, &run);
+            let mut without = NeedsAllocation::new();
+            match places {
+                Ok(places) => cut(run, places, &mut load.portions, &mut without),
+                Err(error) => self.jobs[job].fail(&run, &Arc::new(error)),
+            }
+            homeless.extend(without.into_iter().map(|run| (at, run)));
+        }
+        for load in loads.iter_mut().filter(|load| Some(load.job) != unfinished) {
+            merge(&mut load.metadata, self.jobs[load.job].reserved.metadata.take());
+        }
+        self.allocate(homeless, &mut loads);
+        loads
+    }
+
+    /// Gives a run's share of what is reserved for its file.
+    fn share(&mut self, load: &mut FileExtents, run: &DirtyRun) {
+        let sectors = i64::try_from(run.len() / SECTOR).expect("of data in memory");
+        let prices = self.writer.prices;
+        let items = prices.need(Delta { sectors, runs: 1 }).items;
+        let share = self.jobs[load.job].reserved.split_metadata(items, prices);
+        merge(&mut load.metadata, share);
+    }
+
+    /// Allocates space for runs, for as many in one go as follow each other on the disk.
+    fn allocate(&mut self, mut runs: NumberedRuns, loads: &mut [FileExtents]) {
+        let mut left = runs.iter().map(|(_, run)| run.len()).sum::<u64>();
+        let (mut at, mut room) = (0, 0);
+        // The next one last.
+        runs.reverse();
+        while let Some((load, mut run)) = runs.pop() {
+            let job = &mut self.jobs[loads[load].job];
+            if room == 0 {
+                match self.writer.ledger.allocate_data(left.min(EXTENT_MAX), SECTOR) {
+                    Ok((logical, len)) => (at, room) = (logical.0, len),
+                    Err(error) => {
+                        job.fail(&run, &Arc::new(error.into()));
+                        left -= run.len();
+                        continue;
+                    }
+                }
+            }
+            if run.len() > room {
+                runs.push((load, run.split_off(run.start + room)));
+            }
+            let len = run.len();
+            job.reserved.spend(len);
+            loads[load].portions.push(WriteExtent::new(run, WriteTarget::New(Logical(at))));
+            (at, room, left) = (at + len, room - len, left - len);
+        }
+        assert!(room == 0, "no more is allocated than there are runs for");
+    }
+
+    /// Submits a group, and computes its checksums meanwhile.
+    fn depart(&mut self, mut loads: FilesExtents) {
+        let parts = loads.iter().flat_map(|load| load.portions.iter().flat_map(WriteExtent::parts));
+        let writes = self.writer.ledger.volume().submit_data(parts);
+        for load in &mut loads {
+            if let Some(kind) = self.jobs[load.job].checksums {
+                load.portions.iter_mut().for_each(|portion| portion.compute_sums(kind));
+            }
+        }
+        self.flying.push(InFlight { loads, writes });
+    }
+
+    /// Waits for the oldest group, and puts into its files what was written.
+    fn land(&mut self, logged: Option<&Handle<'_>>) {
+        let InFlight { loads, writes } = self.flying.remove(0);
+        let mut results = self.writer.ledger.volume().wait_writes(writes).into_iter();
+        for FileExtents { job, portions, metadata } in loads {
+            let mut good: SmallVec<[_; 1]> = SmallVec::new();
+            for portion in portions {
+                let count = portion.parts().count();
+                let ended = results.by_ref().take(count).fold(Ok(()), Result::and);
+                let (file, offset) = (self.jobs[job].contents.id(), portion.run.start);
+                let failed = |error| Error::Data { file, offset, error: DataError::Write(error) };
+                match ended.map_err(failed).and_then(|()| self.bytes_beneath(job, &portion)) {
+                    Ok(bytes) => good.push((portion, bytes)),
+                    Err(error) => self.give_up(job, &portion, &Arc::new(error), logged),
+                }
+            }
+            if let Err(error) = self.finish(job, &good, metadata, logged) {
+                let why = Arc::new(error);
+                for (portion, _) in &good {
+                    self.give_up(job, portion, &why, logged);
+                }
+            }
+        }
+    }
+
+    /// Puts portions that are written into their file.
+    fn finish(
+        &self,
+        job: usize,
+        good: &[(WriteExtent, u64)],
+        metadata: Option<Reservation>,
+        logged: Option<&Handle<'_>>,
+    ) -> Result<()> {
+        let (writer, FileJob { contents, origin, .. }) = (self.writer, &self.jobs[job]);
+        let landed = self.jobs[job].landed_with(good);
+        let mut dropped = Vec::new();
+        let put = |change: &mut FileChange<'_>| {
+            for (portion, beneath) in good {
+                portion.put(change, *beneath);
+                portion.add_sums(&writer.ledger, change.handle());
+                let (start, end) = (portion.run.start, portion.run.end);
+                match origin {
+                    Origin::Memory { .. } => contents.written(start, end),
+                    Origin::Caller { .. } => dropped.push(contents.discard(start, end)),
+                }
+            }
+            if let Origin::Caller { end, times } = origin {
+                let written = good.iter().map(|(portion, _)| portion.run.end).max().unwrap_or(0);
+                change.set_size(change.size().max(written.min(*end)));
+                times.touch(change);
+            }
+            advance_size(change, contents, landed);
+        };
+        let (nodes, inode) = (&writer.nodes, contents.inode());
+        match logged {
+            Some(handle) => nodes.change_file_in(handle, inode, metadata, put)?,
+            None => nodes.change_file(inode, HandleKind::Finish, metadata, put)?,
+        }
+        for delta in dropped {
+            contents.account.settle(DelallocReserved::default(), delta, writer.prices);
+        }
+        Ok(())
+    }
+
+    /// Bytes that the file counts for what a portion takes the place of.
+    fn bytes_beneath(&self, job: usize, portion: &WriteExtent) -> Result<u64> {
+        match portion.place {
+            WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => Ok(portion.run.len()),
+            WriteTarget::Inline(_) | WriteTarget::New(_) => {
+                let range = portion.run.start..portion.run.end;
+                self.writer.bytes_of(self.jobs[job].contents, range)
+            }
+        }
+    }
+
+    /// A portion is not put into its file.
+    fn give_up(
+        &mut self,
+        job: usize,
+        portion: &WriteExtent,
+        why: &Arc<Error>,
+        logged: Option<&Handle<'_>>,
+    ) {
+        if let Some(handle) = logged {
+            // Before its space may be somebody else's.
+            self.writer.ledger.require_commit(handle, FullCommitReason::DataFailed);
+        }
+        if let WriteTarget::New(logical) = portion.place {
+            self.writer.ledger.give_back_data(logical, portion.run.len());
+        }
+        self.jobs[job].fail(&portion.run, why);
+    }
+}

@@ -1,0 +1,125 @@
+//! Threads that write data back when nobody asks: what is old, and where too much waits; and that
+//! repair bad copies, and delete what could not be deleted before.
+//!
+//! 1. They hold the writer only while they work, so that a filesystem that nobody uses goes.
+//! 2. What fails is told to those who use the file.
+//! 3. Each takes what is old, and then files of which nothing was taken for the longest time; but
+//!    none that another one is busy with.
+
+use std::time::Duration;
+
+use userbtrfs_sync::thread::{self, JoinHandle};
+use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
+
+use crate::data::UnfinishedFile;
+use crate::data::writeback::EofBlock;
+use crate::data::writeback::context::WriteContext;
+
+/// How often it is looked for what is old.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The most files that are written before it is asked anew whether too much waits.
+const FILES_AT_ONCE: usize = 64;
+
+/// The most threads.
+const THREADS_MAX: usize = 4;
+
+/// See the module's text.
+pub(in crate::data) struct Worker {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    wishes: Mutex<WorkerRequests>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct WorkerRequests {
+    hurry: bool,
+    stop: bool,
+}
+
+impl Worker {
+    pub(in crate::data) fn new() -> Self {
+        let wishes = Mutex::new(Class::TransactionState, WorkerRequests::default());
+        let shared = Arc::new(Shared { wishes, wake: Condvar::new() });
+        Self { shared, threads: Mutex::new(Class::TransactionState, Vec::new()) }
+    }
+
+    /// Begins to write what is older than so many seconds; 0: only where too much waits.
+    pub(in crate::data) fn start(&self, writer: &Arc<WriteContext>, age_seconds: u64) {
+        let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let age = (age_seconds > 0).then(|| Duration::from_secs(age_seconds));
+        let mut threads = self.threads.lock();
+        for _ in 0..count {
+            let (writer, shared) = (Arc::downgrade(writer), Arc::clone(&self.shared));
+            threads.push(thread::spawn(move || {
+                while shared.next(age.is_some()) {
+                    let Some(writer) = writer.upgrade() else { return };
+                    writer.write_due(age);
+                    writer.repair();
+                    writer.nodes.delete_later();
+                }
+            }));
+        }
+    }
+
+    /// Asks for what waits to be written, before it is old.
+    pub(in crate::data) fn hurry(&self) {
+        let is_asked = std::mem::replace(&mut self.shared.wishes.lock().hurry, true);
+        // Who is woken may run at once, and wants the lock.
+        if !is_asked {
+            self.shared.wake.notify_all();
+        }
+    }
+
+    /// Ends the threads, after what they are doing.
+    pub(in crate::data) fn stop(&self) {
+        self.shared.wishes.lock().stop = true;
+        self.shared.wake.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // It may be a worker itself that lets go of the last handle.
+            if thread.thread().id() != thread::current().id() {
+                thread.join().expect("a worker does not panic");
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Waits for a wish, or until it is time to look; no when all is over.
+    fn next(&self, look: bool) -> bool {
+        let mut wishes = self.wishes.lock();
+        if !wishes.stop && !wishes.hurry {
+            match look {
+                true => drop(self.wake.wait_for(&mut wishes, PAUSE)),
+                false => self.wake.wait_idle(&mut wishes),
+            }
+        }
+        wishes.hurry = false;
+        !wishes.stop
+    }
+}
+
+impl WriteContext {
+    /// Writes files that are dirty for longer than `age`, to their ends, and others while too much
+    /// waits; but none that somebody else writes just now.
+    fn write_due(&self, age: Option<Duration>) {
+        let is_old = |file: &UnfinishedFile| age.is_some_and(|age| file.since.elapsed() >= age);
+        let (old, others): (Vec<_>, Vec<_>) =
+            self.cache.unfinished_files().into_iter().partition(is_old);
+        self.write_while(|| true, old, EofBlock::Written);
+        self.write_while(|| self.is_pressed(), others, EofBlock::Left);
+    }
+
+    fn write_while(&self, wanted: impl Fn() -> bool, files: Vec<UnfinishedFile>, tail: EofBlock) {
+        let mut files = files.into_iter().map(|file| file.contents).peekable();
+        while files.peek().is_some() && wanted() && self.ledger.check().is_ok() {
+            let some: Vec<_> = files.by_ref().take(FILES_AT_ONCE).collect();
+            let _told_elsewhere = self.write_idle(&some, tail);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A range of a file that is written to one place.
+
+use smallvec::SmallVec;
+use userbtrfs_codec::checksum::ChecksumKind;
+use userbtrfs_format::{Logical, RegularExtent, SECTOR_SIZE};
+use userbtrfs_ledger::{Handle, NocowGuard, TransactionManager};
+use userbtrfs_sync::Arc;
+use userbtrfs_volume::Slice;
+
+use crate::data::DirtyRun;
+use crate::data::writeback::context::SECTOR;
+use crate::inode::{FileChange, Inline, PendingExtent, PendingExtentKind};
+
+/// Where a range of a file is written.
+#[derive(Clone, Debug)]
+pub(in crate::data) enum WriteTarget {
+    /// Into the tree: all bytes of the file.
+    Inline(Arc<[u8]>),
+    /// Into space just allocated.
+    New(Logical),
+    /// Into space allocated earlier and not written before: this part of the extent.
+    Prealloc { extent: RegularExtent, _hold: NocowGuard },
+    /// Over what is there.
+    Same { logical: Logical, _hold: NocowGuard },
+}
+
+/// See the module's text.
+pub(in crate::data) struct WriteExtent {
+    pub(in crate::data) run: DirtyRun,
+    pub(in crate::data) place: WriteTarget,
+    /// The checksums of its sectors, as stored; none where it has none.
+    sums: SmallVec<[u8; 64]>,
+}
+
+/// Portions of one file.
+pub(in crate::data) type WriteExtents = SmallVec<[WriteExtent; 1]>;
+
+/// Where a run goes: where each part ends, and its place, if that is not newly allocated.
+pub(in crate::data) type WriteTargets = SmallVec<[(u64, Option<WriteTarget>); 1]>;
+
+/// Runs without a place.
+pub(in crate::data) type NeedsAllocation = SmallVec<[DirtyRun; 1]>;
+
+impl WriteTarget {
+    fn logical(&self) -> Option<Logical> {
+        match self {
+            Self::Inline(_) => None,
+            Self::New(logical) | Self::Same { logical, .. } => Some(*logical),
+            Self::Prealloc { extent, .. } => Some(Logical(extent.disk.0 + extent.offset)),
+        }
+    }
+}
+
+impl WriteExtent {
+    pub(in crate::data) fn new(run: DirtyRun, place: WriteTarget) -> Self {
+        Self { run, place, sums: SmallVec::new() }
+    }
+
+    /// What is written, and where to.
+    pub(in crate::data) fn parts(&self) -> impl Iterator<Item = (Logical, Slice)> + '_ {
+        let mut at = self.place.logical();
+        self.run.parts.iter().map_while(move |part| {
+            let here = at?;
+            at = Some(Logical(here.0 + part.len() as u64));
+            Some((here, part.clone()))
+        })
+    }
+
+    pub(in crate::data) fn compute_sums(&mut self, kind: ChecksumKind) {
+        if matches!(self.place, WriteTarget::Inline(_) | WriteTarget::Same { .. }) {
+            return;
+        }
+        let sectors = usize::try_from(self.run.len() / SECTOR).expect("of data in memory");
+        self.sums.reserve(sectors * kind.size());
+        for part in &self.run.parts {
+            kind.compute_blocks(part, SECTOR_SIZE as usize, |sum| {
+                self.sums.extend_from_slice(sum.as_bytes());
+            });
+        }
+    }
+
+    /// Its checksums, as stored, and from where on the sectors are that have them.
+    pub(in crate::data) fn sums(&self) -> Option<(Logical, &[u8])> {
+        let logical = self.place.logical().filter(|_| !self.sums.is_empty())?;
+        Some((logical, &self.sums))
+    }
+
+    pub(in crate::data) fn add_sums(&self, ledger: &TransactionManager, handle: &Handle<'_>) {
+        if let Some((logical, sums)) = self.sums() {
+            ledger.add_checksums(handle, logical, sums);
+        }
+    }
+
+    /// What it comes to be in its file; nothing where what is there stays.
+    pub(in crate::data) fn extent(&self) -> Option<PendingExtent> {
+        let bytes = self.run.len();
+        let kind = match &self.place {
+            WriteTarget::Same { .. } => return None,
+            WriteTarget::Inline(data) => PendingExtentKind::Inline(Inline::plain(Arc::clone(data))),
+            WriteTarget::Prealloc { extent, .. } => PendingExtentKind::Regular(*extent, None),
+            WriteTarget::New(disk) => PendingExtentKind::Regular(whole_extent(*disk, bytes), None),
+        };
+        Some(PendingExtent { start: self.run.start, end: self.run.end, kind })
+    }
+
+    /// Puts it over what is there, for which the file counts so many bytes.
+    pub(in crate::data) fn put(&self, change: &mut FileChange<'_>, beneath: u64) {
+        let Some(PendingExtent { start, end, kind }) = self.extent() else {
+            return change.overwritten();
+        };
+        let holds = match &self.place {
+            WriteTarget::Inline(data) => data.len() as u64,
+            _ => end - start,
+        };
+        let is_new = matches!(self.place, WriteTarget::New(_));
+        change.put(start, end, kind, is_new);
+        change.add_bytes(difference(holds, beneath));
+    }
+}
+
+/// Cuts a run by its places, which are given by where each ends; what has none becomes a run of
+/// its own.
+pub(in crate::data) fn cut(
+    mut run: DirtyRun,
+    places: WriteTargets,
+    placed: &mut WriteExtents,
+    homeless: &mut NeedsAllocation,
+) {
+    for (end, place) in places {
+        let rest = (end < run.end).then(|| run.split_off(end));
+        match place {
+            Some(place) => placed.push(WriteExtent::new(run, place)),
+            None => homeless.push(run),
+        }
+        let Some(rest) = rest else { return };
+        run = rest;
+    }
+    unreachable!("the last place ends where the run does");
+}
+
+/// All of an uncompressed extent.
+pub(in crate::data) fn whole_extent(disk: Logical, bytes: u64) -> RegularExtent {
+    RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes }
+}
+
+/// By how much `to` is more than `from`; what an image says of its extents may be beyond all sizes.
+pub(in crate::data) fn difference(to: u64, from: u64) -> i64 {
+    let size = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    size(to) - size(from)
+}

@@ -1,0 +1,386 @@
+//! The names of a directory that are known, there or not.
+//!
+//! 1. What is here is true: whoever changes an entry changes it here in the same step.
+//! 2. Memory is bounded, for one directory and by a [`DentryBudget`] for all: one that has too many
+//!    names here, or needs memory when none is left, forgets its own.
+//! 3. A directory that was made in this run is *complete*: what is not here is not there. When it
+//!    forgets its names it keeps their hashes, as far as memory allows, of all that are there:
+//!    they still tell of most names that they are not there.
+//! 4. What was read from a tree enters only if nothing changed since before it was read.
+
+use std::collections::HashMap;
+
+use userbtrfs_btree::ShortKeys;
+use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
+
+use crate::inode::Entry;
+use crate::inode::dir::name_filter::NameFilter;
+use crate::inode::log_state::few::Few;
+
+/// The most names that one directory keeps.
+const NAMES_MAX: usize = 16 << 10;
+
+/// Of so many names those that are there are sorted sooner than they are looked up in a tree.
+const SORTED_MAX: usize = 128;
+
+/// How far apart the places are of names that are asked for one after the other.
+const CLOSE: u64 = 16;
+
+/// About what a name takes in memory beside its bytes, with its entry.
+const NAME_BYTES: usize = 2 * size_of::<(u32, Few<Dentry>)>() + size_of::<Entry>() + 64;
+
+/// What the known names of all directories may take in memory.
+pub(in crate::inode) struct DentryBudget {
+    max: usize,
+    taken: AtomicUsize,
+}
+
+/// See the module's text.
+pub(in crate::inode) struct DentryCache {
+    ration: Arc<DentryBudget>,
+    /// What is taken of the ration.
+    taken: usize,
+    by_hash: HashMap<u32, Few<Dentry>, ShortKeys>,
+    count: usize,
+    whole: Completeness,
+    /// Counts changes.
+    version: u64,
+    /// The last place that was looked at in the tree.
+    last: u64,
+}
+
+/// What is known of all names of a directory.
+#[derive(Default)]
+enum Completeness {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// All that are there are here.
+    Names,
+    /// Their hashes.
+    Hashes(NameFilter),
+}
+
+enum Dentry {
+    There(Arc<Entry>),
+    Absent(Box<[u8]>),
+}
+
+/// What is known of a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::inode) enum CachedName {
+    There(Arc<Entry>),
+    Absent,
+    /// Nothing: what a tree says may enter if this is still the version.
+    Nothing(u64),
+}
+
+/// What is known of the names that hash alike.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::inode) enum HashCollisions {
+    /// So many are there, so many bytes long together.
+    Exactly {
+        count: usize,
+        len: usize,
+    },
+    /// At most so many are there.
+    AtMost(usize),
+    Unknown,
+}
+
+impl DentryBudget {
+    /// So many bytes.
+    pub(in crate::inode) fn new(max: usize) -> Self {
+        Self { max, taken: AtomicUsize::new(0) }
+    }
+
+    fn has(&self, bytes: usize) -> bool {
+        self.taken.load(Ordering::Relaxed).saturating_add(bytes) <= self.max
+    }
+}
+
+impl Dentry {
+    /// About what it takes in memory.
+    fn bytes(&self) -> usize {
+        NAME_BYTES + self.name().len()
+    }
+
+    fn name(&self) -> &[u8] {
+        match self {
+            Self::There(entry) => &entry.name,
+            Self::Absent(name) => name,
+        }
+    }
+
+    fn entry(&self) -> Option<&Arc<Entry>> {
+        match self {
+            Self::There(entry) => Some(entry),
+            Self::Absent(_) => None,
+        }
+    }
+}
+
+impl DentryCache {
+    /// Those of a directory of which nothing is known.
+    pub(in crate::inode) fn unknown(ration: &Arc<DentryBudget>) -> Self {
+        Self::new(ration, Completeness::Unknown)
+    }
+
+    /// Those of a new directory.
+    pub(in crate::inode) fn of_new(ration: &Arc<DentryBudget>) -> Self {
+        Self::new(ration, Completeness::Names)
+    }
+
+    fn new(ration: &Arc<DentryBudget>, whole: Completeness) -> Self {
+        let (ration, by_hash) = (Arc::clone(ration), HashMap::default());
+        Self { ration, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.taken += bytes;
+        self.ration.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.taken -= bytes;
+        self.ration.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(in crate::inode) fn find(&self, hash: u32, name: &[u8]) -> CachedName {
+        let mut alike = self.by_hash.get(&hash).into_iter().flat_map(|alike| alike.iter());
+        match alike.find(|dentry| dentry.name() == name) {
+            Some(Dentry::There(entry)) => CachedName::There(Arc::clone(entry)),
+            Some(Dentry::Absent(_)) => CachedName::Absent,
+            None => match &self.whole {
+                Completeness::Names => CachedName::Absent,
+                Completeness::Hashes(hashes) if !hashes.may_have(hash, name) => CachedName::Absent,
+                Completeness::Hashes(_) | Completeness::Unknown => {
+                    CachedName::Nothing(self.version)
+                }
+            },
+        }
+    }
+
+    /// What is known of the names that hash alike.
+    pub(in crate::inode) fn alike(&self, hash: u32) -> HashCollisions {
+        match &self.whole {
+            Completeness::Unknown => HashCollisions::Unknown,
+            Completeness::Names => {
+                let alike = self.by_hash.get(&hash).into_iter().flat_map(|alike| alike.iter());
+                let lens = alike.filter_map(Dentry::entry).map(|entry| entry.name.len());
+                let (count, len) = lens.fold((0, 0), |(count, sum), len| (count + 1, sum + len));
+                HashCollisions::Exactly { count, len }
+            }
+            Completeness::Hashes(hashes) => HashCollisions::AtMost(hashes.count_alike(hash)),
+        }
+    }
+
+    /// All entries from a place on, in the order of their places, where those are known and few.
+    pub(in crate::inode) fn list(&self, from: u64) -> Option<Vec<Arc<Entry>>> {
+        if self.count > SORTED_MAX || !matches!(self.whole, Completeness::Names) {
+            return None;
+        }
+        let there = self.by_hash.values().flat_map(|alike| alike.iter()).filter_map(Dentry::entry);
+        let mut listed: Vec<_> = there.filter(|entry| entry.index >= from).cloned().collect();
+        listed.sort_unstable_by_key(|entry| entry.index);
+        Some(listed)
+    }
+
+    /// An entry was made.
+    pub(in crate::inode) fn enter(&mut self, entry: &Arc<Entry>) {
+        self.version += 1;
+        let hash = entry.hash();
+        self.put(hash, Dentry::There(Arc::clone(entry)));
+        if let Completeness::Hashes(hashes) = &mut self.whole {
+            let more = hashes.insert(hash, &entry.name);
+            self.take(more);
+        }
+    }
+
+    /// An entry was removed. Who has names that come and go asks what waits for them; the memory
+    /// is better spent on names that are there.
+    pub(in crate::inode) fn leave(&mut self, entry: &Entry) {
+        self.version += 1;
+        let hash = entry.hash();
+        if let Completeness::Hashes(hashes) = &mut self.whole {
+            let less = hashes.remove(hash, &entry.name);
+            self.give_back(less);
+        }
+        let Some(alike) = self.by_hash.get_mut(&hash) else { return };
+        let place = alike.iter().position(|dentry| *dentry.name() == *entry.name);
+        let Some(place) = place else { return };
+        let bytes = alike.remove(place).bytes();
+        if alike.is_empty() {
+            self.by_hash.remove(&hash);
+        }
+        self.count -= 1;
+        self.give_back(bytes);
+    }
+
+    /// A tree was found to have no such name, and was looked at in this version.
+    pub(in crate::inode) fn learn_absent(&mut self, version: u64, hash: u32, name: &[u8]) {
+        if version == self.version {
+            self.put(hash, Dentry::Absent(name.into()));
+        }
+    }
+
+    /// A tree was found to have this entry, and was looked at in this version.
+    pub(in crate::inode) fn learn(&mut self, version: u64, entry: &Arc<Entry>) {
+        if version == self.version {
+            self.put(entry.hash(), Dentry::There(Arc::clone(entry)));
+        }
+    }
+
+    /// The version, where an entry that was looked up in the tree stands closely behind the one
+    /// before.
+    pub(in crate::inode) fn follows(&mut self, index: u64) -> Option<u64> {
+        let before = std::mem::replace(&mut self.last, index);
+        (before < index && index - before <= CLOSE).then_some(self.version)
+    }
+
+    /// These entries follow it, and were looked at in this version.
+    pub(in crate::inode) fn learn_ahead(&mut self, version: u64, entries: &[Arc<Entry>]) {
+        for entry in entries {
+            self.learn(version, entry);
+        }
+        self.last = entries.last().map_or(self.last, |entry| entry.index);
+    }
+
+    /// Whether nothing changed since.
+    pub(in crate::inode) fn is_version(&self, version: u64) -> bool {
+        self.version == version
+    }
+
+    fn put(&mut self, hash: u32, dentry: Dentry) {
+        if self.count >= NAMES_MAX || !self.ration.has(dentry.bytes()) {
+            self.forget();
+        }
+        let alike = self.by_hash.entry(hash).or_default();
+        if let Some(other) = alike.iter_mut().find(|other| other.name() == dentry.name()) {
+            *other = dentry;
+        } else {
+            let bytes = dentry.bytes();
+            alike.push(dentry);
+            self.count += 1;
+            self.take(bytes);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.count = 0;
+        let by_hash = std::mem::take(&mut self.by_hash);
+        let whole = std::mem::take(&mut self.whole);
+        self.give_back(self.taken);
+        let hashes = match whole {
+            Completeness::Unknown => return,
+            Completeness::Names => hashes_of(&by_hash),
+            Completeness::Hashes(hashes) => hashes,
+        };
+        let bytes = hashes.bytes();
+        if self.ration.has(bytes) {
+            self.take(bytes);
+            self.whole = Completeness::Hashes(hashes);
+        }
+    }
+}
+
+/// Of the names that are there.
+fn hashes_of(by_hash: &HashMap<u32, Few<Dentry>, ShortKeys>) -> NameFilter {
+    let mut hashes = NameFilter::default();
+    for (hash, alike) in by_hash {
+        for entry in alike.iter().filter_map(Dentry::entry) {
+            hashes.insert(*hash, &entry.name);
+        }
+    }
+    hashes
+}
+
+impl Drop for DentryCache {
+    fn drop(&mut self) {
+        self.give_back(self.taken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::testing::entry;
+
+    #[test]
+    fn a_complete_directory_knows_what_is_absent_and_by_hashes_when_it_is_full() {
+        let mut dentries = DentryCache::of_new(&Arc::new(DentryBudget::new(usize::MAX)));
+        let a = entry(2, b"a", 300);
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
+        dentries.enter(&a);
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::There(Arc::clone(&a)));
+        assert_eq!(dentries.alike(a.hash()), HashCollisions::Exactly { count: 1, len: 1 });
+        dentries.leave(&a);
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
+        let name = |number: u64| number.to_string().into_bytes();
+        dentries.enter(&a);
+        for number in 0..=NAMES_MAX as u64 {
+            dentries.enter(&entry(number + 3, &name(number), number));
+        }
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Nothing(dentries.version));
+        assert!(matches!(dentries.alike(a.hash()), HashCollisions::AtMost(1..)));
+        let (absent, present) = (entry(0, b"absent", 0), entry(0, &name(7), 0));
+        assert_eq!(dentries.find(absent.hash(), b"absent"), CachedName::Absent);
+        assert_eq!(dentries.alike(absent.hash()), HashCollisions::AtMost(0));
+        assert_eq!(dentries.find(present.hash(), &name(7)), CachedName::Nothing(dentries.version));
+        dentries.leave(&a);
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
+        assert_eq!(dentries.alike(a.hash()), HashCollisions::AtMost(0));
+    }
+
+    #[test]
+    fn what_was_read_before_a_change_does_not_enter() {
+        let mut dentries = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
+        let a = entry(2, b"a", 300);
+        let CachedName::Nothing(version) = dentries.find(a.hash(), b"a") else { panic!("unknown") };
+        dentries.enter(&a);
+        dentries.learn_absent(version, a.hash(), b"a");
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::There(Arc::clone(&a)));
+        dentries.leave(&a);
+        dentries.learn(version, &a);
+        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Nothing(dentries.version));
+    }
+
+    #[test]
+    fn names_are_learnt_ahead_of_who_asks_for_one_after_the_other() {
+        let mut dentries = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
+        let entries = [301, 305].map(|index| entry(index, format!("{index}").as_bytes(), index));
+        assert_eq!(dentries.follows(300), None);
+        assert_eq!(dentries.follows(300), None);
+        let version = dentries.follows(300 + CLOSE).unwrap();
+        dentries.learn_ahead(version, &entries);
+        assert_eq!(
+            dentries.find(entries[1].hash(), b"305"),
+            CachedName::There(Arc::clone(&entries[1]))
+        );
+        assert_eq!(dentries.follows(306), Some(version));
+        assert_eq!(dentries.follows(305), None);
+    }
+
+    #[test]
+    fn who_finds_the_ration_used_up_forgets_its_own_and_gives_back_what_it_had() {
+        let ration = Arc::new(DentryBudget::new(100 * NAME_BYTES));
+        let (mut one, mut other) = (DentryCache::of_new(&ration), DentryCache::of_new(&ration));
+        let name = |number: u64| entry(number + 3, &number.to_string().into_bytes(), number);
+        one.enter(&name(0));
+        for number in 0..100 {
+            other.enter(&name(number));
+        }
+        assert!(other.count < 100 && matches!(other.whole, Completeness::Hashes(_)));
+        assert_eq!(other.find(name(200).hash(), b"200"), CachedName::Absent);
+        assert_eq!(one.find(name(0).hash(), b"0"), CachedName::There(name(0)));
+        other.leave(&name(99));
+        drop(other);
+        one.leave(&name(0));
+        assert_eq!(ration.taken.load(Ordering::Relaxed), 0);
+        let mut none = DentryCache::of_new(&Arc::new(DentryBudget::new(NAME_BYTES)));
+        (0..NAME_BYTES as u64).for_each(|number| none.enter(&name(number)));
+        assert_eq!(none.find(name(1).hash(), b"1"), CachedName::Nothing(none.version));
+        assert!(none.taken <= 2 * NAME_BYTES);
+    }
+}

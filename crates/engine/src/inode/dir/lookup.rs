@@ -1,0 +1,445 @@
+//! Looking names up, listing them, and finding the names that an inode has.
+
+use std::collections::BTreeMap;
+
+use userbtrfs_codec::hash::name_hash;
+use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
+use userbtrfs_sync::Arc;
+
+use crate::error::{Error, InodeId, Result};
+use crate::inode::dir::dcache::CachedName;
+use crate::inode::incore::inode::State;
+use crate::inode::log_state::tracker::RemovedName;
+use crate::inode::pending::delayed_items::{Delayed, RefIndex};
+use crate::inode::tree::ondisk;
+use crate::inode::{
+    EMPTY_DIR, Entry, EntryTarget, IndexedLink, Inode, Inodes, Link, subvolume_name,
+};
+
+/// A place in a directory: the index of the next entry.
+pub(crate) type DirPosition = u64;
+
+/// Entries that are gathered at a time while a directory is listed.
+const LIST_MAX: usize = 4096;
+
+/// Entries that are looked at ahead of who asks for one after the other.
+const AHEAD: usize = 128;
+
+/// What a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) target: EntryTarget,
+    pub(crate) kind: DirEntryKind,
+    /// The whole entry, where it is in memory.
+    entry: Option<Arc<Entry>>,
+    /// The version of what was known in memory when it was looked up in the tree.
+    version: u64,
+}
+
+impl Found {
+    fn of(entry: Arc<Entry>) -> Self {
+        Self { target: entry.target, kind: entry.kind, entry: Some(entry), version: 0 }
+    }
+}
+
+/// Checks that a new entry may have this name.
+pub(in crate::inode) fn check_new_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_LEN_MAX {
+        return Err(Error::NameTooLong);
+    }
+    let impossible = name.is_empty() || name.contains(&b'/') || name.contains(&0);
+    match impossible || name == b"." || name == b".." {
+        true => Err(Error::BadName(name.to_vec())),
+        false => Ok(()),
+    }
+}
+
+/// What the log may have to know of the names of an inode.
+pub(crate) struct NamesToLog {
+    /// Those that it has, and the item in which each stands.
+    pub(crate) names: Vec<IndexedLink>,
+    /// Those that it lost.
+    pub(crate) lost: Vec<RemovedName>,
+    /// Of these, such as are not committed, and gone: once they were seen to, they are nothing.
+    pub(crate) over: Vec<RemovedName>,
+    /// How many it had, by its own count, when they were looked at.
+    pub(crate) count: u32,
+    /// Whether it gets another one in the next moment.
+    pub(crate) is_moving: bool,
+    /// Whether it had no name yet then, and could get its first.
+    pub(crate) is_linkable: bool,
+    /// What changes with each change of it, as it was then.
+    pub(crate) sequence: u64,
+}
+
+impl Inodes {
+    /// What `name` leads to in the directory, if it is there.
+    pub(crate) fn lookup(&self, dir: InodeId, name: &[u8]) -> Result<Option<Found>> {
+        if dir.number == EMPTY_DIR {
+            return Ok(None);
+        }
+        let dir = self.inode(dir)?;
+        match dir.kind() {
+            FileKind::Directory => self.find(&dir, name),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+
+    /// What `name` leads to in the directory, if it is there. One that is deleted has no names,
+    /// whatever its tree still has.
+    pub(in crate::inode) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+        if name.len() > NAME_LEN_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let hash = name_hash(name);
+        let version = {
+            let mut state = dir.state();
+            if state.dead {
+                return Ok(None);
+            }
+            match state.dentries().find(hash, name) {
+                CachedName::There(entry) => return Ok(Some(Found::of(entry))),
+                CachedName::Absent => return Ok(None),
+                CachedName::Nothing(version) => match state.pending_entry(hash, name) {
+                    Delayed::There(entry) => return Ok(Some(Found::of(entry))),
+                    Delayed::Gone => return Ok(None),
+                    Delayed::Nothing => version,
+                },
+            }
+        };
+        let found = match dir.late_name(hash, name) {
+            Delayed::There(found) => Some(found),
+            Delayed::Gone => return Ok(None),
+            Delayed::Nothing => {
+                let (found, _) = ondisk::lookup(&self.forest, dir.tree(), dir.number(), name)?;
+                if found.is_none() {
+                    dir.state().dentries().learn_absent(version, hash, name);
+                }
+                found
+            }
+        };
+        Ok(found.map(|(target, kind)| Found { target, kind, entry: None, version }))
+    }
+
+    /// What `name` leads to in the directory, where it led to `before`.
+    pub(in crate::inode) fn find_again(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        before: Option<&Found>,
+    ) -> Result<Option<Found>> {
+        let is_same = |found: &&Found| {
+            found.entry.is_none() && dir.state().dentries().is_version(found.version)
+        };
+        match before.filter(is_same) {
+            Some(found) => Ok(Some(found.clone())),
+            None => self.find(dir, name),
+        }
+    }
+
+    /// The whole entry of a name that was found in a directory whose entries are locked, and leads
+    /// to this inode.
+    pub(in crate::inode) fn entry(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        found: Found,
+        inode: &Inode,
+    ) -> Result<Arc<Entry>> {
+        let Found { target, kind, entry, version } = found;
+        if let Some(entry) = entry {
+            return Ok(entry);
+        }
+        let Some(index) = self.index_of(inode, dir.number(), name)? else {
+            return Err(Error::Stray { dir: dir.id(), name: name.to_vec(), child: inode.id() });
+        };
+        // What says the place, and what is there, are two items.
+        let (there, _) = self.list_some(dir, index, 1)?;
+        let is_it = |it: &Arc<Entry>| (it.index, &*it.name, it.target) == (index, name, target);
+        if !there.first().is_some_and(is_it) {
+            return Err(Error::Stray { dir: dir.id(), name: name.to_vec(), child: inode.id() });
+        }
+        let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid: 0 });
+        dir.state().dentries().learn(version, &entry);
+        self.look_ahead(dir, index);
+        Ok(entry)
+    }
+
+    /// Who asks for names in the order of their places probably goes on so: those that follow are
+    /// learnt at once. Where that fails, they are looked up when they are asked for.
+    fn look_ahead(&self, dir: &Inode, index: u64) {
+        let Some(version) = dir.state().dentries().follows(index) else { return };
+        let Ok((mut entries, _)) = self.list_some(dir, index.saturating_add(1), AHEAD) else {
+            return;
+        };
+        let mut near = ondisk::LocalityCursor::new(&self.forest, dir.tree());
+        entries.retain(|entry| is_agreed(&mut near, dir, entry));
+        dir.state().dentries().learn_ahead(version, &entries);
+    }
+
+    /// The inode that an entry leads to, which is no subvolume.
+    pub(in crate::inode) fn target(&self, dir: &Inode, target: EntryTarget) -> Result<Arc<Inode>> {
+        match target {
+            EntryTarget::Inode(number) => self.inode(InodeId { number, ..dir.id() }),
+            EntryTarget::Subvolume(_) => {
+                Err(Error::Unsupported("changing the entry of a subvolume"))
+            }
+        }
+    }
+
+    /// As `target`, where nothing is locked: nothing where the name leads there no more. Who
+    /// takes the last name from an inode does so before it is gone.
+    pub(in crate::inode) fn target_if_named(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        target: EntryTarget,
+    ) -> Result<Option<Arc<Inode>>> {
+        match self.target(dir, target) {
+            Err(Error::NoInode(_))
+                if self.find(dir, name)?.is_none_or(|found| found.target != target) =>
+            {
+                Ok(None)
+            }
+            found => found.map(Some),
+        }
+    }
+
+    /// The place of the name that an inode has in a directory.
+    fn index_of(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<Option<u64>> {
+        let is_it = |(entry, _): &(&Arc<Entry>, _)| *entry.name == *name;
+        let pending = {
+            let state = inode.state();
+            let found = state.sets().find_map(|set| set.refs_added(dir).find(is_it));
+            found.map(|(entry, _)| entry.index)
+        };
+        match pending {
+            Some(index) => Ok(Some(index)),
+            None => ondisk::LocalityCursor::new(&self.forest, inode.tree()).index_of(
+                inode.number(),
+                dir,
+                name,
+            ),
+        }
+    }
+
+    /// All names of an inode.
+    pub(crate) fn names(&self, id: InodeId) -> Result<Vec<Link>> {
+        if id.number == EMPTY_DIR {
+            return Ok(Vec::new());
+        }
+        let inode = self.inode(id)?;
+        let changes = NameChanges::of(&*inode.living()?);
+        let names = self.names_with(&inode, changes)?;
+        Ok(names.into_iter().map(|(link, _)| link).collect())
+    }
+
+    /// The directory that a directory is in; of the root of a subvolume, itself. Nothing where its
+    /// names are damaged.
+    pub(crate) fn parent(&self, dir: InodeId) -> Result<Option<InodeId>> {
+        if dir.number == EMPTY_DIR {
+            return Ok(None);
+        }
+        let known = self.inode(dir)?.living()?.parent;
+        let parent = match known {
+            Some(parent) => Some(parent),
+            None => self.names(dir)?.first().map(|name| name.dir),
+        };
+        Ok(parent.map(|number| InodeId { number, ..dir }))
+    }
+
+    /// Lets an inode count one name more than it has, as one whose names are damaged does.
+    #[cfg(test)]
+    pub(crate) fn miscount(&self, id: InodeId) {
+        self.inode(id).unwrap().state().item.nlink += 1;
+    }
+
+    /// As [`Inodes::names`], but without those that are being lost in transaction `running`, and
+    /// with the item in which each stands; and all that it lost there, as far as the log may have
+    /// to know.
+    pub(crate) fn names_to_log(&self, inode: &Inode, running: u64) -> Result<NamesToLog> {
+        let (changes, is_linkable, (count, sequence), (lost, is_moving)) = {
+            let state = inode.state();
+            let counts = (state.item.nlink, state.item.sequence);
+            let lost = self.traces.lost(running, inode.id());
+            (NameChanges::of(&state), state.is_linkable(), counts, lost)
+        };
+        let mut names = self.names_with(inode, changes)?;
+        let is_at =
+            |lost: &RemovedName, link: &Link| (lost.dir, lost.index) == (link.dir, link.index);
+        let is_over =
+            |it: &&RemovedName| !it.committed && !names.iter().any(|(link, _)| is_at(it, link));
+        let over = lost.iter().filter(is_over).copied().collect();
+        names.retain(|(link, _)| !lost.iter().any(|it| is_at(it, link)));
+        Ok(NamesToLog { names, lost, over, count, is_moving, is_linkable, sequence })
+    }
+
+    /// The names of an inode of which these changes wait, and in which item each stands.
+    fn names_with(&self, inode: &Inode, changes: NameChanges) -> Result<Vec<IndexedLink>> {
+        let NameChanges { by_place, is_all } = changes;
+        let mut names = match is_all {
+            true => Vec::new(),
+            false => ondisk::names(&self.forest, inode.tree(), inode.number())?,
+        };
+        names.retain(|(link, _)| !by_place.contains_key(&(link.dir, link.index)));
+        let added = by_place.into_iter().filter_map(|((dir, index), there)| {
+            there.map(|(entry, place)| (Link { dir, index, name: entry.name.to_vec() }, place))
+        });
+        names.extend(added);
+        Ok(names)
+    }
+
+    /// Entries from `position` on; and the position after them, or nothing where none follow.
+    /// There may be none although some follow. What comes before damage is listed; whoever goes
+    /// on from there meets the error.
+    pub(crate) fn list(
+        &self,
+        dir: InodeId,
+        position: DirPosition,
+    ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        self.list_some_of(dir, position, LIST_MAX)
+    }
+
+    /// From where on entries can be listed again, where damage ends a listing at a position;
+    /// nothing where no more can be.
+    pub(crate) fn behind_damage(&self, dir: InodeId, position: DirPosition) -> Option<DirPosition> {
+        let dir = self.inode(dir).ok()?;
+        ondisk::behind_damage(&self.forest, dir.tree(), dir.number(), position)
+    }
+
+    /// As [`Inodes::list`], about so many entries.
+    pub(crate) fn list_some_of(
+        &self,
+        dir: InodeId,
+        position: DirPosition,
+        max: usize,
+    ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        if dir.number == EMPTY_DIR {
+            return Ok((Vec::new(), None));
+        }
+        self.list_some(&*self.inode(dir)?, position, max)
+    }
+
+    /// The same, of an inode at hand.
+    pub(in crate::inode) fn list_some(
+        &self,
+        dir: &Inode,
+        position: DirPosition,
+        max: usize,
+    ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
+        let state = dir.living()?;
+        // Who lists all asks once more behind the last entry.
+        if state.next_index.is_some_and(|next| position >= next) {
+            return Ok((Vec::new(), None));
+        }
+        if let Some(listed) = state.dentries.as_deref().and_then(|known| known.list(position)) {
+            return Ok((listed, None));
+        }
+        // What waits is looked at first: it leaves only after it is in the tree.
+        let (changes, end) = pending_entries(&state, position, max);
+        drop(state);
+        let (stored, next) = ondisk::list(&self.forest, dir.tree(), dir.number(), position, max)?;
+        let end = end.into_iter().chain(next).min();
+        let listed = stored.into_iter().map(|entry| (entry.index, Arc::new(entry)));
+        let before = |index: &u64| end.is_none_or(|end| *index < end);
+        if !changes.keys().next().is_some_and(before) {
+            let before = |(index, _): &(u64, _)| before(index);
+            return Ok((listed.take_while(before).map(|(_, entry)| entry).collect(), end));
+        }
+        let mut listed: BTreeMap<u64, Arc<Entry>> = listed.collect();
+        for (index, change) in changes {
+            match change {
+                Some(entry) => listed.insert(index, entry),
+                None => listed.remove(&index),
+            };
+        }
+        if let Some(end) = end {
+            listed.split_off(&end);
+        }
+        Ok((listed.into_values().collect(), end))
+    }
+
+    /// The place behind all entries of a directory.
+    pub(crate) fn end_of(&self, dir: InodeId) -> Result<DirPosition> {
+        if dir.number == EMPTY_DIR {
+            return Ok(0);
+        }
+        let dir = self.inode(dir)?;
+        let known = || dir.state().next_index;
+        if let Some(next) = known() {
+            return Ok(next);
+        }
+        let stored = ondisk::next_index(&self.forest, dir.tree(), dir.number())?;
+        // One was made meanwhile, or is.
+        Ok(known().unwrap_or(stored))
+    }
+
+    /// Checks that a directory knows the entry of `dir` that leads to it as its first name.
+    ///
+    /// Since each directory has one first name, those that pass form a tree.
+    pub(crate) fn check_way_down(&self, dir: InodeId, entry: &Entry, child: InodeId) -> Result<()> {
+        if child.number == EMPTY_DIR {
+            return Ok(());
+        }
+        let known = if child.subvolume == dir.subvolume {
+            self.names(child)?.into_iter().next()
+        } else {
+            let known = subvolume_name(&self.forest, child.subvolume)?;
+            known.filter(|(parent, _)| *parent == dir.subvolume).map(|(_, name)| name)
+        };
+        let name = entry.name.to_vec();
+        let wanted = Link { dir: dir.number, index: entry.index, name: name.clone() };
+        match known == Some(wanted) {
+            true => Ok(()),
+            false => Err(Error::Stray { dir, name, child }),
+        }
+    }
+}
+
+/// A name that comes, and the item in which it comes to stand.
+type NewName = (Arc<Entry>, RefIndex);
+
+/// What waits of the names of an inode.
+struct NameChanges {
+    /// By directory and place; nothing for those that go.
+    by_place: BTreeMap<(u64, u64), Option<NewName>>,
+    /// Whether the tree knows nothing of the inode.
+    is_all: bool,
+}
+
+impl NameChanges {
+    fn of(state: &State) -> Self {
+        let mut by_place = BTreeMap::new();
+        for change in state.sets().flat_map(|set| set.refs.iter()) {
+            let there = change.place.map(|place| (Arc::clone(&change.entry), place));
+            by_place.entry((change.dir, change.entry.index)).or_insert(there);
+        }
+        Self { by_place, is_all: state.sets().any(|set| set.created) }
+    }
+}
+
+/// Whether the inode that an entry leads to has that name there in its tree, too: what is learnt of
+/// a place alone may be damaged, and must not be acted on.
+fn is_agreed(near: &mut ondisk::LocalityCursor<'_>, dir: &Inode, entry: &Entry) -> bool {
+    let EntryTarget::Inode(number) = entry.target else { return false };
+    let index = near.index_of(number, dir.number(), &entry.name);
+    index.is_ok_and(|index| index == Some(entry.index))
+}
+
+/// What waits of a directory from a place on, the newest of each place; and the place up to which
+/// that is all.
+fn pending_entries(
+    state: &State,
+    position: DirPosition,
+    max: usize,
+) -> (BTreeMap<u64, Option<Arc<Entry>>>, Option<DirPosition>) {
+    let (mut changes, mut end) = (BTreeMap::new(), None);
+    for set in state.sets() {
+        let mut places = set.entries.by_index.range(position..);
+        for (index, entry) in places.by_ref().take(max) {
+            changes.entry(*index).or_insert_with(|| entry.clone());
+        }
+        end = end.into_iter().chain(places.next().map(|(next, _)| *next)).min();
+    }
+    (changes, end)
+}

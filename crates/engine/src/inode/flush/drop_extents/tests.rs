@@ -1,0 +1,518 @@
+//! Files in a filesystem in memory, whose extents come and go, before, while and after they are
+//! merged: against a list of what stands in each sector, and the extent tree against the items.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use userbtrfs_btree::ItemEdit;
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_format::{InlineExtent, InodeFlags, Logical, RegularExtent};
+use userbtrfs_ledger::HandleKind;
+use userbtrfs_mkfs::Options;
+use userbtrfs_sync::Arc;
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::error::InodeId;
+use crate::inode::testing::references;
+use crate::inode::tests::{FILE, Lab, TOP};
+use crate::inode::tree::ondisk;
+use crate::inode::{FileChange, Inline, Inode};
+
+/// Bytes in a sector.
+const SECTOR: u64 = SECTOR_SIZE as u64;
+/// Sectors of a file; as many as a compressed extent holds.
+const SECTORS: u64 = 32;
+
+/// What stands in a sector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cell {
+    Hole,
+    Inline(usize),
+    /// And where on disk.
+    Prealloc(u64),
+    Data(u64),
+    /// And which of its sectors.
+    Compressed(u64, u64),
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+enum Step {
+    /// New space, or compressed, or not yet written.
+    New(u64, u64, Space),
+    /// What is not yet written there is.
+    Fill(u64, u64),
+    Hole(u64, u64),
+    Truncate(u64),
+    Inline(usize),
+    Merge,
+    Commit,
+    /// The set is frozen, these come, and then it is merged: edit by edit, and so many items at a
+    /// time.
+    Slowly(usize, Vec<Step>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Space {
+    Data,
+    Compressed,
+    Prealloc,
+}
+
+/// A file and its model.
+struct World {
+    /// Before the ledger, whose space it may hold.
+    inode: Arc<Inode>,
+    lab: Lab,
+    cells: Vec<Cell>,
+    /// The sizes of extents, by address.
+    extents: BTreeMap<u64, u64>,
+    hole_items: bool,
+}
+
+impl World {
+    fn new(hole_items: bool) -> Self {
+        let options = Options { nodesize: 4096, ..Options::default() };
+        let lab = if hole_items { Lab::with_hole_items(&options) } else { Lab::of(&options) };
+        let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+        // Nothing here has checksums.
+        lab.nodes.set_flags(id, InodeFlags::all(), InodeFlags::NODATACOW).unwrap();
+        let inode = lab.nodes.inode(id).unwrap();
+        let cells = vec![Cell::Hole; to_usize(SECTORS)];
+        Self { inode, lab, cells, extents: BTreeMap::new(), hole_items }
+    }
+
+    fn id(&self) -> InodeId {
+        self.inode.id()
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::New(start, end, space) => self.put_new(*start, *end, *space),
+            Step::Fill(start, end) => self.fill(*start, *end),
+            Step::Hole(start, end) => {
+                self.cells[to_usize(*start)..to_usize(*end)].fill(Cell::Hole);
+                self.change(|file| {
+                    file.put(start * SECTOR, end * SECTOR, PendingExtentKind::Hole, false)
+                });
+            }
+            Step::Truncate(start) => {
+                self.cells[to_usize(*start)..].fill(Cell::Hole);
+                self.change(|file| {
+                    file.put(start * SECTOR, u64::MAX, PendingExtentKind::Hole, false)
+                });
+                self.change(|file| file.set_size(start * SECTOR));
+            }
+            Step::Inline(len) => {
+                self.cells[0] = Cell::Inline(*len);
+                let inline = Inline::plain(vec![7; *len]);
+                self.change(|file| file.put(0, SECTOR, PendingExtentKind::Inline(inline), false));
+            }
+            Step::Merge => self.lab.ledger.merge_pending().unwrap(),
+            Step::Commit => self.lab.ledger.commit().unwrap(),
+            Step::Slowly(max, steps) => self.merge_slowly(*max, steps),
+        }
+    }
+
+    /// Merges what waits in the smallest steps, after each of which the file is the same. Other
+    /// changes come once the set is frozen, from another thread.
+    fn merge_slowly(&mut self, max: usize, steps: &[Step]) {
+        let (nodes, inode) = (Arc::clone(&self.lab.nodes), Arc::clone(&self.inode));
+        if inode.state().running.as_ref().is_none_or(|set| set.created) {
+            self.step(&Step::Merge);
+            self.step(&Step::Hole(SECTORS / 2, SECTORS / 2 + 1));
+        }
+        let operation = nodes.begin().unwrap();
+        let (frozen, item) = inode.state().freeze().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| steps.iter().for_each(|step| self.step(step))).join().unwrap();
+        });
+        let size = ondisk::size(nodes.forest(), inode.tree(), inode.number()).unwrap();
+        let cutter = DropExtents {
+            forest: nodes.forest(),
+            tree: inode.tree(),
+            number: inode.number(),
+            extents: &frozen.extents,
+            generation: operation.handle.generation(),
+            holes: self.hole_items.then_some((size, item.size)),
+            created: false,
+        };
+        let put = |cuts: &mut ExtentSplits| {
+            for (offset, item) in cuts.remnants.drain(..).chain(cuts.changes.drain(..)) {
+                let key = Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
+                let put = |item: ExtentData| ItemEdit::Put(key, item.encode());
+                let edit = item.map_or(ItemEdit::Remove(key), put);
+                operation.handle.apply(inode.tree(), &mut [edit]).unwrap();
+                assert_eq!(self.seen(), self.cells);
+            }
+            cuts.replaced.drain(..).for_each(|one| one.count(&operation.handle, inode.id()));
+            Ok(())
+        };
+        let mut rest = cutter.run(max, put).unwrap();
+        put(&mut rest).unwrap();
+        let key = Key::new(inode.number(), ItemKind::INODE_ITEM, 0);
+        let item = ItemEdit::Put(key, item.encode().to_vec());
+        operation.handle.apply(inode.tree(), &mut [item]).unwrap();
+        inode.state().merging = None;
+        nodes.waiting.shrink(frozen.bytes);
+    }
+
+    /// Changes the file, and what hangs on what it holds.
+    fn change(&self, change: impl FnOnce(&mut FileChange<'_>)) {
+        let bytes: u64 = self.cells.iter().map(Cell::bytes).sum();
+        let end = self.cells.iter().rposition(|cell| *cell != Cell::Hole);
+        let size = end.map_or(0, |last| last as u64 + 1) * SECTOR;
+        let reservation = self.lab.nodes.reserve(10).unwrap();
+        let more = bytes.cast_signed() - self.inode.item().nbytes.cast_signed();
+        let change = |file: &mut FileChange<'_>| {
+            change(file);
+            file.add_bytes(more);
+            let size = size.max(file.size());
+            file.set_size(size);
+            file.set_disk_size(size);
+        };
+        let (nodes, kind) = (&self.lab.nodes, HandleKind::Operation);
+        nodes.change_file(&self.inode, kind, Some(reservation), change).unwrap();
+    }
+
+    fn allocated(&self, bytes: u64) -> Logical {
+        let _reserved = self.lab.ledger.reserve_data(bytes).unwrap();
+        let (disk, len) = self.lab.ledger.allocate_data(bytes, bytes).unwrap();
+        assert_eq!(len, bytes);
+        disk
+    }
+
+    fn put_new(&mut self, start: u64, end: u64, space: Space) {
+        let bytes = (end - start) * SECTOR;
+        let disk_bytes = if matches!(space, Space::Compressed) { SECTOR } else { bytes };
+        let disk = self.allocated(disk_bytes);
+        self.extents.insert(disk.0, disk_bytes);
+        for at in 0..end - start {
+            self.cells[to_usize(start + at)] = match space {
+                Space::Data => Cell::Data(disk.0 + at * SECTOR),
+                Space::Prealloc => Cell::Prealloc(disk.0 + at * SECTOR),
+                Space::Compressed => Cell::Compressed(disk.0, at),
+            };
+        }
+        let extent = RegularExtent { disk, disk_bytes, offset: 0, bytes, ram_bytes: bytes };
+        let kind = match space {
+            Space::Data => PendingExtentKind::Regular(extent, None),
+            Space::Prealloc => PendingExtentKind::Prealloc(extent),
+            Space::Compressed => PendingExtentKind::Regular(extent, Some(Compression::Zstd)),
+        };
+        self.change(|file| file.put(start * SECTOR, end * SECTOR, kind, true));
+    }
+
+    /// What is allocated between two sectors is written, extent by extent.
+    fn fill(&mut self, start: u64, end: u64) {
+        for at in start..end {
+            let Cell::Prealloc(disk) = self.cells[to_usize(at)] else { continue };
+            self.cells[to_usize(at)] = Cell::Data(disk);
+            let (&first, &len) = self.extents.range(..=disk).next_back().unwrap();
+            let extent = RegularExtent {
+                disk: Logical(first),
+                disk_bytes: len,
+                offset: disk - first,
+                bytes: SECTOR,
+                ram_bytes: len,
+            };
+            let kind = PendingExtentKind::Regular(extent, None);
+            self.change(|file| file.put(at * SECTOR, (at + 1) * SECTOR, kind, false));
+        }
+    }
+
+    /// What a reader sees.
+    fn seen(&self) -> Vec<Cell> {
+        (0..SECTORS).map(|sector| self.seen_at(sector)).collect()
+    }
+
+    fn seen_at(&self, sector: u64) -> Cell {
+        let (at, end) = (sector * SECTOR, (sector + 1) * SECTOR);
+        let (pending, _) = self.inode.pending_extents(at, end, 3);
+        let stored = || items_around(&self.lab, self.id(), at, end);
+        let holds = |extent: &PendingExtent| extent.start <= at && end <= extent.end;
+        let found = pending.into_iter().find(holds).or_else(|| stored().into_iter().find(holds));
+        found.map_or(Cell::Hole, |extent| Cell::of(&extent.kind, at - extent.start))
+    }
+
+    fn check(&self) {
+        assert_eq!(self.seen(), self.cells);
+        if self.inode.state().sets().next().is_none() {
+            let items = items(&self.lab, self.id());
+            assert!(items.is_sorted_by(|a, b| a.end <= b.start), "items are disjoint");
+            let ends = [0].into_iter().chain(items.iter().map(|item| item.end));
+            let starts = items.iter().map(|item| item.start).chain([self.inode.item().size]);
+            let gapless = ends.zip(starts).all(|(end, start)| end >= start);
+            assert!(gapless || !self.hole_items, "holes have items");
+            let holes = items.iter().filter(|item| item.kind == PendingExtentKind::Hole).count();
+            assert!(self.hole_items || holes == 0, "holes have no items");
+        }
+    }
+
+    /// Commits; then the extent tree has the references that the items are.
+    fn check_references(&self) {
+        self.lab.ledger.commit().unwrap();
+        let mut expected = BTreeMap::new();
+        for item in items(&self.lab, self.id()) {
+            if let Some(extent) = item.kind.on_disk() {
+                let origin = item.start.wrapping_sub(extent.offset);
+                *expected.entry((extent.disk.0, origin)).or_default() += 1;
+            }
+        }
+        assert_eq!(references(self.lab.nodes.forest(), self.id()), expected);
+    }
+}
+
+impl Cell {
+    /// What stands so many bytes into a range.
+    fn of(kind: &PendingExtentKind, skip: u64) -> Self {
+        match kind {
+            PendingExtentKind::Hole => Self::Hole,
+            PendingExtentKind::Inline(inline) => Self::Inline(inline.stored.len()),
+            PendingExtentKind::Prealloc(extent) => {
+                Self::Prealloc(extent.disk.0 + extent.offset + skip)
+            }
+            PendingExtentKind::Regular(extent, None) => {
+                Self::Data(extent.disk.0 + extent.offset + skip)
+            }
+            PendingExtentKind::Regular(extent, Some(_)) => {
+                Self::Compressed(extent.disk.0, (extent.offset + skip) / SECTOR)
+            }
+        }
+    }
+
+    /// What it counts among the bytes of the file.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Hole => 0,
+            Self::Inline(len) => *len as u64,
+            _ => SECTOR,
+        }
+    }
+}
+
+/// The extents that the tree has of a file.
+fn items(lab: &Lab, id: InodeId) -> Vec<PendingExtent> {
+    items_around(lab, id, 0, u64::MAX)
+}
+
+/// The same, from the last on that starts at or before an offset, and up to another one.
+fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<PendingExtent> {
+    let (forest, first) = (lab.nodes.forest(), Key::new(id.number, ItemKind::EXTENT_DATA, 0));
+    let (tree, key) = (forest.tree(id.subvolume).unwrap(), Key { offset, ..first });
+    let mut cursor = Cursor::seek_back(forest.store(), &tree, &key, ReadAhead::Off).unwrap();
+    let mut items = Vec::new();
+    let belongs = |key: Key| {
+        key < first || (key.objectid, key.kind) == (first.objectid, first.kind) && key.offset < end
+    };
+    while let Some(item) = cursor.item().filter(|item| belongs(item.key)) {
+        if item.key >= first {
+            items.push(shown(item.key.offset, item.data));
+        }
+        cursor.advance().unwrap();
+    }
+    items
+}
+
+fn shown(start: u64, data: &[u8]) -> PendingExtent {
+    let stored = Stored::parse(start, data);
+    let inline = || match FileExtent::parse(start, data).unwrap().kind {
+        FileExtentKind::Inline(inline) => PendingExtentKind::Inline(Inline::plain(inline.data)),
+        _ => unreachable!("a kind"),
+    };
+    PendingExtent { start, end: stored.end, kind: stored.kind.unwrap_or_else(inline) }
+}
+
+fn to_usize(sectors: u64) -> usize {
+    usize::try_from(sectors).unwrap()
+}
+
+fn ranges() -> impl Strategy<Value = (u64, u64)> {
+    let ends = (0..SECTORS, prop_oneof![1..4_u64, 1..=SECTORS]);
+    ends.prop_map(|(start, len)| (start, (start + len).min(SECTORS)))
+}
+
+fn puts() -> impl Strategy<Value = Step> {
+    let new = |space: Space| move |(start, end)| Step::New(start, end, space);
+    prop_oneof![
+        4 => ranges().prop_map(new(Space::Data)),
+        1 => ranges().prop_map(new(Space::Compressed)),
+        2 => ranges().prop_map(new(Space::Prealloc)),
+        3 => ranges().prop_map(|(start, end)| Step::Fill(start, end)),
+        2 => ranges().prop_map(|(start, end)| Step::Hole(start, end)),
+        1 => (0..SECTORS).prop_map(Step::Truncate),
+        1 => (1..2000_usize).prop_map(Step::Inline),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let slowly = (0..8_usize, prop::collection::vec(puts(), 0..4));
+    let step = prop_oneof![
+        6 => puts(),
+        1 => Just(Step::Merge),
+        1 => Just(Step::Commit),
+        2 => slowly.prop_map(|(max, steps)| Step::Slowly(max, steps)),
+    ];
+    prop::collection::vec(step, 1..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_file_shows_what_was_put_last_and_references_are_its_items(
+        steps in steps(),
+        hole_items in any::<bool>(),
+    ) {
+        let mut world = World::new(hole_items);
+        for step in steps {
+            world.step(&step);
+            world.check();
+        }
+        world.check_references();
+        world.check();
+    }
+}
+
+/// A file with these items, put there by hand.
+fn with_items(items: &[(u64, FileExtent<'_>)]) -> World {
+    let world = World::new(false);
+    world.lab.ledger.merge_pending().unwrap();
+    let operation = world.lab.nodes.begin().unwrap();
+    for (offset, extent) in items {
+        let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, *offset);
+        let put = ItemEdit::Put(key, extent.encode());
+        operation.handle.apply(world.inode.tree(), &mut [put]).unwrap();
+    }
+    drop(operation);
+    world
+}
+
+fn regular(disk: u64, sectors: u64) -> FileExtent<'static> {
+    let bytes = sectors * SECTOR;
+    let extent = RegularExtent {
+        disk: Logical(disk),
+        disk_bytes: bytes,
+        offset: 0,
+        bytes,
+        ram_bytes: bytes,
+    };
+    FileExtent { generation: 3, compression: None, kind: FileExtentKind::Regular(extent) }
+}
+
+fn ends(world: &World) -> Vec<(u64, u64)> {
+    let items = items(&world.lab, world.id());
+    items.iter().map(|item| (item.start / SECTOR, item.end / SECTOR)).collect()
+}
+
+#[test]
+fn inline_data_goes_as_a_whole_or_not_at_all() {
+    let inline = |compression| {
+        let kind = FileExtentKind::Inline(InlineExtent { ram_bytes: 3000, data: &[1; 3000] });
+        (0, FileExtent { generation: 3, compression, kind })
+    };
+    for compression in [None, Some(Compression::Zlib)] {
+        let world = with_items(&[inline(compression), (SECTOR, regular(1 << 30, 3))]);
+        world.change(|file| file.put(2 * SECTOR, 3 * SECTOR, PendingExtentKind::Hole, false));
+        world.lab.ledger.merge_pending().unwrap();
+        assert_eq!(ends(&world), [(0, 1), (1, 2), (3, 4)]);
+        world.change(|file| file.put(0, 2 * SECTOR, PendingExtentKind::Hole, false));
+        world.lab.ledger.merge_pending().unwrap();
+        assert_eq!(ends(&world), [(3, 4)]);
+        world.lab.ledger.fail("nobody allocated the extent");
+    }
+}
+
+#[test]
+fn remnants_stay_of_the_transaction_that_made_the_item() {
+    let world = with_items(&[(0, regular(1 << 30, 9))]);
+    world.change(|file| file.put(3 * SECTOR, 4 * SECTOR, PendingExtentKind::Hole, false));
+    world.lab.ledger.merge_pending().unwrap();
+    let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, 4 * SECTOR);
+    let store = world.lab.nodes.forest().store();
+    let found = world.inode.tree().search(store, &key).unwrap();
+    let item = found.leaf.item(found.slot);
+    let extent = FileExtent::parse(item.key.offset, item.data).unwrap();
+    assert_eq!((item.key, extent.generation, extent.file_bytes()), (key, 3, 5 * SECTOR));
+    world.lab.ledger.fail("nobody allocated the extent");
+}
+
+#[test]
+fn items_that_overlap_are_damage() {
+    let world = with_items(&[(0, regular(1 << 30, 9)), (5 * SECTOR, regular(1 << 31, 1))]);
+    world.change(|file| file.put(2 * SECTOR, 6 * SECTOR, PendingExtentKind::Hole, false));
+    let error = world.lab.ledger.merge_pending().unwrap_err();
+    let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, 5 * SECTOR);
+    assert!(error.to_string().contains(&format!("item {key} of tree")), "{error}");
+}
+
+/// Sectors of a file that threads change: its items fill many leaves.
+const WIDE: u64 = 400;
+/// Threads that change the file, each with sectors of its own; as many sectors nobody changes.
+const THREADS: u64 = 3;
+const STRIDE: u64 = THREADS + 1;
+
+/// One thread: in its sectors of the file it always sees what it put there last.
+fn change_some(world: &World, first: u64, disk: Logical) {
+    let mut put = BTreeMap::new();
+    for round in 0..300 {
+        let sector = (round * 37 % (WIDE / STRIDE)) * STRIDE + first;
+        let new = world.allocated(SECTOR);
+        let extent = RegularExtent {
+            disk: new,
+            disk_bytes: SECTOR,
+            offset: 0,
+            bytes: SECTOR,
+            ram_bytes: SECTOR,
+        };
+        let (start, end) = (sector * SECTOR, (sector + 1) * SECTOR);
+        world.change(|file| file.put(start, end, PendingExtentKind::Regular(extent, None), true));
+        put.insert(sector, new);
+        for sector in [sector, (round % (WIDE / STRIDE)) * STRIDE + first] {
+            let old = Logical(disk.0 + sector * SECTOR);
+            let expected = Cell::Data(put.get(&sector).unwrap_or(&old).0);
+            assert_eq!(world.seen_at(sector), expected, "sector {sector}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn while_it_is_merged_a_file_shows_what_was_put_last() {
+    let world = World::new(false);
+    let (bytes, disk) = (WIDE * SECTOR, world.allocated(WIDE * SECTOR));
+    let extent = RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes };
+    world.change(|file| file.put(0, bytes, PendingExtentKind::Regular(extent, None), true));
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for first in 0..THREADS {
+            let (world, done) = (&world, &done);
+            scope.spawn(move || {
+                let counts = Counts(done);
+                change_some(world, first, disk);
+                drop(counts);
+            });
+        }
+        scope.spawn(|| {
+            for sector in (THREADS..WIDE).step_by(to_usize(STRIDE)).cycle() {
+                assert_eq!(world.seen_at(sector), Cell::Data(disk.0 + sector * SECTOR));
+                if done.load(Ordering::Relaxed) == THREADS {
+                    break;
+                }
+            }
+        });
+        while done.load(Ordering::Relaxed) < THREADS {
+            world.lab.ledger.merge_pending().unwrap();
+        }
+    });
+    world.check_references();
+}
+
+/// Counts when it is dropped.
+struct Counts<'a>(&'a AtomicU64);
+
+impl Drop for Counts<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,250 @@
+//! What pending entries make of items.
+//!
+//! 1. An item that may hold several entries is read, changed by entry, and written back: what it
+//!    has of others stays as it is.
+//! 2. What an edit makes of an item depends on the item alone, so it may be asked again.
+//! 3. Edits come in the order of their keys.
+//! 4. Drafts refer to the set that they are of. What comes is written once, for many edits into
+//!    one buffer; only an edit that finds what stays has a buffer of its own.
+
+use std::ops::Range;
+
+use userbtrfs_btree::{Change, Edit};
+use userbtrfs_codec::hash::extref_hash;
+use userbtrfs_format::{
+    DirEntry, DirEntryKind, InodeItem, ItemKind, Key, dir_entries, inode_extrefs, inode_refs,
+};
+
+use crate::inode::Entry;
+use crate::inode::flush::drop_extents::{ExtentData, ExtentEdit};
+use crate::inode::log_state::few::Few;
+use crate::inode::pending::deferred_dir_items::unpacked;
+use crate::inode::pending::delayed_items::{DelayedItems, RefChange, RefIndex, XattrChange};
+
+/// What becomes of one item.
+pub(in crate::inode) struct ItemChanges<'a> {
+    key: Key,
+    change: ItemChange<'a>,
+}
+
+/// See [`ItemChanges`].
+enum ItemChange<'a> {
+    /// It goes.
+    Remove,
+    /// It is there, without content.
+    Mark,
+    Inode(&'a InodeItem),
+    /// A DIR_INDEX.
+    Place(&'a Entry),
+    /// An EXTENT_DATA.
+    Extent(&'a ExtentData),
+    /// Entries of a DIR_ITEM come and go, by name; packed.
+    Names(&'a [u8]),
+    /// Entries of an XATTR_ITEM, by name.
+    Xattrs(&'a [XattrChange]),
+    /// Entries of an INODE_REF, by place.
+    Refs(&'a [RefChange]),
+    /// Entries of an INODE_EXTREF, by directory and place.
+    Extrefs(Few<&'a RefChange>),
+}
+
+/// A change of one item.
+pub(in crate::inode) struct EncodedChange<'a> {
+    draft: &'a ItemChanges<'a>,
+    /// What comes.
+    new: &'a [u8],
+    /// What stays and what comes, where something stays.
+    built: Vec<u8>,
+}
+
+impl<'a> ItemChanges<'a> {
+    /// An item goes.
+    pub(in crate::inode) fn remove(key: Key) -> Self {
+        Self { key, change: ItemChange::Remove }
+    }
+
+    /// An item is there, without content.
+    pub(in crate::inode) fn mark(key: Key) -> Self {
+        Self { key, change: ItemChange::Mark }
+    }
+
+    /// What becomes of an item of a file.
+    pub(in crate::inode) fn extent(number: u64, (offset, item): &'a ExtentEdit) -> Self {
+        let key = Key::new(number, ItemKind::EXTENT_DATA, *offset);
+        Self { key, change: item.as_ref().map_or(ItemChange::Remove, ItemChange::Extent) }
+    }
+
+    /// Whether it is of an item of a file.
+    pub(in crate::inode) fn is_extent(&self) -> bool {
+        self.key.kind == ItemKind::EXTENT_DATA
+    }
+
+    /// What becomes of the names of a directory that hash alike, packed.
+    pub(in crate::inode) fn names(dir: u64, hash: u32, packed: &'a [u8]) -> Self {
+        let key = Key::new(dir, ItemKind::DIR_ITEM, u64::from(hash));
+        Self { key, change: ItemChange::Names(packed) }
+    }
+
+    /// What a frozen set makes of items, with the attributes of its inode; but for extents, which
+    /// are cut out of those there are, for names by hash, which come late, and for the list of
+    /// inodes without a name, which stands elsewhere.
+    pub(in crate::inode) fn of(
+        number: u64,
+        changes: &'a DelayedItems,
+        item: &'a InodeItem,
+    ) -> impl Iterator<Item = Self> {
+        let draft =
+            move |kind, offset, change| Self { key: Key::new(number, kind, offset), change };
+        let inode = draft(ItemKind::INODE_ITEM, 0, ItemChange::Inode(item));
+        let xattrs = changes.xattrs.iter().map(move |(hash, alike)| {
+            draft(ItemKind::XATTR_ITEM, u64::from(*hash), ItemChange::Xattrs(alike))
+        });
+        let places = changes.entries.by_index.iter().map(move |(index, entry)| {
+            let change = entry.as_deref().map_or(ItemChange::Remove, ItemChange::Place);
+            draft(ItemKind::DIR_INDEX, *index, change)
+        });
+        let (refs, extrefs) = (refs(number, changes), extrefs(number, changes));
+        let of_inode = std::iter::once(inode).chain(refs).chain(extrefs).chain(xattrs);
+        of_inode.chain(places)
+    }
+
+    /// The edits of drafts. What comes with them is written to `buffer`.
+    pub(in crate::inode) fn edits(
+        drafts: &'a [Self],
+        buffer: &'a mut Vec<u8>,
+    ) -> Vec<EncodedChange<'a>> {
+        buffer.clear();
+        let mut write = |draft: &Self| {
+            let start = buffer.len();
+            draft.change.encode_into(buffer);
+            start..buffer.len()
+        };
+        let ranges: Vec<Range<usize>> = drafts.iter().map(&mut write).collect();
+        let edit = |(draft, range): (&'a Self, Range<usize>)| EncodedChange {
+            draft,
+            new: &buffer[range],
+            built: Vec::new(),
+        };
+        drafts.iter().zip(ranges).map(edit).collect()
+    }
+}
+
+/// A name that goes may stand in either item.
+fn refs(number: u64, changes: &DelayedItems) -> impl Iterator<Item = ItemChanges<'_>> {
+    let of_dirs = changes.refs.chunk_by(|a, b| a.dir == b.dir);
+    let of_dirs = of_dirs.filter(|refs| refs.iter().any(|one| one.place != EXTREF));
+    of_dirs.map(move |refs| ItemChanges {
+        key: Key::new(number, ItemKind::INODE_REF, refs[0].dir),
+        change: ItemChange::Refs(refs),
+    })
+}
+
+fn extrefs(number: u64, changes: &DelayedItems) -> impl Iterator<Item = ItemChanges<'_>> {
+    let others = changes.refs.iter().filter(|one| one.place != REF);
+    let mut others: Vec<_> =
+        others.map(|one| (extref_hash(one.dir, &one.entry.name), one)).collect();
+    others.sort_by_key(|(hash, _)| *hash);
+    let mut drafts: Vec<ItemChanges<'_>> = Vec::new();
+    for (hash, one) in others {
+        let key = Key::new(number, ItemKind::INODE_EXTREF, hash);
+        match drafts.last_mut() {
+            Some(ItemChanges { key: last, change: ItemChange::Extrefs(alike) }) if *last == key => {
+                alike.push(one);
+            }
+            _ => drafts.push(ItemChanges { key, change: ItemChange::Extrefs(Few::One(one)) }),
+        }
+    }
+    drafts.into_iter()
+}
+
+const REF: Option<RefIndex> = Some(RefIndex::Ref);
+const EXTREF: Option<RefIndex> = Some(RefIndex::Extref);
+
+const SOUND: &str = "verified with its block";
+
+impl ItemChange<'_> {
+    /// Writes what comes.
+    fn encode_into(&self, item: &mut Vec<u8>) {
+        match self {
+            Self::Remove | Self::Mark => {}
+            Self::Inode(inode) => item.extend_from_slice(&inode.encode()),
+            Self::Place(entry) => entry.on_disk().encode_into(item),
+            Self::Extent(extent) => item.extend_from_slice(&extent.encode()),
+            Self::Names(packed) => unpacked(packed)
+                .filter_map(|change| change.entry)
+                .for_each(|entry| entry.encode_into(item)),
+            Self::Xattrs(changes) => changes.iter().for_each(|change| change.encode_into(item)),
+            Self::Refs(changes) => changes
+                .iter()
+                .filter(|change| change.place == REF)
+                .for_each(|change| change.entry.as_name(change.dir).encode_ref_into(item)),
+            Self::Extrefs(changes) => changes
+                .iter()
+                .filter(|change| change.place == EXTREF)
+                .for_each(|change| change.entry.as_name(change.dir).encode_extref_into(item)),
+        }
+    }
+
+    /// Writes what stays of an item.
+    fn keep_into(&self, current: &[u8], dir: u64, item: &mut Vec<u8>) {
+        let entries = || dir_entries(current).map(|entry| entry.expect(SOUND));
+        match self {
+            Self::Remove | Self::Mark | Self::Inode(_) | Self::Place(_) | Self::Extent(_) => {}
+            Self::Names(packed) => entries()
+                .filter(|old| !unpacked(packed).any(|change| change.name == old.name))
+                .for_each(|old| old.encode_into(item)),
+            Self::Xattrs(changes) => entries()
+                .filter(|old| !changes.iter().any(|change| *change.name == *old.name))
+                .for_each(|old| old.encode_into(item)),
+            Self::Refs(changes) => inode_refs(dir, current)
+                .map(|old| old.expect(SOUND))
+                .filter(|old| !changes.iter().any(|change| change.is_at(dir, old.index)))
+                .for_each(|old| old.encode_ref_into(item)),
+            Self::Extrefs(changes) => inode_extrefs(current)
+                .map(|old| old.expect(SOUND))
+                .filter(|old| !changes.iter().any(|change| change.is_at(old.parent, old.index)))
+                .for_each(|old| old.encode_extref_into(item)),
+        }
+    }
+}
+
+impl XattrChange {
+    fn encode_into(&self, item: &mut Vec<u8>) {
+        if let Some(data) = &self.value {
+            let (target, kind) = (Key::MIN, DirEntryKind::Xattr);
+            DirEntry { target, transid: 0, kind, name: &self.name, data }.encode_into(item);
+        }
+    }
+}
+
+impl RefChange {
+    fn is_at(&self, dir: u64, index: u64) -> bool {
+        (self.dir, self.entry.index) == (dir, index)
+    }
+}
+
+impl Edit for EncodedChange<'_> {
+    fn key(&self) -> Key {
+        self.draft.key
+    }
+
+    fn apply(&mut self, current: Option<&[u8]>) -> Change<'_> {
+        let ItemChanges { key, change } = self.draft;
+        let current = current.unwrap_or_default();
+        self.built.clear();
+        change.keep_into(current, key.offset, &mut self.built);
+        if !self.built.is_empty() {
+            self.built.extend_from_slice(self.new);
+        }
+        let whole = if self.built.is_empty() { self.new } else { &self.built };
+        match (change, whole) {
+            (ItemChange::Mark, _) => Change::Put(whole),
+            (_, []) => Change::Remove,
+            (_, whole) if whole == current => Change::Keep,
+            (_, whole) => Change::Put(whole),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Whether what comes fits into its items.
+//!
+//! 1. What is counted is never less than what the item will have: what waits is counted before
+//!    the tree is looked at, so that what is merged in between counts twice, and nothing not at
+//!    all.
+//! 2. Nobody else adds to the same item meanwhile: the directory's entries, or the inode, are
+//!    locked.
+
+use userbtrfs_codec::hash::{extref_hash, name_hash};
+use userbtrfs_format::{IncompatFlags, NAME_LEN_MAX, item_len_max};
+
+use crate::error::{Error, Result};
+use crate::inode::dir::dcache::HashCollisions;
+use crate::inode::pending::delayed_items::RefIndex;
+use crate::inode::tree::ondisk;
+use crate::inode::{Inode, Inodes};
+
+/// Bytes of an entry of a DIR_ITEM or XATTR_ITEM before its name.
+pub(in crate::inode) const ENTRY_HEAD: usize = 30;
+/// Bytes of a name in an INODE_REF before it.
+const REF_HEAD: usize = 10;
+/// Bytes of a name in an INODE_EXTREF before it.
+const EXTREF_HEAD: usize = 18;
+
+impl Inodes {
+    /// The most bytes that an item may have.
+    pub(crate) fn item_max(&self) -> usize {
+        item_len_max(self.forest.store().volume().geometry().nodesize)
+    }
+
+    /// Checks the length of an item with several entries.
+    fn check_shared(&self, len: usize) -> Result<()> {
+        match len <= self.item_max() {
+            true => Ok(()),
+            false => Err(Error::Overflow),
+        }
+    }
+
+    /// Whether a directory has room for an entry of this name. [`Error::Overflow`] where too many
+    /// names hash alike.
+    pub(in crate::inode) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
+        let hash = name_hash(name);
+        let alike = dir.state().dentries().alike(hash);
+        let fit = |count: usize| (count + 1) * (ENTRY_HEAD + NAME_LEN_MAX) <= self.item_max();
+        let there = match alike {
+            HashCollisions::Exactly { count, len } => count * ENTRY_HEAD + len,
+            HashCollisions::AtMost(count) if fit(count) => return Ok(()),
+            HashCollisions::AtMost(_) | HashCollisions::Unknown => {
+                let pending = pending_len(dir, hash);
+                ondisk::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending
+            }
+        };
+        self.check_shared(there + ENTRY_HEAD + name.len())
+    }
+
+    /// Whether there is room for an attribute beside others in its item, of so many bytes.
+    /// [`Error::AttributeTooLong`] where there is not.
+    pub(in crate::inode) fn check_room_for_xattr(
+        &self,
+        name: &[u8],
+        value: &[u8],
+        others: usize,
+    ) -> Result<()> {
+        let own = ENTRY_HEAD + name.len() + value.len();
+        match others {
+            0 if own <= self.item_max() => Ok(()),
+            0 => Err(Error::AttributeTooLong),
+            others => self.check_shared(others + own).map_err(|_| Error::AttributeTooLong),
+        }
+    }
+
+    /// In which item one more name of an inode in `dir` comes to stand.
+    pub(in crate::inode) fn place_of_ref(
+        &self,
+        inode: &Inode,
+        dir: u64,
+        name: &[u8],
+    ) -> Result<RefIndex> {
+        let (pending, known): (usize, _) = {
+            let state = inode.state();
+            let added = state.sets().flat_map(|set| set.refs_added(dir));
+            let in_ref = added.filter(|(_, place)| *place == RefIndex::Ref);
+            let pending = in_ref.map(|(entry, _)| REF_HEAD + entry.name.len()).sum();
+            (pending, state.known_ref_len(dir))
+        };
+        let stored = match known {
+            Some(known) => known,
+            None => ondisk::ref_len(&self.forest, inode.tree(), inode.number(), dir)?,
+        };
+        if self.check_shared(pending + stored + REF_HEAD + name.len()).is_ok() {
+            return Ok(RefIndex::Ref);
+        }
+        let superblock = self.forest.store().volume().superblock();
+        if !superblock.incompat.contains(IncompatFlags::EXTENDED_IREF) {
+            return Err(Error::TooManyLinks);
+        }
+        self.check_room_in_extref(inode, dir, name)?;
+        Ok(RefIndex::Extref)
+    }
+
+    fn check_room_in_extref(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<()> {
+        let hash = extref_hash(dir, name);
+        let pending: usize = {
+            let state = inode.state();
+            let refs = state.sets().flat_map(|set| set.refs.iter());
+            let alike = refs.filter(|change| {
+                change.place == Some(RefIndex::Extref)
+                    && extref_hash(change.dir, &change.entry.name) == hash
+            });
+            alike.map(|change| EXTREF_HEAD + change.entry.name.len()).sum()
+        };
+        let stored = ondisk::extref_len(&self.forest, inode.tree(), inode.number(), hash)?;
+        self.check_shared(pending + stored + EXTREF_HEAD + name.len())
+    }
+}
+
+fn entry_len(name: &[u8]) -> usize {
+    ENTRY_HEAD + name.len()
+}
+
+/// How long the entries are that wait to come to those of a directory that hash so.
+fn pending_len(dir: &Inode, hash: u32) -> usize {
+    let added: usize = {
+        let state = dir.state();
+        let added = state.sets().flat_map(|set| set.entries.added(hash));
+        added.map(|entry| entry_len(&entry.name)).sum()
+    };
+    let late: usize = {
+        let late = dir.late();
+        late.iter().flat_map(|late| late.added(hash)).map(entry_len).sum()
+    };
+    added + late
+}

@@ -1,0 +1,7 @@
+//! Inodes in memory.
+//!
+//! Read [`inode`] first: one inode, its state and its locks. [`inode_cache`] keeps the inodes of a
+//! filesystem by number, as Linux's inode cache does.
+
+pub(in crate::inode) mod inode;
+pub(in crate::inode) mod inode_cache;

@@ -1,0 +1,115 @@
+//! The inodes in memory, by number.
+//!
+//! 1. There is at most one [`Inode`] for a number: who asks gets that one.
+//! 2. Only what nobody else holds is dropped, oldest first, but what was used since it was last
+//!    looked at stays for another round. What waits to be merged is held by the list of it.
+//! 3. A directory that the running transaction changed stays: it knows which places were taken.
+//!    So does a file that is larger than its tree knows.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+
+use userbtrfs_btree::ShortKeys;
+use userbtrfs_format::FileKind;
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use crate::error::InodeId;
+use crate::inode::Inode;
+
+const SHARDS: usize = 16;
+
+/// How many of the oldest are looked at for each that comes.
+const LOOKS: usize = 2;
+
+/// See the module's text.
+pub(in crate::inode) struct InodeCache {
+    shards: Vec<Mutex<Shard>>,
+    /// The most that each shard keeps, but for those in use.
+    shard_max: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    inodes: HashMap<InodeId, Place, ShortKeys>,
+    /// Those in it, oldest first; and some that are not.
+    ages: VecDeque<InodeId>,
+}
+
+struct Place {
+    inode: Arc<Inode>,
+    used: bool,
+}
+
+impl InodeCache {
+    /// A table of about so many inodes.
+    pub(in crate::inode) fn new(inodes_max: usize) -> Self {
+        let shard = || Mutex::new(Class::CacheShard, Shard::default());
+        let shards = (0..SHARDS).map(|_| shard()).collect();
+        Self { shards, shard_max: inodes_max.div_ceil(SHARDS) }
+    }
+
+    fn shard(&self, id: InodeId) -> &Mutex<Shard> {
+        let [low, ..] = id.number.to_le_bytes();
+        &self.shards[usize::from(low) % SHARDS]
+    }
+
+    /// The inode of a number, if it is here.
+    pub(in crate::inode) fn get(&self, id: InodeId) -> Option<Arc<Inode>> {
+        let mut shard = self.shard(id).lock();
+        let place = shard.inodes.get_mut(&id)?;
+        place.used = true;
+        Some(Arc::clone(&place.inode))
+    }
+
+    /// As [`InodeCache::get`], by who does not use it.
+    pub(in crate::inode) fn peek(&self, id: InodeId) -> Option<Arc<Inode>> {
+        self.shard(id).lock().inodes.get(&id).map(|place| Arc::clone(&place.inode))
+    }
+
+    /// Puts an inode in, if there is none of its number, and gives the one that is there.
+    /// `running` is the number of the running transaction.
+    pub(in crate::inode) fn insert(&self, inode: Arc<Inode>, running: u64) -> Arc<Inode> {
+        let mut shard = self.shard(inode.id()).lock();
+        match shard.inodes.entry(inode.id()) {
+            Entry::Occupied(there) => return Arc::clone(&there.get().inode),
+            Entry::Vacant(free) => free.insert(Place { inode: Arc::clone(&inode), used: false }),
+        };
+        shard.ages.push_back(inode.id());
+        shard.shrink(self.shard_max, running);
+        inode
+    }
+
+    /// Forgets an inode that is gone.
+    pub(in crate::inode) fn remove(&self, id: InodeId) {
+        self.shard(id).lock().inodes.remove(&id);
+    }
+}
+
+impl Shard {
+    fn shrink(&mut self, max: usize, running: u64) {
+        for _ in 0..LOOKS {
+            if self.ages.len() <= max {
+                return;
+            }
+            let Some(oldest) = self.ages.pop_front() else { return };
+            let Some(place) = self.inodes.get_mut(&oldest) else { continue };
+            if std::mem::take(&mut place.used) || !is_idle(&place.inode, running) {
+                self.ages.push_back(oldest);
+            } else {
+                self.inodes.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// Whether nothing is lost when the inode is dropped: only the table holds it.
+fn is_idle(inode: &Arc<Inode>, running: u64) -> bool {
+    if Arc::strong_count(inode) > 1 {
+        return false;
+    }
+    let Some(state) = inode.try_state() else { return true };
+    let is_dir = state.item.kind == FileKind::Directory;
+    let is_changed = state.item.transid >= running && !state.dead;
+    let is_known = is_dir && state.next_index.is_some() && is_changed;
+    !is_known && state.disk_size.is_none()
+}

@@ -1,0 +1,297 @@
+//! New inodes.
+
+use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
+use userbtrfs_sync::Arc;
+
+use crate::error::{Error, InodeId, Result};
+use crate::inode::dir::dcache::DentryCache;
+use crate::inode::dir::lookup::check_new_name;
+use crate::inode::incore::inode::{KnownXattrs, State};
+use crate::inode::ops::operation::Operation;
+use crate::inode::ops::property::InheritedProps;
+use crate::inode::pending::delayed_items::{DelayedItems, RefIndex};
+use crate::inode::pending::extents::PendingExtent;
+use crate::inode::tree::ondisk;
+use crate::inode::{Entry, EntryTarget, Inode, InodeRef, Inodes};
+
+/// What is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewKind<'a> {
+    /// An empty file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to this target.
+    Symlink(&'a [u8]),
+    /// A device, a pipe or a socket; with the number of the device, or 0.
+    Special(FileKind, u64),
+}
+
+/// What a new inode is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewInode<'a> {
+    pub(crate) kind: NewKind<'a>,
+    /// Permissions.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    /// The group, where the directory does not give its own.
+    pub(crate) gid: u32,
+    /// Extended attributes: names, of which none is there twice, and values.
+    pub(crate) xattrs: &'a [(Vec<u8>, Vec<u8>)],
+}
+
+/// Items that change: inode, ref, entry by name and by place, the directory's inode, content.
+pub(in crate::inode) const CREATE_ITEMS: u64 = 6;
+
+const SET_GROUP_ID: u32 = 0o2000;
+const PERMISSIONS: u32 = 0o7777;
+
+/// Bytes of an inline extent before its data.
+const INLINE_HEAD: usize = 21;
+
+/// What the target of a symbolic link is always shorter than, in bytes.
+const TARGET_END: usize = 4096;
+
+impl Inodes {
+    /// Makes an inode of this name in a directory. Its default ACL is not heeded.
+    #[cfg(test)]
+    pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+        self.create_inode(dir, name, new, 0).map(|inode| inode.id())
+    }
+
+    /// The same, and opens it, before anybody can find it and remove it.
+    pub(crate) fn create_opened(
+        self: &Arc<Self>,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<InodeRef> {
+        Ok(InodeRef::new(self, self.create_inode(dir, name, new, 1)?))
+    }
+
+    fn create_inode(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+        opens: u32,
+    ) -> Result<Arc<Inode>> {
+        check_new_name(name)?;
+        let dir = self.directory_to_change(dir)?;
+        let passed_on = self.passed_on(&dir)?;
+        let reservation = self.reserve_for_name(new.items(passed_on))?;
+        let _locked = dir.lock_entries();
+        self.check_absent(&dir, name)?;
+        self.check_room_for_entry(&dir, name)?;
+        self.check_target(new.kind)?;
+        self.check_new_xattrs(new.xattrs)?;
+        let reservation = reservation.ok_or(Error::NoSpace)?;
+        let id = self.take_number(&dir)?;
+        let index = self.take_index(&dir)?;
+        let operation = self.begin()?;
+        let inode = operation.make(&dir, id, new, passed_on);
+        inode.state().opens = opens;
+        let entry = operation.entry(index, name, &inode);
+        operation.add_name(&inode, &dir, &entry, RefIndex::Ref);
+        operation.add_entry(&dir, &entry);
+        operation.hold(&dir, Some(reservation));
+        Ok(inode)
+    }
+
+    /// Makes an open file without a name, which may be given one. It is deleted when it is
+    /// closed without one.
+    pub(crate) fn create_unnamed(
+        self: &Arc<Self>,
+        dir: InodeId,
+        new: &NewInode<'_>,
+    ) -> Result<InodeRef> {
+        let dir = self.directory_to_change(dir)?;
+        self.check_new_xattrs(new.xattrs)?;
+        let passed_on = self.passed_on(&dir)?;
+        let reservation = self.reserve(new.items(passed_on))?;
+        let id = self.take_number(&dir)?;
+        let operation = self.begin()?;
+        let inode = operation.make(&dir, id, new, passed_on);
+        operation.change(&inode, |state| {
+            (state.linkable, state.opens) = (true, 1);
+            state.set_listed(true);
+        });
+        operation.hold(&inode, Some(reservation));
+        Ok(InodeRef::new(self, inode))
+    }
+
+    /// Checks that a directory, whose entries are locked, is not removed, and lacks a name.
+    pub(in crate::inode) fn check_absent(&self, dir: &Inode, name: &[u8]) -> Result<()> {
+        check_alive(dir)?;
+        match self.find(dir, name)? {
+            None => Ok(()),
+            Some(_) => Err(Error::Exists),
+        }
+    }
+
+    fn check_target(&self, kind: NewKind<'_>) -> Result<()> {
+        let NewKind::Symlink(target) = kind else { return Ok(()) };
+        let max = (self.item_max() - INLINE_HEAD).min(TARGET_END - 1);
+        match target.len() {
+            0 => Err(Error::NotFound),
+            len if len > max => Err(Error::NameTooLong),
+            _ => Ok(()),
+        }
+    }
+
+    pub(in crate::inode) fn take_number(&self, dir: &Inode) -> Result<InodeId> {
+        let subvolume = dir.id().subvolume;
+        let number = self.subvolumes.get(&self.forest, subvolume)?.take_number()?;
+        Ok(InodeId { subvolume, number })
+    }
+
+    /// The place for a new entry of a directory, whose entries are locked.
+    pub(in crate::inode) fn take_index(&self, dir: &Inode) -> Result<u64> {
+        let index = self.next_index(dir)?;
+        let next = index.checked_add(1).ok_or(Error::NoSpace)?;
+        dir.state().next_index = Some(next);
+        Ok(index)
+    }
+
+    /// The place that the next entry gets of a directory, whose entries are locked. It is known
+    /// before one goes: the tree would tell of the place of the last one again.
+    pub(in crate::inode) fn next_index(&self, dir: &Inode) -> Result<u64> {
+        let known = dir.state().next_index;
+        let index = match known {
+            Some(index) => index,
+            None => ondisk::next_index(&self.forest, dir.tree(), dir.number())?,
+        };
+        dir.state().next_index = Some(index);
+        Ok(index)
+    }
+}
+
+/// Checks that a directory, whose entries are locked, was not removed.
+pub(in crate::inode) fn check_alive(dir: &Inode) -> Result<()> {
+    match dir.state().item.nlink {
+        0 => Err(Error::NotFound),
+        _ => Ok(()),
+    }
+}
+
+impl Operation<'_> {
+    /// Makes an inode that has no name yet, with what its directory passes on.
+    pub(in crate::inode) fn make(
+        &self,
+        dir: &Inode,
+        id: InodeId,
+        new: &NewInode<'_>,
+        passed_on: InheritedProps,
+    ) -> Arc<Inode> {
+        let mut item = new.item(&dir.item(), self.generation(), self.now);
+        if item.kind == FileKind::Regular {
+            item.flags |= self.file_flags();
+        }
+        let property = passed_on.give(&mut item);
+        let mut pending = DelayedItems::of_new();
+        if let NewKind::Symlink(target) = new.kind {
+            pending.put_extent(PendingExtent::inline(target.into()));
+        }
+        let has_xattrs = property.is_some() || !new.xattrs.is_empty();
+        let given = new.xattrs.iter().map(|(name, value)| (&name[..], &value[..]));
+        for (name, value) in property.into_iter().chain(given) {
+            pending.set_xattr(name, Some(value));
+        }
+        let is_dir = new.kind == NewKind::Directory;
+        let ration = self.ration();
+        let dentries = is_dir.then(|| DentryCache::of_new(ration));
+        let bytes = pending.bytes;
+        let state = State {
+            running: Some(Arc::new(pending)),
+            next_index: is_dir.then_some(ondisk::FIRST_INDEX),
+            xattrs: if has_xattrs { KnownXattrs::default() } else { KnownXattrs::NONE },
+            ..State::new(item, dentries)
+        };
+        self.enter_new(id, Arc::clone(dir.tree()), state, bytes)
+    }
+
+    /// The entry of an inode that gets a name.
+    pub(in crate::inode) fn entry(&self, index: u64, name: &[u8], inode: &Inode) -> Arc<Entry> {
+        let (kind, target) = (DirEntryKind::from(inode.kind()), EntryTarget::Inode(inode.number()));
+        Arc::new(Entry { index, name: name.into(), kind, target, transid: self.generation() })
+    }
+}
+
+impl NewInode<'_> {
+    /// Items that change at most.
+    fn items(&self, passed_on: InheritedProps) -> u64 {
+        CREATE_ITEMS + self.xattrs.len() as u64 + passed_on.items()
+    }
+
+    /// The attributes, as the directory passes some on.
+    fn item(&self, parent: &InodeItem, generation: u64, now: Timestamp) -> InodeItem {
+        let (kind, rdev, size) = match self.kind {
+            NewKind::File => (FileKind::Regular, 0, 0),
+            NewKind::Directory => (FileKind::Directory, 0, 0),
+            NewKind::Symlink(target) => (FileKind::Symlink, 0, target.len() as u64),
+            NewKind::Special(kind, rdev) => (kind, rdev, 0),
+        };
+        let of_group = parent.mode & SET_GROUP_ID != 0;
+        let passed_on = if of_group && kind == FileKind::Directory { SET_GROUP_ID } else { 0 };
+        InodeItem {
+            generation,
+            transid: generation,
+            size,
+            nbytes: size,
+            block_group: 0,
+            nlink: 0,
+            uid: self.uid,
+            gid: if of_group { parent.gid } else { self.gid },
+            mode: kind.to_mode() | self.mode & PERMISSIONS | passed_on,
+            kind,
+            rdev,
+            flags: inherited(parent.flags, kind),
+            sequence: 0,
+            atime: now,
+            ctime: now,
+            mtime: now,
+            otime: now,
+        }
+    }
+}
+
+/// The flags that an inode has from its directory, but for those of compression: whether it is
+/// copied on write.
+fn inherited(parent: InodeFlags, kind: FileKind) -> InodeFlags {
+    match (parent.contains(InodeFlags::NODATACOW), kind) {
+        (false, _) => InodeFlags::empty(),
+        (true, FileKind::Regular) => InodeFlags::NODATACOW | InodeFlags::NODATASUM,
+        (true, _) => InodeFlags::NODATACOW,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::testing::item;
+
+    fn new(kind: NewKind<'_>) -> NewInode<'_> {
+        NewInode { kind, mode: 0o640, uid: 1, gid: 2, xattrs: &[] }
+    }
+
+    #[test]
+    fn a_set_group_id_directory_passes_its_group_on_and_the_bit_to_directories() {
+        let mut parent = item(FileKind::Directory);
+        let file = new(NewKind::File).item(&parent, 7, Timestamp::default());
+        assert_eq!((file.mode, file.uid, file.gid), (0o100_640, 1, 2));
+        (parent.mode, parent.gid) = (parent.mode | SET_GROUP_ID, 9);
+        let file = new(NewKind::File).item(&parent, 7, Timestamp::default());
+        assert_eq!((file.mode, file.gid), (0o100_640, 9));
+        let dir = new(NewKind::Directory).item(&parent, 7, Timestamp::default());
+        assert_eq!((dir.mode, dir.gid), (0o042_640, 9));
+    }
+
+    #[test]
+    fn flags_that_are_passed_on() {
+        let all = InodeFlags::NODATACOW | InodeFlags::COMPRESS | InodeFlags::NOATIME;
+        let in_place = InodeFlags::NODATACOW;
+        assert_eq!(inherited(all, FileKind::Directory), in_place);
+        assert_eq!(inherited(all, FileKind::Regular), in_place | InodeFlags::NODATASUM);
+        assert_eq!(inherited(all - in_place, FileKind::Regular), InodeFlags::empty());
+    }
+}

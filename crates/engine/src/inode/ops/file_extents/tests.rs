@@ -1,0 +1,222 @@
+//! Files that change, and go, in a filesystem in memory.
+
+use userbtrfs_format::{ItemKind, Key, RegularExtent, Timestamp};
+use userbtrfs_sync::{Class, Mutex};
+
+use super::*;
+use crate::inode::testing::references;
+use crate::inode::tests::{FILE, Lab, TOP};
+use crate::inode::tree::ondisk;
+use crate::inode::{NewInode, NewKind, SetAttributes};
+
+const SECTOR: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+/// Files that were told to be gone.
+struct Told(Mutex<Vec<InodeId>>);
+
+impl InodeEvents for Told {
+    fn gone(&self, id: InodeId) {
+        self.0.lock().push(id);
+    }
+}
+
+/// A filesystem with a file, and who is told that it goes.
+struct World {
+    /// Before the ledger, whose space it may hold.
+    inode: Arc<Inode>,
+    lab: Lab,
+    told: Arc<Told>,
+}
+
+impl World {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let told = Arc::new(Told(Mutex::new(Class::CacheShard, Vec::new())));
+        let watch: Arc<dyn InodeEvents> = Arc::clone(&told) as Arc<dyn InodeEvents>;
+        lab.nodes.watch(Arc::downgrade(&watch));
+        let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
+        let inode = lab.nodes.inode(id).unwrap();
+        Self { inode, lab, told }
+    }
+
+    /// Allocates a range of the file.
+    fn allocate(&self, start: u64, bytes: u64) {
+        let ledger = &self.lab.ledger;
+        let reserved = ledger.reserve_data(bytes).unwrap();
+        let (disk, disk_bytes) = ledger.allocate_data(bytes, bytes).unwrap();
+        drop(reserved);
+        let extent = RegularExtent { disk, disk_bytes, offset: 0, bytes, ram_bytes: bytes };
+        self.change(|file| {
+            file.put(start, start + bytes, PendingExtentKind::Prealloc(extent), true);
+            file.add_bytes(bytes.cast_signed());
+            file.set_size(file.size().max(start + bytes));
+            file.set_disk_size(file.size());
+        })
+        .unwrap();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut FileChange<'_>)) -> Result<()> {
+        let reservation = self.lab.nodes.reserve(10)?;
+        let kind = HandleKind::Operation;
+        self.lab.nodes.change_file(&self.inode, kind, Some(reservation), change)
+    }
+
+    fn punch(&self, start: u64, bytes: u64) {
+        self.change(|file| {
+            file.put(start, start + bytes, PendingExtentKind::Hole, false);
+            file.add_bytes(-bytes.cast_signed());
+        })
+        .unwrap();
+    }
+
+    /// What the tree says of the size.
+    fn stored_size(&self) -> u64 {
+        self.lab.ledger.merge_pending().unwrap();
+        ondisk::size(self.lab.nodes.forest(), self.inode.tree(), self.inode.number()).unwrap()
+    }
+}
+
+/// When a file goes that has extents in the tree and others that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    NothingMerged,
+    Merged,
+    /// And has no other name while it is open.
+    Open,
+}
+
+#[test]
+fn a_file_that_goes_takes_its_extents_along_however_it_goes() {
+    for when in [When::NothingMerged, When::Merged, When::Open] {
+        for extent in [16 * SECTOR, 8 * MIB] {
+            let world = World::new();
+            world.allocate(0, extent);
+            if when != When::NothingMerged {
+                world.lab.ledger.merge_pending().unwrap();
+            }
+            let id = world.inode.id();
+            world.punch(SECTOR, SECTOR);
+            world.allocate(extent, extent);
+            world.punch(extent + SECTOR, SECTOR);
+            let open = (when == When::Open).then(|| world.lab.nodes.open(id).unwrap());
+            world.lab.nodes.unlink(TOP, b"file").unwrap();
+            if open.is_some() {
+                world.lab.ledger.commit().unwrap();
+                assert_eq!(references(world.lab.nodes.forest(), id).values().sum::<u32>(), 4);
+                world.punch(3 * SECTOR, SECTOR);
+                assert_eq!(*world.told.0.lock(), []);
+            }
+            drop(open);
+            assert_eq!(*world.told.0.lock(), [id], "{when:?} {extent}");
+            let late = world.change(|_| unreachable!("it is dead"));
+            assert!(matches!(late, Err(Error::NoInode(dead)) if dead == id));
+            let lab = &world.lab;
+            lab.ledger.commit().unwrap();
+            assert_eq!(references(lab.nodes.forest(), id), [].into());
+            let first = Key::new(id.number, ItemKind(0), 0);
+            let tree = lab.nodes.forest().tree(id.subvolume).unwrap();
+            let found = tree.search(lab.nodes.forest().store(), &first).unwrap();
+            let rest = (found.slot < found.leaf.len()).then(|| found.leaf.item(found.slot).key);
+            assert!(rest.is_none_or(|key| key.objectid != id.number), "{when:?} {extent}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_a_crash_left_without_a_name_takes_its_extents_along() {
+    for extent in [16 * SECTOR, 8 * MIB] {
+        let world = World::new();
+        let id = world.inode.id();
+        world.allocate(0, extent);
+        world.punch(SECTOR, SECTOR);
+        let _open = world.lab.nodes.open(id).unwrap();
+        world.lab.nodes.unlink(TOP, b"file").unwrap();
+        world.lab.ledger.commit().unwrap();
+        let crashed = world.lab.crashed();
+        crashed.nodes.create(TOP, b"other", &FILE).unwrap();
+        let crashed = crashed.reopened();
+        assert_eq!(references(crashed.nodes.forest(), id), [].into());
+        let tree = crashed.nodes.forest().tree(id.subvolume).unwrap();
+        assert_eq!(ondisk::orphans(crashed.nodes.forest(), &tree).unwrap(), [0; 0]);
+    }
+}
+
+#[test]
+fn many_extents_are_replaced_in_parts() {
+    const COUNT: u64 = 6000;
+    let world = World::new();
+    let part = 2 * COUNT * SECTOR / 10;
+    (0..10).for_each(|number| world.allocate(number * part, part));
+    for number in 0..COUNT {
+        world.punch(2 * number * SECTOR, SECTOR);
+    }
+    world.lab.ledger.commit().unwrap();
+    let forest = world.lab.nodes.forest();
+    assert_eq!(references(forest, world.inode.id()).values().sum::<u32>(), 6000);
+    world.punch(0, COUNT * SECTOR);
+    world.allocate(COUNT / 2 * SECTOR, SECTOR);
+    world.allocate(2 * COUNT * SECTOR, SECTOR);
+    world.lab.ledger.commit().unwrap();
+    let counts: Vec<_> = references(forest, world.inode.id()).into_values().collect();
+    assert_eq!(counts.iter().sum::<u32>(), 3002);
+}
+
+#[test]
+fn the_tree_knows_no_more_of_the_size_than_it_may() {
+    let world = World::new();
+    let now = Timestamp { sec: 5, nsec: 6 };
+    assert_eq!(world.stored_size(), 0);
+    world.inode.written_to(3 * SECTOR, Some(now));
+    let item = world.inode.item();
+    assert_eq!((item.size, item.mtime, item.ctime), (3 * SECTOR, now, now));
+    let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    world.lab.nodes.set_attributes(world.inode.id(), &mode, None).unwrap();
+    assert_eq!(world.stored_size(), 0);
+    world.change(|file| file.set_disk_size(SECTOR)).unwrap();
+    assert_eq!(world.stored_size(), SECTOR);
+    world.change(|file| file.set_size(2 * SECTOR)).unwrap();
+    assert_eq!(world.stored_size(), SECTOR);
+    world.change(|file| file.set_size(10)).unwrap();
+    assert_eq!((world.stored_size(), world.inode.item().size), (10, 10));
+    world.inode.written_to(5, Some(now));
+    assert_eq!(world.inode.item().size, 10);
+    world
+        .change(|file| {
+            file.set_size(10);
+            file.touch();
+        })
+        .unwrap();
+    assert!(world.inode.item().mtime > now);
+}
+
+/// A cut that fails after its first step gives up what the tree knew beyond the new end: the log
+/// may have that by then.
+#[test]
+fn what_the_tree_may_know_of_the_size_is_what_a_log_would_have() {
+    let world = World::new();
+    world.allocate(0, 4 * SECTOR);
+    world.change(|file| file.cut_size(SECTOR)).unwrap();
+    let stamp = || world.inode.stamp(world.lab.ledger.generation());
+    let before = stamp();
+    assert!(before.is_some() && before == stamp());
+    world.change(|file| file.set_disk_size(SECTOR)).unwrap();
+    assert_ne!(stamp(), before, "all of it is logged anew");
+}
+
+#[test]
+fn only_files_that_flags_let_change_are_given_to_be_changed() {
+    let world = World::new();
+    let (id, nodes) = (world.inode.id(), &world.lab.nodes);
+    let flags = |flags| nodes.set_flags(id, InodeFlags::all(), flags).unwrap();
+    assert!(nodes.file_to_change(id, false).is_ok());
+    flags(InodeFlags::APPEND);
+    assert!(nodes.file_to_change(id, true).is_ok());
+    assert!(matches!(nodes.file_to_change(id, false), Err(Error::NotPermitted)));
+    flags(InodeFlags::IMMUTABLE);
+    assert!(matches!(nodes.file_to_change(id, true), Err(Error::NotPermitted)));
+    assert!(matches!(nodes.file_to_change(TOP, true), Err(Error::IsADirectory)));
+    let new = NewInode { kind: NewKind::Special(FileKind::Fifo, 0), ..FILE };
+    let pipe = nodes.create(TOP, b"pipe", &new).unwrap();
+    assert!(matches!(nodes.file_to_change(pipe, false), Err(Error::NotAFile)));
+}

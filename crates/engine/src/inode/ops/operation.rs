@@ -1,0 +1,330 @@
+//! A change of inodes, from its reservation to its end.
+//!
+//! Each goes the same way:
+//!
+//! 1. reserve: the only step that may wait for space;
+//! 2. lock: directories first, sorted, then what is named in them, sorted;
+//! 3. check: all that can fail fails here;
+//! 4. begin: join the transaction;
+//! 5. change one inode after the other, each under its own state lock, which cannot fail.
+
+use std::cell::Cell;
+use std::ops::Deref;
+
+use userbtrfs_btree::Tree;
+use userbtrfs_format::{InodeFlags, Timestamp};
+use userbtrfs_ledger::{Handle, HandleKind, Reservation, TransactionManager};
+use userbtrfs_sync::{Arc, MutexGuard};
+
+use crate::clock;
+use crate::error::{Error, InodeId, Result};
+use crate::inode::dir::dcache::DentryBudget;
+use crate::inode::incore::inode::State;
+use crate::inode::log_state::tracker::{LogTracker, NameRemoval, RemovedName};
+use crate::inode::pending::delayed_items::{DelayedItems, RefIndex, SET_BYTES};
+use crate::inode::{Entry, Inode, Inodes};
+
+/// A change that is under way.
+pub(in crate::inode) struct Operation<'a> {
+    nodes: &'a Inodes,
+    pub(in crate::inode) handle: TxnHandle<'a>,
+    /// The time that all it changes gets.
+    pub(in crate::inode) now: Timestamp,
+    /// For references that go when what it changes is merged.
+    expecting: Cell<Option<Reservation>>,
+}
+
+/// The transaction of a change.
+pub(in crate::inode) enum TxnHandle<'a> {
+    /// It was joined for that.
+    Anew(Handle<'a>),
+    /// The caller is in it.
+    Before(&'a Handle<'a>),
+}
+
+impl<'a> Deref for TxnHandle<'a> {
+    type Target = Handle<'a>;
+
+    fn deref(&self) -> &Handle<'a> {
+        match self {
+            Self::Anew(handle) => handle,
+            Self::Before(handle) => handle,
+        }
+    }
+}
+
+impl Inodes {
+    /// The ledger; [`Error::ReadOnly`] where there is none.
+    pub(crate) fn ledger(&self) -> Result<&Arc<TransactionManager>> {
+        self.ledger.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// Space for changing so many items. No lock is held but what is about to be done to inodes.
+    pub(crate) fn reserve(&self, items: u64) -> Result<Reservation> {
+        self.relieve()?;
+        Ok(self.ledger()?.reserve(items)?)
+    }
+
+    /// As [`Inodes::reserve`], for a change that gives a name; nothing where there is no space, of
+    /// which the caller is to be told if nothing else is wrong. No lock is held.
+    pub(in crate::inode) fn reserve_for_name(&self, items: u64) -> Result<Option<Reservation>> {
+        match self.reserve(items) {
+            Ok(reservation) => Ok(Some(reservation)),
+            Err(Error::NoSpace) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Space for removing so many items, or for changing what is there to no larger ones: which is
+    /// there even when no other is. No lock is held but what is about to be done to inodes.
+    pub(crate) fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
+        self.relieve()?;
+        Ok(self.ledger()?.reserve_for_removal(items)?)
+    }
+
+    /// Space for what a log says of so many items, which is taken before anybody has any.
+    pub(in crate::inode) fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
+        self.relieve()?;
+        Ok(self.ledger()?.reserve_for_replay(items)?)
+    }
+
+    /// Keeps what was promised for what waits.
+    pub(in crate::inode) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
+        let bytes = self.waiting.bytes() + self.late.bytes();
+        if let Some(promised) = promised {
+            self.promises.hold(promised, handle.most_for(bytes as u64));
+        }
+    }
+
+    /// Joins the transaction, to change things.
+    pub(in crate::inode) fn begin(&self) -> Result<Operation<'_>> {
+        self.begin_as(HandleKind::Operation)
+    }
+
+    pub(in crate::inode) fn begin_as(&self, kind: HandleKind) -> Result<Operation<'_>> {
+        Ok(self.begin_in(TxnHandle::Anew(self.ledger()?.start(kind)?)))
+    }
+
+    pub(in crate::inode) fn begin_in<'a>(&'a self, handle: TxnHandle<'a>) -> Operation<'a> {
+        Operation { nodes: self, handle, now: clock::now(), expecting: Cell::default() }
+    }
+}
+
+impl Operation<'_> {
+    pub(in crate::inode) fn generation(&self) -> u64 {
+        self.handle.generation()
+    }
+
+    /// Flags that each new file gets.
+    pub(in crate::inode) fn file_flags(&self) -> InodeFlags {
+        self.nodes.options.file_flags
+    }
+
+    pub(in crate::inode) fn ration(&self) -> &Arc<DentryBudget> {
+        &self.nodes.ration
+    }
+
+    /// Changes an inode.
+    pub(in crate::inode) fn change<T>(
+        &self,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(&mut State) -> T,
+    ) -> T {
+        let mut state = inode.state();
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        self.change_state(inode, &mut state, change)
+    }
+
+    /// The same, where nothing else keeps it from being deleted meanwhile.
+    pub(in crate::inode) fn change_living(
+        &self,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(&mut State),
+    ) -> Result<()> {
+        let mut state = inode.living()?;
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        self.change_state(inode, &mut state, change);
+        Ok(())
+    }
+
+    /// Changes an inode whose state is locked.
+    pub(in crate::inode) fn change_state<T>(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut State,
+        change: impl FnOnce(&mut State) -> T,
+    ) -> T {
+        let waiting = &self.nodes.waiting;
+        self.begin_set(inode, state);
+        let before = state.pending().bytes;
+        state.item.transid = self.generation();
+        let done = change(state);
+        match &state.running {
+            Some(pending) => waiting.grow(pending.bytes - before),
+            None => waiting.shrink(before),
+        }
+        done
+    }
+
+    /// Makes sure that there is a set to add to.
+    fn begin_set(&self, inode: &Arc<Inode>, state: &mut State) {
+        if state.running.is_none() {
+            state.running = Some(Arc::new(DelayedItems::of_old()));
+            self.nodes.waiting.add(inode, SET_BYTES);
+        }
+    }
+
+    /// What was promised for this is held until what was changed is in trees. This inode, one of
+    /// those changed, waits for a merge from now on.
+    pub(in crate::inode) fn hold(&self, inode: &Arc<Inode>, reservation: Option<Reservation>) {
+        {
+            let mut state = inode.state();
+            if !state.dead {
+                self.begin_set(inode, &mut state);
+            }
+        }
+        self.keep_promised(reservation);
+    }
+
+    pub(in crate::inode) fn keep_promised(&self, reservation: Option<Reservation>) {
+        self.nodes.hold(&self.handle, self.expecting.take());
+        self.nodes.hold(&self.handle, reservation);
+    }
+
+    /// Whether the commit finds what it takes for so many references that go when what is changed
+    /// is merged: then that is kept for it.
+    pub(in crate::inode) fn expects(&self, references: u64) -> bool {
+        let ledger = self.nodes.ledger.as_ref();
+        let expecting = ledger.and_then(|it| it.try_reserve_for_extents(0, references));
+        let found = expecting.is_some();
+        self.expecting.set(expecting);
+        found
+    }
+
+    /// Takes in an inode that was just made, with changes that take so many bytes. Who asked for
+    /// its number before found nothing, and may still hold that.
+    pub(in crate::inode) fn enter_new(
+        &self,
+        id: InodeId,
+        tree: Arc<Tree>,
+        state: State,
+        bytes: usize,
+    ) -> Arc<Inode> {
+        let inode = Arc::new(Inode::unknown(id, tree));
+        let inode = self.nodes.table.insert(inode, self.generation());
+        inode.become_new(state);
+        self.nodes.waiting.add(&inode, bytes);
+        inode
+    }
+
+    /// Puts an entry into a directory, which is locked.
+    pub(in crate::inode) fn add_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
+        self.change_entries(dir, [], [entry]);
+    }
+
+    /// Takes an entry out of a directory, which is locked.
+    pub(in crate::inode) fn remove_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
+        self.change_entries(dir, [entry], []);
+    }
+
+    /// Takes entries out of a directory, which is locked, and puts others into it: who looks a name
+    /// up finds what it led to before, or what it leads to then.
+    pub(in crate::inode) fn change_entries<'e>(
+        &self,
+        dir: &Arc<Inode>,
+        gone: impl IntoIterator<Item = &'e Arc<Entry>>,
+        come: impl IntoIterator<Item = &'e Arc<Entry>>,
+    ) {
+        self.change(dir, |state| {
+            for entry in gone {
+                state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
+                state.pending().remove_entry(entry);
+                state.dentries().leave(entry);
+            }
+            for entry in come {
+                state.item.size += size_of_entry(entry);
+                if state.first_added.is_none_or(|(of, _)| of < self.generation()) {
+                    state.first_added = Some((self.generation(), entry.index));
+                }
+                state.pending().add_entry(entry);
+                state.dentries().enter(entry);
+            }
+            (state.item.mtime, state.item.ctime) = (self.now, self.now);
+        });
+    }
+
+    /// The name that an entry of `dir`, which is locked, gives an inode is about to be lost.
+    pub(in crate::inode) fn parting(
+        &self,
+        dir: &Inode,
+        entry: &Entry,
+        inode: &Inode,
+    ) -> NameRemoval {
+        let first = dir.first_added(self.generation());
+        let committed = first.is_none_or(|first| entry.index < first);
+        let lost =
+            RemovedName { dir: dir.number(), index: entry.index, hash: entry.hash(), committed };
+        let survives = inode.state().outlives_a_name();
+        NameRemoval { inode: inode.id(), lost, survives, follower: None }
+    }
+
+    /// What the log may have to know of names that are lost.
+    pub(in crate::inode) fn traces(&self) -> &LogTracker {
+        &self.nodes.traces
+    }
+
+    /// Gives an inode the name that an entry of `dir` has, beside those it has: their number says
+    /// at any time how many it has.
+    pub(in crate::inode) fn add_name(
+        &self,
+        inode: &Arc<Inode>,
+        dir: &Inode,
+        entry: &Arc<Entry>,
+        place: RefIndex,
+    ) {
+        self.change(inode, |state| {
+            if state.item.nlink == 0 {
+                state.set_listed(false);
+            }
+            state.add_ref(dir.number(), entry, place);
+            state.item.nlink += 1;
+            state.linkable = false;
+            state.item.ctime = self.now;
+        });
+        self.traces().named(self.generation(), inode.id());
+    }
+}
+
+/// What an entry adds to the size of its directory: both of its items count.
+pub(in crate::inode) fn size_of_entry(entry: &Entry) -> u64 {
+    2 * entry.name.len() as u64
+}
+
+/// Locks of some of so many inodes.
+type Locked<'a, const N: usize> = [Option<MutexGuard<'a, ()>>; N];
+
+/// Locks the entries of directories, each once, in their order.
+pub(in crate::inode) fn lock_entries<const N: usize>(
+    dirs: [Option<&Arc<Inode>>; N],
+) -> Locked<'_, N> {
+    sorted(dirs).map(|dir| dir.map(|dir| dir.lock_entries()))
+}
+
+/// Locks what is about to be done to inodes, each once, in their order.
+pub(in crate::inode) fn lock_operations<const N: usize>(
+    inodes: [Option<&Arc<Inode>>; N],
+) -> Locked<'_, N> {
+    sorted(inodes).map(|inode| inode.map(|inode| inode.lock_operation()))
+}
+
+/// Inodes in their order; of those that are there more than once, one is left.
+fn sorted<const N: usize>(mut inodes: [Option<&Arc<Inode>>; N]) -> [Option<&Arc<Inode>>; N] {
+    let id = |inode: Option<&Arc<Inode>>| inode.map(|inode| inode.id());
+    inodes.sort_by_key(|inode| id(*inode));
+    for at in 1..N {
+        if id(inodes[at - 1]) == id(inodes[at]) {
+            inodes[at - 1] = None;
+        }
+    }
+    inodes
+}

@@ -1,0 +1,409 @@
+//! Inodes without a name: kept while they are open, then deleted.
+//!
+//! 1. An inode that is open when its last name goes is listed in its tree, so that who opens the
+//!    filesystem after a crash finds it and deletes it.
+//! 2. A large file is listed, too, and deleted in steps, each in a transaction of its own: none
+//!    is longer than it may be. So is one in more extents than the next commit has room for.
+//! 3. An inode that no tree knows of yet leaves nothing.
+//! 4. What an earlier run left is deleted before the first change in its subvolume, as far as it
+//!    can be; in the top level and the subvolume that was opened, at the latest at the end.
+//! 5. A deletion that fails is kept in mind, and tried again when the transaction is another one,
+//!    and at the end. It stays listed as long.
+
+use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
+use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, TreeId};
+use userbtrfs_ledger::Reservation;
+use userbtrfs_sync::Arc;
+
+use crate::error::{Error, InodeId, Result};
+use crate::inode::incore::inode::State;
+use crate::inode::log_state::tracker::NameRemoval;
+use crate::inode::ops::operation::Operation;
+use crate::inode::pending::extents::{PendingExtentKind, Replaced};
+use crate::inode::tree::ondisk;
+use crate::inode::tree::ondisk::ORPHANS;
+use crate::inode::tree::subvolume::Subvolume;
+use crate::inode::{Entry, Inode, Inodes, ROOT_DIR};
+
+/// The most extents of a file that go in one step: what is reserved for their items is in any
+/// filesystem less than half of the global reserve, so that files can be deleted where nothing else
+/// is left.
+pub(crate) const EXTENTS_PER_STEP: usize = 600;
+
+/// So few go where anything can be removed at all.
+const EXTENTS_MIN: usize = 4;
+
+/// What an item of an extent takes of its leaf.
+const EXTENT_ITEM_BYTES: u64 = 25 + 53;
+
+/// Bytes in extents of a file up to which it is deleted in one step.
+const AT_ONCE: u64 = EXTENTS_PER_STEP as u64 * SECTOR_SIZE as u64;
+
+/// Items that change when an inode without a name is deleted.
+const DELETE_ITEMS: u64 = 4;
+
+/// Extents of a file: where each starts in it, and what it refers to; ascending.
+type StoredExtents = Vec<(u64, Option<Replaced>)>;
+
+/// What becomes of an inode that lost a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::inode) enum UnlinkOutcome {
+    /// It has others, or is open.
+    Kept,
+    /// It is deleted when its changes are merged.
+    Gone,
+    /// No tree ever knew of it.
+    Never,
+    /// It is to be deleted in steps.
+    InSteps,
+}
+
+/// An inode that is kept though it may lose its last name.
+pub(crate) struct InodeRef {
+    nodes: Arc<Inodes>,
+    inode: Arc<Inode>,
+}
+
+impl InodeRef {
+    pub(in crate::inode) fn new(nodes: &Arc<Inodes>, inode: Arc<Inode>) -> Self {
+        Self { nodes: Arc::clone(nodes), inode }
+    }
+
+    /// The inode.
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        let is_last = {
+            let mut state = self.inode.state();
+            state.opens -= 1;
+            state.opens == 0 && state.item.nlink == 0 && !state.dead
+        };
+        if is_last && self.nodes.ledger.is_some() {
+            self.nodes.delete_now_or_later(&self.inode);
+        }
+    }
+}
+
+impl Inode {
+    /// Whether somebody has it open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state().opens > 0
+    }
+}
+
+impl Inodes {
+    /// Keeps an inode, as an open file does. To be dropped where no lock is held.
+    pub(crate) fn open(self: &Arc<Self>, id: InodeId) -> Result<InodeRef> {
+        let inode = self.inode(id)?;
+        inode.living()?.opens += 1;
+        Ok(InodeRef::new(self, inode))
+    }
+
+    /// Deletes an inode that has no name and is not open.
+    pub(in crate::inode) fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+        let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
+        let operation = self.begin()?;
+        let mut state = inode.state();
+        // Somebody opened it meanwhile; and may have closed and deleted it.
+        if state.opens > 0 || state.item.nlink > 0 || state.dead {
+            return Ok(());
+        }
+        let fate =
+            operation.change_state(inode, &mut state, |state| operation.lose(inode.id(), state));
+        drop(state);
+        operation.hold(inode, Some(reservation));
+        drop(operation);
+        self.finish(inode, fate);
+        Ok(())
+    }
+
+    /// What is left to do for an inode that lost a name. No lock is held.
+    pub(in crate::inode) fn finish(&self, inode: &Arc<Inode>, fate: UnlinkOutcome) {
+        match fate {
+            UnlinkOutcome::Kept => return,
+            UnlinkOutcome::Gone | UnlinkOutcome::InSteps => {}
+            UnlinkOutcome::Never => self.table.remove(inode.id()),
+        }
+        self.tell_gone(inode);
+        if fate == UnlinkOutcome::InSteps {
+            self.delete_now_or_later(inode);
+        }
+    }
+
+    /// Deletes an inode, or goes on with that. No lock is held.
+    fn delete_now_or_later(&self, inode: &Arc<Inode>) {
+        let is_dead = inode.state().dead;
+        let deleted = if is_dead { self.delete_in_steps(inode) } else { self.delete(inode) };
+        if deleted.is_err() {
+            self.undeleted.lock().push((self.running(), Arc::clone(inode)));
+        }
+    }
+
+    /// Deletes what could not be deleted in a transaction before the running one. No lock is held.
+    pub(crate) fn delete_later(&self) {
+        self.delete_failed_before(self.running());
+    }
+
+    /// Deletes what could not be deleted until now. What cannot be deleted now, either, is for who
+    /// opens the filesystem next. No lock is held.
+    pub(crate) fn delete_at_last(&self) {
+        self.delete_failed_before(u64::MAX);
+    }
+
+    fn delete_failed_before(&self, generation: u64) {
+        let is_due = |(failed, _): &mut (u64, _)| *failed < generation;
+        let due: Vec<_> = self.undeleted.lock().extract_if(.., is_due).collect();
+        for (_, inode) in due {
+            self.delete_now_or_later(&inode);
+        }
+    }
+
+    /// No extent comes to the file any more. Those that wait go first, so that the tree has all.
+    fn delete_in_steps(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.drop_waiting(inode)?;
+        loop {
+            let (reservation, most) = self.reserve_step(inode)?;
+            let extents = self.last_extents(inode, 0, most)?;
+            let operation = self.begin()?;
+            if extents.is_empty() {
+                operation.change(inode, |state| operation.delete_at_once(inode.id(), state));
+                operation.hold(inode, Some(reservation));
+                return Ok(());
+            }
+            if let Err(error) = operation.remove_extents(inode, &extents) {
+                self.ledger()?.fail(&error.to_string());
+                return Err(error);
+            }
+        }
+    }
+
+    /// What waits to come into a file that is being deleted goes: the file is as its tree says.
+    /// Nobody is waited for, but for a merge that is at it just now.
+    fn drop_waiting(&self, inode: &Arc<Inode>) -> Result<()> {
+        loop {
+            let waiting = inode.state().waiting_extents();
+            let Some(is_merging) = waiting else { return Ok(()) };
+            if is_merging {
+                self.ledger()?.merge_pending()?;
+                continue;
+            }
+            let (stored, _) = ondisk::inode_item(&self.forest, inode.tree(), inode.number())?;
+            let operation = self.begin()?;
+            let mut state = inode.state();
+            // Otherwise a merge took it meanwhile, and the tree says something else.
+            if state.waiting_extents() == Some(false) {
+                operation.change_state(inode, &mut state, |state| {
+                    operation.drop_extents(inode.id(), state);
+                    (state.item.size, state.disk_size) = (stored.size, None);
+                    state.item.nbytes = stored.nbytes;
+                });
+            }
+        }
+    }
+
+    /// Space for a step in which extents of a file go, and perhaps the file; and how many of them
+    /// may: the fewer the less room there is for what they change in the books. Their items stand
+    /// in a row, so it is their leaves that count. No lock is held but operation locks.
+    pub(crate) fn reserve_step(&self, inode: &Inode) -> Result<(Reservation, usize)> {
+        let nodesize = u64::from(self.forest.store().volume().geometry().nodesize);
+        let leaves = |extents: usize| (extents as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
+        let pieces = inode.item().nbytes / u64::from(SECTOR_SIZE);
+        let all = usize::try_from(pieces).unwrap_or(EXTENTS_PER_STEP);
+        let mut extents = all.clamp(EXTENTS_MIN, EXTENTS_PER_STEP);
+        self.relieve()?;
+        while extents > EXTENTS_MIN {
+            let items = DELETE_ITEMS + leaves(extents);
+            if let Some(found) = self.ledger()?.try_reserve_for_extents(items, extents as u64) {
+                return Ok((found, extents));
+            }
+            extents /= 2;
+        }
+        Ok((self.reserve_for_removal(DELETE_ITEMS + leaves(EXTENTS_MIN))?, EXTENTS_MIN))
+    }
+
+    /// Where the last extents begin that the tree has of a file, at most so many; at `keep` where
+    /// those are all that start behind it.
+    pub(crate) fn start_of_last(&self, inode: &Inode, keep: u64, most: usize) -> Result<u64> {
+        let Some(from) = keep.checked_add(1) else { return Ok(keep) };
+        let extents = self.last_extents(inode, from, most)?;
+        Ok(if extents.len() == most { extents[0].0 } else { keep })
+    }
+
+    /// The last extents that the tree has of a file, at most so many; none that starts before
+    /// `from`.
+    fn last_extents(&self, inode: &Inode, from: u64, most: usize) -> Result<StoredExtents> {
+        let key = |offset| Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
+        let (mut found, mut last) = (Vec::new(), Some(u64::MAX));
+        while let Some(offset) = last.filter(|_| found.len() < most) {
+            let (store, tree) = (self.forest.store(), inode.tree());
+            let cursor = Cursor::seek_back(store, tree, &key(offset), ReadAhead::Off)?;
+            let item = cursor.item().filter(|item| {
+                let key = item.key;
+                key.objectid == inode.number() && key.kind == ItemKind::EXTENT_DATA
+            });
+            let is_wanted = |at: u64| (from..=offset).contains(&at);
+            let Some(item) = item.filter(|item| is_wanted(item.key.offset)) else { break };
+            found.push((item.key.offset, stored_extent(item.key.offset, item.data)));
+            last = item.key.offset.checked_sub(1);
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Deletes what an earlier run left in a subvolume without a name, if nobody did since. No lock
+    /// is held.
+    pub(crate) fn clean(&self, subvolume: TreeId) -> Result<()> {
+        self.subvolume_to_change(InodeId { subvolume, number: ROOT_DIR }).map(drop)
+    }
+
+    /// Deletes what an earlier run left in a subvolume without a name. What cannot be deleted
+    /// stays for a later run, and hinders nothing.
+    pub(in crate::inode) fn delete_left(&self, id: TreeId, subvolume: &Subvolume) {
+        for number in subvolume.take_left() {
+            let _stays = match self.inode(InodeId { subvolume: id, number }) {
+                Ok(inode) => self.delete_or_unlist(&inode),
+                Err(Error::NoInode(_)) => self.unlist(subvolume, number),
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    fn delete_or_unlist(&self, inode: &Arc<Inode>) -> Result<()> {
+        let named = {
+            let mut state = inode.state();
+            state.listed = true;
+            state.item.nlink > 0
+        };
+        if !named {
+            return self.delete(inode);
+        }
+        let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
+        let operation = self.begin()?;
+        // It may have lost its name, and be gone, meanwhile.
+        match operation.change_living(inode, |state| state.set_listed(false)) {
+            Ok(()) => operation.hold(inode, Some(reservation)),
+            Err(Error::NoInode(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Takes a number off the list that no inode has.
+    fn unlist(&self, subvolume: &Subvolume, number: u64) -> Result<()> {
+        let _reservation = self.reserve_for_removal(1)?;
+        let operation = self.begin()?;
+        let key = Key::new(ORPHANS, ItemKind::ORPHAN_ITEM, number);
+        Ok(operation.handle.apply(&subvolume.tree, &mut [ItemEdit::Remove(key)])?)
+    }
+}
+
+impl Operation<'_> {
+    /// Removes an entry, and the name that it gives an inode, which is noted in that moment: who
+    /// logs the inode just before is in the notes by then.
+    pub(in crate::inode) fn remove_name(
+        &self,
+        dir: &Arc<Inode>,
+        entry: &Arc<Entry>,
+        inode: &Arc<Inode>,
+    ) -> UnlinkOutcome {
+        let parting = self.parting(dir, entry, inode);
+        self.remove_entry(dir, entry);
+        self.change(inode, |state| {
+            let parting = NameRemoval { survives: state.outlives_a_name(), ..parting };
+            self.traces().note(self.generation(), &parting);
+            self.take_name(inode, state, dir, entry)
+        })
+    }
+
+    /// Takes a name from an inode, and the inode with its last one; what is about to be done to
+    /// it is locked.
+    pub(in crate::inode) fn drop_name(
+        &self,
+        inode: &Arc<Inode>,
+        dir: &Inode,
+        entry: &Arc<Entry>,
+    ) -> UnlinkOutcome {
+        self.change(inode, |state| self.take_name(inode, state, dir, entry))
+    }
+
+    fn take_name(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        dir: &Inode,
+        entry: &Arc<Entry>,
+    ) -> UnlinkOutcome {
+        state.remove_ref(dir.number(), entry);
+        state.item.ctime = self.now;
+        state.item.nlink = state.item.nlink.saturating_sub(1);
+        match state.item.nlink {
+            0 => self.lose(inode.id(), state),
+            _ => UnlinkOutcome::Kept,
+        }
+    }
+
+    /// Removes extents of a file that is being deleted.
+    fn remove_extents(
+        &self,
+        inode: &Arc<Inode>,
+        extents: &[(u64, Option<Replaced>)],
+    ) -> Result<()> {
+        let id = inode.id();
+        let key = |offset| Key::new(id.number, ItemKind::EXTENT_DATA, offset);
+        let remove = |(offset, _): &(u64, _)| ItemEdit::Remove(key(*offset));
+        let mut edits: Vec<ItemEdit> = extents.iter().map(remove).collect();
+        self.handle.apply(inode.tree(), &mut edits)?;
+        let on_disk = || extents.iter().filter_map(|(_, replaced)| replaced.as_ref());
+        on_disk().for_each(|replaced| replaced.count(&self.handle, id));
+        let bytes = on_disk().map(Replaced::bytes).sum();
+        self.change(inode, |state| {
+            (state.item.size, state.disk_size) = (extents[0].0, None);
+            state.item.nbytes = state.item.nbytes.saturating_sub(bytes);
+        });
+        Ok(())
+    }
+
+    /// An inode has lost its last name.
+    fn lose(&self, inode: InodeId, state: &mut State) -> UnlinkOutcome {
+        if state.opens > 0 {
+            state.set_listed(true);
+            return UnlinkOutcome::Kept;
+        }
+        let (bytes, extents) = (state.item.nbytes, state.item.nbytes / u64::from(SECTOR_SIZE));
+        let goes_at_once = || bytes <= AT_ONCE && (extents == 0 || self.expects(extents));
+        if !state.pending().created && !goes_at_once() {
+            state.set_listed(true);
+            state.dead = true;
+            return UnlinkOutcome::InSteps;
+        }
+        self.delete_at_once(inode, state)
+    }
+
+    /// An inode goes, with all that waits for it; what older sets and the tree have goes when it
+    /// is merged.
+    fn delete_at_once(&self, inode: InodeId, state: &mut State) -> UnlinkOutcome {
+        state.dead = true;
+        self.drop_extents(inode, state);
+        if state.pending().created {
+            state.running = None;
+            return UnlinkOutcome::Never;
+        }
+        let listed = state.listed;
+        state.pending().set_gone(listed);
+        UnlinkOutcome::Gone
+    }
+}
+
+/// What an EXTENT_DATA that goes refers to.
+pub(in crate::inode) fn stored_extent(offset: u64, data: &[u8]) -> Option<Replaced> {
+    match FileExtent::parse(offset, data).expect("verified with its block").kind {
+        FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => {
+            Replaced::new(offset, &PendingExtentKind::Prealloc(extent), 0)
+        }
+        FileExtentKind::Inline(_) | FileExtentKind::Hole(_) => None,
+    }
+}

@@ -1,0 +1,378 @@
+//! Names that move.
+
+use std::collections::BTreeSet;
+
+use userbtrfs_format::{DirEntryKind, FileKind};
+use userbtrfs_ledger::Reservation;
+use userbtrfs_sync::Arc;
+
+use crate::error::{Error, InodeId, Result};
+use crate::inode::dir::lookup::{Found, check_new_name};
+use crate::inode::log_state::tracker::NameRemoval;
+use crate::inode::ops::create::{CREATE_ITEMS, NewInode, NewKind, check_alive};
+use crate::inode::ops::operation::{Operation, lock_entries, lock_operations};
+use crate::inode::ops::orphan::UnlinkOutcome;
+use crate::inode::ops::property::InheritedProps;
+use crate::inode::ops::unlink::{UNLINK_ITEMS, check_empty, check_removable};
+use crate::inode::pending::delayed_items::RefIndex;
+use crate::inode::{Entry, Inode, Inodes, ROOT_DIR};
+
+/// What may be at the new name, and what is left at the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RenameKind {
+    /// What has the new name is replaced.
+    Replace,
+    /// Nothing may have the new name.
+    NoReplace,
+    /// Both names change places.
+    Exchange,
+    /// What has the new name is replaced; a whiteout of this owner takes the old one.
+    Whiteout(Owner),
+    /// Nothing may have the new name; a whiteout of this owner takes the old one.
+    WhiteoutNoReplace(Owner),
+}
+
+/// User and group.
+pub(crate) type Owner = (u32, u32);
+
+/// A whiteout to be: its number, its place and its owner.
+type Whiteout = (InodeId, u64, Owner);
+
+/// Items that change: what both names cost, and a whiteout.
+const RENAME_ITEMS: u64 = 2 * UNLINK_ITEMS + CREATE_ITEMS;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    dir: &'a Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// What was found under a name: its inode, which is locked together with the other one's.
+struct RenameTarget {
+    found: Found,
+    inode: Arc<Inode>,
+}
+
+impl RenameTarget {
+    fn is_dir(&self) -> bool {
+        self.found.kind == DirEntryKind::Directory
+    }
+}
+
+/// A rename whose locks are held.
+struct Rename<'a> {
+    nodes: &'a Inodes,
+    from: Place<'a>,
+    to: Place<'a>,
+    kind: RenameKind,
+    moved: &'a RenameTarget,
+    there: Option<&'a RenameTarget>,
+}
+
+impl Inodes {
+    /// Moves what has the name `old` in a directory to the name `new` in another one, or the
+    /// same, of the same subvolume.
+    ///
+    /// What has the names decides which locks are needed, and shows for certain only under them:
+    /// so it is looked up before and after.
+    pub(crate) fn rename(
+        &self,
+        (old_dir, old): (InodeId, &[u8]),
+        (new_dir, new): (InodeId, &[u8]),
+        kind: RenameKind,
+    ) -> Result<()> {
+        check_new_name(old)?;
+        if old_dir.subvolume != new_dir.subvolume {
+            return Err(Error::CrossDevice);
+        }
+        self.traces.wait_for_pause();
+        let (old_dir, new_dir) =
+            (self.directory_to_change(old_dir)?, self.directory_to_change(new_dir)?);
+        let (from, to) = (Place { dir: &old_dir, name: old }, Place { dir: &new_dir, name: new });
+        let mut reservation = self.reserve_for_name(RENAME_ITEMS)?;
+        loop {
+            let moved = self.occupant(from)?.ok_or(Error::NotFound)?;
+            check_new_name(new)?;
+            let there = self.occupant(to)?;
+            let (moved, there) = (&moved, there.as_ref());
+            let rename = Rename { nodes: self, from, to, kind, moved, there };
+            if let Some(fate) = rename.run(&mut reservation)? {
+                if let Some(there) = there {
+                    self.finish(&there.inode, fate);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    fn occupant(&self, place: Place<'_>) -> Result<Option<RenameTarget>> {
+        loop {
+            let Some(found) = self.find(place.dir, place.name)? else { return Ok(None) };
+            let inode = self.target_if_named(place.dir, place.name, found.target)?;
+            if let Some(inode) = inode {
+                return Ok(Some(RenameTarget { found, inode }));
+            }
+        }
+    }
+
+    /// Whether a directory is `above`, or below it. No directory changes its parent meanwhile.
+    fn is_within(&self, dir: &Inode, above: &Inode) -> Result<bool> {
+        let mut id = dir.id();
+        let mut met = BTreeSet::new();
+        while id != above.id() {
+            if id.number == ROOT_DIR {
+                return Ok(false);
+            }
+            let up = self.names(id)?.into_iter().next();
+            let up = up.filter(|_| met.insert(id.number)).ok_or(Error::DirectoryLoop(id))?;
+            id.number = up.dir;
+        }
+        Ok(true)
+    }
+}
+
+impl Rename<'_> {
+    /// Does it, if what was found under the names is still there; gives what becomes of what was
+    /// replaced.
+    fn run(&self, reservation: &mut Option<Reservation>) -> Result<Option<UnlinkOutcome>> {
+        // Also where it will be refused: what is above a directory is looked at before.
+        let of_dirs = self.moved.is_dir() || self.there.is_some_and(RenameTarget::is_dir);
+        let _mutex = (self.crosses() && of_dirs).then(|| self.nodes.renames.lock());
+        let replaced = self.there.filter(|there| there.is_dir()).map(|there| &there.inode);
+        let _entries = lock_entries([Some(self.from.dir), Some(self.to.dir), replaced]);
+        let there = self.there.map(|there| &there.inode);
+        let _operations = lock_operations([Some(&self.moved.inode), there]);
+        let moved = self.find(self.from, Some(self.moved))?;
+        let there = self.find(self.to, self.there)?;
+        let same = |found: &Option<Found>, was: Option<&RenameTarget>| {
+            found.as_ref().map(|found| found.target) == was.map(|was| was.found.target)
+        };
+        if !same(&moved, Some(self.moved)) || !same(&there, self.there) {
+            return Ok(None);
+        }
+        self.check()?;
+        if self.there.is_some_and(|there| Arc::ptr_eq(&there.inode, &self.moved.inode)) {
+            return Ok(Some(UnlinkOutcome::Kept));
+        }
+        if reservation.is_none() {
+            return Err(Error::NoSpace);
+        }
+        let old = self.entry(self.from, moved, Some(self.moved))?.expect("it was found");
+        let there = self.entry(self.to, there, self.there)?;
+        match (self.kind, there) {
+            (RenameKind::Exchange, Some(there)) => self.exchange(&old, &there, reservation),
+            (_, there) => self.replace(&old, there.as_ref(), reservation),
+        }
+        .map(Some)
+    }
+
+    fn crosses(&self) -> bool {
+        !Arc::ptr_eq(self.from.dir, self.to.dir)
+    }
+
+    fn find(&self, place: Place<'_>, before: Option<&RenameTarget>) -> Result<Option<Found>> {
+        self.nodes.find_again(place.dir, place.name, before.map(|before| &before.found))
+    }
+
+    fn entry(
+        &self,
+        place: Place<'_>,
+        found: Option<Found>,
+        occupant: Option<&RenameTarget>,
+    ) -> Result<Option<Arc<Entry>>> {
+        let both = found.zip(occupant);
+        let entry =
+            both.map(|(found, there)| self.nodes.entry(place.dir, place.name, found, &there.inode));
+        entry.transpose()
+    }
+
+    /// Whether it may be done.
+    fn check(&self) -> Result<()> {
+        use RenameKind::{NoReplace, WhiteoutNoReplace};
+        match self.there {
+            Some(_) if matches!(self.kind, NoReplace | WhiteoutNoReplace(_)) => {
+                return Err(Error::Exists);
+            }
+            None if self.kind == RenameKind::Exchange => return Err(Error::NotFound),
+            _ => {}
+        }
+        check_removable(self.from.dir, &self.moved.inode)?;
+        if let Some(there) = self.there {
+            check_removable(self.to.dir, &there.inode)?;
+        }
+        check_alive(self.from.dir)?;
+        check_alive(self.to.dir)?;
+        self.check_ancestors()?;
+        let Some(there) = self.there.filter(|_| self.kind != RenameKind::Exchange) else {
+            return Ok(());
+        };
+        if Arc::ptr_eq(&there.inode, &self.moved.inode) {
+            return Ok(());
+        }
+        match (self.moved.is_dir(), there.is_dir()) {
+            (true, false) => Err(Error::NotADirectory),
+            (false, true) => Err(Error::IsADirectory),
+            (true, true) => check_empty(&there.inode),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// No directory comes to be within itself.
+    fn check_ancestors(&self) -> Result<()> {
+        if !self.crosses() {
+            return Ok(());
+        }
+        if self.moved.is_dir() && self.nodes.is_within(self.to.dir, &self.moved.inode)? {
+            return Err(Error::IntoItself);
+        }
+        let Some(there) = self.there.filter(|there| there.is_dir()) else { return Ok(()) };
+        match (self.nodes.is_within(self.from.dir, &there.inode)?, self.kind) {
+            (true, RenameKind::Exchange) => Err(Error::IntoItself),
+            (true, _) => Err(Error::NotEmpty),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// Moves the old name to the new one, whose entry was `there`.
+    fn replace(
+        &self,
+        old: &Arc<Entry>,
+        there: Option<&Arc<Entry>>,
+        reservation: &mut Option<Reservation>,
+    ) -> Result<UnlinkOutcome> {
+        let (nodes, from, to, moved) = (self.nodes, self.from, self.to, &self.moved.inode);
+        if there.is_none() {
+            nodes.check_room_for_entry(to.dir, to.name)?;
+        }
+        let place = nodes.place_of_ref(moved, to.dir.number(), to.name)?;
+        let index = nodes.take_index(to.dir)?;
+        nodes.next_index(from.dir)?;
+        let whiteout = self.prepare_whiteout()?;
+        let operation = nodes.begin()?;
+        let parting = operation.parting(from.dir, old, moved).moved();
+        let whiteout_id = whiteout.map(|(id, ..)| id);
+        let mut partings = vec![whiteout_id.map_or(parting, |id| parting.followed_by(id))];
+        let there = there.zip(self.there);
+        partings.extend(there.map(|(entry, there)| {
+            operation.parting(to.dir, entry, &there.inode).followed_by(moved.id())
+        }));
+        let new = operation.entry(index, to.name, moved);
+        let fate = self.shuffle(&operation, &partings, whiteout_id, || {
+            operation.move_name((from, old), moved, (to, &new), place);
+            let replaced = there.map(|(entry, _)| entry);
+            if Arc::ptr_eq(from.dir, to.dir) {
+                operation.change_entries(to.dir, [old].into_iter().chain(replaced), [&new]);
+            } else {
+                operation.change_entries(to.dir, replaced, [&new]);
+                operation.remove_entry(from.dir, old);
+            }
+            let fate = there.map(|(entry, there)| operation.drop_name(&there.inode, to.dir, entry));
+            if let Some(whiteout) = whiteout {
+                operation.leave_whiteout(from, whiteout);
+            }
+            fate
+        });
+        operation.hold(to.dir, reservation.take());
+        Ok(fate.unwrap_or(UnlinkOutcome::Kept))
+    }
+
+    /// Does all that changes names; whoever logs one of those who take part does it before, or when
+    /// all is done.
+    fn shuffle<R>(
+        &self,
+        operation: &Operation<'_>,
+        partings: &[NameRemoval],
+        whiteout: Option<InodeId>,
+        change: impl FnOnce() -> R,
+    ) -> R {
+        let dirs = [self.from.dir, self.to.dir].map(|dir| dir.id());
+        let there = self.there.map(|there| there.inode.id());
+        let moving: Vec<_> =
+            dirs.into_iter().chain([self.moved.inode.id()]).chain(there).chain(whiteout).collect();
+        let (traces, running) = (operation.traces(), operation.generation());
+        traces.depart(running, partings, &moving);
+        let changed = change();
+        traces.arrived(running, partings, &moving);
+        changed
+    }
+
+    /// The whiteout, where one is left.
+    fn prepare_whiteout(&self) -> Result<Option<Whiteout>> {
+        match self.kind {
+            RenameKind::Whiteout(owner) | RenameKind::WhiteoutNoReplace(owner) => {
+                let dir = self.from.dir;
+                Ok(Some((self.nodes.take_number(dir)?, self.nodes.take_index(dir)?, owner)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Lets both names change places.
+    fn exchange(
+        &self,
+        old: &Arc<Entry>,
+        new: &Arc<Entry>,
+        reservation: &mut Option<Reservation>,
+    ) -> Result<UnlinkOutcome> {
+        let (nodes, from, to) = (self.nodes, self.from, self.to);
+        let (moved, there) = (&self.moved.inode, &self.there.expect("something is there").inode);
+        let place_of_moved = nodes.place_of_ref(moved, to.dir.number(), to.name)?;
+        let place_of_there = nodes.place_of_ref(there, from.dir.number(), from.name)?;
+        let index_of_moved = nodes.take_index(to.dir)?;
+        let index_of_there = nodes.take_index(from.dir)?;
+        let operation = nodes.begin()?;
+        let parting = |dir, entry, inode: &Inode, follower: &Inode| {
+            operation.parting(dir, entry, inode).moved().followed_by(follower.id())
+        };
+        let partings = [parting(from.dir, old, moved, there), parting(to.dir, new, there, moved)];
+        let moved_entry = operation.entry(index_of_moved, to.name, moved);
+        let there_entry = operation.entry(index_of_there, from.name, there);
+        self.shuffle(&operation, &partings, None, || {
+            operation.move_name((from, old), moved, (to, &moved_entry), place_of_moved);
+            operation.move_name((to, new), there, (from, &there_entry), place_of_there);
+            if Arc::ptr_eq(from.dir, to.dir) {
+                operation.change_entries(to.dir, [old, new], [&moved_entry, &there_entry]);
+            } else {
+                operation.change_entries(to.dir, [new], [&moved_entry]);
+                operation.change_entries(from.dir, [old], [&there_entry]);
+            }
+        });
+        operation.hold(to.dir, reservation.take());
+        Ok(UnlinkOutcome::Kept)
+    }
+}
+
+impl Operation<'_> {
+    /// Gives an inode the name that an entry will have, in place of the name that one had. There is
+    /// no moment at which it has no name, or both: who climbs from directory to directory meets it.
+    fn move_name(
+        &self,
+        (from, old): (Place<'_>, &Arc<Entry>),
+        inode: &Arc<Inode>,
+        (to, new): (Place<'_>, &Arc<Entry>),
+        place: RefIndex,
+    ) {
+        self.change(inode, |state| {
+            state.remove_ref(from.dir.number(), old);
+            state.add_ref(to.dir.number(), new, place);
+            state.item.ctime = self.now;
+        });
+    }
+
+    /// Puts an inode under a name that is free.
+    fn give(&self, inode: &Arc<Inode>, to: Place<'_>, index: u64, place: RefIndex) {
+        let entry = self.entry(index, to.name, inode);
+        self.add_name(inode, to.dir, &entry, place);
+        self.add_entry(to.dir, &entry);
+    }
+
+    /// Puts a whiteout under a name that is free: a character device 0:0.
+    fn leave_whiteout(&self, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
+        let kind = NewKind::Special(FileKind::CharDevice, 0);
+        let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };
+        let passed_on = InheritedProps::by_flags(place.dir.kind_and_flags().1);
+        let inode = self.make(place.dir, id, &new, passed_on);
+        self.give(&inode, place, index, RefIndex::Ref);
+    }
+}

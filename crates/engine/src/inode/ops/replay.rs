@@ -1,0 +1,345 @@
+//! What replaying a log does to inodes.
+//!
+//! 1. Nobody else uses the filesystem meanwhile. What is done waits as any change does.
+//! 2. Nothing is asked that was asked when the log was written: flags, permissions, read-only
+//!    subvolumes. Space is taken from what is kept for the commit, but for the least of it.
+//! 3. No time changes: the log has the times, so that a replay that starts again ends the same.
+//! 4. Link counts do not follow names: [`Inodes::replay_links`] sets them in the end. Sizes of
+//!    directories do.
+//! 5. A place that was given up is taken again only when the tree knows that it was given up.
+
+use userbtrfs_btree::ReadAhead;
+use userbtrfs_format::{
+    DirEntryKind, FileExtent, FileExtentKind, FileKind, InodeItem, InodeName, ItemKind, Key,
+    SECTOR_SIZE, inode_extrefs, inode_refs,
+};
+use userbtrfs_ledger::HandleKind;
+use userbtrfs_sync::Arc;
+
+use crate::error::{Error, InodeId, Result};
+use crate::inode::dir::dcache::DentryCache;
+use crate::inode::dir::lookup::Found;
+use crate::inode::incore::inode::State;
+use crate::inode::ops::operation::{Operation, size_of_entry};
+use crate::inode::ops::property;
+use crate::inode::pending::delayed_items::{DelayedItems, RefIndex};
+use crate::inode::{Entry, EntryTarget, FileChange, Inode, Inodes, Link, PendingExtentKind};
+
+/// Items that change at most with a step: two inodes, a ref, an entry by name and by place, and
+/// what the step is about.
+const STEP_ITEMS: u64 = 7;
+
+/// Entries that are listed at a time.
+const LIST_MAX: usize = 1024;
+
+/// Bytes in a sector.
+const SECTOR: u64 = SECTOR_SIZE as u64;
+
+/// The item in which names of an inode stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamesItem {
+    /// INODE_REF: those in this directory.
+    Ref(u64),
+    /// INODE_EXTREF: those of this hash.
+    Extref(u64),
+}
+
+impl NamesItem {
+    /// The key of the item of an inode.
+    pub(crate) fn key(self, inode: u64) -> Key {
+        match self {
+            Self::Ref(dir) => Key::new(inode, ItemKind::INODE_REF, dir),
+            Self::Extref(hash) => Key::new(inode, ItemKind::INODE_EXTREF, hash),
+        }
+    }
+
+    /// The names in the content of the item, which is sound.
+    pub(crate) fn names(self, data: &[u8]) -> Vec<Link> {
+        let link = |name: Result<InodeName<'_>, _>| {
+            let InodeName { parent, index, name } = name.expect("verified with its block");
+            Link { dir: parent, index, name: name.to_vec() }
+        };
+        match self {
+            Self::Ref(dir) => inode_refs(dir, data).map(link).collect(),
+            Self::Extref(_) => inode_extrefs(data).map(link).collect(),
+        }
+    }
+}
+
+impl Inodes {
+    /// The inode of a number, if it is there.
+    pub(crate) fn replay_find(&self, id: InodeId) -> Result<Option<Arc<Inode>>> {
+        match self.inode(id) {
+            Ok(inode) => Ok(Some(inode)),
+            Err(Error::NoInode(missing)) if missing == id => {
+                // It may come to be, and then is no longer what could not be loaded.
+                self.table.remove(id);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An inode becomes what was logged of it, and is made if it is not there. Its contents, its
+    /// names and entries stay, and what tells of them: size of a directory, bytes, link count.
+    pub(crate) fn replay_inode(&self, id: InodeId, logged: &InodeItem) -> Result<Arc<Inode>> {
+        match self.replay_find(id)? {
+            None => self.replay_new_inode(id, logged),
+            Some(inode) => {
+                self.replay_change(&inode, |_, state| overwrite(state, logged))?;
+                Ok(inode)
+            }
+        }
+    }
+
+    fn replay_new_inode(&self, id: InodeId, logged: &InodeItem) -> Result<Arc<Inode>> {
+        let tree = self.forest.tree(id.subvolume)?;
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
+        let operation = self.begin()?;
+        let transid = operation.generation();
+        let generation = if logged.generation == 0 { transid } else { logged.generation };
+        let size = if logged.kind == FileKind::Directory { 0 } else { logged.size };
+        let item = InodeItem { generation, transid, size, nbytes: 0, ..logged.clone() };
+        let pending = DelayedItems::of_new();
+        let bytes = pending.bytes;
+        let running = Some(Arc::new(pending));
+        let is_dir = item.kind == FileKind::Directory;
+        let dentries = is_dir.then(|| DentryCache::unknown(&self.ration));
+        let state = State { running, ..State::new(item, dentries) };
+        let inode = operation.enter_new(id, tree, state, bytes);
+        operation.hold(&inode, Some(reservation));
+        Ok(inode)
+    }
+
+    fn replay_change<T>(
+        &self,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(&Operation<'_>, &mut State) -> T,
+    ) -> Result<T> {
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
+        let operation = self.begin()?;
+        let done = {
+            let mut state = inode.state();
+            operation.change_state(inode, &mut state, |state| change(&operation, state))
+        };
+        operation.hold(inode, Some(reservation));
+        Ok(done)
+    }
+
+    /// Sets an attribute, or removes it.
+    pub(crate) fn replay_xattr(
+        &self,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        self.replay_change(inode, |_, state| {
+            state.item.flags = property::replayed(&state.item, name, value);
+            state.set_xattr(name, value);
+        })
+    }
+
+    /// Changes the extents of a file.
+    pub(crate) fn replay_file(
+        &self,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(&mut FileChange<'_>),
+    ) -> Result<()> {
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
+        self.change_file(inode, HandleKind::Operation, Some(reservation), change)
+    }
+
+    /// Nothing is left of a file behind its size.
+    pub(crate) fn replay_cut(&self, inode: &Arc<Inode>) -> Result<()> {
+        let end = inode.item().size.checked_next_multiple_of(SECTOR);
+        match end {
+            Some(end) => self
+                .replay_file(inode, |file| file.put(end, u64::MAX, PendingExtentKind::Hole, false)),
+            None => Ok(()),
+        }
+    }
+
+    /// Entries of a directory from a place on, and the place after them.
+    pub(crate) fn replay_list(
+        &self,
+        dir: &Inode,
+        position: u64,
+    ) -> Result<(Vec<Arc<Entry>>, Option<u64>)> {
+        self.list_some(dir, position, LIST_MAX)
+    }
+
+    /// The entry at a place of a directory.
+    pub(crate) fn replay_entry_at(&self, dir: &Inode, index: u64) -> Result<Option<Arc<Entry>>> {
+        let (entries, _) = self.list_some(dir, index, 1)?;
+        Ok(entries.into_iter().next().filter(|entry| entry.index == index))
+    }
+
+    /// The entry of a name. [`Error::Unsupported`] where it is that of a subvolume.
+    pub(crate) fn replay_entry(&self, dir: &Inode, name: &[u8]) -> Result<Option<Arc<Entry>>> {
+        let found = self.find(dir, name)?;
+        let entry = |found: Found| {
+            let inode = self.target(dir, found.target)?;
+            self.entry(dir, name, found, &inode)
+        };
+        found.map(entry).transpose()
+    }
+
+    /// The names that an inode has in an item.
+    pub(crate) fn replay_names(&self, inode: &Inode, item: NamesItem) -> Result<Vec<Link>> {
+        let position = inode.tree().search(self.forest.store(), &item.key(inode.number()))?;
+        let stored = position.exact.then(|| position.leaf.item(position.slot).data);
+        let mut names = stored.map_or_else(Vec::new, |data| item.names(data));
+        let state = inode.state();
+        let oldest_first: Vec<_> = state.sets().collect();
+        for change in oldest_first.into_iter().rev().flat_map(|set| set.refs.iter()) {
+            let Entry { index, name, .. } = &*change.entry;
+            names.retain(|link| (link.dir, link.index) != (change.dir, *index));
+            if change.place.is_some_and(|place| item_of(place, change.dir, name) == item) {
+                names.push(Link { dir: change.dir, index: *index, name: name.to_vec() });
+            }
+        }
+        Ok(names)
+    }
+
+    /// Takes an entry out of a directory, and the name from the inode that it leads to, which it
+    /// gives. [`Error::Unsupported`] where that is a subvolume.
+    pub(crate) fn replay_unname(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) -> Result<Arc<Inode>> {
+        let inode = self.target(dir, entry.target)?;
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
+        let operation = self.begin()?;
+        operation.alter(dir, |state| {
+            state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
+            state.pending().remove_entry(entry);
+            state.dentries().leave(entry);
+        });
+        operation.alter(&inode, |state| state.remove_ref(dir.number(), entry));
+        operation.hold(dir, Some(reservation));
+        Ok(inode)
+    }
+
+    /// Gives an inode a name at a place of a directory. Neither the name nor the place is taken.
+    pub(crate) fn replay_name(
+        &self,
+        dir: &Arc<Inode>,
+        inode: &Arc<Inode>,
+        index: u64,
+        name: &[u8],
+    ) -> Result<()> {
+        if was_given_up(dir, inode, index) {
+            self.ledger()?.merge_pending()?;
+        }
+        self.check_room_for_entry(dir, name)?;
+        let place = self.place_of_ref(inode, dir.number(), name)?;
+        let reservation = self.reserve_for_replay(STEP_ITEMS)?;
+        let operation = self.begin()?;
+        let kind = DirEntryKind::from(inode.kind());
+        let target = EntryTarget::Inode(inode.number());
+        let transid = operation.generation();
+        let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid });
+        operation.alter(inode, |state| state.add_ref(dir.number(), &entry, place));
+        operation.alter(dir, |state| {
+            state.item.size += size_of_entry(&entry);
+            state.pending().add_entry(&entry);
+            state.dentries().enter(&entry);
+        });
+        operation.hold(dir, Some(reservation));
+        Ok(())
+    }
+
+    /// The link count of an inode becomes what it has of names; one without a name is listed as
+    /// such, so that it is deleted.
+    pub(crate) fn replay_links(&self, inode: &Arc<Inode>, links: u32) -> Result<()> {
+        if links > 0 && inode.item().nlink == links {
+            return Ok(());
+        }
+        self.replay_change(inode, |_, state| {
+            state.item.nlink = links;
+            if links == 0 {
+                state.set_listed(true);
+            }
+        })
+    }
+
+    /// The bytes of a file become what its extents in the tree hold, which are all.
+    pub(crate) fn replay_bytes(&self, inode: &Arc<Inode>) -> Result<()> {
+        let bytes = self.stored_bytes(inode)?;
+        match inode.item().nbytes == bytes {
+            true => Ok(()),
+            false => self.replay_change(inode, |_, state| state.item.nbytes = bytes),
+        }
+    }
+
+    fn stored_bytes(&self, inode: &Inode) -> Result<u64> {
+        let first = Key::new(inode.number(), ItemKind::EXTENT_DATA, 0);
+        let mut cursor = self.forest.cursor(inode.tree(), &first, ReadAhead::Forward)?;
+        let is_one = |key: Key| (key.objectid, key.kind) == (first.objectid, first.kind);
+        let mut bytes: u64 = 0;
+        while let Some(item) = cursor.item().filter(|item| is_one(item.key)) {
+            let extent = FileExtent::parse(item.key.offset, item.data);
+            let extent = extent.expect("verified with its block");
+            let is_hole = matches!(extent.kind, FileExtentKind::Hole(_));
+            bytes = bytes.saturating_add(if is_hole { 0 } else { extent.file_bytes() });
+            cursor.advance()?;
+        }
+        Ok(bytes)
+    }
+
+    /// Whether the tree has this very extent in a file already, and nothing waits to come there.
+    pub(crate) fn replay_has_extent(
+        &self,
+        inode: &Inode,
+        start: u64,
+        end: u64,
+        data: &[u8],
+    ) -> Result<bool> {
+        let (waits, until) = inode.pending_extents(start, end, 1);
+        if !waits.is_empty() || until < end {
+            return Ok(false);
+        }
+        let key = Key::new(inode.number(), ItemKind::EXTENT_DATA, start);
+        let position = inode.tree().search(self.forest.store(), &key)?;
+        Ok(position.exact && position.leaf.item(position.slot).data == data)
+    }
+}
+
+impl Operation<'_> {
+    /// Changes an inode, but not its times.
+    fn alter(&self, inode: &Arc<Inode>, change: impl FnOnce(&mut State)) {
+        self.change_state(inode, &mut inode.state(), change);
+    }
+}
+
+/// In which item a name comes to stand.
+fn item_of(place: RefIndex, dir: u64, name: &[u8]) -> NamesItem {
+    match place {
+        RefIndex::Ref => NamesItem::Ref(dir),
+        RefIndex::Extref => NamesItem::Extref(userbtrfs_codec::hash::extref_hash(dir, name)),
+    }
+}
+
+/// Whether a place of a directory was given up, or a name of the inode there, and no tree knows.
+fn was_given_up(dir: &Inode, inode: &Inode, index: u64) -> bool {
+    let in_dir = dir.state().sets().any(|set| set.entries.by_index.contains_key(&index));
+    let at = (dir.number(), index);
+    let refs = || {
+        let state = inode.state();
+        state.sets().any(|set| set.refs.iter().any(|one| (one.dir, one.entry.index) == at))
+    };
+    in_dir || refs()
+}
+
+/// An inode that is there becomes what was logged. One that was logged only so that it exists, of
+/// generation 0, stays as it is, but for the size of a file that had one.
+fn overwrite(state: &mut State, logged: &InodeItem) {
+    let now = &state.item;
+    if logged.generation == 0 {
+        let sized = logged.kind == FileKind::Regular && logged.size > 0;
+        let size = if sized { logged.size } else { now.size };
+        (state.item.size, state.disk_size) = (size, None);
+        return;
+    }
+    let size = if logged.kind == FileKind::Directory { now.size } else { logged.size };
+    let (transid, nbytes) = (now.transid, now.nbytes);
+    state.item = InodeItem { size, nbytes, transid, ..logged.clone() };
+    state.disk_size = None;
+}

@@ -1,0 +1,246 @@
+//! Attributes of inodes.
+
+use userbtrfs_format::{FileKind, InodeFlags, InodeItem, Timestamp};
+
+use crate::error::{Error, InodeId, Result};
+use crate::inode::ops::property;
+use crate::inode::ops::xattr::PutXattr;
+use crate::inode::tree::ondisk;
+use crate::inode::{Inode, Inodes, check_mutable};
+
+/// Attributes to be set; none stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SetAttributes {
+    /// Permissions.
+    pub(crate) mode: Option<u32>,
+    /// The owner.
+    pub(crate) uid: Option<u32>,
+    /// The group.
+    pub(crate) gid: Option<u32>,
+    /// When it was last read.
+    pub(crate) atime: Option<Timestamp>,
+    /// When its content last changed.
+    pub(crate) mtime: Option<Timestamp>,
+    /// When its attributes last changed; now, where this is nothing.
+    pub(crate) ctime: Option<Timestamp>,
+    /// When it was made.
+    pub(crate) otime: Option<Timestamp>,
+}
+
+/// Items that change: the inode.
+pub(in crate::inode) const ATTRIBUTE_ITEMS: u64 = 1;
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTES: u32 = 0o0010;
+const PERMISSIONS: u32 = 0o7777;
+
+/// The flags that may be set from outside.
+const SETTABLE: InodeFlags = InodeFlags::NODATASUM
+    .union(InodeFlags::NODATACOW)
+    .union(InodeFlags::NOCOMPRESS)
+    .union(InodeFlags::COMPRESS)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC);
+
+impl Inodes {
+    /// The size that an inode has in its tree, in bytes; 0 where it is not there.
+    pub(crate) fn stored_size(&self, inode: &Inode) -> Result<u64> {
+        Ok(ondisk::size(&self.forest, inode.tree(), inode.number())?)
+    }
+
+    /// Sets attributes, and an extended one with them. A new owner or group takes the set-id bits
+    /// from what is no directory, unless the mode is set, too. An item that is there changes: that
+    /// needs no space that is free, unless an extended attribute comes with it.
+    pub(crate) fn set_attributes(
+        &self,
+        id: InodeId,
+        set: &SetAttributes,
+        xattr: Option<PutXattr<'_>>,
+    ) -> Result<()> {
+        let inode = self.inode_to_change(id)?;
+        match xattr {
+            Some(_) => check_mutable(&inode)?,
+            None => check_settable(&inode, set)?,
+        }
+        if set.mode.is_some() && inode.kind() == FileKind::Symlink {
+            return Err(Error::Unsupported("permissions of a symbolic link"));
+        }
+        let reservation = match xattr {
+            Some(_) => self.reserve(2 * ATTRIBUTE_ITEMS)?,
+            None => self.reserve_for_removal(ATTRIBUTE_ITEMS)?,
+        };
+        let _locked = inode.lock_operation();
+        let xattr = xattr.map(|xattr| self.xattr_to_put(&inode, xattr)).transpose()?.flatten();
+        let operation = self.begin()?;
+        operation.change_living(&inode, |state| {
+            if let Some((name, value)) = xattr {
+                operation.put_xattr(&inode, state, name, value);
+            }
+            state.item.ctime = operation.now;
+            set.put_into(&mut state.item);
+        })?;
+        operation.hold(&inode, Some(reservation));
+        Ok(())
+    }
+
+    /// Takes the set-id bits from what is no directory; says whether it had any. It is part of a
+    /// change that the flags were found to allow, whatever they say of the mode.
+    pub(crate) fn drop_set_id(&self, id: InodeId) -> Result<bool> {
+        let inode = self.inode_to_change(id)?;
+        let has_any = |item: &InodeItem| mode_without_set_id(item) != item.mode;
+        // Most have none, and reserve nothing.
+        if !has_any(&inode.item()) {
+            return Ok(false);
+        }
+        let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;
+        let _locked = inode.lock_operation();
+        if !has_any(&inode.item()) {
+            return Ok(false);
+        }
+        let operation = self.begin()?;
+        operation.change_living(&inode, |state| {
+            state.item.mode = mode_without_set_id(&state.item);
+            state.item.ctime = operation.now;
+        })?;
+        operation.hold(&inode, Some(reservation));
+        Ok(true)
+    }
+
+    /// Sets the flags of an inode, as far as they are for others to set. What a file has when it
+    /// is not empty decides how it is stored: [`Error::Invalid`] where that would change. Flags
+    /// that are not among `which` stay; where one of compression is, the property follows.
+    pub(crate) fn set_flags(
+        &self,
+        id: InodeId,
+        which: InodeFlags,
+        flags: InodeFlags,
+    ) -> Result<()> {
+        let inode = self.inode_to_change(id)?;
+        let reservation = self.reserve(2 * ATTRIBUTE_ITEMS)?;
+        let _locked = inode.lock_operation();
+        let item = inode.item();
+        let new = new_flags(&item, (item.flags - which) | (flags & which))?;
+        let property = match which.intersects(property::FLAGS) {
+            true => {
+                let value = property::by_flags(&item, new);
+                self.xattr_to_put(&inode, (property::COMPRESSION, value))?
+            }
+            false => None,
+        };
+        let operation = self.begin()?;
+        operation.change_living(&inode, |state| {
+            if let Some((name, value)) = property {
+                operation.put_xattr(&inode, state, name, value);
+            }
+            (state.item.flags, state.item.ctime) = (new, operation.now);
+        })?;
+        operation.hold(&inode, Some(reservation));
+        Ok(())
+    }
+}
+
+impl SetAttributes {
+    fn put_into(&self, item: &mut InodeItem) {
+        if self.uid.is_some() || self.gid.is_some() {
+            item.mode = mode_without_set_id(item);
+        }
+        if let Some(mode) = self.mode {
+            item.mode = item.mode & !PERMISSIONS | mode & PERMISSIONS;
+        }
+        item.uid = self.uid.unwrap_or(item.uid);
+        item.gid = self.gid.unwrap_or(item.gid);
+        item.atime = self.atime.unwrap_or(item.atime);
+        item.mtime = self.mtime.unwrap_or(item.mtime);
+        item.ctime = self.ctime.unwrap_or(item.ctime);
+        item.otime = self.otime.unwrap_or(item.otime);
+    }
+}
+
+/// The mode without the set-id bits; a directory keeps them. Set-group-id goes only where the group
+/// may execute: otherwise it means something else.
+fn mode_without_set_id(item: &InodeItem) -> u32 {
+    let executes = item.mode & GROUP_EXECUTES != 0;
+    match item.kind {
+        FileKind::Directory => item.mode,
+        _ => item.mode & !(SET_USER_ID | if executes { SET_GROUP_ID } else { 0 }),
+    }
+}
+
+/// Checks that the flags of an inode let attributes be set. To set nothing is always allowed. Times
+/// alone may be those of a change that was let in, said by who has kept it: something was appended,
+/// or the inode became immutable after it.
+fn check_settable(inode: &Inode, set: &SetAttributes) -> Result<()> {
+    let item = inode.item();
+    let was_let_in = |at: Timestamp| {
+        let is_immutable = item.flags.contains(InodeFlags::IMMUTABLE);
+        !is_immutable || at <= item.ctime
+    };
+    let others = SetAttributes { mtime: None, ctime: None, ..*set };
+    match (set.mtime, set.ctime) {
+        _ if others != SetAttributes::default() => check_mutable(inode),
+        (None, _) => Ok(()),
+        (Some(_), Some(at)) if was_let_in(at) => Ok(()),
+        _ => check_mutable(inode),
+    }
+}
+
+/// The flags that an inode gets.
+fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
+    let mut flags = flags & SETTABLE;
+    if item.kind != FileKind::Directory {
+        flags.remove(InodeFlags::DIRSYNC);
+    }
+    if flags.contains(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
+        return Err(Error::Invalid("both to be compressed and not"));
+    }
+    // As Linux has it: neither at once, nor one in the place of the other.
+    let in_place = InodeFlags::NODATACOW;
+    if flags.contains(in_place | InodeFlags::COMPRESS)
+        || item.flags.contains(in_place) && flags.intersects(property::FLAGS)
+        || flags.contains(in_place) && item.flags.intersects(property::FLAGS)
+    {
+        return Err(Error::Invalid("to be compressed and overwritten in place"));
+    }
+    if item.kind == FileKind::Regular {
+        let in_place = flags.contains(InodeFlags::NODATACOW);
+        if item.size > 0 && in_place != item.flags.contains(InodeFlags::NODATACOW) {
+            return Err(Error::Invalid("how a file that is not empty is overwritten"));
+        }
+        // Who is overwritten in place has no checksums; others may have none, too.
+        let is_unsummed = match item.size {
+            0 => in_place,
+            _ => item.flags.contains(InodeFlags::NODATASUM),
+        };
+        flags.set(InodeFlags::NODATASUM, is_unsummed);
+    }
+    Ok((item.flags - SETTABLE) | flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::testing::item;
+
+    #[test]
+    fn set_group_id_goes_where_the_group_executes() {
+        let left = |kind: FileKind, mode: u32| {
+            let item = InodeItem { mode: kind.to_mode() | mode, ..item(kind) };
+            mode_without_set_id(&item) & PERMISSIONS
+        };
+        for (before, after) in [
+            (0o6755, 0o0755),
+            (0o6745, 0o2745),
+            (0o4644, 0o0644),
+            (0o2711, 0o0711),
+            (0o1777, 0o1777),
+        ] {
+            assert_eq!(left(FileKind::Regular, before), after);
+            assert_eq!(left(FileKind::Directory, before), before);
+        }
+    }
+}

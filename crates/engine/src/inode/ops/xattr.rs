@@ -1,0 +1,239 @@
+//! Extended attributes.
+
+use std::collections::BTreeMap;
+
+use userbtrfs_codec::hash::name_hash;
+use userbtrfs_format::NAME_LEN_MAX;
+use userbtrfs_sync::Arc;
+
+use crate::error::{Error, InodeId, Result};
+use crate::inode::flush::item_limits::ENTRY_HEAD;
+use crate::inode::incore::inode::State;
+use crate::inode::ops::operation::Operation;
+use crate::inode::ops::property::PROPERTIES;
+use crate::inode::ops::setattr::ATTRIBUTE_ITEMS;
+use crate::inode::pending::delayed_items::Delayed;
+use crate::inode::tree::ondisk;
+use crate::inode::{EMPTY_DIR, Inode, Inodes, check_mutable};
+
+/// Whether an attribute that is set may or must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum XattrKind {
+    /// It may.
+    Any,
+    /// It may not.
+    Create,
+    /// It must.
+    Replace,
+}
+
+impl XattrKind {
+    /// Checks whether an attribute may be set that is there or not.
+    pub(in crate::inode) fn check(self, is_there: bool) -> Result<()> {
+        match (self, is_there) {
+            (Self::Create, true) => Err(Error::Exists),
+            (Self::Replace, false) => Err(Error::NoAttribute),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An attribute that is set, or one without a value that is removed.
+pub(crate) type PutXattr<'a> = (&'a [u8], Option<&'a [u8]>);
+
+impl Inodes {
+    /// The value of an attribute, if it is there.
+    pub(crate) fn xattr(&self, id: InodeId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match id.number {
+            EMPTY_DIR => Ok(None),
+            _ => Ok(self.find_xattr(&*self.inode(id)?, name)?.0),
+        }
+    }
+
+    /// The value of an attribute, and how long others in its item are, or will be at most.
+    pub(in crate::inode) fn find_xattr(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<(Option<Vec<u8>>, usize)> {
+        // What waits first: it leaves only after it is in the tree.
+        let (pending, waiting) = {
+            let state = inode.living()?;
+            if state.xattrs.are_none() {
+                return Ok((None, 0));
+            }
+            (state.pending_xattr(name), waiting_beside(&state, name))
+        };
+        let (value, len) = ondisk::xattr(&self.forest, inode.tree(), inode.number(), name)?;
+        if len == 0 {
+            self.learn_xattrs(inode)?;
+        }
+        let own = value.as_ref().map_or(0, |value| ENTRY_HEAD + name.len() + value.len());
+        let value = match pending {
+            Delayed::There(value) => Some(value.to_vec()),
+            Delayed::Gone => None,
+            Delayed::Nothing => value,
+        };
+        Ok((value, len - own + waiting))
+    }
+
+    /// Learns whether an inode has attributes: most have none, and are asked for their access lists
+    /// again and again.
+    fn learn_xattrs(&self, inode: &Inode) -> Result<()> {
+        let version = inode.state().xattrs_to_learn();
+        if let Some(version) = version {
+            let are_any = ondisk::has_xattrs(&self.forest, inode.tree(), inode.number())?;
+            inode.state().learn_xattrs(version, are_any);
+        }
+        Ok(())
+    }
+
+    /// All attributes: names and values.
+    pub(crate) fn xattrs(&self, id: InodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if id.number == EMPTY_DIR {
+            return Ok(Vec::new());
+        }
+        let inode = self.inode(id)?;
+        let mut changes: BTreeMap<Vec<u8>, Option<Arc<[u8]>>> = BTreeMap::new();
+        let is_all = {
+            let state = inode.living()?;
+            if state.xattrs.are_none() {
+                return Ok(Vec::new());
+            }
+            let sets = state.sets().flat_map(|set| set.xattrs.values());
+            for change in sets.flat_map(|alike| alike.iter()) {
+                changes.entry(change.name.to_vec()).or_insert_with(|| change.value.clone());
+            }
+            state.sets().any(|set| set.created)
+        };
+        let mut xattrs = match is_all {
+            true => Vec::new(),
+            false => ondisk::xattrs(&self.forest, inode.tree(), id.number)?,
+        };
+        xattrs.retain(|(name, _)| !changes.contains_key(name));
+        let set = changes.into_iter().filter_map(|(name, value)| Some((name, value?.to_vec())));
+        xattrs.extend(set);
+        Ok(xattrs)
+    }
+
+    /// Sets an attribute.
+    pub(crate) fn set_xattr(
+        &self,
+        id: InodeId,
+        name: &[u8],
+        value: &[u8],
+        kind: XattrKind,
+    ) -> Result<()> {
+        check_name(name)?;
+        if name.starts_with(PROPERTIES) {
+            return self.set_property(id, name, Some(value), kind);
+        }
+        let inode = self.inode_to_change(id)?;
+        check_mutable(&inode)?;
+        self.check_length(name, value)?;
+        let reservation = self.reserve(ATTRIBUTE_ITEMS)?;
+        let _locked = inode.lock_operation();
+        let (found, others) = self.find_xattr(&inode, name)?;
+        kind.check(found.is_some())?;
+        self.check_room_for_xattr(name, value, others)?;
+        self.put_xattr(&inode, name, Some(value), reservation)
+    }
+
+    /// Removes an attribute. [`Error::NoAttribute`] where there is none.
+    pub(crate) fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
+        if name.starts_with(PROPERTIES) {
+            return self.set_property(id, name, None, XattrKind::Replace);
+        }
+        let inode = self.inode_to_change(id)?;
+        check_mutable(&inode)?;
+        let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;
+        let _locked = inode.lock_operation();
+        self.find_xattr(&inode, name)?.0.ok_or(Error::NoAttribute)?;
+        self.put_xattr(&inode, name, None, reservation)
+    }
+
+    /// Checks attributes that an inode has from its beginning. A property comes with flags, and so
+    /// only from its directory, or later.
+    pub(in crate::inode) fn check_new_xattrs(&self, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut lens: BTreeMap<u32, usize> = BTreeMap::new();
+        for (name, value) in xattrs {
+            check_name(name)?;
+            if name.starts_with(PROPERTIES) {
+                return Err(Error::Invalid("a property of what is not made yet"));
+            }
+            *lens.entry(name_hash(name)).or_default() += ENTRY_HEAD + name.len() + value.len();
+        }
+        match lens.into_values().all(|len| len <= self.item_max()) {
+            true => Ok(()),
+            false => Err(Error::AttributeTooLong),
+        }
+    }
+
+    /// What is to be done for an attribute of an inode that is locked, if anything.
+    pub(in crate::inode) fn xattr_to_put<'a>(
+        &self,
+        inode: &Inode,
+        (name, value): PutXattr<'a>,
+    ) -> Result<Option<PutXattr<'a>>> {
+        check_name(name)?;
+        let (found, others) = self.find_xattr(inode, name)?;
+        let Some(value) = value else { return Ok(found.map(|_| (name, None))) };
+        self.check_length(name, value)?;
+        self.check_room_for_xattr(name, value, others)?;
+        Ok(Some((name, Some(value))))
+    }
+
+    fn check_length(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        match ENTRY_HEAD + name.len() + value.len() <= self.item_max() {
+            true => Ok(()),
+            false => Err(Error::AttributeTooLong),
+        }
+    }
+
+    fn put_xattr(
+        &self,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        value: Option<&[u8]>,
+        reservation: userbtrfs_ledger::Reservation,
+    ) -> Result<()> {
+        let operation = self.begin()?;
+        operation.change_living(inode, |state| {
+            operation.put_xattr(inode, state, name, value);
+            state.item.ctime = operation.now;
+        })?;
+        operation.hold(inode, Some(reservation));
+        Ok(())
+    }
+}
+
+/// How long attributes are that wait to come to the item of a name.
+fn waiting_beside(state: &State, name: &[u8]) -> usize {
+    let hash = name_hash(name);
+    let alike = state.sets().filter_map(|set| set.xattrs.get(&hash));
+    let others = alike.flat_map(|alike| alike.iter()).filter(|other| *other.name != *name);
+    let there = others.filter_map(|other| Some((&other.name, other.value.as_ref()?)));
+    there.map(|(name, value)| ENTRY_HEAD + name.len() + value.len()).sum()
+}
+
+impl Operation<'_> {
+    /// Sets or removes an attribute of an inode that is being changed. It is noted for the log
+    /// while the inode is locked: who finds it changed finds that noted.
+    pub(in crate::inode) fn put_xattr(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) {
+        state.set_xattr(name, value);
+        self.traces().xattrs_changed(self.generation(), inode.id());
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(&0) {
+        true => Err(Error::BadAttributeName(name.to_vec())),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,306 @@
+//! What waits on an inode to be put into its tree, by entry: a name, a ref, an attribute.
+//!
+//! 1. A set belongs to one transaction. An inode has at most two: one that is added to, and a
+//!    frozen one that is being merged.
+//! 2. What was added and removed within one set leaves nothing, where no older set and no tree
+//!    knows of it; otherwise a removal stays as a tombstone.
+//! 3. A name may be there again at another place. A place, (directory, index), never is.
+
+use std::collections::{BTreeMap, HashMap};
+
+use userbtrfs_btree::ShortKeys;
+use userbtrfs_codec::hash::name_hash;
+use userbtrfs_sync::Arc;
+
+use crate::inode::log_state::few::Few;
+use crate::inode::pending::extents::{ExtentChanges, PendingExtent, PendingExtentKind, Replaced};
+use crate::inode::{Entry, Link};
+
+/// About what the allocator adds to what it gives.
+const ALLOCATED: usize = 16;
+/// About what an entry takes in memory beside its name, with its places in maps that are half
+/// full.
+const ENTRY_BYTES: usize =
+    size_of::<Entry>() + 4 * ALLOCATED + 2 * size_of::<(u32, Few<NameChange>, u64, usize)>();
+/// About what an attribute takes in memory beside its name and its value.
+const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)>();
+/// About what a range of a file takes in memory, also while it is merged.
+const EXTENT_BYTES: usize = 4 * size_of::<PendingExtent>();
+/// About what a set takes in memory, also while it is merged.
+pub(in crate::inode) const SET_BYTES: usize =
+    size_of::<DelayedItems>() + 3 * ALLOCATED + size_of::<usize>();
+
+/// The changes of one inode that wait.
+#[derive(Default)]
+pub(in crate::inode) struct DelayedItems {
+    /// Neither a tree nor an older set knows of the inode.
+    pub(in crate::inode) created: bool,
+    /// The inode is gone, with all that its tree has of it.
+    pub(in crate::inode) gone: bool,
+    /// Whether it is listed among the inodes without a name; nothing where that did not change.
+    pub(in crate::inode) orphan: Option<bool>,
+    /// Ranges of a file that changed.
+    pub(in crate::inode) extents: ExtentChanges,
+    /// Of a directory.
+    pub(in crate::inode) entries: EntryChanges,
+    /// In the order of their directories and places.
+    pub(in crate::inode) refs: Few<RefChange>,
+    /// By hash, then one for each name.
+    pub(in crate::inode) xattrs: BTreeMap<u32, Few<XattrChange>>,
+    /// About what all this takes in memory.
+    pub(in crate::inode) bytes: usize,
+}
+
+/// In which item a name of an inode stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RefIndex {
+    /// INODE_REF.
+    Ref,
+    /// INODE_EXTREF: the other is full.
+    Extref,
+}
+
+/// A name of an inode, and the item in which it stands.
+pub(crate) type IndexedLink = (Link, RefIndex);
+
+/// A name of an inode that comes or goes.
+pub(in crate::inode) struct RefChange {
+    pub(in crate::inode) dir: u64,
+    pub(in crate::inode) entry: Arc<Entry>,
+    /// Where it comes to stand; nothing where it goes.
+    pub(in crate::inode) place: Option<RefIndex>,
+}
+
+/// An attribute that comes or goes.
+pub(in crate::inode) struct XattrChange {
+    pub(in crate::inode) name: Box<[u8]>,
+    /// Nothing where it goes.
+    pub(in crate::inode) value: Option<Arc<[u8]>>,
+}
+
+/// What waits of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::inode) enum Delayed<T> {
+    /// It comes, or stays in another way.
+    There(T),
+    /// It goes.
+    Gone,
+    /// Nothing: what is older knows.
+    Nothing,
+}
+
+/// Entries of a directory that come and go.
+#[derive(Default)]
+pub(in crate::inode) struct EntryChanges {
+    /// By hash, then one for each name.
+    pub(in crate::inode) by_name: HashMap<u32, Few<NameChange>, ShortKeys>,
+    /// By place; nothing for those removed.
+    pub(in crate::inode) by_index: BTreeMap<u64, Option<Arc<Entry>>>,
+}
+
+/// What becomes of one name.
+pub(in crate::inode) struct NameChange {
+    /// The entry that has it, or had it last.
+    pub(in crate::inode) entry: Arc<Entry>,
+    pub(in crate::inode) there: bool,
+    /// Whether an older set or the tree has the name.
+    pub(in crate::inode) below: bool,
+}
+
+impl EntryChanges {
+    /// The entry of a name.
+    pub(in crate::inode) fn find(&self, hash: u32, name: &[u8]) -> Delayed<&Arc<Entry>> {
+        let mut alike = self.by_name.get(&hash).into_iter().flat_map(|alike| alike.iter());
+        match alike.find(|change| *change.entry.name == *name) {
+            Some(change) if change.there => Delayed::There(&change.entry),
+            Some(_) => Delayed::Gone,
+            None => Delayed::Nothing,
+        }
+    }
+
+    /// The entries that come whose names hash so.
+    pub(in crate::inode) fn added(&self, hash: u32) -> impl Iterator<Item = &Arc<Entry>> {
+        let alike = self.by_name.get(&hash).into_iter().flat_map(|alike| alike.iter());
+        alike.filter(|change| change.there).map(|change| &change.entry)
+    }
+
+    /// An entry comes. Its name was not there.
+    fn add(&mut self, entry: &Arc<Entry>) {
+        let alike = self.by_name.entry(entry.hash()).or_default();
+        match alike.iter_mut().find(|change| change.entry.name == entry.name) {
+            Some(change) => {
+                assert!(!change.there, "a name is given once");
+                (change.entry, change.there) = (Arc::clone(entry), true);
+            }
+            None => alike.push(NameChange { entry: Arc::clone(entry), there: true, below: false }),
+        }
+        let before = self.by_index.insert(entry.index, Some(Arc::clone(entry)));
+        assert!(before.is_none(), "a place is taken once");
+    }
+
+    /// An entry goes that was there.
+    fn remove(&mut self, entry: &Arc<Entry>) {
+        let hash = entry.hash();
+        let alike = self.by_name.entry(hash).or_default();
+        match alike.iter().position(|change| change.entry.name == entry.name) {
+            Some(at) if !alike[at].below => drop(alike.remove(at)),
+            Some(at) => alike[at].there = false,
+            None => alike.push(NameChange { entry: Arc::clone(entry), there: false, below: true }),
+        }
+        if alike.is_empty() {
+            self.by_name.remove(&hash);
+        }
+        match self.by_index.remove(&entry.index) {
+            Some(Some(_)) => {}
+            Some(None) => unreachable!("a place is given up once"),
+            None => drop(self.by_index.insert(entry.index, None)),
+        }
+    }
+}
+
+impl DelayedItems {
+    /// The set of an inode that is being made.
+    pub(in crate::inode) fn of_new() -> Self {
+        Self { created: true, bytes: SET_BYTES, ..Self::default() }
+    }
+
+    /// The first set of an inode that there was before, or the next one.
+    pub(in crate::inode) fn of_old() -> Self {
+        Self { bytes: SET_BYTES, ..Self::default() }
+    }
+
+    pub(in crate::inode) fn add_entry(&mut self, entry: &Arc<Entry>) {
+        self.bytes += ENTRY_BYTES + entry.name.len();
+        self.entries.add(entry);
+    }
+
+    pub(in crate::inode) fn remove_entry(&mut self, entry: &Arc<Entry>) {
+        self.bytes += ENTRY_BYTES + entry.name.len();
+        self.entries.remove(entry);
+    }
+
+    /// The inode gets a name in `dir`.
+    pub(in crate::inode) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefIndex) {
+        self.bytes += size_of::<RefChange>();
+        let at = self.ref_at(dir, entry.index).expect_err("a place is taken once");
+        self.refs.insert(at, RefChange { dir, entry: Arc::clone(entry), place: Some(place) });
+    }
+
+    /// The inode loses a name in `dir`.
+    pub(in crate::inode) fn remove_ref(&mut self, dir: u64, entry: &Arc<Entry>) {
+        self.bytes += size_of::<RefChange>();
+        match self.ref_at(dir, entry.index) {
+            Ok(at) => {
+                let came = self.refs.remove(at).place;
+                assert!(came.is_some(), "a place is given up once");
+            }
+            Err(at) => {
+                self.refs.insert(at, RefChange { dir, entry: Arc::clone(entry), place: None });
+            }
+        }
+    }
+
+    /// Where in the list a name stands, or comes to stand.
+    fn ref_at(&self, dir: u64, index: u64) -> Result<usize, usize> {
+        self.refs.binary_search_by_key(&(dir, index), |change| (change.dir, change.entry.index))
+    }
+
+    /// The value of an attribute.
+    pub(in crate::inode) fn xattr(&self, name: &[u8]) -> Delayed<&Arc<[u8]>> {
+        let alike = self.xattrs.get(&name_hash(name));
+        let mut alike = alike.into_iter().flat_map(|alike| alike.iter());
+        match alike.find(|change| *change.name == *name) {
+            Some(change) => change.value.as_ref().map_or(Delayed::Gone, Delayed::There),
+            None => Delayed::Nothing,
+        }
+    }
+
+    pub(in crate::inode) fn set_xattr(&mut self, name: &[u8], value: Option<&[u8]>) {
+        self.bytes += XATTR_BYTES + name.len() + value.map_or(0, <[u8]>::len);
+        let value = value.map(Arc::from);
+        let alike = self.xattrs.entry(name_hash(name)).or_default();
+        match alike.iter_mut().find(|change| *change.name == *name) {
+            Some(change) => change.value = value,
+            None => alike.push(XattrChange { name: name.into(), value }),
+        }
+    }
+
+    /// Puts a range of a file over what is there. Beneath the set that made the inode there is
+    /// nothing that a hole could take the place of.
+    pub(in crate::inode) fn put_extent(&mut self, extent: PendingExtent) -> Vec<Replaced> {
+        self.bytes += EXTENT_BYTES;
+        match &extent.kind {
+            PendingExtentKind::Hole if self.created => {
+                return self.extents.clear(extent.start, extent.end);
+            }
+            PendingExtentKind::Inline(inline) => self.bytes += inline.stored.len(),
+            _ => {}
+        }
+        self.extents.insert(extent)
+    }
+
+    /// All there was of the inode goes. Where it was `listed` among the inodes without a name, it
+    /// no longer is.
+    pub(in crate::inode) fn set_gone(&mut self, listed: bool) {
+        let (bytes, orphan) = (self.bytes, listed.then_some(false));
+        *self = Self { gone: true, orphan, bytes, ..Self::default() };
+    }
+
+    /// The names that come to the inode in `dir`.
+    pub(in crate::inode) fn refs_added(
+        &self,
+        dir: u64,
+    ) -> impl Iterator<Item = (&Arc<Entry>, RefIndex)> {
+        let first = self.refs.partition_point(|change| change.dir < dir);
+        let changes = self.refs[first..].iter().take_while(move |change| change.dir == dir);
+        changes.filter_map(|change| change.place.map(|place| (&change.entry, place)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::testing::{alike, entry};
+
+    #[test]
+    fn what_came_and_went_in_one_set_leaves_nothing() {
+        let (mut pending, a) = (DelayedItems::default(), entry(2, b"a", 300));
+        pending.add_entry(&a);
+        pending.add_ref(256, &a, RefIndex::Ref);
+        assert_eq!(pending.entries.find(a.hash(), b"a"), Delayed::There(&a));
+        pending.remove_entry(&a);
+        pending.remove_ref(256, &a);
+        assert_eq!(pending.entries.find(a.hash(), b"a"), Delayed::Nothing);
+        assert!(pending.entries.by_index.is_empty() && pending.entries.by_name.is_empty());
+        assert!(pending.refs.is_empty());
+    }
+
+    #[test]
+    fn a_name_that_is_below_leaves_a_tombstone_however_often_it_comes_and_goes() {
+        let mut pending = DelayedItems::default();
+        let (old, new) = (entry(2, b"a", 300), entry(9, b"a", 301));
+        pending.remove_entry(&old);
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Delayed::Gone);
+        pending.add_entry(&new);
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Delayed::There(&new));
+        pending.remove_entry(&new);
+        assert_eq!(pending.entries.find(old.hash(), b"a"), Delayed::Gone);
+        let places: Vec<_> = pending.entries.by_index.iter().collect();
+        assert_eq!(places, [(&2, &None)]);
+    }
+
+    #[test]
+    fn names_that_hash_alike_are_told_apart() {
+        let mut pending = DelayedItems::default();
+        let [one, two] = alike();
+        let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
+        assert_eq!(a.hash(), b.hash());
+        pending.add_entry(&a);
+        pending.add_entry(&b);
+        assert_eq!(pending.entries.by_name.len(), 1);
+        pending.remove_entry(&a);
+        assert_eq!(pending.entries.find(a.hash(), &one), Delayed::Nothing);
+        assert_eq!(pending.entries.find(a.hash(), &two), Delayed::There(&b));
+        assert_eq!(pending.entries.added(a.hash()).collect::<Vec<_>>(), [&b]);
+    }
+}

@@ -1,0 +1,372 @@
+//! Ranges of a file that wait to take the place of what is beneath them.
+//!
+//! 1. Ranges are whole sectors, and disjoint; that of a hole may end at `u64::MAX`.
+//! 2. An extent is as long as its range. Inline data stands in the first sector alone, whatever
+//!    follows it, and is never cut.
+//! 3. Each range of an extent is one reference to it. Neighbours that go on in the same extent
+//!    are one range.
+//! 4. What a change does to references is told by [`Replaced`]: a range that goes takes its
+//!    reference along, one that is cut in two makes one more.
+
+use std::collections::BTreeMap;
+
+use smallvec::{SmallVec, smallvec};
+use userbtrfs_codec::compress::Compression;
+use userbtrfs_format::{FileExtentKind, InlineExtent, RegularExtent, SECTOR_SIZE};
+use userbtrfs_ledger::{FileExtentRef, Handle};
+use userbtrfs_sync::Arc;
+
+use crate::error::InodeId;
+
+/// Bytes in a sector.
+const SECTOR: u64 = SECTOR_SIZE as u64;
+
+/// What stands in a range of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PendingExtentKind {
+    /// Nothing: it reads as zeros.
+    Hole,
+    /// Bytes of the file, in the tree.
+    Inline(Inline),
+    /// An extent that was not written yet.
+    Prealloc(RegularExtent),
+    /// An extent.
+    Regular(RegularExtent, Option<Compression>),
+}
+
+/// Bytes of a file, from its start on, that stand in the tree: at most a sector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inline {
+    /// How many they are.
+    pub(crate) ram_bytes: u64,
+    /// How they are compressed.
+    pub(crate) compression: Option<Compression>,
+    /// As they are stored.
+    pub(crate) stored: Arc<[u8]>,
+}
+
+/// A range of a file, and what comes to stand there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PendingExtent {
+    /// Where it starts in the file, in bytes.
+    pub(crate) start: u64,
+    /// Where it ends.
+    pub(crate) end: u64,
+    /// What it is.
+    pub(crate) kind: PendingExtentKind,
+}
+
+/// Ranges that wait, or are about to.
+#[derive(Default)]
+pub(crate) struct ExtentChanges {
+    /// By start: end and kind.
+    ranges: BTreeMap<u64, (u64, PendingExtentKind)>,
+}
+
+/// Ranges without something, mostly few.
+type Gaps = SmallVec<[(u64, u64); 4]>;
+
+/// A range of an extent that something else took the place of.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::inode) struct Replaced {
+    /// Where it started in the file.
+    start: u64,
+    extent: RegularExtent,
+    /// How many ranges are left of it.
+    remnants: usize,
+}
+
+impl PendingExtentKind {
+    /// The extent on disk.
+    pub(in crate::inode) fn on_disk(&self) -> Option<&RegularExtent> {
+        match self {
+            Self::Prealloc(extent) | Self::Regular(extent, _) => Some(extent),
+            Self::Hole | Self::Inline(_) => None,
+        }
+    }
+
+    /// The part of so many bytes that starts `skip` bytes in.
+    pub(in crate::inode) fn part(&self, skip: u64, bytes: u64) -> Self {
+        let cut = |extent: &RegularExtent| {
+            let offset = extent.offset.checked_add(skip).expect("a part of an extent");
+            RegularExtent { offset, bytes, ..*extent }
+        };
+        match self {
+            Self::Hole => Self::Hole,
+            Self::Inline(inline) => {
+                assert!(skip == 0 && bytes == SECTOR, "inline data is never cut");
+                Self::Inline(inline.clone())
+            }
+            Self::Prealloc(extent) => Self::Prealloc(cut(extent)),
+            Self::Regular(extent, compression) => Self::Regular(cut(extent), *compression),
+        }
+    }
+
+    /// What both are together, where `next`, which follows, goes on with the same.
+    fn joined(&self, next: &Self) -> Option<Self> {
+        let join = |a: &RegularExtent, b: &RegularExtent| {
+            let same = |extent: &RegularExtent| (extent.disk, extent.disk_bytes, extent.ram_bytes);
+            let goes_on = same(a) == same(b) && a.offset + a.bytes == b.offset;
+            goes_on.then(|| RegularExtent { bytes: a.bytes + b.bytes, ..*a })
+        };
+        match (self, next) {
+            (Self::Hole, Self::Hole) => Some(Self::Hole),
+            (Self::Prealloc(a), Self::Prealloc(b)) => join(a, b).map(Self::Prealloc),
+            (Self::Regular(a, None), Self::Regular(b, None)) => {
+                join(a, b).map(|extent| Self::Regular(extent, None))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Inline {
+    /// Bytes that are stored as they are.
+    pub(crate) fn plain(bytes: impl Into<Arc<[u8]>>) -> Self {
+        let stored = bytes.into();
+        Self { ram_bytes: stored.len() as u64, compression: None, stored }
+    }
+
+    /// The content of an item.
+    pub(crate) fn of_item(inline: &InlineExtent<'_>, compression: Option<Compression>) -> Self {
+        Self { ram_bytes: inline.ram_bytes, compression, stored: inline.data.into() }
+    }
+
+    /// What an item comes to hold.
+    pub(crate) fn as_item(&self) -> (FileExtentKind<'_>, Option<Compression>) {
+        let inline = InlineExtent { ram_bytes: self.ram_bytes, data: &self.stored };
+        (FileExtentKind::Inline(inline), self.compression)
+    }
+}
+
+impl PendingExtent {
+    /// All bytes of a file: at most a sector.
+    pub(in crate::inode) fn inline(data: Arc<[u8]>) -> Self {
+        Self { start: 0, end: SECTOR, kind: PendingExtentKind::Inline(Inline::plain(data)) }
+    }
+
+    /// Whether it is as the module's text says.
+    fn is_sound(&self) -> bool {
+        let Self { start, end, kind } = self;
+        let aligned = |offset: u64| offset.is_multiple_of(SECTOR);
+        let is_hole = *kind == PendingExtentKind::Hole;
+        let ends = aligned(*end) || (is_hole && *end == u64::MAX);
+        let fits = match kind {
+            PendingExtentKind::Hole => true,
+            PendingExtentKind::Inline(inline) => {
+                (*start, *end) == (0, SECTOR) && inline.ram_bytes <= SECTOR
+            }
+            PendingExtentKind::Prealloc(extent) | PendingExtentKind::Regular(extent, _) => {
+                extent.disk.0 > 0 && extent.bytes == end - start
+            }
+        };
+        start < end && aligned(*start) && ends && fits
+    }
+
+    /// What of it is between two offsets, which it overlaps.
+    fn clipped(&self, start: u64, end: u64) -> Self {
+        let (start, end) = (self.start.max(start), self.end.min(end));
+        Self { start, end, kind: self.kind.part(start - self.start, end - start) }
+    }
+}
+
+impl ExtentChanges {
+    /// Puts a range over those there are. The reference that it is itself is not counted.
+    pub(in crate::inode) fn insert(&mut self, extent: PendingExtent) -> Vec<Replaced> {
+        assert!(extent.is_sound(), "whole sectors of one extent");
+        let mut replaced = self.clear(extent.start, extent.end);
+        let extent = self.join(extent, &mut replaced);
+        self.ranges.insert(extent.start, (extent.end, extent.kind));
+        replaced
+    }
+
+    /// Nothing waits between two offsets any more.
+    pub(in crate::inode) fn clear(&mut self, start: u64, end: u64) -> Vec<Replaced> {
+        let overlapped: Vec<_> = self.overlapped(start, end).collect();
+        let mut replaced = Vec::new();
+        for old in overlapped {
+            self.ranges.remove(&old.start);
+            let around = [(old.start, start), (end, old.end)];
+            let left = || around.iter().filter(|(from, to)| from < to);
+            for (from, to) in left() {
+                let rest = old.clipped(*from, *to);
+                self.ranges.insert(rest.start, (rest.end, rest.kind));
+            }
+            replaced.extend(Replaced::new(old.start, &old.kind, left().count()));
+        }
+        replaced
+    }
+
+    /// Takes the neighbours in that go on with the same.
+    fn join(&mut self, mut extent: PendingExtent, replaced: &mut Vec<Replaced>) -> PendingExtent {
+        let left = self.ranges.range(..extent.start).next_back();
+        let left = left.filter(|(_, (end, _))| *end == extent.start);
+        let left = left.and_then(|(start, (_, kind))| Some((*start, kind.joined(&extent.kind)?)));
+        if let Some((start, kind)) = left {
+            replaced.extend(Replaced::new(extent.start, &extent.kind, 0));
+            self.ranges.remove(&start);
+            (extent.start, extent.kind) = (start, kind);
+        }
+        let right = self.ranges.get(&extent.end);
+        let right = right.and_then(|(end, kind)| Some((*end, extent.kind.joined(kind)?)));
+        if let Some((end, kind)) = right {
+            let (_, old) = self.ranges.remove(&extent.end).expect("just found");
+            replaced.extend(Replaced::new(extent.end, &old, 0));
+            (extent.end, extent.kind) = (end, kind);
+        }
+        extent
+    }
+
+    /// Whether nothing waits.
+    pub(in crate::inode) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The ranges that overlap what is between two offsets, ascending, whole. Nothing is between an
+    /// offset and one that is not behind it, as where a file ends that somebody cuts short while
+    /// somebody else goes through it.
+    fn overlapped(&self, start: u64, end: u64) -> impl Iterator<Item = PendingExtent> {
+        let before = self.ranges.range(..start).next_back();
+        let before = before.filter(|(_, (to, _))| start < end && *to > start);
+        let before = before.map(|(&start, &(end, ref kind))| PendingExtent {
+            start,
+            end,
+            kind: kind.clone(),
+        });
+        before.into_iter().chain(self.starting(start, end))
+    }
+
+    /// What waits between two offsets, whole sectors, ascending, and only as far.
+    pub(in crate::inode) fn between(
+        &self,
+        start: u64,
+        end: u64,
+    ) -> impl Iterator<Item = PendingExtent> {
+        self.overlapped(start, end).map(move |extent| extent.clipped(start, end))
+    }
+
+    /// Where nothing waits between two offsets, ascending.
+    pub(in crate::inode) fn gaps(&self, start: u64, end: u64) -> Gaps {
+        let (mut gaps, mut at) = (Gaps::new(), start);
+        for extent in self.overlapped(start, end) {
+            if extent.start > at {
+                gaps.push((at, extent.start));
+            }
+            at = extent.end;
+        }
+        if at < end {
+            gaps.push((at, end));
+        }
+        gaps
+    }
+
+    /// Where the first range starts that ends behind an offset.
+    pub(in crate::inode) fn next_from(&self, offset: u64) -> Option<u64> {
+        let before = self.ranges.range(..=offset).next_back().filter(|(_, (to, _))| *to > offset);
+        before.or_else(|| self.ranges.range(offset..).next()).map(|(start, _)| *start)
+    }
+
+    /// Where the range starts that comes `n` places after the first one that starts at or behind
+    /// an offset.
+    fn nth_from(&self, offset: u64, n: usize) -> Option<u64> {
+        self.ranges.range(offset..).nth(n).map(|(start, _)| *start)
+    }
+
+    /// The ranges that start between two offsets, ascending, whole.
+    pub(in crate::inode) fn starting(
+        &self,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = PendingExtent> {
+        let ranges = self.ranges.range(from..to.max(from));
+        ranges.map(|(&start, &(end, ref kind))| PendingExtent { start, end, kind: kind.clone() })
+    }
+
+    /// What starts at an offset.
+    pub(in crate::inode) fn at(&self, start: u64) -> Option<&PendingExtentKind> {
+        self.ranges.get(&start).map(|(_, kind)| kind)
+    }
+
+    /// All ranges go.
+    pub(in crate::inode) fn drain(&mut self) -> Vec<Replaced> {
+        self.clear(0, u64::MAX)
+    }
+}
+
+impl FromIterator<PendingExtent> for ExtentChanges {
+    /// Later ones over earlier ones. No references are counted.
+    fn from_iter<T: IntoIterator<Item = PendingExtent>>(extents: T) -> Self {
+        let mut changes = Self::default();
+        for extent in extents {
+            changes.insert(extent);
+        }
+        changes
+    }
+}
+
+/// What waits between two offsets, widened to whole sectors, in sets that go from the newest to the
+/// oldest.
+pub(in crate::inode) fn flattened<'a>(
+    sets: impl Iterator<Item = &'a ExtentChanges>,
+    start: u64,
+    end: u64,
+) -> Vec<PendingExtent> {
+    let start = start / SECTOR * SECTOR;
+    let end = end.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
+    let (mut found, mut gaps): (_, Gaps) = (Vec::new(), smallvec![(start, end)]);
+    for set in sets {
+        found.extend(gaps.iter().flat_map(|(from, to)| set.between(*from, *to)));
+        gaps = gaps.iter().flat_map(|(from, to)| set.gaps(*from, *to)).collect();
+    }
+    found.sort_unstable_by_key(|extent| extent.start);
+    found
+}
+
+/// Where to stop behind `start` so that [`flattened`] gives a few times `max` ranges at most.
+pub(in crate::inode) fn few_until<'a>(
+    sets: impl Iterator<Item = &'a ExtentChanges>,
+    start: u64,
+    end: u64,
+    max: usize,
+) -> u64 {
+    let next = start.saturating_add(1);
+    sets.filter_map(|set| set.nth_from(next, max)).fold(end, u64::min)
+}
+
+impl Replaced {
+    /// A range of which so many ranges are left, where it is of an extent.
+    pub(in crate::inode) fn new(
+        start: u64,
+        kind: &PendingExtentKind,
+        remnants: usize,
+    ) -> Option<Self> {
+        let extent = *kind.on_disk()?;
+        Some(Self { start, extent, remnants })
+    }
+
+    /// How long it was, in bytes of the file.
+    pub(in crate::inode) fn bytes(&self) -> u64 {
+        self.extent.bytes
+    }
+
+    /// Counts the references that came and went with it.
+    pub(in crate::inode) fn count(&self, handle: &Handle<'_>, inode: InodeId) {
+        let reference = reference(inode, self.start, &self.extent);
+        if self.remnants == 0 {
+            handle.drop_file_extent(&reference);
+        }
+        for _ in 1..self.remnants {
+            handle.add_file_extent(&reference);
+        }
+    }
+}
+
+/// What a part of an extent is that starts at `start` in a file: a reference to all of it.
+pub(crate) fn reference(inode: InodeId, start: u64, part: &RegularExtent) -> FileExtentRef {
+    let InodeId { subvolume: root, number: inode } = inode;
+    let offset = start.wrapping_sub(part.offset);
+    FileExtentRef { root, inode, offset, logical: part.disk, len: part.disk_bytes }
+}
+
+#[cfg(test)]
+mod tests;

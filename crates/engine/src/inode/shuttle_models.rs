@@ -1,0 +1,314 @@
+//! Inodes and names under shuttle: threads create, move, remove, keep open and list what others
+//! change, in a table that keeps nothing, while everything is merged and committed.
+//!
+//! 1. Which threads run when, and what they do, is shuttle's choice, by its seed.
+//! 2. A change succeeds, or is refused for a reason that names can have: nobody sees half a change.
+//! 3. When all is done, names, inodes and their numbers of names agree in memory, opened again
+//!    after a commit, and opened again as the last commit among the changes left it.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg shuttle" cargo test -p userbtrfs-engine --release --lib shuttle_models
+//! ```
+//!
+//! A run that fails prints its seed; `SHUTTLE_RANDOM_SEED` starts from it again.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::OnceLock;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use userbtrfs_device::{Device, MemoryDevice};
+use userbtrfs_format::TreeId;
+use userbtrfs_ledger::{TransactionHooks, TransactionOptions};
+use userbtrfs_sync::thread;
+use userbtrfs_volume::Volume;
+
+use super::exploring::{JOINED, explore, kept, runs};
+use super::*;
+
+const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
+const FILE: NewInode<'static> =
+    NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, xattrs: &[] };
+const DIR: NewInode<'static> =
+    NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, xattrs: &[] };
+/// Directories that stay.
+const DIRS: [&[u8]; 2] = [b"left", b"rite"];
+/// The names that all threads change.
+const NAMES: [&[u8]; 2] = [b"a", b"b"];
+/// Changes of one thread in one run.
+const STEPS: usize = 6;
+
+/// A filesystem that is open for writing, and the directories in it.
+struct World {
+    device: Arc<MemoryDevice>,
+    ledger: Arc<TransactionManager>,
+    nodes: Arc<Inodes>,
+    dirs: Vec<InodeId>,
+}
+
+impl World {
+    fn open(image: Vec<u8>) -> Self {
+        let device = Arc::new(MemoryDevice::from_bytes(image));
+        let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
+        let forest = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 1 << 20));
+        let options = TransactionOptions { commit_seconds: 0, ..TransactionOptions::default() };
+        let ledger = TransactionManager::open(forest, options).unwrap();
+        // Nothing is kept that nobody uses, and the worker is asked to merge early.
+        let options = InodesOptions {
+            inodes_max: 0,
+            pending_max: 64 << 10,
+            late_bytes: 1 << 10,
+            file_flags: InodeFlags::empty(),
+        };
+        let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), options));
+        let merger: Arc<dyn TransactionHooks> =
+            Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
+        ledger.register(vec![merger]);
+        let mut world = Self { device, ledger, nodes, dirs: vec![TOP] };
+        world.dirs.extend(DIRS.map(|name| world.id(TOP, name)).into_iter().flatten());
+        world
+    }
+
+    fn id(&self, dir: InodeId, name: &[u8]) -> Option<InodeId> {
+        let found = self.nodes.lookup(dir, name).unwrap()?;
+        Some(found.target.resolve(self.nodes.forest(), dir, name).unwrap())
+    }
+
+    /// A directory, which may go at any time, and a name.
+    fn place(&self) -> (InodeId, &'static [u8]) {
+        let mut any = thread_rng();
+        let mut dir = self.dirs[any.gen_range(1..self.dirs.len())];
+        if any.gen_ratio(1, 4) {
+            let below = self.id(dir, NAMES[any.gen_range(0..NAMES.len())]);
+            dir = below.unwrap_or(dir);
+        }
+        (dir, NAMES[any.gen_range(0..NAMES.len())])
+    }
+
+    /// Changes something.
+    fn step(&self) {
+        let (from, to) = (self.place(), self.place());
+        let (nodes, stale) = (&self.nodes, [from.0, to.0]);
+        match thread_rng().gen_range(0..8) {
+            0 => settle(nodes.create(from.0, from.1, &FILE), &stale).map(drop),
+            1 => settle(nodes.create(from.0, from.1, &DIR), &stale).map(drop),
+            2 => settle(nodes.unlink(from.0, from.1), &stale),
+            3 => settle(nodes.rmdir(from.0, from.1), &stale),
+            4 | 5 => settle(nodes.rename(from, to, any_kind()), &stale),
+            6 => self.keep_open(from).map(drop),
+            _ => self.link(from, to),
+        };
+    }
+
+    /// Keeps a file open while its name goes.
+    fn keep_open(&self, (dir, name): (InodeId, &[u8])) -> Option<()> {
+        let id = settle(self.nodes.create(dir, name, &FILE), &[dir])?;
+        let open = settle(self.nodes.open(id), &[id])?;
+        settle(self.nodes.unlink(dir, name), &[dir]);
+        thread::yield_now();
+        self.nodes.item(id).unwrap();
+        drop(open);
+        Some(())
+    }
+
+    fn link(&self, (dir, name): (InodeId, &[u8]), to: (InodeId, &[u8])) -> Option<()> {
+        let found = settle(self.nodes.lookup(dir, name), &[dir])??;
+        let id = found.target.resolve(self.nodes.forest(), dir, name).unwrap();
+        settle(self.nodes.link(id, to.0, to.1), &[id, to.0])
+    }
+
+    /// What nobody else has the name of does as it is told.
+    fn own(&self, number: usize) {
+        let [name, other] = [format!("own {number}"), format!("other {number}")];
+        let (left, rite) = (self.dirs[1], self.dirs[2]);
+        let (name, other) = (name.as_bytes(), other.as_bytes());
+        let id = self.nodes.create(left, name, &FILE).unwrap();
+        self.nodes.rename((left, name), (rite, other), RenameKind::NoReplace).unwrap();
+        assert_eq!((self.id(left, name), self.id(rite, other)), (None, Some(id)));
+        self.nodes.link(id, left, name).unwrap();
+        self.nodes.unlink(rite, other).unwrap();
+        assert_eq!((self.id(left, name), self.id(rite, other)), (Some(id), None));
+        assert_eq!(self.nodes.item(id).unwrap().nlink, 1);
+    }
+
+    /// Merges and commits; gives the image as the last commit left it.
+    fn commit(&self) -> Vec<u8> {
+        self.nodes.create(TOP, b"kept", &FILE).unwrap();
+        self.ledger.merge_pending().unwrap();
+        thread::yield_now();
+        self.ledger.commit().unwrap();
+        self.device.snapshot()
+    }
+
+    /// Checks that names, inodes and their numbers of names agree; gives all names.
+    fn check(&self) -> BTreeMap<(u64, Vec<u8>), u64> {
+        let (mut names, mut links) = (BTreeMap::new(), BTreeMap::<u64, Vec<Link>>::new());
+        let (mut dirs, mut seen) = (vec![TOP], HashSet::new());
+        while let Some(dir) = dirs.pop() {
+            assert!(seen.insert(dir), "{dir} is in two places");
+            let (entries, next) = self.nodes.list(dir, 0).unwrap();
+            assert_eq!(next, None);
+            let size: usize = entries.iter().map(|entry| 2 * entry.name.len()).sum();
+            assert_eq!(self.nodes.item(dir).unwrap().size, size as u64, "size of {dir}");
+            for entry in entries {
+                let name = entry.name.to_vec();
+                let id = self.id(dir, &name).expect("a listed name is found");
+                assert_eq!(entry.target, EntryTarget::Inode(id.number));
+                if self.nodes.item(id).unwrap().kind == FileKind::Directory {
+                    dirs.push(id);
+                }
+                let link = Link { dir: dir.number, index: entry.index, name: name.clone() };
+                links.entry(id.number).or_default().push(link);
+                assert!(names.insert((dir.number, name), id.number).is_none());
+            }
+        }
+        links.into_iter().for_each(|(number, links)| self.check_inode(number, links));
+        names
+    }
+
+    fn check_inode(&self, number: u64, mut links: Vec<Link>) {
+        let id = InodeId { number, ..TOP };
+        let mut names = self.nodes.names(id).unwrap();
+        let place = |link: &Link| (link.dir, link.index);
+        names.sort_by_key(place);
+        links.sort_by_key(place);
+        assert_eq!(names, links, "{id}");
+        let nlink = self.nodes.item(id).unwrap().nlink;
+        assert_eq!(usize::try_from(nlink).unwrap(), links.len(), "{id}");
+    }
+
+    /// Checks that no inode without a name is left in the tree; what waits was merged.
+    fn check_orphans(&self) {
+        let tree = self.nodes.forest().tree(TreeId::FS).unwrap();
+        assert_eq!(crate::inode::tree::ondisk::orphans(self.nodes.forest(), &tree).unwrap(), []);
+    }
+
+    /// Commits and closes.
+    fn close(self) -> Vec<u8> {
+        self.ledger.close().unwrap();
+        self.check_orphans();
+        self.device.snapshot()
+    }
+}
+
+fn any_kind() -> RenameKind {
+    use RenameKind::{Exchange, NoReplace, Replace, Whiteout};
+    [Replace, NoReplace, Exchange, Exchange, Whiteout((0, 0))][thread_rng().gen_range(0..5)]
+}
+
+/// What was done; nothing where it was refused as it may be: by what names there were, or since
+/// an inode that the caller named by number was gone.
+fn settle<T>(done: Result<T>, stale: &[InodeId]) -> Option<T> {
+    match done {
+        Ok(done) => Some(done),
+        Err(Error::NoInode(id)) if stale.contains(&id) => None,
+        Err(
+            Error::NotFound
+            | Error::Exists
+            | Error::NotADirectory
+            | Error::IsADirectory
+            | Error::IntoItself
+            | Error::NotEmpty
+            | Error::NotPermitted,
+        ) => None,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// An image with the directories, and each name in them: of a file here, of a directory there.
+fn image() -> Vec<u8> {
+    static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
+    kept(&IMAGE, |empty| {
+        let world = World::open(empty);
+        for (name, new) in DIRS.into_iter().zip([FILE, DIR]) {
+            let dir = world.nodes.create(TOP, name, &DIR).unwrap();
+            for name in NAMES {
+                world.nodes.create(dir, name, &new).unwrap();
+            }
+        }
+        world.close()
+    })
+}
+
+/// Three who change names that all have, one with names of its own, one who commits.
+fn crowd() {
+    let world = Arc::new(World::open(image()));
+    let start = |number: usize| {
+        let world = Arc::clone(&world);
+        thread::spawn(move || match number {
+            0 => world.own(number),
+            _ => (0..STEPS).for_each(|_| world.step()),
+        })
+    };
+    let threads: Vec<_> = (0..4).map(start).collect();
+    let committed = world.commit();
+    for thread in threads {
+        thread.join().expect(JOINED);
+    }
+    let names = world.check();
+    world.ledger.merge_pending().unwrap();
+    assert_eq!(world.check(), names);
+    assert_eq!((world.nodes.waiting.is_empty(), world.nodes.waiting.bytes()), (true, 0));
+    let world = Arc::into_inner(world).expect("all threads ended");
+    let world = World::open(world.close());
+    assert_eq!(world.check(), names);
+    drop(world);
+    let crashed = World::open(committed);
+    assert!(crashed.check().contains_key(&(ROOT_DIR, b"kept".to_vec())));
+    crashed.nodes.create(TOP, b"late", &FILE).unwrap();
+    crashed.check();
+    drop(crashed.close());
+}
+
+/// A directory moves into one that gets other names, and back, among evictions and commits.
+fn climb() {
+    let world = Arc::new(World::open(image()));
+    let [left, rite] = [world.dirs[1], world.dirs[2]];
+    let above = world.id(rite, b"a").unwrap();
+    world.nodes.create(left, b"dir", &DIR).unwrap();
+    let start = |work: fn(&World, InodeId, InodeId), dir| {
+        let world = Arc::clone(&world);
+        thread::spawn(move || work(&world, dir, above))
+    };
+    let work = |world: &World, rite, _| {
+        for (from, to) in [(b"a", b"x"), (b"x", b"a")].repeat(STEPS) {
+            world.nodes.rename((rite, from), (rite, to), RenameKind::Replace).unwrap();
+        }
+    };
+    let renames = start(work, rite);
+    let work = |world: &World, left, above| {
+        for (from, to) in [(left, above), (above, left)].repeat(STEPS / 2) {
+            world.nodes.rename((from, b"dir"), (to, b"dir"), RenameKind::NoReplace).unwrap();
+        }
+    };
+    let moves = start(work, left);
+    let committed = world.commit();
+    for thread in [renames, moves] {
+        thread.join().expect(JOINED);
+    }
+    assert_eq!(world.id(rite, b"a"), Some(above));
+    let names = world.check();
+    let world = Arc::into_inner(world).expect("all threads ended");
+    assert_eq!(World::open(world.close()).check(), names);
+    World::open(committed).check();
+}
+
+#[test]
+fn a_crowd_by_random_schedules() {
+    explore(RandomScheduler::new(runs(200)), image, crowd);
+}
+
+#[test]
+fn a_crowd_by_few_preemptions() {
+    explore(PctScheduler::new(5, runs(200)), image, crowd);
+}
+
+#[test]
+fn a_climb_by_random_schedules() {
+    explore(RandomScheduler::new(runs(200)), image, climb);
+}
+
+#[test]
+fn a_climb_by_few_preemptions() {
+    explore(PctScheduler::new(3, runs(200)), image, climb);
+}

@@ -1,0 +1,340 @@
+//! What trees say of inodes: everything here reads, and knows nothing of what is pending.
+
+use userbtrfs_btree::{Cursor, Position, ReadAhead, Tree};
+use userbtrfs_codec::hash::{extref_hash, name_hash};
+use userbtrfs_format::{
+    DirEntry, DirEntryKind, InodeItem, InodeName, ItemKind, Key, LAST_FREE_OBJECTID, RootFlags,
+    TreeId, dir_entries, inode_extrefs, inode_refs,
+};
+
+use crate::error::{Error, InodeId, Result};
+use crate::inode::pending::delayed_items::RefIndex;
+use crate::inode::{Entry, EntryTarget, IndexedLink, Link, ROOT_DIR, TreeRoots};
+
+/// The first place that an entry of a directory has.
+pub(in crate::inode) const FIRST_INDEX: u64 = 2;
+
+/// Entries for which there is room before they are listed.
+const FEW: usize = 128;
+
+/// The object id under which inodes without a name are listed (-5).
+pub(in crate::inode) const ORPHANS: u64 = u64::MAX - 4;
+
+const SOUND: &str = "verified with its block";
+
+/// How long the INODE_REF is that holds the names of an inode in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::inode) struct InodeRefLen {
+    pub(in crate::inode) dir: u64,
+    pub(in crate::inode) len: usize,
+}
+
+/// The attributes of an inode; and of its first INODE_REF, where that stands close.
+pub(in crate::inode) fn inode_item(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+) -> Result<(InodeItem, Option<InodeRefLen>)> {
+    let position = search(forest, tree, number, ItemKind::INODE_ITEM, 0)?;
+    let no_inode = Error::NoInode(InodeId { subvolume: tree.id(), number });
+    let item = InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND);
+    let (leaf, next) = (&position.leaf, position.slot + 1);
+    let next = (next < leaf.len()).then(|| leaf.item(next));
+    let of_ref =
+        next.filter(|next| next.key.objectid == number && next.key.kind == ItemKind::INODE_REF);
+    Ok((item, of_ref.map(|item| InodeRefLen { dir: item.key.offset, len: item.data.len() })))
+}
+
+/// The size of an inode.
+pub(in crate::inode) fn size(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+) -> userbtrfs_ledger::Result<u64> {
+    let key = Key::new(number, ItemKind::INODE_ITEM, 0);
+    let position = tree.search(forest.store(), &key)?;
+    Ok(data(&position).map_or(0, |data| InodeItem::parse(data).expect(SOUND).size))
+}
+
+/// All names of an inode, and in which item each stands.
+pub(in crate::inode) fn names(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+) -> Result<Vec<IndexedLink>> {
+    let mut names = Vec::new();
+    let mut add = |name: InodeName<'_>, place| {
+        let link = Link { dir: name.parent, index: name.index, name: name.name.to_vec() };
+        names.push((link, place));
+    };
+    let mut items = Items::new(forest, tree, number, ItemKind::INODE_REF)?;
+    while let Some((key, data)) = items.item(ItemKind::INODE_EXTREF) {
+        match key.kind {
+            ItemKind::INODE_REF => {
+                inode_refs(key.offset, data)
+                    .for_each(|name| add(name.expect(SOUND), RefIndex::Ref));
+            }
+            ItemKind::INODE_EXTREF => {
+                inode_extrefs(data).for_each(|name| add(name.expect(SOUND), RefIndex::Extref));
+            }
+            _ => {}
+        }
+        items.advance()?;
+    }
+    Ok(names)
+}
+
+/// Looks items up that probably stand close to each other. What it finds may be as old as its
+/// first find.
+pub(in crate::inode) struct LocalityCursor<'a> {
+    forest: &'a TreeRoots,
+    tree: &'a Tree,
+    last: Option<Position>,
+}
+
+impl<'a> LocalityCursor<'a> {
+    pub(in crate::inode) fn new(forest: &'a TreeRoots, tree: &'a Tree) -> Self {
+        Self { forest, tree, last: None }
+    }
+
+    /// The place of the name that an inode has in a directory.
+    pub(in crate::inode) fn index_of(
+        &mut self,
+        number: u64,
+        dir: u64,
+        name: &[u8],
+    ) -> Result<Option<u64>> {
+        let is_it = |found: &InodeName<'_>| found.parent == dir && found.name == name;
+        let data = self.find(&Key::new(number, ItemKind::INODE_REF, dir))?;
+        let refs = data.into_iter().flat_map(|data| inode_refs(dir, data));
+        let in_ref = refs.map(|name| name.expect(SOUND)).find(is_it).map(|found| found.index);
+        if in_ref.is_some() {
+            return Ok(in_ref);
+        }
+        let hash = extref_hash(dir, name);
+        let data = self.find(&Key::new(number, ItemKind::INODE_EXTREF, hash))?;
+        let refs = data.into_iter().flat_map(inode_extrefs);
+        let found = refs.map(|name| name.expect(SOUND)).find(is_it);
+        Ok(found.map(|found| found.index))
+    }
+
+    /// The content of an item.
+    fn find(&mut self, key: &Key) -> Result<Option<&[u8]>> {
+        let holds = |last: &Position| {
+            let begins = !last.leaf.is_empty() && last.leaf.key(0) <= *key;
+            begins && last.next.is_none_or(|next| *key < next)
+        };
+        let position = match self.last.take().filter(holds) {
+            Some(last) => last,
+            None => self.tree.search(self.forest.store(), key)?,
+        };
+        let position = self.last.insert(position);
+        let slot = position.leaf.search(key).ok();
+        Ok(slot.map(|slot| position.leaf.item(slot).data))
+    }
+}
+
+/// What `name` leads to in the directory, if it is there; and how long the item is that holds all
+/// names that hash alike.
+pub(in crate::inode) fn lookup(
+    forest: &TreeRoots,
+    tree: &Tree,
+    dir: u64,
+    name: &[u8],
+) -> Result<(Option<(EntryTarget, DirEntryKind)>, usize)> {
+    let position = search(forest, tree, dir, ItemKind::DIR_ITEM, u64::from(name_hash(name)))?;
+    let Some(data) = data(&position) else { return Ok((None, 0)) };
+    let found = entry_of(data, name);
+    Ok((found.map(|entry| (EntryTarget::from_disk(&entry), entry.kind)), data.len()))
+}
+
+/// What a name in a directory of the root tree leads to.
+pub(crate) fn lookup_in_roots(
+    forest: &TreeRoots,
+    dir: u64,
+    name: &[u8],
+) -> Result<Option<EntryTarget>> {
+    let (found, _) = lookup(forest, forest.roots(), dir, name)?;
+    Ok(found.map(|(target, _)| target))
+}
+
+/// At most `max` entries from a position on; and the position after them, or nothing where none
+/// follow. What comes before damage is listed; whoever goes on from there meets the error.
+pub(in crate::inode) fn list(
+    forest: &TreeRoots,
+    tree: &Tree,
+    dir: u64,
+    position: u64,
+    max: usize,
+) -> Result<(Vec<Entry>, Option<u64>)> {
+    let mut listed = Vec::with_capacity(max.min(FEW));
+    let key = Key::new(dir, ItemKind::DIR_INDEX, position);
+    let mut cursor = forest.cursor(tree, &key, ReadAhead::Forward)?;
+    while let Some(item) = cursor.item() {
+        if item.key.objectid != dir || item.key.kind != ItemKind::DIR_INDEX {
+            break;
+        }
+        let index = item.key.offset;
+        if listed.len() == max {
+            return Ok((listed, Some(index)));
+        }
+        let entry = dir_entries(item.data)
+            .next()
+            .and_then(Result::ok)
+            .expect("verified with its block to be one entry");
+        listed.push(Entry::from_disk(index, &entry));
+        if cursor.advance().is_err() {
+            return Ok((listed, index.checked_add(1)));
+        }
+    }
+    Ok((listed, None))
+}
+
+/// From where on entries can be listed again that cannot be from a position on; nothing where no
+/// block of them is damaged, or none follows.
+pub(in crate::inode) fn behind_damage(
+    forest: &TreeRoots,
+    tree: &Tree,
+    dir: u64,
+    position: u64,
+) -> Option<u64> {
+    let key = Key::new(dir, ItemKind::DIR_INDEX, position);
+    let end = tree.end_of_unreadable(forest.store(), &key)?;
+    (end.objectid == dir && end.kind == ItemKind::DIR_INDEX).then_some(end.offset)
+}
+
+/// The place for the next entry of a directory.
+pub(in crate::inode) fn next_index(forest: &TreeRoots, tree: &Tree, dir: u64) -> Result<u64> {
+    let last = Key::new(dir, ItemKind::DIR_INDEX, u64::MAX);
+    let cursor = Cursor::seek_back(forest.store(), tree, &last, ReadAhead::Off)?;
+    let found = cursor.item().map(|item| item.key);
+    let last = found.filter(|key| key.objectid == dir && key.kind == ItemKind::DIR_INDEX);
+    Ok(last.map_or(FIRST_INDEX, |key| key.offset.saturating_add(1).max(FIRST_INDEX)))
+}
+
+/// The number for the next inode of a subvolume.
+pub(in crate::inode) fn next_number(forest: &TreeRoots, tree: &Tree) -> Result<u64> {
+    let last = Key::new(LAST_FREE_OBJECTID, ItemKind(u8::MAX), u64::MAX);
+    let cursor = Cursor::seek_back(forest.store(), tree, &last, ReadAhead::Off)?;
+    let found = cursor.item().map(|item| item.key.objectid);
+    Ok(found.filter(|number| *number <= LAST_FREE_OBJECTID).unwrap_or(0).max(ROOT_DIR) + 1)
+}
+
+/// The inodes without a name that a tree lists.
+pub(in crate::inode) fn orphans(forest: &TreeRoots, tree: &Tree) -> Result<Vec<u64>> {
+    let mut found = Vec::new();
+    let mut items = Items::new(forest, tree, ORPHANS, ItemKind::ORPHAN_ITEM)?;
+    while let Some((key, _)) = items.item(ItemKind::ORPHAN_ITEM) {
+        found.push(key.offset);
+        items.advance()?;
+    }
+    Ok(found)
+}
+
+/// The value of an extended attribute, if it is there; and how long the item is that holds all
+/// whose names hash alike.
+pub(in crate::inode) fn xattr(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+    name: &[u8],
+) -> Result<(Option<Vec<u8>>, usize)> {
+    let position = search(forest, tree, number, ItemKind::XATTR_ITEM, u64::from(name_hash(name)))?;
+    let Some(data) = data(&position) else { return Ok((None, 0)) };
+    Ok((entry_of(data, name).map(|entry| entry.data.to_vec()), data.len()))
+}
+
+/// Whether there are extended attributes.
+pub(in crate::inode) fn has_xattrs(forest: &TreeRoots, tree: &Tree, number: u64) -> Result<bool> {
+    let items = Items::new(forest, tree, number, ItemKind::XATTR_ITEM)?;
+    Ok(items.item(ItemKind::XATTR_ITEM).is_some())
+}
+
+/// All extended attributes: names and values, in the order of the tree.
+pub(in crate::inode) fn xattrs(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut found = Vec::new();
+    let mut items = Items::new(forest, tree, number, ItemKind::XATTR_ITEM)?;
+    while let Some((_, data)) = items.item(ItemKind::XATTR_ITEM) {
+        for entry in dir_entries(data) {
+            let entry = entry.expect(SOUND);
+            found.push((entry.name.to_vec(), entry.data.to_vec()));
+        }
+        items.advance()?;
+    }
+    Ok(found)
+}
+
+/// How long the INODE_REF is that holds the names of an inode in a directory.
+pub(in crate::inode) fn ref_len(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+    dir: u64,
+) -> Result<usize> {
+    let position = search(forest, tree, number, ItemKind::INODE_REF, dir)?;
+    Ok(data(&position).map_or(0, <[u8]>::len))
+}
+
+/// How long the INODE_EXTREF is that holds the names of an inode of this hash.
+pub(in crate::inode) fn extref_len(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+    hash: u64,
+) -> Result<usize> {
+    let position = search(forest, tree, number, ItemKind::INODE_EXTREF, hash)?;
+    Ok(data(&position).map_or(0, <[u8]>::len))
+}
+
+/// Whether a subvolume may not be changed.
+pub(in crate::inode) fn is_read_only(forest: &TreeRoots, id: TreeId) -> Result<bool> {
+    let root = forest.root_item(id)?.ok_or(Error::NoSubvolume)?;
+    Ok(root.flags.contains(RootFlags::READ_ONLY))
+}
+
+fn search(
+    forest: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+    kind: ItemKind,
+    offset: u64,
+) -> Result<Position> {
+    Ok(tree.search(forest.store(), &Key::new(number, kind, offset))?)
+}
+
+/// The content of the item that was searched.
+fn data(position: &Position) -> Option<&[u8]> {
+    position.exact.then(|| position.leaf.item(position.slot).data)
+}
+
+fn entry_of<'a>(data: &'a [u8], name: &[u8]) -> Option<DirEntry<'a>> {
+    dir_entries(data).map(|entry| entry.expect(SOUND)).find(|entry| entry.name == name)
+}
+
+/// Items of one object from a kind on.
+struct Items<'a> {
+    cursor: Cursor<'a>,
+    objectid: u64,
+}
+
+impl<'a> Items<'a> {
+    fn new(forest: &'a TreeRoots, tree: &'a Tree, objectid: u64, first: ItemKind) -> Result<Self> {
+        let cursor = forest.cursor(tree, &Key::new(objectid, first, 0), ReadAhead::Off)?;
+        Ok(Self { cursor, objectid })
+    }
+
+    /// The next item, as long as its kind is not past `last`.
+    fn item(&self, last: ItemKind) -> Option<(Key, &[u8])> {
+        let item = self.cursor.item()?;
+        let belongs = item.key.objectid == self.objectid && item.key.kind <= last;
+        belongs.then_some((item.key, item.data))
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        Ok(self.cursor.advance()?)
+    }
+}

@@ -1,0 +1,73 @@
+//! What a writer needs to know of a subvolume.
+//!
+//! 1. It is read from the tree before anything in the subvolume changes: numbers of inodes go on
+//!    from there, and what is listed without a name was left by an earlier run.
+
+use std::collections::HashMap;
+
+use userbtrfs_btree::{ShortKeys, Tree};
+use userbtrfs_format::{LAST_FREE_OBJECTID, TreeId};
+use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+use userbtrfs_sync::{Arc, Class, Mutex};
+
+use crate::error::{Error, Result};
+use crate::inode::TreeRoots;
+use crate::inode::tree::ondisk;
+
+/// A subvolume that may be written to.
+pub(in crate::inode) struct Subvolume {
+    pub(in crate::inode) tree: Arc<Tree>,
+    next_number: AtomicU64,
+    /// Inodes that an earlier run left without a name.
+    left: Mutex<Vec<u64>>,
+}
+
+/// Those that were written to.
+pub(in crate::inode) struct Subvolumes {
+    found: Mutex<HashMap<TreeId, Arc<Subvolume>, ShortKeys>>,
+}
+
+impl Subvolumes {
+    pub(in crate::inode) fn new() -> Self {
+        Self { found: Mutex::new(Class::CacheShard, HashMap::default()) }
+    }
+
+    /// The subvolume of a number. [`Error::ReadOnly`] where it may not be changed.
+    pub(in crate::inode) fn get(&self, forest: &TreeRoots, id: TreeId) -> Result<Arc<Subvolume>> {
+        if let Some(subvolume) = self.found.lock().get(&id) {
+            return Ok(Arc::clone(subvolume));
+        }
+        let subvolume = Arc::new(Subvolume::load(forest, id)?);
+        Ok(Arc::clone(self.found.lock().entry(id).or_insert(subvolume)))
+    }
+}
+
+impl Subvolume {
+    fn load(forest: &TreeRoots, id: TreeId) -> Result<Self> {
+        if !id.is_subvolume() {
+            return Err(Error::NoSubvolume);
+        }
+        if ondisk::is_read_only(forest, id)? {
+            return Err(Error::ReadOnly);
+        }
+        let tree = forest.tree(id)?;
+        let next_number = AtomicU64::new(ondisk::next_number(forest, &tree)?);
+        let left = Mutex::new(Class::CacheShard, ondisk::orphans(forest, &tree)?);
+        Ok(Self { tree, next_number, left })
+    }
+
+    /// A number for a new inode.
+    pub(in crate::inode) fn take_number(&self) -> Result<u64> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        if number > LAST_FREE_OBJECTID {
+            self.next_number.store(LAST_FREE_OBJECTID + 1, Ordering::Relaxed);
+            return Err(Error::NoSpace);
+        }
+        Ok(number)
+    }
+
+    /// What an earlier run left without a name; nothing after the first call.
+    pub(in crate::inode) fn take_left(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.left.lock())
+    }
+}
