@@ -18,7 +18,7 @@ use userbtrfs_format::{Key, TreeId};
 use userbtrfs_sync::Arc;
 
 use crate::error::Result;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 /// How a transaction changes trees.
 #[derive(Clone, Copy)]

@@ -5,9 +5,9 @@ use userbtrfs_btree::{EditError, SealError};
 use userbtrfs_format::TreeId;
 use userbtrfs_volume::{ReadError, WriteError};
 
+use crate::commit::Failed;
 use crate::damage::Damage;
 use crate::space::SpaceDamage;
-use crate::txn::Failed;
 
 /// The result of a call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -22,34 +22,29 @@ pub mod checksums;
 pub mod free_tree;
 pub mod refs;
 
+mod commit;
 mod damage;
-mod data;
-mod discard;
 mod editor;
 mod error;
-mod forest;
-mod largest;
-mod ledger;
 mod log;
-mod reserve;
+mod manager;
+mod roots;
 mod space;
-mod turns;
-mod txn;
 
+pub use commit::{CommitTrigger, Commits, FlushScope, Handle, HandleKind, TransactionHooks};
 pub use damage::Damage;
-pub use data::FileExtentRef;
-pub use discard::Discards;
 pub use editor::Editor;
 pub use error::{Error, Result};
-pub use forest::TreeRoots;
-pub use largest::HighWaterRise;
-pub use ledger::{TransactionManager, TransactionOptions};
 pub use log::{
     FullCommitReason, LogFailure, LogStats, LogSyncPhase, LogSyncer, LogTransId, LogWriter,
     PendingIoToken,
 };
+pub use manager::{TransactionManager, TransactionOptions};
+pub use roots::TreeRoots;
+pub use space::discard::Discards;
+pub use space::file_data::FileExtentRef;
+pub use space::high_water::HighWaterRise;
 pub use space::{
     CHUNK_LEN_MIN, DEVICE_START, FlushHint, ListedChunks, NewChunk, NocowGuard, Pinned,
     Reservation, Space, SpaceDamage, SpaceKind, Usage, bytes_for_items,
 };
-pub use txn::{CommitTrigger, Commits, FlushScope, Handle, HandleKind, TransactionHooks};

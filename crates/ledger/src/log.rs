@@ -23,13 +23,13 @@
 //! What it does not do: it does not know what is logged, nor when.
 
 mod blocks;
+mod checksums;
 mod commit;
-mod group;
+mod commits;
+mod full_commit;
 #[cfg(all(test, loom))]
 mod loom_models;
-mod reason;
 mod stats;
-mod sums;
 
 use std::collections::BTreeMap;
 
@@ -40,17 +40,17 @@ use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use uuid::Uuid;
 
 use self::blocks::{Dropped, LogBlocks, LogSource};
-use self::group::LogCommits;
+use self::checksums::LoggedChecksums;
+use self::commits::LogCommits;
 use self::stats::Counts;
-use self::sums::LoggedChecksums;
+use crate::commit::Handle;
 use crate::error::{Error, Result};
-use crate::forest::TreeRoots;
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
+use crate::roots::TreeRoots;
 use crate::space::{Reservation, ReservePolicy, bytes_for_items};
-use crate::txn::Handle;
 
 pub use commit::{LogSyncPhase, LogSyncer, PendingIoToken};
-pub use reason::{FullCommitReason, LogFailure};
+pub use full_commit::{FullCommitReason, LogFailure};
 pub use stats::LogStats;
 
 /// Items that are changed with one reservation.
@@ -253,7 +253,7 @@ impl<'a> LogWriter<'a> {
         logical: Logical,
         stored: &[u8],
     ) -> Result<(), FullCommitReason> {
-        let form = sums::form(self.ledger.volume().geometry());
+        let form = checksums::form(self.ledger.volume().geometry());
         let mut new = match self.log(subvolume) {
             Ok(log) => log.sums.add(logical, stored, form),
             Err(error) => return Err(self.ledger.logs.mark((&error).into())),

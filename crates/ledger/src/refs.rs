@@ -9,18 +9,18 @@
 //! What this module does not do: free space, counters of space, checksums. [`Outcome`] tells the
 //! caller what is theirs.
 
+mod backrefs;
 mod delayed;
-mod draft;
+mod extent_refs;
 mod inline;
 mod listed;
 mod only;
 mod run;
 #[cfg(test)]
 mod tests;
-mod users;
 
+pub use backrefs::BackrefChanges;
 pub use delayed::{DelayedRefs, Head};
 pub use listed::{lists_block, lists_range};
 pub use only::is_only_user;
 pub use run::{Outcome, lookup, run};
-pub use users::BackrefChanges;

@@ -27,16 +27,22 @@
 //! 6. All groups are under one lock, of the class of block groups: what is done under it is a few
 //!    look-ups. Counters have a lock of their own, taken inside it.
 
-mod books;
+pub(crate) mod discard;
+pub(crate) mod file_data;
+pub(crate) mod flush;
+pub(crate) mod high_water;
+pub(crate) mod tickets;
+
+mod block_group;
+mod block_groups;
 mod chunk;
-mod counters;
 mod damage;
-mod exact;
-mod group;
-mod held;
 mod load;
+mod log_extents;
+mod nocow;
 mod ranges;
 mod reserve;
+mod space_info;
 
 use std::thread;
 
@@ -47,22 +53,22 @@ use userbtrfs_format::{
 use userbtrfs_sync::{Arc, Class, Mutex, MutexGuard};
 use userbtrfs_volume::Volume;
 
-pub use books::Pinned;
+pub use block_groups::Pinned;
 pub use chunk::{CHUNK_LEN_MIN, DEVICE_START, NewChunk};
-pub(crate) use counters::ReservePolicy;
-pub use counters::SpaceKind;
 pub use damage::SpaceDamage;
-pub use held::NocowGuard;
 pub(crate) use load::is_of_books;
+pub use nocow::NocowGuard;
 pub use reserve::{FlushHint, Reservation, bytes_for_items};
+pub(crate) use space_info::ReservePolicy;
+pub use space_info::SpaceKind;
 
-use self::books::BlockGroups;
+use self::block_groups::BlockGroups;
 use self::chunk::DeviceSpace;
-use self::counters::Counters;
-use self::held::NocowWriters;
 use self::load::Wanted;
+use self::nocow::NocowWriters;
+use self::space_info::Counters;
 use crate::error::Result;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 /// What chunks and their stripes on devices are aligned to, and what is kept free around a mirror
 /// of the superblock.

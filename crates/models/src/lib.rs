@@ -13,17 +13,17 @@
 #![forbid(unsafe_code)]
 
 #[cfg(any(loom, shuttle))]
-#[path = "../../ledger/src/txn"]
-mod txn {
+#[path = "../../ledger/src/commit"]
+mod commit {
     #[allow(dead_code, unused_imports, reason = "its users are not built here")]
-    pub(crate) mod gate;
+    pub(crate) mod state;
 }
 
 #[cfg(loom)]
 #[path = "../../ledger/src/log"]
 mod log {
     #[allow(dead_code, unused_imports, reason = "its users are not built here")]
-    mod group;
+    mod commits;
     #[cfg(test)]
     mod loom_models;
 }

@@ -19,12 +19,12 @@ use userbtrfs_format::{ItemKind, Key, Logical, RootFlags, RootInode, RootItem, T
 use userbtrfs_sync::{Arc, thread};
 use userbtrfs_volume::Slice;
 
-use super::group::{JoinOutcome, LogCommitLeader, PendingIo};
+use super::commits::{JoinOutcome, LogCommitLeader, PendingIo};
 use super::stats::count;
 use super::{FullCommitReason, LogFailure, LogTransId, LogWriter, SubvolumeLog, SubvolumeLogs};
+use crate::commit::Handle;
 use crate::error::Result;
-use crate::ledger::TransactionManager;
-use crate::txn::Handle;
+use crate::manager::TransactionManager;
 
 /// The nodes of a group, as they are to be written.
 struct Sealed {

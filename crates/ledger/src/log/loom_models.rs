@@ -10,8 +10,10 @@
 use loom::thread;
 use userbtrfs_sync::{Arc, Class, Mutex};
 
-use super::group::{JoinOutcome, LogCommitLeader, LogCommits};
-use crate::txn::gate::{Commit, CommitDoing, CommitRole, Failed, JoinKind, Open, TransactionState};
+use super::commits::{JoinOutcome, LogCommitLeader, LogCommits};
+use crate::commit::state::{
+    Commit, CommitDoing, CommitRole, Failed, JoinKind, Open, TransactionState,
+};
 
 /// The first transaction of a world.
 const FIRST: u64 = 7;

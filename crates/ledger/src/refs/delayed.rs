@@ -16,7 +16,7 @@ use userbtrfs_btree::{Backref, BlockRefs, Extent, RefChange, ShortKeys};
 use userbtrfs_format::{Logical, TreeId};
 use userbtrfs_sync::{Class, Mutex};
 
-use super::users::BackrefChanges;
+use super::backrefs::BackrefChanges;
 
 /// What changed at one extent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use userbtrfs_format::{ItemKind, Key, Logical, TreeId};
 use super::run::find;
 use crate::editor::TreeItems;
 use crate::error::Result;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 /// Whether there is a tree block of this level that this transaction wrote.
 pub fn lists_block(

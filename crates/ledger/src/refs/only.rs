@@ -9,7 +9,7 @@ use super::run::find;
 use crate::damage::Damage;
 use crate::editor::TreeItems;
 use crate::error::Result;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 /// Whether nobody but `user`, a file, refers to an extent, by its item and by `head`, what changed
 /// since. Where that is not plain, the answer is no: the user's references stand beside the item,

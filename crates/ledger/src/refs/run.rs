@@ -8,11 +8,11 @@ use userbtrfs_format::{
 };
 
 use super::delayed::{Head, logical_of};
-use super::draft::{ExtentRefs, is_beside};
+use super::extent_refs::{ExtentRefs, is_beside};
 use crate::damage::Damage;
 use crate::editor::{Changes, EditItems, Editor, Items, TreeItems};
 use crate::error::Result;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 /// What became of an extent, and what is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

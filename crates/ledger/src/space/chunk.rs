@@ -10,9 +10,9 @@ use userbtrfs_format::{
 use uuid::Uuid;
 
 use super::STRIPE_LEN;
-use super::counters::SpaceKind;
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
+use super::space_info::SpaceKind;
 
 /// Where on a device the room for chunks begins, in bytes.
 pub const DEVICE_START: u64 = 1 << 20;

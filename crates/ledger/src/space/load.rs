@@ -15,7 +15,7 @@ use userbtrfs_format::{
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use crate::error::Result;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 /// The block group of each chunk: the bytes that are used in it.
 pub(super) fn block_groups(forest: &TreeRoots, chunks: &[Chunk]) -> Result<Vec<u64>> {

@@ -9,7 +9,7 @@ use std::mem;
 
 use userbtrfs_sync::Arc;
 
-use super::counters::{Counters, ReservePolicy, SpaceInfo, SpaceKind};
+use super::space_info::{Counters, ReservePolicy, SpaceInfo, SpaceKind};
 
 /// Tree blocks that one item may cost, as declared: its leaf and the half that splits off. What
 /// the blocks above and the books cost comes out of the global reserve.

@@ -10,7 +10,7 @@ use userbtrfs_device::{FileDevice, FileOptions};
 use userbtrfs_format::{BlockGroupFlags, CompatRoFlags, Profile, TreeId};
 
 use super::*;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 const MIB: u64 = 1 << 20;
 const CACHE: usize = 8 << 20;
@@ -112,7 +112,7 @@ fn compare_sources(space: &Space, forest: &TreeRoots, name: &str) {
     let superblock = forest.store().volume().superblock();
     let both = superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID);
     let books = space.books.lock();
-    let wanted = |group: &group::BlockGroup| Wanted {
+    let wanted = |group: &crate::space::block_group::BlockGroup| Wanted {
         start: group.start(),
         len: group.chunk.len,
         unit: group.unit(),

@@ -9,7 +9,7 @@ use userbtrfs_volume::Volume;
 
 use super::*;
 use crate::editor::TreeItems;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 /// Where the block groups of a filesystem are.
 fn groups(forest: &TreeRoots) -> Vec<Range<u64>> {

@@ -10,7 +10,7 @@ use userbtrfs_format::{
 };
 
 use crate::error::{Error, Result};
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
 
 /// Makes the superblock of transaction `generation`.
 pub(super) fn next(ledger: &TransactionManager, generation: u64) -> Result<Superblock> {

@@ -13,20 +13,20 @@ use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
 use userbtrfs_volume::Volume;
 
 use crate::checksums::PendingChecksums;
-use crate::damage::Damage;
-use crate::discard::Discarded;
-use crate::editor::Editor;
-use crate::error::{Error, Result};
-use crate::forest::TreeRoots;
-use crate::largest::{HighWater, HighWaterRise};
-use crate::log::SubvolumeLogs;
-use crate::refs::{self, DelayedRefs};
-use crate::space::{Space, SpaceKind};
-use crate::turns::ReserveTickets;
-use crate::txn::{
+use crate::commit::{
     ChangedRoots, CommitCounts, CommitTrigger, FlushScope, Handle, HandleKind, TransactionHooks,
     TransactionState, Worker,
 };
+use crate::damage::Damage;
+use crate::editor::Editor;
+use crate::error::{Error, Result};
+use crate::log::SubvolumeLogs;
+use crate::refs::{self, DelayedRefs};
+use crate::roots::TreeRoots;
+use crate::space::discard::Discarded;
+use crate::space::high_water::{HighWater, HighWaterRise};
+use crate::space::tickets::ReserveTickets;
+use crate::space::{Space, SpaceKind};
 
 /// The object id of the item that remembers a balance (-4).
 const BALANCE: u64 = u64::MAX - 3;

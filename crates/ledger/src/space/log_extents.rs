@@ -9,12 +9,12 @@
 use userbtrfs_format::Logical;
 
 use super::Space;
-use super::books::BlockGroups;
-use super::counters::SpaceKind;
+use super::block_groups::BlockGroups;
 use super::damage::SpaceDamage;
 use super::load::{self, Wanted};
+use super::space_info::SpaceKind;
 use crate::error::Result;
-use crate::forest::TreeRoots;
+use crate::roots::TreeRoots;
 
 impl Space {
     /// Pins a block of a log.

@@ -9,7 +9,7 @@ use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
 use super::CommitTrigger;
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
 
 /// See the module's text.
 pub(crate) struct Worker {

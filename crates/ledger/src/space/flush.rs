@@ -4,14 +4,14 @@
 //! 2. A commit is waited for: the caller is in no transaction and holds no lock that a commit, a
 //!    merge or writing back takes; operation locks of inodes it may hold.
 //! 3. Who was helped in vain once, since others took what became free, takes its turn, and nobody
-//!    comes before it: see [`crate::turns`].
+//!    comes before it: see [`crate::space::tickets`].
 //! 4. A commit is made for metadata only where it frees enough for many who ask, not for one:
 //!    where that is not so, there is no space. So a full filesystem does not commit all the time.
 //! 5. The next commit finds what it takes for the books: references may lie in as many leaves as
 //!    there are of them, but no commit changes more than all leaves of the books.
 
 use crate::error::{Error, Result};
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
 use crate::space::{FlushHint, Reservation, ReservePolicy, SpaceKind, bytes_for_items};
 
 /// How often space is made for one who asks, while others may have taken it.

@@ -21,12 +21,12 @@
 use userbtrfs_btree::DirtyList;
 use userbtrfs_format::{Superblock, TreeId};
 
-use super::books::SpaceItemWriter;
-use super::gate::{Commit, CommitDoing, CommitRole, Open};
+use super::space_items::SpaceItemWriter;
+use super::state::{Commit, CommitDoing, CommitRole, Open};
 use super::{CommitTrigger, Commits, FlushScope, Handle, quotas, roots, superblock};
 use crate::editor::Editor;
 use crate::error::Result;
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
 use crate::space::Pinned;
 
 /// Rounds after which a commit that still finds changes to write is taken for one without end.

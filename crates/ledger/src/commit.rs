@@ -12,22 +12,22 @@
 //! | `superblock` | the superblock that ends it                                       |
 //! | `worker`     | the thread that merges and commits when nobody asks               |
 
-mod books;
-mod cause;
-mod commit;
-mod early;
-mod gate;
 mod handle;
 mod quotas;
 mod roots;
+mod run;
+mod space_items;
+mod state;
 mod superblock;
+mod trigger;
 mod worker;
+mod writeout;
 
-pub(crate) use cause::CommitCounts;
-pub use cause::{CommitTrigger, Commits};
-pub(crate) use gate::{Failed, TransactionState};
 pub use handle::{Handle, HandleKind};
 pub(crate) use roots::ChangedRoots;
+pub(crate) use state::{Failed, TransactionState};
+pub(crate) use trigger::CommitCounts;
+pub use trigger::{CommitTrigger, Commits};
 pub(crate) use worker::Worker;
 
 use crate::error::Result;

@@ -14,7 +14,7 @@ use userbtrfs_format::{
 
 use crate::editor::Editor;
 use crate::error::Result;
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
 use crate::refs::{self, Head, Outcome};
 use crate::space::{NewChunk, SpaceDamage};
 use crate::{checksums, free_tree};

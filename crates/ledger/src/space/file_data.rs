@@ -11,11 +11,11 @@
 use userbtrfs_btree::{Backref, Extent};
 use userbtrfs_format::{Logical, TreeId};
 
+use crate::commit::{Handle, HandleKind};
 use crate::error::{Error, Result};
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
 use crate::refs;
 use crate::space::{NocowGuard, SpaceKind};
-use crate::txn::{Handle, HandleKind};
 
 /// An extent that is shorter, though more was asked for, is taken only where neither more of the
 /// free space can be read nor a chunk be made.

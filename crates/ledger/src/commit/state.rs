@@ -24,7 +24,7 @@ mod commit;
 mod loom_models;
 #[cfg(all(test, shuttle))]
 mod shuttle_models;
-mod state;
+mod stage;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 #[cfg(test)]
@@ -39,7 +39,7 @@ use userbtrfs_sync::order::{Held, Identity};
 use userbtrfs_sync::{Class, Condvar, Mutex, MutexGuard, OnceLock};
 
 pub(crate) use commit::{Commit, CommitDoing, Open};
-use state::State;
+use stage::State;
 
 /// Where a filesystem's transactions begin and end.
 pub(crate) struct TransactionState {

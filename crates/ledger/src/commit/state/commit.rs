@@ -13,7 +13,7 @@ use std::thread::panicking;
 use userbtrfs_sync::atomic::Ordering;
 use userbtrfs_sync::order::Held;
 
-use super::state::State;
+use super::stage::State;
 use super::{Failed, JoinKind, TransactionGuard, TransactionState, in_transaction};
 
 /// The commit of one transaction, which has come to the stage `S`.

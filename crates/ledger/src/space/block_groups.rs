@@ -12,11 +12,11 @@ use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Chunk, Logical, SECTOR_S
 use userbtrfs_sync::Arc;
 
 use super::STRIPE_LEN;
+use super::block_group::{BlockGroup, BlockGroupAge};
 use super::chunk::{DeviceSpace, NewChunk};
-use super::counters::{Counters, ReservePolicy, SpaceKind, SpaceTotals};
 use super::damage::SpaceDamage;
-use super::group::{BlockGroup, BlockGroupAge};
 use super::ranges::FreeRanges;
+use super::space_info::{Counters, ReservePolicy, SpaceKind, SpaceTotals};
 
 /// What a system chunk takes of the superblock's array, but for its stripes: key and structure.
 const SYSTEM_CHUNK_BYTES: usize = 17 + 48;

@@ -13,9 +13,9 @@ use userbtrfs_format::{
 };
 
 use super::STRIPE_LEN;
-use super::counters::SpaceTotals;
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
+use super::space_info::SpaceTotals;
 
 /// Since when a block group is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

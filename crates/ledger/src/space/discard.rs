@@ -7,7 +7,7 @@
 use userbtrfs_format::Logical;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
 use crate::space::Pinned;
 
 /// What was given back to the device, since the filesystem was opened.

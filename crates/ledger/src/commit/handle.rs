@@ -5,12 +5,12 @@ use std::cell::{Cell, RefCell};
 use userbtrfs_btree::{Edit, RefChange, Tree};
 use userbtrfs_format::TreeId;
 
-use super::early::BackgroundWriteout;
-use super::gate::{JoinKind, TransactionGuard};
-use crate::data::FileExtentRef;
+use super::state::{JoinKind, TransactionGuard};
+use super::writeout::BackgroundWriteout;
 use crate::error::Result;
-use crate::ledger::TransactionManager;
+use crate::manager::TransactionManager;
 use crate::space;
+use crate::space::file_data::FileExtentRef;
 
 /// See [`Handle::most_for`].
 const COST_OF_BYTE: u64 = 8;
