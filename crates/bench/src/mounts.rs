@@ -17,8 +17,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::device::{DropWritesDevice, FileDevice, FileOptions};
 use userbtrfs::mount::{Mount, MountFlags, MountOptions, Opcode, Options};
 use userbtrfs::{Filesystem, OpenOptions};
-use userbtrfs_crashlab::here::until_mounted;
 use userbtrfs_crashlab::linux::{self, Mount as KernelMount};
+use userbtrfs_crashlab::test_env::until_mounted;
 use userbtrfs_fuse::Session;
 use userbtrfs_sync::Arc;
 

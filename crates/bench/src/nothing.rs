@@ -431,7 +431,7 @@ mod tests {
 
     use rustix::fs::Advice;
     use tempfile::TempDir;
-    use userbtrfs_crashlab::here::fuse_or_skip;
+    use userbtrfs_crashlab::test_env::fuse_or_skip;
     use userbtrfs_fuse::MountOptions;
 
     use super::*;

@@ -9,11 +9,11 @@
 
 pub mod cut;
 mod faulty;
-mod held;
+mod paused;
 mod recording;
 mod sparse;
 
 pub use faulty::{Fault, FaultyDevice, How};
-pub use held::PausedDevice;
+pub use paused::PausedDevice;
 pub use recording::{Event, Recorded, Recording, RecordingDevice};
 pub use sparse::{SparseDevice, SparseImage};

@@ -20,15 +20,13 @@
 //! It does not read images itself: userbtrfs and Linux do.
 #![forbid(unsafe_code)]
 
-pub mod alike;
-pub mod churn;
 pub mod devices;
 pub mod dump_compare;
+pub mod durability_oracle;
 pub mod engine_target;
 pub mod golden;
-pub mod here;
+pub mod hash_collisions;
 pub mod history;
-pub mod kept;
 pub mod linux;
 pub mod manifest;
 pub mod model;
@@ -36,8 +34,10 @@ pub mod operation;
 pub mod pattern;
 pub mod programs;
 pub mod random;
+pub mod random_workload;
 pub mod sample;
 pub mod stories;
 pub mod target;
+pub mod test_env;
 pub mod walk_linux;
 pub mod walk_ours;

@@ -20,7 +20,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, ensure};
 use userbtrfs_sync::Arc;
 
-use crate::here;
+use crate::test_env;
 
 pub use kernel_log::KernelLog;
 pub use loop_device::{Access, LoopDevice};
@@ -115,7 +115,7 @@ pub fn available() -> Result<(), String> {
 /// must be there, and this panics.
 pub fn available_or_skip() -> bool {
     let Err(reason) = available() else { return true };
-    here::skip(&reason);
+    test_env::skip(&reason);
     false
 }
 

@@ -20,9 +20,9 @@ use crate::batch::Admitted;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::DeviceError;
-use crate::gather::gather;
+use crate::merge_adjacent::gather;
 use crate::open::{AlignedSpan, FileOptions, IoUring, OpenFile};
-use crate::positioned;
+use crate::pread_pwrite;
 use crate::request::{Completion, Request};
 use crate::ring;
 use crate::ticket::Ticket;
@@ -112,7 +112,7 @@ impl FileDevice {
     }
 
     fn run_now(&self, request: Request) -> Completion {
-        positioned::run(Transfer::new(&self.file, request))
+        pread_pwrite::run(Transfer::new(&self.file, request))
     }
 }
 
@@ -139,7 +139,7 @@ impl Device for FileDevice {
         let mut batch: Vec<_> = batch.into_iter().map(|request| self.admit(request)).collect();
         gather(&mut batch);
         if self.ring_depth.is_some() && ring::has_short_copy(&batch) {
-            batch = positioned::copy(batch);
+            batch = pread_pwrite::copy(batch);
         }
         let rejected = match self.ring_depth {
             Some(depth) if ring::is_worth_it(&batch) => match ring::submit(depth, batch) {
@@ -148,7 +148,7 @@ impl Device for FileDevice {
             },
             _ => batch,
         };
-        Ticket::deferred(positioned::submit(rejected))
+        Ticket::deferred(pread_pwrite::submit(rejected))
     }
 }
 

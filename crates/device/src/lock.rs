@@ -36,7 +36,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
 use crate::error::DeviceError;
-use crate::loops;
+use crate::loop_device;
 
 const DOOR: libc::off_t = 0;
 const ROOM: libc::off_t = 1;
@@ -93,7 +93,7 @@ impl ImageLock {
     /// Whether somebody has the locks of another way to the image, and is in the way of this one.
     pub(crate) fn meets_another(&self, ways: &[PathBuf]) -> bool {
         let is_held = |file: File| blocking(&file, self.kind, DOOR, 2).is_some();
-        ways.iter().any(|way| loops::open_way(way).is_some_and(is_held))
+        ways.iter().any(|way| loop_device::open_way(way).is_some_and(is_held))
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {

@@ -27,7 +27,7 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 use crate::buffer::Buffer;
 use crate::error::DeviceError;
 use crate::lock::{ImageLock, LockKind, wait_while_closing};
-use crate::loops;
+use crate::loop_device;
 use crate::request::Request;
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every file system we know.
@@ -259,11 +259,11 @@ fn lock(
         Err(DeviceError::Open { .. }) if kind == LockKind::Shared => return Ok(None),
         taken => taken?,
     };
-    let ways = loops::other_ways(metadata);
+    let ways = loop_device::other_ways(metadata);
     if lock.meets_another(&ways) {
         return Err(DeviceError::Locked { device: name.into() });
     }
-    match options.writable && metadata.is_file() && loops::is_mounted(&ways) {
+    match options.writable && metadata.is_file() && loop_device::is_mounted(&ways) {
         true => Err(DeviceError::InUse { device: name.into() }),
         false => Ok(Some(lock)),
     }

@@ -6,7 +6,7 @@
 //!    could otherwise open it again and wait for itself.
 
 use crate::batch::{Admitted, SharedBatch};
-use crate::positioned;
+use crate::pread_pwrite;
 use crate::request::Completion;
 use crate::ring;
 
@@ -40,7 +40,7 @@ impl Ticket {
     pub fn wait(mut self) -> Vec<Completion> {
         match std::mem::replace(&mut self.state, State::Completed(Vec::new())) {
             State::Completed(completions) => completions,
-            State::Deferred(batch) => batch.into_iter().map(positioned::finish).collect(),
+            State::Deferred(batch) => batch.into_iter().map(pread_pwrite::finish).collect(),
             State::InFlight(batch) => {
                 ring::wait(&batch);
                 batch.take().into_completions()

@@ -16,8 +16,8 @@ use rustix::io::{Errno, read, writev};
 use userbtrfs_sync::Arc;
 use zerocopy::IntoBytes;
 
-use crate::demand::LoadEstimate;
 use crate::interrupts::Interrupts;
+use crate::load_estimate::LoadEstimate;
 use crate::wire;
 
 /// Errors of the system below this number can be answered.

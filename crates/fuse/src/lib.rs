@@ -29,12 +29,11 @@ mod answer;
 mod channel;
 mod clone;
 mod counts;
-mod crew;
-mod demand;
 mod dispatch;
 mod flags;
 mod interrupts;
 mod listing;
+mod load_estimate;
 mod mount;
 mod negotiate;
 mod notify;
@@ -47,12 +46,12 @@ mod server;
 mod session;
 mod values;
 mod wire;
+mod worker_pool;
 
 pub use answer::{
     Answer, Attributes, Block, Copied, Created, Entry, Events, ExtendedStat, Opened, Position,
     Stat, Statistics, Written,
 };
-pub use crew::{may_sleep, may_wait};
 pub use flags::{InitFlags, OpenedFlags};
 pub use listing::{DirectoryEntry, Entries, EntryList, NameList, Names};
 pub use mount::{Mount, MountError, MountFlags, MountMethod, MountOptions};
@@ -69,3 +68,4 @@ pub use rustix::io::Errno;
 pub use server::Server;
 pub use session::{Session, SessionError, StartError};
 pub use values::{Caller, DeviceNumber, FOREVER, Handle, LockOwner, Name, NodeId, Timestamp};
+pub use worker_pool::{may_sleep, may_wait};

@@ -13,13 +13,13 @@ use thiserror::Error;
 use userbtrfs_sync::Arc;
 
 use crate::channel::Channel;
-use crate::crew::WorkerPool;
 use crate::mount::{Mount, MountError};
 use crate::negotiate::{Config, HandshakeError, Negotiated, handshake};
 use crate::notify::Notifier;
 use crate::opcode::Opcode;
 use crate::readahead;
 use crate::server::Server;
+use crate::worker_pool::WorkerPool;
 
 /// A mount with threads that serve it.
 #[derive(Debug)]

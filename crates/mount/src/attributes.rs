@@ -19,9 +19,9 @@ use userbtrfs_fuse::{
 
 use crate::acl::{self, Acl};
 use crate::errno;
-use crate::lately::SOON;
+use crate::recent_writes::SOON;
 use crate::rights;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 const PERMISSIONS: u32 = 0o7777;
 const SET_ID: u32 = 0o6000;

@@ -24,7 +24,7 @@ use userbtrfs_fuse::{
 };
 
 use crate::errno;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 /// The most bytes that one request copies: what is asked for may be all there is, and whoever
 /// waits must be able to stop.

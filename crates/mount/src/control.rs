@@ -19,12 +19,12 @@
 //!
 //! What is asked and answered is for others to say; nothing here knows it.
 
-mod asking;
-mod place;
-mod service;
+mod client;
+mod server;
+mod socket;
 
-pub use asking::{AskError, ask, is_mounted};
-pub use service::{Answer, Answerer, Control, ReplyStream, Sent};
+pub use client::{AskError, ask, is_mounted};
+pub use server::{Answer, Answerer, Control, ReplyStream, Sent};
 
 /// The most bytes of a question.
 const QUESTION_MAX: u64 = 64 << 10;

@@ -16,7 +16,7 @@ use userbtrfs_engine::api::{self, Inode, InodeFlags};
 use userbtrfs_fuse::{Errno, Invalidation, Ioctl, NodeId, Request};
 
 use crate::errno;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 use record::Reader;
 
 /// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`: of a long, in which they take the lower word.

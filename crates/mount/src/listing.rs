@@ -8,7 +8,7 @@
 //! 4. A name that cannot be, in a damaged directory, is left out, and never ends a listing, as a
 //!    page without a line would.
 
-mod ends;
+mod listing_ends;
 
 use userbtrfs_engine::api::{Dir, DirEntry, FileKind, InodeId};
 use userbtrfs_fuse::{
@@ -16,9 +16,9 @@ use userbtrfs_fuse::{
     may_sleep,
 };
 
-pub(crate) use self::ends::ListingEnds;
+pub(crate) use self::listing_ends::ListingEnds;
 use crate::errno;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 /// The place after `..`: no entry has one before it.
 const AFTER_DOTS: u64 = 2;

@@ -16,7 +16,7 @@ use userbtrfs_fuse::{
 };
 use userbtrfs_sync::Arc;
 
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 /// How a filesystem is served.
 #[derive(Clone, Debug, Default)]

@@ -16,7 +16,7 @@ use userbtrfs_fuse::{
 
 use crate::acl::{self, Acl};
 use crate::errno;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 /// What a new inode gets from its directory and its maker.
 struct InheritedAcl {

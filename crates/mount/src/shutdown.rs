@@ -14,7 +14,7 @@ use userbtrfs_fuse::{Caller, Errno};
 
 use crate::errno;
 use crate::rights::admit;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 /// `_IOR('X', 125, __u32)`.
 pub(crate) const COMMAND: u32 = 0x8004_587d;

@@ -9,7 +9,7 @@ use userbtrfs_fuse::{Errno, NodeId, Setxattr, XattrFlags};
 
 use crate::acl::{self, Acl};
 use crate::errno;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 /// What may be set: whatever has these at its start, and the access lists. Of the last one the
 /// filesystem knows what there is.

@@ -27,24 +27,24 @@
 
 mod class;
 mod condvar;
+mod free_list;
 mod mutex;
 mod nesting;
+mod oneshot;
 pub mod order;
 mod primitives;
 mod rwlock;
-mod sleeper;
-mod spares;
 mod tree_lock;
 
 pub use class::Class;
 pub use condvar::Condvar;
+pub use free_list::FreeList;
 pub use mutex::{Mutex, MutexGuard};
 pub use nesting::{BlockLabel, Nesting};
+pub use oneshot::{OneshotReceiver, OneshotSender};
 pub use order::WAIT_LIMIT;
 pub use primitives::{Arc, atomic, thread};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use sleeper::{OneshotReceiver, OneshotSender};
-pub use spares::FreeList;
 /// A cell set once. It is std's in every build: the models do not explore its initialisation.
 pub use std::sync::OnceLock;
 pub use tree_lock::{OwnedReadGuard, OwnedWriteGuard, ReadGuard, TreeLock, WriteGuard};

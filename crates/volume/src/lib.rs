@@ -26,10 +26,10 @@
 
 #![forbid(unsafe_code)]
 
-mod barriers;
 mod chunk_map;
 mod data;
 mod error;
+mod flush_tracker;
 mod read;
 mod repair;
 mod superblocks;
@@ -41,7 +41,7 @@ use userbtrfs_format::{Chunk, DeviceItem, Expectation, Geometry, Logical, Superb
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Arc, Class, RwLock};
 
-use self::barriers::FlushTracker;
+use self::flush_tracker::FlushTracker;
 use self::repair::BadMirrors;
 
 pub use chunk_map::{ChunkMap, Mapping};

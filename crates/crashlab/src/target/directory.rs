@@ -14,10 +14,10 @@ use rustix::fs::{self, AtFlags, FileType, Mode as OpenMode, OFlags, RenameFlags}
 use rustix::fs::{Gid, IFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use crate::here::set_own_umask;
 use crate::manifest::{Bytes, Kind, Mode, Time};
 use crate::model::{Answer, End, Outcome};
 use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
+use crate::test_env::set_own_umask;
 
 /// The root of a tree, and what is open in it. Making one empties the umask of the thread.
 pub struct Directory {

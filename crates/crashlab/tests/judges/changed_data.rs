@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::Command;
 
 use userbtrfs::{Allocate, Error, Filesystem, Inode, InodeId, OpenOptions, TreeId};
-use userbtrfs_crashlab::churn::RandomWorkload;
 use userbtrfs_crashlab::linux::{Linux, run};
 use userbtrfs_crashlab::random::Random;
+use userbtrfs_crashlab::random_workload::RandomWorkload;
 use userbtrfs_crashlab::{pattern, skip_unless_linux};
 
 use super::made::check_file;

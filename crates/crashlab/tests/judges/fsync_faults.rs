@@ -23,9 +23,9 @@ use userbtrfs_crashlab::devices::cut::{Choice, State, states};
 use userbtrfs_crashlab::devices::{
     Fault, FaultyDevice, How, PausedDevice, Recording, RecordingDevice, SparseDevice, SparseImage,
 };
+use userbtrfs_crashlab::durability_oracle::{OpWindow, SyncJournal};
 use userbtrfs_crashlab::engine_target::{Actor, errno};
 use userbtrfs_crashlab::history::History;
-use userbtrfs_crashlab::kept::{OpWindow, SyncJournal};
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::Time;
 use userbtrfs_crashlab::model::{Model, Outcome};

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use userbtrfs::Filesystem;
 use userbtrfs::mkfs::Options;
 use userbtrfs_crashlab::devices::SparseImage;
-use userbtrfs_crashlab::kept::SyncJournal;
+use userbtrfs_crashlab::durability_oracle::SyncJournal;
 use userbtrfs_crashlab::linux::Linux;
 use userbtrfs_crashlab::manifest::{Bytes, Mode, Time};
 use userbtrfs_crashlab::model::Model;

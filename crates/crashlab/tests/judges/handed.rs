@@ -20,13 +20,13 @@ use std::process::Command;
 
 use userbtrfs::mkfs::Profile;
 use userbtrfs::{OpenOptions, TreeId};
-use userbtrfs_crashlab::churn::RandomWorkload;
 use userbtrfs_crashlab::engine_target::EngineTarget;
 use userbtrfs_crashlab::linux::{Linux, Mount, run};
 use userbtrfs_crashlab::manifest::{Manifest, Mode};
 use userbtrfs_crashlab::model::Model;
 use userbtrfs_crashlab::operation::{Generator, Object, Operation};
 use userbtrfs_crashlab::random::Random;
+use userbtrfs_crashlab::random_workload::RandomWorkload;
 use userbtrfs_crashlab::target::{self, Target};
 use userbtrfs_crashlab::{pattern, skip_unless_linux, walk_ours};
 

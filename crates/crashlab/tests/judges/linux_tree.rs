@@ -11,10 +11,10 @@ use std::sync::Mutex;
 
 use tempfile::TempDir;
 use userbtrfs::extract::{ExportOptions, Exporter, Progress};
-use userbtrfs_crashlab::churn::RandomWorkload;
 use userbtrfs_crashlab::linux::{Linux, btrfs_check, run};
 use userbtrfs_crashlab::manifest::{Manifest, diff};
 use userbtrfs_crashlab::random::Random;
+use userbtrfs_crashlab::random_workload::RandomWorkload;
 use userbtrfs_crashlab::sample::Sample;
 use userbtrfs_crashlab::skip_unless_linux;
 use userbtrfs_crashlab::{walk_linux, walk_ours};

@@ -54,9 +54,9 @@ use tempfile::TempDir;
 use userbtrfs::device::Device;
 use userbtrfs::{Filesystem, OpenOptions, TreeId};
 use userbtrfs_crashlab::golden::Golden;
-use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::manifest::{Difference, Manifest, diff};
 use userbtrfs_crashlab::random::seed;
+use userbtrfs_crashlab::test_env::is_torture;
 use userbtrfs_sync::Arc;
 
 /// How many differences are shown.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
-use userbtrfs_crashlab::here::{fuse_or_skip, until};
+use userbtrfs_crashlab::test_env::{fuse_or_skip, until};
 use userbtrfs_fuse::{Mount, MountError, MountMethod, MountOptions};
 
 use crate::harness::{Mounted, config, options};

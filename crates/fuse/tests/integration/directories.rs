@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 
-use userbtrfs_crashlab::here::until;
+use userbtrfs_crashlab::test_env::until;
 use userbtrfs_fuse::{Config, InitFlags};
 
 use crate::harness::{Mounted, config, options};

@@ -9,7 +9,9 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
-use userbtrfs_crashlab::here::{FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until};
+use userbtrfs_crashlab::test_env::{
+    FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until,
+};
 use userbtrfs_fuse::{
     Mount, MountError, MountFlags, MountMethod, MountOptions, Session, SessionError,
 };

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use userbtrfs_crashlab::here::{fuse_or_skip, until};
+use userbtrfs_crashlab::test_env::{fuse_or_skip, until};
 use userbtrfs_fuse::{Config, InitFlags, Mount, MountFlags, MountOptions, NodeId, Session};
 use userbtrfs_sync::Arc;
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use userbtrfs_crashlab::here::{fuse_or_skip, is_apart, until};
+use userbtrfs_crashlab::test_env::{fuse_or_skip, is_apart, until};
 use userbtrfs_fuse::Config;
 use userbtrfs_sync::Arc;
 

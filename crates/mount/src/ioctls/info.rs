@@ -10,7 +10,7 @@ use userbtrfs_fuse::Errno;
 
 use super::record::{Reader, Writer};
 use crate::errno;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 /// Bytes of the structures.
 const FS_INFO_BYTES: usize = 1024;

@@ -9,7 +9,7 @@ use userbtrfs_fuse::{Caller, Errno};
 use super::record::{Reader, Writer};
 use crate::errno;
 use crate::rights::admit;
-use crate::served::FuseServer;
+use crate::server::FuseServer;
 
 /// Bytes of the arguments: what is searched for, and what is found.
 const SEARCH_KEY_BYTES: usize = 104;

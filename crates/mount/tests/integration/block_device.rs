@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use userbtrfs_crashlab::devices::PausedDevice;
-use userbtrfs_crashlab::here::until;
 use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, btrfs_check};
+use userbtrfs_crashlab::test_env::until;
 use userbtrfs_engine::api::{Error, OpenOptions};
 use userbtrfs_mount::{Mount, MountOptions, Mounted, Opcode, Options};
 use userbtrfs_sync::Arc;

@@ -218,7 +218,7 @@ END
 /// A shared mapping, of several processes.
 #[test]
 fn what_is_written_to_a_mapping_is_in_the_file() {
-    if !userbtrfs_crashlab::here::has_program("python3") {
+    if !userbtrfs_crashlab::test_env::has_program("python3") {
         return;
     }
     both(|root| {

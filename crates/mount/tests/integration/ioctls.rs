@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use userbtrfs_crashlab::here::has_program;
+use userbtrfs_crashlab::test_env::has_program;
 use userbtrfs_engine::api::OpenOptions;
 use userbtrfs_mount::{MountFlags, MountOptions};
 

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
-use userbtrfs_crashlab::alike::alike;
+use userbtrfs_crashlab::hash_collisions::alike;
 use userbtrfs_crashlab::linux::run;
 use userbtrfs_crashlab::walk_linux;
 

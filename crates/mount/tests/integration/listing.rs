@@ -8,8 +8,8 @@ use std::thread;
 
 use rustix::fs::{Dir, FileType, Mode};
 use rustix::io::Errno;
-use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::linux::btrfs_check;
+use userbtrfs_crashlab::test_env::is_torture;
 use userbtrfs_forge::ImageEditor;
 
 use crate::support::{Site, both, shell};

@@ -1,6 +1,6 @@
 //! Advisory locks, which are the kernel's: between two processes.
 
-use userbtrfs_crashlab::here::has_program;
+use userbtrfs_crashlab::test_env::has_program;
 
 use crate::support::{both, shell};
 

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use userbtrfs_crashlab::here::is_torture;
 use userbtrfs_crashlab::linux::btrfs_check;
 use userbtrfs_crashlab::manifest::Manifest;
 use userbtrfs_crashlab::model::{End, Model};
 use userbtrfs_crashlab::operation::{Generator, Operation, shrink, simplify, to_text};
 use userbtrfs_crashlab::target::{self, Directory, Mismatch, Target};
+use userbtrfs_crashlab::test_env::is_torture;
 use userbtrfs_crashlab::walk_linux;
 use userbtrfs_engine::api::OpenOptions;
 

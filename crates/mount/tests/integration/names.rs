@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
 use rustix::io::Errno;
-use userbtrfs_crashlab::here::until;
+use userbtrfs_crashlab::test_env::until;
 use userbtrfs_engine::api;
 
 use crate::support::{Ours, Site, both, nobody_does, nobody_is_refused, shell};
@@ -178,7 +178,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 done = libc.renameat2(AT_FDCWD, b'free/old', AT_FDCWD, b'free/new', RENAME_WHITEOUT)
 assert done == 0, os.strerror(ctypes.get_errno())
 ";
-    if !userbtrfs_crashlab::here::has_program("python3") {
+    if !userbtrfs_crashlab::test_env::has_program("python3") {
         return;
     }
     both(|root| {

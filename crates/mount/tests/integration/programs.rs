@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use userbtrfs_crashlab::here::{is_torture, skip};
 use userbtrfs_crashlab::programs::{End, Program};
+use userbtrfs_crashlab::test_env::{is_torture, skip};
 use userbtrfs_crashlab::walk_linux;
 
 use crate::support::Site;

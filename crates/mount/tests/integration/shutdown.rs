@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rustix::io::Errno;
-use userbtrfs_crashlab::here::{NOBODY, has_program, until};
 use userbtrfs_crashlab::linux::{btrfs_check, run, shutdown};
+use userbtrfs_crashlab::test_env::{NOBODY, has_program, until};
 use userbtrfs_engine::api::OpenOptions;
 
 use crate::support::{Ours, Site, shell};

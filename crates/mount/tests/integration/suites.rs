@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use userbtrfs_crashlab::here::is_torture;
+use userbtrfs_crashlab::test_env::is_torture;
 use userbtrfs_crashlab::walk_linux;
 use userbtrfs_engine::api::OpenOptions;
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
-use userbtrfs_crashlab::here::{NOBODY, fuse_or_skip, set_own_umask, skip, until};
 use userbtrfs_crashlab::linux::{self, Linux, btrfs_check, run};
 use userbtrfs_crashlab::manifest::{Manifest, diff};
+use userbtrfs_crashlab::test_env::{NOBODY, fuse_or_skip, set_own_umask, skip, until};
 use userbtrfs_crashlab::walk_linux;
 use userbtrfs_engine::api::{Filesystem, OpenOptions};
 use userbtrfs_mount::{Mount, MountFlags, MountOptions, Mounted, Options};

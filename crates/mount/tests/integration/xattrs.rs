@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, lsetxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use userbtrfs_crashlab::here::has_program;
+use userbtrfs_crashlab::test_env::has_program;
 
 use crate::support::{Site, both, nobody_does, nobody_is_refused, shell};
 

@@ -1,9 +1,9 @@
 //! A thread in the queue of a tree lock, asleep until it gets a signal.
 
 use crate::nesting::Mode;
+use crate::oneshot::Slot;
 use crate::order::WaitLimit;
 use crate::primitives::Spin;
-use crate::sleeper::Slot;
 
 /// What a waiter is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

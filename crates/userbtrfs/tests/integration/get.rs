@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::SeekFrom;
 use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs::{Filesystem, Logical, Metadata, TreeId};
-use userbtrfs_crashlab::here::{has_program, skip};
+use userbtrfs_crashlab::test_env::{has_program, skip};
 use userbtrfs_forge::{
     ChunkSpec, ExtentSpec, ImageEditor, InodeSpec, inline_extent, put_u32, put_u64,
 };

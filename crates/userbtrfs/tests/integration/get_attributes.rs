@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use userbtrfs::{ItemKind, TreeId, XattrMode};
-use userbtrfs_crashlab::here::skip;
+use userbtrfs_crashlab::test_env::skip;
 use userbtrfs_forge::{ImageEditor, ItemPlace};
 
 use crate::support::command::Bench;

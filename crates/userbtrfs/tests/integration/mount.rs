@@ -11,8 +11,10 @@ use std::process::{Child, Command, Stdio};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs::OpenOptions;
-use userbtrfs_crashlab::here::{FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until};
 use userbtrfs_crashlab::linux::{self, Access, Linux, LoopDevice, btrfs_check};
+use userbtrfs_crashlab::test_env::{
+    FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until,
+};
 
 use super::support::command::{Ran, command, run};
 use super::support::made::Made;

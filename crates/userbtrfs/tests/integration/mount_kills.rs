@@ -16,12 +16,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use userbtrfs::{Filesystem, OpenOptions, PendingLog};
-use userbtrfs_crashlab::here::{has_program, is_torture, skip, until};
 use userbtrfs_crashlab::linux::{self, Access, Linux, LoopDevice, btrfs_check};
 use userbtrfs_crashlab::manifest::Time;
 use userbtrfs_crashlab::programs::{End, Program};
 use userbtrfs_crashlab::random::Random;
 use userbtrfs_crashlab::stories::differences_of_replays;
+use userbtrfs_crashlab::test_env::{has_program, is_torture, skip, until};
 use userbtrfs_crashlab::{walk_linux, walk_ours};
 
 use super::mount::Site;

@@ -15,8 +15,8 @@ use userbtrfs::OpenOptions;
 use userbtrfs::device::{FileDevice, FileOptions, Operation};
 use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
 use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How};
-use userbtrfs_crashlab::here::{FUSE_FOR_ALL, has_program, is_apart, until};
 use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, shutdown};
+use userbtrfs_crashlab::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
 
 use super::control::stats;
 use super::mount::Site;

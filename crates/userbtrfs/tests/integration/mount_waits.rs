@@ -11,7 +11,7 @@ use userbtrfs::OpenOptions;
 use userbtrfs::device::{FileDevice, FileOptions};
 use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
 use userbtrfs_crashlab::devices::PausedDevice;
-use userbtrfs_crashlab::here::until;
+use userbtrfs_crashlab::test_env::until;
 
 use super::mount::Site;
 use super::support::pattern;

@@ -9,8 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 use userbtrfs::{FileKind, XattrMode};
-use userbtrfs_crashlab::here::skip;
 use userbtrfs_crashlab::manifest::diff;
+use userbtrfs_crashlab::test_env::skip;
 use userbtrfs_crashlab::{walk_linux, walk_ours};
 
 use crate::support::made::Made;

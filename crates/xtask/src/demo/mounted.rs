@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Result, ensure};
-use userbtrfs_crashlab::here::until_mounted;
 use userbtrfs_crashlab::linux;
+use userbtrfs_crashlab::test_env::until_mounted;
 use userbtrfs_crashlab::walk_linux::walk;
 
 use super::{Demo, Extracted, find_program, is_superuser, show_beginning, verify};

@@ -11,7 +11,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use thiserror::Error;
 
-use super::place::{directories, name, open_own};
+use super::socket::{directories, name, open_own};
 use crate::KIND;
 
 /// Why there is no answer.

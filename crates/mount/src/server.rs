@@ -20,14 +20,14 @@ use userbtrfs_fuse::{
 use userbtrfs_sync::{Class, Mutex, OnceLock};
 
 use crate::errno;
-use crate::ids::NodeIds;
-use crate::lately::RecentWrites;
 use crate::listing::ListingEnds;
-use crate::lookups::LookupCounts;
+use crate::lookup_counts::LookupCounts;
 use crate::names::{NewAttributes, created};
-use crate::refused::UnreportedErrors;
+use crate::node_ids::NodeIds;
+use crate::recent_writes::RecentWrites;
 use crate::rights;
 use crate::shutdown;
+use crate::unreported_errors::UnreportedErrors;
 
 /// The bits of a mode that say that it is a directory.
 const DIRECTORY: u32 = 0o040_000;

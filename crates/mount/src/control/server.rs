@@ -14,7 +14,7 @@ use userbtrfs_sync::thread::{self, JoinHandle};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
 use super::QUESTION_MAX;
-use super::place::{Place, directories, name};
+use super::socket::{Place, directories, name};
 
 /// The most connections at a time; more are closed unanswered.
 const CONNECTIONS_MAX: usize = 64;
