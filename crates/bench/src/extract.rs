@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
 use userbtrfs::Filesystem;
-use userbtrfs::extract::{ExportOptions, Exporter, Progress};
+use userbtrfs::copy::export::{ExportOptions, Exporter, Progress};
 
 use crate::args::ExtractArgs;
 use crate::bench::{Bench, Destination, say};

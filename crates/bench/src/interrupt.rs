@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use userbtrfs::extract::Progress;
+use userbtrfs::copy::export::Progress;
 
 /// How often a signal is looked for.
 const TICK: Duration = Duration::from_millis(100);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use userbtrfs::OpenOptions;
-use userbtrfs::insert::{ImportOptions, Importer, Progress};
+use userbtrfs::copy::import::{ImportOptions, Importer, Progress};
 
 use crate::args::{BuildArgs, PutArgs};
 use crate::bench::{Bench, say};

@@ -1,43 +1,14 @@
 //! Arguments, and which verb does what.
 
+mod admin;
 mod args;
-mod cat;
-mod chmod;
-mod chown;
-mod copying;
-mod cp;
-mod df;
-mod dump;
-mod encoding;
-mod fallocate;
-mod find;
-mod get;
-mod getfattr;
-mod ln;
-mod log;
-mod ls;
-mod mkdir;
-mod mkfs;
-mod mount;
-mod mounted;
-mod mv;
+mod host;
 mod output;
 mod paths;
-mod patience;
-mod put;
-mod rm;
-mod rootdir;
-mod setfattr;
 mod shell;
-mod stat;
-mod stats;
-mod subvolume;
 mod text;
-mod trace;
-mod truncate;
 mod verb;
-mod watch;
-mod words;
+mod verbs;
 
 use std::cell::Cell;
 use std::io::{self, Write as _};
@@ -47,12 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, anyhow};
 use clap::Parser as _;
 
+use admin::mount::helper::Called;
 use args::{Args, Global, Verb};
-use mount::helper::Called;
 
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
-    let args = match mount::helper::arguments(std::env::args_os()) {
+    let args = match admin::mount::helper::arguments(std::env::args_os()) {
         Called::Command(arguments) => Args::try_parse_from(arguments),
         Called::Nothing => return ExitCode::SUCCESS,
     };
@@ -84,15 +55,15 @@ fn explain(error: &clap::Error) -> Result<ExitCode> {
 fn dispatch(args: &Args) -> Result<ExitCode> {
     let global = &args.global;
     match &args.verb {
-        Verb::Mkfs(args) => mkfs::run(global, args),
+        Verb::Mkfs(args) => admin::mkfs::run(global, args),
         Verb::Files(verb) => verb::run(global, verb),
-        Verb::Shell(args) => shell::run(global, args),
-        Verb::Mount(args) => mount::run(global, args),
-        Verb::Stats(args) => stats::run(global, args),
-        Verb::Trace(args) => trace::run(global, args),
-        Verb::Subvolume(verb) => subvolume::run(global, verb),
-        Verb::Dump(verb) => dump::run(global, verb),
-        Verb::Log(verb) => log::run(global, verb),
+        Verb::Shell(args) => shell::prompt::run(global, args),
+        Verb::Mount(args) => admin::mount::run(global, args),
+        Verb::Stats(args) => admin::stats::run(global, args),
+        Verb::Trace(args) => admin::trace::run(global, args),
+        Verb::Subvolume(verb) => admin::subvolume::run(global, verb),
+        Verb::Dump(verb) => admin::dump::run(global, verb),
+        Verb::Log(verb) => admin::log::run(global, verb),
     }
 }
 

@@ -9,13 +9,10 @@
 
 #![forbid(unsafe_code)]
 
-mod counted;
+pub mod copy;
 pub mod dump;
-pub mod extract;
-pub mod insert;
-mod progress;
 
-pub use counted::Counted;
+pub use copy::counted::Counted;
 pub use userbtrfs_codec::compress::DecompressError;
 pub use userbtrfs_device as device;
 pub use userbtrfs_engine::api::*;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use tempfile::TempDir;
-use userbtrfs::extract::{ExportOptions, Exporter, Progress};
+use userbtrfs::copy::export::{ExportOptions, Exporter, Progress};
 use userbtrfs_crashlab::linux::{Linux, btrfs_check, run};
 use userbtrfs_crashlab::manifest::{Manifest, diff};
 use userbtrfs_crashlab::random::Random;

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use super::chown::Owner;
-use super::log::{LogArgs, LogVerb};
-use super::mount::MountArgs;
-use super::shell::ShellArgs;
-use super::stats::StatsArgs;
-use super::trace::TraceMountArgs;
+use super::admin::log::{LogArgs, LogVerb};
+use super::admin::mount::MountArgs;
+use super::admin::stats::StatsArgs;
+use super::admin::trace::TraceMountArgs;
+use super::shell::prompt::ShellArgs;
 use super::verb::FileVerb;
+use super::verbs::chown::Owner;
 
 /// btrfs in user space: look into images and block devices, copy out of them and into them, change
 /// them, and mount them, without the kernel's btrfs.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use userbtrfs::{Error, Filesystem, Inode, Quoted, join_path};
 
 use super::ExitStatus;
-use super::ls::shown;
+use super::verbs::ls::shown;
 
 /// Does `act` to each path. What the filesystem refuses is said, and the rest goes on.
 pub(crate) fn each(

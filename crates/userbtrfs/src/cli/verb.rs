@@ -12,21 +12,22 @@ use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
 use super::args::{DfArgs, DirectIo, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
 use super::args::{RootArgs, WriteArgs};
-use super::chmod::ChmodArgs;
-use super::chown::ChownArgs;
-use super::cp::CpArgs;
-use super::fallocate::FallocateArgs;
-use super::getfattr::GetfattrArgs;
-use super::ln::LnArgs;
-use super::mkdir::MkdirArgs;
-use super::mv::MvArgs;
-use super::patience::{is_open_elsewhere, patiently, until_noticed};
-use super::put::PutArgs;
-use super::rm::RmArgs;
-use super::setfattr::SetfattrArgs;
-use super::truncate::TruncateArgs;
-use super::watch::Stopped;
-use super::{cat, df, find, get, ls, remark, stat};
+use super::host::retry::{is_open_elsewhere, patiently, until_noticed};
+use super::host::signals::Stopped;
+use super::remark;
+use super::verbs::chmod::ChmodArgs;
+use super::verbs::chown::ChownArgs;
+use super::verbs::cp::CpArgs;
+use super::verbs::fallocate::FallocateArgs;
+use super::verbs::getfattr::GetfattrArgs;
+use super::verbs::ln::LnArgs;
+use super::verbs::mkdir::MkdirArgs;
+use super::verbs::mv::MvArgs;
+use super::verbs::put::PutArgs;
+use super::verbs::rm::RmArgs;
+use super::verbs::setfattr::SetfattrArgs;
+use super::verbs::truncate::TruncateArgs;
+use super::verbs::{cat, df, find, get, ls, stat};
 
 /// What verbs work with.
 pub(crate) struct Session {

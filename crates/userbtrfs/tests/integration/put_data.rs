@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::thread;
 
-use userbtrfs::insert::{ImportOptions, Importer, Progress};
+use userbtrfs::copy::import::{ImportOptions, Importer, Progress};
 
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};

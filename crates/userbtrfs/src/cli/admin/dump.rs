@@ -1,0 +1,103 @@
+//! `dump`: what is on disk.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use userbtrfs::TreeId;
+use userbtrfs::dump::{self, TreeSelection};
+use userbtrfs_device::Device;
+use userbtrfs_format::{SUPERBLOCK_OFFSETS, Superblock};
+use userbtrfs_volume::{Volume, read_superblock_copy};
+
+use crate::cli::args::{DumpSuperArgs, DumpTreeArgs, DumpVerb, Format, Global};
+use crate::cli::host::retry::device_to_read;
+use crate::cli::output::stdout;
+use crate::cli::{fail, remark};
+
+pub(crate) fn run(global: &Global, verb: &DumpVerb) -> Result<ExitCode> {
+    match verb {
+        DumpVerb::Super(args) => show_super(global, args),
+        DumpVerb::Tree(args) => show_tree(global, args),
+        DumpVerb::Log(args) => crate::cli::admin::log::show(global, args),
+    }
+}
+
+fn show_super(global: &Global, args: &DumpSuperArgs) -> Result<ExitCode> {
+    let named = || args.image.display().to_string();
+    let device = open_device(&args.image)?;
+    let superblock = read_super(&*device, args.copy.unwrap_or(0)).with_context(named)?;
+    let mut out = stdout();
+    let name = args.image.display().to_string();
+    dump::dump_super(&superblock, &name, args.full, format(global), &mut out)?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_super(device: &dyn Device, copy: u8) -> Result<Superblock> {
+    let at = SUPERBLOCK_OFFSETS[usize::from(copy)];
+    match read_superblock_copy(device, at) {
+        None => bail!("the device does not reach copy {copy} of the superblock, at {at}"),
+        Some(read) => Ok(read?),
+    }
+}
+
+fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
+    let named = || args.image.display().to_string();
+    let volume = Volume::open(vec![open_device(&args.image)?]).with_context(named)?;
+    for notice in volume.notices() {
+        remark(global, &format!("{}: {notice}", args.image.display()));
+    }
+    let which = match &args.tree {
+        None => TreeSelection::All,
+        Some(tree) => TreeSelection::One(tree_id(tree)?),
+    };
+    let mut code = ExitCode::SUCCESS;
+    let mut damaged = |error: &userbtrfs_volume::ReadError| {
+        fail(&format!("{}: {error}", args.image.display()));
+        code = ExitCode::FAILURE;
+    };
+    dump::dump_tree(&volume, which, format(global), &mut stdout(), &mut damaged)
+        .with_context(named)?;
+    Ok(code)
+}
+
+fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(device_to_read(path)?))
+}
+
+fn format(global: &Global) -> dump::Format {
+    match global.format {
+        Format::Text => dump::Format::Text,
+        Format::Json => dump::Format::Json,
+    }
+}
+
+/// A tree by its number, which may be negative, or by its name in lower case.
+fn tree_id(text: &str) -> Result<TreeId> {
+    let by_number = text
+        .parse()
+        .map(TreeId)
+        .or_else(|_| text.parse::<i64>().map(|number| TreeId(number.cast_unsigned())));
+    if let Ok(id) = by_number {
+        return Ok(id);
+    }
+    Ok(match text.to_ascii_lowercase().replace('-', "_").trim_end_matches("_tree") {
+        "root" => TreeId::ROOT,
+        "extent" => TreeId::EXTENT,
+        "chunk" => TreeId::CHUNK,
+        "dev" | "device" => TreeId::DEV,
+        "fs" => TreeId::FS,
+        "csum" | "checksum" => TreeId::CSUM,
+        "quota" => TreeId::QUOTA,
+        "uuid" => TreeId::UUID,
+        "free_space" => TreeId::FREE_SPACE,
+        "block_group" => TreeId::BLOCK_GROUP,
+        "raid_stripe" => TreeId::RAID_STRIPE,
+        "log" | "tree_log" => TreeId::TREE_LOG,
+        "data_reloc" => TreeId::DATA_RELOC,
+        _ => bail!("{text}: no such tree"),
+    })
+}

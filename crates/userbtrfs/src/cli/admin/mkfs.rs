@@ -1,0 +1,254 @@
+//! `mkfs`: makes a filesystem, empty or with the content of a directory, and says what it made.
+
+use std::fs::{self, File, Metadata};
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::json;
+use userbtrfs::device::{Device, FileDevice, FileOptions};
+use userbtrfs::mkfs::{ChecksumKind, Options, Superblock, Uuid, make, unmake};
+use userbtrfs::{Profile, Quoted};
+
+use crate::cli::admin::rootdir;
+use crate::cli::args::{Csum, Format, Global, MkfsArgs, ProfileArg};
+use crate::cli::host::signals::{Signals, Stopped};
+use crate::cli::output::{print_json, stdout};
+use crate::cli::{printed, text};
+
+pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
+    let options = options(args)?;
+    let superblock =
+        on_file(global, args, &options).with_context(|| args.image.display().to_string())?;
+    printed(match global.format {
+        _ if global.quiet => Ok(()),
+        Format::Text => print(&superblock),
+        Format::Json => print_json("mkfs", &document(&superblock)),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &MkfsArgs) -> Result<Options> {
+    let mut features = Features::default();
+    args.features.iter().try_for_each(|name| features.switch(name))?;
+    let mut options = if features.mixed { Options::mixed() } else { Options::default() };
+    if features.mixed {
+        // What is said of one holds for both.
+        options.metadata = profile(args.metadata.or(args.data)).unwrap_or(options.metadata);
+        options.data = profile(args.data.or(args.metadata)).unwrap_or(options.data);
+    } else {
+        options.metadata = profile(args.metadata).unwrap_or(options.metadata);
+        options.data = profile(args.data).unwrap_or(options.data);
+    }
+    if let Some(nodesize) = args.nodesize {
+        options.nodesize = u32::try_from(nodesize).unwrap_or(u32::MAX);
+    }
+    options.label = args.label.as_ref().map_or_else(Vec::new, |label| label.as_bytes().to_vec());
+    options.fsid = args.uuid;
+    let owner = args.owner.unwrap_or_default();
+    options.owner = (owner.uid.unwrap_or(0), owner.gid.unwrap_or(0));
+    options.checksum = checksum(args.csum);
+    options.block_group_tree = features.block_group_tree;
+    options.free_space_tree = features.free_space_tree;
+    options.force = args.force;
+    options.discard = args.discard;
+    Ok(options)
+}
+
+/// The features that can be chosen.
+struct Features {
+    mixed: bool,
+    block_group_tree: bool,
+    free_space_tree: bool,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self { mixed: false, block_group_tree: false, free_space_tree: true }
+    }
+}
+
+impl Features {
+    fn switch(&mut self, name: &str) -> Result<()> {
+        let (name, on) = match name.strip_prefix('^') {
+            Some(name) => (name, false),
+            None => (name, true),
+        };
+        match name {
+            "mixed-bg" => self.mixed = on,
+            "block-group-tree" => self.block_group_tree = on,
+            "free-space-tree" => self.free_space_tree = on,
+            "extref" | "skinny-metadata" | "no-holes" if on => {}
+            "extref" | "skinny-metadata" | "no-holes" => bail!("feature {name} is always on"),
+            other => bail!("unknown feature {other}"),
+        }
+        Ok(())
+    }
+}
+
+fn profile(kept: Option<ProfileArg>) -> Option<Profile> {
+    kept.map(|kept| match kept {
+        ProfileArg::Single => Profile::Single,
+        ProfileArg::Dup => Profile::Dup,
+    })
+}
+
+fn checksum(csum: Csum) -> ChecksumKind {
+    match csum {
+        Csum::Crc32c => ChecksumKind::Crc32c,
+        Csum::Xxhash => ChecksumKind::Xxhash64,
+        Csum::Sha256 => ChecksumKind::Sha256,
+        Csum::Blake2 => ChecksumKind::Blake2b,
+    }
+}
+
+/// Makes the filesystem. Where that fails, a file that was made for it goes again, and one that was
+/// empty is so again if nothing was written to it but what is ours.
+fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
+    ensure!(!args.shrink, "--shrink is not supported; holes take no space in an image file");
+    let new = match fs::metadata(&args.image) {
+        Ok(there) => {
+            check(args)?;
+            let size = size_of_empty(args, options, &there)?;
+            New { size, was_there: true }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            check(args)?;
+            let size = size(args, options)?
+                .context("there is no such file; --size says how large to make it")?;
+            check_size(size)?;
+            File::create_new(&args.image)?;
+            New { size: Some(size), was_there: false }
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let made = new.extend(&args.image).and_then(|()| make_and_fill(global, args, options, &new));
+    if made.is_err() {
+        new.undo(&args.image)?;
+    }
+    made
+}
+
+/// A file that gets its size for the filesystem.
+struct New {
+    /// Nothing where it keeps what it has.
+    size: Option<u64>,
+    was_there: bool,
+}
+
+impl New {
+    fn extend(&self, image: &Path) -> Result<()> {
+        let Some(size) = self.size else { return Ok(()) };
+        Ok(File::options().write(true).open(image)?.set_len(size)?)
+    }
+
+    fn undo(&self, image: &Path) -> Result<()> {
+        // What somebody else has written to it meanwhile is theirs.
+        let has_nothing = || fs::metadata(image).is_ok_and(|metadata| metadata.blocks() == 0);
+        match (self.was_there, self.size) {
+            (false, _) => fs::remove_file(image)?,
+            (true, Some(_)) if has_nothing() => {
+                File::options().write(true).open(image)?.set_len(0)?;
+            }
+            (true, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Takes back a filesystem that could not be filled. Nobody else can write to the image, since
+    /// the caller has it open for that.
+    fn unmake(&self, image: &Path, device: &dyn Device, fsid: Uuid) -> Result<()> {
+        let was_empty = self.was_there && self.size.is_some();
+        if unmake(device, fsid)? && was_empty {
+            File::options().write(true).open(image)?.set_len(0)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_size(size: u64) -> Result<()> {
+    ensure!(i64::try_from(size).is_ok(), "no file can be that large: {size} bytes");
+    Ok(())
+}
+
+fn check(args: &MkfsArgs) -> Result<()> {
+    args.rootdir.as_ref().map_or(Ok(()), |dir| rootdir::check(dir, &args.image))
+}
+
+/// How large a file is made: as it is said, or so that what is put in fits.
+fn size(args: &MkfsArgs, options: &Options) -> Result<Option<u64>> {
+    match (args.size, &args.rootdir) {
+        (None, Some(dir)) => rootdir::size_for(dir, options).map(Some),
+        (size, _) => Ok(size),
+    }
+}
+
+/// The size that an empty file gets; nothing where it stays as it is, as anything else does.
+fn size_of_empty(args: &MkfsArgs, options: &Options, there: &Metadata) -> Result<Option<u64>> {
+    if there.is_file() && there.len() == 0 {
+        let size = size(args, options)?;
+        size.map_or(Ok(()), check_size)?;
+        return Ok(size);
+    }
+    let fits = args.size.is_none_or(|size| there.is_file() && there.len() == size);
+    ensure!(fits, "it is there already; --size is for files to be made");
+    Ok(None)
+}
+
+/// The image stays open, and locked, from before anything is written to it until all is done.
+fn make_and_fill(
+    global: &Global,
+    args: &MkfsArgs,
+    options: &Options,
+    new: &New,
+) -> Result<Superblock> {
+    let image = &args.image;
+    let writable = FileOptions { writable: true, ..FileOptions::default() };
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(image, writable)?);
+    let Some(dir) = &args.rootdir else { return Ok(make(&*device, options)?) };
+    if args.size.is_some() || new.size.is_none() {
+        rootdir::check_size(dir, options, device.len())?;
+    }
+    // Who is stopped has no filesystem either, also before and after the copy.
+    let stop = Arc::default();
+    let _signals = Signals::set(&stop)?;
+    let superblock = make(&*device, options)?;
+    let go_on = || match stop.load(Ordering::SeqCst) {
+        true => Err(Stopped.into()),
+        false => Ok(()),
+    };
+    let filled = go_on().and_then(|()| rootdir::fill(global, args, dir, &device));
+    let Err(error) = filled.and_then(|()| go_on()) else { return Ok(superblock) };
+    Err(match new.unmake(image, &*device, superblock.fsid) {
+        Ok(()) => error,
+        Err(why) => error.context(format!("an empty filesystem is left there ({why})")),
+    })
+}
+
+fn print(superblock: &Superblock) -> Result<()> {
+    let mut out = stdout();
+    writeln!(out, "Label:              {}", Quoted(&superblock.label))?;
+    writeln!(out, "UUID:               {}", superblock.fsid)?;
+    writeln!(out, "Node size:          {}", superblock.nodesize)?;
+    writeln!(out, "Sector size:        {}", superblock.sectorsize)?;
+    writeln!(out, "Filesystem size:    {}", text::size(superblock.total_bytes))?;
+    writeln!(out, "Checksum:           {}", superblock.checksum_kind)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn document(superblock: &Superblock) -> serde_json::Value {
+    json!({
+        "label": Quoted(&superblock.label).to_string(),
+        "uuid": superblock.fsid.to_string(),
+        "nodesize": superblock.nodesize,
+        "sectorsize": superblock.sectorsize,
+        "total_bytes": superblock.total_bytes,
+        "csum_type": superblock.checksum_kind.name(),
+    })
+}

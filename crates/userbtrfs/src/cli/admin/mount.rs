@@ -1,0 +1,233 @@
+//! `mount`: an image as a directory, by FUSE.
+//!
+//! 1. The image is opened first: who cannot have it leaves no mount behind. A block device that
+//!    root mounts is the exception: the kernel claims it as it mounts it, and only then is anything
+//!    read of it, or written.
+//! 2. It returns when the directory can be used; with `-f` when it is unmounted.
+//! 3. A signal ends the mount as umount(8) does, whoever uses it: everything is durable after. One
+//!    that was ignored when it started stays so, and before anything is mounted it just ends.
+//! 4. Who still has the image is waited for a while. When the mount is gone, this server says so at
+//!    once, and who opens the image from then on waits for its end; until then it says which mount
+//!    it serves, so that a reader who cannot find that any more waits as well.
+//! 5. While it is mounted, who mounted it may ask through the control socket.
+
+mod control;
+pub(in crate::cli) mod helper;
+mod options;
+mod ready;
+mod signals;
+
+use std::ffi::OsString;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use rustix::io::Errno;
+use signal_hook::iterator::Signals;
+use userbtrfs::device::{DeviceError, DropWritesDevice, FileDevice, FileOptions};
+use userbtrfs::mount::control::Control;
+use userbtrfs::mount::{KIND, Mount, MountError, MountOptions, Mounted, Options};
+use userbtrfs::{Error, Filesystem, Warning};
+
+use crate::cli::args::Global;
+use crate::cli::host::retry::{is_in_use, patiently};
+use crate::cli::host::signals::raise_open_files;
+use crate::cli::{complain, message, remark};
+use options::OptionList;
+
+#[derive(clap::Args)]
+#[command(after_help = options::HELP)]
+pub(crate) struct MountArgs {
+    /// Mount options, with commas between them
+    #[arg(short, long, value_name = "OPTS")]
+    options: Vec<OsString>,
+    /// Stay in the foreground until it is unmounted
+    #[arg(short, long)]
+    foreground: bool,
+    /// Say on stdout when it is mounted, and let go of the terminal
+    #[arg(long, hide = true)]
+    say_ready: bool,
+    /// Take options that are not known
+    #[arg(long, hide = true)]
+    sloppy: bool,
+    /// An image file or a block device
+    image: PathBuf,
+    /// The directory to mount it at
+    dir: PathBuf,
+}
+
+/// The size of blocks of a block device that the kernel mounts, in bytes.
+const BLOCK: u32 = 4096;
+/// Bytes of memory that writes may take which are dropped, for a test.
+const DROPPED_MAX: usize = 1 << 30;
+
+/// What is mounted.
+struct MountTarget<'a> {
+    global: &'a Global,
+    args: &'a MountArgs,
+    wishes: OptionList,
+    /// The image, for messages.
+    name: String,
+    /// It is a block device that the kernel claims.
+    is_claimed: bool,
+}
+
+pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
+    // Each thread that serves has a descriptor of the device.
+    raise_open_files();
+    let site = MountTarget::new(global, args)?;
+    match args.foreground || args.say_ready {
+        true => site.serve(),
+        false => ready::in_background(global, args),
+    }
+}
+
+impl<'a> MountTarget<'a> {
+    fn new(global: &'a Global, args: &'a MountArgs) -> Result<Self> {
+        let wishes = OptionList::parse(&args.options, args.sloppy)?;
+        let name = args.image.display().to_string();
+        let is_root = rustix::process::geteuid().is_root();
+        // Of what is only read there may be several mounts, which the kernel would take for one.
+        let is_claimed = is_root && !wishes.is_read_only() && is_block_device(&args.image);
+        Ok(Self { global, args, wishes, name, is_claimed })
+    }
+
+    /// Mounts, and serves to the end.
+    fn serve(&self) -> Result<ExitCode> {
+        let (mounted, switch, mut signals) = self.begin()?;
+        self.complain_of_failure(&mounted);
+        let control = self.listen(&mounted, switch);
+        if self.args.say_ready {
+            ready::say()?;
+        }
+        let (stopper, handle) = (mounted.stopper(), signals.handle());
+        let ender = thread::spawn(move || {
+            for _ in signals.forever() {
+                if let Err(error) = stopper.stop() {
+                    complain(&error.to_string());
+                }
+            }
+        });
+        mounted.wait();
+        drop(control);
+        handle.close();
+        ender.join().map_err(|_| anyhow!("a signal made a thread panic"))?;
+        mounted.end().with_context(|| self.name.clone())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says on stderr, as soon as that is so, why nothing is written any more. In the background
+    /// there is none; `stats` says it anyway.
+    fn complain_of_failure(&self, mounted: &Mounted) {
+        let (tell, told) = channel::<Error>();
+        // Who is told has ended when the filesystem is not there any more, and lets go of this.
+        mounted.observer().filesystem().tell_failure(move |error| drop(tell.send(error)));
+        let name = self.name.clone();
+        thread::spawn(move || {
+            for error in told {
+                complain(&message(&anyhow::Error::from(error).context(name.clone())));
+            }
+        });
+    }
+
+    fn begin(&self) -> Result<(Mounted, Option<Arc<DropWritesDevice>>, Signals)> {
+        self.tell_wishes();
+        let device = Arc::new(self.open_device().with_context(|| self.name.clone())?);
+        let mount = || Ok::<_, anyhow::Error>((signals::heed()?, self.mount()?));
+        let claimed = self.is_claimed.then(mount).transpose()?;
+        let (filesystem, switch) = self.open(&device)?;
+        let (signals, mount) = claimed.map_or_else(mount, Ok)?;
+        let path = source(&self.args.image).into();
+        let options = Options { threads: self.wishes.threads, device: path };
+        let mounted = Mounted::start(mount, filesystem, &options)?;
+        // Where it was gone before it had one, nobody has to find it.
+        if let Some(number) = mounted.number() {
+            device.serves(number);
+        }
+        Ok((mounted, switch, signals))
+    }
+
+    /// Answers who asks; a mount without that is one, too.
+    fn listen(&self, mounted: &Mounted, switch: Option<Arc<DropWritesDevice>>) -> Option<Control> {
+        let say = |error| remark(self.global, &message(&error));
+        control::listen(mounted, switch).context("the control socket").map_err(say).ok()
+    }
+
+    fn tell_wishes(&self) {
+        if self.global.verbose > 0 {
+            // Of a block device the kernel wants the path.
+            let name = self.wishes.name.as_ref().filter(|_| self.is_claimed);
+            let name = name.map(|name| format!("fsname={}", name.display()));
+            for option in self.wishes.meaningless.iter().chain(&name) {
+                remark(self.global, &format!("mount: option {option} has no meaning here"));
+            }
+        }
+    }
+
+    fn open_device(&self) -> Result<FileDevice, DeviceError> {
+        let options = FileOptions {
+            writable: !self.wishes.is_read_only(),
+            in_peace: true,
+            io_uring: self.wishes.io_uring,
+            claim: !self.is_claimed,
+            ..FileOptions::default()
+        };
+        patiently(|| FileDevice::open(&self.args.image, options), is_in_use)
+    }
+
+    /// Opens the filesystem; where it is written, with a switch in the way to its device.
+    fn open(
+        &self,
+        device: &Arc<FileDevice>,
+    ) -> Result<(Filesystem, Option<Arc<DropWritesDevice>>)> {
+        let options = self.wishes.to_open();
+        let switched = || Arc::new(DropWritesDevice::new(device.clone(), DROPPED_MAX));
+        let switch = (!self.wishes.is_read_only()).then(switched);
+        let opened = options.open_devices(vec![match &switch {
+            Some(switch) => switch.clone(),
+            None => device.clone(),
+        }]);
+        let filesystem = opened.with_context(|| self.name.clone())?;
+        let opened = filesystem.root().inode().id().subvolume;
+        self.wishes.check_subvolume(opened).with_context(|| self.name.clone())?;
+        let say = |notice: &Warning| remark(self.global, &format!("{}: {notice}", self.name));
+        filesystem.notices().iter().for_each(say);
+        if self.global.verbose > 0 && filesystem.replayed().is_some() {
+            remark(self.global, &format!("{}: a log was replayed", self.name));
+        }
+        Ok((filesystem, switch))
+    }
+
+    fn mount(&self) -> Result<Mount> {
+        // The kernel would take a file, whose content is a directory then.
+        let is_file = self.args.dir.metadata().is_ok_and(|metadata| !metadata.is_dir());
+        ensure!(!is_file, "{}: {}", self.args.dir.display(), Errno::NOTDIR);
+        let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.args.image));
+        let options = MountOptions {
+            source: if self.is_claimed { source(&self.args.image) } else { shown },
+            subtype: KIND.to_owned(),
+            block_size: self.is_claimed.then_some(BLOCK),
+            flags: self.wishes.flags,
+            ..MountOptions::default()
+        };
+        let mounted = patiently(
+            || Mount::new(&self.args.dir, &options),
+            |error| self.is_claimed && MountError::is_busy(error),
+        );
+        // That it may not be written, say, is of the device and not of the directory.
+        if self.is_claimed { mounted.with_context(|| self.name.clone()) } else { Ok(mounted?) }
+    }
+}
+
+/// The image as the table of mounts shows it.
+fn source(image: &Path) -> OsString {
+    image.canonicalize().map_or_else(|_| image.into(), PathBuf::into_os_string)
+}
+
+fn is_block_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
+}

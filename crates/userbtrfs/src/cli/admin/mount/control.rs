@@ -1,0 +1,175 @@
+//! What the server of a mount answers who asks through its control socket.
+//!
+//! 1. A question is a line of a command, and is read like one; what is printed is the answer.
+//! 2. While nobody follows the trace, none is made. Who follows and does not read loses lines, and
+//!    is told how many; nobody's fsync waits for that.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser, Subcommand};
+use userbtrfs::SyncRecord;
+use userbtrfs::device::DropWritesDevice;
+use userbtrfs::mount::control::{Answer, Control, ReplyStream, Sent};
+use userbtrfs::mount::{Mounted, StatsHandle};
+
+use crate::cli::admin::stats;
+use crate::cli::admin::stats::{OfMount, OnOff};
+use crate::cli::admin::subvolume;
+use crate::cli::admin::trace;
+use crate::cli::admin::trace::Traced;
+use crate::cli::args::{Format, Global};
+use crate::cli::{in_a_line, message};
+
+/// A question.
+#[derive(Parser)]
+#[command(name = "", no_binary_name = true)]
+struct Question {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Asked,
+}
+
+#[derive(Subcommand)]
+enum Asked {
+    Stats,
+    DropWrites {
+        #[arg(value_enum)]
+        toggle: OnOff,
+    },
+    Trace {
+        #[arg(value_enum)]
+        what: Traced,
+    },
+    SubvolumeList,
+    SubvolumeShow {
+        path: OsString,
+    },
+}
+
+/// What questions are about.
+struct Served {
+    observer: StatsHandle,
+    /// Nothing where the mount is only read.
+    switch: Option<Arc<DropWritesDevice>>,
+    followers: Arc<Followers>,
+}
+
+/// Answers from now on who asks about a mount. To be dropped before the mount ends.
+pub(super) fn listen(mounted: &Mounted, switch: Option<Arc<DropWritesDevice>>) -> Result<Control> {
+    let device = mounted.number().context("the mount is gone")?;
+    let served = Served { observer: mounted.observer(), switch, followers: Arc::default() };
+    let served = Arc::new(served);
+    let answer = move |words: &[Vec<u8>]| served.answer(words).map_err(|error| message(&error));
+    Ok(Control::listen(device, Box::new(answer))?)
+}
+
+impl Served {
+    fn answer(self: &Arc<Self>, words: &[Vec<u8>]) -> Result<Answer> {
+        let words = words.iter().map(|word| OsStr::from_bytes(word));
+        let question = Question::try_parse_from(words).map_err(|error| in_a_line(&error))?;
+        let (format, filesystem) = (question.global.format, self.observer.filesystem());
+        let mut out = Vec::new();
+        match question.verb {
+            Asked::Stats => {
+                let of = OfMount { observer: &self.observer, switch: self.switch.as_deref() };
+                stats::write(&mut out, filesystem, Some(&of), format)?;
+            }
+            Asked::DropWrites { toggle } => self.drop_writes(toggle)?,
+            Asked::Trace { what: Traced::Fsync } => return Ok(self.trace(format)),
+            Asked::SubvolumeList => subvolume::write_list(&mut out, filesystem, format)?,
+            Asked::SubvolumeShow { path } => {
+                subvolume::write_shown(&mut out, filesystem, &path, format)?;
+            }
+        }
+        Ok(Answer::Whole(out))
+    }
+
+    fn drop_writes(&self, toggle: OnOff) -> Result<()> {
+        let switch = self.switch.as_ref().context("a mount for reading writes nothing")?;
+        match toggle {
+            OnOff::On => switch.cut(),
+            OnOff::Off if switch.restore() => {}
+            OnOff::Off => bail!(
+                "{} writes were dropped: the image stays as it is until the mount ends",
+                switch.dropped()
+            ),
+        }
+        Ok(())
+    }
+
+    fn trace(self: &Arc<Self>, format: Format) -> Answer {
+        let served = Arc::clone(self);
+        Answer::Parts(Box::new(move |outlet| {
+            let number = served.follow(Follower { number: 0, format, outlet, lost: 0 });
+            Box::new(Following { served, number })
+        }))
+    }
+
+    fn follow(&self, follower: Follower) -> u64 {
+        let mut list = self.followers.list();
+        if list.is_empty() {
+            let followers = Arc::clone(&self.followers);
+            self.observer.filesystem().trace_syncs(move |record| followers.tell(record));
+        }
+        let number = list.last().map_or(0, |last| last.number + 1);
+        list.push(Follower { number, ..follower });
+        number
+    }
+}
+
+/// Those who want to know of each fsync.
+#[derive(Default)]
+struct Followers(Mutex<Vec<Follower>>);
+
+struct Follower {
+    number: u64,
+    format: Format,
+    outlet: ReplyStream,
+    /// Lines since the last one that it got.
+    lost: u64,
+}
+
+impl Followers {
+    fn list(&self) -> MutexGuard<'_, Vec<Follower>> {
+        self.0.lock().expect("who has it does not panic")
+    }
+
+    fn tell(&self, record: &SyncRecord) {
+        self.list().iter_mut().for_each(|follower| follower.tell(record));
+    }
+}
+
+impl Follower {
+    fn tell(&mut self, record: &SyncRecord) {
+        let line = trace::line(record, self.format);
+        let lines = match self.lost {
+            0 => format!("{line}\n"),
+            lost => format!("{}\n{line}\n", trace::lost(lost, self.format)),
+        };
+        match self.outlet.send(lines.as_bytes()) {
+            Sent::Whole => self.lost = 0,
+            // Who is gone is soon taken from the list.
+            Sent::Lost | Sent::Gone => self.lost += 1,
+        }
+    }
+}
+
+/// As long as it lives, a follower is told.
+struct Following {
+    served: Arc<Served>,
+    number: u64,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut list = self.served.followers.list();
+        list.retain(|follower| follower.number != self.number);
+        if list.is_empty() {
+            self.served.observer.filesystem().stop_trace();
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Mount options: what `-o` says.
+//!
+//! 1. Names are those of btrfs, of FUSE, and of mount(8); one that is not known is refused by name.
+//! 2. What Linux's btrfs knows and has no meaning here is taken, and told with `-v`. What only
+//!    mount(8) and its table heed is taken without a word.
+
+use std::ffi::OsString;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use userbtrfs::mount::MountFlags;
+use userbtrfs::{IoUring, OpenOptions, PendingLog, TreeId};
+
+use crate::cli::args::size;
+
+/// What is wished of a mount.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OptionList {
+    /// Permissions are always the kernel's to check.
+    pub(super) flags: MountFlags,
+    pub(super) threads: Option<usize>,
+    /// What the table of mounts shows in place of the image.
+    pub(super) name: Option<OsString>,
+    pub(super) io_uring: IoUring,
+    /// Options that say nothing here.
+    pub(super) meaningless: Vec<String>,
+    subvolume_path: Option<String>,
+    subvolume_id: Option<TreeId>,
+    commit_seconds: Option<u64>,
+    memory: Option<u64>,
+    tree_log: bool,
+    replay: bool,
+    discard: bool,
+    storage: Storage,
+}
+
+/// How data of new files is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Storage {
+    /// Where it is overwritten it is written anew.
+    cow: bool,
+    /// It has checksums.
+    sums: bool,
+}
+
+impl Storage {
+    /// Says one thing more of it; what that says of the other is as Linux has it: what is
+    /// overwritten in place has no checksums.
+    fn take(&mut self, word: &str) -> bool {
+        match word {
+            "datacow" => self.cow = true,
+            "datasum" => *self = Self { cow: true, sums: true },
+            "nodatacow" => *self = Self { cow: false, sums: false },
+            "nodatasum" => self.sums = false,
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// How many threads may receive requests: as many as there ever are where nothing is said of it.
+const THREADS_MAX: usize = 256;
+
+/// What Linux takes of a mount of btrfs, with or without a value. Times of access change only when
+/// they are set, and access lists are always heeded.
+const MEANINGLESS: &[&str] = &[
+    "acl",
+    "autodefrag",
+    "barrier",
+    "diratime",
+    "dirsync",
+    "enospc_debug",
+    "lazytime",
+    "max_inline",
+    "metadata_ratio",
+    "noacl",
+    "noautodefrag",
+    "nobarrier",
+    "noenospc_debug",
+    "noflushoncommit",
+    "nolazytime",
+    "norelatime",
+    "nospace_cache",
+    "nossd",
+    "nossd_spread",
+    "nostrictatime",
+    "skip_balance",
+    "space_cache",
+    "ssd",
+    "ssd_spread",
+    "thread_pool",
+    "user_subvol_rm_allowed",
+];
+
+/// What would have new data compressed.
+const COMPRESSION: &[&str] = &["compress", "compress-force"];
+
+/// What is mount(8)'s alone, or says what is so anyway.
+const SILENT: &[&str] = &[
+    "auto",
+    "default_permissions",
+    "defaults",
+    "group",
+    "iversion",
+    "loud",
+    "mand",
+    "noauto",
+    "nodiratime",
+    "nofail",
+    "nogroup",
+    "noiversion",
+    "nomand",
+    "noowner",
+    "nouser",
+    "nousers",
+    "owner",
+    "silent",
+    "treelog",
+    "user",
+    "users",
+    "_netdev",
+];
+
+/// Options that set a flag of the mount, or take it back.
+const FLAGS: &[(&str, MountFlags, bool)] = &[
+    ("allow_other", MountFlags::ALLOW_OTHER, true),
+    ("async", MountFlags::SYNCHRONOUS, false),
+    ("atime", MountFlags::NO_ATIME, false),
+    ("dev", MountFlags::NO_DEV, false),
+    ("exec", MountFlags::NO_EXEC, false),
+    ("noatime", MountFlags::NO_ATIME, true),
+    ("nodev", MountFlags::NO_DEV, true),
+    ("noexec", MountFlags::NO_EXEC, true),
+    ("nosuid", MountFlags::NO_SUID, true),
+    ("relatime", MountFlags::NO_ATIME, false),
+    ("ro", MountFlags::READ_ONLY, true),
+    ("rw", MountFlags::READ_ONLY, false),
+    ("strictatime", MountFlags::NO_ATIME, false),
+    ("suid", MountFlags::NO_SUID, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+];
+
+/// What is said of all of them.
+pub(super) const HELP: &str = "\
+Mount options:
+  ro, rw                     Only read; read and write, which is the default
+  subvol=PATH, subvolid=ID   Mount this subvolume, not the default one; both may say which it is
+  commit=SECONDS             Commit that long after a change; 0 is only when asked to [default: 30]
+  notreelog, treelog         Have fsync commit; have it write a log, which is the default
+  nologreplay, norecovery    With ro, leave a log that is pending alone
+  discard, nodiscard         Give free space back to the device, or not, which is the default
+  nodatacow, datacow         Overwrite data of new files in place, without checksums, or elsewhere,
+                             which is the default
+  nodatasum, datasum         Give data of new files no checksums, or give it some, which is the
+                             default
+  memory=SIZE                The bound of memory for caches and what waits [default: 256M]
+  threads=N                  How many threads receive requests, 1 to 256 [default: one for each
+                             processor]
+  io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
+  allow_other                Let other users in
+  fsname=NAME                What the table of mounts shows in place of an image file
+  noatime, nodev, noexec, nosuid, sync, atime, dev, exec, suid, async
+                             As in mount(8)
+
+Options of btrfs that have no meaning here (ssd, ...) are taken, and named with -v; those of
+mount(8) and of fstab alone (defaults, noauto, x-..., ...) are taken. compress and compress-force
+are taken with the values no and none alone: data that is written is not compressed yet.";
+
+impl OptionList {
+    /// Reads lists of options; of two that contradict each other the later one holds, but for a
+    /// subvolume by its path and by its number: see [`Self::check_subvolume`]. With `sloppy`
+    /// those that are not known are taken.
+    pub(super) fn parse(lists: &[OsString], sloppy: bool) -> Result<Self> {
+        let mut wishes = Self {
+            flags: MountFlags::DEFAULT_PERMISSIONS,
+            threads: None,
+            name: None,
+            io_uring: IoUring::Auto,
+            meaningless: Vec::new(),
+            subvolume_path: None,
+            subvolume_id: None,
+            commit_seconds: None,
+            memory: None,
+            tree_log: true,
+            replay: true,
+            discard: false,
+            storage: Storage { cow: true, sums: true },
+        };
+        for list in lists {
+            let list = list.to_str().context("mount options that are not UTF-8")?;
+            for option in list.split(',').filter(|option| !option.is_empty()) {
+                if !wishes.take(option)? {
+                    ensure!(sloppy, "unknown mount option \"{option}\"");
+                    wishes.meaningless.push(option.to_owned());
+                }
+            }
+        }
+        ensure!(wishes.replay || wishes.is_read_only(), "nologreplay goes with ro alone");
+        Ok(wishes)
+    }
+
+    /// Whether nothing may be changed.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.flags.contains(MountFlags::READ_ONLY)
+    }
+
+    /// Takes an option; says whether it is known.
+    fn take(&mut self, option: &str) -> Result<bool> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let is_uncompressed = COMPRESSION.contains(&name) && matches!(value, Some("no" | "none"));
+        ensure!(
+            !COMPRESSION.contains(&name) || is_uncompressed,
+            "mount option {option}: cannot compress yet"
+        );
+        ensure!(option != "remount", "what is mounted cannot be mounted anew");
+        if MEANINGLESS.contains(&name) || is_uncompressed {
+            self.meaningless.push(option.to_owned());
+            return Ok(true);
+        }
+        match value {
+            None => Ok(self.take_word(name)),
+            Some(value) => self.take_value(name, value),
+        }
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        if let Some((_, flag, is_set)) = FLAGS.iter().find(|(name, ..)| *name == word) {
+            self.flags.set(*flag, *is_set);
+            return true;
+        }
+        match word {
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
+            "notreelog" => self.tree_log = false,
+            "nologreplay" | "norecovery" => self.replay = false,
+            other => {
+                let is_silent = SILENT.contains(&other) || other.starts_with("x-");
+                return is_silent || self.storage.take(other);
+            }
+        }
+        true
+    }
+
+    fn take_value(&mut self, name: &str, value: &str) -> Result<bool> {
+        match name {
+            "subvol" => self.subvolume_path = Some(value.to_owned()),
+            "subvolid" => {
+                // As Linux has it, 0 is the top level, too.
+                let number = number(name, value)?;
+                self.subvolume_id = Some(if number == 0 { TreeId::FS } else { TreeId(number) });
+            }
+            "commit" => self.commit_seconds = Some(number(name, value)?),
+            "threads" => {
+                let threads = number(name, value)?;
+                let is_possible = (1..=THREADS_MAX).contains(&threads);
+                ensure!(
+                    is_possible,
+                    "mount option threads={value}: 1 to {THREADS_MAX} are possible"
+                );
+                self.threads = Some(threads);
+            }
+            "memory" => {
+                let bytes = size(value).map_err(|why| anyhow!("mount option memory: {why}"))?;
+                self.memory = Some(bytes);
+            }
+            "fsname" => self.name = Some(value.into()),
+            "io_uring" => self.io_uring = io_uring(value)?,
+            "discard" => match value {
+                "async" | "sync" => self.discard = true,
+                other => bail!("mount option discard={other}: not async"),
+            },
+            // fuse's own, for the table of mounts.
+            "subtype" => {}
+            other => return Ok(other.starts_with("x-") || other == "comment"),
+        }
+        Ok(true)
+    }
+
+    /// How the filesystem is opened.
+    pub(super) fn to_open(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.write(!self.is_read_only()).tree_log(self.tree_log).discard(self.discard);
+        options.data_cow(self.storage.cow).data_checksums(self.storage.sums);
+        if !self.replay {
+            options.pending_log(PendingLog::Leave);
+        }
+        if let Some(bytes) = self.memory {
+            options.memory(bytes);
+        }
+        if let Some(seconds) = self.commit_seconds {
+            options.commit_seconds(seconds);
+        }
+        match (&self.subvolume_path, self.subvolume_id) {
+            (Some(path), _) => {
+                options.subvolume_path(path.as_bytes());
+            }
+            (None, Some(id)) => {
+                options.subvolume_id(id);
+            }
+            (None, None) => {}
+        }
+        options
+    }
+
+    /// Checks that the subvolume which was opened is that of both options, where both are there: as
+    /// in a line of fstab that was made of what Linux shows of a mount.
+    pub(super) fn check_subvolume(&self, opened: TreeId) -> Result<()> {
+        match (&self.subvolume_path, self.subvolume_id) {
+            (Some(path), Some(id)) if id != opened => {
+                bail!("subvol={path} is subvolume {}, not subvolid={}", opened.0, id.0)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn number<T: FromStr>(name: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|_| anyhow!("mount option {name}={value}: not a number"))
+}
+
+fn io_uring(value: &str) -> Result<IoUring> {
+    Ok(match value {
+        "auto" => IoUring::Auto,
+        "on" => IoUring::On,
+        "off" => IoUring::Off,
+        other => bail!("mount option io_uring={other}: neither auto nor on nor off"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &str) -> Result<OptionList> {
+        OptionList::parse(&[list.into()], false)
+    }
+
+    #[test]
+    fn options_are_taken_by_name() {
+        let wishes = parse("rw,nosuid,subvol=a/b,commit=5,memory=64M,threads=3,notreelog").unwrap();
+        assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS | MountFlags::NO_SUID);
+        assert_eq!(wishes.subvolume_path.as_deref(), Some("a/b"));
+        assert_eq!((wishes.commit_seconds, wishes.memory), (Some(5), Some(64 << 20)));
+        assert_eq!(
+            (wishes.threads, wishes.tree_log, wishes.is_read_only()),
+            (Some(3), false, false)
+        );
+        assert!(parse("ro,nologreplay,subvolid=5").unwrap().is_read_only());
+        assert_eq!(parse("subvolid=0").unwrap().subvolume_id, Some(TreeId(5)));
+        assert!(!parse("ro,rw").unwrap().is_read_only());
+        let taken_back = "noexec,nosuid,nodev,sync,noatime,exec,suid,dev,async,strictatime";
+        assert_eq!(parse(taken_back).unwrap().flags, MountFlags::DEFAULT_PERMISSIONS);
+        assert!(parse("exec,noexec").unwrap().flags.contains(MountFlags::NO_EXEC));
+        let lists = ["fsname=x".into(), ",allow_other,".into()];
+        let wishes = OptionList::parse(&lists, false).unwrap();
+        assert_eq!(wishes.name.as_deref(), Some("x".as_ref()));
+        assert!(wishes.flags.contains(MountFlags::ALLOW_OTHER));
+    }
+
+    /// What is listed is known, and what is known and has a meaning is listed.
+    #[test]
+    fn the_help_lists_the_options() {
+        let names = HELP.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names = names.flat_map(|line| line[2..].split("  ").next().unwrap().split(", "));
+        let names: Vec<_> = names.map(|name| name.split('=').next().unwrap()).collect();
+        let with_value =
+            ["subvol", "subvolid", "commit", "memory", "threads", "io_uring", "fsname"];
+        for name in &names {
+            let value = match *name {
+                "io_uring" => "=on",
+                name if with_value.contains(&name) => "=1",
+                _ => "",
+            };
+            let wishes = parse(&format!("ro,{name}{value}")).unwrap();
+            assert!(wishes.meaningless.is_empty(), "{name}");
+        }
+        let set = FLAGS.iter().filter(|(.., is_set)| *is_set).map(|(name, ..)| name);
+        for name in set.chain(&with_value) {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_is_kept_to_be_told() {
+        let wishes = parse("ssd,defaults,x-systemd.automount,space_cache=v2,compress=no");
+        assert_eq!(wishes.unwrap().meaningless, ["ssd", "space_cache=v2", "compress=no"]);
+        let uncompressed = ["compress=none", "compress-force=no", "compress-force=none"];
+        assert_eq!(parse(&uncompressed.join(",")).unwrap().meaningless, uncompressed);
+        let of_times = "strictatime,norelatime,diratime,lazytime,nolazytime";
+        let others = "noacl,nobarrier,nospace_cache,metadata_ratio=4,skip_balance";
+        let wishes = parse(&format!("{of_times},{others},owner,silent,iversion,nomand")).unwrap();
+        assert_eq!(wishes.meaningless.len(), 9);
+        assert_eq!(wishes.flags, MountFlags::DEFAULT_PERMISSIONS);
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_by_name() {
+        for (list, says) in [
+            ("ro,degraded", "unknown mount option \"degraded\""),
+            ("subvolume=a", "unknown mount option \"subvolume=a\""),
+            ("ro=1", "unknown mount option \"ro=1\""),
+            ("remount,ro", "what is mounted cannot be mounted anew"),
+            ("commit=soon", "mount option commit=soon: not a number"),
+            ("threads=0", "threads=0"),
+            ("threads=99999", "mount option threads=99999: 1 to 256 are possible"),
+            ("memory=x", "mount option memory: not a size"),
+            ("io_uring=maybe", "io_uring=maybe"),
+            ("nologreplay", "nologreplay goes with ro alone"),
+            ("compress=zstd:3", "mount option compress=zstd:3: cannot compress yet"),
+            ("ro,compress-force", "mount option compress-force: cannot compress yet"),
+        ] {
+            let error = parse(list).unwrap_err().to_string();
+            assert!(error.contains(says), "{error:?} does not say {says:?}");
+        }
+        let sloppy = OptionList::parse(&["degraded".into()], true).unwrap();
+        assert_eq!(sloppy.meaningless, ["degraded"]);
+    }
+}

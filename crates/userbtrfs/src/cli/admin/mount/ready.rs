@@ -1,0 +1,63 @@
+//! Mounting in the background.
+//!
+//! The command runs itself once more, in the foreground, and waits until that says on its standard
+//! output that the mount can be used; or until it ends, whose exit status it takes. What is wrong
+//! before that, the other says on the standard error that both share. After that it has none, nor
+//! a terminal.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result};
+
+use super::MountArgs;
+use crate::cli::args::Global;
+
+/// What is said when the mount can be used.
+const READY: &str = "ready\n";
+
+/// Has a process mount it, and waits until it is ready.
+pub(super) fn in_background(global: &Global, args: &MountArgs) -> Result<ExitCode> {
+    let mut child = command(global, args)?.spawn().context("the server")?;
+    let output = child.stdout.take().context("the server has no output")?;
+    let mut said = String::new();
+    BufReader::new(output).read_line(&mut said).context("the server")?;
+    if said == READY {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.filter(|code| *code != 0).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+fn command(global: &Global, args: &MountArgs) -> Result<Command> {
+    let mut command = Command::new(env::current_exe().context("the command itself")?);
+    // Whatever it was called as.
+    command.arg0("userbtrfs").args(["mount", "--say-ready"]);
+    command.args(args.options.iter().map(|list| {
+        let mut option = std::ffi::OsString::from("--options=");
+        option.push(list);
+        option
+    }));
+    command.args(args.sloppy.then_some("--sloppy")).args(global.quiet.then_some("--quiet"));
+    command.args((0..global.verbose).map(|_| "--verbose"));
+    command.arg("--").arg(&args.image).arg(&args.dir);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    Ok(command)
+}
+
+/// Says that the mount can be used, and lets go of whoever started it.
+pub(super) fn say() -> Result<()> {
+    // It fails only for who leads its group, and has no terminal to let go of.
+    let _ = rustix::process::setsid();
+    env::set_current_dir("/")?;
+    let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let mut out = io::stdout();
+    out.write_all(READY.as_bytes())?;
+    out.flush()?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)?;
+    Ok(())
+}

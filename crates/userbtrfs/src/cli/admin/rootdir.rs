@@ -1,0 +1,242 @@
+//! `mkfs --rootdir`: fills a new filesystem with the content of a directory, and says how large it
+//! has to be for that.
+
+use std::collections::HashSet;
+use std::fs::{self, DirEntry, File, Metadata};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::fs::SeekFrom;
+use userbtrfs::copy::import::ImportOptions;
+use userbtrfs::device::Device;
+use userbtrfs::mkfs::Options;
+use userbtrfs::{OpenOptions, Profile};
+
+use crate::cli::args::{Format, Global, MkfsArgs};
+use crate::cli::verbs::copy_target::copy;
+
+/// Copies what is in `dir` into the new filesystem. Where not everything can be copied,
+/// the filesystem stays empty.
+pub(in crate::cli) fn fill(
+    global: &Global,
+    args: &MkfsArgs,
+    dir: &Path,
+    device: &Arc<dyn Device>,
+) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).commit_seconds(0).discard(args.discard);
+    let filesystem = options.open_devices(vec![Arc::clone(device)])?;
+    // What is printed in the end is for mkfs to say.
+    let global = Global { format: Format::Text, ..global.clone() };
+    let owner = args.owner.unwrap_or_default();
+    let options = ImportOptions { uid: owner.uid, gid: owner.gid, ..ImportOptions::default() };
+    let copied = copy("mkfs", &global, options, |inserter, report| {
+        inserter.insert_content(dir, &filesystem.root(), report);
+        Ok(())
+    });
+    match copied {
+        Ok(code) if code == ExitCode::SUCCESS => Ok(filesystem.close()?),
+        other => {
+            filesystem.abandon();
+            other.and_then(|_| Err(anyhow::anyhow!("not all of {} was copied", dir.display())))
+        }
+    }
+}
+
+/// Checks that there is such a directory, and that it does not hold the image itself.
+pub(in crate::cli) fn check(dir: &Path, image: &Path) -> Result<()> {
+    let named = || dir.display().to_string();
+    let real = dir.canonicalize().with_context(named)?;
+    ensure!(real.is_dir(), "{}: not a directory", named());
+    let is_device = fs::metadata(image).is_ok_and(|there| !there.is_file());
+    let inside = !is_device && real_path(image)?.starts_with(real);
+    ensure!(!inside, "it is in {}, which would be copied into it", named());
+    Ok(())
+}
+
+/// Where a file is, or will be made.
+fn real_path(path: &Path) -> std::io::Result<PathBuf> {
+    if path.exists() {
+        return path.canonicalize();
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).canonicalize()
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const SECTOR: u64 = 4 * KIB;
+
+/// What no file has any part in: the system's chunks, and room to work in.
+const ROOM: u64 = 128 * MIB;
+
+/// Files up to this size are kept in the tree.
+const INLINE_MAX: u64 = 2 * KIB;
+
+/// Bytes that an inode takes in the tree: its item, a name there and back, each with its key.
+const INODE: u64 = 340;
+/// How often its name is written.
+const NAMES: u64 = 3;
+/// Bytes that an extent takes: in the file, in the books, and its key.
+const EXTENT: u64 = 160;
+/// Bytes that an extended attribute takes beside its name and its value.
+const XATTR: u64 = 60;
+/// Bytes of the largest checksum of a sector.
+const CHECKSUM: u64 = 32;
+
+/// What a directory takes when it is in a filesystem.
+#[derive(Debug, Default)]
+struct Measure {
+    /// Bytes of data in whole sectors.
+    data: u64,
+    /// Bytes in trees, if these were full.
+    metadata: u64,
+    /// Files with several names that were counted.
+    seen: HashSet<(u64, u64)>,
+}
+
+/// The size in bytes of a filesystem into which all that is in a directory fits, with half as much
+/// room again. A file of that size is mostly one hole.
+pub(in crate::cli) fn size_for(dir: &Path, options: &Options) -> Result<u64> {
+    let measure = Measure::of(dir)?;
+    // Nodes are half full at worst.
+    let metadata = 2 * measure.metadata * copies(options.metadata);
+    let need = metadata + measure.data * copies(options.data);
+    Ok((need + need / 2 + ROOM).next_multiple_of(MIB))
+}
+
+/// Checks that at least the data of the files in a directory fits into so many bytes. Whether all
+/// else does, too, shows when it is copied.
+pub(in crate::cli) fn check_size(dir: &Path, options: &Options, size: u64) -> Result<()> {
+    let need = Measure::of(dir)?.data * copies(options.data);
+    let named = dir.display();
+    ensure!(need <= size, "the data in {named} takes {need} bytes, and it has room for {size}");
+    Ok(())
+}
+
+fn copies(profile: Profile) -> u64 {
+    if profile == Profile::Dup { 2 } else { 1 }
+}
+
+impl Measure {
+    fn of(dir: &Path) -> Result<Self> {
+        let mut measure = Self::default();
+        measure.add_dir(dir).with_context(|| dir.display().to_string())?;
+        measure.add_xattrs(dir);
+        Ok(measure)
+    }
+
+    fn add_dir(&mut self, dir: &Path) -> std::io::Result<()> {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            self.metadata += INODE + NAMES * entry.file_name().len() as u64;
+            self.add_xattrs(&entry.path());
+            if metadata.is_dir() {
+                self.add_dir(&entry.path())?;
+            } else if metadata.is_symlink() {
+                self.metadata += EXTENT + metadata.len();
+            } else if metadata.is_file() && self.is_new(&metadata) {
+                self.add_file(&entry, &metadata)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the extended attributes of what is at a path. What cannot be read counts for nothing.
+    fn add_xattrs(&mut self, path: &Path) {
+        // Most have none.
+        let mut names = vec![0; rustix::fs::llistxattr_query(path).unwrap_or(0)];
+        let len = rustix::fs::llistxattr(path, &mut names).unwrap_or(0);
+        for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let value = rustix::fs::lgetxattr_query(path, name).unwrap_or(0);
+            self.metadata += XATTR + name.len() as u64 + value as u64;
+        }
+    }
+
+    fn is_new(&mut self, metadata: &Metadata) -> bool {
+        metadata.nlink() == 1 || self.seen.insert((metadata.dev(), metadata.ino()))
+    }
+
+    fn add_file(&mut self, entry: &DirEntry, metadata: &Metadata) -> std::io::Result<()> {
+        let size = metadata.len();
+        if size <= INLINE_MAX {
+            self.metadata += EXTENT + size;
+            return Ok(());
+        }
+        if metadata.blocks() * 512 >= size {
+            self.add_data(0, size);
+            return Ok(());
+        }
+        let file = File::open(entry.path())?;
+        let mut at = 0;
+        while let Ok(start) = rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            at = rustix::fs::seek(&file, SeekFrom::Hole(start))?;
+            self.add_data(start, at);
+        }
+        Ok(())
+    }
+
+    /// Adds data of a file between two offsets.
+    fn add_data(&mut self, start: u64, end: u64) {
+        let bytes = end.next_multiple_of(SECTOR) - start / SECTOR * SECTOR;
+        self.data += bytes;
+        self.metadata += EXTENT + bytes / SECTOR * CHECKSUM;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(dir: &Path) -> u64 {
+        size_for(dir, &Options::default()).unwrap()
+    }
+
+    #[test]
+    fn a_size_follows_what_is_there_and_not_the_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(size(folder.path()), ROOM);
+        fs::create_dir(folder.path().join("a")).unwrap();
+        let file = File::create(folder.path().join("a/b")).unwrap();
+        file.set_len(1 << 40).unwrap();
+        assert!(size(folder.path()) <= ROOM + MIB);
+        fs::write(folder.path().join("c"), vec![1; 10 << 20]).unwrap();
+        let one = size(folder.path());
+        assert!((ROOM + 15 * MIB..ROOM + 20 * MIB).contains(&one), "{one}");
+        fs::hard_link(folder.path().join("c"), folder.path().join("d")).unwrap();
+        assert_eq!(size(folder.path()), one);
+    }
+
+    #[test]
+    fn attributes_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, b"").unwrap();
+        let before = Measure::of(folder.path()).unwrap().metadata;
+        let flags = rustix::fs::XattrFlags::empty();
+        if let Err(error) = rustix::fs::setxattr(&file, "user.a", &[1; 3000], flags) {
+            return println!("SKIPPED: no user attributes here: {error}");
+        }
+        let with = Measure::of(folder.path()).unwrap().metadata;
+        assert_eq!(with - before, XATTR + 6 + 3000);
+    }
+
+    #[test]
+    fn what_cannot_be_filled_in_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, image) = (folder.path().join("dir"), folder.path().join("image"));
+        fs::create_dir(&dir).unwrap();
+        for there in [false, true] {
+            check(&dir, &image).unwrap();
+            assert!(check(folder.path(), &image).is_err(), "{there}");
+            assert!(check(&folder.path().join("none"), &image).is_err());
+            File::create(&image).unwrap();
+        }
+        assert!(check(&image, &image).is_err());
+        check(Path::new("/dev"), Path::new("/dev/zero")).unwrap();
+    }
+}

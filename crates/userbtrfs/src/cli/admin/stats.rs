@@ -1,0 +1,149 @@
+//! `stats`: how a filesystem is, and what was counted since it was opened.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use userbtrfs::device::DropWritesDevice;
+use userbtrfs::mount::{Opcode, StatsHandle};
+use userbtrfs::{CommitTrigger, Filesystem, FullCommitReason, Stats};
+
+use crate::cli::admin::mounted::ask;
+use crate::cli::args::{Format, Global};
+use crate::cli::output::write_json;
+
+#[derive(clap::Args)]
+pub(crate) struct StatsArgs {
+    /// From now on drop what is written to the device, and go on serving, for tests: the image is
+    /// then what a cut of the power would leave. There is a way back only until something was
+    /// dropped
+    #[arg(long, value_enum, value_name = "ON|OFF")]
+    drop_writes: Option<OnOff>,
+    /// Where an image is mounted
+    mountpoint: PathBuf,
+}
+
+/// Whether something is so from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    /// It is.
+    On,
+    /// It is not.
+    Off,
+}
+
+/// What there is to show of a mount beside its filesystem.
+pub(crate) struct OfMount<'a> {
+    pub(crate) observer: &'a StatsHandle,
+    /// Nothing where it is only read.
+    pub(crate) switch: Option<&'a DropWritesDevice>,
+}
+
+/// Asks the server of a mount.
+pub(crate) fn run(global: &Global, args: &StatsArgs) -> Result<ExitCode> {
+    let words = match args.drop_writes {
+        None => vec![OsString::from("stats")],
+        Some(toggle) => vec!["drop-writes".into(), toggle.word().into()],
+    };
+    ask(global, &args.mountpoint, &words)
+}
+
+impl OnOff {
+    fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Writes the state of a filesystem and all counters: of the cache of nodes, of discards, of logs,
+/// of commits by cause, and of those in place of logs by reason; of a mount the requests by kind.
+pub(crate) fn write(
+    out: &mut dyn Write,
+    filesystem: &Filesystem,
+    mount: Option<&OfMount<'_>>,
+    format: Format,
+) -> Result<()> {
+    let stats = filesystem.stats();
+    let (state, why) = state(filesystem);
+    let dropped = mount.and_then(|mount| mount.switch).filter(|switch| switch.is_cut());
+    let dropped = dropped.map(DropWritesDevice::dropped);
+    let causes = CommitTrigger::ALL.map(|cause| (cause.name().to_owned(), stats.commits.by(cause)));
+    let reasons =
+        FullCommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
+    let requests = mount.map(|mount| requests(mount.observer));
+    match format {
+        Format::Text => {
+            writeln!(out, "state: {state}")?;
+            let lines = why.map(|why| format!("why: {why}"));
+            let dropped = dropped.map(|count| format!("writes dropped: {count}"));
+            lines.iter().chain(&dropped).try_for_each(|line| writeln!(out, "{line}"))?;
+            for (name, count) in counters(&stats) {
+                writeln!(out, "{name}: {count}")?;
+            }
+            let commits = causes.into_iter().chain(reasons);
+            let commits = commits.map(|(cause, count)| (format!("commits, {cause}"), count));
+            let requests = requests.unwrap_or_default().into_iter();
+            let requests = requests.map(|(kind, count)| (format!("requests, {kind}"), count));
+            for (name, count) in commits.chain(requests).filter(|(_, count)| *count > 0) {
+                writeln!(out, "{name}: {count}")?;
+            }
+            Ok(())
+        }
+        Format::Json => {
+            let counts = counters(&stats).map(|(name, count)| (name.replace(' ', "-"), count));
+            let mut document = json_counts(counts);
+            document["state"] = json!(state);
+            document["why"] = json!(why);
+            document["commits"] = json_counts(causes);
+            document["commits-for-syncs"] = json_counts(reasons);
+            if let Some(requests) = requests {
+                document["requests"] = json_counts(requests);
+                document["writes-dropped"] = json!(dropped);
+            }
+            write_json(out, "stats", &document)
+        }
+    }
+}
+
+/// Whether it can be changed, and if not any more, why.
+fn state(filesystem: &Filesystem) -> (&'static str, Option<String>) {
+    match filesystem.failure() {
+        None if filesystem.is_writable() => ("read-write", None),
+        None => ("read-only", None),
+        Some(why) if filesystem.is_shut_down() => ("shut down", Some(why.to_string())),
+        Some(why) => ("read-only", Some(why.to_string())),
+    }
+}
+
+fn requests(observer: &StatsHandle) -> Vec<(String, u64)> {
+    let kinds = Opcode::ALL.iter().copied().chain([Opcode::Unknown(0)]);
+    kinds.map(|kind| (kind.to_string(), observer.requests(kind))).collect()
+}
+
+fn json_counts(counts: impl IntoIterator<Item = (String, u64)>) -> Value {
+    counts.into_iter().map(|(name, count)| (name, Value::from(count))).collect()
+}
+
+fn counters(stats: &Stats) -> [(&'static str, u64); 12] {
+    let Stats { nodes, discards, log, copies, .. } = stats;
+    [
+        ("nodes found", nodes.hits),
+        ("nodes read", nodes.misses),
+        ("bytes discarded", discards.bytes),
+        ("discards failed", discards.failed),
+        ("copies bad", copies.bad),
+        ("copies repaired", copies.repaired),
+        ("log groups", log.groups),
+        ("log groups shared", log.shared),
+        ("log nodes", log.nodes),
+        ("log bytes", log.bytes),
+        ("log waits for group", log.waits_for_group),
+        ("log waits for commit", log.waits_for_commit),
+    ]
+}

@@ -1,0 +1,121 @@
+//! `trace fsync`: a line for each fsync, as it is over.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde_json::json;
+use userbtrfs::{Filesystem, SyncOutcome, SyncRecord};
+
+use crate::cli::admin::mounted::ask;
+use crate::cli::args::{Format, Global};
+
+/// In the shell.
+#[derive(clap::Args)]
+pub(crate) struct TraceArgs {
+    #[arg(value_enum)]
+    what: Traced,
+    /// Print no more of them
+    #[arg(long)]
+    stop: bool,
+}
+
+/// Of a mount.
+#[derive(clap::Args)]
+pub(crate) struct TraceMountArgs {
+    #[arg(value_enum)]
+    what: Traced,
+    /// Where an image is mounted
+    mountpoint: PathBuf,
+}
+
+/// What can be traced.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Traced {
+    /// Files and directories made durable
+    Fsync,
+}
+
+/// Asks the server of a mount, until it ends or we are ended.
+pub(crate) fn run(global: &Global, args: &TraceMountArgs) -> Result<ExitCode> {
+    let Traced::Fsync = args.what;
+    ask(global, &args.mountpoint, &["trace".into(), "fsync".into()])
+}
+
+/// From now on prints what was asked for, or no more.
+pub(crate) fn set(filesystem: &Filesystem, args: &TraceArgs, format: Format) {
+    let Traced::Fsync = args.what;
+    if args.stop {
+        return filesystem.stop_trace();
+    }
+    filesystem.trace_syncs(move |record| {
+        // A pipe that is closed is told to what is printed next.
+        let _ = writeln!(io::stdout(), "{}", line(record, format));
+    });
+}
+
+/// What is said of an fsync.
+pub(crate) fn line(record: &SyncRecord, format: Format) -> String {
+    match format {
+        Format::Text => text(record),
+        Format::Json => document(record),
+    }
+}
+
+/// What is said where lines were lost, since they were not read.
+pub(crate) fn lost(lines: u64, format: Format) -> String {
+    match format {
+        Format::Text => format!("lines lost: {lines}"),
+        Format::Json => json!({ "lost": lines }).to_string(),
+    }
+}
+
+fn text(record: &SyncRecord) -> String {
+    let SyncRecord { inode, inodes, items, bytes, .. } = record;
+    let (how, reason) = how(record.how);
+    let how = reason.map_or_else(|| how.into(), |reason| format!("{how}, {reason}"));
+    let phases = phases(record).map(|(phase, time)| format!("{phase} {}", time.as_micros()));
+    let amount = format!("inodes {inodes}, items {items}, bytes {bytes}");
+    format!("{inode}: {how}; {amount}; us: {}", phases.join(", "))
+}
+
+fn document(record: &SyncRecord) -> String {
+    let (how, reason) = how(record.how);
+    let mut document = json!({
+        "subvolume": record.inode.subvolume.0,
+        "inode": record.inode.number,
+        "how": how,
+        "reason": reason,
+        "inodes": record.inodes,
+        "items": record.items,
+        "bytes": record.bytes,
+    });
+    for (phase, time) in phases(record) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        document[format!("{phase}-us")] = us.into();
+    }
+    document.to_string()
+}
+
+/// How it was made durable, in a word, and why by a commit.
+fn how(how: SyncOutcome) -> (&'static str, Option<String>) {
+    match how {
+        SyncOutcome::Unchanged => ("unchanged", None),
+        SyncOutcome::Logged => ("log", None),
+        SyncOutcome::Committed(reason) => ("commit", Some(reason.to_string())),
+        SyncOutcome::Failed => ("failed", None),
+    }
+}
+
+fn phases(record: &SyncRecord) -> [(&'static str, Duration); 5] {
+    [
+        ("write-back", record.write_back),
+        ("collect", record.collect),
+        ("writers", record.writers),
+        ("commit", record.previous),
+        ("device", record.device),
+    ]
+}

@@ -1,0 +1,4 @@
+//! The host's side of a command: signals, and retries while an image is in use.
+
+pub(in crate::cli) mod retry;
+pub(in crate::cli) mod signals;

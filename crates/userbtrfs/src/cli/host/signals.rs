@@ -1,0 +1,164 @@
+//! A copy that takes a while: its progress, its end, and how it is stopped.
+
+use std::io::{self, IsTerminal as _, Write as _, stderr};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::unregister;
+use signal_hook::{SigId, flag};
+use userbtrfs::Counted;
+use userbtrfs::copy::export::Progress;
+
+use crate::cli::args::{Format, Global};
+use crate::cli::output::print_json;
+use crate::cli::{printed, remark, text};
+
+/// How long a copy runs before its progress is shown, and how often that is renewed.
+const QUIET: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(100);
+
+/// A signal ended it.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped; what was not complete is removed")]
+pub(in crate::cli) struct Stopped;
+
+/// What a signal does as long as this is there: the first one sets a flag, so that all ends in good
+/// order, and the second one ends the process at once. After that they do what they did before.
+pub(in crate::cli) struct Signals {
+    ids: Vec<SigId>,
+    was_idle: bool,
+}
+
+/// Whether no signal is waited for. One that was caught once stays so, and is handed on.
+static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+static HANDED_ON: OnceLock<()> = OnceLock::new();
+
+impl Signals {
+    pub(in crate::cli) fn set(stop: &Arc<AtomicBool>) -> io::Result<Self> {
+        let was_idle = IDLE.swap(false, Ordering::SeqCst);
+        let mut signals = Self { ids: Vec::new(), was_idle };
+        let hand_on = HANDED_ON.set(()).is_ok();
+        for signal in [SIGINT, SIGTERM] {
+            if hand_on {
+                flag::register_conditional_default(signal, Arc::clone(&IDLE))?;
+            }
+            signals.ids.push(flag::register_conditional_shutdown(signal, 1, Arc::clone(stop))?);
+            signals.ids.push(flag::register(signal, Arc::clone(stop))?);
+        }
+        Ok(signals)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            unregister(id);
+        }
+        IDLE.store(self.was_idle, Ordering::SeqCst);
+    }
+}
+
+/// Runs `work` with the progress bar beside it; a signal stops it.
+pub(in crate::cli) fn while_watched(
+    global: &Global,
+    progress: &Progress,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let _signals = Signals::set(&progress.stop_flag())?;
+    let (done, is_done) = channel::<()>();
+    thread::scope(|scope| {
+        let bar = !global.quiet && stderr().is_terminal();
+        scope.spawn(move || {
+            if bar && is_done.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
+                let bar = ProgressBar::new_spinner().with_style(style());
+                while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                    bar.set_message(describe(progress));
+                    bar.tick();
+                }
+                bar.finish_and_clear();
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a valid template")
+}
+
+fn describe(progress: &Progress) -> String {
+    format!("{}, {}", Counted(progress.files(), "file"), text::size(progress.bytes()))
+}
+
+/// Says what was done.
+pub(in crate::cli) fn finish(
+    verb: &str,
+    global: &Global,
+    progress: &Progress,
+    started: Instant,
+) -> Result<ExitCode> {
+    let seconds = started.elapsed().as_secs_f64();
+    let mut told = Ok(());
+    if global.format == Format::Json {
+        let document = json!({
+            "files": progress.files(),
+            "others": progress.others(),
+            "bytes": progress.bytes(),
+            "not-kept": progress.not_kept(),
+            "errors": progress.errors(),
+            "seconds": seconds,
+        });
+        told = print_json(verb, &document);
+    } else if global.verbose > 0 && !global.quiet {
+        // Where stderr is gone, there is no one to tell.
+        let _ = writeln!(stderr(), "{} in {seconds:.2} s", describe(progress));
+    }
+    if progress.not_kept() > 0 {
+        let count = progress.not_kept();
+        let words = format!("{count} of the owners and attributes could not be kept (-v)");
+        remark(global, &format!("{verb}: {words}"));
+    }
+    if progress.is_stopped() {
+        return Err(anyhow::Error::new(Stopped).context(verb.to_owned()));
+    }
+    printed(told)?;
+    Ok(if progress.errors() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Deep trees, many files in flight, and the threads of a mount need descriptors.
+pub(in crate::cli) fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Without it only what needs very many fails, and says so.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::low_level::raise;
+
+    use super::*;
+
+    /// As in a shell, where one copy follows another.
+    #[test]
+    fn a_signal_stops_the_copy_that_is_under_way_and_no_other() {
+        let global = Global { format: Format::Text, quiet: true, verbose: 0 };
+        let copies = [Progress::default(), Progress::default(), Progress::default()];
+        for (done, progress) in copies.iter().enumerate() {
+            while_watched(&global, progress, || Ok(raise(SIGINT)?)).unwrap();
+            let stopped = copies.iter().filter(|progress| progress.is_stopped()).count();
+            assert_eq!(stopped, done + 1);
+        }
+    }
+}

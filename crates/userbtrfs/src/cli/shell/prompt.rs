@@ -1,0 +1,188 @@
+//! `shell`: the verbs on one image that stays open, from a prompt or from a script.
+//!
+//! 1. What fails is said and the next line follows; the exit status tells of it at the end.
+//! 2. Who closes the pipe that it prints to ends it, as the end of the input does; that is a
+//!    failure where lines are left.
+//! 3. What was done is durable after `sync` and at the end of the input. `crash` ends at once, and
+//!    what was not durable is lost.
+//! 4. A signal stops a copy, and with it a script, of which what was not durable is lost; at a
+//!    prompt the next line follows. When nothing is copied, a signal ends the process.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use userbtrfs::Filesystem;
+
+use crate::cli::admin::stats;
+use crate::cli::admin::trace;
+use crate::cli::admin::trace::TraceArgs;
+use crate::cli::args::{Global, PathsArgs, WriteArgs};
+use crate::cli::host::signals::Stopped;
+use crate::cli::output::stdout;
+use crate::cli::paths::each;
+use crate::cli::shell::words::words;
+use crate::cli::verb::{Access, FileVerb, Session};
+use crate::cli::{code_so_far, complain, in_a_line, is_closed_pipe, message};
+
+#[derive(clap::Args)]
+pub(crate) struct ShellArgs {
+    #[command(flatten)]
+    image: WriteArgs,
+    /// Change nothing
+    #[arg(short, long)]
+    read_only: bool,
+}
+
+/// Lines of the shell: a verb and what it needs, without the image.
+#[derive(Parser)]
+#[command(name = "", no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: LineVerb,
+}
+
+#[derive(Subcommand)]
+enum LineVerb {
+    #[command(flatten)]
+    Files(FileVerb<(), ()>),
+    /// Make everything durable
+    Sync,
+    /// Make files durable
+    Fsync(PathsArgs),
+    /// Show what was counted since the image was opened
+    Stats,
+    /// Print a line for each fsync that follows: how it went, how much, and where its time went
+    Trace(TraceArgs),
+    /// End at once, and lose what is not durable
+    Crash,
+    /// End in good order, as the end of the input does
+    #[command(alias = "quit")]
+    Exit,
+}
+
+/// What comes after a line.
+enum Next {
+    Line(ExitCode),
+    Close,
+    Crash,
+}
+
+pub(crate) fn run(global: &Global, args: &ShellArgs) -> Result<ExitCode> {
+    let WriteArgs { root, discard } = &args.image;
+    let access = match args.read_only {
+        true => Access::Read,
+        false => Access::Write { discard: *discard },
+    };
+    let mut session = Session::open(global, root, access)?;
+    let mut input = io::stdin().lock();
+    let prompt = input.is_terminal() && io::stdout().is_terminal();
+    let (mut worst, mut is_unread) = (ExitCode::SUCCESS, false);
+    loop {
+        if prompt {
+            write!(io::stdout(), "userbtrfs> ")?;
+            io::stdout().flush()?;
+        }
+        let mut line = Vec::new();
+        if input.read_until(b'\n', &mut line).context("standard input")? == 0 {
+            break;
+        }
+        session.begin(global);
+        match do_line(&mut session, &line) {
+            Ok(Next::Line(code)) if code == ExitCode::SUCCESS => {}
+            Ok(Next::Line(code)) => worst = code,
+            Ok(Next::Close) => break,
+            Ok(Next::Crash) => {
+                session.filesystem.abandon();
+                return Ok(worst);
+            }
+            Err(error) if is_closed_pipe(&error) => {
+                if code_so_far() != ExitCode::SUCCESS {
+                    worst = ExitCode::FAILURE;
+                }
+                is_unread = true;
+                break;
+            }
+            Err(error) => {
+                complain(&message(&error));
+                worst = ExitCode::FAILURE;
+                // Who stops a script means all of it.
+                if error.is::<Stopped>() && !prompt {
+                    session.stop()?;
+                    return Ok(worst);
+                }
+            }
+        }
+    }
+    session.close()?;
+    // Who writes the input may wait for what was done to be durable.
+    if is_unread && !input.is_terminal() && is_line_left(&mut input) {
+        complain("nobody reads what is printed: the rest of the input is not done");
+        worst = ExitCode::FAILURE;
+    }
+    Ok(worst)
+}
+
+/// Whether there is anything to do in the rest of the input, but to end.
+fn is_line_left(input: &mut impl BufRead) -> bool {
+    let is_end = |words: &[Vec<u8>]| match words {
+        [] => true,
+        [word] => [&b"exit"[..], b"quit", b"sync"].contains(&&**word),
+        _ => false,
+    };
+    let mut lines = input.split(b'\n').map_while(std::result::Result::ok);
+    lines.any(|line| !words(&line).is_ok_and(|words| is_end(&words)))
+}
+
+fn do_line(session: &mut Session, line: &[u8]) -> Result<Next> {
+    let words = words(line)?;
+    if words.is_empty() {
+        return Ok(Next::Line(ExitCode::SUCCESS));
+    }
+    let line = match Line::try_parse_from(words.into_iter().map(OsString::from_vec)) {
+        Ok(line) => line,
+        Err(help) if !help.use_stderr() => {
+            help.print()?;
+            return Ok(Next::Line(ExitCode::SUCCESS));
+        }
+        Err(error) => return Err(in_a_line(&error)),
+    };
+    session.global.join(&line.global);
+    match &line.verb {
+        LineVerb::Files(verb) => {
+            let (_, verb) = verb.parts();
+            let code = verb.act(session)?;
+            io::stdout().flush()?;
+            Ok(Next::Line(code))
+        }
+        LineVerb::Sync => {
+            session.filesystem.commit().context("sync")?;
+            Ok(Next::Line(ExitCode::SUCCESS))
+        }
+        LineVerb::Fsync(args) => {
+            each(&args.paths, |path| fsync(&session.filesystem, path)).map(Next::Line)
+        }
+        LineVerb::Stats => {
+            let mut out = stdout();
+            stats::write(&mut out, &session.filesystem, None, session.global.format)?;
+            out.flush()?;
+            Ok(Next::Line(ExitCode::SUCCESS))
+        }
+        LineVerb::Trace(args) => {
+            trace::set(&session.filesystem, args, session.global.format);
+            Ok(Next::Line(ExitCode::SUCCESS))
+        }
+        LineVerb::Crash => Ok(Next::Crash),
+        LineVerb::Exit => Ok(Next::Close),
+    }
+}
+
+/// Makes what is at a path durable.
+fn fsync(filesystem: &Filesystem, path: &[u8]) -> Result<()> {
+    Ok(filesystem.lookup(path)?.sync_all()?)
+}

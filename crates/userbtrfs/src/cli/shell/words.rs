@@ -1,0 +1,100 @@
+//! The words of a line, as a shell splits them.
+//!
+//! 1. Blanks separate words. Single quotes keep everything; double quotes keep everything but a
+//!    backslash before a double quote or a backslash; elsewhere a backslash keeps the next byte.
+//! 2. A `#` at the start of a word begins a comment.
+//! 3. A line is a whole: quotes end where they began.
+
+use anyhow::{Result, bail};
+
+/// The words of a line.
+pub(in crate::cli) fn words(line: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let mut rest = line;
+    let mut words = Vec::new();
+    loop {
+        rest = rest.trim_ascii_start();
+        match rest.first() {
+            None | Some(b'#') => return Ok(words),
+            Some(_) => words.push(word(&mut rest)?),
+        }
+    }
+}
+
+/// Takes a word from the front.
+fn word(rest: &mut &[u8]) -> Result<Vec<u8>> {
+    let mut word = Vec::new();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte.is_ascii_whitespace() {
+            break;
+        }
+        *rest = after;
+        match byte {
+            b'\'' => word.extend_from_slice(single_quoted(rest)?),
+            b'"' => double_quoted(rest, &mut word)?,
+            b'\\' => word.push(next(rest)?),
+            byte => word.push(byte),
+        }
+    }
+    Ok(word)
+}
+
+fn single_quoted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+    let Some(end) = rest.iter().position(|byte| *byte == b'\'') else {
+        bail!("a single quote is not closed");
+    };
+    let (quoted, after) = (&rest[..end], &rest[end + 1..]);
+    *rest = after;
+    Ok(quoted)
+}
+
+fn double_quoted(rest: &mut &[u8], word: &mut Vec<u8>) -> Result<()> {
+    while let Some((&byte, after)) = rest.split_first() {
+        *rest = after;
+        match (byte, after.first()) {
+            (b'"', _) => return Ok(()),
+            (b'\\', Some(b'"' | b'\\')) => word.push(next(rest)?),
+            (byte, _) => word.push(byte),
+        }
+    }
+    bail!("a double quote is not closed")
+}
+
+fn next(rest: &mut &[u8]) -> Result<u8> {
+    match rest.split_first() {
+        Some((&byte, after)) if byte != b'\n' => {
+            *rest = after;
+            Ok(byte)
+        }
+        _ => bail!("a backslash at the end"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(line: &str) -> Vec<String> {
+        let words = words(line.as_bytes()).unwrap();
+        words.into_iter().map(|word| String::from_utf8(word).unwrap()).collect()
+    }
+
+    #[test]
+    fn blanks_separate_words_and_quotes_join_them() {
+        assert_eq!(split("  ls  -l /a\t/b\n"), ["ls", "-l", "/a", "/b"]);
+        assert_eq!(split(r#"a 'b c'"d e"f g\ h"#), ["a", "b cd ef", "g h"]);
+        assert_eq!(split(r#"'a\b' "a\b" "\"\\" '' """#), [r"a\b", r"a\b", r#""\"#, "", ""]);
+    }
+
+    #[test]
+    fn comments_end_a_line() {
+        assert_eq!(split("# all"), [""; 0]);
+        assert_eq!(split("ls a#b '#' # rest"), ["ls", "a#b", "#"]);
+    }
+
+    #[test]
+    fn what_is_not_closed_is_refused() {
+        for bad in ["'a", "\"a", "\"a\\\"", "a\\", "a\\\n"] {
+            assert!(words(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

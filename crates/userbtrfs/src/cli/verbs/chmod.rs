@@ -1,0 +1,222 @@
+//! `chmod`: permissions, in octal and in letters.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::Result;
+use userbtrfs::Attributes;
+
+use crate::cli::paths::{Reach, each_inode};
+use crate::cli::verb::{RunVerb, Session};
+
+/// All bits that can be set.
+const ALL: u32 = 0o7777;
+
+#[derive(clap::Args)]
+pub(crate) struct ChmodArgs {
+    /// The permissions: in octal, or as in u=rwX,g-w,o=
+    mode: Mode,
+    /// Paths inside the image
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Go on to what is below
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+impl RunVerb for ChmodArgs {
+    fn act(&self, session: &Session) -> Result<ExitCode> {
+        let reach = Reach { recursive: self.recursive, follow: true };
+        each_inode(&session.filesystem, &self.paths, reach, |inode| {
+            let found = inode.metadata()?;
+            if !found.is_symlink() {
+                let mode = self.mode.apply(found.mode & ALL, found.is_dir());
+                inode.set_attributes(&Attributes { mode: Some(mode), ..Attributes::default() })?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A change of permissions.
+#[derive(Clone, Debug)]
+pub(crate) enum Mode {
+    /// These.
+    Octal(u32),
+    /// What letters say, one after the other.
+    Letters(Vec<Clause>),
+}
+
+/// One change of some bits.
+#[derive(Clone, Debug)]
+pub(crate) struct Clause {
+    /// Bits of those for whom it is.
+    whom: u32,
+    how: How,
+    /// Bits for everyone.
+    bits: u32,
+    /// Also the right to execute, where it is a directory or someone has it.
+    executable: bool,
+    /// Also the rights that this class has.
+    like: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Add,
+    Remove,
+    Set,
+}
+
+impl Mode {
+    /// What becomes of permissions.
+    fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+        match self {
+            // As with coreutils, a directory keeps these unless they are named.
+            Self::Octal(octal) if is_dir => octal | (mode & 0o6000),
+            Self::Octal(octal) => *octal,
+            Self::Letters(clauses) => {
+                clauses.iter().fold(mode, |mode, clause| clause.apply(mode, is_dir))
+            }
+        }
+    }
+}
+
+impl Clause {
+    fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+        let mut bits = self.bits;
+        if self.executable && (is_dir || mode & 0o111 != 0) {
+            bits |= 0o111;
+        }
+        if let Some(shift) = self.like {
+            bits |= (mode >> shift & 7) * 0o111;
+        }
+        let bits = bits & self.whom;
+        match self.how {
+            How::Add => mode | bits,
+            How::Remove => mode & !bits,
+            How::Set if is_dir => (mode & (!self.whom | 0o6000)) | bits,
+            How::Set => (mode & !self.whom) | bits,
+        }
+    }
+
+    /// Reads `[ugoa]*([-+=]([rwxXst]*|[ugo]))+`.
+    fn parse_all(text: &str) -> Option<Vec<Self>> {
+        let end = text.find(['-', '+', '='])?;
+        let whom = text[..end].chars().try_fold(0, |whom, letter| Some(whom | class(letter)?))?;
+        let whom = if whom == 0 { ALL } else { whom };
+        let mut rest = &text[end..];
+        let mut clauses = Vec::new();
+        while let Some(sign) = rest.chars().next() {
+            let next = rest[1..].find(['-', '+', '=']).map_or(rest.len(), |at| at + 1);
+            clauses.push(Self::parse(whom, sign, &rest[1..next])?);
+            rest = &rest[next..];
+        }
+        Some(clauses)
+    }
+
+    fn parse(whom: u32, sign: char, letters: &str) -> Option<Self> {
+        let how = match sign {
+            '+' => How::Add,
+            '-' => How::Remove,
+            _ => How::Set,
+        };
+        let mut clause = Self { whom, how, bits: 0, executable: false, like: None };
+        clause.like = match letters {
+            "u" => Some(6),
+            "g" => Some(3),
+            "o" => Some(0),
+            _ => None,
+        };
+        if clause.like.is_some() {
+            return Some(clause);
+        }
+        for letter in letters.chars() {
+            match letter {
+                'r' => clause.bits |= 0o444,
+                'w' => clause.bits |= 0o222,
+                'x' => clause.bits |= 0o111,
+                's' => clause.bits |= 0o6000,
+                't' => clause.bits |= 0o1000,
+                'X' => clause.executable = true,
+                _ => return None,
+            }
+        }
+        Some(clause)
+    }
+}
+
+/// The bits of a class of users.
+fn class(letter: char) -> Option<u32> {
+    Some(match letter {
+        'u' => 0o4700,
+        'g' => 0o2070,
+        'o' => 0o1007,
+        'a' => ALL,
+        _ => return None,
+    })
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with(|first: char| first.is_ascii_digit()) {
+            return octal(text).map(Self::Octal);
+        }
+        let clauses = text.split(',').map(Clause::parse_all).collect::<Option<Vec<_>>>();
+        clauses.map(|all| Self::Letters(all.concat())).ok_or_else(|| "not a mode".to_owned())
+    }
+}
+
+/// Permissions in octal.
+pub(in crate::cli) fn octal(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= ALL);
+    mode.ok_or_else(|| "not an octal mode".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(mode: &str, from: u32, is_dir: bool) -> u32 {
+        mode.parse::<Mode>().unwrap().apply(from, is_dir)
+    }
+
+    #[test]
+    fn octal_modes_are_what_they_say() {
+        assert_eq!(changed("640", 0o777, false), 0o640);
+        assert_eq!(changed("4755", 0, false), 0o4755);
+        assert_eq!(changed("755", 0o2700, true), 0o2755);
+        for bad in ["8", "10000", "0x1", "-1"] {
+            assert!(octal(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn letters_add_remove_and_set() {
+        assert_eq!(changed("u+x", 0o644, false), 0o744);
+        assert_eq!(changed("a-w", 0o666, false), 0o444);
+        assert_eq!(changed("g=rx,o=", 0o777, false), 0o750);
+        assert_eq!(changed("+t", 0o777, true), 0o1777);
+        assert_eq!(changed("u+s,g+s", 0o755, false), 0o6755);
+        assert_eq!(changed("g=u", 0o740, false), 0o770);
+        assert_eq!(changed("u=rw-x+x", 0o100, false), 0o700);
+        assert_eq!(changed("=r", 0o777, false), 0o444);
+    }
+
+    #[test]
+    fn a_large_x_is_for_what_is_executable_already() {
+        assert_eq!(changed("a+X", 0o644, false), 0o644);
+        assert_eq!(changed("a+X", 0o744, false), 0o755);
+        assert_eq!(changed("a+X", 0o600, true), 0o711);
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        for bad in ["", "rwx", "u", "u+q", "z+r", "u+r,", "u+rg"] {
+            assert!(bad.parse::<Mode>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `chown`: owners and groups, by number.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::Result;
+use userbtrfs::Attributes;
+
+use crate::cli::paths::{Reach, each_inode};
+use crate::cli::verb::{RunVerb, Session};
+
+#[derive(clap::Args)]
+pub(crate) struct ChownArgs {
+    /// Numbers of the owner and the group: UID, UID:GID or :GID
+    #[arg(value_name = "OWNER")]
+    owner: Owner,
+    /// Paths inside the image
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Go on to what is below
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Where a path is a link, change the link itself
+    #[arg(long)]
+    no_dereference: bool,
+}
+
+impl RunVerb for ChownArgs {
+    fn act(&self, session: &Session) -> Result<ExitCode> {
+        let reach = Reach { recursive: self.recursive, follow: !self.no_dereference };
+        let Owner { uid, gid } = self.owner;
+        let attributes = Attributes { uid, gid, ..Attributes::default() };
+        each_inode(&session.filesystem, &self.paths, reach, |inode| {
+            Ok(inode.set_attributes(&attributes)?)
+        })
+    }
+}
+
+/// An owner, a group, or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+}
+
+impl FromStr for Owner {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
+        let owner = Self { uid: id(uid)?, gid: id(gid)? };
+        match owner {
+            Self { uid: None, gid: None } => Err("neither owner nor group".to_owned()),
+            owner => Ok(owner),
+        }
+    }
+}
+
+fn id(text: &str) -> Result<Option<u32>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    // The greatest number stands for none.
+    let number = text.parse().ok().filter(|number| *number != u32::MAX);
+    number.map(Some).ok_or_else(|| format!("{text}: not the number of a user or group"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_and_groups_are_numbers() {
+        let owner = |text: &str| text.parse::<Owner>();
+        assert_eq!(owner("1"), Ok(Owner { uid: Some(1), gid: None }));
+        assert_eq!(owner("1:2"), Ok(Owner { uid: Some(1), gid: Some(2) }));
+        assert_eq!(owner(":2"), Ok(Owner { uid: None, gid: Some(2) }));
+        for bad in ["", ":", "root", "1:x", "-1", "4294967295"] {
+            assert!(owner(bad).is_err(), "{bad}");
+        }
+    }
+}

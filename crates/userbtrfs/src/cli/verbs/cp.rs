@@ -1,0 +1,81 @@
+//! `cp`: copies of files and trees within the image.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use userbtrfs::copy::import::{ImportOptions, Keep};
+use userbtrfs::{Error, Filesystem, Inode};
+
+use crate::cli::verb::{RunVerb, Session};
+use crate::cli::verbs::copy_target::{Place, Target, copy};
+use crate::cli::verbs::ls::shown;
+use crate::cli::{complain, message};
+
+#[derive(clap::Args)]
+pub(crate) struct CpArgs {
+    /// What to copy, then where to, all inside the image: into a directory that is there, or to a
+    /// new name
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DEST"])]
+    paths: Vec<OsString>,
+    /// Copy directories too, with what is in them; links are copied as links
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Keep permissions, owners and times
+    #[arg(short, long)]
+    preserve: bool,
+    /// Keep everything, hard links and extended attributes too; includes -r
+    #[arg(short, long)]
+    archive: bool,
+}
+
+impl RunVerb for CpArgs {
+    fn act(&self, session: &Session) -> Result<ExitCode> {
+        let filesystem = &session.filesystem;
+        let (destination, sources) = self.paths.split_last().context("no destination")?;
+        let target = Target::new(filesystem, destination, sources.len())?;
+        let mut missing = false;
+        let copied = copy("cp", &session.global, self.options(), |inserter, report| {
+            for source in sources {
+                let path = source.as_encoded_bytes();
+                match self.find(filesystem, path) {
+                    Ok(found) => match target.of(source)? {
+                        Place::Named(dir, name) => {
+                            inserter.copy((&found, path), &dir, Some(&name), report);
+                        }
+                        Place::Inside(dir) => inserter.copy((&found, path), &dir, None, report),
+                    },
+                    Err(error) => {
+                        complain(&message(&anyhow::Error::from(error).context(shown(source))));
+                        missing = true;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(if missing { ExitCode::FAILURE } else { copied })
+    }
+}
+
+impl CpArgs {
+    fn options(&self) -> ImportOptions {
+        let keep = match (self.archive, self.preserve) {
+            (true, _) => Keep::Everything,
+            (false, true) => Keep::Attributes,
+            (false, false) => Keep::Mode,
+        };
+        ImportOptions { keep, ..ImportOptions::default() }
+    }
+
+    /// What a source stands for.
+    fn find(&self, filesystem: &Filesystem, path: &[u8]) -> Result<Inode, Error> {
+        if self.recursive || self.archive {
+            return filesystem.lookup_no_follow(path);
+        }
+        let inode = filesystem.lookup(path)?;
+        match inode.metadata()?.is_dir() {
+            true => Err(Error::IsADirectory),
+            false => Ok(inode),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `df`: what space is used for, in the words of `btrfs filesystem df`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use userbtrfs::{BlockGroupFlags, SpaceUse, Usage};
+
+use crate::cli::args::{DfArgs, Format};
+use crate::cli::output::{print_json, stdout};
+use crate::cli::text;
+use crate::cli::verb::Session;
+
+pub(crate) fn run(session: &Session, args: &DfArgs) -> Result<ExitCode> {
+    let usage = session.filesystem.usage().with_context(|| session.name.clone())?;
+    match session.global.format {
+        Format::Text => print(&usage, args.raw)?,
+        Format::Json => print_json("filesystem-df", &document(&usage))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(usage: &Usage, raw: bool) -> Result<()> {
+    let size = |bytes: u64| if raw { bytes.to_string() } else { text::size(bytes) };
+    let mut out = stdout();
+    for SpaceUse { flags, profile, total, used } in &usage.kinds {
+        let (kind, profile) = (kind(*flags), profile.name());
+        writeln!(out, "{kind}, {profile}: total={}, used={}", size(*total), size(*used))?;
+    }
+    let (total, allocated) = (size(usage.device_size), size(usage.device_allocated));
+    writeln!(out, "Device: total={total}, allocated={allocated}")?;
+    out.flush()?;
+    Ok(())
+}
+
+fn document(usage: &Usage) -> Value {
+    let rows = usage.kinds.iter().map(|row| {
+        json!({
+            "bg-type": kind(row.flags),
+            "bg-profile": row.profile.name().to_lowercase(),
+            "total": row.total,
+            "used": row.used,
+        })
+    });
+    rows.collect()
+}
+
+fn kind(flags: BlockGroupFlags) -> &'static str {
+    match flags {
+        BlockGroupFlags::DATA => "Data",
+        BlockGroupFlags::SYSTEM => "System",
+        BlockGroupFlags::METADATA => "Metadata",
+        _ => "Data+Metadata",
+    }
+}

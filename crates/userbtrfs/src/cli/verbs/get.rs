@@ -1,0 +1,64 @@
+//! `get`: trees out of the image.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use userbtrfs::copy::export::{ExportError, ExportOptions, Exporter, Progress};
+
+use crate::cli::args::GetArgs;
+use crate::cli::host::signals::{finish, raise_open_files, while_watched};
+use crate::cli::paths::last_name;
+use crate::cli::verb::Session;
+use crate::cli::verbs::ls::shown;
+use crate::cli::{ExitStatus, complain};
+
+pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
+    let filesystem = &session.filesystem;
+    let (destination, sources) = args.paths.split_last().context("no destination")?;
+    let destination = Path::new(destination);
+    let into = destination.is_dir();
+    if sources.len() > 1 && !into {
+        bail!("{}: not a directory", destination.display());
+    }
+    raise_open_files();
+    let (progress, failures) = (Progress::default(), ExitStatus::default());
+    let started = Instant::now();
+    let mut options =
+        ExportOptions { one_subvolume: args.one_subvolume, ..ExportOptions::default() };
+    options.workers = args.jobs.unwrap_or(options.workers);
+    let extractor = Exporter::new(options, &progress);
+    let report = |error| {
+        let minor = matches!(error, ExportError::NotKept { .. });
+        if !minor || session.global.verbose > 0 {
+            complain(&format!("get: {error}"));
+        }
+    };
+    while_watched(&session.global, &progress, || {
+        for source in sources {
+            let path = source.as_encoded_bytes();
+            let target = target(path, destination, into)?;
+            let found = filesystem.lookup_no_follow(path).map_err(anyhow::Error::from);
+            let copied = found.map(|inode| extractor.extract(&inode, path, &target, &report));
+            failures.note(copied.with_context(|| shown(source)))?;
+        }
+        Ok(())
+    })?;
+    let code = finish("get", &session.global, &progress, started)?;
+    Ok(if code == ExitCode::SUCCESS { failures.code() } else { code })
+}
+
+/// Where a source goes. The root of the image has no name: its entries go into the
+/// destination itself, as with `cp -a /. DEST`.
+fn target(path: &[u8], destination: &Path, into: bool) -> Result<PathBuf> {
+    if !into {
+        return Ok(destination.to_path_buf());
+    }
+    Ok(match last_name(path) {
+        Some(name) => destination.join(OsStr::from_bytes(name)),
+        None => destination.canonicalize()?,
+    })
+}

@@ -1,0 +1,136 @@
+//! `getfattr`: shows extended attributes. What cannot be read is reported, and the rest goes on.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde_json::json;
+use userbtrfs::{Filesystem, Inode, Quoted};
+
+use crate::cli::args::Format;
+use crate::cli::output::{JsonList, json_name, stdout};
+use crate::cli::paths::each;
+use crate::cli::verb::{RunVerb, Session};
+use crate::cli::verbs::encoding;
+use crate::cli::verbs::encoding::encode;
+
+#[derive(clap::Args)]
+pub(crate) struct GetfattrArgs {
+    /// Show this attribute with its value; otherwise all that match
+    #[arg(short, long)]
+    name: Option<OsString>,
+    /// Show values too
+    #[arg(short, long)]
+    dump: bool,
+    /// Show those whose names begin so; - for all
+    #[arg(short = 'm', long = "match", value_name = "START", default_value = "user.")]
+    start: OsString,
+    /// How to show values; by default text where it is text, and base64
+    #[arg(short, long, value_enum)]
+    encoding: Option<Encoding>,
+    /// Show values and nothing else
+    #[arg(long)]
+    only_values: bool,
+    /// Paths inside the image
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Where a path is a link, show what the link itself has
+    #[arg(long)]
+    no_dereference: bool,
+}
+
+/// How values are shown.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Encoding {
+    Text,
+    Hex,
+    Base64,
+}
+
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+impl RunVerb for GetfattrArgs {
+    fn act(&self, session: &Session) -> Result<ExitCode> {
+        match session.global.format {
+            Format::Text => {
+                let mut out = stdout();
+                let code = self
+                    .each(&session.filesystem, |path, xattrs| self.print(&mut out, path, xattrs))?;
+                out.flush()?;
+                Ok(code)
+            }
+            Format::Json => {
+                let mut list = JsonList::start(stdout(), "getfattr")?;
+                let code = self.each(&session.filesystem, |path, xattrs| {
+                    let one = |(name, value): &(Vec<u8>, Vec<u8>)| {
+                        (json_name(name), json!(self.shown(value)))
+                    };
+                    let xattrs: serde_json::Map<_, _> = xattrs.iter().map(one).collect();
+                    list.add(&json!({ "path": json_name(path), "xattrs": xattrs }))
+                })?;
+                list.end()?;
+                Ok(code)
+            }
+        }
+    }
+}
+
+impl GetfattrArgs {
+    fn each(
+        &self,
+        filesystem: &Filesystem,
+        mut show: impl FnMut(&[u8], &Xattrs) -> Result<()>,
+    ) -> Result<ExitCode> {
+        each(&self.paths, |path| {
+            let inode = match self.no_dereference {
+                true => filesystem.lookup_no_follow(path)?,
+                false => filesystem.lookup(path)?,
+            };
+            show(path, &self.wanted(&inode)?)
+        })
+    }
+
+    /// The attributes to show, by name.
+    fn wanted(&self, inode: &Inode) -> Result<Xattrs> {
+        if let Some(name) = &self.name {
+            let name = name.as_encoded_bytes();
+            return Ok(vec![(name.to_vec(), inode.xattr(name)?)]);
+        }
+        let start = self.start.as_encoded_bytes();
+        let mut xattrs = inode.xattrs()?;
+        xattrs.retain(|(name, _)| start == b"-" || name.starts_with(start));
+        xattrs.sort();
+        Ok(xattrs)
+    }
+
+    fn print(&self, out: &mut impl Write, path: &[u8], xattrs: &Xattrs) -> Result<()> {
+        if self.only_values {
+            xattrs.iter().try_for_each(|(_, value)| out.write_all(value))?;
+            return Ok(());
+        }
+        if xattrs.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "# file: {}", Quoted(path))?;
+        for (name, value) in xattrs {
+            let name = Quoted(name);
+            match self.dump || self.name.is_some() {
+                true => writeln!(out, "{name}={}", self.shown(value))?,
+                false => writeln!(out, "{name}")?,
+            }
+        }
+        writeln!(out)?;
+        Ok(())
+    }
+
+    fn shown(&self, value: &[u8]) -> String {
+        match self.encoding {
+            None => encode(value),
+            Some(Encoding::Text) => encoding::text(value),
+            Some(Encoding::Hex) => encoding::hex(value),
+            Some(Encoding::Base64) => encoding::base64(value),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `ln`: more names for files, and symbolic links.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+
+use crate::cli::ExitStatus;
+use crate::cli::paths::Destination;
+use crate::cli::verb::{RunVerb, Session};
+use crate::cli::verbs::ls::shown;
+
+#[derive(clap::Args)]
+pub(crate) struct LnArgs {
+    /// What to link to, then where: into a directory that is there, or to a new name
+    #[arg(required = true, num_args = 2.., value_names = ["TARGET", "DEST"])]
+    paths: Vec<OsString>,
+    /// Make symbolic links; their targets are kept as they are given
+    #[arg(short, long)]
+    symbolic: bool,
+}
+
+impl RunVerb for LnArgs {
+    fn act(&self, session: &Session) -> Result<ExitCode> {
+        let filesystem = &session.filesystem;
+        let (targets, destination) = Destination::split(filesystem, &self.paths, false)?;
+        let failures = ExitStatus::default();
+        for target in targets {
+            let to = target.as_encoded_bytes();
+            let link = || -> Result<()> {
+                let path = destination.of(to)?;
+                match self.symbolic {
+                    true => filesystem.symlink(to, &path)?,
+                    false => filesystem.hard_link(to, &path)?,
+                }
+                Ok(())
+            };
+            failures.note(link().with_context(|| shown(target)))?;
+        }
+        Ok(failures.code())
+    }
+}

@@ -1,0 +1,200 @@
+//! `ls`: what is in directories. What cannot be read is reported, and the rest goes on.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use userbtrfs::{FileKind, Filesystem, Inode, Metadata, Quoted, WalkEntry, join_path};
+
+use crate::cli::args::{Format, LsArgs};
+use crate::cli::output::{JsonList, json_name, stdout};
+use crate::cli::verb::Session;
+use crate::cli::{ExitStatus, text};
+
+pub(crate) fn run(session: &Session, args: &LsArgs) -> Result<ExitCode> {
+    let filesystem = &session.filesystem;
+    let failures = ExitStatus::default();
+    match session.global.format {
+        Format::Text => list_text(filesystem, args, &failures)?,
+        Format::Json => list_json(filesystem, args, &failures)?,
+    }
+    Ok(failures.code())
+}
+
+fn list_text(filesystem: &Filesystem, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
+    let mut out = stdout();
+    let several = args.paths.len() > 1 || args.recursive;
+    let mut first = true;
+    for_each_listing(filesystem, args, failures, |listing| {
+        if listing.directory && several {
+            let gap = if std::mem::take(&mut first) { "" } else { "\n" };
+            writeln!(out, "{gap}{}:", Quoted(listing.path))?;
+        }
+        listing.each(failures, |name, inode| print_line(&mut out, args, name, inode))
+    })?;
+    out.flush()?;
+    Ok(())
+}
+
+fn list_json(filesystem: &Filesystem, args: &LsArgs, failures: &ExitStatus) -> Result<()> {
+    let mut list = JsonList::start(stdout(), "ls")?;
+    for_each_listing(filesystem, args, failures, |listing| {
+        listing.each(failures, |name, inode| {
+            let mut document = describe(&inode.metadata()?, inode)?;
+            document["name"] = json!(json_name(name));
+            document["path"] = json!(json_name(&listing.path_of(name)));
+            list.add(&document)
+        })
+    })?;
+    list.end()
+}
+
+/// What a directory holds, or the one thing at a path.
+struct Listing<'a> {
+    path: &'a [u8],
+    directory: bool,
+    entries: Vec<(Vec<u8>, Inode)>,
+}
+
+impl Listing<'_> {
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        if self.directory { join_path(self.path, name) } else { self.path.to_vec() }
+    }
+
+    fn each(
+        &self,
+        failures: &ExitStatus,
+        mut show: impl FnMut(&[u8], &Inode) -> Result<()>,
+    ) -> Result<()> {
+        self.entries.iter().try_for_each(|(name, inode)| {
+            let path = || Quoted(&self.path_of(name)).to_string();
+            failures.note(show(name, inode).with_context(path))
+        })
+    }
+}
+
+/// Calls `show` for each path, and for the directories below where they are asked for.
+fn for_each_listing(
+    filesystem: &Filesystem,
+    args: &LsArgs,
+    failures: &ExitStatus,
+    mut show: impl FnMut(&Listing<'_>) -> Result<()>,
+) -> Result<()> {
+    args.paths.iter().try_for_each(|path| {
+        let path = path.as_encoded_bytes();
+        let inode = filesystem.lookup_no_follow(path).map_err(anyhow::Error::from);
+        let done = inode.and_then(|inode| list_one(&inode, path, args, failures, &mut show));
+        failures.note(done.with_context(|| Quoted(path).to_string()))
+    })
+}
+
+fn list_one(
+    inode: &Inode,
+    path: &[u8],
+    args: &LsArgs,
+    failures: &ExitStatus,
+    show: &mut impl FnMut(&Listing<'_>) -> Result<()>,
+) -> Result<()> {
+    if inode.metadata()?.kind != FileKind::Directory {
+        let entries = vec![(path.to_vec(), inode.clone())];
+        return show(&Listing { path, directory: false, entries });
+    }
+    show(&listing(inode, path, args, failures)?)?;
+    if !args.recursive {
+        return Ok(());
+    }
+    for entry in inode.filesystem().walk(path)?.skip(1) {
+        let below = entry.map_err(anyhow::Error::from).and_then(
+            |WalkEntry { path, kind, inode, .. }| match kind {
+                FileKind::Directory => show(&listing(&inode, &path, args, failures)?),
+                _ => Ok(()),
+            },
+        );
+        failures.note(below.with_context(|| Quoted(path).to_string()))?;
+    }
+    Ok(())
+}
+
+/// What a directory holds, by name.
+fn listing<'a>(
+    inode: &Inode,
+    path: &'a [u8],
+    args: &LsArgs,
+    failures: &ExitStatus,
+) -> Result<Listing<'a>> {
+    let dir = inode.open_dir()?;
+    let mut entries = Vec::new();
+    for entry in dir.entries() {
+        let take = || -> Result<()> {
+            let entry = entry?;
+            if args.all || !entry.name().starts_with(b".") {
+                entries.push((entry.name().to_vec(), dir.follow(&entry)?));
+            }
+            Ok(())
+        };
+        failures.note(take().with_context(|| Quoted(path).to_string()))?;
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(Listing { path, directory: true, entries })
+}
+
+fn print_line(out: &mut impl Write, args: &LsArgs, name: &[u8], inode: &Inode) -> Result<()> {
+    if !args.long {
+        writeln!(out, "{}", Quoted(name))?;
+        return Ok(());
+    }
+    let metadata = inode.metadata()?;
+    let target = metadata.is_symlink().then(|| inode.read_link()).transpose()?;
+    let size = match metadata.kind {
+        FileKind::CharDevice | FileKind::BlockDevice => {
+            format!("{}, {}", metadata.device.0, metadata.device.1)
+        }
+        _ => metadata.size.to_string(),
+    };
+    let Metadata { nlink, uid, gid, modified, .. } = metadata;
+    let (mode, time) = (text::mode(&metadata), text::time(modified));
+    write!(out, "{mode} {nlink:>3} {uid:>5} {gid:>5} {size:>12} {time} {}", Quoted(name))?;
+    if let Some(target) = target {
+        write!(out, " -> {}", Quoted(&target))?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+/// An inode as a document.
+pub(crate) fn describe(metadata: &Metadata, inode: &Inode) -> Result<Value> {
+    let flags: Vec<_> = metadata.flags.iter_names().map(|(name, _)| name).collect();
+    let mut document = json!({
+        "type": text::kind(metadata.kind),
+        "mode": format!("{:o}", metadata.mode & 0o7777),
+        "nlink": metadata.nlink,
+        "uid": metadata.uid,
+        "gid": metadata.gid,
+        "size": metadata.size,
+        "allocated": metadata.allocated,
+        "subvolume": metadata.id.subvolume.0,
+        "inode": metadata.id.number,
+        "generation": metadata.generation,
+        "transid": metadata.transid,
+        "sequence": metadata.sequence,
+        "flags": flags,
+        "atime": metadata.accessed.to_string(),
+        "mtime": metadata.modified.to_string(),
+        "ctime": metadata.changed.to_string(),
+        "otime": metadata.created.to_string(),
+    });
+    if matches!(metadata.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+        document["device"] = json!([metadata.device.0, metadata.device.1]);
+    }
+    if metadata.is_symlink() {
+        document["target"] = json!(json_name(&inode.read_link()?));
+    }
+    Ok(document)
+}
+
+/// A path that was given on the command line, for messages.
+pub(crate) fn shown(path: &OsStr) -> String {
+    Quoted(path.as_encoded_bytes()).to_string()
+}

@@ -1,0 +1,53 @@
+//! `setfattr`: sets and removes extended attributes.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use userbtrfs::XattrMode;
+
+use crate::cli::paths::{Reach, each_inode};
+use crate::cli::verb::{RunVerb, Session};
+use crate::cli::verbs::encoding::decode;
+
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("attribute").required(true))]
+pub(crate) struct SetfattrArgs {
+    /// The attribute to set
+    #[arg(short, long, group = "attribute")]
+    name: Option<OsString>,
+    /// Its value: text, text in double quotes, 0x and hexadecimal digits, or 0s and base64
+    #[arg(short = 'v', long, requires = "name")]
+    value: Option<OsString>,
+    /// The attribute to remove
+    #[arg(short = 'x', long, value_name = "NAME", group = "attribute")]
+    remove: Option<OsString>,
+    /// Paths inside the image
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Where a path is a link, change the link itself
+    #[arg(long)]
+    no_dereference: bool,
+    /// Say what is done
+    // In the place of the option of all verbs, whose letter is taken here.
+    #[arg(long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+impl RunVerb for SetfattrArgs {
+    fn act(&self, session: &Session) -> Result<ExitCode> {
+        let value = self.value.as_ref().map_or(Ok(Vec::new()), |value| {
+            decode(value.as_encoded_bytes()).with_context(|| value.display().to_string())
+        })?;
+        let reach = Reach { recursive: false, follow: !self.no_dereference };
+        each_inode(&session.filesystem, &self.paths, reach, |inode| {
+            if let Some(name) = &self.name {
+                inode.set_xattr(name.as_encoded_bytes(), &value, XattrMode::Either)?;
+            }
+            if let Some(name) = &self.remove {
+                inode.remove_xattr(name.as_encoded_bytes())?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! `truncate`: gives files another size.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result};
+use userbtrfs::{Error, Filesystem, Inode};
+
+use crate::cli::args::size;
+use crate::cli::paths::{each, open_or_create};
+use crate::cli::verb::{RunVerb, Session};
+
+#[derive(clap::Args)]
+pub(crate) struct TruncateArgs {
+    /// The size; with a sign before it by how much it changes: +SIZE, -SIZE. Also <SIZE at most,
+    /// >SIZE at least, /SIZE rounded down and %SIZE rounded up to a multiple
+    #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true)]
+    size: NewSize,
+    /// Paths inside the image
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Make no files
+    #[arg(short = 'c', long)]
+    no_create: bool,
+}
+
+impl RunVerb for TruncateArgs {
+    fn act(&self, session: &Session) -> Result<ExitCode> {
+        each(&self.paths, |path| {
+            let Some(inode) = self.find(&session.filesystem, path)? else { return Ok(()) };
+            let file = inode.open()?;
+            let size = self.size.of(file.len()).context("too large")?;
+            Ok(file.set_len(size)?)
+        })
+    }
+}
+
+impl TruncateArgs {
+    fn find(&self, filesystem: &Filesystem, path: &[u8]) -> Result<Option<Inode>, Error> {
+        match self.no_create {
+            false => open_or_create(filesystem, path).map(Some),
+            true => match filesystem.lookup(path) {
+                Err(Error::NotFound) => Ok(None),
+                found => found.map(Some),
+            },
+        }
+    }
+}
+
+/// The size that a file gets, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NewSize {
+    Exactly(u64),
+    Longer(u64),
+    Shorter(u64),
+    AtMost(u64),
+    AtLeast(u64),
+    /// To a multiple, which is not 0.
+    RoundedDown(u64),
+    RoundedUp(u64),
+}
+
+impl NewSize {
+    /// What the size becomes; nothing where no number has it.
+    fn of(self, old: u64) -> Option<u64> {
+        match self {
+            Self::Exactly(size) => Some(size),
+            Self::Longer(by) => old.checked_add(by),
+            Self::Shorter(by) => Some(old.saturating_sub(by)),
+            Self::AtMost(size) => Some(old.min(size)),
+            Self::AtLeast(size) => Some(old.max(size)),
+            Self::RoundedDown(multiple) => Some(old - old % multiple),
+            Self::RoundedUp(multiple) => old.checked_next_multiple_of(multiple),
+        }
+    }
+}
+
+impl FromStr for NewSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, digits) = match text.chars().next() {
+            Some(sign @ ('+' | '-' | '<' | '>' | '/' | '%')) => (sign, &text[1..]),
+            _ => ('=', text),
+        };
+        let size = size(digits)?;
+        match kind {
+            '/' | '%' if size == 0 => Err("nothing is a multiple of 0".to_owned()),
+            '+' => Ok(Self::Longer(size)),
+            '-' => Ok(Self::Shorter(size)),
+            '<' => Ok(Self::AtMost(size)),
+            '>' => Ok(Self::AtLeast(size)),
+            '/' => Ok(Self::RoundedDown(size)),
+            '%' => Ok(Self::RoundedUp(size)),
+            _ => Ok(Self::Exactly(size)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_given_or_reckoned() {
+        let new = |text: &str, old| text.parse::<NewSize>().unwrap().of(old);
+        assert_eq!(new("4k", 1), Some(4096));
+        assert_eq!((new("+1k", 1), new("+1", u64::MAX)), (Some(1025), None));
+        assert_eq!((new("-1", 3), new("-4", 3)), (Some(2), Some(0)));
+        assert_eq!((new("<2", 3), new("<4", 3)), (Some(2), Some(3)));
+        assert_eq!((new(">2", 3), new(">4", 3)), (Some(3), Some(4)));
+        assert_eq!((new("/4k", 5000), new("%4k", 5000)), (Some(4096), Some(8192)));
+        assert_eq!(new("%4k", u64::MAX), None);
+        for bad in ["", "+", "%0", "/0", "*2", "+-2", "1x"] {
+            assert!(bad.parse::<NewSize>().is_err(), "{bad}");
+        }
+    }
+}

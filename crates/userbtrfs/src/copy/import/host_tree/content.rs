@@ -1,0 +1,186 @@
+//! The content of a file of the machine.
+//!
+//! 1. It is read up to the size that the file had when it was opened, or to where it ends by then;
+//!    to its end where that size is 0, as with files that are made up as they are read.
+//! 2. Where the machine tells holes from data, only data is read.
+//! 3. A file that changes while it is read is kept as it was read, and named.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::fs::{self, SeekFrom, Stat};
+use rustix::io::{Errno, pread, retry_on_intr};
+
+use super::super::ImportError;
+use super::super::prefetch::{Content, Piece};
+use super::failed;
+
+/// Bytes in a block as `stat` counts them.
+const STAT_BLOCK: u64 = 512;
+
+/// A file that is read.
+pub(in super::super) struct FileContent {
+    fd: OwnedFd,
+    path: PathBuf,
+    then: Version,
+    /// How far it was read, and where the data that is read now ends.
+    at: u64,
+    data_end: u64,
+}
+
+/// What changes when the content does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Version {
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl From<&Stat> for Version {
+    fn from(stat: &Stat) -> Self {
+        let modified = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default());
+        Self { size: stat.st_size.cast_unsigned(), modified }
+    }
+}
+
+impl FileContent {
+    pub(super) fn new(fd: OwnedFd, path: PathBuf, stat: &Stat) -> Self {
+        let then = Version::from(stat);
+        let is_full = stat.st_blocks.cast_unsigned().saturating_mul(STAT_BLOCK) >= then.size;
+        // Where it has holes, they are looked for.
+        let data_end = if is_full { then.size } else { 0 };
+        Self { fd, path, then, at: 0, data_end }
+    }
+
+    /// Goes on to the next data, if there is any.
+    fn find_data(&mut self) -> Result<(), Errno> {
+        let size = self.then.size;
+        let (start, end) = match fs::seek(&self.fd, SeekFrom::Data(self.at)) {
+            Ok(start) => (start, fs::seek(&self.fd, SeekFrom::Hole(start))),
+            Err(Errno::NXIO) => (size, Ok(size)),
+            // There is no telling: all of it is data.
+            Err(Errno::INVAL | Errno::NOTSUP) => (self.at, Ok(size)),
+            Err(error) => return Err(error),
+        };
+        (self.at, self.data_end) = (start.min(size), end?.min(size));
+        Ok(())
+    }
+
+    fn end(&self, size: u64) -> Result<Piece, ImportError> {
+        let now = fs::fstat(&self.fd).map_err(failed(&self.path, "read attributes"))?;
+        let is_whole = size == self.then.size || self.then.size == 0;
+        let is_same = is_whole && Version::from(&now) == self.then;
+        let remark = (!is_same).then(|| ImportError::Changed { path: self.path.clone() });
+        Ok(Piece::End { size, remark })
+    }
+
+    /// Reads what is next.
+    fn read_on(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
+        let read = retry_on_intr(|| pread(&self.fd, &mut *room, self.at));
+        match read.map_err(failed(&self.path, "read"))? {
+            // Where it has a size, it has become shorter.
+            0 => self.end(self.at),
+            len => {
+                let offset = self.at;
+                self.at += len as u64;
+                Ok(Piece::Data { offset, len })
+            }
+        }
+    }
+}
+
+impl Content for FileContent {
+    fn read(&mut self, room: &mut [u8]) -> Result<Piece, ImportError> {
+        let size = self.then.size;
+        if size == 0 {
+            return self.read_on(room);
+        }
+        if self.at >= self.data_end && self.at < size {
+            self.find_data().map_err(failed(&self.path, "find data"))?;
+        }
+        if self.at >= size {
+            return self.end(size);
+        }
+        let left = usize::try_from(self.data_end - self.at).unwrap_or(usize::MAX);
+        let len = left.min(room.len());
+        self.read_on(&mut room[..len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    const LEN: usize = 10_000;
+
+    /// A file that is read, and the same file for those who change it meanwhile.
+    fn opened(change: impl FnOnce(&File)) -> (FileContent, File) {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; LEN], 0).unwrap();
+        change(&file);
+        let stat = fs::fstat(&file).unwrap();
+        let path = PathBuf::from("file");
+        (FileContent::new(file.try_clone().unwrap().into(), path, &stat), file)
+    }
+
+    /// Reads to the end: the data, the size, and what is said of it.
+    fn read(content: &mut FileContent) -> (Vec<(u64, usize)>, u64, String) {
+        let (mut data, mut room) = (Vec::new(), [0; 4096]);
+        loop {
+            match content.read(&mut room).unwrap() {
+                Piece::Data { offset, len } => data.push((offset, len)),
+                Piece::End { size, remark } => {
+                    return (data, size, remark.map_or(String::new(), |error| error.to_string()));
+                }
+            }
+        }
+    }
+
+    const CHANGED: &str = "file: it changed while it was read; kept as it was read";
+
+    #[test]
+    fn a_file_is_read_in_pieces() {
+        let (mut content, _) = opened(|_| {});
+        let pieces = vec![(0, 4096), (4096, 4096), (8192, LEN - 8192)];
+        assert_eq!(read(&mut content), (pieces, LEN as u64, String::new()));
+    }
+
+    #[test]
+    fn holes_are_left_out() {
+        let (mut content, _) = opened(|file| {
+            file.set_len(1 << 30).unwrap();
+            file.write_all_at(&[7; 100], 1 << 29).unwrap();
+        });
+        let (data, size, said) = read(&mut content);
+        assert_eq!((size, said.as_str()), (1 << 30, ""));
+        assert_eq!(data.iter().map(|(_, len)| len).sum::<usize>(), 12_288 + 4096);
+        assert_eq!(data.last(), Some(&(1 << 29, 4096)));
+    }
+
+    #[test]
+    fn a_file_that_grows_ends_where_it_did() {
+        let (mut content, file) = opened(|_| {});
+        file.write_all_at(&[7; 1], 1 << 20).unwrap();
+        let (data, size, said) = read(&mut content);
+        assert_eq!((data.len(), size, said.as_str()), (3, LEN as u64, CHANGED));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_ends_where_it_does() {
+        let (mut content, file) = opened(|_| {});
+        file.set_len(5000).unwrap();
+        assert_eq!(read(&mut content), (vec![(0, 4096), (4096, 904)], 5000, CHANGED.to_owned()));
+    }
+
+    #[test]
+    fn a_file_that_is_overwritten_is_named() {
+        let (mut content, file) = opened(|file| {
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        });
+        file.write_all_at(&[8; 1], 9000).unwrap();
+        let (_, size, said) = read(&mut content);
+        assert_eq!((size, said.as_str()), (LEN as u64, CHANGED));
+    }
+}

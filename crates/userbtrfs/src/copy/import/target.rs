@@ -1,0 +1,359 @@
+//! Making in the filesystem what the steps of a source say.
+//!
+//! 1. What is not complete goes: a file of which a part fails is removed.
+//! 2. Attributes come last, and the times last of all, which everything else would change.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use userbtrfs_engine::api::{Attributes, Dir, Error, File, Inode, XattrMode};
+use userbtrfs_format::Quoted;
+
+use super::event::{Kind, Node, Origin, TreeEvent};
+use super::prefetch::Cancelled;
+use super::{ImportError, Importer, Keep, Progress, Report};
+
+/// The bits of a mode that are permissions, and those of them that give no one else's rights.
+const PERMISSIONS: u32 = 0o7777;
+const PLAIN_PERMISSIONS: u32 = 0o777;
+
+/// Lists of who else may do what: in a directory, and with what is made in it.
+const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// What was made of inodes with several names.
+pub(super) type Links = HashMap<Origin, Inode>;
+
+/// A copy under way.
+pub(super) struct Target<'a> {
+    inserter: &'a Importer<'a>,
+    report: &'a Report<'a>,
+    given_up: &'a Cancelled,
+    start: Dir,
+    levels: Vec<Level>,
+    /// How many directories deep it is in one that could not be made.
+    lost: usize,
+    /// The file that has begun.
+    file: Option<BegunFile>,
+    /// Files that have begun so far.
+    begun: u64,
+}
+
+/// A directory that is being filled.
+struct Level {
+    dir: Dir,
+    node: Node,
+}
+
+/// A file that is being filled.
+struct BegunFile {
+    file: File,
+    node: Node,
+}
+
+impl<'a> Target<'a> {
+    pub(super) fn new(
+        inserter: &'a Importer<'a>,
+        dir: &Dir,
+        report: &'a Report<'a>,
+        given_up: &'a Cancelled,
+    ) -> Self {
+        let (levels, start) = (Vec::new(), dir.clone());
+        Self { inserter, report, given_up, start, levels, lost: 0, file: None, begun: 0 }
+    }
+
+    /// Does a step.
+    pub(super) fn take(&mut self, step: TreeEvent, bytes: &[u8]) -> Result<(), ImportError> {
+        match step {
+            TreeEvent::Enter(_) if self.lost > 0 => self.lost += 1,
+            TreeEvent::Leave if self.lost > 0 => self.lost -= 1,
+            TreeEvent::Other(_) if self.lost > 0 => {}
+            TreeEvent::Enter(node) => self.enter(node)?,
+            TreeEvent::Leave => self.leave()?,
+            TreeEvent::Other(node) => {
+                self.make(&node).map_err(|error| failed(&node.path, error))?
+            }
+            TreeEvent::Begin(node) => self.begin(node)?,
+            TreeEvent::Data { offset, bytes: at } => {
+                self.fill(|target, begun| target.write(begun, &bytes[at], offset))?;
+            }
+            TreeEvent::End { size } => {
+                self.fill(|target, begun| target.complete_file(begun, size))?;
+                self.close()?;
+            }
+            TreeEvent::Failed(error) => {
+                self.discard();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the file that has begun.
+    pub(super) fn discard(&mut self) {
+        let Some(BegunFile { file, node }) = self.file.take() else { return };
+        drop(file);
+        self.undo(&node);
+        self.given_up.give_up(self.begun);
+    }
+
+    /// Removes what is not complete.
+    fn undo(&self, node: &Node) {
+        // Where that fails, too, the error before it says more.
+        let _ = self.dir().remove_file(name_of(node));
+    }
+
+    /// The directory that is being filled.
+    fn dir(&self) -> &Dir {
+        self.levels.last().map_or(&self.start, |level| &level.dir)
+    }
+
+    fn enter(&mut self, node: Node) -> Result<(), ImportError> {
+        match self.make_dir(&node) {
+            Ok(dir) => {
+                self.levels.push(Level { dir, node });
+                Ok(())
+            }
+            Err(error) => {
+                self.lost = 1;
+                Err(failed(&node.path, error))
+            }
+        }
+    }
+
+    fn make_dir(&self, node: &Node) -> Result<Dir, Error> {
+        let is_origin = |level: &Level| Origin::Inside(level.dir.inode().id()) == node.origin;
+        if self.levels.iter().any(is_origin) {
+            return Err(Error::IntoItself);
+        }
+        let Some(name) = &node.name else { return Ok(self.dir().clone()) };
+        match self.dir().create_dir(name, self.mode(node)) {
+            Err(Error::Exists) => self.dir().lookup(name)?.open_dir(),
+            made => made,
+        }
+    }
+
+    fn leave(&mut self) -> Result<(), ImportError> {
+        let level = self.levels.pop().expect("what is left was entered");
+        self.complete(level.dir.inode(), &level.node)
+            .map_err(|error| failed(&level.node.path, error))?;
+        Progress::add(&self.inserter.progress.others, 1);
+        Ok(())
+    }
+
+    /// Makes what has no content.
+    fn make(&self, node: &Node) -> Result<(), Error> {
+        if self.make_link(node)? {
+            return Ok(());
+        }
+        let name = name_of(node);
+        let inode = self.replacing(node, || match &node.kind {
+            Kind::Symlink(target) => self.dir().symlink(name, target),
+            Kind::Special(device) => self.dir().make_node(name, node.attributes.mode, *device),
+            Kind::Directory | Kind::File => unreachable!("they have steps of their own"),
+        })?;
+        if let Err(error) = self.complete(&inode, node) {
+            self.undo(node);
+            return Err(error);
+        }
+        self.remember(node, &inode);
+        Progress::add(&self.inserter.progress.others, 1);
+        Ok(())
+    }
+
+    /// Makes an empty file, to be filled.
+    fn begin(&mut self, node: Node) -> Result<(), ImportError> {
+        self.begun += 1;
+        if self.lost > 0 {
+            self.given_up.give_up(self.begun);
+            return Ok(());
+        }
+        let begun = self.make_link(&node).and_then(|linked| match linked {
+            true => Ok(None),
+            false => self.make_file(&node).map(Some),
+        });
+        match begun {
+            Ok(Some(file)) => self.file = Some(BegunFile { file, node }),
+            Ok(None) => self.given_up.give_up(self.begun),
+            Err(error) => {
+                self.given_up.give_up(self.begun);
+                return Err(failed(&node.path, error));
+            }
+        }
+        Ok(())
+    }
+
+    fn make_file(&self, node: &Node) -> Result<File, Error> {
+        let inode = self.replacing(node, || self.dir().create(name_of(node), self.mode(node)))?;
+        inode.open()
+    }
+
+    /// Does something to the file that has begun, and has not been given up; what fails is
+    /// discarded.
+    fn fill(
+        &mut self,
+        act: impl FnOnce(&Self, &BegunFile) -> Result<(), Error>,
+    ) -> Result<(), ImportError> {
+        let Some(begun) = &self.file else { return Ok(()) };
+        act(self, begun).map_err(|error| failed(&begun.node.path, error)).inspect_err(|_| {
+            self.discard();
+        })
+    }
+
+    fn write(&self, begun: &BegunFile, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        begun.file.write_all_at(bytes, offset)?;
+        Progress::add(&self.inserter.progress.bytes, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Gives a file its size and its attributes.
+    fn complete_file(&self, begun: &BegunFile, size: u64) -> Result<(), Error> {
+        let BegunFile { file, node } = begun;
+        if file.len() < size {
+            file.set_len(size)?;
+        }
+        self.complete(file.inode(), node)?;
+        match self.inserter.options.fsync {
+            true => file.sync_all(),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the file that has begun, and is complete.
+    fn close(&mut self) -> Result<(), ImportError> {
+        let Some(BegunFile { file, node }) = self.file.take() else { return Ok(()) };
+        let inode = file.inode().clone();
+        if let Err(error) = file.close() {
+            self.undo(&node);
+            return Err(failed(&node.path, error));
+        }
+        self.remember(&node, &inode);
+        Progress::add(&self.inserter.progress.files, 1);
+        Ok(())
+    }
+
+    /// Keeps what was made for other names of it.
+    fn remember(&self, node: &Node, inode: &Inode) {
+        if node.several && self.inserter.options.keep == Keep::Everything {
+            let mut links = self.inserter.links.lock().expect("no one panics with it");
+            links.insert(node.origin, inode.clone());
+        }
+    }
+
+    /// Gives what was made under another name this one, too.
+    fn make_link(&self, node: &Node) -> Result<bool, Error> {
+        let links = self.inserter.links.lock().expect("no one panics with it");
+        let Some(first) = links.get(&node.origin) else { return Ok(false) };
+        let (dir, name) = (self.dir(), name_of(node));
+        let is_first = || dir.lookup(name).is_ok_and(|there| there.id() == first.id());
+        let link = || match dir.link(name, first) {
+            Err(Error::Exists) if is_first() => Ok(()),
+            linked => linked,
+        };
+        match self.replacing(node, link) {
+            Ok(()) => Ok(true),
+            // Then it is another file with the same content.
+            Err(Error::CrossDevice | Error::TooManyLinks) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The permissions that something is made with.
+    fn mode(&self, node: &Node) -> u32 {
+        let kept = match self.inserter.options.keep {
+            Keep::Mode => PLAIN_PERMISSIONS,
+            Keep::Attributes | Keep::Everything => PERMISSIONS,
+        };
+        node.attributes.mode & kept
+    }
+
+    /// Gives what was made its attributes.
+    fn complete(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
+        let options = &self.inserter.options;
+        let given = match options.keep {
+            Keep::Everything => self.set_xattrs(inode, node),
+            Keep::Mode | Keep::Attributes => Ok(()),
+        };
+        let (mode, times, owner) = match options.keep {
+            Keep::Mode => (None, None, (options.uid, options.gid)),
+            Keep::Attributes | Keep::Everything => {
+                let of = &node.attributes;
+                let mode = !matches!(node.kind, Kind::Symlink(_));
+                let owner = (options.uid.or(Some(of.uid)), options.gid.or(Some(of.gid)));
+                (mode.then_some(of.mode & PERMISSIONS), Some(of), owner)
+            }
+        };
+        let attributes = Attributes {
+            mode,
+            uid: owner.0,
+            gid: owner.1,
+            accessed: times.map(|of| of.accessed),
+            modified: times.map(|of| of.modified),
+            ..Attributes::default()
+        };
+        // A directory stays also where it lacks an attribute, and shall not lack the others.
+        given.and(match attributes == Attributes::default() {
+            true => Ok(()),
+            false => inode.set_attributes(&attributes),
+        })
+    }
+
+    fn set_xattrs(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
+        let mut given = Vec::new();
+        for (name, value) in &node.xattrs {
+            match inode.set_xattr(name, value, XattrMode::Either) {
+                Err(
+                    error @ (Error::Unsupported(_)
+                    | Error::BadAttributeName(_)
+                    | Error::Invalid(_)
+                    | Error::AttributeTooLong),
+                ) => {
+                    let (path, name) = (node.path.clone(), Quoted(name).to_string());
+                    (self.report)(ImportError::NotKept { path, name, error: Box::new(error) });
+                }
+                set => {
+                    set?;
+                    given.push(&name[..]);
+                }
+            }
+        }
+        match node.kind {
+            Kind::Directory => remove_lists(inode, &given),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does `make`; if something that is no directory is in the way, removes it first.
+    fn replacing<T>(&self, node: &Node, make: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+        match make() {
+            Err(Error::Exists) => {
+                let (dir, name) = (self.dir(), name_of(node));
+                if matches!(node.origin, Origin::Inside(id) if dir.lookup(name)?.id() == id) {
+                    return Err(Error::Invalid("a file cannot be replaced by itself"));
+                }
+                dir.remove_file(name)?;
+                make()
+            }
+            made => made,
+        }
+    }
+}
+
+/// Removes the access lists that a directory was not given: it may have been there, with lists that
+/// would let others in than its source does.
+fn remove_lists(inode: &Inode, given: &[&[u8]]) -> Result<(), Error> {
+    for list in LISTS.into_iter().filter(|list| !given.contains(list)) {
+        match inode.remove_xattr(list) {
+            Ok(()) | Err(Error::NoAttribute) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn name_of(node: &Node) -> &[u8] {
+    node.name.as_deref().expect("only directories have none")
+}
+
+fn failed(path: &Path, error: Error) -> ImportError {
+    ImportError::Target { path: path.to_path_buf(), error: Box::new(error) }
+}
