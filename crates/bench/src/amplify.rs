@@ -8,7 +8,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use userbtrfs::OpenOptions;
-use userbtrfs_crashlab::linux::{Access, LoopDevice, Mount};
+use userbtrfs_testkit::linux::{Access, LoopDevice, Mount};
 
 use crate::bench::Bench;
 use crate::case::Step;

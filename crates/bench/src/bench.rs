@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use userbtrfs_crashlab::linux::{self, Linux, Mount};
+use userbtrfs_testkit::linux::{self, Linux, Mount};
 
 use crate::args::Common;
 use crate::image::Image;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate};
 use userbtrfs::device::{FileDevice, FileOptions};
 use userbtrfs::mkfs::{self, Options};
-use userbtrfs_crashlab::linux;
+use userbtrfs_testkit::linux;
 
 use crate::bench::Bench;
 use crate::sample::timed;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FallocateFlags, fallocate};
 use userbtrfs::{File, Filesystem, OpenOptions};
-use userbtrfs_crashlab::linux::Mount;
+use userbtrfs_testkit::linux::Mount;
 
 use crate::amplify;
 use crate::args::FsyncArgs;

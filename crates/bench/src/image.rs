@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use userbtrfs_crashlab::linux;
+use userbtrfs_testkit::linux;
 
 use crate::args::Compression;
 use crate::bench::{Bench, say};

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use userbtrfs_crashlab::linux;
+use userbtrfs_testkit::linux;
 
 use crate::args::Common;
 

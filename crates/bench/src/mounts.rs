@@ -17,10 +17,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::device::{DropWritesDevice, FileDevice, FileOptions};
 use userbtrfs::mount::{Mount, MountFlags, MountOptions, Opcode, Options};
 use userbtrfs::{Filesystem, OpenOptions};
-use userbtrfs_crashlab::linux::{self, Mount as KernelMount};
-use userbtrfs_crashlab::test_env::until_mounted;
 use userbtrfs_fuse::Session;
 use userbtrfs_sync::Arc;
+use userbtrfs_testkit::linux::{self, Mount as KernelMount};
+use userbtrfs_testkit::test_env::until_mounted;
 
 use crate::bench::Bench;
 use crate::fresh::Fresh;

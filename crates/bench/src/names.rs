@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, mkdirat, openat, renameat, syncfs, unlinkat};
 use userbtrfs::{Dir, Filesystem, OpenOptions, RenameMode};
-use userbtrfs_crashlab::linux::Mount;
+use userbtrfs_testkit::linux::Mount;
 
 use crate::bench::Bench;
 use crate::fresh::Fresh;

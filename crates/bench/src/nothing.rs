@@ -431,8 +431,8 @@ mod tests {
 
     use rustix::fs::Advice;
     use tempfile::TempDir;
-    use userbtrfs_crashlab::test_env::fuse_or_skip;
     use userbtrfs_fuse::MountOptions;
+    use userbtrfs_testkit::test_env::fuse_or_skip;
 
     use super::*;
 

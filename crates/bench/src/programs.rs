@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use userbtrfs_crashlab::linux;
+use userbtrfs_testkit::linux;
 
 use crate::args::{DbenchArgs, FioArgs, FsmarkArgs};
 use crate::bench::Bench;

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context, Result, ensure};
 use userbtrfs::{File, Filesystem, OpenOptions};
-use userbtrfs_crashlab::linux::Mount;
+use userbtrfs_testkit::linux::Mount;
 
 use crate::args::WriteArgs;
 use crate::bench::Bench;

@@ -47,7 +47,7 @@ pub use userbtrfs_btree::CacheStats;
 pub use userbtrfs_codec::compress::Compression;
 pub use userbtrfs_device::{Buffer, Direct, IoUring, Slice};
 pub use userbtrfs_format::{FileKind, InodeFlags, ItemKind, Key, Timestamp, TreeId};
-pub use userbtrfs_ledger::{CommitTrigger, Commits, Discards, FullCommitReason, LogStats};
+pub use userbtrfs_transaction::{CommitTrigger, Commits, Discards, FullCommitReason, LogStats};
 pub use userbtrfs_volume::{MirrorStats, Warning};
 pub use walk::{Walk, WalkEntry};
 pub use write::FileWriter;

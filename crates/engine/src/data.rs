@@ -57,8 +57,8 @@ pub(crate) use writeback::context::{WriteContext, WriteOptions, WritebackHandle}
 pub(crate) use writeback::ordered::OrderedExtents;
 
 use userbtrfs_format::{InodeFlags, TreeId};
-use userbtrfs_ledger::TransactionManager;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::TransactionManager;
 
 use crate::error::InodeId;
 use crate::inode::{ExtentChanges, Inode};

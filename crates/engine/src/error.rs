@@ -5,8 +5,8 @@ use userbtrfs_codec::checksum::Checksum;
 use userbtrfs_codec::compress::DecompressError;
 use userbtrfs_device::DeviceError;
 use userbtrfs_format::{FileKind, ItemError, ItemKind, Key, Logical, TreeId};
-use userbtrfs_ledger::Error as LedgerError;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::Error as LedgerError;
 use userbtrfs_volume::{OpenError, ReadError, WriteError};
 
 /// The result of a call of the engine.
@@ -361,7 +361,7 @@ impl Error {
             | Self::Invalid(_) => 22,
             Self::FileTooLarge => 27,
             Self::NoSpace | Self::AttributeTooLong => 28,
-            Self::ReadOnly | Self::Ledger(userbtrfs_ledger::Error::ReadOnly(_)) => 30,
+            Self::ReadOnly | Self::Ledger(userbtrfs_transaction::Error::ReadOnly(_)) => 30,
             Self::TooManyLinks => 31,
             Self::BadAttributeName(_) => 34,
             Self::NameTooLong => 36,

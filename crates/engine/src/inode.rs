@@ -66,13 +66,13 @@ pub(crate) use pending::extents::{
     ExtentChanges, Inline, PendingExtent, PendingExtentKind, reference,
 };
 pub(crate) use tree::ondisk::lookup_in_roots;
-pub(crate) use userbtrfs_ledger::TreeRoots;
+pub(crate) use userbtrfs_transaction::TreeRoots;
 
 use std::sync::Weak;
 
 use userbtrfs_format::{FileKind, InodeFlags};
-use userbtrfs_ledger::TransactionManager;
 use userbtrfs_sync::{Arc, Class, Mutex, OnceLock};
+use userbtrfs_transaction::TransactionManager;
 
 use crate::error::{Error, InodeId, Result};
 use dir::dcache::DentryBudget;

@@ -9,12 +9,12 @@ use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
 use userbtrfs_codec::Compression;
-use userbtrfs_forge::{
-    LeafBuilder, NodeBuilder, Sample, SuperblockSpec, geometry, samples, seal_block,
-    seal_superblock,
-};
 use userbtrfs_format::{
     Expectation, ItemKind, Key, Logical, SUPERBLOCK_OFFSETS, Superblock, TreeBlock, sys_chunk_array,
+};
+use userbtrfs_image_builder::{
+    LeafBuilder, NodeBuilder, Sample, SuperblockSpec, geometry, samples, seal_block,
+    seal_superblock,
 };
 use userbtrfs_volume::ChunkMap;
 
@@ -100,7 +100,7 @@ pub(crate) fn chunk_array(input: &[u8]) {
     let mut array = SuperblockSpec::default().system_chunks.into_iter().fold(
         Vec::new(),
         |mut array: Vec<u8>, (key, chunk)| {
-            array.extend(userbtrfs_forge::Bytes::new().key(key).raw(&chunk).build());
+            array.extend(userbtrfs_image_builder::Bytes::new().key(key).raw(&chunk).build());
             array
         },
     );

@@ -20,8 +20,8 @@ pub use userbtrfs_format::{
     BlockError, BlockGroupFlags, ChunkError, ItemError, ItemKind, Key, Logical, Physical, Profile,
     Quoted, SuperblockError,
 };
+pub use userbtrfs_fuse_server as mount;
 pub use userbtrfs_mkfs as mkfs;
-pub use userbtrfs_mount as mount;
 pub use userbtrfs_volume::{MirrorError, OpenError, ReadError, SuperblockMirrorError};
 
 #[cfg(doctest)]

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
-use userbtrfs_crashlab::manifest::{Difference, Kind, Manifest, diff};
-use userbtrfs_crashlab::walk_linux::walk;
+use userbtrfs_testkit::manifest::{Difference, Kind, Manifest, diff};
+use userbtrfs_testkit::walk_linux::walk;
 
 /// How much the image made here holds.
 const TREE_BYTES: u64 = 48 << 20;

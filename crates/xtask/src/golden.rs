@@ -24,7 +24,7 @@ mod tree;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
-use userbtrfs_crashlab::{linux, stories};
+use userbtrfs_testkit::{linux, stories};
 
 use recipe::Recipe;
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// The recipes to follow; all if none is named.
     names: Vec<String>,
     /// Where the results go.
-    #[arg(long, default_value_os_t = userbtrfs_crashlab::golden::folder())]
+    #[arg(long, default_value_os_t = userbtrfs_testkit::golden::folder())]
     out: PathBuf,
     /// Leave the images uncompressed as NAME.img beside the results.
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use userbtrfs_crashlab::golden::{self, Golden};
+use userbtrfs_testkit::golden::{self, Golden};
 
 /// What `unpack` is told on the command line.
 #[derive(clap::Args)]

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use userbtrfs_crashlab::skip_unless_linux;
-use userbtrfs_crashlab::test_env::{fuse_or_skip, has_program};
+use userbtrfs_testkit::skip_unless_linux;
+use userbtrfs_testkit::test_env::{fuse_or_skip, has_program};
 
 /// A scale at which all of it takes seconds.
 const TINY: &[&str] = &["--runs", "1", "--scale", "500", "--warm", "--format", "json"];

@@ -9,10 +9,10 @@ use std::thread;
 
 use tempfile::TempDir;
 use userbtrfs_btree::{Cursor, NodeStore, ReadAhead, Root, Tree};
-use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_device::{FileDevice, FileOptions};
 use userbtrfs_format::{Expectation, ItemKind, Key, RootItem, TreeId};
 use userbtrfs_sync::Arc;
+use userbtrfs_testkit::golden::Golden;
 use userbtrfs_volume::{Volume, walk};
 
 /// An image, and all items of its top-level subvolume as a plain walk gives them.

@@ -8,13 +8,13 @@ use userbtrfs_btree::{
     Backref, BlockRefs, BlockSource, Change, DirtyList, Edit, EditError, Extent, ItemEdit, NoSpace,
     NodeStore, RefChange, Root, SourceError, Tree,
 };
-use userbtrfs_crashlab::random::{Random, seed};
 use userbtrfs_device::{Buffer, Device, MemoryDevice};
 use userbtrfs_format::{
     BlockFlags, ChildPointer, Header, ItemKind, Key, Logical, MAX_LEVEL, NewBlock, TreeId,
 };
 use userbtrfs_mkfs::{Options, Profile, make};
 use userbtrfs_sync::Arc;
+use userbtrfs_testkit::random::{Random, seed};
 use userbtrfs_volume::{NodeBytes, TreeBlock, Volume, walk};
 
 use crate::plain;

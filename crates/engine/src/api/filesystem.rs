@@ -6,8 +6,8 @@ use std::path::Path;
 use userbtrfs_btree::CacheStats;
 use userbtrfs_device::Device;
 use userbtrfs_format::{Quoted, Superblock, TreeId};
-use userbtrfs_ledger::{Commits, Discards, LogStats, TransactionManager};
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{Commits, Discards, LogStats, TransactionManager};
 use userbtrfs_volume::{MirrorStats, Volume, Warning};
 
 use super::options::RootSubvolume;
@@ -232,7 +232,7 @@ impl Filesystem {
 
     /// Whether it was shut down.
     pub fn is_shut_down(&self) -> bool {
-        matches!(self.failure(), Some(Error::Ledger(userbtrfs_ledger::Error::ShutDown)))
+        matches!(self.failure(), Some(Error::Ledger(userbtrfs_transaction::Error::ShutDown)))
     }
 
     /// Why nothing is written any more, where it was opened for writing.
@@ -422,7 +422,7 @@ fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Optio
 /// Whether it is the filesystem that cannot be written, whatever is in its log.
 fn is_unwritable(error: &Error) -> bool {
     let in_general = matches!(error, Error::Open(_));
-    in_general || matches!(error, Error::Ledger(userbtrfs_ledger::Error::Unwritable(_)))
+    in_general || matches!(error, Error::Ledger(userbtrfs_transaction::Error::Unwritable(_)))
 }
 
 fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring, Overlay};
 use userbtrfs_format::{InodeFlags, TreeId};
-use userbtrfs_ledger::TransactionOptions;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::TransactionOptions;
 
 use super::Filesystem;
 use crate::data::WriteOptions;

@@ -3,7 +3,7 @@
 use userbtrfs_format::{
     BlockGroupFlags, BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Profile, TreeId,
 };
-use userbtrfs_ledger::{CHUNK_LEN_MIN, DEVICE_START, SpaceKind, TransactionManager};
+use userbtrfs_transaction::{CHUNK_LEN_MIN, DEVICE_START, SpaceKind, TransactionManager};
 
 use super::Filesystem;
 use crate::error::{Error, Result};

@@ -21,8 +21,8 @@ pub(in crate::data) mod write_extent;
 use std::ops::Range;
 
 use smallvec::SmallVec;
-use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::Reservation;
 
 use super::writeback::batch::{Failed, FileJob, Origin, WritebackBatch};
 use super::writeback::context::{SECTOR, WriteContext, sector_start, size_of};

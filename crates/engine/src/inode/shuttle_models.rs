@@ -19,8 +19,8 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::TreeId;
-use userbtrfs_ledger::{TransactionHooks, TransactionOptions};
 use userbtrfs_sync::thread;
+use userbtrfs_transaction::{TransactionHooks, TransactionOptions};
 use userbtrfs_volume::Volume;
 
 use super::exploring::{JOINED, explore, kept, runs};

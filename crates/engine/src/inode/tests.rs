@@ -6,8 +6,8 @@ mod full;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::{FileKind, IncompatFlags, InodeFlags, TreeId};
-use userbtrfs_ledger::{HandleKind, TransactionHooks, TransactionOptions};
 use userbtrfs_mkfs::Options;
+use userbtrfs_transaction::{HandleKind, TransactionHooks, TransactionOptions};
 use userbtrfs_volume::Volume;
 
 use super::*;
@@ -617,6 +617,6 @@ fn a_merge_that_waited_for_one_that_failed_changes_nothing() {
     let handle = lab.ledger.start(HandleKind::Operation).unwrap();
     lab.ledger.fail("a merge did");
     let merger = DelayedItemsFlusher(Arc::downgrade(&lab.nodes));
-    assert!(merger.merge(&handle, userbtrfs_ledger::FlushScope::All).is_err());
+    assert!(merger.merge(&handle, userbtrfs_transaction::FlushScope::All).is_err());
     assert!(!lab.nodes.waiting.is_empty());
 }

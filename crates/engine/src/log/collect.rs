@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, VecDeque};
 use smallvec::SmallVec;
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{DirEntryKind, FileKind, InodeItem, ItemKind, Key, TreeId};
-use userbtrfs_ledger::{FullCommitReason, LogTransId, LogWriter, PendingIoToken};
 use userbtrfs_sync::{Arc, thread};
+use userbtrfs_transaction::{FullCommitReason, LogTransId, LogWriter, PendingIoToken};
 
 use super::draft::{self, LogItemBatches, keys_of};
 use super::trace::LogVolume;

@@ -19,8 +19,8 @@ use userbtrfs_format::{
     FileExtent, FileExtentKind, HoleExtent, IncompatFlags, InodeFlags, InodeItem, ItemKind, Key,
     Logical, RegularExtent, SECTOR_SIZE,
 };
-use userbtrfs_ledger::FullCommitReason;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::FullCommitReason;
 use userbtrfs_volume::Range;
 
 use super::collect::{InodeLogger, LogResult};

@@ -15,7 +15,7 @@ use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{
     FileKind, InodeFlags, InodeItem, InodeName, Item, ItemKind, Key, inode_extrefs, inode_refs,
 };
-use userbtrfs_ledger::FullCommitReason;
+use userbtrfs_transaction::FullCommitReason;
 use userbtrfs_volume::ReadError;
 
 use super::collect::{InodeLogger, LogResult};

@@ -32,8 +32,8 @@ use std::collections::BTreeSet;
 
 use userbtrfs_device::Device;
 use userbtrfs_format::{FileKind, ItemKind, Key, SUPERBLOCK_OFFSETS, TreeId};
-use userbtrfs_ledger::{HandleKind, TransactionManager, TransactionOptions};
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{HandleKind, TransactionManager, TransactionOptions};
 use userbtrfs_volume::{ReadError, Volume, read_superblock_copy};
 
 use self::extents::Extents;

@@ -8,11 +8,11 @@
 //!    of the transaction comes after. Its data comes into its file meanwhile: the commit has it.
 
 use userbtrfs_format::FileKind;
-use userbtrfs_ledger::{
+use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{
     FullCommitReason, Handle, HandleKind, LogFailure, LogSyncPhase, LogSyncer, LogWriter,
     TransactionManager,
 };
-use userbtrfs_sync::Arc;
 
 use super::collect::{self, InodeLogger, InodeToLog, LoggedInode};
 use super::trace::{FsyncTracer, Listener, LogVolume, Phase, PhaseTimer, SyncOutcome};

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use userbtrfs_ledger::FullCommitReason;
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_transaction::FullCommitReason;
 
 use crate::error::InodeId;
 

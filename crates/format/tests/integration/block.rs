@@ -1,12 +1,12 @@
 //! Tree blocks: header, keys, item bounds, pointers.
 
 use userbtrfs_codec::{Checksum, ChecksumKind};
-use userbtrfs_forge::{
-    FSID, InodeSpec, LeafBuilder, NodeBuilder, Place, RawBlock, geometry, header, inode_ref,
-    put_u32, put_u64, seal_block,
-};
 use userbtrfs_format::{
     BlockError, Expectation, Geometry, ItemError, ItemKind, Key, Logical, TreeBlock, TreeId,
+};
+use userbtrfs_image_builder::{
+    FSID, InodeSpec, LeafBuilder, NodeBuilder, Place, RawBlock, geometry, header, inode_ref,
+    put_u32, put_u64, seal_block,
 };
 use uuid::Uuid;
 

@@ -1,9 +1,9 @@
 //! Chunks, and the array of them in the superblock.
 
-use userbtrfs_forge::{Bytes, ChunkSpec, DEVICE_UUID};
 use userbtrfs_format::{
     BlockGroupFlags, Chunk, ChunkError, ItemError, Logical, Physical, Profile, sys_chunk_array,
 };
+use userbtrfs_image_builder::{Bytes, ChunkSpec, DEVICE_UUID};
 
 const RAID0: u64 = 1 << 3;
 const RAID10: u64 = 1 << 6;

@@ -1,7 +1,6 @@
 //! Writing: what is written is read as what it was, at the bounds of each field too.
 
 use userbtrfs_codec::{ChecksumKind, Compression};
-use userbtrfs_forge::{SuperblockSpec, field, put_u64, samples, seal_superblock};
 use userbtrfs_format::{
     BackupRoot, BlockGroupFlags, DirEntry, DirEntryKind, ExtentFlags, ExtentItem, FileExtent,
     FileExtentKind, FileKind, HoleExtent, InlineExtent, InlineRef, InodeItem, InodeName, ItemKind,
@@ -9,6 +8,7 @@ use userbtrfs_format::{
     RootRef, SUPERBLOCK_OFFSETS, SYS_CHUNK_ARRAY_SIZE, Superblock, TreeId, dir_entries,
     inode_extrefs, inode_refs, uuid_key, uuid_of_key,
 };
+use userbtrfs_image_builder::{SuperblockSpec, field, put_u64, samples, seal_superblock};
 use uuid::Uuid;
 
 const BLOCK: Key = Key::new(0x40_0000, ItemKind::EXTENT_ITEM, 16384);

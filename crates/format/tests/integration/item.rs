@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use userbtrfs_codec::Compression;
-use userbtrfs_forge::{
-    Bytes, ExtentSpec, InodeSpec, RootSpec, block_group, compressed_inline, data_ref,
-    device_extent, dir_entry, extent_head, extrefs, inline_extent, inode_ref, root_ref, samples,
-    shared_data_ref, tree_ref,
-};
 use userbtrfs_format::{
     BlockGroupFlags, BlockGroupItem, DevReplaceItem, DevStats, DeviceExtent, DirEntryKind,
     ExtentFlags, ExtentItem, FileExtent, FileExtentKind, FileKind, FreeSpaceInfo, InlineRef,
     InodeFlags, InodeItem, ItemKind, Key, KeyedRef, Logical, MetadataLevel, QgroupStatus, RootItem,
     RootRef, Timestamp, TreeId, csum_count, dir_entries, inode_extrefs, inode_refs, uuid_of_key,
     uuid_subvolumes,
+};
+use userbtrfs_image_builder::{
+    Bytes, ExtentSpec, InodeSpec, RootSpec, block_group, compressed_inline, data_ref,
+    device_extent, dir_entry, extent_head, extrefs, inline_extent, inode_ref, root_ref, samples,
+    shared_data_ref, tree_ref,
 };
 use uuid::Uuid;
 

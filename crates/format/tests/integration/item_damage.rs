@@ -1,12 +1,12 @@
 //! Items: each variant of the error is met by the damage it is for, inside a sound leaf.
 
 use userbtrfs_codec::hash::name_hash;
-use userbtrfs_forge::{
+use userbtrfs_format::{BlockError, ChunkError, ItemError, ItemKind, Key, Logical, TreeBlock};
+use userbtrfs_image_builder::{
     Bytes, ChunkSpec, ExtentSpec, InodeSpec, LeafBuilder, RootSpec, Sample, block_group,
     compressed_inline, data_ref, device_extent, device_item, dir_entry, extent_head, geometry,
     inline_extent, inode_ref, put_u64, samples, shared_data_ref, tree_ref,
 };
-use userbtrfs_format::{BlockError, ChunkError, ItemError, ItemKind, Key, Logical, TreeBlock};
 
 const INODE: Key = Key::new(257, ItemKind::INODE_ITEM, 0);
 const FILE: Key = Key::new(257, ItemKind::EXTENT_DATA, 0);

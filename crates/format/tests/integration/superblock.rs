@@ -1,10 +1,12 @@
 //! Superblocks.
 
 use userbtrfs_codec::{Checksum, ChecksumKind};
-use userbtrfs_forge::{FSID, SuperblockSpec, field, put_u16, put_u32, put_u64, seal_superblock};
 use userbtrfs_format::{
     CompatRoFlags, ItemError, Logical, Physical, SUPERBLOCK_OFFSETS, Superblock, SuperblockError,
     SuperblockFlags,
+};
+use userbtrfs_image_builder::{
+    FSID, SuperblockSpec, field, put_u16, put_u32, put_u64, seal_superblock,
 };
 use uuid::Uuid;
 

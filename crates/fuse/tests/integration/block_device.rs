@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
-use userbtrfs_crashlab::test_env::{fuse_or_skip, until};
 use userbtrfs_fuse::{Mount, MountError, MountMethod, MountOptions};
+use userbtrfs_testkit::test_env::{fuse_or_skip, until};
 
 use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 
-use userbtrfs_crashlab::test_env::until;
 use userbtrfs_fuse::{Config, InitFlags};
+use userbtrfs_testkit::test_env::until;
 
 use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;

@@ -9,11 +9,11 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
-use userbtrfs_crashlab::test_env::{
-    FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until,
-};
 use userbtrfs_fuse::{
     Mount, MountError, MountFlags, MountMethod, MountOptions, Session, SessionError,
+};
+use userbtrfs_testkit::test_env::{
+    FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until,
 };
 
 use crate::harness::{Mounted, config, options};

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use userbtrfs_crashlab::test_env::{fuse_or_skip, until};
 use userbtrfs_fuse::{Config, InitFlags, Mount, MountFlags, MountOptions, NodeId, Session};
 use userbtrfs_sync::Arc;
+use userbtrfs_testkit::test_env::{fuse_or_skip, until};
 
 use crate::memory::{Memory, Ways};
 

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use userbtrfs_crashlab::test_env::{fuse_or_skip, is_apart, until};
 use userbtrfs_fuse::Config;
 use userbtrfs_sync::Arc;
+use userbtrfs_testkit::test_env::{fuse_or_skip, is_apart, until};
 
 use crate::harness::{Mounted, config, options};
 use crate::memory::Ways;

@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_engine::api::{FileType, Filesystem, Inode, OpenOptions};
-use userbtrfs_forge::small_image;
 use userbtrfs_format::Quoted;
+use userbtrfs_image_builder::small_image;
 use userbtrfs_sync::Arc;
 
 /// How much of a filesystem is looked at.

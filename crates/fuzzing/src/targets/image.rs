@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use arbitrary::{Result, Unstructured};
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_engine::api::OpenOptions;
-use userbtrfs_forge::{ImageEditor, RawBlock, header, small_image, u64_at};
 use userbtrfs_format::{Expectation, Logical, TreeId};
+use userbtrfs_image_builder::{ImageEditor, RawBlock, header, small_image, u64_at};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{Volume, walk};
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use userbtrfs_crashlab::linux::{Linux, btrfs_check};
-use userbtrfs_crashlab::skip_unless_linux;
+use userbtrfs_testkit::linux::{Linux, btrfs_check};
+use userbtrfs_testkit::skip_unless_linux;
 
 use crate::{Case, Image, cases};
 

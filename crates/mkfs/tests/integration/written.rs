@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How, SparseDevice, SparseImage};
 use userbtrfs_device::{Device, DeviceError, MemoryDevice, Operation};
 use userbtrfs_format::{
     BlockGroupItem, DeviceExtent, Expectation, ItemKind, Key, RootItem, SUPERBLOCK_OFFSETS,
     Superblock, TreeId,
 };
 use userbtrfs_mkfs::{MkfsError, Options, Uuid, make};
+use userbtrfs_testkit::devices::{Fault, FaultyDevice, How, SparseDevice, SparseImage};
 use userbtrfs_volume::{Volume, walk};
 
 use crate::{Image, MIB, cases};

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, Mount};
-use userbtrfs_crashlab::skip_unless_linux;
+use userbtrfs_testkit::linux::{Access, Linux, LoopDevice, Mount};
+use userbtrfs_testkit::skip_unless_linux;
 
 use super::support::command::{Ran, command, verb};
 use super::support::made::judge;

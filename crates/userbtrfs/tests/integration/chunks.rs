@@ -1,7 +1,7 @@
 //! Chunks: what cannot be mapped is refused at open, by name.
 
 use userbtrfs::{Error, ItemError, ItemKind, Key, Logical, OpenError, Physical, Profile, TreeId};
-use userbtrfs_forge::{
+use userbtrfs_image_builder::{
     Bytes, ChunkSpec, IMAGE_LEN, ImageEditor, device_item, field, put_u32, put_u64,
 };
 
@@ -92,8 +92,8 @@ fn a_stripe_on_a_device_of_another_id_is_refused() {
 #[test]
 fn stripes_stand_where_the_tests_think() {
     let chunk = ChunkSpec::data();
-    assert_eq!(userbtrfs_forge::u64_at(&chunk.build(), STRIPE_DEVICE), 1);
-    assert_eq!(userbtrfs_forge::u64_at(&chunk.build(), STRIPE_PHYSICAL), chunk.stripes[0]);
+    assert_eq!(userbtrfs_image_builder::u64_at(&chunk.build(), STRIPE_DEVICE), 1);
+    assert_eq!(userbtrfs_image_builder::u64_at(&chunk.build(), STRIPE_PHYSICAL), chunk.stripes[0]);
 }
 
 #[test]

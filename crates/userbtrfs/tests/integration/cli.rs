@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 use userbtrfs::{ItemKind, Key, TreeId};
-use userbtrfs_forge::{field, put_u64, root_ref};
+use userbtrfs_image_builder::{field, put_u64, root_ref};
 
 use crate::support::command::{Bench, command, run, verb};
 use crate::support::forging::{edit_leaf, inode, put_name};

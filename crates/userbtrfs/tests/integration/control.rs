@@ -14,8 +14,8 @@ use rustix::fs::{major, minor};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 use userbtrfs::OpenOptions;
-use userbtrfs_crashlab::linux::{self, Linux, btrfs_check};
-use userbtrfs_crashlab::test_env::{FUSE_FOR_ALL, NOBODY, has_program, is_apart, until};
+use userbtrfs_testkit::linux::{self, Linux, btrfs_check};
+use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, NOBODY, has_program, is_apart, until};
 
 use super::mount::Site;
 use super::support::command::{Ran, command, run};

@@ -1,8 +1,8 @@
 //! `cp`: what it keeps, what it refuses, and where things go.
 
 use userbtrfs::{Attributes, Filesystem, InodeFlags, Timestamp, XattrMode};
-use userbtrfs_crashlab::manifest::diff;
-use userbtrfs_crashlab::walk_ours;
+use userbtrfs_testkit::manifest::diff;
+use userbtrfs_testkit::walk_ours;
 
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};

@@ -7,7 +7,7 @@ use userbtrfs::{
     Key, Logical, MirrorError, ReadError, TreeId,
 };
 use userbtrfs_codec::ChecksumKind;
-use userbtrfs_forge::{
+use userbtrfs_image_builder::{
     ExtentSpec, ImageEditor, InodeSpec, compressed_inline, inline_extent, put_u32, put_u64,
 };
 
@@ -470,7 +470,7 @@ fn extents_that_overlap_across_leaves_do_no_harm() {
         items.insert(extent(LARGE, PLAIN), spec.build());
     });
     let root = editor.root(TreeId::FS).unwrap();
-    editor.edit_block(root, |block| userbtrfs_forge::RawBlock::set_key(block, 1, split));
+    editor.edit_block(root, |block| userbtrfs_image_builder::RawBlock::set_key(block, 1, split));
     let read = large(&editor).unwrap();
     assert_eq!(read.len(), sound.len());
     assert_eq!(read[..8192], sound[..8192]);

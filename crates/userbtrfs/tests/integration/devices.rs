@@ -7,7 +7,7 @@ use userbtrfs::device::{
     Access, Completion, Device, DeviceError, MemoryDevice, Operation, Request, Ticket,
 };
 use userbtrfs::{DataError, Error, Filesystem, MirrorError, OpenOptions, ReadError};
-use userbtrfs_forge::{ChunkSpec, small_image};
+use userbtrfs_image_builder::{ChunkSpec, small_image};
 
 use crate::support::golden::Unpacked;
 use crate::support::shown::shown;

@@ -7,7 +7,7 @@ use userbtrfs::device::{Device, MemoryDevice};
 use userbtrfs::{
     Error, FileKind, Filesystem, InodeId, ItemKind, Key, OpenOptions, TreeId, WalkEntry,
 };
-use userbtrfs_forge::{ImageEditor, InodeSpec, inline_extent, inode_ref, root_ref};
+use userbtrfs_image_builder::{ImageEditor, InodeSpec, inline_extent, inode_ref, root_ref};
 
 use crate::support::command::Bench;
 use crate::support::forging::{Items, edit_leaf, extent, inode, put_dir, put_name};

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use userbtrfs_crashlab::golden::Golden;
 use userbtrfs_format::{
     BlockGroupItem, Chunk, DevStats, DeviceExtent, DeviceItem, Expectation, ExtentItem, FileExtent,
     FreeSpaceInfo, InodeItem, ItemKind, Key, KeyedRef, Logical, QgroupInfo, QgroupLimit,
@@ -11,6 +10,7 @@ use userbtrfs_format::{
     Superblock, TreeId, dir_entries, encode_sys_chunk_array, encode_uuid_subvolumes, inode_extrefs,
     inode_refs, sys_chunk_array, uuid_key, uuid_of_key, uuid_subvolumes,
 };
+use userbtrfs_testkit::golden::Golden;
 use userbtrfs_volume::{Volume, walk};
 
 use crate::support::golden::Unpacked;

@@ -2,7 +2,7 @@
 //! done, and never ends the filesystem.
 
 use userbtrfs::{Attributes, Error, Filesystem, ItemKind, Key, OpenOptions, TreeId};
-use userbtrfs_forge::{ImageEditor, put_u64, u64_at};
+use userbtrfs_image_builder::{ImageEditor, put_u64, u64_at};
 
 use crate::support::forging::{edit_leaf, find, inode};
 use crate::support::golden::Unpacked;

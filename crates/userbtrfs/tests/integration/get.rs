@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::SeekFrom;
 use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs::{Filesystem, Logical, Metadata, TreeId};
-use userbtrfs_crashlab::test_env::{has_program, skip};
-use userbtrfs_forge::{
+use userbtrfs_image_builder::{
     ChunkSpec, ExtentSpec, ImageEditor, InodeSpec, inline_extent, put_u32, put_u64,
 };
+use userbtrfs_testkit::test_env::{has_program, skip};
 
 use crate::support::command::{Bench, Ran, command, verb};
 use crate::support::forging::{LARGE, LARGE_DATA, edit_item, edit_leaf, extent, inode, put_name};

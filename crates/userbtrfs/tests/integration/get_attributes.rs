@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use userbtrfs::{ItemKind, TreeId, XattrMode};
-use userbtrfs_crashlab::test_env::skip;
-use userbtrfs_forge::{ImageEditor, ItemPlace};
+use userbtrfs_image_builder::{ImageEditor, ItemPlace};
+use userbtrfs_testkit::test_env::skip;
 
 use crate::support::command::Bench;
 use crate::support::made::Made;

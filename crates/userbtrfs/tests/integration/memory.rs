@@ -1,7 +1,7 @@
 //! The bound of memory: the least that is allowed is enough for everything.
 
 use userbtrfs::{Error, OpenOptions};
-use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_testkit::golden::Golden;
 
 use crate::support::golden::Unpacked;
 use crate::support::shown::shown;

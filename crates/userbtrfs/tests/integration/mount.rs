@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use userbtrfs::OpenOptions;
-use userbtrfs_crashlab::linux::{self, Access, Linux, LoopDevice, btrfs_check};
-use userbtrfs_crashlab::test_env::{
+use userbtrfs_testkit::linux::{self, Access, Linux, LoopDevice, btrfs_check};
+use userbtrfs_testkit::test_env::{
     FUSE_FOR_ALL, NOBODY, fuse_or_skip, has_program, is_apart, until,
 };
 

@@ -9,8 +9,8 @@ use std::fs;
 use std::process::Command;
 
 use userbtrfs::{OpenOptions, PendingLog};
-use userbtrfs_crashlab::linux::{self, Linux};
-use userbtrfs_crashlab::test_env::has_program;
+use userbtrfs_testkit::linux::{self, Linux};
+use userbtrfs_testkit::test_env::has_program;
 
 use super::control::ask;
 use super::mount::Site;

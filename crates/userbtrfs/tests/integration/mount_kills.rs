@@ -16,13 +16,13 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use userbtrfs::{Filesystem, OpenOptions, PendingLog};
-use userbtrfs_crashlab::linux::{self, Access, Linux, LoopDevice, btrfs_check};
-use userbtrfs_crashlab::manifest::Time;
-use userbtrfs_crashlab::programs::{End, Program};
-use userbtrfs_crashlab::random::Random;
-use userbtrfs_crashlab::stories::differences_of_replays;
-use userbtrfs_crashlab::test_env::{has_program, is_torture, skip, until};
-use userbtrfs_crashlab::{walk_linux, walk_ours};
+use userbtrfs_testkit::linux::{self, Access, Linux, LoopDevice, btrfs_check};
+use userbtrfs_testkit::manifest::Time;
+use userbtrfs_testkit::programs::{End, Program};
+use userbtrfs_testkit::random::Random;
+use userbtrfs_testkit::stories::differences_of_replays;
+use userbtrfs_testkit::test_env::{has_program, is_torture, skip, until};
+use userbtrfs_testkit::{walk_linux, walk_ours};
 
 use super::mount::Site;
 use super::support::synced;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::process::Child;
 
-use userbtrfs_crashlab::test_env::is_torture;
+use userbtrfs_testkit::test_env::is_torture;
 
 use super::mount::Site;
 use super::support::command::Ran;

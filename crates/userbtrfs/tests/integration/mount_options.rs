@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
-use userbtrfs_crashlab::linux::{self, Linux};
-use userbtrfs_crashlab::test_env::{NOBODY, has_program, until};
+use userbtrfs_testkit::linux::{self, Linux};
+use userbtrfs_testkit::test_env::{NOBODY, has_program, until};
 
 use super::control::stats;
 use super::mount::Site;

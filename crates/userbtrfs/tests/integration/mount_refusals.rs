@@ -14,9 +14,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use userbtrfs::OpenOptions;
 use userbtrfs::device::{FileDevice, FileOptions, Operation};
 use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
-use userbtrfs_crashlab::devices::{Fault, FaultyDevice, How};
-use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, shutdown};
-use userbtrfs_crashlab::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
+use userbtrfs_testkit::devices::{Fault, FaultyDevice, How};
+use userbtrfs_testkit::linux::{Access, Linux, LoopDevice, shutdown};
+use userbtrfs_testkit::test_env::{FUSE_FOR_ALL, has_program, is_apart, until};
 
 use super::control::stats;
 use super::mount::Site;
@@ -162,7 +162,7 @@ fn a_device_that_fails_under_load_is_an_io_error_and_tears_no_commit() {
     verb("mkfs -q", &image, &["--size", "200M"]).good();
     let shut_down = |number| {
         if number == 20 {
-            userbtrfs_crashlab::linux::run(&mut shutdown(&below.point(), 2)).unwrap();
+            userbtrfs_testkit::linux::run(&mut shutdown(&below.point(), 2)).unwrap();
         }
     };
     let durable = fails_under_load(&site, &image, "Input/output error", shut_down);
@@ -179,7 +179,7 @@ fn has_what_was_durable(image: &Path, durable: u32) {
     for number in 0..durable {
         assert!(filesystem.read(format!("/{number}")).unwrap() == content(number), "{number}");
     }
-    userbtrfs_crashlab::linux::btrfs_check(image).unwrap();
+    userbtrfs_testkit::linux::btrfs_check(image).unwrap();
 }
 
 /// What each file has.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use userbtrfs::OpenOptions;
 use userbtrfs::device::{FileDevice, FileOptions};
 use userbtrfs::mount::{Mount, MountOptions, Mounted, Options};
-use userbtrfs_crashlab::devices::PausedDevice;
-use userbtrfs_crashlab::test_env::until;
+use userbtrfs_testkit::devices::PausedDevice;
+use userbtrfs_testkit::test_env::until;
 
 use super::mount::Site;
 use super::support::pattern;

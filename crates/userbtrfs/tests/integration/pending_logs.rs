@@ -11,12 +11,12 @@ use std::sync::Arc;
 use userbtrfs::device::{Device, MemoryDevice};
 use userbtrfs::{Error, Filesystem, ItemKind, Key, Logical, OpenOptions, PendingLog, TreeId};
 use userbtrfs_codec::hash::name_hash;
-use userbtrfs_crashlab::devices::SparseImage;
-use userbtrfs_crashlab::golden::Golden;
-use userbtrfs_crashlab::linux::btrfs_check;
-use userbtrfs_crashlab::random::Random;
-use userbtrfs_forge::{ImageEditor, RawBlock, field, put_u64};
 use userbtrfs_format::{Expectation, RootItem, dir_entries};
+use userbtrfs_image_builder::{ImageEditor, RawBlock, field, put_u64};
+use userbtrfs_testkit::devices::SparseImage;
+use userbtrfs_testkit::golden::Golden;
+use userbtrfs_testkit::linux::btrfs_check;
+use userbtrfs_testkit::random::Random;
 use userbtrfs_volume::{Volume, walk};
 
 use super::support::command::verb;

@@ -9,9 +9,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 use userbtrfs::{FileKind, XattrMode};
-use userbtrfs_crashlab::manifest::diff;
-use userbtrfs_crashlab::test_env::skip;
-use userbtrfs_crashlab::{walk_linux, walk_ours};
+use userbtrfs_testkit::manifest::diff;
+use userbtrfs_testkit::test_env::skip;
+use userbtrfs_testkit::{walk_linux, walk_ours};
 
 use crate::support::made::Made;
 use crate::support::{assert_says, pattern};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use userbtrfs::device::{Device, FileDevice, FileOptions, MemoryDevice};
 use userbtrfs::{Error, ItemKind, Key, OpenOptions, TreeId};
-use userbtrfs_forge::{ImageEditor, block_group, field, put_u64, u64_at};
+use userbtrfs_image_builder::{ImageEditor, block_group, field, put_u64, u64_at};
 
 use crate::support::forging::{Items, edit_leaf};
 use crate::support::golden::Unpacked;

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use userbtrfs::Filesystem;
-use userbtrfs_crashlab::manifest::diff;
-use userbtrfs_crashlab::{walk_linux, walk_ours};
+use userbtrfs_testkit::manifest::diff;
+use userbtrfs_testkit::{walk_linux, walk_ours};
 
 use crate::support::command::{Ran, verb};
 use crate::support::made::judge;

@@ -7,7 +7,7 @@ use userbtrfs::{
     Error, OpenError, OpenOptions, PendingLog, Physical, SuperblockError, SuperblockMirrorError,
     Warning,
 };
-use userbtrfs_forge::{ImageEditor, field, put_u16, put_u32, put_u64, small_image, u64_at};
+use userbtrfs_image_builder::{ImageEditor, field, put_u16, put_u32, put_u64, small_image, u64_at};
 
 use crate::support::golden::Unpacked;
 use crate::support::shown::shown;

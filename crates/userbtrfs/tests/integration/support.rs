@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use userbtrfs::device::MemoryDevice;
 use userbtrfs::{Error, Filesystem, InodeId, OpenOptions, TreeId};
-use userbtrfs_forge::{ImageEditor, small_image};
+use userbtrfs_image_builder::{ImageEditor, small_image};
 
 /// An editor of the small forged image, which is sound as yet.
 pub(crate) fn small() -> ImageEditor {

@@ -3,7 +3,7 @@
 use userbtrfs::{
     BlockError, Error, Key, Logical, MirrorError, OpenError, Quoted, ReadError, TreeId,
 };
-use userbtrfs_forge::{ImageEditor, RawBlock, header, put_u32, put_u64, u32_at};
+use userbtrfs_image_builder::{ImageEditor, RawBlock, header, put_u32, put_u64, u32_at};
 
 use crate::support::command::Bench;
 use crate::support::golden::Unpacked;

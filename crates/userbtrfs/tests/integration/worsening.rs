@@ -14,7 +14,7 @@ use userbtrfs::{
     Error, FileKind, Filesystem, Inode, ItemKind, Key, Logical, OpenOptions, Physical, Quoted,
     TreeId,
 };
-use userbtrfs_forge::{ImageEditor, ItemPlace, put_u32, put_u64, u64_at};
+use userbtrfs_image_builder::{ImageEditor, ItemPlace, put_u32, put_u64, u64_at};
 
 use crate::support::forging::{Items, edit_leaf, find, inode};
 use crate::support::golden::Unpacked;

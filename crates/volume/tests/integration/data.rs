@@ -1,8 +1,8 @@
 //! Data on its way: each part has its own end.
 
 use userbtrfs_device::Device;
-use userbtrfs_forge::ChunkSpec;
 use userbtrfs_format::{Logical, SUPERBLOCK_OFFSETS};
+use userbtrfs_image_builder::ChunkSpec;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{Buffer, Slice, WriteError};
 

@@ -1,8 +1,8 @@
 //! A small filesystem on a device that keeps a record, and fails where it is told to.
 
 use userbtrfs_device::{Completion, Device, DeviceError, MemoryDevice, Operation, Request, Ticket};
-use userbtrfs_forge::small_image;
 use userbtrfs_format::{SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
+use userbtrfs_image_builder::small_image;
 use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_volume::Volume;
 

@@ -1,8 +1,8 @@
 //! Where ranges go, and what becomes of errors.
 
 use userbtrfs_device::{Device, Operation};
-use userbtrfs_forge::ChunkSpec;
 use userbtrfs_format::{Chunk, Logical, Physical, SUPERBLOCK_OFFSETS};
+use userbtrfs_image_builder::ChunkSpec;
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{Buffer, OpenError, Range, Volume, WriteError};
 

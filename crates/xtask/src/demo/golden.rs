@@ -1,7 +1,7 @@
 //! The golden images in the demo: each is extracted and compared with what Linux showed of it.
 
 use anyhow::{Context, Result};
-use userbtrfs_crashlab::golden::Golden;
+use userbtrfs_testkit::golden::Golden;
 
 use super::{Demo, verify};
 

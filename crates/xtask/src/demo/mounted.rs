@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Result, ensure};
-use userbtrfs_crashlab::linux;
-use userbtrfs_crashlab::test_env::until_mounted;
-use userbtrfs_crashlab::walk_linux::walk;
+use userbtrfs_testkit::linux;
+use userbtrfs_testkit::test_env::until_mounted;
+use userbtrfs_testkit::walk_linux::walk;
 
 use super::{Demo, Extracted, find_program, is_superuser, show_beginning, verify};
 

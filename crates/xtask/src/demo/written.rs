@@ -14,9 +14,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use userbtrfs_crashlab::linux::{self, Linux};
-use userbtrfs_crashlab::manifest::{Kind, Manifest};
-use userbtrfs_crashlab::walk_linux::walk;
+use userbtrfs_testkit::linux::{self, Linux};
+use userbtrfs_testkit::manifest::{Kind, Manifest};
+use userbtrfs_testkit::walk_linux::walk;
 
 use super::{Demo, Extracted, find_program, mounted, verify};
 

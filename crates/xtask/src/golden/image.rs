@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use userbtrfs_crashlab::golden::ENDING;
-use userbtrfs_crashlab::linux::{Access, Linux, LoopDevice, Mount, run};
-use userbtrfs_crashlab::walk_linux::walk;
+use userbtrfs_testkit::golden::ENDING;
+use userbtrfs_testkit::linux::{Access, Linux, LoopDevice, Mount, run};
+use userbtrfs_testkit::walk_linux::walk;
 
 use super::recipe::{Leave, Recipe, Session, Shows};
 use super::tree::Tree;

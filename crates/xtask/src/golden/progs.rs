@@ -9,7 +9,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use anyhow::Context;
-use userbtrfs_crashlab::linux::run;
+use userbtrfs_testkit::linux::run;
 
 /// Where in the unpacked folder the libraries are.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";

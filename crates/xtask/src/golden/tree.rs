@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags,
 };
-use userbtrfs_crashlab::linux::run;
+use userbtrfs_testkit::linux::run;
 
 /// How a directory is opened.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);

@@ -7,12 +7,12 @@
 use super::Finding;
 use super::workspace::{Dependency, Package};
 
-const LAB: &str = "userbtrfs-crashlab";
-const FORGE: &str = "userbtrfs-forge";
+const LAB: &str = "userbtrfs-testkit";
+const FORGE: &str = "userbtrfs-image-builder";
 const MKFS: &str = "userbtrfs-mkfs";
 /// What tests may depend on.
 const FOR_TESTS: &[&str] = &[LAB, FORGE, MKFS];
-const MODELS: &str = "userbtrfs-models";
+const MODELS: &str = "userbtrfs-loom-models";
 const DEVELOPMENT: &[&str] =
     &[LAB, FORGE, MODELS, "userbtrfs-bench", "userbtrfs-fuzzing", "userbtrfs-fuzz", "xtask"];
 
@@ -26,13 +26,21 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("volume", &["format", "device", "codec", "sync"]),
     ("btree", &["volume", "format", "device", "sync"]),
     ("mkfs", &["volume", "format", "device", "codec", "sync"]),
-    ("ledger", &["btree", "volume", "format", "device", "sync", "codec"]),
-    ("engine", &["ledger", "btree", "volume", "format", "device", "sync", "codec"]),
-    ("mount", &["engine", "fuse", "sync"]),
+    ("transaction", &["btree", "volume", "format", "device", "sync", "codec"]),
+    ("engine", &["transaction", "btree", "volume", "format", "device", "sync", "codec"]),
+    ("fuse-server", &["engine", "fuse", "sync"]),
     (
         "userbtrfs",
         &[
-            "mount", "engine", "mkfs", "ledger", "btree", "volume", "format", "device", "sync",
+            "fuse-server",
+            "engine",
+            "mkfs",
+            "transaction",
+            "btree",
+            "volume",
+            "format",
+            "device",
+            "sync",
             "codec",
         ],
     ),

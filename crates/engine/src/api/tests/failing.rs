@@ -199,7 +199,7 @@ fn space_for_holes_that_ends_with_an_error_is_not_lost() {
     };
     let before = device.reads();
     let ledger = fs.inner.ledger.as_ref().unwrap();
-    let usage = || ledger.space().usage(userbtrfs_ledger::SpaceKind::Data);
+    let usage = || ledger.space().usage(userbtrfs_transaction::SpaceKind::Data);
     let (held, used) = (bytes(&file), usage().allocated);
     // They are looked for in all of the file first.
     let looked = device.reads() - before;

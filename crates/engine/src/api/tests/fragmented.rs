@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use userbtrfs_ledger::bytes_for_items;
 use userbtrfs_mkfs::Profile;
+use userbtrfs_transaction::bytes_for_items;
 
 use super::*;
 use crate::inode::EXTENTS_PER_STEP;
@@ -42,7 +42,7 @@ fn pieces(file: &File) -> u64 {
     extents.iter().filter(|extent| extent.kind != ExtentKind::Hole).count() as u64
 }
 
-fn ledger(fs: &Filesystem) -> &Arc<userbtrfs_ledger::TransactionManager> {
+fn ledger(fs: &Filesystem) -> &Arc<userbtrfs_transaction::TransactionManager> {
     fs.inner.ledger.as_ref().unwrap()
 }
 

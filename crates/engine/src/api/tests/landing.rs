@@ -77,8 +77,8 @@ fn what_lands_in_place_of_a_deleted_file_lands_on_nobody_elses_data() {
     // The next transaction that is durable lets it go.
     fs.root().create(b"other", 0o644).unwrap();
     fs.commit().unwrap();
-    assert_eq!(ledger.space().usage(userbtrfs_ledger::SpaceKind::Data).allocated, 0);
-    assert_eq!(ledger.space().usage(userbtrfs_ledger::SpaceKind::Data).pinned, 0);
+    assert_eq!(ledger.space().usage(userbtrfs_transaction::SpaceKind::Data).allocated, 0);
+    assert_eq!(ledger.space().usage(userbtrfs_transaction::SpaceKind::Data).pinned, 0);
     fs.close().unwrap();
     check(&device.memory);
 }

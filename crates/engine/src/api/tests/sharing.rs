@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
-use userbtrfs_crashlab::devices::SparseImage;
-use userbtrfs_crashlab::linux::Linux;
-use userbtrfs_crashlab::manifest::Time;
-use userbtrfs_crashlab::skip_unless_linux;
-use userbtrfs_crashlab::stories::{judge_by_linux, judge_by_us};
 use userbtrfs_format::RegularExtent;
-use userbtrfs_ledger::HandleKind;
+use userbtrfs_testkit::devices::SparseImage;
+use userbtrfs_testkit::linux::Linux;
+use userbtrfs_testkit::manifest::Time;
+use userbtrfs_testkit::skip_unless_linux;
+use userbtrfs_testkit::stories::{judge_by_linux, judge_by_us};
+use userbtrfs_transaction::HandleKind;
 
 use super::*;
 use crate::data::{BackingExtents, ExtentMapKind, ExtentMaps};

@@ -1,8 +1,8 @@
 //! What a sync does, and what is told of it.
 
 use userbtrfs_format::{InodeItem, ItemKind, Key, TreeId};
-use userbtrfs_ledger::HandleKind;
 use userbtrfs_sync::{Class, Mutex};
+use userbtrfs_transaction::HandleKind;
 
 use super::*;
 

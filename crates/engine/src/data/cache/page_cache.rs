@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use userbtrfs_btree::ShortKeys;
 use userbtrfs_device::Buffer;
-use userbtrfs_ledger::TransactionManager;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
+use userbtrfs_transaction::TransactionManager;
 
 use crate::data::cache::block::SECTOR;
 use crate::data::cache::blocks::{Evicted, Usage};

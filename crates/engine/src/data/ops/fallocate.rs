@@ -8,8 +8,8 @@
 use std::ops::Range;
 
 use userbtrfs_format::{RegularExtent, SECTOR_SIZE};
-use userbtrfs_ledger::{HandleKind, Reservation};
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{HandleKind, Reservation};
 
 use crate::data::ops::write::{MayExtend, Times};
 use crate::data::writeback::batch::EXTENT_MAX;

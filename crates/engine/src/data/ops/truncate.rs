@@ -11,8 +11,8 @@
 
 use std::ops::Range;
 
-use userbtrfs_ledger::HandleKind;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::HandleKind;
 
 use crate::data::ops::write::Times;
 use crate::data::writeback::context::{

@@ -7,7 +7,7 @@
 use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
 use userbtrfs_format::{ItemKind, Key, Logical, SECTOR_SIZE, TreeId};
-use userbtrfs_ledger::TransactionManager;
+use userbtrfs_transaction::TransactionManager;
 use userbtrfs_volume::Range;
 
 use crate::error::Result;

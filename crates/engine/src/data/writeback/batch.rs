@@ -14,8 +14,10 @@
 use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{InodeItem, Logical};
-use userbtrfs_ledger::{FullCommitReason, Handle, HandleKind, Reservation, TransactionManager};
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{
+    FullCommitReason, Handle, HandleKind, Reservation, TransactionManager,
+};
 use userbtrfs_volume::PendingWrites;
 
 use crate::data::ops::write::Times;

@@ -13,9 +13,11 @@
 use std::sync::Weak;
 
 use userbtrfs_format::SECTOR_SIZE;
-use userbtrfs_ledger::{FlushScope, Handle, Reservation, TransactionHooks, TransactionManager};
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
+use userbtrfs_transaction::{
+    FlushScope, Handle, Reservation, TransactionHooks, TransactionManager,
+};
 
 use crate::data::ops::throttle::{DirtyPermit, DirtyThrottle};
 use crate::data::writeback::EofBlock;
@@ -170,7 +172,7 @@ impl WriteContext {
     fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
         match self.ledger.reserve_data(bytes) {
             // What dirty data takes the place of comes free once it is written.
-            Err(userbtrfs_ledger::Error::NoSpace) if self.cache.unfinished_bytes() > 0 => {
+            Err(userbtrfs_transaction::Error::NoSpace) if self.cache.unfinished_bytes() > 0 => {
                 let _failed = self.write_back_all();
                 Ok(self.ledger.reserve_data(bytes)?)
             }
@@ -220,11 +222,11 @@ impl TransactionHooks for WritebackHandle {
         true
     }
 
-    fn merge(&self, _handle: &Handle<'_>, _what: FlushScope) -> userbtrfs_ledger::Result<()> {
+    fn merge(&self, _handle: &Handle<'_>, _what: FlushScope) -> userbtrfs_transaction::Result<()> {
         Ok(())
     }
 
-    fn write_back(&self) -> userbtrfs_ledger::Result<()> {
+    fn write_back(&self) -> userbtrfs_transaction::Result<()> {
         if let Some(writer) = self.0.upgrade() {
             // What fails is told to those who use the files.
             let _failed = writer.write_back_all();

@@ -9,8 +9,8 @@
 use smallvec::smallvec;
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{InodeFlags, InodeItem, Logical, RegularExtent, item_len_max};
-use userbtrfs_ledger::NocowGuard;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::NocowGuard;
 
 use crate::data::writeback::context::{SECTOR, WriteContext};
 use crate::data::writeback::write_extent::{WriteTarget, WriteTargets};

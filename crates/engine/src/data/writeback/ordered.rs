@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 use userbtrfs_format::Logical;
-use userbtrfs_ledger::{Handle, HandleKind, LogTransId};
 use userbtrfs_sync::{Arc, MutexGuard, thread};
+use userbtrfs_transaction::{Handle, HandleKind, LogTransId};
 
 use crate::data::writeback::batch::WritebackBatch;
 use crate::data::writeback::context::WriteContext;

@@ -12,7 +12,7 @@
 //! 4. What cannot be repaired harms nobody: the next read finds it again.
 
 use userbtrfs_format::Logical;
-use userbtrfs_ledger::HandleKind;
+use userbtrfs_transaction::HandleKind;
 use userbtrfs_volume::{BadMirror, Range};
 
 use crate::data::read::checksums::SectorChecksums;
@@ -44,7 +44,7 @@ impl WriteContext {
                 if ledger.lists_block(logical, expected.level, expected.generation)? {
                     volume
                         .repair_block(logical, &expected)
-                        .map_err(userbtrfs_ledger::Error::from)?;
+                        .map_err(userbtrfs_transaction::Error::from)?;
                 }
             }
             BadMirror::Data(range) => {
@@ -64,7 +64,7 @@ impl WriteContext {
             let logical = Logical(range.logical.0 + (sector * len) as u64);
             let range = Range { logical, len };
             let repaired = volume.repair(range, |copy| sums.is_good(sector, copy));
-            repaired.map_err(userbtrfs_ledger::Error::from)?;
+            repaired.map_err(userbtrfs_transaction::Error::from)?;
         }
         Ok(())
     }

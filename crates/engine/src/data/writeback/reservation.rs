@@ -6,9 +6,9 @@
 //! 2. Who makes sectors dirty brings at least what they need, before the range is unlocked: so
 //!    the account of a file of which all is locked is exact.
 
-use userbtrfs_ledger::{Reservation, bytes_for_items};
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Mutex};
+use userbtrfs_transaction::{Reservation, bytes_for_items};
 
 use crate::data::Delta;
 use crate::data::writeback::context::SECTOR;

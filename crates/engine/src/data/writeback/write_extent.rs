@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{Logical, RegularExtent, SECTOR_SIZE};
-use userbtrfs_ledger::{Handle, NocowGuard, TransactionManager};
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{Handle, NocowGuard, TransactionManager};
 use userbtrfs_volume::Slice;
 
 use crate::data::DirtyRun;

@@ -13,7 +13,7 @@
 
 use userbtrfs_btree::{Cursor, ReadAhead, Tree};
 use userbtrfs_format::{FileExtent, FileExtentKind, HoleExtent, ItemKind, Key, SECTOR_SIZE};
-use userbtrfs_ledger::{Damage, Result};
+use userbtrfs_transaction::{Damage, Result};
 
 use crate::inode::TreeRoots;
 use crate::inode::pending::extents::{ExtentChanges, PendingExtent, PendingExtentKind, Replaced};

@@ -17,8 +17,8 @@ use std::sync::Weak;
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{FileKind, IncompatFlags, InodeItem, ItemKind, Key, SECTOR_SIZE};
-use userbtrfs_ledger::{FlushScope, Handle, Result, TransactionHooks};
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{FlushScope, Handle, Result, TransactionHooks};
 
 use crate::error::InodeId;
 use crate::inode::flush::drop_extents::{DropExtents, ExtentEdit, ExtentSplits};

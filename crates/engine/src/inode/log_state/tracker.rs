@@ -23,8 +23,8 @@ use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 use userbtrfs_btree::ShortKeys;
-use userbtrfs_ledger::{FullCommitReason, LogTransId};
 use userbtrfs_sync::{Class, Mutex};
+use userbtrfs_transaction::{FullCommitReason, LogTransId};
 
 use crate::error::InodeId;
 use crate::inode::log_state::few::Few;

@@ -7,8 +7,8 @@
 use std::sync::Weak;
 
 use userbtrfs_format::{FileKind, InodeFlags};
-use userbtrfs_ledger::{Handle, HandleKind, Reservation};
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{Handle, HandleKind, Reservation};
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::incore::inode::State;

@@ -13,8 +13,8 @@ use std::ops::Deref;
 
 use userbtrfs_btree::Tree;
 use userbtrfs_format::{InodeFlags, Timestamp};
-use userbtrfs_ledger::{Handle, HandleKind, Reservation, TransactionManager};
 use userbtrfs_sync::{Arc, MutexGuard};
+use userbtrfs_transaction::{Handle, HandleKind, Reservation, TransactionManager};
 
 use crate::clock;
 use crate::error::{Error, InodeId, Result};

@@ -12,8 +12,8 @@
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
 use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, TreeId};
-use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::Reservation;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::incore::inode::State;

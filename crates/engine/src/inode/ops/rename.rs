@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use userbtrfs_format::{DirEntryKind, FileKind};
-use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::Reservation;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::lookup::{Found, check_new_name};

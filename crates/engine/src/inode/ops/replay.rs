@@ -13,8 +13,8 @@ use userbtrfs_format::{
     DirEntryKind, FileExtent, FileExtentKind, FileKind, InodeItem, InodeName, ItemKind, Key,
     SECTOR_SIZE, inode_extrefs, inode_refs,
 };
-use userbtrfs_ledger::HandleKind;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::HandleKind;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::dcache::DentryCache;

@@ -1,8 +1,8 @@
 //! Names that go.
 
 use userbtrfs_format::DirEntryKind;
-use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::Reservation;
 
 use crate::error::{Error, InodeId, Result};
 use crate::inode::dir::lookup::Found;

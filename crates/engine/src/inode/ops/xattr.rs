@@ -195,7 +195,7 @@ impl Inodes {
         inode: &Arc<Inode>,
         name: &[u8],
         value: Option<&[u8]>,
-        reservation: userbtrfs_ledger::Reservation,
+        reservation: userbtrfs_transaction::Reservation,
     ) -> Result<()> {
         let operation = self.begin()?;
         operation.change_living(inode, |state| {

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use smallvec::{SmallVec, smallvec};
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{FileExtentKind, InlineExtent, RegularExtent, SECTOR_SIZE};
-use userbtrfs_ledger::{FileExtentRef, Handle};
 use userbtrfs_sync::Arc;
+use userbtrfs_transaction::{FileExtentRef, Handle};
 
 use crate::error::InodeId;
 

@@ -4,8 +4,8 @@
 //!    all that waited is in trees.
 //! 2. No more is kept than all that waits can cost together: many changes fall into one leaf.
 
-use userbtrfs_ledger::Reservation;
 use userbtrfs_sync::{Class, Mutex};
+use userbtrfs_transaction::Reservation;
 
 /// See the module's text.
 pub(in crate::inode) struct DelayedReservation {

@@ -1,7 +1,7 @@
 //! A full filesystem: who asks for what cannot be done is told that first, and not of space.
 
 use userbtrfs_format::{InodeItem, Logical};
-use userbtrfs_ledger::{Reservation, SpaceKind};
+use userbtrfs_transaction::{Reservation, SpaceKind};
 
 use super::*;
 

@@ -50,7 +50,7 @@ pub(in crate::inode) fn size(
     forest: &TreeRoots,
     tree: &Tree,
     number: u64,
-) -> userbtrfs_ledger::Result<u64> {
+) -> userbtrfs_transaction::Result<u64> {
     let key = Key::new(number, ItemKind::INODE_ITEM, 0);
     let position = tree.search(forest.store(), &key)?;
     Ok(data(&position).map_or(0, |data| InodeItem::parse(data).expect(SOUND).size))

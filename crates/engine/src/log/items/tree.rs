@@ -12,7 +12,7 @@ use userbtrfs_btree::{Cursor, ReadAhead, Root, Tree};
 use userbtrfs_format::{
     Expectation, Item, ItemKind, Key, Logical, RootItem, SECTOR_SIZE, TreeId, csum_count,
 };
-use userbtrfs_ledger::{TransactionManager, TreeRoots};
+use userbtrfs_transaction::{TransactionManager, TreeRoots};
 use userbtrfs_volume::TreeBlock;
 
 use super::logged_range;

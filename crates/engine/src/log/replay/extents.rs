@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use userbtrfs_btree::Extent;
 use userbtrfs_format::{FileKind, InodeFlags, Key, Logical, RegularExtent};
-use userbtrfs_ledger::{TransactionManager, refs};
+use userbtrfs_transaction::{TransactionManager, refs};
 
 use super::{Replay, Replayed};
 use crate::error::{LogDamage, Result};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
-use userbtrfs_forge::ImageEditor;
+use userbtrfs_image_builder::ImageEditor;
 
 /// What a run of the command gave.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use userbtrfs::{ItemKind, Key, Logical, Physical, TreeId};
 use userbtrfs_codec::ChecksumKind;
 use userbtrfs_codec::hash::name_hash;
-use userbtrfs_forge::{
+use userbtrfs_image_builder::{
     ImageEditor, InodeSpec, LeafBuilder, Place, RawBlock, dir_entry, header, inode_ref, u64_at,
 };
 
@@ -53,7 +53,11 @@ pub(crate) fn edit_leaf_at(
 }
 
 /// Where an item that must be there stands.
-pub(crate) fn find(editor: &ImageEditor, tree: TreeId, key: Key) -> userbtrfs_forge::ItemPlace {
+pub(crate) fn find(
+    editor: &ImageEditor,
+    tree: TreeId,
+    key: Key,
+) -> userbtrfs_image_builder::ItemPlace {
     editor.find_item(tree, key).unwrap_or_else(|| panic!("{key} is not in {tree:?}"))
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use userbtrfs::device::{Device, FileDevice, FileOptions};
-use userbtrfs_crashlab::golden::Golden;
-use userbtrfs_forge::ImageEditor;
+use userbtrfs_image_builder::ImageEditor;
+use userbtrfs_testkit::golden::Golden;
 
 /// A golden image in a file of its own, which is gone when this is dropped.
 pub(crate) struct Unpacked {

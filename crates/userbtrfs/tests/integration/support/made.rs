@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use userbtrfs::{Filesystem, OpenOptions, Quoted, WalkEntry};
-use userbtrfs_crashlab::linux::{Linux, available_or_skip, btrfs_check};
-use userbtrfs_crashlab::manifest::diff;
-use userbtrfs_crashlab::{walk_linux, walk_ours};
+use userbtrfs_testkit::linux::{Linux, available_or_skip, btrfs_check};
+use userbtrfs_testkit::manifest::diff;
+use userbtrfs_testkit::{walk_linux, walk_ours};
 
 use super::command::{Ran, verb};
 

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use userbtrfs_crashlab::test_env::NOBODY;
+use userbtrfs_testkit::test_env::NOBODY;
 
 use super::command::Ran;
 use crate::mount::Site;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use userbtrfs::{Error, FileKind, Filesystem, Inode};
-use userbtrfs_crashlab::manifest::ContentDigest;
+use userbtrfs_testkit::manifest::ContentDigest;
 
 /// What stands at each path: attributes and content.
 pub(crate) type Shown = BTreeMap<Vec<u8>, String>;

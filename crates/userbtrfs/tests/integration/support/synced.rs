@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use userbtrfs_crashlab::linux::Linux;
+use userbtrfs_testkit::linux::Linux;
 
 use crate::mount::Site;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::FileType;
-use userbtrfs_crashlab::linux::run;
+use userbtrfs_testkit::linux::run;
 
 use crate::golden::content::{noise, text};
 use crate::golden::progs::Progs;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
-use userbtrfs_crashlab::linux::run;
+use userbtrfs_testkit::linux::run;
 
 use super::everyday::everyday;
 use crate::golden::content::text;

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use userbtrfs_btree::ItemEdit;
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{InlineExtent, InodeFlags, Logical, RegularExtent};
-use userbtrfs_ledger::HandleKind;
 use userbtrfs_mkfs::Options;
 use userbtrfs_sync::Arc;
 use userbtrfs_sync::atomic::{AtomicU64, Ordering};
+use userbtrfs_transaction::HandleKind;
 
 use super::*;
 use crate::error::InodeId;

@@ -1,0 +1,215 @@
+//! How mounts end, and what may not be changed.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use rustix::io::Errno;
+use userbtrfs_engine::api::{Error, OpenOptions};
+use userbtrfs_fuse_server::{MountFlags, MountOptions, Opcode};
+use userbtrfs_testkit::walk_linux;
+
+use crate::support::{Ours, Site, mount_options, pattern, shell};
+
+#[test]
+fn what_was_written_is_there_after_the_end_of_the_mount() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let shown = site.with_ours(|root| {
+        shell(root, "mkdir a; echo content >a/file; ln -s file a/link; touch -d 2001-02-03 a");
+        walk_linux::walk(root).unwrap()
+    });
+    site.judge(&shown);
+    site.with_ours(|root| {
+        assert_eq!(fs::read_to_string(root.join("a/link")).unwrap(), "content\n");
+    });
+}
+
+/// A mount that somebody stops while it is used loses nothing that was written before.
+#[test]
+fn a_mount_that_is_stopped_in_use_is_committed() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let file = File::create_new(ours.path().join("file")).unwrap();
+    file.write_all_at(&pattern(3 << 20), 0).unwrap();
+    let removed = File::create_new(ours.path().join("removed")).unwrap();
+    fs::remove_file(ours.path().join("removed")).unwrap();
+    ours.mounted.stopper().stop().unwrap();
+    ours.mounted.end().unwrap();
+    assert!(file.sync_all().is_err() && removed.sync_all().is_err());
+    drop((file, removed));
+    userbtrfs_testkit::linux::btrfs_check(&site.image()).unwrap();
+    site.with_linux("ro,noatime", |root| {
+        assert!(fs::read(root.join("file")).unwrap() == pattern(3 << 20));
+        assert_eq!(fs::read_dir(root).unwrap().count(), 1);
+    });
+}
+
+/// So does one that is not found at its place any more, and what is there instead stays.
+#[test]
+fn a_mount_that_somebody_took_out_of_the_tree_of_names_is_committed_when_it_is_stopped() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let point = ours.path().to_owned();
+    let file = File::create_new(point.join("file")).unwrap();
+    file.write_all_at(&pattern(3 << 20), 0).unwrap();
+    shell(&site.at(""), "umount --lazy point; mount -t tmpfs other point; touch point/other");
+    ours.mounted.stopper().stop().unwrap();
+    ours.mounted.end().unwrap();
+    assert!(file.sync_all().is_err());
+    assert!(point.join("other").exists());
+    shell(&site.at(""), "umount point");
+    drop(file);
+    // Where it is not aborted, the last user lets go of it.
+    OpenOptions::new().write(true).open(site.image()).unwrap().close().unwrap();
+    userbtrfs_testkit::linux::btrfs_check(&site.image()).unwrap();
+    site.with_linux("ro,noatime", |root| {
+        assert!(fs::read(root.join("file")).unwrap() == pattern(3 << 20));
+    });
+}
+
+#[test]
+fn nobody_else_opens_the_image_for_writing_before_the_end() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let refused = OpenOptions::new().write(true).open(site.image()).err().unwrap();
+    assert!(matches!(refused, Error::Device(_)) && refused.errno() == 16, "{refused}");
+    ours.end();
+    OpenOptions::new().write(true).open(site.image()).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_mount_for_reading_changes_nothing() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    site.with_linux("noatime", |root| shell(root, "mkdir a; echo content >a/file"));
+    let before = fs::read(site.image()).unwrap();
+    let filesystem = OpenOptions::new().open(site.image()).unwrap();
+    let flags = MountFlags::READ_ONLY | MountFlags::DEFAULT_PERMISSIONS;
+    let ours = Ours::of(&site, filesystem, &MountOptions { flags, ..mount_options() });
+    assert_eq!(fs::read_to_string(ours.path().join("a/file")).unwrap(), "content\n");
+    let refused = File::create(ours.path().join("new")).unwrap_err();
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::ROFS));
+    shell(ours.path(), "ls -lR; ! touch a/file 2>/dev/null; ! rm -f a/file 2>/dev/null; df .");
+    ours.end();
+    assert!(fs::read(site.image()).unwrap() == before);
+}
+
+/// Who writes and syncs by turns is not asked each time what the file is now.
+#[test]
+fn a_write_after_a_sync_is_one_request() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let file = File::create(ours.path().join("file")).unwrap();
+    let kinds = [Opcode::Getattr, Opcode::Getxattr];
+    let requests = || kinds.iter().map(|kind| ours.mounted.requests(*kind)).sum::<u64>();
+    let before = requests();
+    for page in 0..100 {
+        file.write_all_at(&[1; 4096], 4096 * page).unwrap();
+        file.sync_all().unwrap();
+    }
+    let asked = requests() - before;
+    assert!(asked < 50, "{asked}");
+    drop(file);
+    ours.end();
+}
+
+/// How many requests of each kind there were.
+fn requests(ours: &Ours) -> Vec<(Opcode, u64)> {
+    let count = |kind: &Opcode| (*kind, ours.mounted.requests(*kind));
+    Opcode::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
+}
+
+/// What the kernel knows it does not ask for again.
+#[test]
+fn few_requests_are_made() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let path = ours.path().join("file");
+    fs::write(&path, [1; 10_000]).unwrap();
+    shell(ours.path(), "ln -s file link; mkdir dir; touch dir/one dir/two");
+    // Where a file is closed, the kernel wants to know anew what it takes.
+    let file = File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let read = |file: &File| {
+        let mut bytes = vec![0; 10_000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+    };
+    let look = || {
+        read(&file);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 10_000);
+        assert!(!ours.path().join("absent").exists());
+        assert_eq!(fs::read_link(ours.path().join("link")).unwrap(), Path::new("file"));
+        assert_eq!(fs::read_dir(ours.path().join("dir")).unwrap().count(), 2);
+    };
+    look();
+    // Until what was written is on the disk, what it takes is asked for each second.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    look();
+    let before = requests(&ours);
+    for _ in 0..50 {
+        look();
+    }
+    for _ in 0..50 {
+        read(&File::open(&path).unwrap());
+    }
+    assert_eq!(requests(&ours), before);
+    for once in [Opcode::Open, Opcode::Opendir, Opcode::Flush] {
+        assert!(ours.mounted.requests(once) <= 1, "{once:?}");
+    }
+    drop(file);
+    ours.end();
+}
+
+/// A listing brings attributes along, and is kept.
+#[test]
+fn a_listing_with_attributes_is_few_requests() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    site.with_ours(|root| {
+        (0..300).for_each(|number| fs::write(root.join(number.to_string()), "content").unwrap());
+    });
+    // The kernel knows nothing of what another mount showed.
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    // As ls(1) does it; what a directory does not tell is when a file was made.
+    let list = || {
+        let entries = fs::read_dir(ours.path()).unwrap().map(Result::unwrap);
+        let size = |entry: fs::DirEntry| rustix::fs::lstat(entry.path()).unwrap().st_size;
+        assert_eq!(entries.map(size).sum::<i64>(), 2100);
+    };
+    list();
+    let kinds = [Opcode::Lookup, Opcode::Getattr, Opcode::Statx];
+    let asked = kinds.map(|kind| ours.mounted.requests(kind));
+    assert!(asked.iter().sum::<u64>() < 10, "{asked:?}");
+    // The kernel wants to know anew when the directory was read.
+    fs::metadata(ours.path()).unwrap();
+    let before = requests(&ours);
+    list();
+    assert_eq!(requests(&ours), before);
+    ours.end();
+}
+
+/// The kernel keeps what is written until somebody wants it on the disk.
+#[test]
+fn many_small_writes_are_few_requests() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, OpenOptions::new().write(true));
+    let mut file =
+        File::options().append(true).create(true).open(ours.path().join("file")).unwrap();
+    for _ in 0..2000 {
+        file.write_all(&[1; 100]).unwrap();
+    }
+    file.sync_all().unwrap();
+    let all: u64 = requests(&ours).iter().map(|(_, count)| count).sum();
+    assert!(ours.mounted.requests(Opcode::Write) > 0);
+    assert!(all < 30, "{:?}", requests(&ours));
+    drop(file);
+    ours.end();
+}

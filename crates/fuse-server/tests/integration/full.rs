@@ -1,0 +1,221 @@
+//! A filesystem without space left.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, IFlags, fallocate, ioctl_setflags};
+use rustix::io::Errno;
+
+use crate::support::{Site, pattern, shell};
+
+/// Small, so that it is full soon.
+const IMAGE_BYTES: u64 = 160 << 20;
+/// What the kernel sends in one request, and no part of which there is space for may stand for
+/// the whole.
+const FILE_BYTES: usize = 800 << 10;
+/// Files that do not fit after which it is full.
+const FAILED_MAX: usize = 3;
+
+/// Copies a file until that fails, and gives the names of the copies that are there: `copy` says
+/// that each is.
+fn fill(root: &Path, copy: impl Fn(&Path) -> bool) -> Vec<String> {
+    let (mut whole, mut failed) = (Vec::new(), 0);
+    for number in 0.. {
+        let name = number.to_string();
+        match copy(&root.join(&name)) {
+            true => whole.push(name),
+            false => failed += 1,
+        }
+        if failed == FAILED_MAX {
+            return whole;
+        }
+    }
+    unreachable!("space ends")
+}
+
+/// A file is there as a whole, or its writer is told by close(2) or fsync(2): also the one that
+/// only a part of a request finds space for.
+fn what_is_closed_without_an_error_is_whole(script: &str) {
+    let Some(site) = Site::new() else { return };
+    site.format_sized(IMAGE_BYTES, &["-m", "single"]);
+    let source = site.at("source");
+    fs::write(&source, pattern(FILE_BYTES)).unwrap();
+    let copy = |to: &Path| {
+        let mut command = Command::new("sh");
+        let output = command.args(["-ec", script, "sh"]).args([&source, to]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || said.contains("No space left"), "{output:?}");
+        output.status.success()
+    };
+    let whole = site.with_ours(|root| fill(root, copy));
+    assert!(whole.len() > 50, "{whole:?}");
+    let are_there = |root: &Path| {
+        for name in &whole {
+            assert!(fs::read(root.join(name)).unwrap() == pattern(FILE_BYTES), "{name}");
+        }
+    };
+    site.with_ours(are_there);
+    site.with_linux("ro,noatime", are_there);
+    userbtrfs_testkit::linux::btrfs_check(&site.image()).unwrap();
+}
+
+#[test]
+fn what_is_closed_without_an_error_is_there() {
+    what_is_closed_without_an_error_is_whole("export LC_ALL=C; cp \"$1\" \"$2\"");
+}
+
+#[test]
+fn what_is_synced_without_an_error_is_there() {
+    let script = "export LC_ALL=C; dd if=\"$1\" of=\"$2\" bs=64k conv=fsync";
+    what_is_closed_without_an_error_is_whole(script);
+}
+
+/// Who never asks whether what it wrote has come to the disk is told by the next write(2), and not
+/// for ever let write what nobody keeps; and may go on once there is space again.
+#[test]
+fn who_writes_on_and_on_is_told() {
+    let Some(site) = Site::new() else { return };
+    site.both_sized(IMAGE_BYTES, &["-m", "single"], |root| {
+        let file = File::create_new(root.join("large")).unwrap();
+        let zeros = vec![0; 1 << 20];
+        let write_all_space = || {
+            let mut offset = 0;
+            loop {
+                // Far more than there is space for, and than the kernel keeps.
+                assert!(offset < 4 << 30, "it is let write on and on");
+                match file.write_at(&zeros, offset) {
+                    Ok(written) => offset += u64::try_from(written).unwrap(),
+                    Err(error) => break Errno::from_io_error(&error),
+                }
+            }
+        };
+        for _ in 0..2 {
+            assert_eq!(write_all_space(), Some(Errno::NOSPC));
+            // Attributes are to be had.
+            assert!(file.metadata().unwrap().len() > IMAGE_BYTES / 2);
+            file.set_len(0).unwrap();
+            // What is left of the failure.
+            let _ = file.sync_all();
+            write_through(&file, &pattern(FILE_BYTES), 0).unwrap();
+        }
+    });
+}
+
+/// It is the writer who is told, though somebody reads before.
+#[test]
+fn who_reads_is_not_told_what_was_refused_to_a_writer() {
+    let Some(site) = Site::new() else { return };
+    site.format_sized(IMAGE_BYTES, &["-m", "single"]);
+    site.with_ours(|root| {
+        let file = File::create_new(root.join("large")).unwrap();
+        let zeros = vec![0; usize::try_from(2 * IMAGE_BYTES).unwrap()];
+        assert_eq!(file.write_at(&zeros, 0).unwrap(), zeros.len());
+        // The kernel keeps attributes of what was written lately for a second.
+        thread::sleep(Duration::from_millis(1500));
+        shell(root, "cat large | wc -c; tail -c 1 large | wc -c");
+        let told = file.write_at(&zeros[..4096], 0).unwrap_err();
+        assert_eq!(Errno::from_io_error(&told), Some(Errno::NOSPC));
+    });
+}
+
+/// Direct I/O is told the reason, too.
+#[test]
+fn what_is_written_directly_without_an_error_is_there() {
+    let script = "export LC_ALL=C; dd if=\"$1\" of=\"$2\" bs=800k oflag=direct";
+    what_is_closed_without_an_error_is_whole(script);
+}
+
+/// Writes and syncs.
+fn write_through(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)?;
+    file.sync_all()
+}
+
+/// Writes zeros by direct I/O, and says whether there was space for all.
+fn write_zeros(file: &Path, how: &[&str]) -> bool {
+    let mut command = Command::new("dd");
+    let to = format!("of={}", file.display());
+    command.env("LC_ALL", "C").args(["if=/dev/zero", &to]).args(how);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() || said.contains("No space left"), "{output:?}");
+    output.status.success()
+}
+
+/// What is written in place needs no space: a file without copy-on-write, and what was reserved.
+/// All else does, until some is given back.
+#[test]
+fn what_has_its_place_may_be_overwritten_and_nothing_else() {
+    let Some(site) = Site::new() else { return };
+    site.both_sized(IMAGE_BYTES, &["-m", "single"], |root| {
+        let make = |name: &str| File::create_new(root.join(name)).unwrap();
+        let (in_place, reserved) = (make("in place"), make("reserved"));
+        ioctl_setflags(&in_place, IFlags::NOCOW).unwrap();
+        write_through(&in_place, &pattern(100_000), 0).unwrap();
+        fallocate(&reserved, FallocateFlags::KEEP_SIZE, 0, 100_000).unwrap();
+        reserved.sync_all().unwrap();
+        let large = root.join("large");
+        assert!(!write_zeros(&large, &["bs=1M", "oflag=direct"]));
+        assert!(!write_zeros(&large, &["bs=4k", "oflag=direct,append", "conv=notrunc"]));
+        assert!(fs::metadata(&large).unwrap().len() > IMAGE_BYTES / 2);
+
+        write_through(&in_place, &vec![1; 50_000], 20_000).unwrap();
+        write_through(&reserved, &vec![2; 100_000], 0).unwrap();
+        let over = ["bs=64k", "count=1", "oflag=direct", "conv=notrunc"];
+        assert!(!write_zeros(&large, &over));
+        let beyond =
+            write_through(&reserved, &vec![3; 50_000], 200_000).map_err(|error| error.kind());
+        assert_eq!(beyond, Err(io::Error::from(Errno::NOSPC).kind()));
+        reserved.set_len(100_000).unwrap();
+
+        let opened = File::options().write(true).open(&large).unwrap();
+        opened.set_len(1 << 20).unwrap();
+        opened.sync_all().unwrap();
+        assert!(write_zeros(&large, &over));
+        let expected = [&pattern(100_000)[..20_000], &vec![1; 50_000], &pattern(100_000)[70_000..]];
+        assert!(fs::read(root.join("in place")).unwrap() == expected.concat());
+        assert!(fs::read(root.join("reserved")).unwrap() == vec![2; 100_000]);
+    });
+}
+
+/// What there was no space for is not shown as if it were there: who reads it finds what is stored.
+#[test]
+fn what_could_not_be_overwritten_is_read_as_it_was() {
+    let Some(site) = Site::new() else { return };
+    site.format_sized(IMAGE_BYTES, &["-m", "single"]);
+    let (before, after) = (pattern(FILE_BYTES), vec![7; FILE_BYTES]);
+    let kept = site.with_ours(|root| {
+        let file = File::create_new(root.join("file")).unwrap();
+        write_through(&file, &before, 0).unwrap();
+        let file = File::options().read(true).write(true).open(root.join("file")).unwrap();
+        assert!(!write_zeros(&root.join("large"), &["bs=1M", "oflag=direct"]));
+        assert!(!write_zeros(&root.join("small"), &["bs=4k", "oflag=direct"]));
+        let refused = write_through(&file, &after, 0).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        // What is stored; the kernel is told of it after it has the answer.
+        let stored = read_directly(&root.join("file"));
+        assert!(stored != after);
+        let is_told = |_| {
+            thread::sleep(Duration::from_millis(50));
+            fs::read(root.join("file")).unwrap() == stored
+        };
+        assert!((0..200).any(is_told), "it is shown as if it were there");
+        stored
+    });
+    let are_kept = |root: &Path| assert!(fs::read(root.join("file")).unwrap() == kept);
+    site.with_ours(are_kept);
+    site.with_linux("ro,noatime", are_kept);
+}
+
+/// What is in a file, past what the kernel keeps of it.
+fn read_directly(file: &Path) -> Vec<u8> {
+    let from = format!("if={}", file.display());
+    let output = Command::new("dd").args([&from, "iflag=direct", "bs=64k"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}

@@ -1,0 +1,250 @@
+//! What tools of btrfs ask for by ioctl, answered byte for byte as Linux answers it.
+
+use std::path::Path;
+
+use userbtrfs_engine::api::OpenOptions;
+use userbtrfs_fuse_server::{MountFlags, MountOptions};
+use userbtrfs_testkit::test_env::has_program;
+
+use crate::support::{Ours, Site, mount_options, nobody_does, shell};
+
+/// Two subvolumes, one in the other, a snapshot, links, and files enough for several leaves.
+const TREE: &str = "btrfs -q subvolume create sub; mkdir -p a/b sub/deep; echo x >a/b/file; \
+    ln a/b/file a/link; btrfs -q subvolume create sub/deep/inner; echo y >sub/deep/inner/file; \
+    btrfs -q subvolume snapshot -r sub snap; for n in $(seq 400); do echo $n >a/f$n; done; \
+    setfattr -n user.name -v value a/b/file; head -c 300000 /dev/urandom >a/large; \
+    chattr +dA a/b/file; chattr +C a/b";
+
+/// Asks for everything, and prints what comes: a name, and the bytes or the error.
+const ASK: &str = r"
+import fcntl, os, struct, sys
+
+root = sys.argv[1]
+
+
+def ask(name, path, command, argument, show=lambda answer: answer):
+    file = os.open(os.path.join(root, path), os.O_RDONLY)
+    buffer = bytearray(argument)
+    try:
+        fcntl.ioctl(file, command, buffer)
+        print(name, path, show(bytes(buffer)).hex())
+        return bytes(buffer)
+    except OSError as error:
+        print(name, path, error.errno)
+    finally:
+        os.close(file)
+
+
+places = ['', 'a', 'a/b/file', 'sub', 'sub/deep', 'sub/deep/inner', 'sub/deep/inner/file', 'snap']
+for path in places:
+    ask('GETFLAGS', path, 0x80086601, bytes(8), lambda answer: answer[:4])
+    ask('FSGETXATTR', path, 0x801c581f, bytes(28))
+    ask('FS_INFO', path, 0x8400941f, struct.pack('<48xQ968x', 7))
+    ask('GET_SUBVOL_INFO', path, 0x81f8943c, bytes(504))
+    ask('INO_LOOKUP', path, 0xd0009412, struct.pack('<QQ4080x', 0, 256))
+    ask('NOTTY', path, 0x8008947f, bytes(8))
+
+for device, uuid in (1, 0), (2, 0), (1, 9):
+    # The path is another one.
+    ask('DEV_INFO', '', 0xd000941e, struct.pack('<Q16s4072x', device, bytes([uuid]) * 16),
+        lambda answer: answer[:3072])
+
+
+def path_of(answer):
+    return answer[:16] + answer[16:].split(b'\0')[0]
+
+
+for path in places:
+    number = os.lstat(os.path.join(root, path)).st_ino & 0xffffffffff
+    for tree in 0, 5, 256, 257, 258, 999:
+        asked = struct.pack('<QQ4080x', tree, number)
+        ask('INO_LOOKUP %d' % tree, path, 0xd0009412, asked, path_of)
+
+
+def items_of(answer):
+    # Linux probes what is behind them by writing zeros here and there.
+    at = 104
+    for _ in range(struct.unpack_from('<I', answer, 64)[0]):
+        at += 32 + struct.unpack_from('<I', answer, at + 28)[0]
+    return answer[:at]
+
+
+def search(tree, first, last, transactions=(0, 2 ** 64 - 1), count=2 ** 32 - 1):
+    key = struct.pack('<7Q4I32x', tree, first[0], last[0], first[2], last[2], *transactions,
+                      first[1], last[1], count, 0)
+    return ask('TREE_SEARCH %d %s' % (tree, first), 'sub', 0xd0009411, key + bytes(3992), items_of)
+
+
+LAST = (2 ** 64 - 1, 255, 2 ** 64 - 1)
+
+
+def walk(tree):
+    place = (0, 0, 0)
+    while True:
+        answer = search(tree, place, LAST)
+        count = struct.unpack_from('<I', answer, 64)[0] if answer else 0
+        if not count:
+            return
+        at = 104
+        for _ in range(count):
+            _, objectid, offset, kind, size = struct.unpack_from('<3Q2I', answer, at)
+            at += 32 + size
+        place = (objectid, kind, offset + 1)
+
+
+for tree in 0, 1, 2, 3, 4, 5, 7, 9, 10, 11, 256, 257, 258, 999:
+    walk(tree)
+search(5, (256, 84, 0), (256, 96, 2 ** 64 - 1))
+search(5, (0, 0, 0), LAST, count=3)
+search(5, (0, 0, 0), LAST, count=0)
+search(5, (0, 0, 0), LAST, transactions=(0, 1))
+search(5, (0, 0, 0), LAST, transactions=(9, 2 ** 64 - 1))
+search(5, (400, 0, 0), (300, 0, 0))
+";
+
+fn ask(root: &Path) -> String {
+    shell(root, &format!("python3 - \"$PWD\" <<'END'\n{ASK}\nEND"))
+}
+
+#[test]
+fn ioctls_are_answered_as_linux_answers_them() {
+    let Some(site) = Site::new() else { return };
+    if !has_program("python3") {
+        return;
+    }
+    // With nodes of 64 KiB there are items that do not fit into an answer.
+    for node_size in ["4096", "16384", "65536"] {
+        site.format_with(&["-n", node_size]);
+        site.with_linux("noatime", |root| shell(root, TREE));
+        let linux = site.with_linux("ro,noatime", ask);
+        let filesystem = OpenOptions::new().open(site.image()).unwrap();
+        let flags = MountFlags::READ_ONLY | MountFlags::DEFAULT_PERMISSIONS;
+        let ours = Ours::of(&site, filesystem, &MountOptions { flags, ..mount_options() });
+        let answers = ask(ours.path());
+        ours.end();
+        for (linux, ours) in linux.lines().zip(answers.lines()) {
+            assert_same(&format!("nodes of {node_size}"), linux, ours);
+        }
+        assert_eq!(linux.lines().count(), answers.lines().count());
+        assert!(linux.lines().count() > 150, "{linux}");
+    }
+}
+
+/// Two lines of answers, of which the place is shown where they begin to differ.
+fn assert_same(what: &str, linux: &str, ours: &str) {
+    let at = linux.bytes().zip(ours.bytes()).position(|(linux, ours)| linux != ours);
+    let end = linux.len().min(ours.len());
+    let (name, at) = (&linux[..linux.rfind(' ').unwrap()], at.unwrap_or(end));
+    let part = |line: &'_ str| line[at.saturating_sub(64)..line.len().min(at + 64)].to_owned();
+    assert!(linux == ours, "{what}, {name}, from {at} on:\n{}\n{}", part(linux), part(ours));
+}
+
+/// Who has not all rights learns of filesystem, device and subvolume, and nothing of trees.
+#[test]
+fn who_has_no_rights_may_not_search_trees() {
+    const ASK: &str = r"
+import fcntl, os, struct
+file = os.open('.', os.O_RDONLY)
+
+
+def ask(command, argument):
+    try:
+        fcntl.ioctl(file, command, bytearray(argument))
+        return 0
+    except OSError as error:
+        return error.errno
+
+
+said = [ask(0x8400941f, bytes(1024)), ask(0xd000941e, struct.pack('<Q4088x', 1)),
+        ask(0x81f8943c, bytes(504)), ask(0xd0009412, struct.pack('<QQ4080x', 0, 256)),
+        ask(0xd0009412, struct.pack('<QQ4080x', 5, 256)),
+        ask(0xd0009412, struct.pack('<QQ4080x', 0, 257)), ask(0xd0009411, bytes(4096))]
+assert said == [0, 0, 0, 0, 0, 1, 1], said
+";
+    if !["python3", "setpriv"].into_iter().all(has_program) {
+        return;
+    }
+    crate::support::both(|root| {
+        nobody_does(root, &format!("python3 - <<'END'\n{ASK}\nEND"));
+        // Nor may root without the right.
+        let bounded = "setpriv --bounding-set=-sys_admin python3 -";
+        shell(root, &format!("{bounded} <<'END'\n{ASK}\nEND"));
+    });
+}
+
+/// `FS_IOC_FSSETXATTR` sets what it can, and refuses the rest.
+#[test]
+fn extended_flags_are_set() {
+    const ASK: &str = r"
+import fcntl, os, struct
+file = os.open('file', os.O_RDWR | os.O_CREAT)
+
+
+def flags():
+    buffer = bytearray(28)
+    fcntl.ioctl(file, 0x801c581f, buffer)
+    return struct.unpack('<5I', buffer[:20])
+
+
+def change(flags, project=0):
+    try:
+        fcntl.ioctl(file, 0x401c5820, struct.pack('<5I8x', flags, 0, 0, project, 0))
+        return 0
+    except OSError as error:
+        return error.errno
+
+
+assert flags() == (0, 0, 0, 0, 0)
+for given in 0x20, 0x40, 0x80, 0xe0, 0x10, 0x8, 0:
+    assert change(given) == 0, given
+    assert flags()[0] == given, flags()
+print(change(0x800), change(0x1), change(0, 7), flags())
+";
+    if has_program("python3") {
+        let Some(site) = Site::new() else { return };
+        let ask = |root: &Path| shell(root, &format!("python3 - <<'END'\n{ASK}\nEND"));
+        site.format();
+        let linux = site.with_linux("noatime", ask);
+        site.format();
+        assert_eq!(site.with_ours(ask), linux);
+    }
+}
+
+/// The kernel checks who changes flags by whole commands. Others that only look like them, of
+/// another size or direction, change nothing, whoever asks.
+#[test]
+fn who_does_not_own_a_file_may_not_change_its_flags() {
+    const ASK: &str = r"
+import errno, fcntl, os, struct
+file = os.open('file', os.O_RDONLY)
+
+
+def change(command, argument):
+    try:
+        fcntl.ioctl(file, command, argument)
+        return 0
+    except OSError as error:
+        return error.errno
+
+
+NODUMP, EXTENDED = 0x40, struct.pack('<5I8x', 0x80, 0, 0, 0, 0)
+exact = [change(0x40086602, struct.pack('<Q', NODUMP)), change(0x401c5820, EXTENDED)]
+assert exact == [errno.EPERM] * 2, exact
+for size in 4, 8, 12, 28, 32:
+    for direction in 1, 2, 3:
+        for kind, argument in (0x6602, struct.pack('<Q', NODUMP)), (0x5820, EXTENDED):
+            command = direction << 30 | size << 16 | kind
+            if command not in (0x40086602, 0x401c5820):
+                said = change(command, argument.ljust(32, bytes(1)))
+                assert said == errno.ENOTTY, (hex(command), said)
+flags = bytearray(8)
+fcntl.ioctl(file, 0x80086601, flags)
+assert flags[:4] == bytes(4), flags
+";
+    if has_program("python3") {
+        crate::support::both(|root| {
+            std::fs::write(root.join("file"), "of root").unwrap();
+            nobody_does(root, &format!("python3 - <<'END'\n{ASK}\nEND"));
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! The editor reaches every copy, seals it, and can take everything back.
+
+use userbtrfs_codec::ChecksumKind;
+use userbtrfs_format::{
+    Expectation, ItemKind, Key, Physical, SUPERBLOCK_OFFSETS, Superblock, TreeBlock, TreeId,
+};
+use userbtrfs_image_builder::{ImageEditor, RawBlock, field, header, put_u64, small_image, u64_at};
+
+const ROOT_DIR: Key = Key::new(256, ItemKind::INODE_ITEM, 0);
+
+fn editor() -> ImageEditor {
+    ImageEditor::from_bytes(small_image()).expect("the image is sound")
+}
+
+#[test]
+fn an_item_is_found_where_it_stands() {
+    let editor = editor();
+    let key = Key::new(257, ItemKind::EXTENT_DATA, 0);
+    let place = editor.find_item(TreeId::FS, key).unwrap();
+    let leaf = editor.block(place.logical).unwrap();
+    assert!(leaf[place.range.clone()].ends_with(b"hello\n"));
+    assert_eq!(editor.find_item(TreeId::FS, Key::new(9, ItemKind::INODE_ITEM, 0)), None);
+    assert_eq!(editor.tree_blocks(TreeId::FS).len(), 3);
+}
+
+#[test]
+fn an_edit_reaches_and_seals_every_copy() {
+    let mut editor = editor();
+    let place = editor.find_item(TreeId::FS, ROOT_DIR).unwrap();
+    editor.edit_item(&place, |inode| put_u64(inode, 0x10, 77));
+    let image = editor.image().unwrap();
+    let copies = editor.copies(place.logical);
+    assert_eq!(copies.len(), 2);
+    for Physical(at) in copies {
+        let block = &image[usize::try_from(at).unwrap()..][..4096];
+        assert_eq!(u64_at(&block[place.range.clone()], 0x10), 77);
+        let expected = Expectation {
+            owner: TreeId::FS,
+            level: 0,
+            generation: u64_at(block, header::GENERATION),
+            first_key: Some(ROOT_DIR),
+            end: None,
+        };
+        TreeBlock::verify(block, place.logical, editor.geometry(), &expected).unwrap();
+    }
+}
+
+#[test]
+fn an_edited_superblock_is_sealed() {
+    let mut editor = editor();
+    editor.edit_superblock(|bytes| put_u64(bytes, field::BYTES_USED, 5));
+    let superblock = Superblock::parse(&editor.superblock(), SUPERBLOCK_OFFSETS[0]).unwrap();
+    assert_eq!((superblock.bytes_used, superblock.checksum_kind), (5, ChecksumKind::Crc32c));
+}
+
+/// A leaf whose items have all shrunk to nothing names no roots, and is no reason to fail.
+#[test]
+fn a_root_item_without_content_leads_nowhere() {
+    let mut editor = editor();
+    let root_tree = editor.root(TreeId::ROOT).unwrap();
+    editor.edit_block(root_tree, |block| {
+        for slot in 0..RawBlock(block).slots() {
+            RawBlock::set_item_size(block, slot, 0);
+        }
+    });
+    assert_eq!(editor.root(TreeId::FS), None);
+    assert_eq!(editor.find_item(TreeId::FS, ROOT_DIR), None);
+}
+
+#[test]
+fn everything_edited_can_be_put_back() {
+    let mut editor = editor();
+    for value in 0..3 {
+        editor.edit_superblock(|bytes| bytes[200] = value);
+        editor.edit_raw(Physical(65536), 5000, |bytes| bytes.fill(value));
+    }
+    assert_ne!(editor.image().unwrap(), small_image());
+    editor.revert();
+    assert_eq!(editor.image().unwrap(), small_image());
+}

@@ -1,0 +1,350 @@
+//! Cut at every write: what a crash leaves is the state of a commit, whole.
+//!
+//! 1. A prefix of the writes shows the commit whose primary superblock is the last in it; with
+//!    writes reordered or lost, that of a commit between the last that was durable and the one
+//!    under way.
+//! 2. All that was done before a commit that was asked for is in it. Where one file alone was
+//!    synced, that file is in it, all names are, and what other files hold is what they may
+//!    ([`History`]). So is what a file holds that is overwritten in place, at any time.
+//! 3. Nothing is logged: an fsync is a commit. Where it is not, [`super::fsync_cuts`] judges.
+//! 4. What is left is clean for `btrfs check`, Linux shows the same, and it can be written again.
+
+use anyhow::{Context, ensure};
+use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs_sync::Arc;
+use userbtrfs_testkit::devices::cut::{Choice, State, states};
+use userbtrfs_testkit::devices::{Event, Recording, RecordingDevice, SparseImage};
+use userbtrfs_testkit::engine_target::EngineTarget;
+use userbtrfs_testkit::history::History;
+use userbtrfs_testkit::linux::Linux;
+use userbtrfs_testkit::manifest::{Difference, Entry, Manifest, diff};
+use userbtrfs_testkit::model::{FileId, Model};
+use userbtrfs_testkit::operation::{Generator, Operation};
+use userbtrfs_testkit::random::Random;
+use userbtrfs_testkit::target::Target;
+use userbtrfs_testkit::{skip_unless_linux, walk_ours};
+
+use super::made::{Made, check_file, kinds, with_memory};
+use super::ours::{judge_by_linux, use_by_linux};
+use super::{is_torture, open_device, seed};
+
+/// Where the primary superblock is, in bytes.
+const SUPERBLOCK: u64 = 64 << 10;
+/// Operations before each commit.
+const OPERATIONS: usize = 40;
+/// Commits of a workload.
+const COMMITS: usize = 6;
+/// Commits with little memory, and files before each.
+const HURRIED_COMMITS: usize = 3;
+const HURRIED_FILES: usize = 1000;
+/// In CI, one state in so many goes before btrfs-progs and Linux.
+const JUDGED: u64 = 10;
+/// Of a file that is overwritten in place (`FS_NOCOW_FL`).
+const NOCOW: u32 = 0x80_0000;
+/// What the sync of another file may leave as it was.
+const LATE: &[&str] = &["size", "segments", "content", "mtime", "ctime"];
+
+/// What was durable at some time.
+struct Commit {
+    /// How many events there were, and how many of them wrote the primary superblock.
+    end: usize,
+    superblocks: usize,
+    /// What there was to be seen.
+    shown: Manifest,
+    model: Model,
+    /// What was done to files since all of them were durable; nothing where all are now.
+    since: Option<Since>,
+}
+
+struct Since {
+    history: History,
+    /// The file that was synced.
+    synced: FileId,
+}
+
+/// What was done, and what was to be seen at each commit.
+struct Workload {
+    recording: Recording,
+    /// The first is that of mkfs.
+    commits: Vec<Commit>,
+    /// All that files ever held.
+    ever: History,
+}
+
+impl Workload {
+    fn new(made: &Made, base: &SparseImage, seed: u64) -> Self {
+        let mut writer = Writer::new(made, base, seed);
+        let mut operations = Generator::new(seed, made.options.nodesize).commit_every(0);
+        for _ in 0..COMMITS {
+            for operation in operations.by_ref().take(OPERATIONS) {
+                assert!(!matches!(operation, Operation::Commit | Operation::Reopen));
+                writer.step(&operation);
+            }
+            writer.commit();
+        }
+        writer.target.abandon();
+        let (recording, commits) = (writer.device.recording(), writer.commits);
+        Self { recording, commits, ever: writer.ever }
+    }
+
+    /// The commits that a state may show: from one to another.
+    fn may_show(&self, state: &State, is_prefix: bool) -> (usize, usize) {
+        let last = self.commits.len() - 1;
+        let durable = self.commits.iter().rposition(|commit| commit.end <= state.completed);
+        let durable = durable.expect("the first is durable from the start");
+        if !is_prefix {
+            return (durable, last.min(durable + 1));
+        }
+        let begun = superblocks(&self.recording.events[..state.completed]);
+        let shown = self.commits.iter().position(|commit| commit.superblocks >= begun);
+        let shown = shown.unwrap_or(last);
+        assert!((durable..=durable + 1).contains(&shown), "{begun} superblocks, {durable} commits");
+        (shown, shown)
+    }
+
+    /// What is there is what a commit left.
+    fn check(&self, commit: &Commit, shown: &Manifest, opened: &Filesystem) -> anyhow::Result<()> {
+        let ignored = if commit.since.is_some() { LATE } else { &[] };
+        let mut differences = diff(&commit.shown, shown, ignored);
+        differences.retain(|one| {
+            !(is_content(one) && shown.get(one.path.as_slice()).is_some_and(in_place))
+        });
+        let lines: Vec<_> = differences.iter().take(20).map(ToString::to_string).collect();
+        ensure!(lines.is_empty(), "{} differences:\n{}", differences.len(), lines.join("\n"));
+        for (path, id) in commit.model.files() {
+            let path = [b"/", &path[..]].concat();
+            let entry = shown.get(&path).expect("all names are there");
+            let check = |history: &History| {
+                let name = || String::from_utf8_lossy(&path).into_owned();
+                history.check(id, &opened.open_file(&path)?, false).with_context(name)
+            };
+            match &commit.since {
+                _ if in_place(entry) => check(&self.ever)?,
+                Some(Since { synced, .. }) if *synced == id => {
+                    let content = commit.model.content_of(id);
+                    ensure!(entry.size == content.size(), "{}: its size", entry.path);
+                    ensure!(entry.content == Some(content.digest()), "{}: synced", entry.path);
+                }
+                Some(Since { history, .. }) => check(history)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn in_place(entry: &Entry) -> bool {
+    entry.flags & NOCOW != 0
+}
+
+fn is_content(difference: &Difference) -> bool {
+    matches!(difference.attribute.as_str(), "content" | "segments")
+}
+
+/// How many of these wrote the primary superblock.
+fn superblocks(events: &[userbtrfs_testkit::devices::Recorded]) -> usize {
+    let is_superblock = |event: &Event| matches!(event, Event::Write { offset: SUPERBLOCK, .. });
+    events.iter().filter(|recorded| is_superblock(&recorded.event)).count()
+}
+
+/// Who does a workload.
+struct Writer {
+    device: Arc<RecordingDevice>,
+    target: EngineTarget,
+    model: Model,
+    history: History,
+    ever: History,
+    commits: Vec<Commit>,
+}
+
+impl Writer {
+    fn new(made: &Made, base: &SparseImage, seed: u64) -> Self {
+        let device = Arc::new(RecordingDevice::on(base));
+        let options = with_memory(seed).tree_log(false).clone();
+        let target = EngineTarget::with_options(device.clone(), &options).unwrap();
+        let (history, ever) = (History::default(), History::default());
+        let model = Model::new(made.options.nodesize);
+        let mut writer = Self { device, target, model, history, ever, commits: Vec::new() };
+        let shown = writer.target.manifest();
+        writer.note(shown, None);
+        writer
+    }
+
+    fn step(&mut self, operation: &Operation) {
+        let ended = self.model.apply(operation);
+        let found = self.target.apply(operation);
+        assert_eq!(found, ended, "{operation}");
+        self.history.note(&self.model, operation);
+        self.ever.note(&self.model, operation);
+        let synced = operation.object().and_then(|object| self.model.file_id(&object));
+        match synced {
+            Some(synced) if matches!(operation, Operation::Sync { .. }) => {
+                let history = self.history.clone();
+                let shown = self.target.manifest();
+                self.note(shown, Some(Since { history, synced }));
+            }
+            _ => {}
+        }
+    }
+
+    fn commit(&mut self) {
+        let before = self.target.manifest();
+        self.target.commit();
+        self.note(before, None);
+        self.history = History::from(&self.model);
+    }
+
+    /// Something was made durable, unless it was already.
+    fn note(&mut self, shown: Manifest, since: Option<Since>) {
+        let log = self.device.log();
+        let (end, superblocks) = (log.len(), superblocks(&log));
+        if self.commits.last().is_none_or(|last| last.superblocks < superblocks) {
+            let model = self.model.clone();
+            self.commits.push(Commit { end, superblocks, shown, model, since });
+        }
+    }
+}
+
+#[test]
+fn a_cut_leaves_one_commit_or_the_next() {
+    skip_unless_linux!();
+    let seed = seed();
+    let linux = Linux::lock().unwrap();
+    let count = if is_torture() { usize::MAX } else { 24 };
+    for (made, seed) in kinds().into_iter().zip(seed..) {
+        let base = made.image();
+        let workload = Workload::new(&made, &base, seed);
+        let mut judge = Judge { linux: &linux, made: &made, random: Random::new(seed) };
+        let prefixes = match is_torture() {
+            true => Choice::EveryPrefix,
+            false => Choice::Sample { seed, count },
+        };
+        for state in states(&workload.recording, prefixes) {
+            judge.judge(&workload, &state, true);
+        }
+        let count = count.min(4 * workload.recording.events.len());
+        for state in states(&workload.recording, Choice::Reordered { seed, count }) {
+            judge.judge(&workload, &state, false);
+        }
+        linux.assert_no_complaints().unwrap();
+    }
+}
+
+/// Little memory, so that leaves are written before their commit, and discards of what is free.
+fn hurried(made: &Made, seed: u64) -> Workload {
+    let device = Arc::new(RecordingDevice::on(&made.image()));
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(4 << 20).discard(true);
+    let filesystem = options.open_devices(vec![device.clone()]).unwrap();
+    let fsid = *filesystem.superblock().fsid.as_bytes();
+    let mut random = Random::new(seed);
+    let (mut commits, mut early): (Vec<Commit>, _) = (Vec::new(), 0);
+    for round in 0..=HURRIED_COMMITS {
+        if let Some(last) = commits.last() {
+            change_much(&filesystem, round, &mut random);
+            let since = &device.log()[last.end..];
+            early += since.iter().filter(|done| is_tree_block(&done.event, fsid)).count();
+        }
+        let shown = walk_ours::walk(&filesystem).unwrap();
+        filesystem.commit().unwrap();
+        let log = device.log();
+        let model = Model::new(made.options.nodesize);
+        let superblocks = superblocks(&log);
+        commits.push(Commit { end: log.len(), superblocks, shown, model, since: None });
+    }
+    let given_back = filesystem.stats().discards;
+    filesystem.abandon();
+    let recording = device.recording();
+    assert!(early > 0, "nothing was written before its commit");
+    assert!(given_back.bytes > 0 && given_back.failed == 0, "{given_back:?}");
+    let is_discard = |event: &Event| matches!(event, Event::Discard { .. });
+    assert!(recording.events.iter().any(|recorded| is_discard(&recorded.event)));
+    Workload { recording, commits, ever: History::default() }
+}
+
+/// Whether a block of a tree was written: its header names the filesystem.
+fn is_tree_block(event: &Event, fsid: [u8; 16]) -> bool {
+    matches!(event, Event::Write { bytes, .. } if bytes.get(32..48) == Some(&fsid[..]))
+}
+
+/// Makes a directory with many files, some with data of their own, and removes the one before.
+fn change_much(filesystem: &Filesystem, round: usize, random: &mut Random) {
+    let root = filesystem.root();
+    let dir = root.create_dir(round.to_string().as_bytes(), 0o755).unwrap();
+    for number in 0..HURRIED_FILES {
+        let file = dir.create(number.to_string().as_bytes(), 0o644).unwrap();
+        let len = if random.one_in(8) { 20_000 } else { 300 };
+        file.write_content(&random.bytes(len)).unwrap();
+    }
+    if round > 1 {
+        let name = (round - 1).to_string();
+        root.lookup(name.as_bytes()).unwrap().open_dir().unwrap().remove_content().unwrap();
+        root.remove_dir(name.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_before_its_commit_and_discarded_after_is_not_missed() {
+    skip_unless_linux!();
+    let seed = seed();
+    let linux = Linux::lock().unwrap();
+    let made = &kinds()[1];
+    let workload = hurried(made, seed);
+    let mut judge = Judge { linux: &linux, made, random: Random::new(seed) };
+    let count = if is_torture() { 1000 } else { 20 };
+    for state in states(&workload.recording, Choice::Sample { seed, count }) {
+        judge.judge(&workload, &state, true);
+    }
+    for state in states(&workload.recording, Choice::Reordered { seed, count }) {
+        judge.judge(&workload, &state, false);
+    }
+}
+
+struct Judge<'a> {
+    linux: &'a Linux,
+    made: &'a Made,
+    random: Random,
+}
+
+impl Judge<'_> {
+    fn judge(&mut self, workload: &Workload, state: &State, is_prefix: bool) {
+        let State { completed, lost, image } = state;
+        let what = format!("{}: {completed} events, {lost} of them lost", self.made.name);
+        let device = Arc::new(image.to_device());
+        let opened = open_device(device).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let shown = walk_ours::walk(&opened).unwrap_or_else(|error| panic!("{what}: {error:#}"));
+        let (first, last) = workload.may_show(state, is_prefix);
+        let commits = &workload.commits[first..=last];
+        let check = |commit| workload.check(commit, &shown, &opened);
+        if let Some(Err(error)) = commits.iter().map(check).reduce(Result::or) {
+            panic!("{what}: not commit {first} to {last}: {error:#}");
+        }
+        if is_torture() || self.random.one_in(JUDGED) {
+            self.judge_by_others(&what, image);
+        }
+    }
+
+    fn judge_by_others(&self, what: &str, image: &SparseImage) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("image");
+        image.write_to(&file).unwrap();
+        check_file(what, &file);
+        judge_by_linux(self.linux, what, &file);
+        let used = folder.path().join("used");
+        image.write_to(&used).unwrap();
+        use_by_linux(self.linux, what, &used);
+        judge_by_linux(self.linux, what, &used);
+        // It goes on as if nothing had been.
+        let mut target = EngineTarget::on_image(&file).unwrap();
+        for operation in Generator::new(1, self.made.options.nodesize).take(OPERATIONS) {
+            match operation {
+                Operation::Commit | Operation::Reopen => target.commit(),
+                other => drop(target.apply(&other)),
+            }
+        }
+        target.close().unwrap();
+        check_file(what, &file);
+        // Often: the kernel's log holds only so much.
+        self.linux.assert_no_complaints().unwrap();
+    }
+}

@@ -1,0 +1,194 @@
+//! Cut at every write, where files and directories are fsynced: what was fsynced is there.
+//!
+//! 1. Random operations on few names are done, with fsyncs of anything in between and now and then
+//!    a commit. What a crash leaves of them is what [`SyncJournal`] says must be left.
+//! 2. In some of what is left, all can be removed by us.
+//! 3. A part goes before Linux, which replays what we replay, and before `btrfs check`.
+//! 4. So it is where block groups are made in between, which no superblock names yet.
+//! 5. What fails is made as short as can be, and printed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use userbtrfs::{FullCommitReason, OpenOptions};
+use userbtrfs_sync::Arc;
+use userbtrfs_testkit::devices::cut::{Choice, State, states};
+use userbtrfs_testkit::devices::{Recording, RecordingDevice};
+use userbtrfs_testkit::durability_oracle::{OpWindow, SyncJournal};
+use userbtrfs_testkit::engine_target::EngineTarget;
+use userbtrfs_testkit::linux::Linux;
+use userbtrfs_testkit::manifest::Time;
+use userbtrfs_testkit::model::Model;
+use userbtrfs_testkit::random::Random;
+use userbtrfs_testkit::skip_unless_linux;
+use userbtrfs_testkit::target::{Target, step};
+
+use super::fsynced::{Base, Sequence, Step, by_seeds, caught, judge_both, now, number, shortened};
+use super::{is_torture, open_device, seed};
+
+/// States of a sequence that we judge, and that Linux judges.
+const STATES: usize = 40;
+const STATES_FOR_LINUX: usize = 6;
+/// In one of so many states all is removed.
+const REMOVED: u64 = 16;
+/// States in which a sequence is looked at while it is made shorter.
+const STATES_TO_SHRINK: usize = 30;
+
+/// Files of a sequence in which block groups are made.
+const LONG_FILES: usize = 2;
+/// One of so many sequences is such a one before Linux.
+const LONG_FOR_LINUX: u64 = 8;
+
+/// What was done.
+struct Acted {
+    recording: Recording,
+    journal: SyncJournal,
+    cut: Time,
+    /// How often something was committed since a block group was new.
+    for_new_groups: u64,
+}
+
+fn act(base: &Base, steps: &[Step]) -> Result<Acted> {
+    let device = Arc::new(RecordingDevice::on(&base.image));
+    let options = OpenOptions::new().memory(base.memory).clone();
+    let mut target = EngineTarget::with_options(device.clone(), &options)?;
+    let mut model = Model::new(base.made.options.nodesize);
+    let meanwhile = |target: &EngineTarget, before| {
+        let generation = target.filesystem().superblock().generation;
+        OpWindow { before, after: device.count(), generation }
+    };
+    let mut journal = SyncJournal::new(&model, meanwhile(&target, device.count()));
+    number(&mut journal, &model, target.filesystem());
+    for (index, one) in steps.iter().enumerate() {
+        let before = device.count();
+        match one {
+            Step::Do(operation) => {
+                step(&mut target, &mut model, operation, index)
+                    .map_err(|mismatch| anyhow!("{mismatch}"))?;
+                journal.note(&model, operation, meanwhile(&target, before));
+            }
+            Step::Sync { object, data_only } => {
+                if target.sync(object, *data_only).is_ok() {
+                    journal.note_sync(&model, object, *data_only, meanwhile(&target, before));
+                } else {
+                    ensure!(model.node(object).is_none(), "step {index} failed: {one}");
+                }
+            }
+        }
+        number(&mut journal, &model, target.filesystem());
+    }
+    let recording = device.recording();
+    let cut = now();
+    let for_new_groups = target.filesystem().stats().log.commits(FullCommitReason::NewBlockGroup);
+    target.abandon();
+    Ok(Acted { recording, journal, cut, for_new_groups })
+}
+
+/// The states of what was done: half of them in order.
+fn chosen(recording: &Recording, seed: u64, count: usize) -> impl Iterator<Item = State> + '_ {
+    let in_order = states(recording, Choice::Sample { seed, count: count / 2 });
+    in_order.chain(states(recording, Choice::Reordered { seed, count: count - count / 2 }))
+}
+
+/// We replay it, and look at what is left.
+fn judge(acted: &Acted, state: &State) -> Result<()> {
+    let left = open_device(Arc::new(state.image.to_device())).context("opening")?;
+    acted.journal.check(&acted.recording, state.completed, &left)
+}
+
+/// All can be removed, and nothing is left of it when it is opened again.
+fn judge_removal(state: &State) -> Result<()> {
+    let mut target = EngineTarget::on_device(Arc::new(state.image.to_device()))?;
+    target.filesystem().root().remove_content().context("removing all")?;
+    target.reopen();
+    ensure!(target.manifest().entries().len() == 1, "something is left");
+    target.close()
+}
+
+/// Does a sequence and judges what is left of it in so many states.
+fn run(base: &Base, steps: &[Step], seed: u64, count: usize) -> Result<u64> {
+    judge_all(&act(base, steps)?, seed, count)
+}
+
+/// Judges so many states of what was done.
+fn judge_all(acted: &Acted, seed: u64, count: usize) -> Result<u64> {
+    let mut random = Random::new(seed);
+    let mut judged = 0;
+    for state in chosen(&acted.recording, seed, count) {
+        let what = || format!("{} events, {} lost", state.completed, state.lost);
+        judge(acted, &state).with_context(what)?;
+        if random.one_in(REMOVED) {
+            judge_removal(&state).with_context(what)?;
+        }
+        judged += 1;
+    }
+    Ok(judged)
+}
+
+/// As short as can be, and still an error.
+fn told(sequence: &Sequence, seed: u64, error: &anyhow::Error) -> String {
+    println!("seed {seed} fails");
+    let run = |steps: &[Step]| run(sequence.base, steps, seed, STATES_TO_SHRINK);
+    let (steps, error) = shortened(&sequence.steps, error, Step::simpler, run);
+    sequence.tell(seed, &steps, &error)
+}
+
+#[test]
+fn what_was_fsynced_is_there_after_a_cut() {
+    skip_unless_linux!();
+    let count = if is_torture() { 1_000_000 } else { 20_000 };
+    by_seeds(seed(), count, |seed| {
+        let sequence = Sequence::new(seed);
+        let judged = caught(|| run(sequence.base, &sequence.steps, seed, STATES));
+        judged.map_err(|error| told(&sequence, seed, &error))
+    });
+}
+
+#[test]
+fn what_was_fsynced_in_a_new_block_group_is_there_after_a_cut() {
+    skip_unless_linux!();
+    let count = if is_torture() { 50_000 } else { 1_000 };
+    let for_new_groups = AtomicU64::new(0);
+    by_seeds(seed(), count, |seed| {
+        let sequence = Sequence::new(seed).with_long_files(LONG_FILES);
+        let run = || {
+            let acted = act(sequence.base, &sequence.steps)?;
+            for_new_groups.fetch_add(acted.for_new_groups, Ordering::Relaxed);
+            judge_all(&acted, seed, STATES)
+        };
+        caught(run).map_err(|error| told(&sequence, seed, &error))
+    });
+    let for_new_groups = for_new_groups.into_inner();
+    println!("{for_new_groups} commits since a block group was new");
+    assert!(for_new_groups > 0, "no block group was made in between");
+}
+
+#[test]
+fn linux_replays_what_we_replay_of_a_cut() {
+    skip_unless_linux!();
+    let (first, count) = (seed(), if is_torture() { 5_000 } else { 300 });
+    let linux = Linux::lock().unwrap();
+    let mut judged = 0;
+    for seed in first.. {
+        let mut sequence = Sequence::new(seed);
+        if seed.is_multiple_of(LONG_FOR_LINUX) {
+            sequence = sequence.with_long_files(LONG_FILES);
+        }
+        let acted = act(sequence.base, &sequence.steps).unwrap();
+        for state in chosen(&acted.recording, seed, STATES_FOR_LINUX) {
+            let both = || {
+                judge(&acted, &state)?;
+                judge_both(&linux, &state.image, acted.cut)
+            };
+            if let Err(error) = caught(both) {
+                let State { completed, lost, .. } = state;
+                panic!("seed {seed}: {completed} events, {lost} lost: {error:#}");
+            }
+            judged += 1;
+        }
+        if judged >= count {
+            break;
+        }
+    }
+    println!("{judged} cuts");
+}

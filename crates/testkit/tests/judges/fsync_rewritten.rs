@@ -1,0 +1,273 @@
+//! A file whose blocks are written again while it is fsynced, cut at every write.
+//!
+//! 1. Each block of the file is of one version; who writes it writes the next one. At first there
+//!    is none, and the file grows; the last block is a short one.
+//! 2. Who fsyncs notes the versions that were written before, and the size. Wherever it is cut
+//!    after that, no block is of an older one, and none is torn or of a version that nobody wrote;
+//!    and the file is no shorter.
+//! 3. So it is where commits come in between, where the file is stored among the items, where it is
+//!    overwritten in place, and where it ends in a hole that grows; and where each fsync is a
+//!    commit.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+
+use userbtrfs::mkfs::Options;
+use userbtrfs::{File, Filesystem, OpenOptions};
+use userbtrfs_sync::Arc;
+use userbtrfs_testkit::devices::cut::{Choice, State, states};
+use userbtrfs_testkit::devices::{RecordingDevice, SparseImage};
+use userbtrfs_testkit::random::Random;
+use userbtrfs_testkit::{pattern, skip_unless_linux};
+
+use super::made::{MIB, Made, check_image};
+use super::{is_torture, open_device, open_to_write, seed};
+
+/// Who writes at once, and who fsyncs.
+const WRITERS: u64 = 2;
+const SYNCERS: u64 = 2;
+/// Of so many fsyncs one is followed by a commit.
+const COMMITTED: u64 = 6;
+
+/// How a file is stored.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    blocks: u32,
+    /// Whether what is overwritten is written anew.
+    cow: bool,
+    /// Whether it is made longer behind its blocks.
+    grows: bool,
+    /// Whether an fsync writes a log, and not a commit.
+    logged: bool,
+}
+
+/// One block is stored among the items.
+const KINDS: [Kind; 6] = [
+    Kind { blocks: 8, cow: true, grows: false, logged: true },
+    Kind { blocks: 1, cow: true, grows: false, logged: true },
+    Kind { blocks: 8, cow: false, grows: false, logged: true },
+    Kind { blocks: 2, cow: true, grows: true, logged: true },
+    Kind { blocks: 8, cow: false, grows: true, logged: true },
+    Kind { blocks: 2, cow: true, grows: true, logged: false },
+];
+
+/// Bytes of a block, and of the last one.
+const BLOCK: usize = 4096;
+const LAST: usize = 1000;
+
+/// What an fsync acknowledged, when there were so many events: the versions of the blocks, and the
+/// size.
+struct Acknowledged {
+    versions: Vec<u32>,
+    size: u64,
+    events: usize,
+}
+
+struct Workload<'a> {
+    kind: Kind,
+    filesystem: &'a Filesystem,
+    device: &'a RecordingDevice,
+    file: File,
+    /// Of each block; locked by who writes it, over the whole call.
+    versions: Vec<Mutex<u32>>,
+    /// Behind the blocks; locked by who makes the file longer.
+    end: Mutex<u64>,
+    acknowledged: Mutex<Vec<Acknowledged>>,
+    rounds: u64,
+}
+
+impl Kind {
+    /// Bytes of all blocks.
+    fn whole(self) -> u64 {
+        offset(self.blocks - 1) + LAST as u64
+    }
+
+    /// Zeros before the first version.
+    fn bytes(self, block: u32, version: u32) -> Vec<u8> {
+        let length = if block + 1 == self.blocks { LAST } else { BLOCK };
+        match version {
+            0 => vec![0; length],
+            version => pattern::bytes(block + self.blocks * version, 0, length),
+        }
+    }
+}
+
+impl<'a> Workload<'a> {
+    /// With an empty file that is committed.
+    fn new(
+        kind: Kind,
+        filesystem: &'a Filesystem,
+        device: &'a RecordingDevice,
+        rounds: u64,
+    ) -> Self {
+        let file = filesystem.root().create(b"file", 0o644).unwrap().open().unwrap();
+        filesystem.commit().unwrap();
+        let first = |_| Mutex::new(0);
+        let versions = (0..kind.blocks).map(first).collect();
+        let acknowledged = Mutex::new(Vec::new());
+        let end = Mutex::new(kind.whole());
+        Self { kind, filesystem, device, file, versions, end, acknowledged, rounds }
+    }
+
+    fn run(&self, seed: u64) {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let is_over = &is_over;
+                scope.spawn(move || self.write(seed ^ writer << 32, is_over));
+            }
+            let syncer = |syncer| scope.spawn(move || self.sync(seed ^ syncer << 40));
+            let syncers: Vec<_> = (1..=SYNCERS).map(syncer).collect();
+            let ended: Vec<_> = syncers.into_iter().map(ScopedJoinHandle::join).collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(ended.iter().all(Result::is_ok), "an fsync failed");
+        });
+    }
+
+    fn write(&self, seed: u64, is_over: &AtomicBool) {
+        let (mut random, kind) = (Random::new(seed), self.kind);
+        while !is_over.load(Ordering::Relaxed) {
+            let block = random.below(kind.blocks.into());
+            let block = u32::try_from(block).unwrap();
+            let mut version = self.versions[usize::try_from(block).unwrap()].lock().unwrap();
+            // What was noted before is complete; this one may come to the disk or not.
+            self.file.write_at(&kind.bytes(block, *version + 1), offset(block)).unwrap();
+            *version += 1;
+            drop(version);
+            if random.one_in(4) {
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn sync(&self, seed: u64) {
+        let mut random = Random::new(seed);
+        let mut last = Vec::new();
+        for _ in 0..self.rounds {
+            let versions = self.versions_but(&last);
+            last.clone_from(&versions);
+            if self.kind.grows && random.one_in(2) {
+                self.grow();
+            }
+            let size = self.file.len();
+            match random.one_in(2) {
+                true => self.file.sync_data().unwrap(),
+                false => self.file.sync_all().unwrap(),
+            }
+            let acknowledged = Acknowledged { versions, size, events: self.device.count() };
+            self.acknowledged.lock().unwrap().push(acknowledged);
+            if random.one_in(COMMITTED) {
+                self.filesystem.commit().unwrap();
+            }
+        }
+    }
+
+    fn grow(&self) {
+        let mut end = self.end.lock().unwrap();
+        *end += BLOCK as u64;
+        self.file.set_len(*end).unwrap();
+    }
+
+    /// The versions of all blocks, once they are others than these.
+    fn versions_but(&self, last: &[u32]) -> Vec<u32> {
+        loop {
+            let versions = self.versions.iter().map(|version| *version.lock().unwrap());
+            let versions: Vec<_> = versions.collect();
+            if versions != last {
+                return versions;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// What may be left: of each block no older version than this.
+    fn oldest(&self, completed: usize) -> Vec<u32> {
+        let mut oldest = vec![0; self.versions.len()];
+        for one in self.acknowledged.lock().unwrap().iter().filter(|one| one.events <= completed) {
+            for (oldest, version) in oldest.iter_mut().zip(&one.versions) {
+                *oldest = version.max(oldest).to_owned();
+            }
+        }
+        oldest
+    }
+
+    /// As long as it is at least.
+    fn shortest(&self, completed: usize) -> u64 {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        let durable = acknowledged.iter().filter(|one| one.events <= completed);
+        durable.map(|one| one.size).max().unwrap_or(0)
+    }
+
+    fn judge(&self, state: &State) {
+        let what = format!("{:?}: {} events, {} lost", self.kind, state.completed, state.lost);
+        let left = open_device(Arc::new(state.image.to_device())).unwrap();
+        let mut bytes = left.read("/file").unwrap_or_else(|error| panic!("{what}: {error}"));
+        let sizes = self.shortest(state.completed)..=*self.end.lock().unwrap();
+        let size = u64::try_from(bytes.len()).unwrap();
+        assert!(sizes.contains(&size), "{what}: {size} bytes, and not {sizes:?}");
+        // What it has not come to yet; and what is behind the blocks.
+        let whole = usize::try_from(self.kind.whole()).unwrap();
+        let behind = bytes.split_off(bytes.len().min(whole));
+        assert!(behind.iter().all(|byte| *byte == 0), "{what}: a hole has bytes");
+        bytes.resize(whole, 0);
+        let oldest = self.oldest(state.completed);
+        for (block, found) in (0..).zip(bytes.chunks(BLOCK)) {
+            let at = usize::try_from(block).unwrap();
+            // One may have been written that is not counted yet.
+            let mut possible = oldest[at]..=*self.versions[at].lock().unwrap() + 1;
+            let is_it = |version| self.kind.bytes(block, version) == found;
+            assert!(possible.any(is_it), "{what}: block {block}, at least {}", oldest[at]);
+        }
+    }
+}
+
+fn offset(block: u32) -> u64 {
+    u64::from(block) * BLOCK as u64
+}
+
+fn image() -> SparseImage {
+    Made::new("plain", 128 * MIB, Options::default()).image()
+}
+
+fn open(device: &Arc<RecordingDevice>, kind: Kind) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .commit_seconds(0)
+        .data_cow(kind.cow)
+        .data_checksums(kind.cow)
+        .tree_log(kind.logged);
+    options.open_devices(vec![device.clone()]).unwrap()
+}
+
+#[test]
+fn what_was_fsynced_stays_though_it_is_written_again_meanwhile() {
+    skip_unless_linux!();
+    let (rounds, turns, count) = if is_torture() { (40, 200, 100) } else { (20, 6, 40) };
+    let first = seed();
+    for (turn, kind) in (0..turns).flat_map(|turn| KINDS.map(|kind| (turn, kind))) {
+        let (seed, device) = (first.wrapping_add(turn), Arc::new(RecordingDevice::on(&image())));
+        let filesystem = open(&device, kind);
+        let workload = Workload::new(kind, &filesystem, &device, rounds);
+        let before = device.count();
+        workload.run(seed);
+        let recording = device.recording();
+        let in_order = states(&recording, Choice::Sample { seed, count });
+        let reordered = states(&recording, Choice::Reordered { seed, count });
+        let mut judged = 0;
+        for state in in_order.chain(reordered).filter(|state| state.completed >= before) {
+            workload.judge(&state);
+            if judged % 20 == 0 {
+                // Replayed for good, it is sound.
+                let device = Arc::new(state.image.to_device());
+                open_to_write(device.clone()).close().unwrap();
+                check_image(&format!("{kind:?}, seed {seed}"), &device.image());
+            }
+            judged += 1;
+        }
+        assert!(judged > count / 4, "only {judged} cuts");
+        drop(workload);
+        filesystem.abandon();
+    }
+}

@@ -1,0 +1,38 @@
+//! Every golden image: ours is what Linux showed, attribute by attribute; or refused by name.
+
+use userbtrfs_testkit::golden::Golden;
+use userbtrfs_testkit::walk_ours::walk;
+
+use super::{Unpacked, assert_same, open, shown};
+
+/// The images that are refused, and what the refusal says.
+const REFUSED: &[(&str, &str)] = &[
+    ("raid-stripe-tree", "unsupported feature: raid-stripe-tree"),
+    ("raid1", "the filesystem has 2 devices, only one is supported"),
+    ("sectorsize-16k", "sector size"),
+];
+
+#[test]
+fn ours_is_what_linux_showed() {
+    // What a replay gives is judged where replays are.
+    for (golden, linux) in shown().into_iter().filter(|(golden, _)| !golden.has_log()) {
+        let unpacked = Unpacked::new(&golden);
+        let filesystem = open(&unpacked.image, 256).unwrap();
+        let ours = walk(&filesystem).unwrap_or_else(|e| panic!("{}: {e:#}", golden.name()));
+        assert_same(golden.name(), &linux, &ours);
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let all = Golden::all().unwrap();
+    let refused: Vec<_> = all.iter().filter(|image| image.manifest().unwrap().is_none()).collect();
+    let names: Vec<_> = refused.iter().map(|image| image.name()).collect();
+    assert_eq!(names, REFUSED.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    for (image, (_, reason)) in refused.iter().zip(REFUSED) {
+        let unpacked = Unpacked::new(image);
+        let Err(error) = open(&unpacked.image, 256) else { panic!("{} opens", image.name()) };
+        let said = error.to_string();
+        assert!(said.contains(reason), "{}: {said}", image.name());
+    }
+}

@@ -1,0 +1,267 @@
+//! What we leave in the middle of something, handed to Linux, and back: with a log pending,
+//! inodes without a name, snapshots that are half dropped, and quota groups nobody counted.
+//!
+//! 1. Linux replays and cleans up, writes and deletes beside it, takes snapshots and drops them,
+//!    balances, defragments and scrubs; then it is ours again.
+//! 2. What was done here is there, at all times; a snapshot holds what was there when it was taken.
+//! 3. `btrfs check` finds nothing after each turn, and Linux shows what we show.
+//! 4. No balance is without space. Linux moves a block group only if what metadata has, and what it
+//!    sets aside for files that are not written yet, fits in the others; and it makes another where
+//!    extents of a size find none of theirs, however empty those are. A group is a tenth of the
+//!    device, and twice that where data is there twice: on 1 GiB its own filesystems run out then,
+//!    to which nobody but Linux ever wrote. So those are larger, and a group is a smaller part.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use userbtrfs::mkfs::Profile;
+use userbtrfs::{OpenOptions, TreeId};
+use userbtrfs_testkit::engine_target::EngineTarget;
+use userbtrfs_testkit::linux::{Linux, Mount, run};
+use userbtrfs_testkit::manifest::{Manifest, Mode};
+use userbtrfs_testkit::model::Model;
+use userbtrfs_testkit::operation::{Generator, Object, Operation};
+use userbtrfs_testkit::random::Random;
+use userbtrfs_testkit::random_workload::RandomWorkload;
+use userbtrfs_testkit::target::{self, Target};
+use userbtrfs_testkit::{pattern, skip_unless_linux, walk_ours};
+
+use super::made::{Made, by_kinds, check_file, with_memory};
+use super::ours::judge_by_linux_but;
+use super::threads::names_root;
+use super::{assert_none, open};
+
+/// Where the model's operations are done, and where Linux changes what it likes.
+const OWN: &str = "judged";
+const LINUX: &str = "linux";
+/// What is synced last.
+const LOGGED: &str = "logged";
+/// In bytes.
+const LOGGED_LEN: usize = 50_000;
+/// What a balance takes, in bytes; and where data is there twice.
+const LEN: u64 = 1 << 30;
+const LEN_TWICE: u64 = 8 << 30;
+/// What Linux shows of its own files that is not on the disk: a hole of shared space that was set
+/// aside is data to it, and a property overrules the flag that says what does not compress.
+const NOT_COMPARED: &[&str] = &["segments", "flags"];
+/// How often it is handed over and back.
+const TURNS: u32 = 3;
+/// Operations of ours in a turn.
+const STEPS: u32 = 150;
+/// Longer files are not defragmented, in bytes.
+const FAR: u64 = 1 << 30;
+/// Files that Linux makes at first.
+const FILES: u32 = 40;
+/// How many kinds there are in CI.
+const KINDS: usize = 3;
+
+/// What goes to and fro.
+struct Handed<'a> {
+    linux: &'a Linux,
+    image: PathBuf,
+    options: OpenOptions,
+    has_quotas: bool,
+    random: Random,
+    generator: Generator,
+    model: Model,
+    /// By their names, with what was there when they were taken.
+    snapshots: Vec<(String, Model)>,
+    taken: u32,
+}
+
+fn btrfs(words: &[&str], paths: &[&Path]) {
+    run(Command::new("btrfs").args(words).args(paths)).unwrap();
+}
+
+/// Waits until what is deleted is dropped: what does that wakes at a commit.
+fn sync_dropped(root: &Path) {
+    btrfs(&["filesystem", "sync"], &[root]);
+    btrfs(&["subvolume", "sync"], &[root]);
+}
+
+/// Has quota groups counted when all is at rest: what Linux drops while it counts, or after it, it
+/// may count wrong.
+fn count_anew(root: &Path) {
+    sync_dropped(root);
+    btrfs(&["filesystem", "sync"], &[root]);
+    btrfs(&["quota", "rescan", "-w"], &[root]);
+}
+
+fn logged(turn: u32) -> Vec<u8> {
+    pattern::bytes(turn + 1, 0, LOGGED_LEN)
+}
+
+impl<'a> Handed<'a> {
+    /// Linux makes the first files, some of them in a subvolume.
+    fn new(linux: &'a Linux, made: &Made, image: PathBuf, seed: u64) -> Self {
+        made.image().write_to(&image).unwrap();
+        let node_size = made.options.nodesize;
+        let generator = Generator::new(seed, node_size).commit_every(60);
+        let mut random = Random::new(seed);
+        let has_quotas = random.one_in(3);
+        let model = Model::new(node_size);
+        let (snapshots, taken) = (Vec::new(), 0);
+        let options = with_memory(seed);
+        let mut handed =
+            Self { linux, image, options, has_quotas, random, generator, model, snapshots, taken };
+        let mount = handed.mount();
+        if has_quotas {
+            btrfs(&["quota", "enable"], &[mount.path()]);
+        }
+        let dir = mount.path().join(LINUX);
+        let own = mount.path().join(OWN);
+        fs::create_dir(&own).unwrap();
+        // Whatever the umask is: other tests empty it.
+        fs::set_permissions(&own, Permissions::from_mode(0o755)).unwrap();
+        btrfs(&["subvolume", "create"], &[&dir]);
+        for number in 0..FILES {
+            let length = usize::try_from(handed.random.length(18)).unwrap();
+            fs::write(dir.join(number.to_string()), pattern::bytes(number + 1, 0, length)).unwrap();
+        }
+        drop(mount);
+        handed
+    }
+
+    fn mount(&self) -> Mount {
+        self.linux.mount(&self.image, "noatime").unwrap()
+    }
+
+    /// Ends in the middle of something.
+    fn turn_of_ours(&mut self, what: &str, turn: u32) {
+        let mut target =
+            EngineTarget::on_subvolume(&self.image, TreeId::FS, &self.options).unwrap();
+        for _ in 0..STEPS {
+            let operation = self.generator.next().expect("it does not end");
+            let expected = self.model.apply(&operation);
+            // What is refused for naming the root names a directory here.
+            if !names_root(&operation) {
+                let found = target::do_to(&mut target, &operation.clone().below(OWN.as_bytes(), 0));
+                assert_eq!(found, expected, "{what}: {operation}");
+            }
+        }
+        // Handles are still open: what has no name is there.
+        target.commit();
+        self.model.apply(&Operation::Reopen).unwrap();
+        let (path, seed) = (LOGGED.into(), turn + 1);
+        if turn == 0 {
+            target.apply(&Operation::Create { path, mode: Mode::new(0o600) }).unwrap();
+        }
+        let object = Object::Path(LOGGED.into());
+        let length = LOGGED_LEN as u64;
+        let write = Operation::Write { object: object.clone(), offset: 0, length, seed };
+        target.apply(&write).unwrap();
+        let groups = |target: &EngineTarget| target.filesystem().stats().log.groups;
+        let before = groups(&target);
+        target.sync(&object, false).unwrap();
+        assert_eq!(groups(&target), before + 1, "{what}: a log is pending");
+        target.abandon();
+    }
+
+    fn turn_of_linux(&mut self, turn: u32) {
+        let mount = self.mount();
+        assert!(fs::read(mount.path().join(LOGGED)).unwrap() == logged(turn), "what was synced");
+        self.change_snapshots(mount.path());
+        let churned = mount.path().join(LINUX);
+        let seed = self.random.number();
+        RandomWorkload::new(&churned, vec![churned.clone()], seed).unwrap().run(40).unwrap();
+        if self.random.one_in(2) {
+            self.defragment(mount.path());
+        }
+        let usage = ["balance", "start", "-dusage=50", "-musage=50"];
+        let all = ["balance", "start", "--full-balance"];
+        btrfs(if self.random.one_in(3) { &all } else { &usage }, &[mount.path()]);
+        btrfs(&["filesystem", "sync"], &[mount.path()]);
+        let said = run(Command::new("btrfs").args(["scrub", "start", "-B"]).arg(mount.path()));
+        let said = String::from_utf8(said.unwrap().stdout).unwrap();
+        assert!(said.contains("no errors found"), "{said}");
+        // What is deleted last may be half dropped when it is ours again.
+        self.drop_snapshot(mount.path());
+        if self.has_quotas && self.random.one_in(2) {
+            count_anew(mount.path());
+        }
+    }
+
+    /// All but what is too far: Linux goes through all of it in small steps.
+    fn defragment(&self, root: &Path) {
+        let own = self.model.files().into_iter();
+        let own = own.map(|(path, _)| root.join(OWN).join(OsStr::from_bytes(&path)));
+        let linux = fs::read_dir(root.join(LINUX)).unwrap().map(|entry| entry.unwrap().path());
+        for path in own.chain(linux) {
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            if metadata.is_file() && metadata.len() <= FAR {
+                btrfs(&["filesystem", "defragment"], &[&path]);
+            }
+        }
+    }
+
+    fn change_snapshots(&mut self, root: &Path) {
+        for _ in 0..2 {
+            self.taken += 1;
+            let name = format!("snapshot-{}", self.taken);
+            let kind: &[&str] = if self.random.one_in(2) { &["-r"] } else { &[] };
+            btrfs(&[&["subvolume", "snapshot"], kind].concat(), &[root, &root.join(&name)]);
+            self.snapshots.push((name, self.model.clone()));
+        }
+        self.drop_snapshot(root);
+        if self.random.one_in(2) {
+            sync_dropped(root);
+        }
+    }
+
+    fn drop_snapshot(&mut self, root: &Path) {
+        if self.snapshots.len() > 1 {
+            let index = self.random.index(self.snapshots.len());
+            let (name, _) = self.snapshots.swap_remove(index);
+            btrfs(&["subvolume", "delete"], &[&root.join(name)]);
+        }
+    }
+
+    fn judge(&self, what: &str) {
+        check_file(what, &self.image);
+        judge_by_linux_but(self.linux, what, &self.image, NOT_COMPARED);
+        let mut complaints = self.linux.complaints().unwrap();
+        // Until Linux counts anew, it says that it did not.
+        complaints.retain(|complaint| !complaint.contains("qgroup"));
+        assert!(complaints.is_empty(), "{what}: Linux complains: {complaints:?}");
+        let shown = walk_ours::walk(&open(&self.image, 64).unwrap()).unwrap();
+        assert_shown(what, &self.model, &shown.below(format!("/{OWN}").as_bytes()));
+        for (name, model) in &self.snapshots {
+            let shown = shown.below(format!("/{name}/{OWN}").as_bytes());
+            assert_shown(&format!("{what}, {name}"), model, &shown);
+        }
+    }
+}
+
+fn assert_shown(what: &str, model: &Model, shown: &Manifest) {
+    assert_none(what, &model.differences(shown));
+}
+
+fn hand_over(linux: &Linux, made: &Made, seed: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut handed = Handed::new(linux, made, folder.path().join("image"), seed);
+    for turn in 0..TURNS {
+        let what = format!("{}, seed {seed}, turn {turn}", made.name);
+        handed.turn_of_ours(&what, turn);
+        handed.turn_of_linux(turn);
+        handed.judge(&what);
+    }
+    let what = format!("{}, seed {seed}, at the end", made.name);
+    // What is left of what was dropped goes, and all that can.
+    let filesystem = EngineTarget::on_image(&handed.image).unwrap();
+    filesystem.close().unwrap();
+    handed.judge(&what);
+}
+
+#[test]
+fn linux_goes_on_where_we_left_it_and_so_do_we() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    by_kinds(KINDS, |made, seed| {
+        let len = if made.options.data == Profile::Dup { LEN_TWICE } else { LEN };
+        hand_over(&linux, &made.of_length(len), seed);
+    });
+}

@@ -1,0 +1,153 @@
+//! A sparse image file on a disk that fills up: what the filesystem in the image counts as free
+//! cannot be written.
+//!
+//! 1. The caller is told of an I/O error, never that the filesystem in the image is full.
+//! 2. What was durable before is there when it is opened again, all of it, and the image is clean.
+//! 3. Once the disk has room again, the image is used as before.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tempfile::TempDir;
+use userbtrfs::{Error, Filesystem, OpenOptions, TreeId};
+use userbtrfs_testkit::engine_target::errno;
+use userbtrfs_testkit::linux::{Access, Linux, LoopDevice, run};
+use userbtrfs_testkit::{pattern, skip_unless_linux};
+
+use super::made::{MIB, check_file, kinds};
+use super::ours::{judge_by_linux, use_by_linux};
+
+/// Bytes of the disk below.
+const HOST: u64 = 48 * MIB;
+/// Bytes that are taken on it and given back in the end.
+const BALLAST: usize = 16 << 20;
+/// Bytes in each file that is written, and in the small ones.
+const LARGE: usize = 1 << 20;
+const SMALL: usize = 1000;
+/// Small files with one commit.
+const SMALL_AT_ONCE: u32 = 1000;
+
+/// A small disk that is mounted; unmounted when dropped.
+struct Host {
+    folder: TempDir,
+    _device: Option<LoopDevice>,
+}
+
+impl Host {
+    fn tmpfs() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = std::ffi::CString::new(format!("size={HOST}")).unwrap();
+        mount("none", folder.path(), "tmpfs", MountFlags::empty(), options.as_c_str()).unwrap();
+        Self { folder, _device: None }
+    }
+
+    /// Where blocks are allocated late.
+    fn ext4(linux: &Linux, disk: &Path) -> Self {
+        fs::File::create(disk).unwrap().set_len(HOST).unwrap();
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(disk)).unwrap();
+        let device = LoopDevice::attach(linux, disk, Access::ReadWrite).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        mount(device.path(), folder.path(), "ext4", MountFlags::empty(), None).unwrap();
+        Self { folder, _device: Some(device) }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        unmount(self.folder.path(), UnmountFlags::empty()).unwrap();
+    }
+}
+
+fn open(image: &Path, discard: bool) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0).memory(4 << 20);
+    options.discard(discard).open(image).unwrap()
+}
+
+fn content(number: u32, len: usize) -> Vec<u8> {
+    pattern::bytes(number, 0, len)
+}
+
+fn write(filesystem: &Filesystem, number: u32, len: usize) -> Result<(), Error> {
+    let file = filesystem.root().create(number.to_string().as_bytes(), 0o644)?.open()?;
+    file.write_at(&content(number, len), 0)?;
+    file.close()
+}
+
+/// Writes until that fails; gives how many files were durable before, and the error.
+fn fill(filesystem: &Filesystem, len: usize) -> (u32, Error) {
+    let at_once = if len == LARGE { 1 } else { SMALL_AT_ONCE };
+    for first in (1..).step_by(at_once as usize) {
+        let mut files = first..first + at_once;
+        let written = files.try_for_each(|number| write(filesystem, number, len));
+        if let Err(error) = written.and_then(|()| filesystem.commit()) {
+            return (first - 1, error);
+        }
+    }
+    unreachable!("nothing takes so many files")
+}
+
+/// Whether an error is that of the device, or says that the filesystem is read-only for one.
+fn is_of_device(error: &Error) -> bool {
+    matches!(errno(error), Errno::IO | Errno::ROFS)
+}
+
+fn assert_there(image: &Path, files: std::ops::Range<u32>, len: usize) {
+    let filesystem = OpenOptions::new().subvolume_id(TreeId::FS).open(image).unwrap();
+    for number in files {
+        assert!(filesystem.read(format!("/{number}")).unwrap() == content(number, len), "{number}");
+    }
+}
+
+/// Fills the disk with data, or with what is in trees.
+fn judge(linux: &Linux, host: &Host, len: usize, discard: bool) {
+    let (image, ballast) = (host.at("image"), host.at("ballast"));
+    let what = format!("{}, files of {len} bytes", image.display());
+    fs::write(&ballast, vec![1; BALLAST]).unwrap();
+    kinds()[1].image().write_to(&image).unwrap();
+    let filesystem = open(&image, discard);
+    write(&filesystem, 0, LARGE).unwrap();
+    filesystem.commit().unwrap();
+    let (done, error) = fill(&filesystem, len);
+    assert!(is_of_device(&error), "{what}: {error}");
+    assert!(done > 0, "{what}: {error}");
+    assert!(error.to_string().contains("No space left on device"), "{what}: {error}");
+    let closed = filesystem.close();
+    assert!(closed.as_ref().map_err(is_of_device) != Err(false), "{what}: {closed:?}");
+    assert_there(&image, 0..1, LARGE);
+    assert_there(&image, 1..done + 1, len);
+    check_file(&what, &image);
+    fs::remove_file(ballast).unwrap();
+    judge_by_linux(linux, &what, &image);
+    let filesystem = open(&image, discard);
+    write(&filesystem, u32::MAX, 2 * LARGE).unwrap();
+    filesystem.close().unwrap();
+    let added = OpenOptions::new().subvolume_id(TreeId::FS).open(&image).unwrap();
+    let added = added.read(format!("/{}", u32::MAX)).unwrap();
+    assert!(added == content(u32::MAX, 2 * LARGE), "{what}");
+    check_file(&what, &image);
+    judge_by_linux(linux, &what, &image);
+    use_by_linux(linux, &what, &image);
+    judge_by_linux(linux, &what, &image);
+    fs::remove_file(image).unwrap();
+}
+
+#[test]
+fn a_full_disk_below_is_an_io_error_and_tears_no_commit() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for host in [Host::tmpfs(), Host::ext4(&linux, &folder.path().join("disk"))] {
+        for (len, discard) in [(LARGE, false), (LARGE, true), (SMALL, false)] {
+            judge(&linux, &host, len, discard);
+        }
+    }
+    linux.assert_no_complaints().unwrap();
+}

@@ -1,0 +1,115 @@
+//! userbtrfs before its judges: what it shows of images is what Linux shows of them.
+//!
+//! 1. What compares with the golden images needs no privilege. What asks Linux is skipped where
+//!    Linux cannot be asked, and says so.
+//! 2. What is random prints its seed; `USERBTRFS_SEED` repeats a run.
+//! 3. `USERBTRFS_TORTURE=1` runs every count in full.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod backups;
+mod changed;
+mod changed_data;
+mod contended;
+mod cuts;
+mod data;
+mod dump;
+mod faults;
+mod fill;
+mod fill_data;
+mod fsx;
+mod fsync_cuts;
+mod fsync_faults;
+mod fsync_lost_data;
+mod fsync_reasons;
+mod fsync_rewritten;
+mod fsync_threads;
+mod fsync_trees;
+mod fsynced;
+mod golden;
+mod handed;
+mod hole_items;
+mod host_full;
+mod linux_seek;
+mod linux_tree;
+mod listing;
+mod log_stories;
+mod made;
+mod model;
+mod notices;
+mod ours;
+mod overwritten;
+mod parallel;
+mod pressure;
+mod repairs;
+mod replay;
+mod threads;
+mod turns;
+mod writers;
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use userbtrfs::device::Device;
+use userbtrfs::{Filesystem, OpenOptions, TreeId};
+use userbtrfs_sync::Arc;
+use userbtrfs_testkit::golden::Golden;
+use userbtrfs_testkit::manifest::{Difference, Manifest, diff};
+use userbtrfs_testkit::random::seed;
+use userbtrfs_testkit::test_env::is_torture;
+
+/// How many differences are shown.
+const SHOWN: usize = 20;
+
+/// A golden image, unpacked.
+struct Unpacked {
+    _folder: TempDir,
+    image: PathBuf,
+}
+
+impl Unpacked {
+    fn new(golden: &Golden) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join(format!("{}.img", golden.name()));
+        golden.unpack(&image).unwrap();
+        Self { _folder: folder, image }
+    }
+}
+
+/// Opens the top-level subvolume, of which the manifests are, with a bound of memory in MiB.
+fn open(image: &Path, memory: u64) -> userbtrfs::Result<Filesystem> {
+    OpenOptions::new().subvolume_id(TreeId::FS).memory(memory << 20).open(image)
+}
+
+/// Opens the top-level subvolume of what is on a device.
+fn open_device(device: Arc<dyn Device>) -> userbtrfs::Result<Filesystem> {
+    OpenOptions::new().subvolume_id(TreeId::FS).memory(16 << 20).open_devices(vec![device])
+}
+
+/// The same for writing, with the usual memory; nothing is committed by the clock.
+fn open_to_write(device: Arc<dyn Device>) -> Filesystem {
+    let mut options = OpenOptions::new();
+    options.write(true).subvolume_id(TreeId::FS).commit_seconds(0);
+    options.open_devices(vec![device]).unwrap()
+}
+
+/// The golden images that Linux was asked to show, with what it showed.
+fn shown() -> Vec<(Golden, Manifest)> {
+    let all = Golden::all().unwrap().into_iter();
+    let shown = all.filter_map(|image| image.manifest().unwrap().map(|shown| (image, shown)));
+    let shown: Vec<_> = shown.collect();
+    assert!(shown.len() >= 30, "only {} golden images with a manifest", shown.len());
+    shown
+}
+
+/// Panics if ours is not what Linux shows.
+fn assert_same(what: &str, linux: &Manifest, ours: &Manifest) {
+    assert_none(what, &diff(linux, ours, &[]));
+}
+
+fn assert_none(what: &str, differences: &[Difference]) {
+    let shown: Vec<_> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
+    let count = differences.len();
+    assert!(count == 0, "{what}: {count} differences, Linux's first:\n{}", shown.join("\n"));
+}

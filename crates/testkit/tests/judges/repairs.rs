@@ -1,0 +1,146 @@
+//! Cut while bad copies are repaired: another copy of each is good all the time.
+//!
+//! 1. Of everything that is there twice, be it of trees or of data, one copy is damaged, in each
+//!    stretch the first or the second one. All is read, a file is made beside and fsynced, and it
+//!    is closed, which repairs what was met.
+//! 2. Whatever a crash leaves of that, all that was there is there, and can be read.
+//! 3. At the end each copy is as good as the other one, for `btrfs check` and for Linux, too.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, ensure};
+use userbtrfs::Filesystem;
+use userbtrfs::mkfs::{Options, Profile};
+use userbtrfs_sync::Arc;
+use userbtrfs_testkit::devices::cut::{Choice, states};
+use userbtrfs_testkit::devices::{Recording, RecordingDevice, SparseImage};
+use userbtrfs_testkit::linux::Linux;
+use userbtrfs_testkit::random::Random;
+use userbtrfs_testkit::{pattern, skip_unless_linux};
+
+use super::made::{MIB, Made, check_file};
+use super::ours::judge_by_linux;
+use super::{is_torture, open_device, open_to_write, seed};
+
+/// What is damaged and repaired by itself, in bytes.
+const SECTOR: u64 = 4096;
+/// In so many bytes it is the same copy that is damaged: tree blocks do not cross their ends.
+const STRETCH: u64 = 64 << 10;
+/// Files, and what is in each, in bytes: less than is noted of what is bad.
+const FILES: u32 = 15;
+const LENGTH: usize = 200_000;
+/// Beside all prefixes.
+const REORDERED: usize = 100;
+/// In torture there are so many more images.
+const IMAGES_OF_TORTURE: u64 = 50;
+
+fn name(number: u32) -> String {
+    format!("/file {number}")
+}
+
+fn content(number: u32) -> Vec<u8> {
+    pattern::bytes(number, 0, LENGTH)
+}
+
+/// Everything is there twice.
+fn image(nodesize: u32) -> SparseImage {
+    let (metadata, data) = (Profile::Dup, Profile::Dup);
+    let options = Options { nodesize, metadata, data, ..Options::default() };
+    let device = Arc::new(Made::new("twice", 256 * MIB, options).image().to_device());
+    let filesystem = open_to_write(device.clone());
+    for number in 0..FILES {
+        filesystem.write(name(number), content(number)).unwrap();
+    }
+    filesystem.close().unwrap();
+    device.image()
+}
+
+/// The sectors that are there twice.
+fn twins(image: &SparseImage) -> Vec<[u64; 2]> {
+    let mut places: HashMap<Vec<u8>, Vec<u64>> = HashMap::new();
+    for place in (0..image.len()).step_by(usize::try_from(SECTOR).unwrap()) {
+        let mut sector = vec![0; usize::try_from(SECTOR).unwrap()];
+        image.read(place, &mut sector);
+        if sector.iter().any(|byte| *byte != 0) {
+            places.entry(sector).or_default().push(place);
+        }
+    }
+    let mut twins: Vec<[u64; 2]> =
+        places.into_values().filter_map(|places| places.try_into().ok()).collect();
+    twins.sort_unstable();
+    twins
+}
+
+/// Damages one of each two; says how many.
+fn damage(image: &mut SparseImage, random: &mut Random) -> usize {
+    let twins = twins(image);
+    for stretch in twins.chunk_by(|one, next| one[0] / STRETCH == next[0] / STRETCH) {
+        let side = random.index(2);
+        for twin in stretch {
+            image.write(twin[side] + SECTOR / 2, b"damage");
+        }
+    }
+    twins.len()
+}
+
+/// All that was there is there.
+fn check(filesystem: &Filesystem) -> Result<()> {
+    for number in 0..FILES {
+        let found = filesystem.read(name(number)).with_context(|| name(number))?;
+        ensure!(found == content(number), "{}: another content", name(number));
+    }
+    Ok(())
+}
+
+/// Repairs an image, and does something beside.
+fn repair(image: &SparseImage) -> Recording {
+    let device = Arc::new(RecordingDevice::on(image));
+    let filesystem = open_to_write(device.clone());
+    check(&filesystem).unwrap();
+    let file = filesystem.root().create(b"beside", 0o644).unwrap().open().unwrap();
+    file.write_at(&[1; 10_000], 0).unwrap();
+    file.sync_all().unwrap();
+    filesystem.finish().unwrap();
+    let copies = filesystem.stats().copies;
+    // What became free meanwhile is left as it is.
+    assert!(copies.repaired > copies.bad / 2, "{copies:?}");
+    drop(file);
+    filesystem.close().unwrap();
+    device.recording()
+}
+
+fn judge(linux: &Linux, nodesize: u32, seed: u64) {
+    let what = format!("seed {seed}, nodes of {nodesize}");
+    let (mut random, mut image) = (Random::new(seed), image(nodesize));
+    let damaged = damage(&mut image, &mut random);
+    assert!(damaged > 500, "{what}: only {damaged} sectors are there twice");
+    let recording = repair(&image);
+    let reordered = Choice::Reordered { seed, count: REORDERED };
+    for state in states(&recording, Choice::EveryPrefix).chain(states(&recording, reordered)) {
+        let left = open_device(Arc::new(state.image.to_device()));
+        let checked = left.map_err(anyhow::Error::from).and_then(|left| check(&left));
+        let events = state.completed;
+        checked.unwrap_or_else(|error| panic!("{what}: {events} events: {error:#}"));
+    }
+    let end = recording.end();
+    let left = open_device(Arc::new(end.to_device())).unwrap();
+    check(&left).unwrap();
+    assert_eq!(left.stats().copies.bad, 0, "{what}: something is left to repair");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    end.write_to(&file).unwrap();
+    check_file(&what, &file);
+    judge_by_linux(linux, &what, &file);
+}
+
+#[test]
+fn a_repair_that_is_cut_leaves_a_good_copy_of_all() {
+    skip_unless_linux!();
+    let (linux, first) = (Linux::lock().unwrap(), seed());
+    let images = if is_torture() { IMAGES_OF_TORTURE } else { 1 };
+    for seed in first..first + images {
+        for nodesize in [4096, 16384] {
+            judge(&linux, nodesize, seed);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Trees of golden images, changed by an editor whose source of blocks counts as the commit does.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tempfile::TempDir;
+use userbtrfs_btree::{Backref, BlockRefs, Extent, NoSpace, RefChange, SourceError};
+use userbtrfs_device::{FileDevice, FileOptions};
+use userbtrfs_format::{BlockGroupFlags, BlockGroupItem, Header, ItemKind, Logical};
+use userbtrfs_sync::{Class, Mutex};
+use userbtrfs_testkit::golden::Golden;
+use userbtrfs_volume::Volume;
+
+use super::*;
+use crate::free_tree::{self, tests::check_group};
+use crate::refs::{self, DelayedRefs, Outcome};
+
+/// A kind that carries any content.
+const ANY: ItemKind = ItemKind(99);
+
+/// Gives out blocks, and counts.
+struct Books<'a> {
+    forest: &'a TreeRoots,
+    delayed: DelayedRefs,
+    nodesize: u32,
+    free: Mutex<Vec<u64>>,
+    groups: Vec<Range<u64>>,
+}
+
+impl<'a> Books<'a> {
+    fn of(forest: &'a TreeRoots) -> Self {
+        let nodesize = forest.store().volume().geometry().nodesize;
+        let extents = TreeItems::new(forest, TreeId::EXTENT).expect("there is one");
+        let tree = TreeItems::new(forest, TreeId::FREE_SPACE).expect("there is one");
+        let (mut groups, mut free) = (Vec::new(), Vec::new());
+        for (key, data) in all(&extents) {
+            if key.kind == ItemKind::BLOCK_GROUP_ITEM {
+                let flags = BlockGroupItem::parse(key.offset, &data).expect("verified").flags;
+                groups.push((key.objectid..key.objectid + key.offset, flags));
+            }
+        }
+        for (group, flags) in &groups {
+            let unused = check_group(&tree, &extents, group, nodesize);
+            if flags.contains(BlockGroupFlags::METADATA) {
+                let step = usize::try_from(nodesize).expect("small");
+                let blocks = |range: &Range<u64>| range.clone().step_by(step);
+                let fits = |range: &Range<u64>, at: &u64| at + u64::from(nodesize) <= range.end;
+                for range in unused {
+                    free.extend(blocks(&range).filter(|at| fits(&range, at)));
+                }
+            }
+        }
+        let groups = groups.into_iter().map(|(group, _)| group).collect();
+        let free = Mutex::new(Class::BlockGroup, free);
+        Self { forest, delayed: DelayedRefs::default(), nodesize, free, groups }
+    }
+
+    fn editor(&self) -> Editor<'_> {
+        Editor { forest: self.forest, source: self, generation: self.generation() }
+    }
+
+    /// Brings all references into the trees, as long as that changes more of them.
+    fn settle(&self) {
+        let editor = self.editor();
+        while let Some(head) = self.delayed.take_next() {
+            let start = head.logical().0;
+            let len = match head.extent {
+                Extent::Block { .. } => u64::from(self.nodesize),
+                Extent::Data { len, .. } => len,
+            };
+            let group = self.groups.iter().find(|group| group.contains(&start));
+            let (group, range) = (group.expect("extents lie in groups"), start..start + len);
+            match refs::run(&editor, &head).expect("no damage") {
+                Outcome::Added => free_tree::allocate(&editor, group, &range).expect("it is free"),
+                Outcome::Freed => free_tree::free(&editor, group, &range).expect("it is in use"),
+                Outcome::Kept | Outcome::Vanished => (),
+            }
+        }
+    }
+
+    /// The trees agree about what is free.
+    fn check(&self) {
+        let extents = TreeItems::new(self.forest, TreeId::EXTENT).expect("there is one");
+        let free = TreeItems::new(self.forest, TreeId::FREE_SPACE).expect("there is one");
+        for group in &self.groups {
+            check_group(&free, &extents, group, self.nodesize);
+        }
+    }
+}
+
+impl BlockSource for Books<'_> {
+    fn generation(&self) -> u64 {
+        self.forest.store().volume().superblock().generation + 1
+    }
+
+    fn allocate(&self, tree: TreeId, level: u8, _near: Logical) -> Result<Logical, NoSpace> {
+        let logical = Logical(self.free.lock().pop().ok_or(NoSpace)?);
+        self.delayed.allocated(logical, level, tree);
+        Ok(logical)
+    }
+
+    fn free(&self, tree: TreeId, block: &Header) {
+        if self.delayed.forget(block.logical) {
+            self.free.lock().push(block.logical.0);
+            return;
+        }
+        let extent = Extent::Block { logical: block.logical, level: block.level };
+        self.delayed.change(&RefChange { add: false, extent, user: Backref::Tree(tree) });
+    }
+
+    fn sharing(&self, block: Logical) -> Option<BlockRefs> {
+        self.delayed.sharing(block)
+    }
+
+    fn learn_sharing(&self, logical: Logical, level: u8) -> Result<(), SourceError> {
+        let found = refs::lookup(self.forest, &Extent::Block { logical, level })?;
+        self.delayed.learn(logical, found.expect("it is in use"));
+        Ok(())
+    }
+
+    fn reference(&self, change: RefChange) {
+        self.delayed.change(&change);
+    }
+
+    fn set_full_backref(&self, block: Logical, level: u8) {
+        self.delayed.set_full_backref(block, level);
+    }
+
+    fn root_changed(&self, _tree: &Tree) {}
+}
+
+fn all(items: &TreeItems<'_>) -> BTreeMap<Key, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let read = items.visit(&Key::MIN, &mut |key, data| {
+        all.insert(key, data.to_vec());
+        ControlFlow::Continue(())
+    });
+    read.expect("readable");
+    all
+}
+
+/// The subvolumes of a filesystem, and what is in each.
+fn subvolumes(forest: &TreeRoots) -> Vec<(TreeId, BTreeMap<Key, Vec<u8>>)> {
+    let roots = all(&TreeItems::new(forest, TreeId::ROOT).expect("there is one"));
+    let ids = roots.keys().filter(|key| key.kind == ItemKind::ROOT_ITEM);
+    let ids = ids.map(|key| TreeId(key.objectid)).filter(|id| id.is_subvolume());
+    let alive = ids.filter_map(|id| Some((id, TreeItems::new(forest, id).ok()?)));
+    alive.map(|(id, items)| (id, all(&items))).collect()
+}
+
+fn key(number: u64) -> Key {
+    Key::new(300 + number * 7, ANY, number)
+}
+
+/// Adds items to all subvolumes and removes them.
+fn change(forest: &TreeRoots) {
+    let books = Books::of(forest);
+    let before = subvolumes(forest);
+    let content = vec![7; 90];
+    for (id, _) in &before {
+        let mut put: Vec<_> =
+            (0..1000).map(|number| ItemEdit::Put(key(number), content.clone())).collect();
+        books.editor().apply(*id, &mut put).expect("room");
+    }
+    books.settle();
+    books.check();
+    for (id, _) in &before {
+        let mut remove: Vec<_> = (0..1000).map(|number| ItemEdit::Remove(key(number))).collect();
+        books.editor().apply(*id, &mut remove).expect("room");
+    }
+    books.settle();
+    books.check();
+    assert_eq!(before, subvolumes(forest));
+}
+
+#[test]
+fn the_books_agree_after_changes() {
+    for name in ["basic", "nodesize-4k", "shared", "subvolumes", "mixed"] {
+        let folder = TempDir::new().expect("room");
+        let image = folder.path().join("image");
+        Golden::named(name).unpack(&image).expect("room");
+        let device = FileDevice::open(&image, FileOptions::default()).expect("an image");
+        let volume = Volume::open(vec![Arc::new(device)]).expect("one that we read");
+        change(&TreeRoots::new(Arc::new(volume), 8 << 20));
+    }
+}

@@ -1,0 +1,441 @@
+//! Tree logs on images in memory: what is synced, the image then on the device leads to.
+
+mod crowd;
+mod faults;
+mod read;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use userbtrfs_btree::{Edit, ItemEdit, ReadAhead};
+use userbtrfs_device::Device;
+use userbtrfs_format::{ItemKind, Key, Logical, SUPERBLOCK_OFFSETS, Superblock, TreeId};
+use userbtrfs_sync::Arc;
+use userbtrfs_testkit::devices::cut::{Choice, states};
+use userbtrfs_testkit::devices::{Event, RecordingDevice, SparseImage};
+use userbtrfs_testkit::golden::Golden;
+use userbtrfs_testkit::random::Random;
+use userbtrfs_transaction::{
+    FullCommitReason, HandleKind, LogFailure, LogTransId, LogWriter, SpaceKind, TransactionManager,
+    TransactionOptions,
+};
+
+use self::read::{Items, read_log, shows};
+use super::{apply, attribute, key, open_on};
+
+const OTHER: TreeId = TreeId(256);
+
+/// A golden image.
+fn image(name: &str) -> SparseImage {
+    let folder = tempfile::TempDir::new().unwrap();
+    let image = folder.path().join("image");
+    Golden::named(name).unpack(&image).unwrap();
+    SparseImage::from_file(&image).unwrap()
+}
+
+fn recorded(name: &str) -> (Arc<RecordingDevice>, Arc<TransactionManager>) {
+    let device = Arc::new(RecordingDevice::on(&image(name)));
+    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
+    (device, ledger)
+}
+
+fn attributes(numbers: impl IntoIterator<Item = u64>, len: usize) -> Vec<ItemEdit> {
+    let mut edits: Vec<_> = numbers.into_iter().map(|number| attribute(number, len)).collect();
+    edits.sort_unstable_by_key(key);
+    edits
+}
+
+/// Puts items into a log, and makes them durable.
+fn log(
+    ledger: &TransactionManager,
+    subvolume: TreeId,
+    edits: &mut [ItemEdit],
+) -> Result<(), LogFailure> {
+    let handle = ledger.start(HandleKind::Operation).unwrap();
+    let group = put(ledger.logs(&handle)?, subvolume, edits)?;
+    ledger.sync_log(&handle, group, None, &mut ())
+}
+
+fn put(
+    mut writer: LogWriter<'_>,
+    subvolume: TreeId,
+    edits: &mut [ItemEdit],
+) -> Result<LogTransId, FullCommitReason> {
+    writer.apply(subvolume, edits)?;
+    Ok(writer.group())
+}
+
+/// What items are after changes.
+fn change(items: &mut Items, subvolume: TreeId, edits: &[ItemEdit]) {
+    for edit in edits {
+        match edit {
+            ItemEdit::Put(key, data) => items.insert((subvolume, *key), data.clone()),
+            ItemEdit::Remove(key) => items.remove(&(subvolume, *key)),
+        };
+    }
+}
+
+#[test]
+fn what_is_logged_is_read_back() {
+    for name in ["fresh", "mixed", "single", "nodesize-4k", "nodesize-64k", "sha256"] {
+        println!("{name}");
+        let (device, ledger) = recorded(name);
+        let (mut items, mut random) = (Items::new(), Random::new(1));
+        let mut nodes = 0;
+        for (round, len) in (0..8).zip((50..).step_by(20)) {
+            let both = [TreeId::FS, OTHER];
+            for &subvolume in if random.one_in(2) { &both[..] } else { &both[..1] } {
+                let numbers = (0..300).filter(|number| (number + round) % 3 != 0);
+                let mut edits = attributes(numbers, len);
+                for edit in edits.iter_mut().skip(2).step_by(7) {
+                    *edit = ItemEdit::Remove(edit.key());
+                }
+                log(&ledger, subvolume, &mut edits).unwrap();
+                change(&mut items, subvolume, &edits);
+            }
+            let log = read_log(&device.recording().end()).unwrap();
+            assert_eq!(log.generation, ledger.generation());
+            assert_eq!(log.items, items);
+            nodes = nodes.max(log.nodes.len());
+        }
+        assert!(nodes >= 3, "{nodes} nodes");
+        let stats = ledger.log_stats();
+        assert!(stats.groups >= 8 && stats.nodes > nodes as u64, "{stats:?}");
+        let nodesize = u64::from(ledger.volume().geometry().nodesize);
+        assert_eq!(stats.bytes, stats.nodes * nodesize);
+        let waits = [stats.shared, stats.waits_for_group, stats.waits_for_commit];
+        assert_eq!(waits, [0, 0, 0]);
+        ledger.close().unwrap();
+        assert!(read_log(&device.recording().end()).is_none(), "the commit is newer");
+    }
+}
+
+#[test]
+fn the_books_do_not_know_logs() {
+    let (device, ledger) = recorded("fresh");
+    log(&ledger, TreeId::FS, &mut attributes(0..2000, 100)).unwrap();
+    let log = read_log(&device.recording().end()).unwrap();
+    assert!(log.nodes.len() > 10);
+    apply(&ledger, attributes(0..10, 10));
+    ledger.commit().unwrap();
+    let (forest, nodesize) = (ledger.forest(), u64::from(ledger.volume().geometry().nodesize));
+    let at_most = |tree: TreeId, at: Key| {
+        let tree = forest.tree(tree).unwrap();
+        let (store, off) = (forest.store(), ReadAhead::Off);
+        let cursor = userbtrfs_btree::Cursor::seek_back(store, &tree, &at, off).unwrap();
+        cursor.item().unwrap().key
+    };
+    for &node in &log.nodes {
+        let last = Key::new(node.0, ItemKind(u8::MAX), u64::MAX);
+        assert_ne!(at_most(TreeId::EXTENT, last).objectid, node.0, "{node} has no extent");
+        let free = at_most(TreeId::FREE_SPACE, last);
+        assert_eq!(free.kind, ItemKind::FREE_SPACE_EXTENT);
+        assert!(free.objectid + free.offset >= node.0 + nodesize, "{node} is free");
+    }
+    ledger.close().unwrap();
+}
+
+/// What of the device the nodes of the log are on.
+fn places(ledger: &TransactionManager, nodes: &[Logical]) -> Vec<Range<u64>> {
+    let len = u64::from(ledger.volume().geometry().nodesize);
+    let copies = |&node: &Logical| ledger.volume().map(node, len).unwrap().copies();
+    nodes.iter().flat_map(copies).map(|at| at.0..at.0 + len).collect()
+}
+
+/// The superblock that an event writes, if it is of the primary copy.
+fn superblock(event: &Event) -> Option<Superblock> {
+    let Event::Write { offset, bytes, .. } = event else { return None };
+    let primary = SUPERBLOCK_OFFSETS[0];
+    (*offset == primary.0).then(|| Superblock::parse(bytes, primary).unwrap())
+}
+
+/// Takes all but so many bytes of what metadata has beyond the global reserve.
+fn take_all_but(ledger: &TransactionManager, bytes: u64) -> Vec<Logical> {
+    let space = ledger.space();
+    let left = || {
+        let usage = space.usage(SpaceKind::Metadata);
+        usage.total - usage.allocated - usage.pinned - usage.global
+    };
+    let allocate = || space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
+    std::iter::from_fn(|| (left() > bytes).then(allocate)).collect()
+}
+
+#[test]
+fn what_a_superblock_leads_to_is_not_overwritten() {
+    for name in ["fresh", "nodesize-4k"] {
+        let (device, ledger) = recorded(name);
+        let taken = take_all_but(&ledger, 3 << 20);
+        assert!(!taken.is_empty());
+        let (mut kept, mut left, mut rounds) = (Vec::new(), Vec::new(), 0);
+        let mut used_again = 0;
+        // Until nothing is free but what the superblock leads to.
+        while log(&ledger, TreeId::FS, &mut attributes(rounds * 50..rounds * 50 + 400, 300)).is_ok()
+        {
+            let written = written_before_superblock(&device);
+            assert!(!written.is_empty());
+            assert_eq!(overlaps(&written, &kept), 0, "{name}: round {rounds}");
+            used_again += overlaps(&written, &left);
+            let log = read_log(&device.recording().end()).unwrap();
+            left.append(&mut kept);
+            kept = places(&ledger, &log.nodes);
+            rounds += 1;
+        }
+        // Also not by the one that failed.
+        assert_eq!(overlaps(&written_before_superblock(&device), &kept), 0, "{name}: the last");
+        assert!(rounds > 5, "{name}: {rounds} rounds");
+        assert!(used_again > 0, "{name}: what logs left is theirs again");
+        let len = u64::from(ledger.volume().geometry().nodesize);
+        for logical in taken {
+            ledger.space().give_back(logical, len).unwrap();
+        }
+        apply(&ledger, attributes(0..1000, 100));
+        ledger.commit().unwrap();
+        assert_eq!(overlaps(&written_before_superblock(&device), &kept), 0, "{name}: the commit");
+        ledger.close().unwrap();
+    }
+}
+
+/// What was written since it was asked last, up to a superblock.
+fn written_before_superblock(device: &RecordingDevice) -> Vec<Range<u64>> {
+    let events = device.take().events.into_iter().map(|recorded| recorded.event);
+    let before = events.take_while(|event| superblock(event).is_none());
+    let range = |event| match event {
+        Event::Write { offset, bytes, .. } => Some(offset..offset + bytes.len() as u64),
+        _ => None,
+    };
+    before.filter_map(range).collect()
+}
+
+/// How many of the ranges share bytes with others.
+fn overlaps(ranges: &[Range<u64>], others: &[Range<u64>]) -> usize {
+    let shared = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+    ranges.iter().filter(|range| others.iter().any(|other| shared(range, other))).count()
+}
+
+#[test]
+fn the_logs_of_a_transaction_go_round_in_a_few_places() {
+    let (device, ledger) = recorded("fresh");
+    let sync = |round: u64| {
+        log(&ledger, TreeId::FS, &mut attributes(round..round + 40, 300)).unwrap();
+        log(&ledger, OTHER, &mut attributes([round], 100)).unwrap();
+        ledger.space().usage(SpaceKind::Metadata).allocated
+    };
+    let allocated = (0..10).map(|round| sync(round % 2)).max().unwrap();
+    drop(device.take());
+    for round in 0..100 {
+        assert!(sync(round % 2) <= allocated, "round {round}");
+    }
+    let written = device.take().events.into_iter().filter_map(|recorded| match recorded.event {
+        Event::Write { offset, bytes, .. } => Some((offset, bytes.len())),
+        _ => None,
+    });
+    let places: BTreeMap<_, _> = written.collect();
+    let nodes = read_log(&device.recording().end()).unwrap().nodes;
+    // Of two logs one is written at a time, each node twice; and the superblock.
+    assert!(places.len() <= 4 * nodes.len() + 1, "{} for {}", places.len(), nodes.len());
+    let stats = ledger.log_stats();
+    assert!(stats.nodes > 400, "{stats:?}");
+    ledger.close().unwrap();
+}
+
+#[test]
+fn the_space_of_logs_comes_back_with_the_commit() {
+    for name in ["fresh", "mixed"] {
+        let (_device, ledger) = recorded(name);
+        let used = |ledger: &TransactionManager| {
+            apply(ledger, attributes(0..1000, 100));
+            ledger.commit().unwrap();
+            let usage = ledger.space().usage(SpaceKind::Metadata);
+            assert_eq!((usage.pinned, usage.reserved), (0, 0));
+            (usage.allocated, ledger.space().bytes_used())
+        };
+        used(&ledger);
+        let before = used(&ledger);
+        for round in 0..5 {
+            for part in 0..4 {
+                log(&ledger, TreeId::FS, &mut attributes(part..part + 500, 200)).unwrap();
+                log(&ledger, OTHER, &mut attributes(part..part + 200, 100)).unwrap();
+            }
+            // Not all of it is synced.
+            let handle = ledger.start(HandleKind::Operation).unwrap();
+            put(ledger.logs(&handle).unwrap(), OTHER, &mut attributes(0..900, 300)).unwrap();
+            drop(handle);
+            let during = ledger.space().usage(SpaceKind::Metadata);
+            assert!(during.allocated > before.0 + (100 << 10), "{during:?}");
+            assert_eq!(during.reserved, 0, "{during:?}");
+            assert_eq!(used(&ledger), before, "round {round}");
+        }
+        ledger.close().unwrap();
+    }
+}
+
+#[test]
+fn what_logs_have_is_there_for_others_by_a_commit() {
+    let (_device, ledger) = recorded("fresh");
+    // Nothing is left for another chunk.
+    let data: Vec<_> = std::iter::from_fn(|| ledger.reserve_data(8 << 20).ok()).collect();
+    for _ in 0..2 {
+        log(&ledger, TreeId::FS, &mut attributes(0..30_000, 300)).unwrap();
+    }
+    let taken = take_all_but(&ledger, 64 << 10);
+    assert_eq!(
+        ledger.space().usage(SpaceKind::Metadata).pinned,
+        0,
+        "what a log left is still its own"
+    );
+    let generation = ledger.generation();
+    drop(ledger.reserve(10).unwrap());
+    assert_eq!(ledger.generation(), generation + 1);
+    let len = u64::from(ledger.volume().geometry().nodesize);
+    for logical in taken {
+        ledger.space().give_back(logical, len).unwrap();
+    }
+    drop(data);
+    ledger.close().unwrap();
+}
+
+#[test]
+fn all_that_logs_wrote_is_given_back_to_the_device() {
+    let device = Arc::new(RecordingDevice::on(&image("fresh")));
+    let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
+    let ledger = open_on(Arc::clone(&device) as _, options).unwrap();
+    let mut written = Vec::new();
+    for round in 0..20 {
+        log(&ledger, TreeId::FS, &mut attributes(round..round + 400, 300)).unwrap();
+        written.extend(written_before_superblock(&device));
+    }
+    // Of these some are in the place of what was written, and are never written themselves.
+    let handle = ledger.start(HandleKind::Operation).unwrap();
+    put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..400, 100)).unwrap();
+    let remove = |edit: ItemEdit| ItemEdit::Remove(edit.key());
+    let mut fewer: Vec<_> = attributes(0..420, 0).into_iter().map(remove).collect();
+    put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut fewer).unwrap();
+    drop(handle);
+    drop(device.take());
+    ledger.commit().unwrap();
+    // What the commit itself wrote there is in use.
+    let events: Vec<_> = device.take().events.into_iter().map(|recorded| recorded.event).collect();
+    let since: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Write { offset, bytes, .. } => Some(*offset..*offset + bytes.len() as u64),
+            Event::Discard { offset, len } => Some(*offset..*offset + len),
+            Event::Flush { .. } => None,
+        })
+        .collect();
+    let kept: Vec<_> = written.iter().filter(|place| !is_covered(place, &since)).collect();
+    assert!(kept.is_empty() && written.len() > 40, "{kept:?} of {}", written.len());
+    ledger.close().unwrap();
+}
+
+/// Whether every block of a range is in others.
+fn is_covered(range: &Range<u64>, others: &[Range<u64>]) -> bool {
+    let has = |at: u64| others.iter().any(|other| other.contains(&at));
+    range.clone().step_by(4096).all(has)
+}
+
+#[test]
+fn a_log_alone_is_committed_too() {
+    let (device, ledger) = recorded("fresh");
+    let generation = ledger.generation();
+    log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
+    assert_eq!(read_log(&device.recording().end()).unwrap().generation, generation);
+    ledger.commit().unwrap();
+    assert_eq!(ledger.generation(), generation + 1);
+    assert!(read_log(&device.recording().end()).is_none());
+    ledger.commit().unwrap();
+    assert_eq!(ledger.generation(), generation + 1, "there is nothing to commit");
+}
+
+#[test]
+fn a_group_without_changes_writes_no_superblock() {
+    let (device, ledger) = recorded("fresh");
+    log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
+    drop(device.take());
+    for _ in 0..2 {
+        log(&ledger, TreeId::FS, &mut []).unwrap();
+    }
+    let events = device.take().events;
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert!(events.iter().all(|recorded| matches!(recorded.event, Event::Flush { .. })));
+}
+
+#[test]
+fn checksums_do_not_overlap_whatever_is_added() {
+    for name in ["fresh", "sha256", "nodesize-4k"] {
+        let (device, ledger) = recorded(name);
+        let size = ledger.volume().geometry().checksum_kind.size();
+        let mut random = Random::new(3);
+        let mut sums = BTreeMap::new();
+        for _ in 0..200 {
+            let start = 1000 + random.below(3000);
+            let most = if random.one_in(10) { 1500 } else { 40 };
+            let sectors = 1 + random.below(most);
+            let sum = |sector: u64| -> Vec<u8> {
+                (0..size as u64).map(|n| (sector * 7 + n).to_le_bytes()[0]).collect()
+            };
+            let stored: Vec<u8> = (start..start + sectors).flat_map(sum).collect();
+            let handle = ledger.start(HandleKind::Operation).unwrap();
+            let mut writer = ledger.logs(&handle).unwrap();
+            writer.add_checksums(TreeId::FS, Logical(start * 4096), &stored).unwrap();
+            sums.extend((start..start + sectors).map(|sector| (sector, sum(sector))));
+            let group = writer.group();
+            drop(writer);
+            if random.one_in(20) {
+                ledger.sync_log(&handle, group, None, &mut ()).unwrap();
+            }
+        }
+        log(&ledger, TreeId::FS, &mut []).unwrap();
+        let mut found = BTreeMap::new();
+        for ((_, key), data) in read_log(&device.recording().end()).unwrap().items {
+            assert_eq!(key.kind, ItemKind::EXTENT_CSUM);
+            for (sector, sum) in (key.offset / 4096..).zip(data.chunks(size)) {
+                assert_eq!(found.insert(sector, sum.to_vec()), None, "sector {sector} is twice");
+            }
+        }
+        assert_eq!(found, sums);
+    }
+}
+
+#[test]
+fn without_logs_everything_is_committed() {
+    let device = Arc::new(RecordingDevice::on(&image("fresh")));
+    let options = TransactionOptions { log: false, ..TransactionOptions::default() };
+    let ledger = open_on(device, options).unwrap();
+    for _ in 0..3 {
+        let failed = log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
+        assert!(matches!(failed, LogFailure::Commit(FullCommitReason::Disabled)), "{failed}");
+    }
+    assert_eq!(ledger.log_stats().commits(FullCommitReason::Disabled), 1, "once a transaction");
+}
+
+#[test]
+fn a_crash_at_any_time_keeps_what_was_synced() {
+    let (device, ledger) = recorded("fresh");
+    let mut random = Random::new(11);
+    let mut synced = Vec::new();
+    for number in 0..60 {
+        let edits = attributes([number], 300);
+        apply(&ledger, edits.clone());
+        if log(&ledger, TreeId::FS, &mut edits.clone()).is_ok() {
+            synced.push((device.log().len(), edits));
+        }
+        if random.one_in(15) {
+            ledger.commit().unwrap();
+        }
+    }
+    assert!(synced.len() > 50, "{} were logged", synced.len());
+    let recording = device.recording();
+    let choices =
+        [Choice::Sample { seed: 5, count: 60 }, Choice::Reordered { seed: 5, count: 120 }];
+    for state in choices.into_iter().flat_map(|choice| states(&recording, choice)) {
+        let before = synced.iter().take_while(|(events, _)| *events <= state.completed);
+        let edits: Vec<_> = before.flat_map(|(_, edits)| edits.clone()).collect();
+        shows(&state.image, TreeId::FS, &edits);
+    }
+}
+
+/// What a device has in the end.
+fn end_of(device: &dyn Device) -> SparseImage {
+    SparseImage::copy_of(device).unwrap()
+}

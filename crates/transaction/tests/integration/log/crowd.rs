@@ -1,0 +1,214 @@
+//! Many threads log at once: groups, and commits that go on meanwhile.
+
+use std::thread;
+use std::time::Duration;
+
+use userbtrfs_device::{Device, Request, Ticket};
+use userbtrfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
+use userbtrfs_testkit::devices::RecordingDevice;
+
+use super::*;
+
+const THREADS: u64 = 16;
+
+/// A device that calls something before each batch.
+struct Watched<F> {
+    inner: Arc<dyn Device>,
+    watch: F,
+}
+
+impl<F: Fn(&[Request]) + Send + Sync> Device for Watched<F> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        (self.watch)(&batch);
+        self.inner.submit(batch)
+    }
+}
+
+/// The superblock that a batch writes to the primary place.
+fn written_superblock(batch: &[Request]) -> Option<Superblock> {
+    let primary = SUPERBLOCK_OFFSETS[0];
+    batch.iter().find_map(|request| match request {
+        Request::Write { offset, buffer, .. } if *offset == primary.0 => {
+            Some(Superblock::parse(buffer, primary).unwrap())
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn what_a_thread_synced_the_device_shows_whatever_others_do() {
+    let device = Arc::new(image("fresh").to_device());
+    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
+    let (is_done, in_full) = (AtomicBool::new(false), AtomicU64::new(0));
+    let work = |thread: u64| {
+        for turn in 0..40 {
+            let edits = attributes([thread * 1000 + turn], 100);
+            apply(&ledger, edits.clone());
+            if log(&ledger, TreeId::FS, &mut edits.clone()).is_err() {
+                ledger.commit().unwrap();
+                in_full.fetch_add(1, Ordering::Relaxed);
+            }
+            if turn % 8 == thread % 8 {
+                shows(&device.image(), TreeId::FS, &edits);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                ledger.commit().unwrap();
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let ends: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        is_done.store(true, Ordering::Relaxed);
+        assert!(ends.iter().all(Result::is_ok));
+    });
+    let stats = ledger.log_stats();
+    println!("{stats:?}");
+    let logged = stats.groups + stats.shared;
+    assert_eq!(logged + in_full.load(Ordering::Relaxed), THREADS * 40);
+    assert!(logged > THREADS * 20, "{logged} were logged");
+    ledger.close().unwrap();
+    let all: Vec<_> = (0..THREADS).flat_map(|at| at * 1000..at * 1000 + 40).collect();
+    shows(&device.image(), TreeId::FS, &attributes(all, 100));
+}
+
+#[test]
+fn a_crowd_shares_superblocks() {
+    let supers = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&supers);
+    let watch = move |batch: &[Request]| {
+        if written_superblock(batch).is_some() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        if batch.iter().any(|request| matches!(request, Request::Flush)) {
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    let device = Watched { inner: Arc::new(image("fresh").to_device()), watch };
+    let ledger = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let ledger = &ledger;
+            scope.spawn(move || {
+                for turn in 0..20 {
+                    let mut edits = attributes([thread * 1000 + turn], 100);
+                    log(ledger, TreeId::FS, &mut edits).unwrap();
+                }
+            });
+        }
+    });
+    let stats = ledger.log_stats();
+    println!("{stats:?}");
+    assert_eq!(stats.groups + stats.shared, THREADS * 20);
+    assert_eq!(supers.load(Ordering::Relaxed), stats.groups);
+    assert!(stats.groups < THREADS * 20 / 3, "{} groups", stats.groups);
+    assert!(stats.waits_for_group > 0);
+}
+
+/// Holds back superblocks without a log.
+struct Held {
+    is_open: Mutex<bool>,
+    changed: Condvar,
+    waits: AtomicBool,
+}
+
+impl Held {
+    fn pass(&self, batch: &[Request]) {
+        if written_superblock(batch).is_some_and(|superblock| superblock.log_root.is_none()) {
+            let mut is_open = self.is_open.lock();
+            self.waits.store(true, Ordering::Release);
+            while !*is_open {
+                self.changed.wait_idle(&mut is_open);
+            }
+        }
+    }
+
+    fn open(&self) {
+        *self.is_open.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Opens in the end, also where a test has failed: nobody may wait for ever.
+struct Opens<'a>(&'a Held);
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+fn until(condition: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if condition() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it does not come");
+}
+
+#[test]
+fn the_superblock_before_comes_before_that_of_the_log() {
+    let recording = Arc::new(RecordingDevice::on(&image("fresh")));
+    let (changed, waits) = (Condvar::new(), AtomicBool::new(false));
+    let is_open = Mutex::new(Class::TransactionState, false);
+    let held = Arc::new(Held { is_open, changed, waits });
+    let holder = Arc::clone(&held);
+    let watch = move |batch: &[Request]| holder.pass(batch);
+    let device = Watched { inner: Arc::clone(&recording) as _, watch };
+    let ledger = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
+    let generation = ledger.generation();
+    let (committed, logged) = (attributes(0..50, 100), attributes(50..90, 100));
+    apply(&ledger, committed.clone());
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let opens = Opens(&held);
+        scope.spawn(|| ledger.commit().unwrap());
+        until(|| held.waits.load(Ordering::Acquire));
+        let before = recording.log().len();
+        let mut edits = logged.clone();
+        let (ledger, done) = (&ledger, &done);
+        let syncs = scope.spawn(move || {
+            log(ledger, TreeId::FS, &mut edits).unwrap();
+            done.store(true, Ordering::Release);
+        });
+        until(|| ledger.log_stats().waits_for_commit == 1);
+        thread::sleep(Duration::from_millis(20));
+        assert!(!done.load(Ordering::Acquire), "it waits for the superblock");
+        let events: Vec<_> = recording.log().into_iter().skip(before).collect();
+        let is_node = |event: &Event| matches!(event, Event::Write { .. });
+        assert!(events.iter().any(|recorded| is_node(&recorded.event)), "nodes do not wait");
+        assert!(events.iter().all(|recorded| superblock(&recorded.event).is_none()));
+        drop(opens);
+        syncs.join().unwrap();
+    });
+    let events = recording.log();
+    let supers: Vec<_> = events.iter().filter_map(|recorded| superblock(&recorded.event)).collect();
+    let [first, second] = &supers[..] else { panic!("{} superblocks", supers.len()) };
+    assert_eq!((first.generation, first.log_root), (generation, None));
+    assert_eq!(second.generation, generation);
+    let mut stripped = second.clone();
+    (stripped.log_root, stripped.log_root_level) = (None, 0);
+    let bytes = [&stripped, first].map(|superblock| superblock.encode(SUPERBLOCK_OFFSETS[0]));
+    assert!(bytes[0] == bytes[1], "nothing else is changed");
+    shows(&recording.recording().end(), TreeId::FS, &[committed, logged].concat());
+}
