@@ -109,7 +109,7 @@ impl Mounted {
                 return Ok(());
             }
             Some(Served::Ours(mounted)) => {
-                mounted.stopper().stop()?;
+                mounted.unmount_handle().stop()?;
                 mounted.end()?;
             }
             Some(Served::Nothing(session)) => {

@@ -49,7 +49,7 @@ impl SearchContext<'_> {
     }
 
     /// Counts references to the children when the tree leaves a block for a copy of it.
-    pub(crate) fn hand_over(&self, block: &TreeBlock, sharing: BlockRefs) {
+    pub(crate) fn update_refs_for_cow(&self, block: &TreeBlock, sharing: BlockRefs) {
         let (header, tree) = (block.header(), self.tree.id());
         match sharing {
             BlockRefs { refs: ..=1, full_backref: false } => {}
@@ -70,14 +70,14 @@ impl SearchContext<'_> {
         let (header, root) = (block.header(), self.tree.id());
         let at = header.logical;
         if !block.is_leaf() {
-            let user = match by {
+            let backref = match by {
                 ChildRefs::Tree => Backref::Tree(root),
                 ChildRefs::Address => Backref::Parent(at),
             };
             for slot in 0..block.len() {
                 let logical = block.child(slot).logical;
                 let extent = Extent::Block { logical, level: header.level - 1 };
-                self.source.reference(RefChange { add, extent, user });
+                self.source.reference(RefChange { add, extent, backref });
             }
             return;
         }
@@ -93,12 +93,12 @@ impl SearchContext<'_> {
             };
             // Offsets below the extent's own start wrap around, as Linux counts them.
             let offset = item.key.offset.wrapping_sub(data.offset);
-            let user = match by {
+            let backref = match by {
                 ChildRefs::Tree => Backref::File { root, inode: item.key.objectid, offset },
                 ChildRefs::Address => Backref::SharedLeaf(at),
             };
             let extent = Extent::Data { logical: data.disk, len: data.disk_bytes };
-            self.source.reference(RefChange { add, extent, user });
+            self.source.reference(RefChange { add, extent, backref });
         }
     }
 }
@@ -113,7 +113,7 @@ impl Path<'_> {
         }
         let sharing = self.tools.sharing(old, index == 0)?;
         let copy = self.copy(old)?;
-        self.tools.hand_over(old, sharing);
+        self.tools.update_refs_for_cow(old, sharing);
         let old = std::mem::replace(&mut self.steps[index].guard, copy);
         match index.checked_sub(1) {
             None => self.set_root(),

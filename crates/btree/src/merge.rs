@@ -103,7 +103,7 @@ impl Path<'_> {
         neighbour: &OwnedWriteGuard<NodeRef>,
         sharing: BlockRefs,
     ) {
-        self.tools.hand_over(neighbour, sharing);
+        self.tools.update_refs_for_cow(neighbour, sharing);
         let above = &mut self.steps[index - 1];
         let slot = side.of(above.slot).expect("the neighbour was there");
         above.block_mut().remove_children(slot..slot + 1);

@@ -1,6 +1,6 @@
 //! What copy-on-write needs of whoever keeps the books.
 //!
-//! 1. Everything here but [`BlockSource::learn_sharing`] works in memory, and may be called under
+//! 1. Everything here but [`BlockSource::load_refs`] works in memory, and may be called under
 //!    tree locks.
 //! 2. A tree tells of each block it takes and leaves, and of each reference that comes or goes by
 //!    that; the source counts, the tree does not.
@@ -26,7 +26,7 @@ pub trait BlockSource: Sync {
     fn sharing(&self, block: Logical) -> Option<BlockRefs>;
 
     /// Looks up who uses a block. No tree lock is held.
-    fn learn_sharing(&self, block: Logical, level: u8) -> Result<(), SourceError>;
+    fn load_refs(&self, block: Logical, level: u8) -> Result<(), SourceError>;
 
     /// A reference comes or goes.
     fn reference(&self, change: RefChange);
@@ -68,7 +68,7 @@ pub struct RefChange {
     /// What is referred to.
     pub extent: Extent,
     /// Who refers to it.
-    pub user: Backref,
+    pub backref: Backref,
 }
 
 /// What is referred to.

@@ -54,7 +54,7 @@ fn resolve(
         Restart::NoSpace(error) => Err(error.into()),
         Restart::TooHigh(tree) => Err(EditError::TooHigh(tree)),
         Restart::Sharing { logical, level } => {
-            source.learn_sharing(logical, level).map_err(EditError::Source)
+            source.load_refs(logical, level).map_err(EditError::Source)
         }
         Restart::Missing(missing) => {
             Ok(arrivals.fetch(store, *missing, |at, expected| store.load(at, expected))?)

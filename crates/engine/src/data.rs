@@ -6,17 +6,17 @@
 //! | `fetch`, `checksums`           | from the device, verified, repaired, decompressed       |
 //! | `block`, `blocks`, `dirty`     | a file's sectors in memory, and which are dirty         |
 //! | `range_lock`                   | locks of parts of a file                                |
-//! | `contents`                     | a file in memory: the blocks, with their locks          |
+//! | `pages`                     | a file in memory: the blocks, with their locks          |
 //! | `load`, `change`               | reading it, and what every change of it in memory does  |
 //! | `file_cache`                   | all files in memory, and the bound of what they take    |
 //! | `failures`                     | what could not be written, until it is told             |
 //! | `stream`                       | a file from start to end, past that bound               |
 //! | `writer`, `reserved`           | who writes, and what is promised to dirty data          |
-//! | `admission`                    | who may make more data dirty                            |
+//! | `throttle`                    | who may make more data dirty                            |
 //! | `write`, `direct`              | writing into memory, and past it                        |
 //! | `resize`, `allocate`           | sizes, and space ahead of data                          |
 //! | `writeback`, `worker`          | writing back what is dirty; threads that do             |
-//! | `transfer`, `portion`, `in_place` | from memory into extents                             |
+//! | `transfer`, `write_extent`, `in_place` | from memory into extents                             |
 //! | `ordered`                      | the data of one file while it is on its way             |
 //! | `repair`                       | rewriting copies that reads found bad                   |
 //!
@@ -75,17 +75,17 @@ pub(crate) struct BackingExtents {
     /// Whether its data has checksums.
     pub(crate) checksummed: bool,
     /// Who knows which checksums wait to come into their tree; nothing where none do.
-    pub(crate) ledger: Option<Arc<TransactionManager>>,
+    pub(crate) transactions: Option<Arc<TransactionManager>>,
     /// What is on its way, and so about to be put over what is beneath; where that counts.
     pub(crate) arriving: Option<Arc<ExtentChanges>>,
 }
 
 impl BackingExtents {
     /// The file as it is now.
-    pub(crate) fn new(inode: &Arc<Inode>, ledger: Option<&Arc<TransactionManager>>) -> Self {
+    pub(crate) fn new(inode: &Arc<Inode>, transactions: Option<&Arc<TransactionManager>>) -> Self {
         let (id, item) = (inode.id(), inode.item());
         let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;
-        let (inode, ledger) = (Arc::clone(inode), ledger.cloned());
-        Self { id, inode, size: item.size, checksummed: !free, ledger, arriving: None }
+        let (inode, transactions) = (Arc::clone(inode), transactions.cloned());
+        Self { id, inode, size: item.size, checksummed: !free, transactions, arriving: None }
     }
 }

@@ -5,7 +5,7 @@
 //! | `entry`, `name` | entries of directories, names of inodes                             |
 //! | `stored`     | what trees say                                                         |
 //! | `inode`      | an inode in memory                                                     |
-//! | `dentries`   | the names of a directory that are known                                |
+//! | `dentry_cache`   | the names of a directory that are known                                |
 //! | `pending`    | changes that wait to be merged                                         |
 //! | `late`       | names that are merged later than all else                              |
 //! | `extents`    | ranges of a file that wait                                             |
@@ -19,7 +19,7 @@
 //! | `orphan`     | inodes without a name                                                  |
 //! | `replay`     | what replaying a log does                                              |
 //! | `subvolume`  | what a writer needs to know of a subvolume                             |
-//! | `waiting`, `promises`, `edits`, `cut`, `merge` | how changes come into the trees      |
+//! | `waiting`, `delayed_reservation`, `edits`, `cut`, `merge` | how changes come into the trees      |
 //!
 //! 1. The inode in memory is the truth; the tree is its durable image.
 //! 2. Reads look into what waits, newest first, then into the tree. What comes late is the oldest
@@ -111,18 +111,18 @@ pub(crate) struct InodesOptions {
 
 /// The inodes of a filesystem.
 pub(crate) struct Inodes {
-    forest: Arc<TreeRoots>,
+    tree_roots: Arc<TreeRoots>,
     options: InodesOptions,
     table: InodeCache,
     /// Of memory for names of directories.
-    ration: Arc<DentryBudget>,
+    budget: Arc<DentryBudget>,
     subvolumes: Subvolumes,
     waiting: DelayedInodes,
     /// Directories with names that come late.
     late: DelayedInodes,
-    promises: DelayedReservation,
+    delayed_reservation: DelayedReservation,
     /// What the log may have to know.
-    traces: LogTracker,
+    log_tracker: LogTracker,
     /// Held while a directory changes its parent.
     renames: Mutex<()>,
     /// Held while changes are merged.
@@ -133,57 +133,57 @@ pub(crate) struct Inodes {
     undeleted: Mutex<Vec<(u64, Arc<Inode>)>>,
     /// Nothing where the filesystem is open for reading. What waits holds space that the ledger
     /// promised, and goes before it: fields are dropped in this order.
-    ledger: Option<Arc<TransactionManager>>,
+    transactions: Option<Arc<TransactionManager>>,
 }
 
 impl Inodes {
     /// The inodes of a filesystem that is open for reading.
-    pub(crate) fn read_only(forest: Arc<TreeRoots>, options: InodesOptions) -> Self {
-        Self::new(forest, None, options)
+    pub(crate) fn read_only(tree_roots: Arc<TreeRoots>, options: InodesOptions) -> Self {
+        Self::new(tree_roots, None, options)
     }
 
     /// The inodes of a filesystem that is open for writing.
-    pub(crate) fn writable(ledger: Arc<TransactionManager>, options: InodesOptions) -> Self {
-        Self::new(Arc::clone(ledger.forest()), Some(ledger), options)
+    pub(crate) fn writable(transactions: Arc<TransactionManager>, options: InodesOptions) -> Self {
+        Self::new(Arc::clone(transactions.tree_roots()), Some(transactions), options)
     }
 
     fn new(
-        forest: Arc<TreeRoots>,
-        ledger: Option<Arc<TransactionManager>>,
+        tree_roots: Arc<TreeRoots>,
+        transactions: Option<Arc<TransactionManager>>,
         options: InodesOptions,
     ) -> Self {
         Self {
-            forest,
+            tree_roots,
             options,
             table: InodeCache::new(options.inodes_max),
-            ration: Arc::new(DentryBudget::new(NAMES_SHARE * options.pending_max)),
+            budget: Arc::new(DentryBudget::new(NAMES_SHARE * options.pending_max)),
             subvolumes: Subvolumes::new(),
             waiting: DelayedInodes::new(),
             late: DelayedInodes::new(),
-            promises: DelayedReservation::new(),
-            traces: LogTracker::new((options.pending_max / LOGGED_BYTES).max(LOGGED_MIN)),
+            delayed_reservation: DelayedReservation::new(),
+            log_tracker: LogTracker::new((options.pending_max / LOGGED_BYTES).max(LOGGED_MIN)),
             renames: Mutex::new(Class::RenameMutex, ()),
             merging: Mutex::new(Class::PendingMerge, ()),
             watch: OnceLock::new(),
             undeleted: Mutex::new(Class::CacheShard, Vec::new()),
-            ledger,
+            transactions,
         }
     }
 
     /// What the log may have to know.
-    pub(crate) fn traces(&self) -> &LogTracker {
-        &self.traces
+    pub(crate) fn log_tracker(&self) -> &LogTracker {
+        &self.log_tracker
     }
 
     /// The trees.
-    pub(crate) fn forest(&self) -> &Arc<TreeRoots> {
-        &self.forest
+    pub(crate) fn tree_roots(&self) -> &Arc<TreeRoots> {
+        &self.tree_roots
     }
 
     /// The inode of a number.
     pub(crate) fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
         let known = self.table.get(id).map_or_else(|| self.enter(id), Ok)?;
-        known.load(&self.forest, &self.ration)?;
+        known.load(&self.tree_roots, &self.budget)?;
         Ok(known)
     }
 
@@ -199,20 +199,20 @@ impl Inodes {
 
     /// Puts an inode into the table whose state is not known.
     fn enter(&self, id: InodeId) -> Result<Arc<Inode>> {
-        let inode = Inode::unknown(id, self.forest.tree(id.subvolume)?);
+        let inode = Inode::unknown(id, self.tree_roots.tree(id.subvolume)?);
         Ok(self.table.insert(Arc::new(inode), self.running()))
     }
 
     /// The number of the running transaction; 0 where there is none.
     fn running(&self) -> u64 {
-        self.ledger.as_ref().map_or(0, |ledger| ledger.generation())
+        self.transactions.as_ref().map_or(0, |transactions| transactions.generation())
     }
 
     /// The subvolume of inodes that are about to change. What an earlier run left in it without
     /// a name is deleted first. No lock is held.
     fn subvolume_to_change(&self, id: InodeId) -> Result<Arc<Subvolume>> {
-        self.ledger()?;
-        let subvolume = self.subvolumes.get(&self.forest, id.subvolume)?;
+        self.transactions()?;
+        let subvolume = self.subvolumes.get(&self.tree_roots, id.subvolume)?;
         self.delete_left(id.subvolume, &subvolume);
         Ok(subvolume)
     }

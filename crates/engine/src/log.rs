@@ -4,7 +4,7 @@
 //! |----------|-----------------------------------------------------------------------------|
 //! | `items`  | what a pending log says                                                     |
 //! | `replay` | bringing it into the trees, when a filesystem is opened                     |
-//! | `sync`, `trace` | making an inode durable; what is told of that                         |
+//! | `sync`, `fsync_tracer` | making an inode durable; what is told of that                         |
 //! | `collect`, `exists`, `content` | what must be in the log for that: names, what exists, and |
 //! |          | what is in files                                                            |
 //! | `draft`  | items of a log that are about to be changed                                 |

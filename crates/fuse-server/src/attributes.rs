@@ -63,7 +63,7 @@ impl FuseServer {
 
     /// How long the kernel may keep it.
     fn validity(&self, metadata: &Metadata) -> Duration {
-        let changes = || metadata.unfinished > 0 || self.lately.has(metadata.id);
+        let changes = || metadata.unfinished > 0 || self.recent_writes.has(metadata.id);
         match metadata.is_file() {
             true if self.refused.may_have(metadata.id) => Duration::ZERO,
             true if changes() => SOON,

@@ -11,7 +11,8 @@
 //!    capabilities, which are an extended attribute, it removes itself.
 //! 6. When a file begins to be written, its attributes that the kernel keeps without end are old.
 //!    That is said after the answer: the kernel may be waiting for that to let the file go. What it
-//!    gets from then on until a moment after the last write, it keeps for a moment: see `lately`.
+//!    gets from then on until a moment after the last write, it keeps for a moment: see
+//!    `recent_writes`.
 //! 7. What could not be written the kernel would go on to show: it is told, after the answer, to
 //!    keep none of it. Who wrote it is told by a call that comes after: see `refused`.
 
@@ -83,7 +84,7 @@ impl FuseServer {
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             file.sync_all().map_err(errno)?;
         }
-        Ok(self.lately.note(file.inode().id()) || lost_bits)
+        Ok(self.recent_writes.note(file.inode().id()) || lost_bits)
     }
 
     pub(crate) fn allocate(&self, node: NodeId, fallocate: &Fallocate) -> Result<(), Errno> {

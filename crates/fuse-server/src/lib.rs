@@ -5,8 +5,8 @@
 //! | `mounted`     | a mount from its beginning to its end                                  |
 //! | `served`      | which method answers which request                                     |
 //! | `ids`         | inodes to nodes, by computing                                          |
-//! | `lookups`     | what the kernel knows, and keeps without a name                        |
-//! | `lately`      | which files were written lately                                        |
+//! | `lookup_counts`     | what the kernel knows, and keeps without a name                        |
+//! | `recent_writes`      | which files were written lately                                        |
 //! | `refused`     | whose writes were refused too late for the writer                      |
 //! | `names`, `listing`, `attributes`, `contents`, `xattrs`, `ioctls` | the requests, by kind |
 //! | `acl`         | access lists, and what they have to do with permissions                |

@@ -86,7 +86,7 @@ impl FuseServer {
             let found = line.entry().and_then(|entry| self.refer_by(&dir, entry).ok());
             if !list.add(&line.shown(), &found.unwrap_or(Entry::absent(FOREVER))) {
                 if let Some(found) = found {
-                    drop(self.lookups.remove(found.node, 1));
+                    drop(self.lookup_counts.remove(found.node, 1));
                 }
                 break;
             }

@@ -140,39 +140,39 @@ mod tests {
     #[test]
     fn what_is_forgotten_takes_no_room() {
         const MANY: u64 = 100_000;
-        let lookups = LookupCounts::default();
+        let lookup_counts = LookupCounts::default();
         let room = || {
             let of = |shard: &Shard| shard.0.lock().counts.capacity();
-            lookups.shards.iter().map(of).sum::<usize>()
+            lookup_counts.shards.iter().map(of).sum::<usize>()
         };
-        (0..MANY).for_each(|node| lookups.add(NodeId(node)));
+        (0..MANY).for_each(|node| lookup_counts.add(NodeId(node)));
         assert!(room() >= usize::try_from(MANY).unwrap());
         for node in 0..MANY {
-            assert!(lookups.remove(NodeId(node), 1).is_none());
+            assert!(lookup_counts.remove(NodeId(node), 1).is_none());
         }
         assert!(room() <= FEW * SHARDS, "{}", room());
-        assert!(lookups.nodes().is_empty());
+        assert!(lookup_counts.nodes().is_empty());
     }
 
     #[test]
     fn references_are_counted() {
-        let lookups = LookupCounts::default();
+        let lookup_counts = LookupCounts::default();
         let count = |node: u64| {
             let key = node.to_le_bytes();
-            lookups.shard(key).lock().counts.get(&key).copied()
+            lookup_counts.shard(key).lock().counts.get(&key).copied()
         };
         for node in [300, 301, 300] {
-            lookups.add(NodeId(node));
+            lookup_counts.add(NodeId(node));
         }
         assert_eq!((count(300), count(301), count(302)), (Some(2), Some(1), None));
-        let mut nodes = lookups.nodes();
+        let mut nodes = lookup_counts.nodes();
         nodes.sort();
         assert_eq!(nodes, [NodeId(300), NodeId(301)]);
-        assert!(lookups.remove(NodeId(300), 1).is_none());
+        assert!(lookup_counts.remove(NodeId(300), 1).is_none());
         assert_eq!(count(300), Some(1));
-        assert!(lookups.remove(NodeId(300), 5).is_none());
+        assert!(lookup_counts.remove(NodeId(300), 5).is_none());
         assert_eq!(count(300), None);
-        assert!(lookups.clear().is_empty());
+        assert!(lookup_counts.clear().is_empty());
         assert_eq!(count(301), None);
     }
 }

@@ -97,12 +97,12 @@ impl Mounted {
     }
 
     /// What shows how it is.
-    pub fn observer(&self) -> StatsHandle {
+    pub fn stats_handle(&self) -> StatsHandle {
         StatsHandle { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 
     /// What ends it.
-    pub fn stopper(&self) -> UnmountHandle {
+    pub fn unmount_handle(&self) -> UnmountHandle {
         UnmountHandle { session: Arc::clone(&self.session), served: Arc::clone(&self.served) }
     }
 

@@ -57,7 +57,7 @@ impl FuseServer {
 
     fn refer_as(&self, metadata: &Metadata, node: NodeId) -> Result<Entry, Errno> {
         let entry = self.entry(metadata, node)?;
-        self.lookups.add(node);
+        self.lookup_counts.add(node);
         Ok(entry)
     }
 
@@ -120,14 +120,14 @@ impl FuseServer {
         let InheritedAcl { mode, lists } = InheritedAcl::of(&dir, &wanted)?;
         let inode = dir.giving(lists).create_unnamed(mode).map_err(errno)?;
         let entry = self.refer(&inode)?;
-        drop(self.lookups.keep(entry.node, inode));
+        drop(self.lookup_counts.keep(entry.node, inode));
         Ok(created(entry))
     }
 
     pub(crate) fn give_name(&self, parent: NodeId, link: &Link<'_>) -> Result<Entry, Errno> {
         let inode = self.inode(link.target);
         self.dir(parent)?.link(link.name.as_bytes(), &inode).map_err(errno)?;
-        drop(self.lookups.release(link.target));
+        drop(self.lookup_counts.release(link.target));
         self.refer(&inode)
     }
 
@@ -169,7 +169,7 @@ impl FuseServer {
         if let Ok(node) = self.ids.node(inode.id())
             && is_nameless
         {
-            drop(self.lookups.keep(node, inode));
+            drop(self.lookup_counts.keep(node, inode));
         }
     }
 }

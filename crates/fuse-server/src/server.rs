@@ -44,8 +44,8 @@ pub(crate) struct FuseServer {
     /// Whether it was opened for writing.
     pub(crate) is_writable: bool,
     pub(crate) ids: NodeIds,
-    pub(crate) lookups: LookupCounts,
-    pub(crate) lately: RecentWrites,
+    pub(crate) lookup_counts: LookupCounts,
+    pub(crate) recent_writes: RecentWrites,
     pub(crate) ends: ListingEnds,
     pub(crate) refused: UnreportedErrors,
     /// Why not all could be made durable when the mount ended.
@@ -62,8 +62,8 @@ impl FuseServer {
             is_writable: filesystem.is_writable(),
             ids: NodeIds::new(filesystem.root().inode().id()),
             filesystem,
-            lookups: LookupCounts::default(),
-            lately: RecentWrites::default(),
+            lookup_counts: LookupCounts::default(),
+            recent_writes: RecentWrites::default(),
             ends: ListingEnds::default(),
             refused: UnreportedErrors::default(),
             failed: Mutex::new(Class::FuseSession, None),
@@ -94,7 +94,7 @@ impl FuseServer {
             return;
         }
         let all = Invalidation::Contents { offset: 0, length: None };
-        for node in self.lookups.nodes() {
+        for node in self.lookup_counts.nodes() {
             // What could not be sent is told to those who wrote it.
             let _ = self.notifier().invalidate_inode(node, all);
         }
@@ -105,7 +105,7 @@ impl FuseServer {
     /// end.
     pub(crate) fn settle(&self) {
         self.filesystem.closing();
-        drop(self.lookups.clear());
+        drop(self.lookup_counts.clear());
         // Who has shut it down knows what is durable.
         let is_wanted = self.filesystem.is_shut_down();
         if let Err(error) = self.filesystem.finish()
@@ -164,12 +164,12 @@ impl Server for FuseServer {
         reply.send(may_sleep(|| self.find(request.node, name)));
     }
 
-    fn forget(&self, node: NodeId, lookups: u64) {
-        if let Some(gone) = self.lookups.remove(node, lookups) {
+    fn forget(&self, node: NodeId, lookup_counts: u64) {
+        if let Some(gone) = self.lookup_counts.remove(node, lookup_counts) {
             may_sleep(|| drop(gone));
         }
         let file = self.ids.inode(node);
-        if self.refused.may_have(file) && !self.lookups.has(node) {
+        if self.refused.may_have(file) && !self.lookup_counts.has(node) {
             self.refused.forget(file);
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct Channel {
 #[derive(Debug)]
 struct Shared {
     interrupts: Interrupts,
-    demand: LoadEstimate,
+    load_estimate: LoadEstimate,
 }
 
 /// Why nothing more will come.
@@ -52,7 +52,7 @@ pub(crate) enum End {
 impl Channel {
     /// The first of a mount.
     pub(crate) fn new(device: OwnedFd) -> Self {
-        let shared = Shared { interrupts: Interrupts::new(), demand: LoadEstimate::new() };
+        let shared = Shared { interrupts: Interrupts::new(), load_estimate: LoadEstimate::new() };
         Self { device, shared: Arc::new(shared) }
     }
 
@@ -69,8 +69,8 @@ impl Channel {
         &self.shared.interrupts
     }
 
-    pub(crate) fn demand(&self) -> &LoadEstimate {
-        &self.shared.demand
+    pub(crate) fn load_estimate(&self) -> &LoadEstimate {
+        &self.shared.load_estimate
     }
 
     /// The next message; waits for it. What a buffer has room for takes memory where it was used.

@@ -67,40 +67,40 @@ mod tests {
     use super::*;
 
     /// One that waits all the while, or none.
-    fn set_beside(demand: &LoadEstimate, is_beside: bool) {
-        demand.unanswered.store(usize::from(is_beside), Ordering::Relaxed);
+    fn set_beside(load_estimate: &LoadEstimate, is_beside: bool) {
+        load_estimate.unanswered.store(usize::from(is_beside), Ordering::Relaxed);
     }
 
     /// How many requests it takes to change its mind.
-    fn until_it_changes(demand: &LoadEstimate) -> u32 {
-        let was = demand.is_high();
-        let change = (1..=2 * MOST).find(|_| demand.note());
-        assert_ne!(demand.is_high(), was, "it says so when it changes");
+    fn until_it_changes(load_estimate: &LoadEstimate) -> u32 {
+        let was = load_estimate.is_high();
+        let change = (1..=2 * MOST).find(|_| load_estimate.note());
+        assert_ne!(load_estimate.is_high(), was, "it says so when it changes");
         change.expect("it changes")
     }
 
     #[test]
     fn demand_is_high_until_requests_come_one_at_a_time() {
-        let demand = LoadEstimate::new();
-        assert!(demand.is_high());
-        assert_eq!(until_it_changes(&demand), MOST - MANY);
-        assert!((0..MOST).all(|_| !demand.note()));
-        set_beside(&demand, true);
-        assert_eq!(until_it_changes(&demand), MANY / BESIDE + 1);
-        assert!((0..MOST).all(|_| !demand.note()));
-        set_beside(&demand, false);
-        assert_eq!(until_it_changes(&demand), MOST - MANY);
+        let load_estimate = LoadEstimate::new();
+        assert!(load_estimate.is_high());
+        assert_eq!(until_it_changes(&load_estimate), MOST - MANY);
+        assert!((0..MOST).all(|_| !load_estimate.note()));
+        set_beside(&load_estimate, true);
+        assert_eq!(until_it_changes(&load_estimate), MANY / BESIDE + 1);
+        assert!((0..MOST).all(|_| !load_estimate.note()));
+        set_beside(&load_estimate, false);
+        assert_eq!(until_it_changes(&load_estimate), MOST - MANY);
     }
 
     #[test]
     fn one_request_of_thirty_three_decides() {
         for (alone, is_high) in [(31, true), (33, false)] {
-            let demand = LoadEstimate::new();
+            let load_estimate = LoadEstimate::new();
             for number in 0..20 * MOST {
-                set_beside(&demand, number % (alone + 1) == 0);
-                demand.note();
+                set_beside(&load_estimate, number % (alone + 1) == 0);
+                load_estimate.note();
             }
-            assert_eq!(demand.is_high(), is_high, "one beside others, and {alone} alone");
+            assert_eq!(load_estimate.is_high(), is_high, "one beside others, and {alone} alone");
         }
     }
 }

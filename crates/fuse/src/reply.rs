@@ -52,7 +52,7 @@ struct Pending {
 
 impl<T> Reply<T> {
     pub(crate) fn new(channel: &Arc<Channel>, unique: u64, opcode: Opcode) -> Self {
-        channel.demand().begin();
+        channel.load_estimate().begin();
         let pending = Pending { channel: channel.clone(), unique, opcode, answered: false };
         Self { pending, size: 0, answer: PhantomData }
     }
@@ -188,7 +188,7 @@ impl Pending {
     /// The request counts as answered from now on.
     fn end(&mut self) {
         self.answered = true;
-        self.channel.demand().end();
+        self.channel.load_estimate().end();
         self.channel.interrupts().end(self.unique);
     }
 }

@@ -24,7 +24,7 @@ use crate::worker_pool::WorkerPool;
 /// A mount with threads that serve it.
 #[derive(Debug)]
 pub struct Session {
-    crew: Arc<WorkerPool>,
+    worker_pool: Arc<WorkerPool>,
     mount: Mount,
 }
 
@@ -62,14 +62,14 @@ impl Session {
         let channel = Arc::new(Channel::new(device));
         let agreement = handshake(&channel, config)?;
         server.init(&agreement, Notifier::new(channel.clone()));
-        let crew = WorkerPool::start(server, channel, agreement, config)?;
+        let worker_pool = WorkerPool::start(server, channel, agreement, config)?;
         readahead::raise(mount.point(), config.max_readahead);
-        Ok(Self { crew, mount })
+        Ok(Self { worker_pool, mount })
     }
 
     /// What kernel and server agreed on.
     pub fn agreement(&self) -> &Negotiated {
-        self.crew.agreement()
+        self.worker_pool.agreement()
     }
 
     /// Where it is mounted.
@@ -84,17 +84,17 @@ impl Session {
 
     /// Sends notices to the kernel.
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(self.crew.channel().clone())
+        Notifier::new(self.worker_pool.channel().clone())
     }
 
     /// How many threads there are, those that sleep included.
     pub fn threads(&self) -> usize {
-        self.crew.threads()
+        self.worker_pool.threads()
     }
 
     /// How many requests of this kind there were; all kinds that are not known count as one.
     pub fn requests(&self, opcode: Opcode) -> u64 {
-        self.crew.count(opcode)
+        self.worker_pool.count(opcode)
     }
 
     /// Unmounts if nobody uses it, which ends the session.
@@ -125,7 +125,7 @@ impl Session {
             return Ok(());
         }
         self.write_back();
-        self.crew.stop();
+        self.worker_pool.stop();
         match self.mount.abort() {
             Err(error) if error.is_elsewhere() => Ok(()),
             done => done,
@@ -134,12 +134,12 @@ impl Session {
 
     /// Waits until no request comes any more, or the session is stopped: some may be worked on.
     pub fn wait_over(&self) {
-        self.crew.wait_over();
+        self.worker_pool.wait_over();
     }
 
     /// Waits for the end: until it is unmounted, or stopped and idle.
     pub fn wait(&self) -> Result<(), SessionError> {
-        self.crew.wait()
+        self.worker_pool.wait()
     }
 
     /// Has the kernel write back what it keeps of files. It fails where the server does, who then
@@ -155,9 +155,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.crew.stop();
+        self.worker_pool.stop();
         // Nobody is left to hear of an error.
         let _ = self.mount.abort();
-        let _ = self.crew.wait();
+        let _ = self.worker_pool.wait();
     }
 }

@@ -109,34 +109,34 @@ struct WorkerSlot {
 
 impl State {
     /// A thread that was awake becomes spare.
-    fn add_spare(&mut self, seat: &Arc<WorkerSlot>) {
-        seat.is_spare.store(true, Ordering::Relaxed);
-        self.spares.push(seat.clone());
+    fn add_spare(&mut self, worker_slot: &Arc<WorkerSlot>) {
+        worker_slot.is_spare.store(true, Ordering::Relaxed);
+        self.spares.push(worker_slot.clone());
         self.awake -= 1;
     }
 
     /// Has all spares see that it is over.
     fn wake_spares(&self) {
-        self.spares.iter().for_each(|seat| seat.called.notify_one());
+        self.spares.iter().for_each(|worker_slot| worker_slot.called.notify_one());
     }
 
     /// The last spare is awake again, also where it has not begun to sleep.
     fn call_spare(&mut self) -> bool {
-        let Some(seat) = self.spares.pop() else { return false };
-        seat.is_spare.store(false, Ordering::Relaxed);
+        let Some(worker_slot) = self.spares.pop() else { return false };
+        worker_slot.is_spare.store(false, Ordering::Relaxed);
         self.awake += 1;
-        seat.called.notify_one();
+        worker_slot.called.notify_one();
         true
     }
 
     /// A thread has ended, awake or as a spare.
-    fn remove(&mut self, seat: &Arc<WorkerSlot>) {
-        let is_other = |other: &Arc<WorkerSlot>| !Arc::ptr_eq(other, seat);
+    fn remove(&mut self, worker_slot: &Arc<WorkerSlot>) {
+        let is_other = |other: &Arc<WorkerSlot>| !Arc::ptr_eq(other, worker_slot);
         self.seats.retain(is_other);
         self.spares.retain(is_other);
         self.threads -= 1;
-        self.awake -= usize::from(!seat.is_spare.load(Ordering::Relaxed));
-        self.past.add(&seat.counts);
+        self.awake -= usize::from(!worker_slot.is_spare.load(Ordering::Relaxed));
+        self.past.add(&worker_slot.counts);
     }
 }
 
@@ -149,7 +149,7 @@ impl WorkerPool {
         config: &Config,
     ) -> io::Result<Arc<Self>> {
         let threads = config.threads.max(1);
-        let crew = Arc::new(Self {
+        let worker_pool = Arc::new(Self {
             server,
             channel,
             agreement,
@@ -161,10 +161,10 @@ impl WorkerPool {
             state: Mutex::new(Class::FuseSession, State::default()),
             changed: Condvar::new(),
         });
-        let mut state = crew.state.lock();
-        (0..threads).try_for_each(|_| crew.add_thread(&mut state))?;
+        let mut state = worker_pool.state.lock();
+        (0..threads).try_for_each(|_| worker_pool.add_thread(&mut state))?;
         drop(state);
-        Ok(crew)
+        Ok(worker_pool)
     }
 
     pub(crate) fn agreement(&self) -> &Negotiated {
@@ -182,7 +182,7 @@ impl WorkerPool {
     /// How many requests of a kind there were.
     pub(crate) fn count(&self, opcode: Opcode) -> u64 {
         let state = self.state.lock();
-        let present = state.seats.iter().map(|seat| seat.counts.get(opcode));
+        let present = state.seats.iter().map(|worker_slot| worker_slot.counts.get(opcode));
         present.sum::<u64>() + state.past.get(opcode)
     }
 
@@ -221,7 +221,8 @@ impl WorkerPool {
     }
 
     fn is_idle(&self, state: &State) -> bool {
-        self.is_stopped() && state.seats.iter().all(|seat| !seat.at_work.load(Ordering::SeqCst))
+        self.is_stopped()
+            && state.seats.iter().all(|worker_slot| !worker_slot.at_work.load(Ordering::SeqCst))
     }
 
     fn is_stopped(&self) -> bool {
@@ -229,19 +230,19 @@ impl WorkerPool {
     }
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
-        let seat = Arc::new(WorkerSlot::default());
-        let (crew, taken) = (self.clone(), seat.clone());
+        let worker_slot = Arc::new(WorkerSlot::default());
+        let (worker_pool, taken) = (self.clone(), worker_slot.clone());
         let builder = thread::Builder::new().name("fuse".to_owned());
         state.handles.retain(|handle| !handle.is_finished());
-        state.handles.push(builder.spawn(move || crew.run(&taken))?);
-        state.seats.push(seat);
+        state.handles.push(builder.spawn(move || worker_pool.run(&taken))?);
+        state.seats.push(worker_slot);
         state.threads += 1;
         state.awake += 1;
         Ok(())
     }
 
     fn wanted(&self) -> usize {
-        if self.channel.demand().is_high() { self.threads } else { 1 }
+        if self.channel.load_estimate().is_high() { self.threads } else { 1 }
     }
 
     /// Sees to it that enough are awake, as far as there may be more.
@@ -269,21 +270,21 @@ impl WorkerPool {
     }
 
     /// What a thread does from beginning to end.
-    fn run(self: &Arc<Self>, seat: &Arc<WorkerSlot>) {
-        let _leaves = Leaves { crew: self, seat };
+    fn run(self: &Arc<Self>, worker_slot: &Arc<WorkerSlot>) {
+        let _leaves = Leaves { worker_pool: self, worker_slot };
         CREW.set(Some(self.clone()));
         OWN.set(Some(self.clone()));
         let channel = self.own_channel();
         let mut buffer = self.take_buffer();
         loop {
             match channel.receive(&mut buffer) {
-                Ok(message) => self.work(seat, &channel, message),
+                Ok(message) => self.work(worker_slot, &channel, message),
                 Err(end) => return self.note_end(end),
             }
             // Who is left after a stop refuses all that comes, so that nobody waits in vain.
-            if self.becomes_spare(seat) {
+            if self.becomes_spare(worker_slot) {
                 self.leave_buffer(buffer);
-                if !self.is_called(seat) {
+                if !self.is_called(worker_slot) {
                     return;
                 }
                 buffer = self.take_buffer();
@@ -299,15 +300,15 @@ impl WorkerPool {
         }
     }
 
-    fn work(self: &Arc<Self>, seat: &WorkerSlot, channel: &Arc<Channel>, message: &[u8]) {
-        seat.at_work.store(true, Ordering::SeqCst);
+    fn work(self: &Arc<Self>, worker_slot: &WorkerSlot, channel: &Arc<Channel>, message: &[u8]) {
+        worker_slot.at_work.store(true, Ordering::SeqCst);
         if self.is_stopped() {
             refuse(channel, message, self.agreement.flags, Errno::NOTCONN);
         } else {
             self.heed_demand();
-            dispatch(&*self.server, channel, message, self.agreement.flags, &seat.counts);
+            dispatch(&*self.server, channel, message, self.agreement.flags, &worker_slot.counts);
         }
-        seat.at_work.store(false, Ordering::SeqCst);
+        worker_slot.at_work.store(false, Ordering::SeqCst);
         if self.is_stopped() {
             let _state = self.state.lock();
             self.changed.notify_all();
@@ -316,7 +317,7 @@ impl WorkerPool {
 
     /// A request has come: it may be that more threads are wanted from now on, or fewer.
     fn heed_demand(self: &Arc<Self>) {
-        if self.channel.demand().note() {
+        if self.channel.load_estimate().note() {
             let mut state = self.state.lock();
             self.judge(&state);
             self.replenish(&mut state);
@@ -336,7 +337,7 @@ impl WorkerPool {
     }
 
     /// Whether too many are awake; then this thread is a spare from now on.
-    fn becomes_spare(&self, seat: &Arc<WorkerSlot>) -> bool {
+    fn becomes_spare(&self, worker_slot: &Arc<WorkerSlot>) -> bool {
         if !self.crowded.load(Ordering::Relaxed) {
             return false;
         }
@@ -344,23 +345,23 @@ impl WorkerPool {
         if !self.judge(&state) {
             return false;
         }
-        state.add_spare(seat);
+        state.add_spare(worker_slot);
         self.judge(&state);
         true
     }
 
     /// Sleeps as a spare; false when it is not wanted any more, or all is over.
-    fn is_called(&self, seat: &Arc<WorkerSlot>) -> bool {
+    fn is_called(&self, worker_slot: &Arc<WorkerSlot>) -> bool {
         let mut state = self.state.lock();
-        let is_spare = || seat.is_spare.load(Ordering::Relaxed);
+        let is_spare = || worker_slot.is_spare.load(Ordering::Relaxed);
         let mut is_wanted = true;
         while is_spare() && is_wanted && !state.over && !self.is_stopped() {
-            let in_time = seat.called.wait_for(&mut state, self.idle);
+            let in_time = worker_slot.called.wait_for(&mut state, self.idle);
             is_wanted = in_time || state.spares.len() <= self.threads;
         }
         if is_spare() {
             // It ends; nobody may call it meanwhile.
-            state.spares.retain(|spare| !Arc::ptr_eq(spare, seat));
+            state.spares.retain(|spare| !Arc::ptr_eq(spare, worker_slot));
             state.buffers.truncate(self.threads);
         }
         !is_spare()
@@ -383,12 +384,12 @@ impl WorkerPool {
 struct Asleep(Arc<WorkerPool>);
 
 impl Asleep {
-    fn new(crew: Arc<WorkerPool>) -> Self {
-        let mut state = crew.state.lock();
+    fn new(worker_pool: Arc<WorkerPool>) -> Self {
+        let mut state = worker_pool.state.lock();
         state.awake -= 1;
-        crew.replenish(&mut state);
+        worker_pool.replenish(&mut state);
         drop(state);
-        Self(crew)
+        Self(worker_pool)
     }
 }
 
@@ -406,12 +407,12 @@ impl Drop for Asleep {
 struct Waits(Arc<WorkerPool>);
 
 impl Waits {
-    fn new(crew: Arc<WorkerPool>) -> Self {
-        let mut state = crew.state.lock();
+    fn new(worker_pool: Arc<WorkerPool>) -> Self {
+        let mut state = worker_pool.state.lock();
         state.waiting += 1;
-        crew.replenish(&mut state);
+        worker_pool.replenish(&mut state);
         drop(state);
-        Self(crew)
+        Self(worker_pool)
     }
 }
 
@@ -423,21 +424,21 @@ impl Drop for Waits {
 
 /// A thread that has begun, and will end.
 struct Leaves<'a> {
-    crew: &'a Arc<WorkerPool>,
-    seat: &'a Arc<WorkerSlot>,
+    worker_pool: &'a Arc<WorkerPool>,
+    worker_slot: &'a Arc<WorkerSlot>,
 }
 
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         CREW.set(None);
         OWN.set(None);
-        let mut state = self.crew.state.lock();
-        state.remove(self.seat);
+        let mut state = self.worker_pool.state.lock();
+        state.remove(self.worker_slot);
         if std::thread::panicking() {
             state.failure = Some(SessionError::Panicked);
         }
-        self.crew.replenish(&mut state);
-        self.crew.changed.notify_all();
+        self.worker_pool.replenish(&mut state);
+        self.worker_pool.changed.notify_all();
         assert!(state.awake <= state.threads, "who is awake is there");
     }
 }

@@ -27,7 +27,7 @@ const CSUM_OBJECTID: u64 = u64::MAX - 9;
 
 /// Removes the checksums of `len` bytes of data at `logical`, as far as it has any.
 pub fn remove(editor: &Editor<'_>, logical: Logical, len: u64) -> Result<()> {
-    let size = editor.forest.store().volume().geometry().checksum_kind.size();
+    let size = editor.tree_roots.store().volume().geometry().checksum_kind.size();
     let end = logical.checked_add(len).expect("an extent ends within the address space");
     remove_in(&mut editor.items(TreeId::CSUM)?, logical.0..end.0, size)
 }

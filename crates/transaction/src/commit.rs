@@ -2,11 +2,11 @@
 //!
 //! | module       | what it is                                                        |
 //! |--------------|-------------------------------------------------------------------|
-//! | `gate`       | the handshake of handles and commits                              |
+//! | `transaction_state`       | the handshake of handles and commits                              |
 //! | `handle`     | a handle: the right to change trees, for a while                  |
 //! | `commit`     | the commit, stage by stage                                        |
 //! | `cause`      | who had transactions committed                                    |
-//! | `books`      | what a commit writes about space: references, block groups, chunks |
+//! | `space_items`      | what a commit writes about space: references, block groups, chunks |
 //! | `roots`      | what it writes about trees: root items                            |
 //! | `quotas`     | what it says of quota groups                                      |
 //! | `superblock` | the superblock that ends it                                       |

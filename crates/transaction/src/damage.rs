@@ -29,20 +29,20 @@ pub enum Damage {
     #[error("extent {0} is referred to as two different extents")]
     TwoExtents(Logical),
     /// A reference is dropped that the extent does not have, or not so often.
-    #[error("extent {logical} lacks a reference that is dropped: {user:?}")]
+    #[error("extent {logical} lacks a reference that is dropped: {backref:?}")]
     NoReference {
         /// Where the extent is.
         logical: Logical,
         /// Who drops it.
-        user: Backref,
+        backref: Backref,
     },
     /// A reference is added once more than it can be.
-    #[error("extent {logical} has too many references of one user: {user:?}")]
+    #[error("extent {logical} has too many references of one user: {backref:?}")]
     TooManyReferences {
         /// Where the extent is.
         logical: Logical,
         /// Who adds it.
-        user: Backref,
+        backref: Backref,
     },
     /// The count of an extent's references is not the sum of them.
     #[error("extent {logical} counts {refs} references, which is not the sum of them")]

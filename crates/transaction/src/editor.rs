@@ -24,7 +24,7 @@ use crate::roots::TreeRoots;
 #[derive(Clone, Copy)]
 pub struct Editor<'a> {
     /// The trees.
-    pub forest: &'a TreeRoots,
+    pub tree_roots: &'a TreeRoots,
     /// Where copy-on-write gets its blocks from.
     pub source: &'a dyn BlockSource,
     /// The number of the transaction.
@@ -34,16 +34,16 @@ pub struct Editor<'a> {
 impl<'a> Editor<'a> {
     /// Changes items of a tree; the keys of `edits` ascend strictly.
     pub fn apply(&self, tree: TreeId, edits: &mut [ItemEdit]) -> Result<()> {
-        self.apply_to(&*self.forest.tree(tree)?, edits)
+        self.apply_to(&*self.tree_roots.tree(tree)?, edits)
     }
 
     fn apply_to(&self, tree: &Tree, edits: &mut [ItemEdit]) -> Result<()> {
-        Ok(tree.apply(self.forest.store(), self.source, edits)?)
+        Ok(tree.apply(self.tree_roots.store(), self.source, edits)?)
     }
 
     /// The items of a tree, for reading and changing.
     pub(crate) fn items(&self, tree: TreeId) -> Result<EditedItems<'a>> {
-        Ok(EditedItems { editor: *self, read: TreeItems::new(self.forest, tree)? })
+        Ok(EditedItems { editor: *self, read: TreeItems::new(self.tree_roots, tree)? })
     }
 }
 
@@ -120,20 +120,20 @@ impl Changes {
 
 /// Items of a tree that are only read.
 pub(crate) struct TreeItems<'a> {
-    forest: &'a TreeRoots,
+    tree_roots: &'a TreeRoots,
     tree: Arc<Tree>,
 }
 
 impl<'a> TreeItems<'a> {
     /// The items of the tree of this number.
-    pub(crate) fn new(forest: &'a TreeRoots, id: TreeId) -> Result<Self> {
-        Ok(Self { forest, tree: forest.tree(id)? })
+    pub(crate) fn new(tree_roots: &'a TreeRoots, id: TreeId) -> Result<Self> {
+        Ok(Self { tree_roots, tree: tree_roots.tree(id)? })
     }
 }
 
 impl Items for TreeItems<'_> {
     fn visit(&self, from: &Key, see: &mut ItemVisitor<'_>) -> Result<()> {
-        let store = self.forest.store();
+        let store = self.tree_roots.store();
         let mut cursor = Cursor::seek_back(store, &self.tree, from, ReadAhead::Off)?;
         while let Some(item) = cursor.item() {
             if see(item.key, item.data).is_break() {

@@ -63,7 +63,7 @@ pub fn remove_group(editor: &Editor<'_>, group: &Range<u64>) -> Result<()> {
 
 /// Makes the tree anew from the extent tree, for these groups.
 pub fn rebuild(editor: &Editor<'_>, groups: &[Range<u64>]) -> Result<()> {
-    let nodesize = editor.forest.store().volume().geometry().nodesize;
+    let nodesize = editor.tree_roots.store().volume().geometry().nodesize;
     let extents = editor.items(TreeId::EXTENT)?;
     rebuild::rebuild(&extents, &mut editor.items(TreeId::FREE_SPACE)?, groups, nodesize)
 }

@@ -2,15 +2,15 @@
 //!
 //! | module      | what it is                                                       |
 //! |-------------|------------------------------------------------------------------|
-//! | `forest`    | the trees, found by number                                       |
+//! | `tree_roots`    | the trees, found by number                                       |
 //! | `refs`      | references of extents: delayed, and in the extent tree           |
 //! | `free_tree` | the free space tree                                              |
 //! | `checksums` | checksums of data: those that wait, and those in their tree      |
 //! | `space`     | block groups, reservations and chunks, in memory                 |
 //! | `txn`       | handles, and the commit                                          |
 //! | `log`       | tree logs: their trees, and how groups of changes become durable |
-//! | `largest`   | how much was changed or reserved at once, at most                |
-//! | `ledger`    | all of it together, as the rooms above see it                    |
+//! | `high_water`   | how much was changed or reserved at once, at most                |
+//! | `transactions`    | all of it together, as the rooms above see it                    |
 //! | `reserve`   | reservations, and what is done where space is short              |
 //! | `turns`     | whose turn it is to have space made                              |
 //! | `data`      | the space, the checksums and the users of file data              |

@@ -96,14 +96,14 @@ pub struct LogTransId {
 
 /// The right to change the logs of a transaction, one thread at a time.
 pub struct LogWriter<'a> {
-    ledger: &'a TransactionManager,
+    transactions: &'a TransactionManager,
     generation: u64,
     trees: MutexGuard<'a, LogTrees>,
 }
 
 impl SubvolumeLogs {
-    pub(crate) fn new(forest: &TreeRoots) -> Result<Self> {
-        let first = forest.roots().search(forest.store(), &Key::MIN)?;
+    pub(crate) fn new(tree_roots: &TreeRoots) -> Result<Self> {
+        let first = tree_roots.roots().search(tree_roots.store(), &Key::MIN)?;
         Ok(Self {
             trees: Mutex::new(Class::LogRoot, LogTrees::default()),
             blocks: LogBlocks::new(),
@@ -152,7 +152,7 @@ impl TransactionManager {
         self.logs.check()?;
         let trees = self.logs.trees.lock();
         self.logs.check()?;
-        Ok(LogWriter { ledger: self, generation: handle.generation(), trees })
+        Ok(LogWriter { transactions: self, generation: handle.generation(), trees })
     }
 
     /// From now on the logs of the handle's transaction are good for nothing: what is to be durable
@@ -172,7 +172,7 @@ impl TransactionManager {
         let len = u64::from(self.volume().geometry().nodesize);
         let Dropped { free, pinned } = self.logs.blocks.take();
         for &logical in free.iter().chain(&pinned) {
-            self.forest.store().discard(logical);
+            self.tree_roots.store().discard(logical);
         }
         free.iter().try_for_each(|&logical| self.space.give_back(logical, len))?;
         pinned.iter().try_for_each(|&logical| self.space.pin(logical, len))?;
@@ -200,7 +200,7 @@ impl<'a> LogWriter<'a> {
 
     /// Whether the transaction may still become durable: not where who changes it has failed.
     pub fn check(&self) -> Result<(), FullCommitReason> {
-        self.ledger.gate.check().map_err(|_| FullCommitReason::Failed)
+        self.transactions.transaction_state.check().map_err(|_| FullCommitReason::Failed)
     }
 
     /// The subvolumes that have a log in this transaction.
@@ -210,18 +210,18 @@ impl<'a> LogWriter<'a> {
 
     /// The group that is written with what was changed so far.
     pub fn group(&self) -> LogTransId {
-        let number = self.ledger.logs.groups.collecting();
+        let number = self.transactions.logs.groups.collecting();
         LogTransId { transaction: self.generation, number }
     }
 
     /// Promises that data will be there of which the group speaks: see [`LogSyncer::land`].
-    pub fn pledge(&self) -> PendingIoToken<'a> {
-        PendingIoToken(self.ledger.logs.groups.pledge())
+    pub fn pending_io(&self) -> PendingIoToken<'a> {
+        PendingIoToken(self.transactions.logs.groups.pending_io())
     }
 
     /// Marks the transaction: what was put into the log is not all that belongs there.
-    pub fn doubt(&self, reason: FullCommitReason) {
-        self.ledger.logs.mark(reason);
+    pub fn force_full_commit(&self, reason: FullCommitReason) {
+        self.transactions.logs.mark(reason);
     }
 
     /// Changes items of the log of a subvolume, which is made if there is none; the keys of `edits`
@@ -236,7 +236,7 @@ impl<'a> LogWriter<'a> {
         }
         let changed = self.log(subvolume).map(|log| Arc::clone(&log.tree));
         let changed = changed.and_then(|tree| self.change(&tree, edits));
-        changed.map_err(|error| self.ledger.logs.mark((&error).into()))
+        changed.map_err(|error| self.transactions.logs.mark((&error).into()))
     }
 
     /// Whether the log of a subvolume has checksums of all sectors between two addresses.
@@ -253,10 +253,10 @@ impl<'a> LogWriter<'a> {
         logical: Logical,
         stored: &[u8],
     ) -> Result<(), FullCommitReason> {
-        let form = checksums::form(self.ledger.volume().geometry());
+        let form = checksums::form(self.transactions.volume().geometry());
         let mut new = match self.log(subvolume) {
             Ok(log) => log.sums.add(logical, stored, form),
-            Err(error) => return Err(self.ledger.logs.mark((&error).into())),
+            Err(error) => return Err(self.transactions.logs.mark((&error).into())),
         };
         self.apply(subvolume, &mut new)
     }
@@ -271,20 +271,21 @@ impl<'a> LogWriter<'a> {
 
     /// Makes a tree.
     fn create(&self) -> Result<Arc<Tree>> {
-        let TransactionManager { logs, forest, .. } = self.ledger;
+        let TransactionManager { logs, tree_roots, .. } = self.transactions;
         let _reserved = self.reserve(0)?;
-        let source = self.ledger.log_source(self.generation);
-        let made = Tree::create(TreeId::TREE_LOG, forest.store(), &source, logs.chunk_tree_uuid);
+        let source = self.transactions.log_source(self.generation);
+        let made =
+            Tree::create(TreeId::TREE_LOG, tree_roots.store(), &source, logs.chunk_tree_uuid);
         Ok(Arc::new(made.map_err(|_| Error::NoSpace)?))
     }
 
     /// Changes items of one of the trees, some at a time, so that little is reserved at once.
     fn change<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
-        let source = self.ledger.log_source(self.generation);
+        let source = self.transactions.log_source(self.generation);
         for edits in edits.chunks_mut(ITEMS_AT_ONCE) {
             // What it does not use, and what it used, is counted otherwise from then on.
             let _reserved = self.reserve(edits.len())?;
-            tree.apply(self.ledger.forest.store(), &source, edits)?;
+            tree.apply(self.transactions.tree_roots.store(), &source, edits)?;
         }
         Ok(())
     }
@@ -292,7 +293,7 @@ impl<'a> LogWriter<'a> {
     /// Reserves space for changes of so many items, without making any.
     fn reserve(&self, items: usize) -> Result<Reservation> {
         let items = ITEMS_FOR_WAY + items as u64;
-        let bytes = bytes_for_items(items, self.ledger.volume().geometry().nodesize);
-        self.ledger.reserve_now(bytes, 0, ReservePolicy::Ordinary).ok_or(Error::NoSpace)
+        let bytes = bytes_for_items(items, self.transactions.volume().geometry().nodesize);
+        self.transactions.reserve_now(bytes, 0, ReservePolicy::Ordinary).ok_or(Error::NoSpace)
     }
 }

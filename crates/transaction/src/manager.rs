@@ -67,12 +67,12 @@ impl Default for TransactionOptions {
 
 /// See the module's text.
 pub struct TransactionManager {
-    pub(crate) forest: Arc<TreeRoots>,
+    pub(crate) tree_roots: Arc<TreeRoots>,
     pub(crate) space: Space,
     pub(crate) turns: ReserveTickets,
     pub(crate) refs: DelayedRefs,
     pub(crate) sums: PendingChecksums,
-    pub(crate) gate: TransactionState,
+    pub(crate) transaction_state: TransactionState,
     pub(crate) commits: CommitCounts,
     pub(crate) logs: SubvolumeLogs,
     pub(crate) changed: Mutex<ChangedRoots>,
@@ -80,7 +80,7 @@ pub struct TransactionManager {
     pub(crate) discarded: Discarded,
     pub(crate) options: TransactionOptions,
     pub(crate) worker: Worker,
-    pub(crate) largest: HighWater,
+    pub(crate) high_water: HighWater,
 }
 
 impl TransactionManager {
@@ -88,24 +88,24 @@ impl TransactionManager {
     ///
     /// Refused by name: a running balance, relocation trees, a device replacement. A free space
     /// tree that is not valid is made anew by the first commit.
-    pub fn open(forest: Arc<TreeRoots>, options: TransactionOptions) -> Result<Arc<Self>> {
-        assert!(forest.store().volume().is_writable(), "the volume is open for writing");
-        check_writable(&forest)?;
-        let space = Space::load(&forest)?;
+    pub fn open(tree_roots: Arc<TreeRoots>, options: TransactionOptions) -> Result<Arc<Self>> {
+        assert!(tree_roots.store().volume().is_writable(), "the volume is open for writing");
+        check_writable(&tree_roots)?;
+        let space = Space::load(&tree_roots)?;
         // Tree blocks are allocated under locks, where nothing can be read.
         for kind in [SpaceKind::Metadata, SpaceKind::System] {
-            space.ensure_loaded(&forest, kind, u64::MAX)?;
+            space.ensure_loaded(&tree_roots, kind, u64::MAX)?;
         }
-        let checksum_size = forest.store().volume().geometry().checksum_kind.size();
-        let next = forest.store().volume().superblock().generation + 1;
-        let logs = SubvolumeLogs::new(&forest)?;
-        let ledger = Arc::new(Self {
-            forest,
+        let checksum_size = tree_roots.store().volume().geometry().checksum_kind.size();
+        let next = tree_roots.store().volume().superblock().generation + 1;
+        let logs = SubvolumeLogs::new(&tree_roots)?;
+        let transactions = Arc::new(Self {
+            tree_roots,
             space,
             turns: ReserveTickets::new(),
             refs: DelayedRefs::default(),
             sums: PendingChecksums::new(checksum_size),
-            gate: TransactionState::new(next),
+            transaction_state: TransactionState::new(next),
             commits: CommitCounts::default(),
             logs,
             changed: Mutex::new(Class::ChangedRoots, ChangedRoots::default()),
@@ -113,9 +113,9 @@ impl TransactionManager {
             discarded: Discarded::default(),
             options,
             worker: Worker::new(),
-            largest: HighWater::default(),
+            high_water: HighWater::default(),
         });
-        Ok(ledger)
+        Ok(transactions)
     }
 
     /// Names the rooms above, once, and starts to commit on its own.
@@ -127,13 +127,13 @@ impl TransactionManager {
     }
 
     /// The trees.
-    pub fn forest(&self) -> &Arc<TreeRoots> {
-        &self.forest
+    pub fn tree_roots(&self) -> &Arc<TreeRoots> {
+        &self.tree_roots
     }
 
     /// The volume below.
     pub fn volume(&self) -> &Arc<Volume> {
-        self.forest.store().volume()
+        self.tree_roots.store().volume()
     }
 
     /// The books of space.
@@ -144,33 +144,33 @@ impl TransactionManager {
     /// Whether a tree block stands there that this transaction wrote, as of the one before the
     /// running one: what is listed does not become free while the caller is in that.
     pub fn lists_block(&self, logical: Logical, level: u8, generation: u64) -> Result<bool> {
-        refs::lists_block(&self.forest, logical, level, generation)
+        refs::lists_block(&self.tree_roots, logical, level, generation)
     }
 
     /// Whether a range lies in one extent, likewise.
     pub fn lists_range(&self, logical: Logical, len: u64) -> Result<bool> {
-        refs::lists_range(&self.forest, logical, len)
+        refs::lists_range(&self.tree_roots, logical, len)
     }
 
     /// The number of the running transaction.
     pub fn generation(&self) -> u64 {
-        self.gate.generation()
+        self.transaction_state.generation()
     }
 
     /// The largest steps since this was last asked.
     pub fn take_largest(&self) -> HighWaterRise {
-        self.largest.take()
+        self.high_water.take()
     }
 
     /// Joins the running transaction; waits while it is being closed.
     #[track_caller]
     pub fn start(&self, kind: HandleKind) -> Result<Handle<'_>> {
-        Ok(Handle::new(self, self.gate.join(kind.into())?))
+        Ok(Handle::new(self, self.transaction_state.join(kind.into())?))
     }
 
     /// Ends all writing, for this reason.
     pub fn fail(&self, why: &str) {
-        self.gate.fail(why);
+        self.transaction_state.fail(why);
         self.aborted();
     }
 
@@ -178,7 +178,7 @@ impl TransactionManager {
     /// still arrive, and no write begins after it.
     pub fn shut_down(&self) {
         // In this order the reason is not what writes fail with.
-        self.gate.shut_down();
+        self.transaction_state.shut_down();
         self.volume().stop_writing();
         self.aborted();
     }
@@ -190,14 +190,14 @@ impl TransactionManager {
 
     /// Whether something failed, and what.
     pub fn check(&self) -> Result<()> {
-        Ok(self.gate.check()?)
+        Ok(self.transaction_state.check()?)
     }
 
     /// Has `tell` called, once, when something fails from now on that ends all writing; not a
     /// shutdown. Who calls it may hold locks, so it does no more than pass the word on. To be said
     /// once.
     pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        self.gate.tell_failure(move |failed| tell(failed.into()));
+        self.transaction_state.tell_failure(move |failed| tell(failed.into()));
     }
 
     pub(crate) fn participants(&self) -> impl Iterator<Item = &Arc<dyn TransactionHooks>> {
@@ -223,7 +223,7 @@ impl TransactionManager {
         if self.options.only_asked {
             return Ok(());
         }
-        let (dirty, max) = (self.forest.store().dirty_bytes(), self.options.dirty_max);
+        let (dirty, max) = (self.tree_roots.store().dirty_bytes(), self.options.dirty_max);
         if dirty > 2 * max {
             return self.commit_for(CommitTrigger::Memory);
         }
@@ -236,7 +236,7 @@ impl TransactionManager {
     /// A merge that fails half-way cannot be taken back.
     pub(crate) fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         let generation = handle.generation();
-        let editor = Editor { forest: &self.forest, source: self, generation };
+        let editor = Editor { tree_roots: &self.tree_roots, source: self, generation };
         // Before what holds the reservations for them.
         let merged = self
             .sums
@@ -260,31 +260,31 @@ impl TransactionManager {
 }
 
 /// Refuses filesystems that are in the middle of what only Linux can go on with.
-fn check_writable(forest: &TreeRoots) -> Result<()> {
-    let roots = forest.roots();
-    if has(forest, roots, Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
+fn check_writable(tree_roots: &TreeRoots) -> Result<()> {
+    let roots = tree_roots.roots();
+    if has(tree_roots, roots, Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
         return Err(Error::Unwritable("a balance is running"));
     }
-    if has(forest, roots, Key::new(TreeId::TREE_RELOC.0, ItemKind::ROOT_ITEM, 0))? {
+    if has(tree_roots, roots, Key::new(TreeId::TREE_RELOC.0, ItemKind::ROOT_ITEM, 0))? {
         return Err(Error::Unwritable("a relocation is running"));
     }
-    if replaces_device(forest)? {
+    if replaces_device(tree_roots)? {
         return Err(Error::Unwritable("a device is being replaced"));
     }
     Ok(())
 }
 
 /// Whether a tree has an item of this object and kind.
-fn has(forest: &TreeRoots, tree: &Tree, key: Key) -> Result<bool> {
-    let cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
+fn has(tree_roots: &TreeRoots, tree: &Tree, key: Key) -> Result<bool> {
+    let cursor = tree_roots.cursor(tree, &key, ReadAhead::Off)?;
     let of = |key: Key| (key.objectid, key.kind);
     Ok(cursor.item().is_some_and(|item| of(item.key) == of(key)))
 }
 
 /// Whether a device replacement is neither ended nor was ever begun.
-fn replaces_device(forest: &TreeRoots) -> Result<bool> {
-    let tree = forest.tree(TreeId::DEV)?;
-    let cursor = forest.cursor(&tree, &REPLACEMENT, ReadAhead::Off)?;
+fn replaces_device(tree_roots: &TreeRoots) -> Result<bool> {
+    let tree = tree_roots.tree(TreeId::DEV)?;
+    let cursor = tree_roots.cursor(&tree, &REPLACEMENT, ReadAhead::Off)?;
     let found = cursor.item().filter(|item| item.key == REPLACEMENT);
     let state =
         found.map(|item| DevReplaceItem::parse(item.data).expect("verified with its block").state);
@@ -293,7 +293,7 @@ fn replaces_device(forest: &TreeRoots) -> Result<bool> {
 
 impl BlockSource for TransactionManager {
     fn generation(&self) -> u64 {
-        self.gate.generation()
+        self.transaction_state.generation()
     }
 
     fn allocate(&self, tree: TreeId, level: u8, near: Logical) -> Result<Logical, NoSpace> {
@@ -312,15 +312,15 @@ impl BlockSource for TransactionManager {
             return;
         }
         let extent = Extent::Block { logical, level };
-        self.refs.change(&RefChange { add: false, extent, user: Backref::Tree(tree) });
+        self.refs.change(&RefChange { add: false, extent, backref: Backref::Tree(tree) });
     }
 
     fn sharing(&self, block: Logical) -> Option<BlockRefs> {
         self.refs.sharing(block)
     }
 
-    fn learn_sharing(&self, logical: Logical, level: u8) -> Result<(), SourceError> {
-        let found = refs::lookup(&self.forest, &Extent::Block { logical, level });
+    fn load_refs(&self, logical: Logical, level: u8) -> Result<(), SourceError> {
+        let found = refs::lookup(&self.tree_roots, &Extent::Block { logical, level });
         let missing = || Error::from(Damage::NoExtent(logical));
         let sharing = found.and_then(|found| found.ok_or_else(missing)).map_err(Box::new)?;
         self.refs.learn(logical, sharing);

@@ -4,7 +4,7 @@
 //! |------------|-------------------------------------------------------------|
 //! | `ranges`   | disjoint ranges, by address and by size                     |
 //! | `group`    | one block group                                             |
-//! | `books`    | all block groups, and what a transaction did to them        |
+//! | `block_groups`    | all block groups, and what a transaction did to them        |
 //! | `counters` | sums by kind, and who gets a reservation                    |
 //! | `reserve`  | reservations                                                |
 //! | `chunk`    | room on the device, new chunks                              |
@@ -107,15 +107,15 @@ pub struct ListedChunks {
 pub struct Space {
     volume: Arc<Volume>,
     nodesize: u32,
-    books: Mutex<BlockGroups>,
+    block_groups: Mutex<BlockGroups>,
     counters: Arc<Counters>,
     held: NocowWriters,
 }
 
 impl Space {
     /// Reads which block groups there are. Their free space is not read yet.
-    pub fn load(forest: &TreeRoots) -> Result<Self> {
-        let volume = Arc::clone(forest.store().volume());
+    pub fn load(tree_roots: &TreeRoots) -> Result<Self> {
+        let volume = Arc::clone(tree_roots.store().volume());
         let superblock = volume.superblock();
         let nodesize = superblock.nodesize;
         let mixed = superblock.incompat.contains(IncompatFlags::MIXED_GROUPS);
@@ -123,39 +123,42 @@ impl Space {
         let chunk_tree_uuid = volume.read_block(root, &expected)?.header().chunk_tree_uuid;
         let device = DeviceSpace::new(&superblock.device, chunk_tree_uuid);
         let counters = Arc::new(Counters::new(mixed, u64::from(nodesize)));
-        let mut books = BlockGroups::new(u64::from(nodesize), mixed, device, Arc::clone(&counters));
+        let mut block_groups =
+            BlockGroups::new(u64::from(nodesize), mixed, device, Arc::clone(&counters));
         let chunks = volume.chunks();
-        let used = load::block_groups(forest, &chunks)?;
+        let used = load::block_groups(tree_roots, &chunks)?;
         for (chunk, used) in chunks.into_iter().zip(used) {
-            books.enter(chunk, used)?;
+            block_groups.enter(chunk, used)?;
         }
         for (kind, name) in [(SpaceKind::System, "system"), (SpaceKind::Metadata, "metadata")] {
-            if counters.pool(kind).tally.total == 0 {
+            if counters.space_info(kind).tally.total == 0 {
                 return Err(SpaceDamage::NoGroupOf(name).into());
             }
         }
-        counters.books_grew(load::bytes_of_books(forest)?);
-        let books = Mutex::new(Class::BlockGroup, books);
-        Ok(Self { volume, nodesize, books, counters, held: NocowWriters::new() })
+        counters.books_grew(load::bytes_of_books(tree_roots)?);
+        let block_groups = Mutex::new(Class::BlockGroup, block_groups);
+        Ok(Self { volume, nodesize, block_groups, counters, held: NocowWriters::new() })
     }
 
     /// Reads the free space of further block groups until so many bytes of a kind are at hand, or
     /// none is left to read. No lock is held, and no tree of the books is being edited.
-    pub fn ensure_loaded(&self, forest: &TreeRoots, kind: SpaceKind, bytes: u64) -> Result<()> {
-        while self.counters.pool(kind).tally.at_hand < bytes && self.load_next(forest, kind)? {}
+    pub fn ensure_loaded(&self, tree_roots: &TreeRoots, kind: SpaceKind, bytes: u64) -> Result<()> {
+        while self.counters.space_info(kind).tally.at_hand < bytes
+            && self.load_next(tree_roots, kind)?
+        {}
         Ok(())
     }
 
     /// Reads the free space of one more block group, as [`Space::ensure_loaded`] does; says
     /// whether there was one.
-    pub fn load_next(&self, forest: &TreeRoots, kind: SpaceKind) -> Result<bool> {
-        let next = self.books.lock().to_load(kind).map(|group| {
+    pub fn load_next(&self, tree_roots: &TreeRoots, kind: SpaceKind) -> Result<bool> {
+        let next = self.block_groups.lock().to_load(kind).map(|group| {
             let wanted = Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
             (wanted, group.version())
         });
         let Some((wanted, version)) = next else { return Ok(false) };
-        let free = load::free_ranges(forest, wanted)?;
-        self.books.lock().load(wanted.start, version, free)?;
+        let free = load::free_ranges(tree_roots, wanted)?;
+        self.block_groups.lock().load(wanted.start, version, free)?;
         Ok(true)
     }
 
@@ -175,7 +178,7 @@ impl Space {
     /// [`Space::make_data_chunk`].
     pub fn allocate_data(&self, len_max: u64, len_min: u64) -> Result<(Logical, u64), NoSpace> {
         let (max, min) = sectors(len_max, len_min)?;
-        self.books.lock().allocate(SpaceKind::Data, max, min, None).ok_or(NoSpace)
+        self.block_groups.lock().allocate(SpaceKind::Data, max, min, None).ok_or(NoSpace)
     }
 
     /// The same, right behind what was allocated last; at least `len_good` bytes, unless that
@@ -188,17 +191,17 @@ impl Space {
     ) -> Result<(Logical, u64), NoSpace> {
         let (max, min) = sectors(len_max, len_min)?;
         let (_, good) = sectors(len_max, len_good)?;
-        self.books.lock().allocate_behind(SpaceKind::Data, max, good, min).ok_or(NoSpace)
+        self.block_groups.lock().allocate_behind(SpaceKind::Data, max, good, min).ok_or(NoSpace)
     }
 
     /// A range that was never written and that no tree names is free at once.
     pub fn give_back(&self, logical: Logical, len: u64) -> Result<()> {
-        Ok(self.books.lock().give_back(logical, len)?)
+        Ok(self.block_groups.lock().give_back(logical, len)?)
     }
 
     /// A range that the running transaction freed, and that the last one still names.
     pub fn pin(&self, logical: Logical, len: u64) -> Result<()> {
-        Ok(self.books.lock().pin(logical, len)?)
+        Ok(self.block_groups.lock().pin(logical, len)?)
     }
 
     /// Holds an extent that is about to be overwritten in place: though it is freed, it does not
@@ -210,14 +213,14 @@ impl Space {
     /// What of this may become free: what is held stays pinned, for the next commit.
     pub fn without_held(&self, mut pinned: Pinned) -> Pinned {
         let kept = pinned.split_off(|ranges| self.held.split_off(ranges));
-        self.books.lock().keep_pinned(kept);
+        self.block_groups.lock().keep_pinned(kept);
         pinned
     }
 
     /// All that is pinned, for the commit that will make it free. What is pinned from now on is
     /// the next one's.
     pub fn take_pinned(&self) -> Pinned {
-        self.books.lock().take_pinned()
+        self.block_groups.lock().take_pinned()
     }
 
     /// The superblock is durable: what was pinned is free, what was made is old, what was removed
@@ -226,30 +229,30 @@ impl Space {
         for chunk in pinned.removed() {
             self.volume.remove_chunk(chunk.logical);
         }
-        self.books.lock().unpin(pinned);
+        self.block_groups.lock().unpin(pinned);
     }
 
     /// An extent item of so many bytes was added to the extent tree, or removed from it.
     pub fn account(&self, logical: Logical, len: u64, added: bool) -> Result<()> {
-        Ok(self.books.lock().account(logical, len, added)?)
+        Ok(self.block_groups.lock().account(logical, len, added)?)
     }
 
     /// The block groups whose items changed since the last call: start, length, item.
     pub fn take_changed_groups(&self) -> Vec<(Logical, u64, BlockGroupItem)> {
-        self.books.lock().take_changed()
+        self.block_groups.lock().take_changed()
     }
 
     /// The chunks that allocations made since the last call; they are to be written as those of
     /// [`Space::plan_chunk`] are.
     pub fn take_planned(&self) -> Vec<NewChunk> {
-        self.books.lock().take_planned()
+        self.block_groups.lock().take_planned()
     }
 
     /// What the superblock says of chunks: all that are in the trees, and none that was made since
     /// [`Space::take_planned`]; that may happen at any time.
     pub fn listed_chunks(&self) -> ListedChunks {
-        let books = self.books.lock();
-        let chunks = || books.listed().map(|group| &group.chunk);
+        let block_groups = self.block_groups.lock();
+        let chunks = || block_groups.listed().map(|group| &group.chunk);
         let is_system = |chunk: &&Chunk| chunk.flags.contains(BlockGroupFlags::SYSTEM);
         ListedChunks {
             system: chunks().filter(is_system).cloned().collect(),
@@ -265,23 +268,23 @@ impl Space {
 
     /// Bytes that have extent items: the superblock's `bytes_used`.
     pub fn bytes_used(&self) -> u64 {
-        self.books.lock().bytes_used()
+        self.block_groups.lock().bytes_used()
     }
 
     /// Bytes of the device that chunks hold: DEV_ITEM's `bytes_used`.
     pub fn device_used(&self) -> u64 {
-        self.books.lock().device_used()
+        self.block_groups.lock().device_used()
     }
 
     /// Bytes of data at most that chunks could hold which are not made yet.
     pub fn data_room(&self) -> u64 {
-        self.books.lock().data_room()
+        self.block_groups.lock().data_room()
     }
 
     /// Whether something stands in block groups that neither a durable superblock names nor the one
     /// of the transaction before.
     pub fn draws_on_new_groups(&self) -> bool {
-        self.books.lock().draws_on_new()
+        self.block_groups.lock().draws_on_new()
     }
 
     /// Whether data and metadata share block groups.
@@ -291,25 +294,25 @@ impl Space {
 
     /// What there is of a kind. Data and metadata in mixed groups are counted as one.
     pub fn usage(&self, kind: SpaceKind) -> Usage {
-        let pool = self.counters.pool(kind);
-        let (allocated, global) = (pool.allocated(), pool.global());
-        let (total, pinned) = (pool.tally.total, pool.tally.pinned);
-        Usage { total, allocated, pinned, reserved: pool.reserved, global }
+        let space_info = self.counters.space_info(kind);
+        let (allocated, global) = (space_info.allocated(), space_info.global());
+        let (total, pinned) = (space_info.tally.total, space_info.tally.pinned);
+        Usage { total, allocated, pinned, reserved: space_info.reserved, global }
     }
 
     /// Reserves metadata.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.claim(SpaceKind::Metadata, bytes, ReservePolicy::Ordinary)
+        self.policy(SpaceKind::Metadata, bytes, ReservePolicy::Ordinary)
     }
 
     /// Reserves metadata for what frees space in the end; may use most of the global reserve.
     pub fn reserve_for_removal(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.claim(SpaceKind::Metadata, bytes, ReservePolicy::Removal)
+        self.policy(SpaceKind::Metadata, bytes, ReservePolicy::Removal)
     }
 
     /// Whether references are expected to be dropped.
     pub(crate) fn expects_any(&self) -> bool {
-        self.counters.pool(SpaceKind::Metadata).expected > 0
+        self.counters.space_info(SpaceKind::Metadata).expected > 0
     }
 
     /// References that a change will drop, in a reservation of no bytes: until it goes, what the
@@ -320,49 +323,49 @@ impl Space {
 
     /// What a commit takes of metadata beyond what a claim leaves to it, for so many references
     /// besides those expected, and for other items of so many bytes.
-    pub(crate) fn owed(&self, references: u64, others: u64, claim: ReservePolicy) -> u64 {
-        self.counters.pool(SpaceKind::Metadata).owed(references, others, claim)
+    pub(crate) fn owed(&self, references: u64, others: u64, policy: ReservePolicy) -> u64 {
+        self.counters.space_info(SpaceKind::Metadata).owed(references, others, policy)
     }
 
     /// Reserves room for data.
     pub fn reserve_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.claim(SpaceKind::Data, bytes, ReservePolicy::Ordinary)
+        self.policy(SpaceKind::Data, bytes, ReservePolicy::Ordinary)
     }
 
     /// Makes a chunk in memory: its block group can be used at once. What is returned must be
     /// written before the superblock of the running transaction.
     pub fn plan_chunk(&self, kind: SpaceKind) -> Result<NewChunk, NoSpace> {
-        self.make_chunk(&mut self.books.lock(), kind)
+        self.make_chunk(&mut self.block_groups.lock(), kind)
     }
 
     /// Makes a chunk for data, as allocations make theirs; says whether there was room. The caller
     /// is in the running transaction, whose commit writes it.
     pub fn make_data_chunk(&self) -> bool {
-        let mut books = self.books.lock();
-        let made = self.make_chunk(&mut books, SpaceKind::Data);
-        made.map(|chunk| books.keep_planned(chunk)).is_ok()
+        let mut block_groups = self.block_groups.lock();
+        let made = self.make_chunk(&mut block_groups, SpaceKind::Data);
+        made.map(|chunk| block_groups.keep_planned(chunk)).is_ok()
     }
 
     /// Takes an empty block group out, and gives the chunk whose items are to be removed; nothing
     /// if it is not empty, or somebody relies on it. Its room is free after the commit.
     pub fn remove_group(&self, start: Logical) -> Option<Chunk> {
-        self.books.lock().remove(start)
+        self.block_groups.lock().remove(start)
     }
 
     /// Block groups that can be removed: empty, old, and not missed by their kind.
     pub fn empty_groups(&self) -> Vec<Logical> {
-        self.books.lock().empty()
+        self.block_groups.lock().empty()
     }
 
     /// Whether block groups were taken out of which the room becomes free with a commit that is on
     /// its way.
     pub fn has_leaving_groups(&self) -> bool {
-        self.books.lock().has_leaving()
+        self.block_groups.lock().has_leaving()
     }
 
     /// Whether the next commit makes anything free that is pinned by now.
     pub fn has_pinned(&self) -> bool {
-        let mut ranges = self.books.lock().pinned_ranges().to_vec();
+        let mut ranges = self.block_groups.lock().pinned_ranges().to_vec();
         let _kept = self.held.split_off(&mut ranges);
         !ranges.is_empty()
     }
@@ -379,68 +382,68 @@ impl Space {
         len: u64,
         near: Logical,
     ) -> Result<(Logical, u64), NoSpace> {
-        let mut books = self.books.lock();
-        if let Some(found) = books.allocate(kind, len, len, Some(near)) {
+        let mut block_groups = self.block_groups.lock();
+        if let Some(found) = block_groups.allocate(kind, len, len, Some(near)) {
             return Ok(found);
         }
-        let chunk = self.make_chunk(&mut books, kind)?;
-        books.keep_planned(chunk);
-        books.allocate(kind, len, len, Some(near)).ok_or(NoSpace)
+        let chunk = self.make_chunk(&mut block_groups, kind)?;
+        block_groups.keep_planned(chunk);
+        block_groups.allocate(kind, len, len, Some(near)).ok_or(NoSpace)
     }
 
     /// Makes a chunk, if the chunk tree will have blocks to list it.
     fn make_chunk(
         &self,
-        books: &mut MutexGuard<'_, BlockGroups>,
+        block_groups: &mut MutexGuard<'_, BlockGroups>,
         kind: SpaceKind,
     ) -> Result<NewChunk, NoSpace> {
-        books.drop_promises();
-        if kind != SpaceKind::System && self.system_blocks(books) < SYSTEM_BLOCKS_MIN {
+        block_groups.drop_promises();
+        if kind != SpaceKind::System && self.system_blocks(block_groups) < SYSTEM_BLOCKS_MIN {
             return Err(NoSpace);
         }
-        let new = books.make_chunk(kind).ok_or(NoSpace)?;
+        let new = block_groups.make_chunk(kind).ok_or(NoSpace)?;
         let added = self.volume.add_chunk(new.chunk.clone());
         added.expect("a chunk made here lies on the device and overlaps no other");
         Ok(new)
     }
 
     /// How many blocks are free for the chunk tree, after making a chunk for more if they are few.
-    fn system_blocks(&self, books: &mut MutexGuard<'_, BlockGroups>) -> u64 {
+    fn system_blocks(&self, block_groups: &mut MutexGuard<'_, BlockGroups>) -> u64 {
         if self.free_blocks(SpaceKind::System) < SYSTEM_BLOCKS
-            && let Ok(chunk) = self.make_chunk(books, SpaceKind::System)
+            && let Ok(chunk) = self.make_chunk(block_groups, SpaceKind::System)
         {
-            books.keep_planned(chunk);
+            block_groups.keep_planned(chunk);
         }
         self.free_blocks(SpaceKind::System)
     }
 
     fn free_blocks(&self, kind: SpaceKind) -> u64 {
-        self.counters.pool(kind).tally.at_hand / u64::from(self.nodesize)
+        self.counters.space_info(kind).tally.at_hand / u64::from(self.nodesize)
     }
 
     /// What is lacking for a claim and so much more, when all that is known to be free or can be
     /// made is taken.
-    pub(crate) fn lack(&self, kind: SpaceKind, bytes: u64, claim: ReservePolicy) -> u64 {
-        let pool = self.counters.pool(kind);
+    pub(crate) fn lack(&self, kind: SpaceKind, bytes: u64, policy: ReservePolicy) -> u64 {
+        let space_info = self.counters.space_info(kind);
         let room = match self.counters.pool_of(kind) {
             SpaceKind::Data => self.data_room(),
             SpaceKind::Metadata | SpaceKind::System => 0,
         };
-        let within_reach = pool.backed() + pool.tally.unloaded + room;
-        pool.needed(bytes, claim).saturating_sub(within_reach)
+        let within_reach = space_info.backed() + space_info.tally.unloaded + room;
+        space_info.needed(bytes, policy).saturating_sub(within_reach)
     }
 
-    pub(crate) fn claim(
+    pub(crate) fn policy(
         &self,
         kind: SpaceKind,
         bytes: u64,
-        claim: ReservePolicy,
+        policy: ReservePolicy,
     ) -> Result<Reservation, FlushHint> {
         let kind = self.counters.pool_of(kind);
         if kind == SpaceKind::Data {
             return self.claim_data(bytes);
         }
-        let attempt = || Reservation::claim(&self.counters, kind, bytes, claim);
+        let attempt = || Reservation::policy(&self.counters, kind, bytes, policy);
         let short = match attempt() {
             Ok(reservation) => return Ok(reservation),
             Err(short) => short,
@@ -448,33 +451,35 @@ impl Space {
         if short.tally.unloaded > 0 {
             return Err(FlushHint::Unloaded);
         }
-        let mut books = self.books.lock();
+        let mut block_groups = self.block_groups.lock();
         // Room on the device is set aside until it is enough.
-        while self.system_blocks(&mut books) >= SYSTEM_BLOCKS && books.promise() {
+        while self.system_blocks(&mut block_groups) >= SYSTEM_BLOCKS && block_groups.promise() {
             if let Ok(reservation) = attempt() {
                 return Ok(reservation);
             }
         }
-        books.drop_promises();
-        attempt().map_err(|pool| pool.shortage(bytes, claim, false))
+        block_groups.drop_promises();
+        attempt().map_err(|space_info| space_info.shortage(bytes, policy, false))
     }
 
     /// What block groups have that are there: making chunks is the caller's, who may have to read
     /// first. Neither is asked for where it would not be enough.
     fn claim_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        let (kind, claim) = (SpaceKind::Data, ReservePolicy::Ordinary);
-        let attempt = || Reservation::claim(&self.counters, kind, bytes, claim);
+        let (kind, policy) = (SpaceKind::Data, ReservePolicy::Ordinary);
+        let attempt = || Reservation::policy(&self.counters, kind, bytes, policy);
         let short = match attempt() {
             Ok(reservation) => return Ok(reservation),
             Err(short) => short,
         };
-        let mut books = self.books.lock();
-        books.drop_promises();
-        let room = books.data_room();
+        let mut block_groups = self.block_groups.lock();
+        block_groups.drop_promises();
+        let room = block_groups.data_room();
         let within_reach = short.backed() + short.tally.unloaded + room;
-        match within_reach >= short.needed(bytes, claim) {
-            true => attempt().map_err(|pool| pool.shortage(bytes, claim, books.has_room(kind))),
-            false => Err(short.shortage_for_good(bytes, claim)),
+        match within_reach >= short.needed(bytes, policy) {
+            true => attempt().map_err(|space_info| {
+                space_info.shortage(bytes, policy, block_groups.has_room(kind))
+            }),
+            false => Err(short.shortage_for_good(bytes, policy)),
         }
     }
 }

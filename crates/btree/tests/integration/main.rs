@@ -78,26 +78,26 @@ fn rest(mut cursor: Cursor<'_>) -> Vec<(Key, Vec<u8>)> {
 
 #[test]
 fn a_cursor_gives_what_a_plain_walk_gives() {
-    let forest = Forest::open();
-    let tree = forest.tree();
+    let tree_roots = Forest::open();
+    let tree = tree_roots.tree();
     for read_ahead in [ReadAhead::Off, ReadAhead::Forward] {
         for cache_bytes in [0, 64 << 20] {
-            let store = forest.store(cache_bytes);
+            let store = tree_roots.store(cache_bytes);
             let cursor = Cursor::seek(&store, &tree, &Key::MIN, read_ahead).unwrap();
-            assert!(rest(cursor) == forest.items, "{read_ahead:?}, {cache_bytes} bytes");
+            assert!(rest(cursor) == tree_roots.items, "{read_ahead:?}, {cache_bytes} bytes");
         }
     }
 }
 
 #[test]
 fn every_key_is_found_and_so_is_its_place_where_it_is_not() {
-    let forest = Forest::open();
-    let (store, tree) = (forest.store(1 << 20), forest.tree());
-    for (at, (key, data)) in forest.items.iter().enumerate().step_by(7) {
+    let tree_roots = Forest::open();
+    let (store, tree) = (tree_roots.store(1 << 20), tree_roots.tree());
+    for (at, (key, data)) in tree_roots.items.iter().enumerate().step_by(7) {
         let found = tree.search(&store, key).unwrap();
         assert!(found.exact && found.leaf.item(found.slot).data == data);
         let absent = key.successor().unwrap();
-        let next = forest.items.get(at + 1).map(|item| item.0);
+        let next = tree_roots.items.get(at + 1).map(|item| item.0);
         let after = Cursor::seek(&store, &tree, &absent, ReadAhead::Off).unwrap();
         assert_eq!(after.item().map(|item| item.key), next);
         let wanted = if next == Some(absent) { absent } else { *key };
@@ -108,18 +108,18 @@ fn every_key_is_found_and_so_is_its_place_where_it_is_not() {
 
 #[test]
 fn a_cursor_skips_to_what_a_search_finds_and_never_back() {
-    let forest = Forest::open();
-    let (store, tree) = (forest.store(1 << 20), forest.tree());
+    let tree_roots = Forest::open();
+    let (store, tree) = (tree_roots.store(1 << 20), tree_roots.tree());
     for step in [1, 3, 50, 1000] {
         let mut cursor = Cursor::seek(&store, &tree, &Key::MIN, ReadAhead::Off).unwrap();
         let key = |cursor: &Cursor<'_>| cursor.item().map(|item| item.key);
-        for (at, (there, _)) in forest.items.iter().enumerate().step_by(step) {
+        for (at, (there, _)) in tree_roots.items.iter().enumerate().step_by(step) {
             cursor.skip_to(there).unwrap();
             assert_eq!(key(&cursor), Some(*there));
             cursor.skip_to(&Key::MIN).unwrap();
             assert_eq!(key(&cursor), Some(*there));
             cursor.skip_to(&there.successor().unwrap()).unwrap();
-            assert_eq!(key(&cursor), forest.items.get(at + 1).map(|item| item.0));
+            assert_eq!(key(&cursor), tree_roots.items.get(at + 1).map(|item| item.0));
         }
         cursor.skip_to(&Key::MAX).unwrap();
         assert!(cursor.item().is_none());
@@ -128,28 +128,28 @@ fn a_cursor_skips_to_what_a_search_finds_and_never_back() {
 
 #[test]
 fn the_ends_of_a_tree_are_found() {
-    let forest = Forest::open();
-    let (store, tree) = (forest.store(0), forest.tree());
+    let tree_roots = Forest::open();
+    let (store, tree) = (tree_roots.store(0), tree_roots.tree());
     let end = Cursor::seek(&store, &tree, &Key::MAX, ReadAhead::Forward).unwrap();
     assert!(end.item().is_none());
     let last = Cursor::seek_back(&store, &tree, &Key::MAX, ReadAhead::Off).unwrap();
-    assert_eq!(last.item().map(|item| item.key), forest.items.last().map(|item| item.0));
+    assert_eq!(last.item().map(|item| item.key), tree_roots.items.last().map(|item| item.0));
     let first = Cursor::seek_back(&store, &tree, &Key::MIN, ReadAhead::Off).unwrap();
-    assert_eq!(first.item().map(|item| item.key), forest.items.first().map(|item| item.0));
+    assert_eq!(first.item().map(|item| item.key), tree_roots.items.first().map(|item| item.0));
 }
 
 #[test]
 fn threads_share_a_cache_that_is_too_small_for_them() {
-    let forest = Forest::open();
-    let (store, tree) = (forest.store(0), forest.tree());
+    let tree_roots = Forest::open();
+    let (store, tree) = (tree_roots.store(0), tree_roots.tree());
     thread::scope(|scope| {
         for number in 0..8 {
-            let (forest, store, tree) = (&forest, &store, &tree);
+            let (tree_roots, store, tree) = (&tree_roots, &store, &tree);
             scope.spawn(move || {
-                let start = forest.items.len() / 8 * number;
-                let key = forest.items[start].0;
+                let start = tree_roots.items.len() / 8 * number;
+                let key = tree_roots.items[start].0;
                 let cursor = Cursor::seek(store, tree, &key, ReadAhead::Forward).unwrap();
-                assert!(rest(cursor) == forest.items[start..]);
+                assert!(rest(cursor) == tree_roots.items[start..]);
             });
         }
     });
@@ -157,12 +157,12 @@ fn threads_share_a_cache_that_is_too_small_for_them() {
 
 #[test]
 fn a_second_pass_over_a_large_cache_reads_nothing() {
-    let forest = Forest::open();
-    let (store, tree) = (forest.store(64 << 20), forest.tree());
+    let tree_roots = Forest::open();
+    let (store, tree) = (tree_roots.store(64 << 20), tree_roots.tree());
     let pass = || Cursor::seek(&store, &tree, &Key::MIN, ReadAhead::Forward).unwrap();
-    assert_eq!(rest(pass()).len(), forest.items.len());
+    assert_eq!(rest(pass()).len(), tree_roots.items.len());
     let misses = store.stats().misses;
-    assert_eq!(rest(pass()).len(), forest.items.len());
+    assert_eq!(rest(pass()).len(), tree_roots.items.len());
     assert_eq!(store.stats().misses, misses);
     assert!(store.stats().hits > misses);
 }

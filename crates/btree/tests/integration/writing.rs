@@ -42,7 +42,7 @@ struct Books {
 
 #[derive(Default)]
 struct Uses {
-    users: BTreeMap<Backref, i64>,
+    backrefs: BTreeMap<Backref, i64>,
     full_backref: bool,
 }
 
@@ -64,19 +64,19 @@ impl Books {
         }
     }
 
-    fn count(&self, logical: Logical, user: Backref, by: i64) {
+    fn count(&self, logical: Logical, backref: Backref, by: i64) {
         let mut extents = self.extents.lock().unwrap();
         let uses = extents.entry(logical).or_default();
-        let count = uses.users.entry(user).or_default();
+        let count = uses.backrefs.entry(backref).or_default();
         *count += by;
         if *count == 0 {
-            uses.users.remove(&user);
+            uses.backrefs.remove(&backref);
         }
     }
 
     /// Whether nobody uses the block.
     fn is_unused(&self, logical: Logical) -> bool {
-        self.extents.lock().unwrap()[&logical].users.is_empty()
+        self.extents.lock().unwrap()[&logical].backrefs.is_empty()
     }
 }
 
@@ -93,7 +93,7 @@ impl BlockSource for Books {
         drop(free);
         let logical = Logical(at);
         let before = self.extents.lock().unwrap().insert(logical, Uses::default());
-        assert!(before.is_none_or(|uses| uses.users.is_empty()), "{logical} is still in use");
+        assert!(before.is_none_or(|uses| uses.backrefs.is_empty()), "{logical} is still in use");
         self.count(logical, Backref::Tree(tree), 1);
         Ok(logical)
     }
@@ -114,19 +114,19 @@ impl BlockSource for Books {
         self.known.lock().unwrap().contains(&block).then(|| {
             let extents = self.extents.lock().unwrap();
             let uses = &extents[&block];
-            let refs = uses.users.values().sum::<i64>();
+            let refs = uses.backrefs.values().sum::<i64>();
             BlockRefs { refs: u64::try_from(refs).unwrap(), full_backref: uses.full_backref }
         })
     }
 
-    fn learn_sharing(&self, block: Logical, _level: u8) -> Result<(), SourceError> {
+    fn load_refs(&self, block: Logical, _level: u8) -> Result<(), SourceError> {
         self.known.lock().unwrap().insert(block);
         Ok(())
     }
 
     fn reference(&self, change: RefChange) {
         let Extent::Block { logical, .. } = change.extent else { panic!("no data here") };
-        self.count(logical, change.user, if change.add { 1 } else { -1 });
+        self.count(logical, change.backref, if change.add { 1 } else { -1 });
     }
 
     fn set_full_backref(&self, block: Logical, _level: u8) {
@@ -263,8 +263,8 @@ impl Grove {
         let extents = self.books.extents.lock().unwrap();
         let used: HashMap<_, _> = extents
             .iter()
-            .filter(|(_, uses)| !uses.users.is_empty())
-            .map(|(at, uses)| (*at, uses.users.clone()))
+            .filter(|(_, uses)| !uses.backrefs.is_empty())
+            .map(|(at, uses)| (*at, uses.backrefs.clone()))
             .collect();
         assert_eq!(used, expected);
     }
@@ -291,12 +291,12 @@ impl Grove {
             };
             let block = self.volume.read_block(logical, &expectation).unwrap();
             let full = self.books.extents.lock().unwrap()[&logical].full_backref;
-            let user = match full {
+            let backref = match full {
                 true => Backref::Parent(logical),
                 false => Backref::Tree(block.header().owner),
             };
             for child in (0..block.len()).map(|slot| block.child(slot)) {
-                *expected.entry(child.logical).or_default().entry(user).or_default() += 1;
+                *expected.entry(child.logical).or_default().entry(backref).or_default() += 1;
                 let (logical, generation) = (child.logical, child.generation);
                 todo.push(Root { logical, level: level - 1, generation });
             }

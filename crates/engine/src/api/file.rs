@@ -18,7 +18,7 @@ use crate::inode::{EMPTY_DIR, InodeRef};
 /// file that is dropped stays dirty, and loses nothing; who wants to know of an error calls
 /// [`File::close`] or syncs.
 pub struct File {
-    pub(super) contents: Arc<FilePages>,
+    pub(super) pages: Arc<FilePages>,
     /// Of which failures of writing it told.
     pub(super) told: ErrSeq,
     /// Before the inode, and with it the filesystem, which it needs while it is dropped.
@@ -85,13 +85,13 @@ impl File {
             FileKind::Directory => return Err(Error::IsADirectory),
             _ => return Err(Error::NotAFile),
         }
-        let contents = inner.files.contents(opened.inode());
-        let told = contents.opened();
+        let pages = inner.files.pages(opened.inode());
+        let told = pages.opened();
         let (last_end, ahead) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
         let is_writable = AtomicBool::new(false);
         let inode = inode.clone();
         let times = Times::Now;
-        Ok(Self { contents, told, opened, inode, last_end, ahead, is_writable, times })
+        Ok(Self { pages, told, opened, inode, last_end, ahead, is_writable, times })
     }
 
     /// The file, whose times [`File::write_at`], [`File::copy_from`] and [`File::allocate`] leave
@@ -103,7 +103,7 @@ impl File {
 
     /// The file as it is now.
     fn source(&self) -> BackingExtents {
-        self.contents.source()
+        self.pages.source()
     }
 
     /// The handle on its inode.
@@ -130,8 +130,8 @@ impl File {
             return Ok(0);
         }
         let ahead = self.guess_ahead(offset, len as u64);
-        let forest = self.inode.inner().forest();
-        self.contents.read(forest, offset, &mut target[..len], ahead)?;
+        let tree_roots = self.inode.inner().tree_roots();
+        self.pages.read(tree_roots, offset, &mut target[..len], ahead)?;
         Ok(len)
     }
 
@@ -151,14 +151,14 @@ impl File {
     /// Bytes from `offset` on without a copy: some at least, unless the file ends there. They stay
     /// as they are now, whatever is written after.
     pub fn slice(&self, offset: u64) -> Result<Option<Slice>> {
-        self.contents.slice(self.inode.inner().forest(), offset)
+        self.pages.slice(self.inode.inner().tree_roots(), offset)
     }
 
     /// Bytes from `offset` on without a copy, if they are in memory: as far as in one buffer. They
     /// stay as they are now, whatever is written after.
     pub fn held(&self, offset: u64) -> Option<Slice> {
         let left = self.len().checked_sub(offset).filter(|left| *left > 0)?;
-        Some(self.contents.held(offset)?.first(left))
+        Some(self.pages.held(offset)?.first(left))
     }
 
     /// Reads whole sectors past the memory that is kept for files, but sees what is dirty there:
@@ -207,16 +207,16 @@ impl File {
     /// A reader of the bytes between two offsets, as far as the file goes.
     pub fn reader_of(&self, start: u64, end: u64) -> FileReader {
         let inner = self.inode.inner();
-        let forest = inner.forest().clone();
-        let contents = Arc::clone(&self.contents);
-        let stream = Stream::new(forest, contents, start, end, inner.window);
+        let tree_roots = inner.tree_roots().clone();
+        let pages = Arc::clone(&self.pages);
+        let stream = Stream::new(tree_roots, pages, start, end, inner.window);
         FileReader::new(stream, self.inode.clone())
     }
 
     /// What holds its content, from start to end, without gap. What is dirty is written first.
     pub fn extents(&self) -> Result<Vec<Extent>> {
         if let Some(writer) = &self.inode.inner().writer {
-            writer.write_back(&self.contents)?;
+            writer.write_back(&self.pages)?;
         }
         let mut extents = Vec::new();
         self.each_segment(0, |extent| {
@@ -233,7 +233,7 @@ impl File {
         if offset >= size {
             return Err(Error::NoMoreData);
         }
-        let dirty = self.contents.unfinished(offset, size, 1);
+        let dirty = self.pages.unfinished(offset, size, 1);
         let dirty = dirty.first().map(|range| range.start.max(offset));
         let beneath = self.seek(offset, is_data)?;
         dirty.into_iter().chain(beneath).min().ok_or(Error::NoMoreData)
@@ -249,7 +249,7 @@ impl File {
         let mut at = offset;
         while at < size {
             // First what is unfinished: what lands meanwhile is found beneath.
-            match self.contents.unfinished(at, size, 1).first() {
+            match self.pages.unfinished(at, size, 1).first() {
                 Some(dirty) if dirty.start <= at => at = dirty.end,
                 _ => match self.seek(at, |kind| !is_data(kind))? {
                     Some(hole) if hole > at => at = hole,
@@ -272,8 +272,8 @@ impl File {
 
     /// Calls `each` for the extents from `start` on, until it says no.
     fn each_segment(&self, start: u64, mut each: impl FnMut(Extent) -> bool) -> Result<()> {
-        let (forest, source) = (self.inode.inner().forest(), self.source());
-        let mut segments = ExtentMaps::new(forest, &source, start, u64::MAX);
+        let (tree_roots, source) = (self.inode.inner().tree_roots(), self.source());
+        let mut segments = ExtentMaps::new(tree_roots, &source, start, u64::MAX);
         while let Some(segment) = segments.next()? {
             let kind = match segment.kind {
                 ExtentMapKind::Hole => ExtentKind::Hole,

@@ -42,18 +42,18 @@ pub(crate) struct Inner {
     /// Whether opening it has come to its end.
     is_open: bool,
     /// Nothing where it is open for reading.
-    pub(super) ledger: Option<Arc<TransactionManager>>,
+    pub(super) transactions: Option<Arc<TransactionManager>>,
     replayed: Option<Replayed>,
 }
 
 impl Inner {
-    pub(crate) fn forest(&self) -> &Arc<TreeRoots> {
-        self.nodes.forest()
+    pub(crate) fn tree_roots(&self) -> &Arc<TreeRoots> {
+        self.nodes.tree_roots()
     }
 
     /// Whether an inode may be deleted while a handle is on it, unless it is held.
     pub(crate) fn may_lose(&self, id: InodeId) -> bool {
-        self.ledger.is_some() && id.number != EMPTY_DIR
+        self.transactions.is_some() && id.number != EMPTY_DIR
     }
 
     /// Keeps an inode from being deleted, if it can be.
@@ -81,13 +81,14 @@ impl Inner {
     /// Writes all data, and commits.
     fn commit(&self) -> Result<()> {
         let written = self.writer.as_ref().map_or(Ok(()), |writer| writer.settle());
-        self.ledger.as_ref().map_or(Ok(()), |ledger| ledger.commit())?;
+        self.transactions.as_ref().map_or(Ok(()), |transactions| transactions.commit())?;
         written
     }
 
     /// Deletes what earlier runs left without a name, and what could not be deleted before.
     fn clean(&self) {
-        let writes = self.ledger.as_ref().is_some_and(|ledger| ledger.check().is_ok());
+        let writes =
+            self.transactions.as_ref().is_some_and(|transactions| transactions.check().is_ok());
         if writes && self.is_open {
             for subvolume in BTreeSet::from([TreeId::FS, self.root.subvolume]) {
                 // What fails is for who opens it next; so is what may not be changed now.
@@ -102,7 +103,7 @@ impl Inner {
         self.log = None;
         let writer = self.writer.take().inspect(|writer| writer.stop());
         let written = writer.as_ref().map_or(Ok(()), |writer| writer.settle());
-        self.ledger.take().map_or(Ok(()), |ledger| ledger.close())?;
+        self.transactions.take().map_or(Ok(()), |transactions| transactions.close())?;
         // Also what was read to be closed.
         writer.inspect(|writer| writer.repair());
         written
@@ -164,7 +165,7 @@ impl Filesystem {
 
     /// Whether it was opened for writing, and still takes changes.
     pub fn is_writable(&self) -> bool {
-        self.inner.ledger.as_ref().is_some_and(|ledger| ledger.check().is_ok())
+        self.inner.transactions.as_ref().is_some_and(|transactions| transactions.check().is_ok())
     }
 
     /// Makes all that was changed before the call durable, data too, and waits for it. Does
@@ -184,7 +185,11 @@ impl Filesystem {
         self.inner.clean();
         let committed = self.inner.commit();
         self.inner.writer.iter().for_each(|writer| writer.repair());
-        let completed = self.inner.ledger.as_ref().map_or(Ok(()), |ledger| ledger.wait_completed());
+        let completed = self
+            .inner
+            .transactions
+            .as_ref()
+            .map_or(Ok(()), |transactions| transactions.wait_completed());
         committed.and(completed.map_err(Error::from))
     }
 
@@ -206,8 +211,8 @@ impl Filesystem {
 
     /// Drops all changes that are not durable yet, as a crash would; every later change fails.
     pub fn abandon(self) {
-        if let Some(ledger) = &self.inner.ledger {
-            ledger.fail("it was abandoned");
+        if let Some(transactions) = &self.inner.transactions {
+            transactions.fail("it was abandoned");
         }
     }
 
@@ -218,15 +223,16 @@ impl Filesystem {
     /// Where making durable fails, that is the error, and nothing is ended. Does nothing where the
     /// filesystem is open for reading, or was shut down before.
     pub fn shutdown(&self, first: Shutdown) -> Result<()> {
-        let Some(ledger) = self.inner.ledger.as_ref().filter(|_| !self.is_shut_down()) else {
+        let Some(transactions) = self.inner.transactions.as_ref().filter(|_| !self.is_shut_down())
+        else {
             return Ok(());
         };
         match first {
             Shutdown::Sync => self.commit()?,
-            Shutdown::Metadata => ledger.commit()?,
+            Shutdown::Metadata => transactions.commit()?,
             Shutdown::Nothing => {}
         }
-        ledger.shut_down();
+        transactions.shut_down();
         Ok(())
     }
 
@@ -237,15 +243,15 @@ impl Filesystem {
 
     /// Why nothing is written any more, where it was opened for writing.
     pub fn failure(&self) -> Option<Error> {
-        self.inner.ledger.as_ref()?.check().err().map(Error::from)
+        self.inner.transactions.as_ref()?.check().err().map(Error::from)
     }
 
     /// Has `tell` called, once, when something fails from now on after which nothing is written any
     /// more; not a shutdown. Who calls it may hold locks, so it does no more than pass the word on.
     /// To be said once; nothing comes of it where the filesystem is open for reading.
     pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        if let Some(ledger) = &self.inner.ledger {
-            ledger.tell_failure(move |error| tell(error.into()));
+        if let Some(transactions) = &self.inner.transactions {
+            transactions.tell_failure(move |error| tell(error.into()));
         }
     }
 
@@ -272,7 +278,7 @@ impl Filesystem {
 
     /// The volume below, for those who look at the disk itself.
     pub fn volume(&self) -> &Arc<Volume> {
-        self.inner.forest().store().volume()
+        self.inner.tree_roots().store().volume()
     }
 
     /// The directory at which paths start.
@@ -359,14 +365,14 @@ impl Filesystem {
 
     /// Counters since it was opened.
     pub fn stats(&self) -> Stats {
-        let nodes = self.inner.forest().store().stats();
+        let nodes = self.inner.tree_roots().store().stats();
         let copies = self.volume().copy_stats();
-        match &self.inner.ledger {
-            Some(ledger) => Stats {
+        match &self.inner.transactions {
+            Some(transactions) => Stats {
                 nodes,
-                discards: ledger.discards(),
-                commits: ledger.commits(),
-                log: ledger.log_stats(),
+                discards: transactions.discards(),
+                commits: transactions.commits(),
+                log: transactions.log_stats(),
                 copies,
             },
             None => Stats { nodes, copies, ..Stats::default() },
@@ -381,10 +387,10 @@ type Devices = Vec<Arc<dyn Device>>;
 
 /// Where paths start.
 fn root_subvolume(inner: &Inner, asked: &RootSubvolume) -> Result<TreeId> {
-    let subvolume = |id| Ok(share::subvolume(inner.forest(), id)?.id);
+    let subvolume = |id| Ok(share::subvolume(inner.tree_roots(), id)?.id);
     let (wanted, found) = match asked {
         RootSubvolume::Default => {
-            return share::default_subvolume(inner.forest()).and_then(subvolume);
+            return share::default_subvolume(inner.tree_roots()).and_then(subvolume);
         }
         RootSubvolume::Id(id) => (id.0.to_string(), subvolume(*id)),
         RootSubvolume::Path(path) => {
@@ -427,8 +433,8 @@ fn is_unwritable(error: &Error) -> bool {
 
 fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open(devices)?);
-    let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
-    let nodes = Arc::new(Inodes::read_only(forest, options.nodes()));
+    let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
+    let nodes = Arc::new(Inodes::read_only(tree_roots, options.nodes()));
     let files = Arc::new(PageCache::new(options.file_cache_bytes(), None));
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {
@@ -439,23 +445,24 @@ fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inn
         window,
         root,
         is_open,
-        ledger: None,
+        transactions: None,
         replayed: None,
     })
 }
 
 fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {
     let volume = Arc::new(Volume::open_for_writing(devices)?);
-    let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
-    let ledger = TransactionManager::open(forest, options.ledger())?;
-    let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), options.nodes()));
+    let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes()));
+    let transactions = TransactionManager::open(tree_roots, options.transactions())?;
+    let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), options.nodes()));
     let cache_bytes = options.file_cache_bytes();
-    let files = Arc::new(PageCache::new(cache_bytes, Some(Arc::clone(&ledger))));
+    let files = Arc::new(PageCache::new(cache_bytes, Some(Arc::clone(&transactions))));
     let (cache, of) = (Arc::clone(&files), Arc::clone(&nodes));
-    let writer = WriteContext::new(cache, of, Arc::clone(&ledger), options.writer());
+    let writer = WriteContext::new(cache, of, Arc::clone(&transactions), options.writer());
     let flusher = WritebackHandle(Arc::downgrade(&writer));
-    ledger.register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))]);
-    let log = Log::new(&nodes, &writer, &ledger);
+    transactions
+        .register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))]);
+    let log = Log::new(&nodes, &writer, &transactions);
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {
         log: Some(log),
@@ -465,7 +472,7 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
         window,
         root,
         is_open,
-        ledger: Some(ledger),
+        transactions: Some(transactions),
         replayed: None,
     })
 }

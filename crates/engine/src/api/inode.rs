@@ -337,7 +337,7 @@ impl Dir {
 
     fn resolve(&self, entry: &DirEntry) -> Result<InodeId> {
         let DirEntry { dir, entry } = entry;
-        entry.target.resolve(self.inode.nodes().forest(), *dir, &entry.name)
+        entry.target.resolve(self.inode.nodes().tree_roots(), *dir, &entry.name)
     }
 
     /// The directory that an entry of this directory leads to.

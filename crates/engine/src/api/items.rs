@@ -18,9 +18,9 @@ impl Filesystem {
         first: &Key,
         mut show: impl FnMut(&Key, u64, &[u8]) -> bool,
     ) -> Result<()> {
-        let forest = self.inner.forest();
-        let tree = forest.tree(tree)?;
-        let mut cursor = forest.cursor(&tree, first, ReadAhead::Off)?;
+        let tree_roots = self.inner.tree_roots();
+        let tree = tree_roots.tree(tree)?;
+        let mut cursor = tree_roots.cursor(&tree, first, ReadAhead::Off)?;
         while let (Some((leaf, _)), Some(item)) = (cursor.leaf(), cursor.item()) {
             if !show(&item.key, leaf.header().generation, item.data) {
                 break;

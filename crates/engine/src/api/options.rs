@@ -202,7 +202,7 @@ impl OpenOptions {
         to_usize(self.memory / 16 * if self.write { 3 } else { 8 })
     }
 
-    pub(crate) fn ledger(&self) -> TransactionOptions {
+    pub(crate) fn transactions(&self) -> TransactionOptions {
         let (commit_seconds, discard) = (self.commit_seconds, self.discard);
         let dirty_max = to_usize(self.memory / 8);
         TransactionOptions {
@@ -227,9 +227,10 @@ impl OpenOptions {
     pub(crate) fn replaying(&self) -> ReplayOptions {
         let writing = Self { write: true, ..self.clone() };
         let salvage = self.pending_log == PendingLog::Salvage;
-        let ledger = TransactionOptions { commit_seconds: 0, only_asked: true, ..self.ledger() };
+        let transactions =
+            TransactionOptions { commit_seconds: 0, only_asked: true, ..self.transactions() };
         let (node_cache_bytes, nodes) = (writing.node_cache_bytes(), self.nodes());
-        ReplayOptions { node_cache_bytes, ledger, nodes, salvage }
+        ReplayOptions { node_cache_bytes, transactions, nodes, salvage }
     }
 
     /// A device that shows what `device` shows, and takes changes in memory.

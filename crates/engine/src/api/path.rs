@@ -89,7 +89,7 @@ pub(crate) fn step(nodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<(InodeId
         return Err(Error::BadName(name.to_vec()));
     }
     let found = nodes.lookup(dir, name)?.ok_or(Error::NotFound)?;
-    Ok((found.target.resolve(nodes.forest(), dir, name)?, found.kind))
+    Ok((found.target.resolve(nodes.tree_roots(), dir, name)?, found.kind))
 }
 
 fn check_directory(nodes: &Inodes, id: InodeId) -> Result<()> {
@@ -111,9 +111,9 @@ pub(crate) fn read_link(nodes: &Inodes, id: InodeId) -> Result<Vec<u8>> {
     let mut file = BackingExtents::new(&inode, None);
     file.size = file.size.min(TARGET_MAX);
     let size = file.size;
-    let pieces = pieces(nodes.forest(), &file, 0, size, size.max(1), u64::MAX)?;
+    let pieces = pieces(nodes.tree_roots(), &file, 0, size, size.max(1), u64::MAX)?;
     let mut target = Vec::new();
-    for (_, bytes) in fetch(nodes.forest(), &file, pieces)? {
+    for (_, bytes) in fetch(nodes.tree_roots(), &file, pieces)? {
         target.extend_from_slice(bytes.bytes().unwrap_or_default());
     }
     Ok(target)

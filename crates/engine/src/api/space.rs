@@ -56,8 +56,8 @@ impl Filesystem {
     /// How much space is left, with what is promised to data that waits to be written.
     pub fn space_left(&self) -> Result<StatFs> {
         let copies = self.copies(BlockGroupFlags::DATA);
-        let room = match &self.inner.ledger {
-            Some(ledger) => self.room_now(ledger),
+        let room = match &self.inner.transactions {
+            Some(transactions) => self.room_now(transactions),
             None => room_of(&self.usage()?, copies),
         };
         let total = self.superblock().device.total_bytes / copies;
@@ -66,8 +66,8 @@ impl Filesystem {
         Ok(StatFs { total, free, available })
     }
 
-    fn room_now(&self, ledger: &TransactionManager) -> Room {
-        let space = ledger.space();
+    fn room_now(&self, transactions: &TransactionManager) -> Room {
+        let space = transactions.space();
         let kinds = [
             (SpaceKind::Data, BlockGroupFlags::DATA),
             (SpaceKind::Metadata, BlockGroupFlags::METADATA),
@@ -114,10 +114,10 @@ impl Filesystem {
     fn block_group(&self, chunk: &Chunk) -> Result<BlockGroupItem> {
         let own_tree = self.superblock().compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);
         let id = if own_tree { TreeId::BLOCK_GROUP } else { TreeId::EXTENT };
-        let forest = self.inner.forest();
-        let tree = forest.tree(id)?;
+        let tree_roots = self.inner.tree_roots();
+        let tree = tree_roots.tree(id)?;
         let key = Key::new(chunk.logical.0, ItemKind::BLOCK_GROUP_ITEM, chunk.len);
-        let position = tree.search(forest.store(), &key)?;
+        let position = tree.search(tree_roots.store(), &key)?;
         if !position.exact {
             return Err(Error::NoBlockGroup(chunk.logical));
         }

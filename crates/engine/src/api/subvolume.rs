@@ -35,12 +35,12 @@ impl SubvolumeInfo {
 impl Filesystem {
     /// All subvolumes but the top level, by number. Those being deleted are hidden.
     pub fn subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
-        share::subvolumes(self.inner.forest())?.into_iter().map(|s| self.describe(s)).collect()
+        share::subvolumes(self.inner.tree_roots())?.into_iter().map(|s| self.describe(s)).collect()
     }
 
     /// The subvolume of a number; 5 is the top level.
     pub fn subvolume(&self, id: TreeId) -> Result<SubvolumeInfo> {
-        self.describe(share::subvolume(self.inner.forest(), id)?)
+        self.describe(share::subvolume(self.inner.tree_roots(), id)?)
     }
 
     /// The subvolume whose root directory an inode is.
@@ -53,12 +53,12 @@ impl Filesystem {
 
     /// The number of the subvolume that is mounted when none is named.
     pub fn default_subvolume(&self) -> Result<TreeId> {
-        share::default_subvolume(self.inner.forest())
+        share::default_subvolume(self.inner.tree_roots())
     }
 
     /// The handle on a subvolume's root directory.
     pub fn subvolume_root(&self, id: TreeId) -> Result<Inode> {
-        let subvolume = share::subvolume(self.inner.forest(), id)?.id;
+        let subvolume = share::subvolume(self.inner.tree_roots(), id)?.id;
         Ok(self.inode(InodeId { subvolume, number: ROOT_DIR }))
     }
 

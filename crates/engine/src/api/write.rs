@@ -38,7 +38,7 @@ impl File {
     /// Set-id bits stay. [`Error::NoSpace`] where there is no room for the first byte,
     /// [`Error::FileTooLarge`] where it would lie behind 2^63 - 1.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.writer()?.write(&self.contents, offset, bytes, self.times)
+        self.writer()?.write(&self.pages, offset, bytes, self.times)
     }
 
     /// As [`File::write_at`], but its times stay: of bytes that somebody has kept, who knows when
@@ -48,8 +48,8 @@ impl File {
     /// zeros: otherwise [`Error::NotPermitted`].
     pub fn write_back_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         match self.writer() {
-            Err(Error::NotPermitted) => self.appender()?.write_grown(&self.contents, offset, bytes),
-            writer => writer?.write(&self.contents, offset, bytes, Times::Kept),
+            Err(Error::NotPermitted) => self.appender()?.write_grown(&self.pages, offset, bytes),
+            writer => writer?.write(&self.pages, offset, bytes, Times::Kept),
         }
     }
 
@@ -65,7 +65,7 @@ impl File {
     /// Writes bytes behind the end of the file, all or none, and gives where they are. What
     /// others append meanwhile comes before or after them.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
-        self.appender()?.append(&self.contents, bytes)
+        self.appender()?.append(&self.pages, bytes)
     }
 
     /// Copies bytes of `source` from one offset to another, and gives how many: fewer than asked
@@ -94,7 +94,7 @@ impl File {
 
     /// Gives the file this size: bytes go, or zeros come.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.writer()?.set_len(&self.contents, size)
+        self.writer()?.set_len(&self.pages, size)
     }
 
     /// Allocates space for a range, makes a hole of it, or zeros: as `fallocate` does. Space may be
@@ -104,19 +104,19 @@ impl File {
             Allocate::Reserve { .. } => self.appender(),
             _ => self.writer(),
         };
-        writer?.allocate(&self.contents, offset, len, what, self.times)
+        writer?.allocate(&self.pages, offset, len, what, self.times)
     }
 
     /// Lets `change` change bytes where they are in memory, as a writer to a mapped file does, at
     /// most a sector at a time; gives how many: fewer than asked for where the file ends.
     pub fn modify(&self, offset: u64, len: usize, change: impl FnMut(&mut [u8])) -> Result<usize> {
-        self.writer()?.modify(&self.contents, offset, len, change)
+        self.writer()?.modify(&self.pages, offset, len, change)
     }
 
     /// Writes a buffer past memory: it is on the device when the call returns, and durable after
     /// the next commit. Both ends lie between sectors ([`Error::Invalid`]).
     pub fn write_direct(&self, buffer: &Arc<Buffer>, offset: u64) -> Result<()> {
-        self.writer()?.write_direct(&self.contents, buffer, offset)
+        self.writer()?.write_direct(&self.pages, buffer, offset)
     }
 
     /// Makes the file durable: its data and its attributes, and all that was changed before the
@@ -127,7 +127,7 @@ impl File {
     /// it. There the file holds what it held before.
     pub fn sync_all(&self) -> Result<()> {
         match &self.inode().inner().log {
-            Some(log) => log.sync_file(&self.contents, &self.told),
+            Some(log) => log.sync_file(&self.pages, &self.told),
             None => Ok(()),
         }
     }
@@ -140,7 +140,7 @@ impl File {
     /// Closes the file, and tells of what could not be written, as [`File::sync_all`] does, if it
     /// was not told. What is dirty is written later: who wants it durable syncs before.
     pub fn close(self) -> Result<()> {
-        self.contents.tell_failure(self.told.number(), &self.told)
+        self.pages.tell_failure(self.told.number(), &self.told)
     }
 
     /// A writer from `offset` on.

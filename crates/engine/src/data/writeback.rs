@@ -47,7 +47,7 @@ pub(super) enum EofBlock {
 
 /// What was taken of a file to be written, and what is reserved for that.
 struct Taken<'a> {
-    contents: &'a Arc<FilePages>,
+    pages: &'a Arc<FilePages>,
     runs: DirtyRuns,
     reserved: DelallocReserved,
     /// The size of the file at that moment.
@@ -60,27 +60,24 @@ type TakenAll<'a> = SmallVec<[Taken<'a>; 1]>;
 impl WriteContext {
     /// Writes what is dirty of a file, and waits for it and for what is on its way; gives the
     /// first failure, which the file remembers, too.
-    pub(crate) fn write_back(&self, contents: &Arc<FilePages>) -> Result<()> {
-        self.ledger.check()?;
+    pub(crate) fn write_back(&self, pages: &Arc<FilePages>) -> Result<()> {
+        self.transactions.check()?;
         let done = {
-            let _one = contents.writeback.lock();
-            self.write_locked(&[contents], EofBlock::Written)
+            let _one = pages.writeback.lock();
+            self.write_locked(&[pages], EofBlock::Written)
         };
-        self.purge_if_dead(contents);
+        self.purge_if_dead(pages);
         done
     }
 
     /// Starts to write what is dirty of a file, and waits for what was on its way.
-    pub(crate) fn send_off<'a>(
-        &'a self,
-        contents: &'a Arc<FilePages>,
-    ) -> Result<OrderedExtents<'a>> {
-        self.ledger.check()?;
-        let one = contents.writeback.lock();
-        let taken = self.take(&[contents], EofBlock::Written);
+    pub(crate) fn submit<'a>(&'a self, pages: &'a Arc<FilePages>) -> Result<OrderedExtents<'a>> {
+        self.transactions.check()?;
+        let one = pages.writeback.lock();
+        let taken = self.take(&[pages], EofBlock::Written);
         let size = taken.first().map_or(0, |taken| taken.size);
         let (transfer, _) = self.send(taken);
-        Ok(OrderedExtents::new(self, contents, size, transfer, one))
+        Ok(OrderedExtents::new(self, pages, size, transfer, one))
     }
 
     /// Writes what is dirty of files that nobody else is busy with, also after one of them fails;
@@ -94,20 +91,20 @@ impl WriteContext {
         for some in files.chunks(FILES_MAX) {
             let mut idle = Vec::new();
             let mut locked = Vec::new();
-            for contents in some {
-                match contents.writeback.try_lock() {
+            for pages in some {
+                match pages.writeback.try_lock() {
                     Some(guard) => {
-                        idle.push(contents);
+                        idle.push(pages);
                         locked.push(guard);
                     }
-                    None => busy.push(Arc::clone(contents)),
+                    None => busy.push(Arc::clone(pages)),
                 }
             }
-            let checked = self.ledger.check().map_err(Error::from);
+            let checked = self.transactions.check().map_err(Error::from);
             result = result.and(checked.and_then(|()| self.write_locked(&idle, tail)));
             drop(locked);
-            for contents in idle {
-                self.purge_if_dead(contents);
+            for pages in idle {
+                self.purge_if_dead(pages);
             }
         }
         (busy, result)
@@ -115,11 +112,11 @@ impl WriteContext {
 
     /// Writes all that is dirty, and waits for what is on its way; gives the first failure.
     pub(super) fn write_back_all(&self) -> Result<()> {
-        let files = self.cache.unfinished_files().into_iter().map(|file| file.contents);
+        let files = self.cache.unfinished_files().into_iter().map(|file| file.pages);
         let files: Vec<_> = files.collect();
         let (busy, mut result) = self.write_idle(&files, EofBlock::Written);
-        for contents in busy {
-            result = result.and(self.write_back(&contents));
+        for pages in busy {
+            result = result.and(self.write_back(&pages));
         }
         result
     }
@@ -141,10 +138,10 @@ impl WriteContext {
     ) -> (WritebackBatch<'a>, SmallVec<[&'a Arc<FilePages>; 1]>) {
         let mut transfer = WritebackBatch::new(self);
         let (mut runs, mut files) = (SmallVec::<[_; 1]>::new(), SmallVec::new());
-        for Taken { contents, runs: more, reserved, size } in taken {
-            let job = transfer.add(FileJob::new(contents, Origin::Memory { size }, reserved));
+        for Taken { pages, runs: more, reserved, size } in taken {
+            let job = transfer.add(FileJob::new(pages, Origin::Memory { size }, reserved));
             runs.extend(more.into_iter().map(|run| (job, run)));
-            files.push(contents);
+            files.push(pages);
         }
         transfer.send(runs);
         (transfer, files)
@@ -152,45 +149,46 @@ impl WriteContext {
 
     /// Takes what is dirty of files, as far as something is.
     fn take<'a>(&self, files: &[&'a Arc<FilePages>], tail: EofBlock) -> TakenAll<'a> {
-        let alive = files.iter().copied().filter(|contents| !contents.account.is_dead());
-        alive.map(|contents| self.take_of(contents, tail)).filter(|t| !t.runs.is_empty()).collect()
+        let alive = files.iter().copied().filter(|pages| !pages.account.is_dead());
+        alive.map(|pages| self.take_of(pages, tail)).filter(|t| !t.runs.is_empty()).collect()
     }
 
-    fn take_of<'a>(&self, contents: &'a Arc<FilePages>, tail: EofBlock) -> Taken<'a> {
+    fn take_of<'a>(&self, pages: &'a Arc<FilePages>, tail: EofBlock) -> Taken<'a> {
         // Who made something dirty has settled that before the range is free.
-        let _range = contents.range.lock_shared(0..u64::MAX);
+        let _range = pages.range.lock_shared(0..u64::MAX);
         let (end, cut) = match tail {
             EofBlock::Written => (u64::MAX, None),
-            EofBlock::Left => self.before_tail(contents),
+            EofBlock::Left => self.before_tail(pages),
         };
-        let (runs, delta) = contents.take_dirty(0..end, u64::MAX);
-        let mut reserved = contents.account.withdraw(delta, self.prices);
+        let (runs, delta) = pages.take_dirty(0..end, u64::MAX);
+        let mut reserved = pages.account.withdraw(delta, self.costs);
         reserved.merge(DelallocReserved { data: None, metadata: cut });
-        Taken { contents, runs, reserved, size: size_of(contents) }
+        Taken { pages, runs, reserved, size: size_of(pages) }
     }
 
     /// Where the sector begins in which an open file ends that does not fill it; with space for the
     /// items of a run that is cut there, if that is to be had at once.
-    fn before_tail(&self, contents: &FilePages) -> (u64, Option<Reservation>) {
-        let size = size_of(contents);
-        let grows = !size.is_multiple_of(SECTOR) && contents.inode().is_open();
-        let cut = || self.ledger.space().reserve(self.prices.of_a_cut()).ok();
+    fn before_tail(&self, pages: &FilePages) -> (u64, Option<Reservation>) {
+        let size = size_of(pages);
+        let grows = !size.is_multiple_of(SECTOR) && pages.inode().is_open();
+        let cut = || self.transactions.space().reserve(self.costs.of_a_cut()).ok();
         match grows.then(cut).flatten() {
             Some(cut) => (sector_start(size), Some(cut)),
             None => (u64::MAX, None),
         }
     }
 
-    pub(super) fn purge_if_dead(&self, contents: &FilePages) {
-        if contents.account.is_dead() {
-            self.purge(contents);
+    pub(super) fn purge_if_dead(&self, pages: &FilePages) {
+        if pages.account.is_dead() {
+            self.purge(pages);
         }
     }
 
     /// Bytes that a file counts for what is beneath a range.
-    pub(super) fn bytes_of(&self, contents: &FilePages, range: Range<u64>) -> Result<u64> {
-        let source = contents.beneath();
-        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
+    pub(super) fn bytes_of(&self, pages: &FilePages, range: Range<u64>) -> Result<u64> {
+        let source = pages.beneath();
+        let mut segments =
+            ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
             bytes += match &segment.kind {
@@ -211,9 +209,9 @@ pub(super) fn tell<'a>(
     failed: Failed,
 ) -> Result<()> {
     let mut result = Ok(());
-    for (contents, failed) in files.into_iter().zip(failed) {
-        if let Some(failed) = failed.filter(|failed| is_missed(contents, failed)) {
-            contents.add_failure(failed.clone());
+    for (pages, failed) in files.into_iter().zip(failed) {
+        if let Some(failed) = failed.filter(|failed| is_missed(pages, failed)) {
+            pages.add_failure(failed.clone());
             result = result.and(Err(failed.into()));
         }
     }
@@ -221,6 +219,6 @@ pub(super) fn tell<'a>(
 }
 
 /// Whether somebody misses what could not be written: not where the file was deleted meanwhile.
-fn is_missed(contents: &FilePages, failed: &Unwritten) -> bool {
-    !contents.account.is_dead() && !matches!(*failed.why, Error::NoInode(_))
+fn is_missed(pages: &FilePages, failed: &Unwritten) -> bool {
+    !pages.account.is_dead() && !matches!(*failed.why, Error::NoInode(_))
 }

@@ -41,7 +41,7 @@ const STEPS: usize = 6;
 /// A filesystem that is open for writing, and the directories in it.
 struct World {
     device: Arc<MemoryDevice>,
-    ledger: Arc<TransactionManager>,
+    transactions: Arc<TransactionManager>,
     nodes: Arc<Inodes>,
     dirs: Vec<InodeId>,
 }
@@ -50,9 +50,9 @@ impl World {
     fn open(image: Vec<u8>) -> Self {
         let device = Arc::new(MemoryDevice::from_bytes(image));
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
-        let forest = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 1 << 20));
+        let tree_roots = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 1 << 20));
         let options = TransactionOptions { commit_seconds: 0, ..TransactionOptions::default() };
-        let ledger = TransactionManager::open(forest, options).unwrap();
+        let transactions = TransactionManager::open(tree_roots, options).unwrap();
         // Nothing is kept that nobody uses, and the worker is asked to merge early.
         let options = InodesOptions {
             inodes_max: 0,
@@ -60,18 +60,18 @@ impl World {
             late_bytes: 1 << 10,
             file_flags: InodeFlags::empty(),
         };
-        let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), options));
-        let merger: Arc<dyn TransactionHooks> =
+        let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), options));
+        let flusher: Arc<dyn TransactionHooks> =
             Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
-        ledger.register(vec![merger]);
-        let mut world = Self { device, ledger, nodes, dirs: vec![TOP] };
+        transactions.register(vec![flusher]);
+        let mut world = Self { device, transactions, nodes, dirs: vec![TOP] };
         world.dirs.extend(DIRS.map(|name| world.id(TOP, name)).into_iter().flatten());
         world
     }
 
     fn id(&self, dir: InodeId, name: &[u8]) -> Option<InodeId> {
         let found = self.nodes.lookup(dir, name).unwrap()?;
-        Some(found.target.resolve(self.nodes.forest(), dir, name).unwrap())
+        Some(found.target.resolve(self.nodes.tree_roots(), dir, name).unwrap())
     }
 
     /// A directory, which may go at any time, and a name.
@@ -113,7 +113,7 @@ impl World {
 
     fn link(&self, (dir, name): (InodeId, &[u8]), to: (InodeId, &[u8])) -> Option<()> {
         let found = settle(self.nodes.lookup(dir, name), &[dir])??;
-        let id = found.target.resolve(self.nodes.forest(), dir, name).unwrap();
+        let id = found.target.resolve(self.nodes.tree_roots(), dir, name).unwrap();
         settle(self.nodes.link(id, to.0, to.1), &[id, to.0])
     }
 
@@ -134,9 +134,9 @@ impl World {
     /// Merges and commits; gives the image as the last commit left it.
     fn commit(&self) -> Vec<u8> {
         self.nodes.create(TOP, b"kept", &FILE).unwrap();
-        self.ledger.merge_pending().unwrap();
+        self.transactions.merge_pending().unwrap();
         thread::yield_now();
-        self.ledger.commit().unwrap();
+        self.transactions.commit().unwrap();
         self.device.snapshot()
     }
 
@@ -179,13 +179,16 @@ impl World {
 
     /// Checks that no inode without a name is left in the tree; what waits was merged.
     fn check_orphans(&self) {
-        let tree = self.nodes.forest().tree(TreeId::FS).unwrap();
-        assert_eq!(crate::inode::tree::ondisk::orphans(self.nodes.forest(), &tree).unwrap(), []);
+        let tree = self.nodes.tree_roots().tree(TreeId::FS).unwrap();
+        assert_eq!(
+            crate::inode::tree::ondisk::orphans(self.nodes.tree_roots(), &tree).unwrap(),
+            []
+        );
     }
 
     /// Commits and closes.
     fn close(self) -> Vec<u8> {
-        self.ledger.close().unwrap();
+        self.transactions.close().unwrap();
         self.check_orphans();
         self.device.snapshot()
     }
@@ -246,7 +249,7 @@ fn crowd() {
         thread.join().expect(JOINED);
     }
     let names = world.check();
-    world.ledger.merge_pending().unwrap();
+    world.transactions.merge_pending().unwrap();
     assert_eq!(world.check(), names);
     assert_eq!((world.nodes.waiting.is_empty(), world.nodes.waiting.bytes()), (true, 0));
     let world = Arc::into_inner(world).expect("all threads ended");

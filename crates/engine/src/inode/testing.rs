@@ -84,9 +84,9 @@ pub(super) fn ending_alike(start: &[u8], hash: u32) -> [u8; 4] {
 
 /// The references that the extent tree has of a file: the address of the extent, and where in the
 /// file it would start. There are no others.
-pub(super) fn references(forest: &TreeRoots, id: InodeId) -> BTreeMap<(u64, u64), u32> {
-    let tree = forest.tree(TreeId::EXTENT).unwrap();
-    let mut cursor = forest.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();
+pub(super) fn references(tree_roots: &TreeRoots, id: InodeId) -> BTreeMap<(u64, u64), u32> {
+    let tree = tree_roots.tree(TreeId::EXTENT).unwrap();
+    let mut cursor = tree_roots.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();
     let mut found = BTreeMap::new();
     while let Some(item) = cursor.item() {
         let inline = match item.key.kind {

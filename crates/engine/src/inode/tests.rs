@@ -27,7 +27,7 @@ const DIR: NewInode<'static> =
 /// A filesystem that is open for writing.
 pub(super) struct Lab {
     device: Arc<MemoryDevice>,
-    pub(super) ledger: Arc<TransactionManager>,
+    pub(super) transactions: Arc<TransactionManager>,
     pub(super) nodes: Arc<Inodes>,
 }
 
@@ -70,14 +70,14 @@ impl Lab {
         mut options: TransactionOptions,
     ) -> Self {
         let volume = Volume::open_for_writing(vec![Arc::clone(&device) as Arc<dyn Device>]);
-        let forest = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 16 << 20));
+        let tree_roots = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 16 << 20));
         (options.commit_seconds, options.dirty_max) = (0, 128 << 10);
-        let ledger = TransactionManager::open(forest, options).unwrap();
-        let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), nodes));
-        let merger: Arc<dyn TransactionHooks> =
+        let transactions = TransactionManager::open(tree_roots, options).unwrap();
+        let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), nodes));
+        let flusher: Arc<dyn TransactionHooks> =
             Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
-        ledger.register(vec![merger]);
-        Self { device, ledger, nodes }
+        transactions.register(vec![flusher]);
+        Self { device, transactions, nodes }
     }
 
     /// Commits, and opens the image again.
@@ -92,13 +92,13 @@ impl Lab {
 
     /// Commits, and gives the image.
     pub(super) fn closed(self) -> Vec<u8> {
-        self.ledger.close().unwrap();
+        self.transactions.close().unwrap();
         self.device.snapshot()
     }
 
     fn id(&self, dir: InodeId, name: &[u8]) -> Option<InodeId> {
         let found = self.nodes.lookup(dir, name).unwrap()?;
-        Some(found.target.resolve(self.nodes.forest(), dir, name).unwrap())
+        Some(found.target.resolve(self.nodes.tree_roots(), dir, name).unwrap())
     }
 
     fn names(&self, dir: InodeId) -> Vec<Vec<u8>> {
@@ -134,9 +134,9 @@ impl Lab {
     /// Looks at it as it is, with names left to be merged, with all merged, and opened again.
     fn each_way(self, look: impl Fn(&Self)) -> Self {
         look(&self);
-        self.ledger.merge_most().unwrap();
+        self.transactions.merge_most().unwrap();
         look(&self);
-        self.ledger.merge_pending().unwrap();
+        self.transactions.merge_pending().unwrap();
         for waiting in [&self.nodes.waiting, &self.nodes.late] {
             assert!(waiting.is_empty() && waiting.bytes() == 0);
         }
@@ -183,7 +183,7 @@ fn content_that_waits_is_read_before_the_tree_is_asked() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     lab.write_inline(file, b"one");
-    lab.ledger.merge_pending().unwrap();
+    lab.transactions.merge_pending().unwrap();
     assert_eq!(lab.content(file), None);
     lab.write_inline(file, b"second");
     assert_eq!(lab.content(file), Some(PendingExtentKind::Inline(Inline::plain(*b"second"))));
@@ -216,7 +216,7 @@ fn what_loses_its_last_name_is_gone_and_its_number_never_comes_back() {
     let lab = Lab::new();
     let old = lab.nodes.create(TOP, b"old", &FILE).unwrap();
     lab.nodes.set_xattr(old, b"user.a", b"value", XattrKind::Any).unwrap();
-    lab.ledger.merge_pending().unwrap();
+    lab.transactions.merge_pending().unwrap();
     let new = lab.nodes.create(TOP, b"new", &FILE).unwrap();
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
     lab.nodes.unlink(TOP, b"old").unwrap();
@@ -275,7 +275,7 @@ fn the_place_of_the_last_name_is_not_given_again_in_one_transaction() {
     for (index, remove) in remove.into_iter().enumerate() {
         lab = lab.reopened();
         remove(&lab, dir);
-        lab.ledger.merge_pending().unwrap();
+        lab.transactions.merge_pending().unwrap();
         lab.nodes.create(dir, b"new", &FILE).unwrap();
         let (listed, _) = lab.nodes.list(dir, 0).unwrap();
         assert_eq!(listed.last().unwrap().index, 4 + index as u64);
@@ -326,7 +326,7 @@ fn names_beyond_one_item_go_to_the_other_and_come_back_out() {
     for number in 0..200 {
         lab.nodes.link(file, TOP, &long(number)).unwrap();
         if number % 70 == 0 {
-            lab.ledger.merge_pending().unwrap();
+            lab.transactions.merge_pending().unwrap();
         }
     }
     let lab = lab.each_way(|lab| {
@@ -387,21 +387,24 @@ fn an_open_inode_outlives_its_names_and_not_its_handle() {
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     let open = lab.nodes.open(file).unwrap();
     lab.nodes.unlink(TOP, b"file").unwrap();
-    lab.ledger.commit().unwrap();
+    lab.transactions.commit().unwrap();
     assert_eq!(lab.nodes.item(file).unwrap().nlink, 0);
     assert_eq!(lab.nodes.link(file, TOP, b"again").unwrap_err().errno(), 2);
     let crashed = lab.crashed();
     assert_eq!(crashed.nodes.item(file).unwrap().nlink, 0);
     crashed.nodes.create(TOP, b"any", &FILE).unwrap();
     let crashed = crashed.each_way(|lab| assert!(lab.nodes.item(file).is_err()));
-    let tree = crashed.nodes.forest().tree(TreeId::FS).unwrap();
-    assert_eq!(crate::inode::tree::ondisk::orphans(crashed.nodes.forest(), &tree).unwrap(), [0; 0]);
+    let tree = crashed.nodes.tree_roots().tree(TreeId::FS).unwrap();
+    assert_eq!(
+        crate::inode::tree::ondisk::orphans(crashed.nodes.tree_roots(), &tree).unwrap(),
+        [0; 0]
+    );
     drop(open);
     let lab = lab.each_way(|lab| {
         assert!(matches!(lab.nodes.item(file), Err(Error::NoInode(_))));
     });
-    let tree = lab.nodes.forest().tree(TreeId::FS).unwrap();
-    assert_eq!(crate::inode::tree::ondisk::orphans(lab.nodes.forest(), &tree).unwrap(), [0; 0]);
+    let tree = lab.nodes.tree_roots().tree(TreeId::FS).unwrap();
+    assert_eq!(crate::inode::tree::ondisk::orphans(lab.nodes.tree_roots(), &tree).unwrap(), [0; 0]);
 }
 
 #[test]
@@ -409,7 +412,7 @@ fn a_file_without_a_name_gets_one_or_goes() {
     let lab = Lab::new();
     let gone = lab.nodes.create_unnamed(TOP, &FILE).unwrap();
     let kept = lab.nodes.create_unnamed(TOP, &FILE).unwrap();
-    lab.ledger.merge_pending().unwrap();
+    lab.transactions.merge_pending().unwrap();
     let both = (gone.inode().id(), kept.inode().id());
     lab.nodes.link(both.1, TOP, b"kept").unwrap();
     drop((gone, kept));
@@ -451,7 +454,7 @@ fn attributes_with_names_are_set_replaced_and_removed() {
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     let set = |name: &[u8], value: &[u8], kind| lab.nodes.set_xattr(file, name, value, kind);
     set(b"user.a", b"1", XattrKind::Create).unwrap();
-    lab.ledger.merge_pending().unwrap();
+    lab.transactions.merge_pending().unwrap();
     assert_eq!(set(b"user.a", b"2", XattrKind::Create).unwrap_err().errno(), 17);
     assert_eq!(set(b"user.b", b"2", XattrKind::Replace).unwrap_err().errno(), 61);
     set(b"user.a", b"2", XattrKind::Replace).unwrap();
@@ -503,7 +506,7 @@ fn a_directory_is_listed_by_stable_positions_while_it_changes() {
     for number in 0..10_000 {
         lab.nodes.create(dir, &name(number), &FILE).unwrap();
         if number == 3000 {
-            lab.ledger.merge_pending().unwrap();
+            lab.transactions.merge_pending().unwrap();
         }
     }
     let (first, next) = lab.nodes.list(dir, 0).unwrap();
@@ -539,7 +542,7 @@ fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
             lab.nodes.unlink(dir, &name(number - 500)).unwrap();
         }
         if number % 100 == 99 {
-            lab.ledger.merge_most().unwrap();
+            lab.transactions.merge_most().unwrap();
             let late = lab.nodes.late.bytes();
             assert!(late <= LATE, "{late}");
             left += usize::from(late > LATE / 2);
@@ -591,9 +594,9 @@ fn many_threads_change_one_directory_while_it_is_merged_and_committed() {
                         lab.nodes.link(id, from, &own).unwrap();
                     }
                     match number % 50 {
-                        7 => lab.ledger.merge_pending().unwrap(),
-                        17 => lab.ledger.merge_most().unwrap(),
-                        31 => lab.ledger.commit().unwrap(),
+                        7 => lab.transactions.merge_pending().unwrap(),
+                        17 => lab.transactions.merge_most().unwrap(),
+                        31 => lab.transactions.commit().unwrap(),
                         _ => {}
                     }
                 }
@@ -614,9 +617,9 @@ fn a_merge_that_waited_for_one_that_failed_changes_nothing() {
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     assert!(lab.nodes.inode(file).unwrap().state().freeze().is_some());
     lab.write_inline(file, b"another set");
-    let handle = lab.ledger.start(HandleKind::Operation).unwrap();
-    lab.ledger.fail("a merge did");
-    let merger = DelayedItemsFlusher(Arc::downgrade(&lab.nodes));
-    assert!(merger.merge(&handle, userbtrfs_transaction::FlushScope::All).is_err());
+    let handle = lab.transactions.start(HandleKind::Operation).unwrap();
+    lab.transactions.fail("a merge did");
+    let flusher = DelayedItemsFlusher(Arc::downgrade(&lab.nodes));
+    assert!(flusher.merge(&handle, userbtrfs_transaction::FlushScope::All).is_err());
     assert!(!lab.nodes.waiting.is_empty());
 }

@@ -1,6 +1,6 @@
 //! What must be in the log so that an inode is there after a crash as it is now.
 //!
-//! Words as in `node/traces`. Each rule has its stories in docs/log-stories.md.
+//! Words as in `node/log_tracker`. Each rule has its stories in docs/log-stories.md.
 //!
 //! 1. An inode in the log has there all names that it has, and no others; the committed places
 //!    that it lost are in ranges for which the log alone speaks, so that replay removes them.
@@ -94,7 +94,7 @@ pub(super) struct InodeToLog<'a> {
 pub(super) struct LoggedInode<'a> {
     pub(super) group: LogTransId,
     /// That data comes of which it tells.
-    pub(super) pledge: Option<PendingIoToken<'a>>,
+    pub(super) pending_io: Option<PendingIoToken<'a>>,
     pub(super) amount: LogVolume,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn complete(nodes: &Inodes, writer: &mut LogWriter<'_>) -> LogResult<
         if !any {
             return Ok(());
         }
-        pause.get_or_insert_with(|| nodes.traces().pause());
+        pause.get_or_insert_with(|| nodes.log_tracker().pause());
     }
     Err(FullCommitReason::Failed)
 }
@@ -135,16 +135,16 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     pub(super) fn run(mut self, whole: &InodeToLog<'_>) -> LogResult<LoggedInode<'w>> {
         let collected = self.collect(whole);
         // While nobody else can write what is not all.
-        collected.inspect_err(|reason| self.writer.doubt(*reason))
+        collected.inspect_err(|reason| self.writer.force_full_commit(*reason))
     }
 
     fn collect(&mut self, whole: &InodeToLog<'_>) -> LogResult<LoggedInode<'w>> {
         self.log_whole(whole)?;
         self.finish()?;
         let awaits_data = whole.data.is_some_and(|data| !data.is_empty());
-        let pledge = awaits_data.then(|| self.writer.pledge());
+        let pending_io = awaits_data.then(|| self.writer.pending_io());
         let amount = LogVolume { inodes: self.seen.len(), ..self.amount };
-        Ok(LoggedInode { group: self.writer.group(), pledge, amount })
+        Ok(LoggedInode { group: self.writer.group(), pending_io, amount })
     }
 
     /// Logs stale inodes anew; says whether there were any.
@@ -160,7 +160,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     fn finish(&mut self) -> LogResult<()> {
         while let Some((number, wish)) = self.todo.pop_front() {
             match wish {
-                Wish::Whole => self.log_below(number)?,
+                Wish::Whole => self.log_new_dir(number)?,
                 Wish::Exists => self.log_next(number)?,
             }
             self.flush_above(EDITS_MAX)?;
@@ -171,7 +171,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
 
     fn take_stale(&self) -> LogResult<Vec<InodeId>> {
         let is_own = |id: InodeId| id.subvolume == self.subvolume;
-        Ok(self.nodes.traces().take_stale(self.running, is_own)?)
+        Ok(self.nodes.log_tracker().take_stale(self.running, is_own)?)
     }
 
     pub(super) fn id(&self, number: u64) -> InodeId {
@@ -189,9 +189,9 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         numbers: &[u64],
         mode: LogMode,
     ) -> LogResult<SmallVec<[PreviousLogState; 1]>> {
-        let traces = self.nodes.traces();
+        let log_tracker = self.nodes.log_tracker();
         let ids: SmallVec<[_; 1]> = numbers.iter().map(|number| self.id(*number)).collect();
-        let begun = traces.log(self.running, &ids, mode)?;
+        let begun = log_tracker.log(self.running, &ids, mode)?;
         let wait = |(id, mut before): (InodeId, Option<PreviousLogState>)| loop {
             if let Some(before) = before {
                 return Ok(before);
@@ -199,7 +199,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             // Who was in the middle of it may have panicked.
             self.writer.check()?;
             thread::yield_now();
-            before = traces.log(self.running, &[id], mode)?[0];
+            before = log_tracker.log(self.running, &[id], mode)?[0];
         };
         ids.into_iter().zip(begun).map(wait).collect()
     }
@@ -224,7 +224,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     }
 
     /// Logs all of a directory that a new entry leads to.
-    fn log_below(&mut self, number: u64) -> LogResult<()> {
+    fn log_new_dir(&mut self, number: u64) -> LogResult<()> {
         let inode = self.inode(number)?.filter(|inode| inode.kind() == FileKind::Directory);
         match inode {
             Some(_) if self.seen.get(&number) == Some(&Wish::Whole) => Ok(()),
@@ -261,7 +261,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.put_item(inode.id().number, &item);
         if let Some(stamp) = stamp {
             let group = self.writer.group();
-            self.nodes.traces().stamp(self.running, inode.id(), stamp, group);
+            self.nodes.log_tracker().stamp(self.running, inode.id(), stamp, group);
         }
         Ok(())
     }
@@ -311,7 +311,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             return Ok(false);
         }
         self.log_lost(&lost)?;
-        self.nodes.traces().forget_lost(self.running, inode.id(), &over);
+        self.nodes.log_tracker().forget_lost(self.running, inode.id(), &over);
         let items = draft::names(number, &names);
         let old = match before.logged {
             Some(_) => self.keys(number, ItemKind::INODE_REF..=ItemKind::INODE_EXTREF)?,
@@ -319,7 +319,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         };
         self.replace(inode, old, items)?;
         let named = |name: &Link| (name.dir, name_hash(&name.name));
-        self.log_way_to(names.iter().map(|(name, _)| named(name)).collect())?;
+        self.log_parents(names.iter().map(|(name, _)| named(name)).collect())?;
         if inode.kind() == FileKind::Directory && !lost.is_empty() {
             self.log_ancestors(&names[0].0)?;
         }
@@ -328,17 +328,17 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
 
     /// Logs what belongs to names, each of a directory and with a hash: their directories, and who
     /// had them before.
-    pub(super) fn log_way_to(&mut self, names: Vec<(u64, u32)>) -> LogResult<()> {
+    pub(super) fn log_parents(&mut self, names: Vec<(u64, u32)>) -> LogResult<()> {
         for alike in names.chunk_by(|(dir, _), (next, _)| dir == next) {
             self.log_dir(alike[0].0)?;
         }
-        self.log_left(names);
+        self.log_previous_owners(names);
         Ok(())
     }
 
-    fn log_left(&mut self, names: impl IntoIterator<Item = (u64, u32)>) {
+    fn log_previous_owners(&mut self, names: impl IntoIterator<Item = (u64, u32)>) {
         let names = names.into_iter().map(|(dir, hash)| (self.id(dir), hash));
-        let left = self.nodes.traces().left(self.running, names);
+        let left = self.nodes.log_tracker().left(self.running, names);
         self.todo.extend(left.into_iter().map(|other| (other, Wish::Exists)));
     }
 
@@ -346,7 +346,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     fn log_dir(&mut self, dir: u64) -> LogResult<()> {
         let Some(inode) = self.inode(dir)? else { return Ok(()) };
         let is_new = inode.item().generation == self.running;
-        if is_new || self.nodes.traces().lost_any(self.running, inode.id())? {
+        if is_new || self.nodes.log_tracker().lost_any(self.running, inode.id())? {
             self.todo.push_back((dir, Wish::Exists));
         }
         Ok(())
@@ -372,11 +372,11 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     fn log_lost(&mut self, lost: &[RemovedName]) -> LogResult<()> {
         for RemovedName { dir, index, hash, committed } in lost.iter().copied() {
             let id = self.id(dir);
-            let logged = self.nodes.traces().logged(self.running, id);
+            let logged = self.nodes.log_tracker().logged(self.running, id);
             if logged.is_some_and(|logged| logged.mode == LogMode::All) {
                 self.drafts.remove(Key::new(dir, ItemKind::DIR_INDEX, index));
             }
-            self.log_left([(dir, hash)]);
+            self.log_previous_owners([(dir, hash)]);
             if !committed {
                 continue;
             }
@@ -384,7 +384,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             match self.inode(dir)? {
                 Some(_) => self.ranges.entry(dir).or_default().insert(index..index + 1),
                 // It goes with the directory, whose own place must be known to have gone.
-                None if self.nodes.traces().lost_any(self.running, id)? => {}
+                None if self.nodes.log_tracker().lost_any(self.running, id)? => {}
                 None => return Err(FullCommitReason::Forgotten),
             }
         }
@@ -393,16 +393,16 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
 
     /// An inode without a name has nothing in the log.
     pub(super) fn withdraw(&mut self, number: u64, before: &PreviousLogState) -> LogResult<()> {
-        let (traces, id) = (self.nodes.traces(), self.id(number));
-        traces.unlog(self.running, id);
+        let (log_tracker, id) = (self.nodes.log_tracker(), self.id(number));
+        log_tracker.unlog(self.running, id);
         if before.logged.is_some() {
             let keys = self.keys(number, ItemKind(0)..=ItemKind(u8::MAX))?;
             self.drafts.replace(keys, BTreeMap::new());
         }
         self.ranges.remove(&number);
-        let (lost, departed) =
-            (traces.lost(self.running, id).0, traces.take_departed(self.running, id));
-        self.todo.extend(departed.left.into_iter().map(|other| (other, Wish::Exists)));
+        let (lost, removed_entries) =
+            (log_tracker.lost(self.running, id).0, log_tracker.take_departed(self.running, id));
+        self.todo.extend(removed_entries.left.into_iter().map(|other| (other, Wish::Exists)));
         self.log_lost(&lost)
     }
 
@@ -459,7 +459,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
 
     /// Logs what came into a directory and what left it.
     fn log_entries(&mut self, dir: &Inode) -> LogResult<()> {
-        let (traces, id) = (self.nodes.traces(), dir.id());
+        let (log_tracker, id) = (self.nodes.log_tracker(), dir.id());
         let listed = self.log_departures(dir);
         let Some(first) = dir.first_added(self.running) else { return Ok(()) };
         let mut position = Some(first.max(listed));
@@ -483,7 +483,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             self.flush_above(EDITS_MAX)?;
             position = next;
         }
-        traces.list_until(self.running, id, end);
+        log_tracker.list_until(self.running, id, end);
         Ok(())
     }
 
@@ -491,27 +491,27 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     /// has its new entries.
     pub(super) fn log_departures(&mut self, dir: &Inode) -> u64 {
         let number = dir.id().number;
-        let departed = self.nodes.traces().take_departed(self.running, dir.id());
+        let removed_entries = self.nodes.log_tracker().take_departed(self.running, dir.id());
         let first = dir.first_added(self.running).unwrap_or(u64::MAX);
-        for run in departed.gone.iter() {
+        for run in removed_entries.gone.iter() {
             let committed = run.start..run.end.min(first);
             if !committed.is_empty() {
                 self.ranges.entry(number).or_default().insert(committed);
             }
-            for index in run.start.max(first)..run.end.min(departed.listed) {
+            for index in run.start.max(first)..run.end.min(removed_entries.listed) {
                 self.drafts.remove(Key::new(number, ItemKind::DIR_INDEX, index));
             }
         }
-        self.todo.extend(departed.left.into_iter().map(|other| (other, Wish::Exists)));
-        departed.listed
+        self.todo.extend(removed_entries.left.into_iter().map(|other| (other, Wish::Exists)));
+        removed_entries.listed
     }
 
     /// Writes the places for which the log is to speak, beside those for which it does.
     fn write_ranges(&mut self) -> LogResult<()> {
         for (number, places) in std::mem::take(&mut self.ranges) {
             let key = |start| Key::new(number, ItemKind::DIR_LOG_INDEX, start);
-            let (traces, id) = (self.nodes.traces(), self.id(number));
-            for Coalesced { joined, run } in traces.add_ranges(self.running, id, &places)? {
+            let (log_tracker, id) = (self.nodes.log_tracker(), self.id(number));
+            for Coalesced { joined, run } in log_tracker.add_ranges(self.running, id, &places)? {
                 for start in joined {
                     self.drafts.remove(key(start));
                 }
@@ -528,7 +528,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         kinds: std::ops::RangeInclusive<ItemKind>,
     ) -> LogResult<Vec<Key>> {
         let log = self.writer.tree(self.subvolume).map(|log| &**log);
-        let keys = self.drafts.keys(self.nodes.forest(), log, keys_of(number, kinds));
+        let keys = self.drafts.keys(self.nodes.tree_roots(), log, keys_of(number, kinds));
         keys.map_err(|_| FullCommitReason::Failed)
     }
 

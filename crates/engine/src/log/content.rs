@@ -44,7 +44,7 @@ impl InodeLogger<'_, '_> {
         data: &OrderedExtents<'_>,
         was_logged: bool,
     ) -> LogResult<InodeItem> {
-        let inode = data.contents().inode();
+        let inode = data.pages().inode();
         // Before it is asked what changed: a merge says so first.
         let known = self.holes_have_items().then(|| self.nodes.stored_size(inode)).transpose();
         let known = known.map_err(|_| FullCommitReason::Failed)?;
@@ -95,7 +95,7 @@ impl InodeLogger<'_, '_> {
     }
 
     fn holes_have_items(&self) -> bool {
-        let superblock = self.nodes.forest().store().volume().superblock();
+        let superblock = self.nodes.tree_roots().store().volume().superblock();
         !superblock.incompat.contains(IncompatFlags::NO_HOLES)
     }
 
@@ -122,7 +122,7 @@ impl InodeLogger<'_, '_> {
         let Some(log) = self.writer.tree(self.subvolume) else { return Ok(found) };
         let keys = keys_of(number, ItemKind::EXTENT_DATA..=ItemKind::EXTENT_DATA);
         let first = Key::new(number, ItemKind::EXTENT_DATA, start);
-        let store = self.nodes.forest().store();
+        let store = self.nodes.tree_roots().store();
         let off = userbtrfs_btree::ReadAhead::Off;
         let mut cursor = Cursor::seek_back(store, log, &first, off)?;
         while let Some(item) = cursor.item().filter(|item| item.key <= *keys.end()) {
@@ -151,7 +151,7 @@ impl InodeLogger<'_, '_> {
         let nodes = self.nodes;
         let mut count = 0;
         for range in ranges.iter() {
-            let mut segments = ExtentMaps::new(nodes.forest(), source, range.start, range.end);
+            let mut segments = ExtentMaps::new(nodes.tree_roots(), source, range.start, range.end);
             while let Some(segment) = segments.next().map_err(failed)? {
                 count += 1;
                 if count > EXTENTS_MAX {
@@ -221,7 +221,11 @@ impl InodeLogger<'_, '_> {
             }
             let bytes = usize::try_from(len).expect("of data that is summed at once");
             let range = Range { logical: Logical(at), len: bytes };
-            let sums = SectorChecksums::find(self.nodes.forest(), source.ledger.as_deref(), range);
+            let sums = SectorChecksums::find(
+                self.nodes.tree_roots(),
+                source.transactions.as_deref(),
+                range,
+            );
             let sums = sums.map_err(|_| FullCommitReason::Failed)?;
             for (sector, stored) in sums.runs() {
                 let logical = Logical(at + sector * SECTOR);

@@ -23,7 +23,7 @@ const CONTENTS_USUAL: usize = 512;
 pub(super) struct LogItemBatches {
     list: SmallVec<[LogItemBatch; 4]>,
     /// The contents, one after the other; also those that do not count any more.
-    contents: Vec<u8>,
+    pages: Vec<u8>,
 }
 
 /// What becomes of one item.
@@ -67,12 +67,12 @@ impl LogItemBatches {
 
     /// An item is there, with the content that is added to what is given.
     pub(super) fn put_with(&mut self, key: Key, add: impl FnOnce(&mut Vec<u8>)) {
-        if self.contents.is_empty() {
-            self.contents.reserve(CONTENTS_USUAL);
+        if self.pages.is_empty() {
+            self.pages.reserve(CONTENTS_USUAL);
         }
-        let start = self.contents.len();
-        add(&mut self.contents);
-        self.set(key, Some(start..self.contents.len()));
+        let start = self.pages.len();
+        add(&mut self.pages);
+        self.set(key, Some(start..self.pages.len()));
     }
 
     /// An item is not there.
@@ -93,7 +93,7 @@ impl LogItemBatches {
 
     /// All of them, as changes.
     pub(super) fn edits(&self) -> SmallVec<[LogItemEdit<'_>; 4]> {
-        let content = |range: &Range<usize>| &self.contents[range.clone()];
+        let content = |range: &Range<usize>| &self.pages[range.clone()];
         let edit = |LogItemBatch { key, content: range }: &LogItemBatch| LogItemEdit {
             key: *key,
             content: range.as_ref().map(content),
@@ -104,19 +104,19 @@ impl LogItemBatches {
     /// Forgets all of them.
     pub(super) fn clear(&mut self) {
         self.list.clear();
-        self.contents.clear();
+        self.pages.clear();
     }
 
     /// The keys between two that the log has, or is to have.
     pub(super) fn keys(
         &self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         log: Option<&Tree>,
         range: RangeInclusive<Key>,
     ) -> Result<Vec<Key>> {
         let mut keys = Vec::new();
         if let Some(log) = log {
-            let mut cursor = forest.cursor(log, range.start(), ReadAhead::Off)?;
+            let mut cursor = tree_roots.cursor(log, range.start(), ReadAhead::Off)?;
             while let Some(item) = cursor.item().filter(|item| item.key <= *range.end()) {
                 keys.push(item.key);
                 cursor.advance()?;

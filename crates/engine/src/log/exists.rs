@@ -42,9 +42,9 @@ impl InodeLogger<'_, '_> {
         let Some(first) = stored.iter().position(Option::is_some) else {
             return begun.iter().try_for_each(|(number, before)| self.log_one(*number, before));
         };
-        let (forest, failed) = (self.nodes.forest(), |_| FullCommitReason::Failed);
-        let tree = forest.tree(self.subvolume).map_err(|_| FullCommitReason::Failed)?;
-        let items = forest.cursor(&tree, &inode_key(begun[first].0), ReadAhead::Off);
+        let (tree_roots, failed) = (self.nodes.tree_roots(), |_| FullCommitReason::Failed);
+        let tree = tree_roots.tree(self.subvolume).map_err(|_| FullCommitReason::Failed)?;
+        let items = tree_roots.cursor(&tree, &inode_key(begun[first].0), ReadAhead::Off);
         let (mut items, mut names) = (items.map_err(|_| FullCommitReason::Failed)?, Vec::new());
         for ((number, before), stored) in begun.iter().zip(stored) {
             let is_copied = match stored {
@@ -59,7 +59,7 @@ impl InodeLogger<'_, '_> {
                 self.log_one(*number, before)?;
             }
         }
-        self.log_way_to(names)
+        self.log_parents(names)
     }
 
     /// Looks for an inode that was just noted as in the log for the first time, and of which

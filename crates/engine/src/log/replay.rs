@@ -44,7 +44,7 @@ use crate::inode::{DelayedItemsFlusher, Inode, Inodes, InodesOptions, TreeRoots}
 /// How a replay is done.
 pub(crate) struct ReplayOptions {
     pub(crate) node_cache_bytes: usize,
-    pub(crate) ledger: TransactionOptions,
+    pub(crate) transactions: TransactionOptions,
     pub(crate) nodes: InodesOptions,
     /// Whether what is damaged is left out.
     pub(crate) salvage: bool,
@@ -113,24 +113,24 @@ fn end(
     with: impl FnOnce(&Inodes, Logs, &mut Replayed) -> Result<()>,
 ) -> Result<Replayed> {
     let volume = Arc::new(Volume::open_for_replay(devices)?);
-    let forest = Arc::new(TreeRoots::new(volume, options.node_cache_bytes));
-    let generation = forest.store().volume().superblock().generation;
-    let ledger = TransactionManager::open(forest, options.ledger.clone())?;
-    let logs = Logs::find(&ledger, tolerant)?;
-    let nodes = Arc::new(Inodes::writable(Arc::clone(&ledger), options.nodes));
-    ledger.register(vec![Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))]);
+    let tree_roots = Arc::new(TreeRoots::new(volume, options.node_cache_bytes));
+    let generation = tree_roots.store().volume().superblock().generation;
+    let transactions = TransactionManager::open(tree_roots, options.transactions.clone())?;
+    let logs = Logs::find(&transactions, tolerant)?;
+    let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), options.nodes));
+    transactions.register(vec![Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))]);
     let mut report = Replayed { generation, ..Replayed::default() };
-    let done = with(&nodes, logs, &mut report).and_then(|()| commit(&ledger));
+    let done = with(&nodes, logs, &mut report).and_then(|()| commit(&transactions));
     if let Err(error) = &done {
-        ledger.fail(&error.to_string());
+        transactions.fail(&error.to_string());
     }
     done.map(|()| report)
 }
 
 /// Commits also where nothing changed: the superblock then names no log any more.
-fn commit(ledger: &TransactionManager) -> Result<()> {
-    ledger.start(HandleKind::Operation)?.subvolume_changed(TreeId::FS);
-    Ok(ledger.commit()?)
+fn commit(transactions: &TransactionManager) -> Result<()> {
+    transactions.start(HandleKind::Operation)?.subvolume_changed(TreeId::FS);
+    Ok(transactions.commit()?)
 }
 
 /// Keeps what logs name from being given out in this transaction: until its superblock is durable
@@ -139,7 +139,7 @@ fn spare_extents(nodes: &Inodes, logs: &Logs) -> Result<()> {
     let mut extents = Extents::default();
     for log in &logs.trees {
         let replay = Replay::new(nodes, log, true);
-        for leaf in log.leaves(nodes.forest()).filter_map(Result::ok) {
+        for leaf in log.leaves(nodes.tree_roots()).filter_map(Result::ok) {
             for item in (0..leaf.len()).map(|slot| leaf.item(slot)) {
                 if let Ok(Some(LogItem::Extent(extent))) = LogItem::parse(item.key, item.data) {
                     drop(extents.take(&replay, item.key, &extent));
@@ -147,7 +147,7 @@ fn spare_extents(nodes: &Inodes, logs: &Logs) -> Result<()> {
             }
         }
     }
-    extents.give_back_rest(nodes.ledger()?);
+    extents.give_back_rest(nodes.transactions()?);
     Ok(())
 }
 
@@ -162,7 +162,7 @@ fn replay_logs(nodes: &Inodes, logs: Logs, report: &mut Replayed, salvage: bool)
     let mut extents = Extents::default();
     let mut replays = Vec::new();
     for log in &logs.trees {
-        if nodes.forest().root_item(log.subvolume)?.is_some() {
+        if nodes.tree_roots().root_item(log.subvolume)?.is_some() {
             replays.push(Replay::new(nodes, log, salvage));
         }
     }
@@ -175,7 +175,7 @@ fn replay_logs(nodes: &Inodes, logs: Logs, report: &mut Replayed, salvage: bool)
         }
         replay.settle(report)?;
     }
-    extents.give_back_rest(nodes.ledger()?);
+    extents.give_back_rest(nodes.transactions()?);
     Ok(())
 }
 
@@ -211,8 +211,8 @@ impl<'a> Replay<'a> {
         Self { nodes, log, salvage, torn: log.torn, ignored: None, renamed, rewritten }
     }
 
-    fn forest(&self) -> &'a TreeRoots {
-        self.nodes.forest()
+    fn tree_roots(&self) -> &'a TreeRoots {
+        self.nodes.tree_roots()
     }
 
     fn id(&self, number: u64) -> InodeId {
@@ -222,7 +222,7 @@ impl<'a> Replay<'a> {
     /// Goes through the log once.
     fn stage(&mut self, stage: Stage, extents: &mut Extents, report: &mut Replayed) -> Result<()> {
         self.ignored = None;
-        for leaf in self.log.leaves(self.forest()) {
+        for leaf in self.log.leaves(self.tree_roots()) {
             let leaf = match leaf {
                 Ok(leaf) => leaf,
                 Err(error) => {

@@ -24,8 +24,8 @@ use crate::inode::{Inode, Inodes, LogMode};
 pub(crate) struct Log {
     nodes: Arc<Inodes>,
     writer: Arc<WriteContext>,
-    ledger: Arc<TransactionManager>,
-    trace: FsyncTracer,
+    transactions: Arc<TransactionManager>,
+    fsync_tracer: FsyncTracer,
 }
 
 /// What makes an inode durable.
@@ -84,36 +84,41 @@ impl Log {
     pub(crate) fn new(
         nodes: &Arc<Inodes>,
         writer: &Arc<WriteContext>,
-        ledger: &Arc<TransactionManager>,
+        transactions: &Arc<TransactionManager>,
     ) -> Self {
         let (nodes, writer) = (Arc::clone(nodes), Arc::clone(writer));
-        Self { nodes, writer, ledger: Arc::clone(ledger), trace: FsyncTracer::new() }
+        Self {
+            nodes,
+            writer,
+            transactions: Arc::clone(transactions),
+            fsync_tracer: FsyncTracer::new(),
+        }
     }
 
     /// Who is told of each sync from now on.
     pub(crate) fn listen(&self, listener: Option<Listener>) {
-        self.trace.set(listener);
+        self.fsync_tracer.set(listener);
     }
 
     /// Makes a file durable, its data and its attributes; tells its user what could not be written
     /// of it, be it by others.
-    pub(crate) fn sync_file(&self, contents: &Arc<FilePages>, told: &ErrSeq) -> Result<()> {
-        let (clock, inode, since) = (self.trace.clock(), contents.inode(), told.number());
-        let synced = self.writer.send_off(contents).and_then(|mut data| match data.has_failed() {
+    pub(crate) fn sync_file(&self, pages: &Arc<FilePages>, told: &ErrSeq) -> Result<()> {
+        let (clock, inode, since) = (self.fsync_tracer.clock(), pages.inode(), told.number());
+        let synced = self.writer.submit(pages).and_then(|mut data| match data.has_failed() {
             true => {
                 clock.end(inode.id(), SyncOutcome::Failed, LogVolume::default());
                 Ok(())
             }
             false => self.make_durable(inode, Some(&mut data), clock),
         });
-        contents.tell_failure(since, told)?;
+        pages.tell_failure(since, told)?;
         synced
     }
 
     /// Makes an inode durable that is no file; of a directory, its entries, too.
     pub(crate) fn sync(&self, inode: &Arc<Inode>) -> Result<()> {
         assert!(inode.kind() != FileKind::Regular, "a file has data");
-        self.make_durable(inode, None, self.trace.clock())
+        self.make_durable(inode, None, self.fsync_tracer.clock())
     }
 
     fn make_durable(
@@ -129,7 +134,7 @@ impl Log {
             RemainingWork::Nothing if amount.items == 0 => (SyncOutcome::Unchanged, Ok(())),
             RemainingWork::Nothing => (SyncOutcome::Logged, Ok(())),
             RemainingWork::Wait(generation) => {
-                let durable = self.ledger.wait_durable(generation);
+                let durable = self.transactions.wait_durable(generation);
                 waiting.waited(LogSyncPhase::Commit);
                 (SyncOutcome::Unchanged, durable.map_err(Error::from))
             }
@@ -141,7 +146,8 @@ impl Log {
                     LogFailure::Commit(_) => Ok(()),
                     LogFailure::Failed(error) => Err(Error::LogUnwritten(error)),
                 };
-                let committed = self.ledger.commit_transaction(generation).map_err(Error::from);
+                let committed =
+                    self.transactions.commit_transaction(generation).map_err(Error::from);
                 waiting.waited(LogSyncPhase::Device);
                 (how, committed.and(failed))
             }
@@ -157,22 +163,22 @@ impl Log {
         inode: &Arc<Inode>,
         waiting: &mut Waiting<'_, '_>,
     ) -> Result<(LogVolume, RemainingWork)> {
-        let handle = self.ledger.start(HandleKind::Writing)?;
+        let handle = self.transactions.start(HandleKind::Writing)?;
         let commit = |failure| RemainingWork::Commit(handle.generation(), failure);
         let next = self.log(&handle, &InodeToLog { inode, data: waiting.data.as_deref() });
         waiting.clock.lap(Phase::Collect);
         let (amount, left) = match next {
             SyncPlan::Wait(generation) => (LogVolume::default(), RemainingWork::Wait(generation)),
-            SyncPlan::Group(LoggedInode { group, pledge, amount }) => {
+            SyncPlan::Group(LoggedInode { group, pending_io, amount }) => {
                 if let Some(data) = waiting.data.as_mut() {
                     data.logged(group);
                 }
-                let synced = self.ledger.sync_log(&handle, group, pledge, waiting);
+                let synced = self.transactions.sync_log(&handle, group, pending_io, waiting);
                 let left = synced.map_or_else(commit, |()| RemainingWork::Nothing);
                 (amount, left)
             }
             SyncPlan::Commit(reason) => {
-                self.ledger.require_commit(&handle, reason);
+                self.transactions.require_commit(&handle, reason);
                 (LogVolume::default(), commit(reason.into()))
             }
         };
@@ -183,7 +189,7 @@ impl Log {
     }
 
     fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &InodeToLog<'_>) -> SyncPlan<'a> {
-        let (inode, traces) = (whole.inode, self.nodes.traces());
+        let (inode, log_tracker) = (whole.inode, self.nodes.log_tracker());
         // Asked first: who gets its first name meanwhile has it in what is asked next.
         let is_linkable = inode.is_linkable();
         let (running, item) = (handle.generation(), inode.item());
@@ -192,7 +198,7 @@ impl Log {
             return SyncPlan::Wait(item.transid);
         }
         if item.nlink == 0 && !is_linkable {
-            match traces.lost_any(running, inode.id()) {
+            match log_tracker.lost_any(running, inode.id()) {
                 Ok(true) => {}
                 Ok(false) if item.generation == running => return SyncPlan::Wait(0),
                 // It lost its names before; then nobody will ever find it.
@@ -200,18 +206,18 @@ impl Log {
                 Err(forgotten) => return SyncPlan::Commit(forgotten.into()),
             }
         }
-        let logged = traces.logged(running, inode.id()).filter(|it| it.mode == LogMode::All);
+        let logged = log_tracker.logged(running, inode.id()).filter(|it| it.mode == LogMode::All);
         if let Some((stamp, group)) = logged.and_then(|logged| logged.whole)
             && is_settled
             && inode.stamp(running) == Some(stamp)
         {
             return SyncPlan::Group(LoggedInode {
                 group,
-                pledge: None,
+                pending_io: None,
                 amount: LogVolume::default(),
             });
         }
-        let collected = self.ledger.logs(handle).and_then(|mut writer| {
+        let collected = self.transactions.logs(handle).and_then(|mut writer| {
             InodeLogger::new(&self.nodes, &mut writer, inode.id().subvolume).run(whole)
         });
         collected.map_or_else(SyncPlan::Commit, SyncPlan::Group)

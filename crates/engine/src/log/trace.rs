@@ -81,7 +81,7 @@ impl FsyncTracer {
     /// The time, where somebody listens.
     pub(super) fn clock(&self) -> PhaseTimer<'_> {
         let heard = self.is_heard.load(Ordering::Acquire);
-        PhaseTimer { trace: self, last: heard.then(Instant::now), laps: [Duration::ZERO; 5] }
+        PhaseTimer { fsync_tracer: self, last: heard.then(Instant::now), laps: [Duration::ZERO; 5] }
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) enum Phase {
 
 /// The time of one sync.
 pub(super) struct PhaseTimer<'a> {
-    trace: &'a FsyncTracer,
+    fsync_tracer: &'a FsyncTracer,
     last: Option<Instant>,
     laps: [Duration; 5],
 }
@@ -132,7 +132,7 @@ impl PhaseTimer<'_> {
         }
         let [write_back, collect, writers, previous, device] = self.laps;
         let LogVolume { inodes, items, bytes } = amount;
-        let listener = self.trace.listener.lock().clone();
+        let listener = self.fsync_tracer.listener.lock().clone();
         if let Some(listener) = listener {
             listener(&SyncRecord {
                 inode,

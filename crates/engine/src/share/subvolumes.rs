@@ -18,22 +18,22 @@ pub(crate) struct Subvolume {
 }
 
 /// The subvolume of a number.
-pub(crate) fn subvolume(forest: &TreeRoots, id: TreeId) -> Result<Subvolume> {
-    let root = forest.root_item(id)?.filter(|_| id.is_subvolume()).ok_or(Error::NoSubvolume)?;
-    Ok(Subvolume { id, root, parent: parent(forest, id)? })
+pub(crate) fn subvolume(tree_roots: &TreeRoots, id: TreeId) -> Result<Subvolume> {
+    let root = tree_roots.root_item(id)?.filter(|_| id.is_subvolume()).ok_or(Error::NoSubvolume)?;
+    Ok(Subvolume { id, root, parent: parent(tree_roots, id)? })
 }
 
 /// All subvolumes but the top level, by number.
-pub(crate) fn subvolumes(forest: &TreeRoots) -> Result<Vec<Subvolume>> {
+pub(crate) fn subvolumes(tree_roots: &TreeRoots) -> Result<Vec<Subvolume>> {
     let mut found = Vec::new();
     let first = Key::new(TreeId::FS.0 + 1, ItemKind(0), 0);
-    let mut cursor = forest.cursor(forest.roots(), &first, ReadAhead::Forward)?;
+    let mut cursor = tree_roots.cursor(tree_roots.roots(), &first, ReadAhead::Forward)?;
     while let Some(item) = cursor.item() {
         let id = TreeId(item.key.objectid);
         if item.key.kind == ItemKind::ROOT_ITEM && id.is_subvolume() {
             let root = RootItem::parse(item.data).expect("verified with its block");
             if root.refs > 0 {
-                found.push(Subvolume { id, root, parent: parent(forest, id)? });
+                found.push(Subvolume { id, root, parent: parent(tree_roots, id)? });
             }
         }
         cursor.advance()?;
@@ -41,15 +41,15 @@ pub(crate) fn subvolumes(forest: &TreeRoots) -> Result<Vec<Subvolume>> {
     Ok(found)
 }
 
-fn parent(forest: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>)>> {
-    let found = subvolume_name(forest, id)?;
+fn parent(tree_roots: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, u64, Vec<u8>)>> {
+    let found = subvolume_name(tree_roots, id)?;
     Ok(found.map(|(parent, name)| (parent, name.dir, name.name)))
 }
 
 /// The subvolume that is mounted when none is named.
-pub(crate) fn default_subvolume(forest: &TreeRoots) -> Result<TreeId> {
-    let dir = forest.store().volume().superblock().root_dir_objectid;
-    Ok(match crate::inode::lookup_in_roots(forest, dir, b"default")? {
+pub(crate) fn default_subvolume(tree_roots: &TreeRoots) -> Result<TreeId> {
+    let dir = tree_roots.store().volume().superblock().root_dir_objectid;
+    Ok(match crate::inode::lookup_in_roots(tree_roots, dir, b"default")? {
         Some(crate::inode::EntryTarget::Subvolume(id)) => id,
         _ => TreeId::FS,
     })
@@ -77,7 +77,7 @@ pub(crate) fn path_of(nodes: &Inodes, subvolume: &Subvolume) -> Result<Vec<u8>> 
             let number = crate::inode::ROOT_DIR;
             return Err(Error::DirectoryLoop(InodeId { subvolume: tree_id, number }));
         }
-        hangs = parent(nodes.forest(), tree_id)?;
+        hangs = parent(nodes.tree_roots(), tree_id)?;
     }
     parts.reverse();
     Ok(parts.join(&b'/'))

@@ -265,26 +265,26 @@ mod tests {
         let (send_outlet, outlets) = std::sync::mpsc::sync_channel(4);
         let (_folder, control, path) = service(Box::new(move |_| {
             let send_outlet = send_outlet.clone();
-            Ok(Answer::Parts(Box::new(move |outlet| {
-                send_outlet.send(outlet).unwrap();
+            Ok(Answer::Parts(Box::new(move |reply_stream| {
+                send_outlet.send(reply_stream).unwrap();
                 Box::new(())
             })))
         }));
         let reader = asked(&path, b"x\0\0");
-        let outlet = outlets.recv().unwrap();
-        assert_eq!(outlet.send(b"one\n"), Sent::Whole);
+        let reply_stream = outlets.recv().unwrap();
+        assert_eq!(reply_stream.send(b"one\n"), Sent::Whole);
         let mut lines = BufReader::new(&reader).lines().map(Result::unwrap);
         assert_eq!(lines.by_ref().take(2).collect::<Vec<_>>(), ["parts", "one"]);
         let lost =
-            (0..100_000).map(|_| outlet.send(&[b'x'; 100])).find(|sent| *sent != Sent::Whole);
+            (0..100_000).map(|_| reply_stream.send(&[b'x'; 100])).find(|sent| *sent != Sent::Whole);
         assert_eq!(lost, Some(Sent::Lost));
         drop(reader);
-        assert_eq!(outlet.send(b"two\n"), Sent::Gone);
+        assert_eq!(reply_stream.send(b"two\n"), Sent::Gone);
         // One who does not read, one who has not asked yet.
         let (hanging, silent) = (asked(&path, b"x\0\0"), asked(&path, b"x"));
-        let outlet = outlets.recv().unwrap();
+        let reply_stream = outlets.recv().unwrap();
         drop(control);
-        assert_eq!(outlet.send(b"three\n"), Sent::Gone);
+        assert_eq!(reply_stream.send(b"three\n"), Sent::Gone);
         assert_eq!(answer(&hanging), "parts\n");
         // It may not have been heard at all.
         match (&silent).read(&mut [0]) {

@@ -79,8 +79,8 @@ fn nothing_is_discarded_after_umount_has_returned() {
     let claimed = Claimed::new(&site, &device);
     fs::write(claimed.mounted.point().join("file"), "content").unwrap();
     let held = Held::new(&claimed.held);
-    let observer = claimed.mounted.observer();
-    let commit = thread::spawn(move || observer.filesystem().commit());
+    let stats_handle = claimed.mounted.stats_handle();
+    let commit = thread::spawn(move || stats_handle.filesystem().commit());
     until("a commit that gives back", || claimed.held.is_waited_for());
     let mut umount = claimed.umount().spawn().unwrap();
     until("the end", || claimed.mounted.requests(Opcode::Destroy) == 1);

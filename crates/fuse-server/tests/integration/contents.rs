@@ -263,7 +263,7 @@ fn a_time_does_not_go_back_while_space_is_allocated() {
     let from = open_new(&ours.path().join("from"), OFlags::empty());
     from.write_all_at(&pattern(1 << 20), 0).unwrap();
     let root = File::open(ours.path()).unwrap();
-    let observer = ours.mounted.observer();
+    let stats_handle = ours.mounted.stats_handle();
     for round in 0..60 {
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -285,11 +285,11 @@ fn a_time_does_not_go_back_while_space_is_allocated() {
             is_done.store(true, Ordering::Relaxed);
         });
         rustix::fs::syncfs(&root).unwrap();
-        let (shown, kept) = (file.metadata().unwrap(), observer.filesystem().metadata("/file"));
+        let (shown, kept) = (file.metadata().unwrap(), stats_handle.filesystem().metadata("/file"));
         let kept = kept.unwrap().modified;
         let shown = (shown.mtime(), shown.mtime_nsec());
         assert_eq!((kept.sec, i64::from(kept.nsec)), shown, "round {round}");
     }
-    drop((file, from, root, observer));
+    drop((file, from, root, stats_handle));
     ours.end();
 }

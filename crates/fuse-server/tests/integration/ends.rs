@@ -36,7 +36,7 @@ fn a_mount_that_is_stopped_in_use_is_committed() {
     file.write_all_at(&pattern(3 << 20), 0).unwrap();
     let removed = File::create_new(ours.path().join("removed")).unwrap();
     fs::remove_file(ours.path().join("removed")).unwrap();
-    ours.mounted.stopper().stop().unwrap();
+    ours.mounted.unmount_handle().stop().unwrap();
     ours.mounted.end().unwrap();
     assert!(file.sync_all().is_err() && removed.sync_all().is_err());
     drop((file, removed));
@@ -57,7 +57,7 @@ fn a_mount_that_somebody_took_out_of_the_tree_of_names_is_committed_when_it_is_s
     let file = File::create_new(point.join("file")).unwrap();
     file.write_all_at(&pattern(3 << 20), 0).unwrap();
     shell(&site.at(""), "umount --lazy point; mount -t tmpfs other point; touch point/other");
-    ours.mounted.stopper().stop().unwrap();
+    ours.mounted.unmount_handle().stop().unwrap();
     ours.mounted.end().unwrap();
     assert!(file.sync_all().is_err());
     assert!(point.join("other").exists());

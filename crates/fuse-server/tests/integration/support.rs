@@ -147,12 +147,12 @@ impl Ours {
     /// Unmounts it. A program that another test is just starting may still have copies of what was
     /// open, for a moment.
     pub(crate) fn end(self) {
-        let stopper = self.mounted.stopper();
-        until("nobody to use the mount", || match stopper.unmount() {
+        let unmount_handle = self.mounted.unmount_handle();
+        until("nobody to use the mount", || match unmount_handle.unmount() {
             Err(error) if error.is_busy() => false,
             done => done.is_ok(),
         });
-        drop(stopper);
+        drop(unmount_handle);
         self.mounted.end().unwrap();
     }
 }

@@ -49,7 +49,7 @@ impl Form {
 /// Puts runs of checksums, by the address of their first sector, into the tree. Runs do not
 /// overlap.
 pub(crate) fn insert(editor: &Editor<'_>, runs: &BTreeMap<u64, Vec<u8>>) -> Result<()> {
-    let geometry = editor.forest.store().volume().geometry();
+    let geometry = editor.tree_roots.store().volume().geometry();
     let form = Form::new(geometry.checksum_kind.size(), geometry.nodesize);
     insert_in(&mut editor.items(TreeId::CSUM)?, runs, form)
 }

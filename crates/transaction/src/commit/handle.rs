@@ -43,8 +43,8 @@ impl From<HandleKind> for JoinKind {
 /// Membership in a transaction. While it lives the transaction cannot be handed over to its
 /// writing; a thread has one at most.
 pub struct Handle<'a> {
-    pub(super) ledger: &'a TransactionManager,
-    ticket: TransactionGuard<'a>,
+    pub(super) transactions: &'a TransactionManager,
+    transaction_guard: TransactionGuard<'a>,
     /// How many items were changed under it.
     changed: Cell<u64>,
     /// Leaves that are being written early.
@@ -52,13 +52,16 @@ pub struct Handle<'a> {
 }
 
 impl<'a> Handle<'a> {
-    pub(crate) fn new(ledger: &'a TransactionManager, ticket: TransactionGuard<'a>) -> Self {
-        Self { ledger, ticket, changed: Cell::new(0), early: RefCell::new(None) }
+    pub(crate) fn new(
+        transactions: &'a TransactionManager,
+        transaction_guard: TransactionGuard<'a>,
+    ) -> Self {
+        Self { transactions, transaction_guard, changed: Cell::new(0), early: RefCell::new(None) }
     }
 
     /// The number of the transaction.
     pub fn generation(&self) -> u64 {
-        self.ticket.generation()
+        self.transaction_guard.generation()
     }
 
     /// Changes items of a tree; the keys of `edits` ascend strictly.
@@ -67,7 +70,7 @@ impl<'a> Handle<'a> {
     /// must fail the filesystem ([`TransactionManager::fail`]).
     pub fn apply<E: Edit>(&self, tree: &Tree, edits: &mut [E]) -> Result<()> {
         self.changed.set(self.changed.get() + edits.len() as u64);
-        Ok(tree.apply(self.ledger.forest().store(), self.ledger, edits)?)
+        Ok(tree.apply(self.transactions.tree_roots().store(), self.transactions, edits)?)
     }
 
     /// A file refers to an extent that nobody referred to before: what
@@ -76,7 +79,7 @@ impl<'a> Handle<'a> {
     /// From now on the extent is counted: its space comes back when nobody refers to it any more,
     /// after the commit that says so. Its checksums are added under the same handle.
     pub fn allocated_data(&self, first: &FileExtentRef) {
-        self.ledger.refs.allocated_data(first.logical, first.len, first.user());
+        self.transactions.refs.allocated_data(first.logical, first.len, first.backref());
     }
 
     /// A file refers to a counted extent once more: another item of its does.
@@ -90,27 +93,28 @@ impl<'a> Handle<'a> {
     }
 
     fn change_file_extent(&self, add: bool, reference: &FileExtentRef) {
-        let (extent, user) = (reference.extent(), reference.user());
-        self.ledger.refs.change(&RefChange { add, extent, user });
+        let (extent, backref) = (reference.extent(), reference.backref());
+        self.transactions.refs.change(&RefChange { add, extent, backref });
     }
 
     /// The space that all changes together can cost at most that take so many bytes in memory,
     /// and so about half of that in leaves: each block there is is copied, and each new leaf is at
     /// least a quarter full; and some blocks, since there is no part of one.
     pub fn most_for(&self, bytes: u64) -> u64 {
-        let copied = self.ledger.space.usage(space::SpaceKind::Metadata).allocated;
-        let some = space::bytes_for_items(COST_OF_FEW, self.ledger.volume().geometry().nodesize);
+        let copied = self.transactions.space.usage(space::SpaceKind::Metadata).allocated;
+        let some =
+            space::bytes_for_items(COST_OF_FEW, self.transactions.volume().geometry().nodesize);
         copied.saturating_add(some).saturating_add(bytes.saturating_mul(COST_OF_BYTE))
     }
 
     /// Something in a subvolume changed: its root item will say when.
     pub fn subvolume_changed(&self, id: TreeId) {
-        self.ledger.changed.lock().touch(id);
+        self.transactions.changed.lock().touch(id);
     }
 }
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        self.ledger.largest.changed(self.changed.get());
+        self.transactions.high_water.changed(self.changed.get());
     }
 }

@@ -16,12 +16,12 @@ const INCONSISTENT: u64 = 1 << 2;
 
 /// Marks quota groups as inconsistent, where there are any.
 pub(super) fn mark(editor: &Editor<'_>) -> Result<()> {
-    let tree = match editor.forest.tree(TreeId::QUOTA) {
+    let tree = match editor.tree_roots.tree(TreeId::QUOTA) {
         Ok(tree) => tree,
         Err(Error::NoTree(_)) => return Ok(()),
         Err(error) => return Err(error),
     };
-    let cursor = editor.forest.cursor(&tree, &STATUS, ReadAhead::Off)?;
+    let cursor = editor.tree_roots.cursor(&tree, &STATUS, ReadAhead::Off)?;
     let Some(item) = cursor.item().filter(|item| item.key == STATUS) else { return Ok(()) };
     let mut status = QgroupStatus::parse(item.data).expect("verified with its block");
     if status.flags & INCONSISTENT != 0 {

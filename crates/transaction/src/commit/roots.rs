@@ -57,8 +57,8 @@ pub(super) fn write(
     let count = roots.len();
     let mut books_grew = 0;
     for id in roots {
-        let tree = editor.forest.tree(id)?;
-        let (key, mut item) = editor.forest.root_entry(id)?.ok_or(Error::NoTree(id))?;
+        let tree = editor.tree_roots.tree(id)?;
+        let (key, mut item) = editor.tree_roots.root_entry(id)?.ok_or(Error::NoTree(id))?;
         let grown = move_root(&mut item, &tree, editor);
         if is_of_books(id) {
             books_grew += grown;
@@ -74,7 +74,7 @@ pub(super) fn write(
 
 /// Makes a root item lead to the root that its tree has now; gives by how many bytes the tree grew.
 fn move_root(item: &mut RootItem, tree: &Tree, editor: &Editor<'_>) -> i64 {
-    let nodesize = i64::from(editor.forest.store().volume().geometry().nodesize);
+    let nodesize = i64::from(editor.tree_roots.store().volume().geometry().nodesize);
     let grown = tree.take_growth().saturating_mul(nodesize);
     let root = tree.root();
     (item.logical, item.level) = (root.logical, root.level);

@@ -63,7 +63,7 @@ impl TransactionManager {
     /// caller was in it: where it is durable by now, nothing is to be done.
     #[track_caller]
     pub fn commit_transaction(&self, generation: u64) -> Result<()> {
-        self.gate.check()?;
+        self.transaction_state.check()?;
         self.commit_generation(generation, CommitTrigger::Sync).map(drop)
     }
 
@@ -71,43 +71,43 @@ impl TransactionManager {
     /// that are empty are taken out, too. Says whether there was anything to commit.
     #[track_caller]
     pub(crate) fn commit_for_space(&self) -> Result<bool> {
-        self.gate.check()?;
+        self.transaction_state.check()?;
         if self.options.only_asked {
             return Ok(false);
         }
-        let before = self.gate.generation();
+        let before = self.transaction_state.generation();
         // What was held over a commit is pinned though nothing changed.
         let frees = || self.space.has_pinned() || !self.space.empty_groups().is_empty();
         let generation = match self.is_clean() && frees() {
             true => self.commit_generation(before, CommitTrigger::Space)?,
             false => self.commit_running(CommitTrigger::Space)?,
         };
-        self.gate.wait_completed(generation)?;
+        self.transaction_state.wait_completed(generation)?;
         Ok(generation == before)
     }
 
     /// Waits until a transaction is durable that was handed over: one before the running one.
     #[track_caller]
     pub fn wait_durable(&self, generation: u64) -> Result<()> {
-        Ok(self.gate.wait_durable(generation)?)
+        Ok(self.transaction_state.wait_durable(generation)?)
     }
 
     /// Waits until nothing is left to be done of the transactions that were handed over: what they
     /// freed is given back to the device, where that is wanted, and free.
     #[track_caller]
     pub fn wait_completed(&self) -> Result<()> {
-        Ok(self.gate.wait_completed(self.gate.generation() - 1)?)
+        Ok(self.transaction_state.wait_completed(self.transaction_state.generation() - 1)?)
     }
 
     /// Gives the transaction that is durable then.
     #[track_caller]
     fn commit_running(&self, cause: CommitTrigger) -> Result<u64> {
-        self.gate.check()?;
-        let generation = self.gate.generation();
+        self.transaction_state.check()?;
+        let generation = self.transaction_state.generation();
         // Who commits it leaves it clean before it is durable.
-        if self.is_clean() && self.gate.is_left_alone(generation) {
+        if self.is_clean() && self.transaction_state.is_left_alone(generation) {
             // What was changed before may still be on its way.
-            self.gate.wait_durable(generation - 1)?;
+            self.transaction_state.wait_durable(generation - 1)?;
             return Ok(generation - 1);
         }
         self.commit_generation(generation, cause)
@@ -115,12 +115,12 @@ impl TransactionManager {
 
     #[track_caller]
     fn commit_generation(&self, generation: u64, cause: CommitTrigger) -> Result<u64> {
-        match self.gate.begin_commit(generation)? {
+        match self.transaction_state.begin_commit(generation)? {
             CommitRole::Lead(commit) => {
                 self.commits.count(cause);
                 self.lead(commit)?;
             }
-            CommitRole::Joined => self.gate.wait_durable(generation)?,
+            CommitRole::Joined => self.transaction_state.wait_durable(generation)?,
         }
         Ok(generation)
     }
@@ -141,9 +141,9 @@ impl TransactionManager {
     fn stages(&self, commit: Commit<'_, Open>) -> Result<()> {
         let commit = commit.settle()?.close_door()?.bar_finish()?;
         let last = self.telling(|| self.finish_trees(&commit))?;
-        let commit = commit.hand_over()?;
+        let commit = commit.unblock()?;
         self.telling(|| self.write_out(&last))?;
-        self.forest.store().written(last.nodes);
+        self.tree_roots.store().written(last.nodes);
         let commit = commit.durable()?;
         let pinned = self.space.without_held(last.pinned);
         self.discard(&pinned);
@@ -164,10 +164,10 @@ impl TransactionManager {
         self.drop_logs()?;
         // Nobody is in the middle of handing an extent from one file to another.
         self.refs.vanishing_data().iter().for_each(|range| self.sums.forget(range));
-        self.merge(&Handle::new(self, commit.ticket()), FlushScope::All)?;
+        self.merge(&Handle::new(self, commit.transaction_guard()), FlushScope::All)?;
         self.write_books(commit)?;
         let superblock = superblock::next(self, commit.generation())?;
-        let nodes = self.forest.store().dirty_nodes();
+        let nodes = self.tree_roots.store().dirty_nodes();
         assert_eq!(self.sums.bytes(), 0, "checksums are in the tree with their transaction");
         let pinned = self.space.take_pinned();
         self.refs.turn_over();
@@ -176,19 +176,19 @@ impl TransactionManager {
 
     /// Stage 3.
     fn write_books(&self, commit: &Commit<'_, CommitDoing>) -> Result<()> {
-        let books = SpaceItemWriter::new(self, commit.generation());
-        books.mend_free_space_tree()?;
-        quotas::mark(&books.editor)?;
-        books.run_references()?;
-        books.remove_empty_groups()?;
+        let space_items = SpaceItemWriter::new(self, commit.generation());
+        space_items.mend_free_space_tree()?;
+        quotas::mark(&space_items.editor)?;
+        space_items.run_references()?;
+        space_items.remove_empty_groups()?;
         for _ in 0..ROUNDS_MAX {
-            books.run_references()?;
-            let groups = books.write_groups()?;
-            let roots = self.write_roots(books.editor)?;
+            space_items.run_references()?;
+            let groups = space_items.write_groups()?;
+            let roots = self.write_roots(space_items.editor)?;
             if groups > 0 || roots > 0 || !self.refs.is_empty() {
                 continue;
             }
-            if self.forest.roots().root().generation == commit.generation() {
+            if self.tree_roots.roots().root().generation == commit.generation() {
                 return Ok(());
             }
             // Nothing changed after all. But the root that a superblock names is of its generation.
@@ -204,7 +204,7 @@ impl TransactionManager {
     fn write_nodes(&self, nodes: &DirtyList) -> Result<()> {
         let mut failed = None;
         // While some are written the next are sealed.
-        let sealed = self.forest.store().seal(nodes);
+        let sealed = self.tree_roots.store().seal(nodes);
         let blocks = sealed.map_while(|sealed| sealed.map_err(|error| failed = Some(error)).ok());
         let written = self.volume().write_blocks(blocks);
         match failed {
@@ -217,7 +217,7 @@ impl TransactionManager {
     fn write_out(&self, last: &CommittedTransaction) -> Result<()> {
         self.write_nodes(&last.nodes)?;
         self.volume().flush()?;
-        self.gate.check()?;
+        self.transaction_state.check()?;
         Ok(self.volume().write_superblock(&last.superblock)?)
     }
 }

@@ -24,24 +24,25 @@ const DEVICE_ITEMS: u64 = 1;
 
 /// The books of one commit.
 pub(super) struct SpaceItemWriter<'a> {
-    pub(super) ledger: &'a TransactionManager,
+    pub(super) transactions: &'a TransactionManager,
     pub(super) editor: Editor<'a>,
 }
 
 impl<'a> SpaceItemWriter<'a> {
-    pub(super) fn new(ledger: &'a TransactionManager, generation: u64) -> Self {
-        let editor = Editor { forest: &ledger.forest, source: ledger, generation };
-        Self { ledger, editor }
+    pub(super) fn new(transactions: &'a TransactionManager, generation: u64) -> Self {
+        let editor =
+            Editor { tree_roots: &transactions.tree_roots, source: transactions, generation };
+        Self { transactions, editor }
     }
 
     /// Makes the free space tree anew where it is not valid. Nothing that this transaction changed
     /// is in the extent tree yet; its new block groups are entered once more.
     pub(super) fn mend_free_space_tree(&self) -> Result<()> {
-        let compat = self.ledger.volume().superblock().compat_ro;
+        let compat = self.transactions.volume().superblock().compat_ro;
         if !self.has_free_space_tree() || compat.contains(CompatRoFlags::FREE_SPACE_TREE_VALID) {
             return Ok(());
         }
-        let groups: Vec<_> = self.ledger.volume().chunks().iter().map(range_of).collect();
+        let groups: Vec<_> = self.transactions.volume().chunks().iter().map(range_of).collect();
         free_tree::rebuild(&self.editor, &groups)
     }
 
@@ -49,7 +50,7 @@ impl<'a> SpaceItemWriter<'a> {
     pub(super) fn run_references(&self) -> Result<()> {
         loop {
             self.write_new_chunks()?;
-            match self.ledger.refs.take_next() {
+            match self.transactions.refs.take_next() {
                 Some(head) => self.run(&head)?,
                 None => return Ok(()),
             }
@@ -59,7 +60,7 @@ impl<'a> SpaceItemWriter<'a> {
     fn run(&self, head: &Head) -> Result<()> {
         let (logical, len, is_data) = match head.extent {
             Extent::Block { logical, .. } => {
-                (logical, u64::from(self.ledger.volume().geometry().nodesize), false)
+                (logical, u64::from(self.transactions.volume().geometry().nodesize), false)
             }
             Extent::Data { logical, len } => (logical, len, true),
         };
@@ -68,18 +69,18 @@ impl<'a> SpaceItemWriter<'a> {
             Outcome::Kept => return Ok(()),
             Outcome::Added => {
                 self.turn(logical, len, free_tree::allocate)?;
-                return self.ledger.space.account(logical, len, true);
+                return self.transactions.space.account(logical, len, true);
             }
             Outcome::Freed => {
                 self.turn(logical, len, free_tree::free)?;
-                self.ledger.space.account(logical, len, false)?;
+                self.transactions.space.account(logical, len, false)?;
             }
             Outcome::Vanished => {}
         }
         if is_data {
             checksums::remove(&self.editor, logical, len)?;
         }
-        self.ledger.space.pin(logical, len)
+        self.transactions.space.pin(logical, len)
     }
 
     /// Changes the free space tree, where there is one.
@@ -92,7 +93,7 @@ impl<'a> SpaceItemWriter<'a> {
         if !self.has_free_space_tree() {
             return Ok(());
         }
-        let chunk = self.ledger.volume().chunk_of(logical)?;
+        let chunk = self.transactions.volume().chunk_of(logical)?;
         // What an image says of an extent may be anything.
         if logical.checked_add(len).is_none_or(|end| end > chunk.end()) {
             return Err(SpaceDamage::NotInUse { logical, len }.into());
@@ -101,13 +102,13 @@ impl<'a> SpaceItemWriter<'a> {
     }
 
     fn has_free_space_tree(&self) -> bool {
-        let superblock = self.ledger.volume().superblock();
+        let superblock = self.transactions.volume().superblock();
         superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE)
     }
 
     /// Writes what block groups hold, where that changed; gives how many did.
     pub(super) fn write_groups(&self) -> Result<usize> {
-        let changed = self.ledger.space.take_changed_groups();
+        let changed = self.transactions.space.take_changed_groups();
         let mut edits: Vec<_> =
             changed.iter().map(|&(start, len, item)| put_group(start, len, item)).collect();
         edits.sort_unstable_by_key(userbtrfs_btree::Edit::key);
@@ -116,7 +117,7 @@ impl<'a> SpaceItemWriter<'a> {
     }
 
     fn group_tree(&self) -> TreeId {
-        let superblock = self.ledger.volume().superblock();
+        let superblock = self.transactions.volume().superblock();
         match superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE) {
             true => TreeId::BLOCK_GROUP,
             false => TreeId::EXTENT,
@@ -126,7 +127,7 @@ impl<'a> SpaceItemWriter<'a> {
     /// Writes the chunks that were made.
     fn write_new_chunks(&self) -> Result<()> {
         loop {
-            let made = self.ledger.space.take_planned();
+            let made = self.transactions.space.take_planned();
             if made.is_empty() {
                 return Ok(());
             }
@@ -154,14 +155,14 @@ impl<'a> SpaceItemWriter<'a> {
     }
 
     fn device_key(&self, physical: Physical) -> Key {
-        let id = self.ledger.volume().superblock().device.id;
+        let id = self.transactions.volume().superblock().device.id;
         Key::new(id, ItemKind::DEV_EXTENT, physical.0)
     }
 
     /// Says how much of the device is given to chunks.
     fn write_device_item(&self) -> Result<()> {
-        let mut device = self.ledger.volume().superblock().device.clone();
-        device.bytes_used = self.ledger.space.device_used();
+        let mut device = self.transactions.volume().superblock().device.clone();
+        device.bytes_used = self.transactions.space.device_used();
         let key = Key::new(DEVICE_ITEMS, ItemKind::DEV_ITEM, device.id);
         let put = ItemEdit::Put(key, device.encode().to_vec());
         self.editor.apply(TreeId::CHUNK, &mut [put])
@@ -169,8 +170,8 @@ impl<'a> SpaceItemWriter<'a> {
 
     /// Removes block groups that nothing is in.
     pub(super) fn remove_empty_groups(&self) -> Result<()> {
-        for start in self.ledger.space.empty_groups() {
-            if let Some(chunk) = self.ledger.space.remove_group(start) {
+        for start in self.transactions.space.empty_groups() {
+            if let Some(chunk) = self.transactions.space.remove_group(start) {
                 self.remove_chunk(&chunk)?;
             }
         }

@@ -76,7 +76,7 @@ pub(crate) enum JoinKind {
     Operation,
     /// The completion of an ordered extent, for which open operations may wait.
     Finish,
-    /// The committing thread's own work: see [`Commit::ticket`].
+    /// The committing thread's own work: see [`Commit::transaction_guard`].
     Commit,
 }
 
@@ -104,7 +104,7 @@ pub(crate) enum CommitRole<'g> {
 #[derive(Debug)]
 #[must_use = "the transaction is left when the ticket is dropped"]
 pub(crate) struct TransactionGuard<'g> {
-    gate: &'g TransactionState,
+    transaction_state: &'g TransactionState,
     kind: JoinKind,
     generation: u64,
     /// Whether the thread was panicking already when it joined.
@@ -139,7 +139,13 @@ impl TransactionState {
         self.events.handed_over.wait_while(&mut state, barred);
         state.check()?;
         let generation = state.join(kind);
-        Ok(TransactionGuard { gate: self, kind, generation, unwinding: panicking(), _held: held })
+        Ok(TransactionGuard {
+            transaction_state: self,
+            kind,
+            generation,
+            unwinding: panicking(),
+            _held: held,
+        })
     }
 
     /// Asks for the commit of transaction `generation`, which a thread may do that is in none.
@@ -257,10 +263,11 @@ impl TransactionGuard<'_> {
 impl Drop for TransactionGuard<'_> {
     fn drop(&mut self) {
         if panicking() && !self.unwinding {
-            self.gate.fail(format!("a panic left transaction {} half changed", self.generation));
+            self.transaction_state
+                .fail(format!("a panic left transaction {} half changed", self.generation));
         }
-        if self.gate.state.lock().leave(self.kind) {
-            self.gate.events.drained.notify_one();
+        if self.transaction_state.state.lock().leave(self.kind) {
+            self.transaction_state.events.drained.notify_one();
         }
     }
 }

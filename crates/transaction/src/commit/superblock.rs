@@ -13,19 +13,19 @@ use crate::error::{Error, Result};
 use crate::manager::TransactionManager;
 
 /// Makes the superblock of transaction `generation`.
-pub(super) fn next(ledger: &TransactionManager, generation: u64) -> Result<Superblock> {
-    let volume = ledger.volume();
+pub(super) fn next(transactions: &TransactionManager, generation: u64) -> Result<Superblock> {
+    let volume = transactions.volume();
     let mut superblock = (*volume.superblock()).clone();
     let before = superblock.generation;
     superblock.generation = generation;
-    let root = ledger.forest.roots().root();
+    let root = transactions.tree_roots.roots().root();
     (superblock.root, superblock.root_level) = (root.logical, root.level);
-    let chunks = ledger.forest.tree(TreeId::CHUNK)?.root();
+    let chunks = transactions.tree_roots.tree(TreeId::CHUNK)?.root();
     (superblock.chunk_root, superblock.chunk_root_level) = (chunks.logical, chunks.level);
     superblock.chunk_root_generation = chunks.generation;
     (superblock.log_root, superblock.log_root_level, superblock.log_root_transid) = (None, 0, 0);
-    superblock.bytes_used = ledger.space.bytes_used();
-    let chunks_listed = ledger.space.listed_chunks();
+    superblock.bytes_used = transactions.space.bytes_used();
+    let chunks_listed = transactions.space.listed_chunks();
     superblock.device.bytes_used = chunks_listed.device_used;
     superblock.sys_chunk_array = encode_sys_chunk_array(&chunks_listed.system);
     if superblock.uuid_tree_generation == before {
@@ -43,19 +43,19 @@ pub(super) fn next(ledger: &TransactionManager, generation: u64) -> Result<Super
     let newest =
         superblock.backup_roots.iter().position(|backup| backup.tree_root_generation == before);
     let slot = newest.map_or(0, |newest| (newest + 1) % superblock.backup_roots.len());
-    superblock.backup_roots[slot] = backup(ledger, &superblock, root, chunks)?;
+    superblock.backup_roots[slot] = backup(transactions, &superblock, root, chunks)?;
     Ok(superblock)
 }
 
 fn backup(
-    ledger: &TransactionManager,
+    transactions: &TransactionManager,
     superblock: &Superblock,
     root: Root,
     chunks: Root,
 ) -> Result<BackupRoot> {
     let [extent, fs, dev, csum] =
         [TreeId::EXTENT, TreeId::FS, TreeId::DEV, TreeId::CSUM].map(|id| {
-            match ledger.forest.tree(id) {
+            match transactions.tree_roots.tree(id) {
                 Ok(tree) => Ok(tree.root()),
                 // A tree that is not there is remembered as none.
                 Err(Error::NoTree(_)) => Ok(Root { logical: Logical(0), level: 0, generation: 0 }),

@@ -56,9 +56,12 @@ impl Worker {
         Self { shared, thread: Mutex::new(Class::TransactionState, None) }
     }
 
-    pub(crate) fn start(&self, ledger: &Arc<TransactionManager>) {
-        let (ledger, shared) = (Arc::downgrade(ledger), Arc::clone(&self.shared));
-        let pause = match ledger.upgrade().map_or(0, |ledger| ledger.options.commit_seconds) {
+    pub(crate) fn start(&self, transactions: &Arc<TransactionManager>) {
+        let (transactions, shared) = (Arc::downgrade(transactions), Arc::clone(&self.shared));
+        let pause = match transactions
+            .upgrade()
+            .map_or(0, |transactions| transactions.options.commit_seconds)
+        {
             0 => None,
             seconds => Some(Duration::from_secs(seconds)),
         };
@@ -66,14 +69,14 @@ impl Worker {
             let mut due = Due::after(pause);
             loop {
                 let task = shared.next(&due);
-                let Some(ledger) = ledger.upgrade() else { return };
+                let Some(transactions) = transactions.upgrade() else { return };
                 // What fails here is told to who changes something next.
                 let _failed = match task {
                     Task::Stop => return,
-                    Task::Merge => ledger.merge_most(),
+                    Task::Merge => transactions.merge_most(),
                     Task::Commit(cause) => {
                         due = Due::after(pause);
-                        ledger.commit_for(cause)
+                        transactions.commit_for(cause)
                     }
                 };
             }

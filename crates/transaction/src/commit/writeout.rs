@@ -27,7 +27,8 @@ impl Handle<'_> {
     /// be. They can be changed again, at the cost of a copy. To be called between the parts of a
     /// merge.
     pub fn write_early(&self) -> Result<()> {
-        let (store, max) = (self.ledger.forest().store(), self.ledger.options.dirty_max);
+        let (store, max) =
+            (self.transactions.tree_roots().store(), self.transactions.options.dirty_max);
         let on_its_way =
             self.early.borrow().as_ref().map_or(0, |early| store.bytes_of(&early.nodes));
         // Some of them may have been copied, and let go.
@@ -36,12 +37,12 @@ impl Handle<'_> {
             return Ok(());
         }
         self.finish_early()?;
-        let Some(paused) = self.ledger.sums.pause() else { return Ok(()) };
+        let Some(paused) = self.transactions.sums.pause() else { return Ok(()) };
         let nodes = store.oldest_leaves(dirty - max / 2);
         let sealed = store.seal(&nodes).map(|sealed| sealed.map(|(at, block)| (at, block.into())));
         let sealed = sealed.collect::<std::result::Result<Vec<_>, _>>()?;
         drop(paused);
-        let writes = self.ledger.volume().submit_data(sealed);
+        let writes = self.transactions.volume().submit_data(sealed);
         *self.early.borrow_mut() = Some(BackgroundWriteout { nodes, writes });
         Ok(())
     }
@@ -49,12 +50,12 @@ impl Handle<'_> {
     /// Waits for what is on its way.
     pub(crate) fn finish_early(&self) -> Result<()> {
         let Some(BackgroundWriteout { nodes, writes }) = self.early.take() else { return Ok(()) };
-        self.ledger
+        self.transactions
             .volume()
             .wait_writes(writes)
             .into_iter()
             .collect::<std::result::Result<(), _>>()?;
-        self.ledger.forest().store().written(nodes);
+        self.transactions.tree_roots().store().written(nodes);
         Ok(())
     }
 }

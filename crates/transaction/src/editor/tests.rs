@@ -20,7 +20,7 @@ const ANY: ItemKind = ItemKind(99);
 
 /// Gives out blocks, and counts.
 struct Books<'a> {
-    forest: &'a TreeRoots,
+    tree_roots: &'a TreeRoots,
     delayed: DelayedRefs,
     nodesize: u32,
     free: Mutex<Vec<u64>>,
@@ -28,10 +28,10 @@ struct Books<'a> {
 }
 
 impl<'a> Books<'a> {
-    fn of(forest: &'a TreeRoots) -> Self {
-        let nodesize = forest.store().volume().geometry().nodesize;
-        let extents = TreeItems::new(forest, TreeId::EXTENT).expect("there is one");
-        let tree = TreeItems::new(forest, TreeId::FREE_SPACE).expect("there is one");
+    fn of(tree_roots: &'a TreeRoots) -> Self {
+        let nodesize = tree_roots.store().volume().geometry().nodesize;
+        let extents = TreeItems::new(tree_roots, TreeId::EXTENT).expect("there is one");
+        let tree = TreeItems::new(tree_roots, TreeId::FREE_SPACE).expect("there is one");
         let (mut groups, mut free) = (Vec::new(), Vec::new());
         for (key, data) in all(&extents) {
             if key.kind == ItemKind::BLOCK_GROUP_ITEM {
@@ -52,11 +52,11 @@ impl<'a> Books<'a> {
         }
         let groups = groups.into_iter().map(|(group, _)| group).collect();
         let free = Mutex::new(Class::BlockGroup, free);
-        Self { forest, delayed: DelayedRefs::default(), nodesize, free, groups }
+        Self { tree_roots, delayed: DelayedRefs::default(), nodesize, free, groups }
     }
 
     fn editor(&self) -> Editor<'_> {
-        Editor { forest: self.forest, source: self, generation: self.generation() }
+        Editor { tree_roots: self.tree_roots, source: self, generation: self.generation() }
     }
 
     /// Brings all references into the trees, as long as that changes more of them.
@@ -80,8 +80,8 @@ impl<'a> Books<'a> {
 
     /// The trees agree about what is free.
     fn check(&self) {
-        let extents = TreeItems::new(self.forest, TreeId::EXTENT).expect("there is one");
-        let free = TreeItems::new(self.forest, TreeId::FREE_SPACE).expect("there is one");
+        let extents = TreeItems::new(self.tree_roots, TreeId::EXTENT).expect("there is one");
+        let free = TreeItems::new(self.tree_roots, TreeId::FREE_SPACE).expect("there is one");
         for group in &self.groups {
             check_group(&free, &extents, group, self.nodesize);
         }
@@ -90,7 +90,7 @@ impl<'a> Books<'a> {
 
 impl BlockSource for Books<'_> {
     fn generation(&self) -> u64 {
-        self.forest.store().volume().superblock().generation + 1
+        self.tree_roots.store().volume().superblock().generation + 1
     }
 
     fn allocate(&self, tree: TreeId, level: u8, _near: Logical) -> Result<Logical, NoSpace> {
@@ -105,15 +105,15 @@ impl BlockSource for Books<'_> {
             return;
         }
         let extent = Extent::Block { logical: block.logical, level: block.level };
-        self.delayed.change(&RefChange { add: false, extent, user: Backref::Tree(tree) });
+        self.delayed.change(&RefChange { add: false, extent, backref: Backref::Tree(tree) });
     }
 
     fn sharing(&self, block: Logical) -> Option<BlockRefs> {
         self.delayed.sharing(block)
     }
 
-    fn learn_sharing(&self, logical: Logical, level: u8) -> Result<(), SourceError> {
-        let found = refs::lookup(self.forest, &Extent::Block { logical, level })?;
+    fn load_refs(&self, logical: Logical, level: u8) -> Result<(), SourceError> {
+        let found = refs::lookup(self.tree_roots, &Extent::Block { logical, level })?;
         self.delayed.learn(logical, found.expect("it is in use"));
         Ok(())
     }
@@ -140,11 +140,11 @@ fn all(items: &TreeItems<'_>) -> BTreeMap<Key, Vec<u8>> {
 }
 
 /// The subvolumes of a filesystem, and what is in each.
-fn subvolumes(forest: &TreeRoots) -> Vec<(TreeId, BTreeMap<Key, Vec<u8>>)> {
-    let roots = all(&TreeItems::new(forest, TreeId::ROOT).expect("there is one"));
+fn subvolumes(tree_roots: &TreeRoots) -> Vec<(TreeId, BTreeMap<Key, Vec<u8>>)> {
+    let roots = all(&TreeItems::new(tree_roots, TreeId::ROOT).expect("there is one"));
     let ids = roots.keys().filter(|key| key.kind == ItemKind::ROOT_ITEM);
     let ids = ids.map(|key| TreeId(key.objectid)).filter(|id| id.is_subvolume());
-    let alive = ids.filter_map(|id| Some((id, TreeItems::new(forest, id).ok()?)));
+    let alive = ids.filter_map(|id| Some((id, TreeItems::new(tree_roots, id).ok()?)));
     alive.map(|(id, items)| (id, all(&items))).collect()
 }
 
@@ -153,9 +153,9 @@ fn key(number: u64) -> Key {
 }
 
 /// Adds items to all subvolumes and removes them.
-fn change(forest: &TreeRoots) {
-    let books = Books::of(forest);
-    let before = subvolumes(forest);
+fn change(tree_roots: &TreeRoots) {
+    let books = Books::of(tree_roots);
+    let before = subvolumes(tree_roots);
     let content = vec![7; 90];
     for (id, _) in &before {
         let mut put: Vec<_> =
@@ -170,7 +170,7 @@ fn change(forest: &TreeRoots) {
     }
     books.settle();
     books.check();
-    assert_eq!(before, subvolumes(forest));
+    assert_eq!(before, subvolumes(tree_roots));
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl BlockSource for LogSource<'_> {
         Some(BlockRefs::ALONE)
     }
 
-    fn learn_sharing(&self, _block: Logical, _level: u8) -> Result<(), SourceError> {
+    fn load_refs(&self, _block: Logical, _level: u8) -> Result<(), SourceError> {
         Ok(())
     }
 

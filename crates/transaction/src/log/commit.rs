@@ -79,7 +79,7 @@ pub struct PendingIoToken<'a>(pub(super) PendingIo<'a, LogFailure>);
 
 /// A member, and what it promised.
 struct Pledged<'a> {
-    pledge: Option<PendingIoToken<'a>>,
+    pending_io: Option<PendingIoToken<'a>>,
     member: &'a mut dyn LogSyncer,
 }
 
@@ -87,8 +87,8 @@ impl Pledged<'_> {
     /// Keeps what was promised, or breaks it.
     fn land(&mut self, handle: &Handle<'_>) -> Result<(), LogFailure> {
         let landed = self.member.land(handle).map_err(LogFailure::from);
-        if let Some(PendingIoToken(pledge)) = self.pledge.take() {
-            pledge.end(landed.clone());
+        if let Some(PendingIoToken(pending_io)) = self.pending_io.take() {
+            pending_io.end(landed.clone());
         }
         landed
     }
@@ -97,21 +97,23 @@ impl Pledged<'_> {
 impl TransactionManager {
     /// Waits until a group is durable; writes it, if nobody else does. What was written of data
     /// before [`LogWriter::group`] was asked is durable then, too; and what is on its way by this
-    /// member, who gave a `pledge` for that: however this ends, all of it has landed.
+    /// member, who gave a `pending_io` for that: however this ends, all of it has landed.
     ///
     /// An error says that it is not durable, and that the transaction must be committed.
     pub fn sync_log(
         &self,
         handle: &Handle<'_>,
         group: LogTransId,
-        pledge: Option<PendingIoToken<'_>>,
+        pending_io: Option<PendingIoToken<'_>>,
         member: &mut dyn LogSyncer,
     ) -> Result<(), LogFailure> {
-        let mut member = Pledged { pledge, member };
+        let mut member = Pledged { pending_io, member };
         let synced = match group.transaction == handle.generation() {
             true => self.sync_group(handle, group, &mut member),
             // It goes with its transaction.
-            false => self.gate.wait_durable(group.transaction).map_err(LogFailure::from),
+            false => {
+                self.transaction_state.wait_durable(group.transaction).map_err(LogFailure::from)
+            }
         };
         // Where the group was given up before.
         let landed = member.land(handle);
@@ -192,18 +194,18 @@ impl TransactionManager {
             self.logs.blocks.superblock_is_durable();
         }
         member.member.waited(LogSyncPhase::Device);
-        self.forest.store().written(list);
+        self.tree_roots.store().written(list);
         self.count_group(count_nodes);
         Ok(())
     }
 
     /// The superblock of the transaction before is durable, and no commit has failed.
     fn wait_for_superblock(&self, before: u64) -> Result<(), LogFailure> {
-        if !self.gate.is_durable(before) {
+        if !self.transaction_state.is_durable(before) {
             count(&self.logs.counts.waits_for_commit, 1);
-            self.gate.wait_durable(before)?;
+            self.transaction_state.wait_durable(before)?;
         }
-        Ok(self.gate.check()?)
+        Ok(self.transaction_state.check()?)
     }
 
     fn count_group(&self, nodes: u64) {
@@ -228,7 +230,7 @@ impl TransactionManager {
         if self.space.draws_on_new_groups() {
             return Err(FullCommitReason::NewBlockGroup.into());
         }
-        let store = self.forest.store();
+        let store = self.tree_roots.store();
         let list = store.dirty_at(self.logs.blocks.seal());
         let sealed = store.seal(&list).map(|sealed| {
             let (logical, node) = sealed?;

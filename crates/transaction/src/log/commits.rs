@@ -125,7 +125,7 @@ impl<F: Clone> LogCommits<F> {
 
     /// Promises something to the group that changes belong to; the caller keeps leaders from
     /// closing it.
-    pub(crate) fn pledge(&self) -> PendingIo<'_, F> {
+    pub(crate) fn pending_io(&self) -> PendingIo<'_, F> {
         let mut state = self.state.lock();
         let group = state.collecting;
         state.pledged[index(group)] += 1;

@@ -46,7 +46,7 @@ struct Disk {
 }
 
 struct World {
-    gate: TransactionState,
+    transaction_state: TransactionState,
     groups: LogCommits<Unwritten>,
     trees: Mutex<Trees>,
     disk: Mutex<Disk>,
@@ -56,7 +56,7 @@ impl World {
     fn new() -> Self {
         let disk = Disk { committed: FIRST - 1, ..Disk::default() };
         Self {
-            gate: TransactionState::new(FIRST),
+            transaction_state: TransactionState::new(FIRST),
             groups: LogCommits::new(Unwritten),
             trees: Mutex::new(Class::LogRoot, Trees::default()),
             disk: Mutex::new(Class::DeviceQueue, disk),
@@ -65,8 +65,9 @@ impl World {
 
     /// Logs a change, and waits until it is durable; its leader writes by `write`.
     fn sync(&self, bit: u64, write: Write) -> Result<(), Unwritten> {
-        let ticket = self.gate.join(JoinKind::Writing).map_err(|_| Unwritten)?;
-        let generation = ticket.generation();
+        let transaction_guard =
+            self.transaction_state.join(JoinKind::Writing).map_err(|_| Unwritten)?;
+        let generation = transaction_guard.generation();
         let group = self.log(generation, bit);
         let synced = loop {
             match self.groups.join(group) {
@@ -77,7 +78,7 @@ impl World {
                 }
             }
         };
-        drop(ticket);
+        drop(transaction_guard);
         if synced.is_ok() {
             let disk = self.disk.lock();
             let logged = disk.log.filter(|(of, _)| *of == disk.committed + 1);
@@ -108,8 +109,8 @@ impl World {
         assert!(before.is_none_or(|before| before & !bits == 0), "nothing is lost from it");
         lead.close();
         drop(trees);
-        self.gate.wait_durable(generation - 1).map_err(|_| Unwritten)?;
-        self.gate.check().map_err(|_| Unwritten)?;
+        self.transaction_state.wait_durable(generation - 1).map_err(|_| Unwritten)?;
+        self.transaction_state.check().map_err(|_| Unwritten)?;
         let mut disk = self.disk.lock();
         assert_eq!(disk.committed, generation - 1, "the superblock before is durable");
         assert!(disk.log.is_none_or(|(of, logged)| of < generation || logged & !bits == 0));
@@ -130,9 +131,9 @@ impl World {
 
     /// Commits this transaction, or waits for who does; its superblock may fail.
     fn commit(&self, generation: u64, succeeds: bool) -> Result<(), Failed> {
-        match self.gate.begin_commit(generation)? {
+        match self.transaction_state.begin_commit(generation)? {
             CommitRole::Lead(commit) => self.lead(commit, succeeds),
-            CommitRole::Joined => self.gate.wait_durable(generation),
+            CommitRole::Joined => self.transaction_state.wait_durable(generation),
         }
     }
 
@@ -140,11 +141,11 @@ impl World {
         let commit = commit.settle()?.close_door()?.bar_finish()?;
         let bits = self.drop_logs(&commit);
         let generation = commit.generation();
-        let commit = commit.hand_over()?;
+        let commit = commit.unblock()?;
         if !succeeds {
             // Who leads fails the gate when it is gone.
             drop(commit);
-            return self.gate.check();
+            return self.transaction_state.check();
         }
         let mut disk = self.disk.lock();
         assert_eq!(disk.committed, generation - 1, "one after the other");
@@ -227,7 +228,7 @@ fn logs_are_made_once_and_gone_with_their_commit() {
 /// What cannot be logged is committed; then logs begin anew.
 fn sync_or_commit(world: &World, bit: u64) {
     if world.sync(bit, World::fail_to_write).is_err() {
-        world.commit(world.gate.generation(), true).expect(SOUND);
+        world.commit(world.transaction_state.generation(), true).expect(SOUND);
         assert_eq!(world.disk.lock().bits & bit, bit, "it is committed");
     }
 }

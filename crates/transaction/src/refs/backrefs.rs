@@ -10,8 +10,8 @@ pub struct BackrefChanges(Vec<(Backref, i64)>);
 
 impl BackrefChanges {
     /// References of a user come, or go.
-    pub(super) fn add(&mut self, user: Backref, by: i64) {
-        match self.at(&user) {
+    pub(super) fn add(&mut self, backref: Backref, by: i64) {
+        match self.at(&backref) {
             Ok(at) => {
                 self.0[at].1 += by;
                 if self.0[at].1 == 0 {
@@ -24,14 +24,14 @@ impl BackrefChanges {
                     // There are very many of these lists, and few grow.
                     self.0.reserve_exact(1);
                 }
-                self.0.insert(at, (user, by));
+                self.0.insert(at, (backref, by));
             }
         }
     }
 
     /// The change of one user, where there is one.
-    pub fn get(&self, user: &Backref) -> Option<&i64> {
-        self.at(user).ok().map(|at| &self.0[at].1)
+    pub fn get(&self, backref: &Backref) -> Option<&i64> {
+        self.at(backref).ok().map(|at| &self.0[at].1)
     }
 
     /// Whether none changes.
@@ -41,7 +41,7 @@ impl BackrefChanges {
 
     /// The users, in order, and their changes.
     pub fn iter(&self) -> impl Iterator<Item = (&Backref, &i64)> {
-        self.0.iter().map(|(user, by)| (user, by))
+        self.0.iter().map(|(backref, by)| (backref, by))
     }
 
     /// The same.
@@ -54,16 +54,16 @@ impl BackrefChanges {
         self.0.iter().fold(0, |sum, (_, by)| sum.saturating_add(*by))
     }
 
-    fn at(&self, user: &Backref) -> Result<usize, usize> {
-        self.0.binary_search_by(|(other, _)| other.cmp(user))
+    fn at(&self, backref: &Backref) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| other.cmp(backref))
     }
 }
 
 impl FromIterator<(Backref, i64)> for BackrefChanges {
     fn from_iter<I: IntoIterator<Item = (Backref, i64)>>(changes: I) -> Self {
         let mut all = Self::default();
-        for (user, by) in changes {
-            all.add(user, by);
+        for (backref, by) in changes {
+            all.add(backref, by);
         }
         all
     }
@@ -77,16 +77,16 @@ mod tests {
 
     #[test]
     fn what_cancels_out_leaves_nothing_and_users_are_told_apart() {
-        let users = [Backref::Tree(TreeId::FS), Backref::Parent(Logical(4096))];
+        let backrefs = [Backref::Tree(TreeId::FS), Backref::Parent(Logical(4096))];
         let mut changes = BackrefChanges::default();
-        changes.add(users[1], 2);
-        changes.add(users[0], 1);
-        changes.add(users[1], -1);
-        let found: Vec<_> = changes.iter().map(|(user, by)| (*user, *by)).collect();
-        assert_eq!(found, [(users[0], 1), (users[1], 1)]);
-        assert_eq!((changes.net(), changes.get(&users[1])), (2, Some(&1)));
-        changes.add(users[1], -1);
-        changes.add(users[0], -1);
-        assert!(changes.is_empty() && changes.get(&users[0]).is_none());
+        changes.add(backrefs[1], 2);
+        changes.add(backrefs[0], 1);
+        changes.add(backrefs[1], -1);
+        let found: Vec<_> = changes.iter().map(|(backref, by)| (*backref, *by)).collect();
+        assert_eq!(found, [(backrefs[0], 1), (backrefs[1], 1)]);
+        assert_eq!((changes.net(), changes.get(&backrefs[1])), (2, Some(&1)));
+        changes.add(backrefs[1], -1);
+        changes.add(backrefs[0], -1);
+        assert!(changes.is_empty() && changes.get(&backrefs[0]).is_none());
     }
 }

@@ -54,8 +54,8 @@ impl Head {
         self.changes.net()
     }
 
-    fn change(&mut self, user: Backref, by: i64) {
-        self.changes.add(user, by);
+    fn change(&mut self, backref: Backref, by: i64) {
+        self.changes.add(backref, by);
     }
 
     fn is_idle(&self) -> bool {
@@ -133,8 +133,8 @@ pub(super) fn logical_of(extent: &Extent) -> Logical {
 }
 
 /// Whether this user can refer to such an extent.
-fn fits(extent: &Extent, user: &Backref) -> bool {
-    let of_block = matches!(user, Backref::Tree(_) | Backref::Parent(_));
+fn fits(extent: &Extent, backref: &Backref) -> bool {
+    let of_block = matches!(backref, Backref::Tree(_) | Backref::Parent(_));
     of_block == matches!(extent, Extent::Block { .. })
 }
 
@@ -167,16 +167,16 @@ impl DelayedRefs {
         self.state.lock().allocate(Extent::Block { logical, level }, Backref::Tree(tree));
     }
 
-    /// Space for data was just allocated, `len` bytes for `user`: its first reference.
-    pub fn allocated_data(&self, logical: Logical, len: u64, user: Backref) {
-        self.state.lock().allocate(Extent::Data { logical, len }, user);
+    /// Space for data was just allocated, `len` bytes for `backref`: its first reference.
+    pub fn allocated_data(&self, logical: Logical, len: u64, backref: Backref) {
+        self.state.lock().allocate(Extent::Data { logical, len }, backref);
     }
 
     /// A reference comes or goes.
     pub fn change(&self, change: &RefChange) {
-        assert!(fits(&change.extent, &change.user), "blocks and data have users of their own");
+        assert!(fits(&change.extent, &change.backref), "blocks and data have users of their own");
         let by = if change.add { 1 } else { -1 };
-        self.state.lock().touch(change.extent, |head| head.change(change.user, by));
+        self.state.lock().touch(change.extent, |head| head.change(change.backref, by));
     }
 
     /// From now on the children of a block are referred to by its address.
@@ -280,11 +280,11 @@ impl DelayedRefs {
 }
 
 impl State {
-    fn allocate(&mut self, extent: Extent, user: Backref) {
-        assert!(fits(&extent, &user), "blocks and data have users of their own");
+    fn allocate(&mut self, extent: Extent, backref: Backref) {
+        assert!(fits(&extent, &backref), "blocks and data have users of their own");
         let logical = logical_of(&extent);
         let mut head = Head { fresh: true, ..Head::new(extent) };
-        head.change(user, 1);
+        head.change(backref, 1);
         // Space is free only once its references are settled, unless it was called free wrongly.
         head.contradicted = self.take(logical).is_some();
         self.known.remove(&logical);

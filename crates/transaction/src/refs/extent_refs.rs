@@ -41,46 +41,48 @@ struct KeyedRefs {
 
 impl<I: Items> ExtentRefs<'_, I> {
     /// The user has so many references less.
-    pub(super) fn drop_refs(&mut self, user: Backref, by: u64) -> Result<()> {
-        let missing = Damage::NoReference { logical: self.logical, user };
-        if let Some((place, count)) = inline::find(&self.item, user) {
+    pub(super) fn drop_refs(&mut self, backref: Backref, by: u64) -> Result<()> {
+        let missing = Damage::NoReference { logical: self.logical, backref };
+        if let Some((place, count)) = inline::find(&self.item, backref) {
             match u64::from(count).checked_sub(by).ok_or(missing)? {
                 0 => drop(self.item.inline.remove(place)),
-                left => self.item.inline[place] = inline::reference(user, narrow(left, missing)?),
+                left => {
+                    self.item.inline[place] = inline::reference(backref, narrow(left, missing)?)
+                }
             }
             return Ok(());
         }
         let mut rest = by;
-        let found = if self.keyed { self.beside(user, Some(by))?.found } else { Vec::new() };
+        let found = if self.keyed { self.beside(backref, Some(by))?.found } else { Vec::new() };
         for (key, count) in found {
             let part = rest.min(u64::from(count));
             rest -= part;
             match u64::from(count) - part {
                 0 => self.changes.remove(key),
-                left => self.put_beside(key, user, narrow(left, missing)?),
+                left => self.put_beside(key, backref, narrow(left, missing)?),
             }
         }
         if rest > 0 { Err(missing.into()) } else { Ok(()) }
     }
 
     /// The user has so many references more.
-    pub(super) fn add_refs(&mut self, user: Backref, by: u64) -> Result<()> {
-        let excess = Damage::TooManyReferences { logical: self.logical, user };
-        let new = sum(user, 0, by, excess)?;
-        if let Some((place, count)) = inline::find(&self.item, user) {
-            self.item.inline[place] = inline::reference(user, sum(user, count, by, excess)?);
+    pub(super) fn add_refs(&mut self, backref: Backref, by: u64) -> Result<()> {
+        let excess = Damage::TooManyReferences { logical: self.logical, backref };
+        let new = sum(backref, 0, by, excess)?;
+        if let Some((place, count)) = inline::find(&self.item, backref) {
+            self.item.inline[place] = inline::reference(backref, sum(backref, count, by, excess)?);
             return Ok(());
         }
-        let room = inline::has_room(&self.item, &inline::reference(user, new), self.nodesize);
+        let room = inline::has_room(&self.item, &inline::reference(backref, new), self.nodesize);
         if !self.keyed && room {
-            inline::insert(&mut self.item, user, new);
+            inline::insert(&mut self.item, backref, new);
             return Ok(());
         }
-        let beside = self.beside(user, None)?;
+        let beside = self.beside(backref, None)?;
         self.keyed = true;
         match beside.found.first() {
-            Some(&(key, count)) => self.put_beside(key, user, sum(user, count, by, excess)?),
-            None => self.put_beside(beside.free, user, new),
+            Some(&(key, count)) => self.put_beside(key, backref, sum(backref, count, by, excess)?),
+            None => self.put_beside(beside.free, backref, new),
         }
         Ok(())
     }
@@ -97,27 +99,27 @@ impl<I: Items> ExtentRefs<'_, I> {
         Ok(left)
     }
 
-    fn put_beside(&mut self, key: Key, user: Backref, count: u32) {
-        let keyed = match user {
+    fn put_beside(&mut self, key: Key, backref: Backref, count: u32) {
+        let keyed = match backref {
             Backref::Tree(_) | Backref::Parent(_) => KeyedRef::Block,
-            Backref::File { .. } => KeyedRef::ExtentData(inline::reference(user, count)),
+            Backref::File { .. } => KeyedRef::ExtentData(inline::reference(backref, count)),
             Backref::SharedLeaf(_) => KeyedRef::SharedData(count),
         };
         self.changes.put(key, keyed.encode());
     }
 
     /// Looks for a user beside the item: for `wanted` of its references, or for the first.
-    fn beside(&self, user: Backref, wanted: Option<u64>) -> Result<KeyedRefs> {
-        let reference = inline::reference(user, 1);
+    fn beside(&self, backref: Backref, wanted: Option<u64>) -> Result<KeyedRefs> {
+        let reference = inline::reference(backref, 1);
         let home = Key::new(self.logical.0, reference.kind(), reference.sequence());
         if home.kind == ItemKind::EXTENT_DATA_REF {
-            return self.probe(user, home, wanted);
+            return self.probe(backref, home, wanted);
         }
         let count = self.items.get(&home, |data| count_of(home.kind, data))?;
         Ok(KeyedRefs { found: count.map(|count| (home, count)).into_iter().collect(), free: home })
     }
 
-    fn probe(&self, user: Backref, home: Key, wanted: Option<u64>) -> Result<KeyedRefs> {
+    fn probe(&self, backref: Backref, home: Key, wanted: Option<u64>) -> Result<KeyedRefs> {
         let (mut found, mut total, mut free) = (Vec::new(), 0, home);
         let skip_changed = |free: &mut Key| {
             while self.changes.has(free) {
@@ -137,7 +139,7 @@ impl<I: Items> ExtentRefs<'_, I> {
                 free.offset += 1;
             }
             let count = count_of(key.kind, data);
-            if parse(key.kind, data) == KeyedRef::ExtentData(inline::reference(user, count)) {
+            if parse(key.kind, data) == KeyedRef::ExtentData(inline::reference(backref, count)) {
                 found.push((key, count));
                 total += u64::from(count);
             }
@@ -168,9 +170,9 @@ fn count_of(kind: ItemKind, data: &[u8]) -> u32 {
 }
 
 /// A tree or a block refers to a block once.
-fn sum(user: Backref, count: u32, by: u64, excess: Damage) -> Result<u32, Damage> {
+fn sum(backref: Backref, count: u32, by: u64, excess: Damage) -> Result<u32, Damage> {
     let sum = narrow(u64::from(count).saturating_add(by), excess)?;
-    let once = matches!(user, Backref::Tree(_) | Backref::Parent(_));
+    let once = matches!(backref, Backref::Tree(_) | Backref::Parent(_));
     if once && sum > 1 { Err(excess) } else { Ok(sum) }
 }
 

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use userbtrfs_btree::Backref;
 use userbtrfs_format::{ExtentItem, InlineRef, item_len_max, item_space};
 
-/// The reference of `user`, so many times, in the format's terms.
-pub(super) fn reference(user: Backref, count: u32) -> InlineRef {
-    match user {
+/// The reference of `backref`, so many times, in the format's terms.
+pub(super) fn reference(backref: Backref, count: u32) -> InlineRef {
+    match backref {
         Backref::Tree(tree) => InlineRef::TreeBlock(tree),
         Backref::Parent(parent) => InlineRef::SharedBlock(parent),
         Backref::File { root, inode, offset } => {
@@ -17,20 +17,20 @@ pub(super) fn reference(user: Backref, count: u32) -> InlineRef {
     }
 }
 
-/// Where in the item the references of `user` stand, and how many they are.
-pub(super) fn find(item: &ExtentItem, user: Backref) -> Option<(usize, u32)> {
-    let wanted = reference(user, 1);
+/// Where in the item the references of `backref` stand, and how many they are.
+pub(super) fn find(item: &ExtentItem, backref: Backref) -> Option<(usize, u32)> {
+    let wanted = reference(backref, 1);
     let first = start(item, &wanted);
     let alike = item.inline[first..].iter().take_while(|at| sequence(at) == sequence(&wanted));
     let mut counted = alike.map(|at| (at, count(at))).enumerate();
     counted
-        .find(|(_, (at, count))| **at == reference(user, *count))
+        .find(|(_, (at, count))| **at == reference(backref, *count))
         .map(|(place, (_, count))| (first + place, count))
 }
 
 /// Puts references of a user that has none in the item where the order wants them.
-pub(super) fn insert(item: &mut ExtentItem, user: Backref, count: u32) {
-    let new = reference(user, count);
+pub(super) fn insert(item: &mut ExtentItem, backref: Backref, count: u32) {
+    let new = reference(backref, count);
     item.inline.insert(start(item, &new), new);
 }
 

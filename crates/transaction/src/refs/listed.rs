@@ -10,26 +10,26 @@ use crate::roots::TreeRoots;
 
 /// Whether there is a tree block of this level that this transaction wrote.
 pub fn lists_block(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     logical: Logical,
     level: u8,
     generation: u64,
 ) -> Result<bool> {
-    let nodesize = forest.store().volume().geometry().nodesize;
+    let nodesize = tree_roots.store().volume().geometry().nodesize;
     let extent = Extent::Block { logical, level };
-    let found = find(&TreeItems::new(forest, TreeId::EXTENT)?, &extent, nodesize)?;
+    let found = find(&TreeItems::new(tree_roots, TreeId::EXTENT)?, &extent, nodesize)?;
     Ok(found.is_some_and(|found| found.item.generation == generation))
 }
 
 /// Whether all of a range lies in one extent.
-pub fn lists_range(forest: &TreeRoots, logical: Logical, len: u64) -> Result<bool> {
-    let tree = forest.tree(TreeId::EXTENT)?;
+pub fn lists_range(tree_roots: &TreeRoots, logical: Logical, len: u64) -> Result<bool> {
+    let tree = tree_roots.tree(TreeId::EXTENT)?;
     let last = Key::new(logical.0, ItemKind::EXTENT_ITEM, u64::MAX);
-    let before = Cursor::seek_back(forest.store(), &tree, &last, ReadAhead::Off)?;
+    let before = Cursor::seek_back(tree_roots.store(), &tree, &last, ReadAhead::Off)?;
     let Some(before) = before.item() else { return Ok(false) };
     // The item before may be one beside that of the extent.
     let first = Key::new(before.key.objectid, ItemKind::EXTENT_ITEM, 0);
-    let extent = forest.cursor(&tree, &first, ReadAhead::Off)?;
+    let extent = tree_roots.cursor(&tree, &first, ReadAhead::Off)?;
     Ok(extent.item().is_some_and(|item| {
         let (start, bytes) = (item.key.objectid, item.key.offset);
         item.key.kind == ItemKind::EXTENT_ITEM

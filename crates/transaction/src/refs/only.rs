@@ -11,25 +11,25 @@ use crate::editor::TreeItems;
 use crate::error::Result;
 use crate::roots::TreeRoots;
 
-/// Whether nobody but `user`, a file, refers to an extent, by its item and by `head`, what changed
-/// since. Where that is not plain, the answer is no: the user's references stand beside the item,
-/// or the extent is from before the last snapshot of the file's tree (`last_snapshot`), which may
-/// share the leaf that refers to it.
+/// Whether nobody but `backref`, a file, refers to an extent, by its item and by `head`, what
+/// changed since. Where that is not plain, the answer is no: the user's references stand beside the
+/// item, or the extent is from before the last snapshot of the file's tree (`last_snapshot`), which
+/// may share the leaf that refers to it.
 pub fn is_only_user(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     extent: &Extent,
-    user: Backref,
+    backref: Backref,
     head: Option<&Head>,
     last_snapshot: u64,
 ) -> Result<bool> {
-    let nodesize = forest.store().volume().geometry().nodesize;
-    let found = find(&TreeItems::new(forest, TreeId::EXTENT)?, extent, nodesize)?;
+    let nodesize = tree_roots.store().volume().geometry().nodesize;
+    let found = find(&TreeItems::new(tree_roots, TreeId::EXTENT)?, extent, nodesize)?;
     let fresh = head.is_some_and(|head| head.fresh);
     match found {
         None if !fresh => Err(Damage::NoExtent(logical_of(extent)).into()),
         found => {
             let item = found.map(|found| found.item);
-            Ok(is_alone(item.as_ref(), head, user, last_snapshot))
+            Ok(is_alone(item.as_ref(), head, backref, last_snapshot))
         }
     }
 }
@@ -37,13 +37,13 @@ pub fn is_only_user(
 pub(super) fn is_alone(
     item: Option<&ExtentItem>,
     head: Option<&Head>,
-    user: Backref,
+    backref: Backref,
     last_snapshot: u64,
 ) -> bool {
     let is_old = item.is_some_and(|item| item.generation <= last_snapshot);
-    let of_user = item.and_then(|item| inline::find(item, user)).map_or(0, |(_, count)| count);
+    let of_user = item.and_then(|item| inline::find(item, backref)).map_or(0, |(_, count)| count);
     let all = item.map_or(0, |item| item.refs);
-    let change = head.and_then(|head| head.changes.get(&user)).copied().unwrap_or(0);
+    let change = head.and_then(|head| head.changes.get(&backref)).copied().unwrap_or(0);
     let of_user = i64::from(of_user).saturating_add(change);
     let all = all.cast_signed().saturating_add(head.map_or(0, Head::net));
     !is_old && all > 0 && all == of_user

@@ -38,9 +38,9 @@ pub(super) struct Form {
 }
 
 /// Who uses an extent according to the extent tree; nothing where it does not know it.
-pub fn lookup(forest: &TreeRoots, extent: &Extent) -> Result<Option<BlockRefs>> {
-    let nodesize = forest.store().volume().geometry().nodesize;
-    let found = find(&TreeItems::new(forest, TreeId::EXTENT)?, extent, nodesize)?;
+pub fn lookup(tree_roots: &TreeRoots, extent: &Extent) -> Result<Option<BlockRefs>> {
+    let nodesize = tree_roots.store().volume().geometry().nodesize;
+    let found = find(&TreeItems::new(tree_roots, TreeId::EXTENT)?, extent, nodesize)?;
     Ok(found.map(|ExtentLookup { item, .. }| BlockRefs {
         refs: item.refs,
         full_backref: item.flags.contains(ExtentFlags::FULL_BACKREF),
@@ -49,7 +49,7 @@ pub fn lookup(forest: &TreeRoots, extent: &Extent) -> Result<Option<BlockRefs>> 
 
 /// Brings the changes of one extent into the extent tree.
 pub fn run(editor: &Editor<'_>, head: &Head) -> Result<Outcome> {
-    let superblock = editor.forest.store().volume().superblock();
+    let superblock = editor.tree_roots.store().volume().superblock();
     let form = Form {
         nodesize: superblock.nodesize,
         skinny: superblock.incompat.contains(IncompatFlags::SKINNY_METADATA),
@@ -102,11 +102,11 @@ fn change(
     let mut draft =
         ExtentRefs { items, logical, item, keyed, changes: Changes::default(), nodesize };
     // What goes makes room for what comes.
-    for (user, by) in head.changes.iter().filter(|(_, by)| **by < 0) {
-        draft.drop_refs(*user, by.unsigned_abs())?;
+    for (backref, by) in head.changes.iter().filter(|(_, by)| **by < 0) {
+        draft.drop_refs(*backref, by.unsigned_abs())?;
     }
-    for (user, by) in head.changes.iter().filter(|(_, by)| **by > 0) {
-        draft.add_refs(*user, by.unsigned_abs())?;
+    for (backref, by) in head.changes.iter().filter(|(_, by)| **by > 0) {
+        draft.add_refs(*backref, by.unsigned_abs())?;
     }
     let wrong = Damage::ReferenceCount { logical, refs: draft.item.refs };
     draft.item.refs = draft.item.refs.checked_add_signed(head.net()).ok_or(wrong)?;

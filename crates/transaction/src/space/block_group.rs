@@ -110,8 +110,8 @@ impl BlockGroup {
     }
 
     /// The most bytes that can be allocated in a row.
-    pub(super) fn largest(&self) -> u64 {
-        self.free.as_ref().map_or(0, FreeRanges::largest)
+    pub(super) fn high_water(&self) -> u64 {
+        self.free.as_ref().map_or(0, FreeRanges::high_water)
     }
 
     /// Takes free ranges that were read, which are what is free in the tree.

@@ -115,8 +115,8 @@ impl BlockGroups {
 
     /// The first group of a kind with free ranges that are not known.
     pub(super) fn to_load(&self, kind: SpaceKind) -> Option<&BlockGroup> {
-        let pool = self.counters.pool_of(kind);
-        self.groups.values().find(|group| group.can_load() && pool_of(group) == pool)
+        let space_info = self.counters.pool_of(kind);
+        self.groups.values().find(|group| group.can_load() && pool_of(group) == space_info)
     }
 
     /// The group that an address lies in, if its free ranges are not known.
@@ -186,7 +186,7 @@ impl BlockGroups {
     /// that are durable.
     fn choose(&self, kind: SpaceKind, len: u64, near: Option<Logical>) -> Option<Logical> {
         let current = self.current[kind.index()].or_else(|| self.covering(near?));
-        let fits = |group: &BlockGroup| pool_of(group) == kind && group.largest() >= len;
+        let fits = |group: &BlockGroup| pool_of(group) == kind && group.high_water() >= len;
         let group = current.and_then(|start| self.groups.get(&start));
         if let Some(group) = group.filter(|group| fits(group) && group.age < BlockGroupAge::New) {
             return Some(group.start());
@@ -199,8 +199,8 @@ impl BlockGroups {
     /// The group with the most bytes in a row, if those are enough.
     fn roomiest(&self, kind: SpaceKind, min: u64) -> Option<Logical> {
         let groups = self.groups.values().filter(|group| pool_of(group) == kind);
-        let group = groups.max_by_key(|group| group.largest())?;
-        (group.largest() >= min).then(|| group.start())
+        let group = groups.max_by_key(|group| group.high_water())?;
+        (group.high_water() >= min).then(|| group.start())
     }
 
     pub(super) fn give_back(&mut self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
@@ -346,8 +346,9 @@ impl BlockGroups {
     /// Whether metadata has not even what a chunk full of data takes of it: references and
     /// checksums.
     fn metadata_is_short(&self) -> bool {
-        let pool = self.counters.pool(SpaceKind::Metadata);
-        let spare = pool.backed().saturating_sub(pool.needed(0, ReservePolicy::Ordinary));
+        let space_info = self.counters.space_info(SpaceKind::Metadata);
+        let spare =
+            space_info.backed().saturating_sub(space_info.needed(0, ReservePolicy::Ordinary));
         let data = self.device.chunk_len(SpaceKind::Data) / METADATA_PART_OF_DATA;
         spare < data.max(METADATA_BLOCKS_MIN * self.nodesize)
     }
@@ -419,9 +420,9 @@ impl BlockGroups {
 
     /// Groups that can be removed, all of them, and half of each would still be free elsewhere.
     pub(super) fn empty(&self) -> Vec<Logical> {
-        let pools = SpaceKind::ALL.map(|kind| self.counters.pool(kind));
-        let mut spare =
-            pools.map(|p| p.tally.at_hand.saturating_sub(p.needed(0, ReservePolicy::Ordinary)));
+        let space_infos = SpaceKind::ALL.map(|kind| self.counters.space_info(kind));
+        let mut spare = space_infos
+            .map(|p| p.tally.at_hand.saturating_sub(p.needed(0, ReservePolicy::Ordinary)));
         let removable = |group: &&BlockGroup| {
             let spare = &mut spare[pool_of(group).index()];
             let left = spare.checked_sub(group.tally().at_hand);

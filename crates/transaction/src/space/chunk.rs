@@ -59,7 +59,7 @@ impl DeviceSpace {
 
     /// The same, as far as it is enough for any chunk.
     pub(super) fn chunk_bytes(&self) -> u64 {
-        if self.free.largest() < CHUNK_LEN_MIN { 0 } else { self.free.usable() }
+        if self.free.high_water() < CHUNK_LEN_MIN { 0 } else { self.free.usable() }
     }
 
     /// Takes the stripes of a chunk that exists.
@@ -79,10 +79,10 @@ impl DeviceSpace {
     /// logical address is 0 still.
     pub(super) fn place(&mut self, kind: SpaceKind, flags: BlockGroupFlags) -> Option<Chunk> {
         let dup = flags.contains(BlockGroupFlags::DUP);
-        let half = self.free.largest() / 2 / STRIPE_LEN * STRIPE_LEN;
+        let half = self.free.high_water() / 2 / STRIPE_LEN * STRIPE_LEN;
         let room = match dup {
             true => half.max(self.free.second_largest()),
-            false => self.free.largest(),
+            false => self.free.high_water(),
         };
         let len = room.min(self.chunk_len(kind));
         if len < CHUNK_LEN_MIN {

@@ -41,7 +41,7 @@ impl FileExtentRef {
         Extent::Data { logical: self.logical, len: self.len }
     }
 
-    pub(crate) fn user(&self) -> Backref {
+    pub(crate) fn backref(&self) -> Backref {
         Backref::File { root: self.root, inode: self.inode, offset: self.offset }
     }
 }
@@ -88,7 +88,7 @@ impl TransactionManager {
     /// Makes more space known, or makes more; says whether there was any.
     pub(crate) fn open_up_data(&self) -> Result<bool> {
         let _no_commit = self.start(HandleKind::Operation)?;
-        Ok(self.space.load_next(&self.forest, SpaceKind::Data)? || self.space.make_data_chunk())
+        Ok(self.space.load_next(&self.tree_roots, SpaceKind::Data)? || self.space.make_data_chunk())
     }
 
     /// Takes down the checksums of sectors from `logical` on, one after the other as they are
@@ -112,10 +112,11 @@ impl TransactionManager {
     pub fn hold_if_only_user(&self, reference: &FileExtentRef) -> Result<Option<NocowGuard>> {
         // References do not move from memory to their tree meanwhile.
         let _no_commit = self.start(HandleKind::Operation)?;
-        let (extent, user) = (reference.extent(), reference.user());
+        let (extent, backref) = (reference.extent(), reference.backref());
         let head = self.refs.head(reference.logical);
-        let last_snapshot = self.forest.tree(reference.root)?.last_snapshot();
-        let only = refs::is_only_user(&self.forest, &extent, user, head.as_ref(), last_snapshot)?;
+        let last_snapshot = self.tree_roots.tree(reference.root)?.last_snapshot();
+        let only =
+            refs::is_only_user(&self.tree_roots, &extent, backref, head.as_ref(), last_snapshot)?;
         Ok(only.then(|| self.space.hold(reference.logical, reference.len)))
     }
 }

@@ -73,7 +73,7 @@ impl TransactionManager {
         bytes_for_items(items, self.volume().geometry().nodesize)
     }
 
-    fn reserve_by(&self, bytes: u64, claim: ReservePolicy) -> Result<Reservation> {
+    fn reserve_by(&self, bytes: u64, policy: ReservePolicy) -> Result<Reservation> {
         self.check()?;
         let mut turn = None;
         for _ in 0..ATTEMPTS {
@@ -81,25 +81,25 @@ impl TransactionManager {
                 turn = Some(self.turns.take());
             }
             for relief in FlushState::ALL {
-                if let Some(reservation) = self.reserve_now(bytes, 0, claim) {
+                if let Some(reservation) = self.reserve_now(bytes, 0, policy) {
                     return Ok(reservation);
                 }
-                self.relieve(relief, bytes, claim)?;
+                self.flush_space(relief, bytes, policy)?;
             }
-            if !self.may_come_back(claim) {
+            if !self.may_come_back(policy) {
                 break;
             }
             turn.get_or_insert_with(|| self.turns.take());
         }
-        self.reserve_now(bytes, 0, claim).ok_or(Error::NoSpace)
+        self.reserve_now(bytes, 0, policy).ok_or(Error::NoSpace)
     }
 
     /// Whether there is what comes back: what others hold, when it is merged; and what they freed
     /// meanwhile, with the next commit that is made for a removal.
-    fn may_come_back(&self, claim: ReservePolicy) -> bool {
+    fn may_come_back(&self, policy: ReservePolicy) -> bool {
         let usage = self.space.usage(SpaceKind::Metadata);
         let is_held = usage.reserved > 0 || self.space.expects_any();
-        is_held || (claim == ReservePolicy::Removal && usage.pinned > 0)
+        is_held || (policy == ReservePolicy::Removal && usage.pinned > 0)
     }
 
     /// Reserves metadata, where there is room at once; what the next commit takes is left to it,
@@ -108,28 +108,28 @@ impl TransactionManager {
         &self,
         bytes: u64,
         references: u64,
-        claim: ReservePolicy,
+        policy: ReservePolicy,
     ) -> Option<Reservation> {
-        let owed = self.owed(references, claim);
-        let claimed = self.space.claim(SpaceKind::Metadata, bytes.saturating_add(owed), claim);
+        let owed = self.owed(references, policy);
+        let claimed = self.space.policy(SpaceKind::Metadata, bytes.saturating_add(owed), policy);
         let mut reservation = claimed.ok()?;
         if references > 0 {
             // Before the room for them is anybody's.
             reservation.merge(self.space.expect(references));
         }
         reservation.shrink(owed);
-        self.largest.reserved(bytes);
+        self.high_water.reserved(bytes);
         Some(reservation)
     }
 
-    fn relieve(&self, relief: FlushState, bytes: u64, claim: ReservePolicy) -> Result<()> {
+    fn flush_space(&self, relief: FlushState, bytes: u64, policy: ReservePolicy) -> Result<()> {
         match relief {
             FlushState::Merge => self.merge_pending(),
             FlushState::WriteBack => {
                 self.participants().try_for_each(|participant| participant.write_back())?;
                 self.merge_pending()
             }
-            FlushState::Commit if claim == ReservePolicy::Removal || self.commit_pays(bytes) => {
+            FlushState::Commit if policy == ReservePolicy::Removal || self.commit_pays(bytes) => {
                 self.commit_for_space().map(drop)
             }
             FlushState::Commit => Ok(()),
@@ -140,19 +140,19 @@ impl TransactionManager {
     /// for itself.
     fn commit_pays(&self, bytes: u64) -> bool {
         let slack = (self.space.usage(SpaceKind::Metadata).total / SLACK_PART).min(SLACK_MAX);
-        let claim = ReservePolicy::Ordinary;
-        let is_enough = || self.space.lack(SpaceKind::Metadata, bytes, claim) == 0;
-        self.commit_may_free(SpaceKind::Metadata, bytes.saturating_add(slack), claim)
-            || (self.owed(0, claim) >= slack && is_enough())
+        let policy = ReservePolicy::Ordinary;
+        let is_enough = || self.space.lack(SpaceKind::Metadata, bytes, policy) == 0;
+        self.commit_may_free(SpaceKind::Metadata, bytes.saturating_add(slack), policy)
+            || (self.owed(0, policy) >= slack && is_enough())
     }
 
     /// What the next commit takes beyond what a claim leaves to it, for so many references and for
     /// those and the checksums that are not in their trees yet, in bytes: a long transaction would
     /// outgrow the global reserve.
-    fn owed(&self, references: u64, claim: ReservePolicy) -> u64 {
+    fn owed(&self, references: u64, policy: ReservePolicy) -> u64 {
         let references = references.saturating_add(self.refs.len() as u64);
         let sums = CHECKSUM_FACTOR * self.sums.bytes() as u64;
-        self.space.owed(references, sums, claim)
+        self.space.owed(references, sums, policy)
     }
 
     /// Reserves so many bytes for data, whole sectors, reading and committing where that helps;
@@ -184,8 +184,8 @@ impl TransactionManager {
     }
 
     /// Whether a commit may free what is lacking for a claim, or room for a chunk.
-    fn commit_may_free(&self, kind: SpaceKind, bytes: u64, claim: ReservePolicy) -> bool {
-        let lack = self.space.lack(kind, bytes, claim);
+    fn commit_may_free(&self, kind: SpaceKind, bytes: u64, policy: ReservePolicy) -> bool {
+        let lack = self.space.lack(kind, bytes, policy);
         let (blocks, data) = self.refs.freeable();
         let blocks = blocks + self.logs.freeable();
         let blocks = blocks * u64::from(self.volume().geometry().nodesize);

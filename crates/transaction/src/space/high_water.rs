@@ -34,14 +34,14 @@ impl HighWater {
 
     /// What there was; from now on it is counted anew.
     pub(crate) fn take(&self) -> HighWaterRise {
-        let take = |largest: &AtomicU64| largest.swap(0, Ordering::Relaxed);
+        let take = |high_water: &AtomicU64| high_water.swap(0, Ordering::Relaxed);
         HighWaterRise { items_changed: take(&self.changed), bytes_reserved: take(&self.reserved) }
     }
 }
 
 /// Most are not larger than those before, and leave the counter in all processors' caches.
-fn note(largest: &AtomicU64, value: u64) {
-    if value > largest.load(Ordering::Relaxed) {
-        largest.fetch_max(value, Ordering::Relaxed);
+fn note(high_water: &AtomicU64, value: u64) {
+    if value > high_water.load(Ordering::Relaxed) {
+        high_water.fetch_max(value, Ordering::Relaxed);
     }
 }

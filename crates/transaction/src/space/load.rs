@@ -18,25 +18,25 @@ use crate::error::Result;
 use crate::roots::TreeRoots;
 
 /// The block group of each chunk: the bytes that are used in it.
-pub(super) fn block_groups(forest: &TreeRoots, chunks: &[Chunk]) -> Result<Vec<u64>> {
-    let superblock = forest.store().volume().superblock();
+pub(super) fn block_groups(tree_roots: &TreeRoots, chunks: &[Chunk]) -> Result<Vec<u64>> {
+    let superblock = tree_roots.store().volume().superblock();
     let apart = superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);
-    let tree = forest.tree(if apart { TreeId::BLOCK_GROUP } else { TreeId::EXTENT })?;
+    let tree = tree_roots.tree(if apart { TreeId::BLOCK_GROUP } else { TreeId::EXTENT })?;
     let mut end_before = Logical(0);
     let mut used = Vec::with_capacity(chunks.len());
     for chunk in chunks {
-        check_gap(forest, &tree, end_before, Some(chunk.logical))?;
-        used.push(block_group(forest, &tree, chunk)?.used);
+        check_gap(tree_roots, &tree, end_before, Some(chunk.logical))?;
+        used.push(block_group(tree_roots, &tree, chunk)?.used);
         end_before = chunk.end();
     }
-    check_gap(forest, &tree, end_before, None)?;
+    check_gap(tree_roots, &tree, end_before, None)?;
     Ok(used)
 }
 
-fn block_group(forest: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<BlockGroupItem> {
+fn block_group(tree_roots: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<BlockGroupItem> {
     let start = chunk.logical;
     let key = Key::new(start.0, ItemKind::BLOCK_GROUP_ITEM, 0);
-    let cursor = forest.cursor(tree, &key, ReadAhead::Off)?;
+    let cursor = tree_roots.cursor(tree, &key, ReadAhead::Off)?;
     let found =
         cursor.item().filter(|item| (item.key.objectid, item.key.kind) == (start.0, key.kind));
     let item = found.ok_or(SpaceDamage::NoBlockGroup(start))?;
@@ -50,8 +50,13 @@ fn block_group(forest: &TreeRoots, tree: &Tree, chunk: &Chunk) -> Result<BlockGr
 }
 
 /// Whether no item stands for a place between two chunks.
-fn check_gap(forest: &TreeRoots, tree: &Tree, from: Logical, to: Option<Logical>) -> Result<()> {
-    let cursor = forest.cursor(tree, &Key::new(from.0, ItemKind(0), 0), ReadAhead::Off)?;
+fn check_gap(
+    tree_roots: &TreeRoots,
+    tree: &Tree,
+    from: Logical,
+    to: Option<Logical>,
+) -> Result<()> {
+    let cursor = tree_roots.cursor(tree, &Key::new(from.0, ItemKind(0), 0), ReadAhead::Off)?;
     match cursor.item().map(|item| Logical(item.key.objectid)) {
         Some(at) if to.is_none_or(|to| at < to) => Err(SpaceDamage::NoChunk(at).into()),
         _ => Ok(()),
@@ -62,10 +67,10 @@ fn check_gap(forest: &TreeRoots, tree: &Tree, from: Logical, to: Option<Logical>
 const BOOKS: [TreeId; 4] = [TreeId::EXTENT, TreeId::CSUM, TreeId::FREE_SPACE, TreeId::BLOCK_GROUP];
 
 /// Bytes of the trees of the books, as their root items say.
-pub(super) fn bytes_of_books(forest: &TreeRoots) -> Result<i64> {
+pub(super) fn bytes_of_books(tree_roots: &TreeRoots) -> Result<i64> {
     let mut bytes = 0_i64;
     for id in BOOKS {
-        let used = forest.root_item(id)?.map_or(0, |item| item.bytes_used);
+        let used = tree_roots.root_item(id)?.map_or(0, |item| item.bytes_used);
         bytes = bytes.saturating_add_unsigned(used);
     }
     Ok(bytes)
@@ -109,20 +114,20 @@ impl Wanted {
 }
 
 /// What is free in a group.
-pub(super) fn free_ranges(forest: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
-    let superblock = forest.store().volume().superblock();
+pub(super) fn free_ranges(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
+    let superblock = tree_roots.store().volume().superblock();
     let valid = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
     match superblock.compat_ro.contains(valid) {
-        true => from_free_space_tree(forest, wanted),
-        false => from_extent_tree(forest, wanted),
+        true => from_free_space_tree(tree_roots, wanted),
+        false => from_extent_tree(tree_roots, wanted),
     }
 }
 
-fn from_free_space_tree(forest: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
-    let tree = forest.tree(TreeId::FREE_SPACE)?;
+fn from_free_space_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
+    let tree = tree_roots.tree(TreeId::FREE_SPACE)?;
     let Wanted { start, len, unit } = wanted;
     let key = Key::new(start.0, ItemKind::FREE_SPACE_INFO, len);
-    let mut cursor = forest.cursor(&tree, &key, ReadAhead::Forward)?;
+    let mut cursor = tree_roots.cursor(&tree, &key, ReadAhead::Forward)?;
     let info = cursor.item().filter(|item| item.key == key);
     let info = info.ok_or(SpaceDamage::NoFreeSpaceInfo(start))?;
     let FreeSpaceInfo { extent_count: count, flags } =
@@ -185,13 +190,13 @@ fn add_bits(
     Ok(())
 }
 
-pub(super) fn from_extent_tree(forest: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
-    let tree = forest.tree(TreeId::EXTENT)?;
+pub(super) fn from_extent_tree(tree_roots: &TreeRoots, wanted: Wanted) -> Result<FreeRanges> {
+    let tree = tree_roots.tree(TreeId::EXTENT)?;
     let key = Key::new(wanted.start.0, ItemKind(0), 0);
-    let mut cursor = forest.cursor(&tree, &key, ReadAhead::Forward)?;
+    let mut cursor = tree_roots.cursor(&tree, &key, ReadAhead::Forward)?;
     let mut free = FreeRanges::new(wanted.unit);
     wanted.add(&mut free, wanted.start.0, wanted.len)?;
-    let nodesize = u64::from(forest.store().volume().geometry().nodesize);
+    let nodesize = u64::from(tree_roots.store().volume().geometry().nodesize);
     while let Some(item) = cursor.item().filter(|item| item.key.objectid < wanted.end()) {
         let len = match item.key.kind {
             ItemKind::EXTENT_ITEM => Some(item.key.offset),

@@ -18,34 +18,34 @@ use crate::roots::TreeRoots;
 
 impl Space {
     /// Pins a block of a log.
-    pub fn pin_log_block(&self, forest: &TreeRoots, logical: Logical) -> Result<()> {
+    pub fn pin_log_block(&self, tree_roots: &TreeRoots, logical: Logical) -> Result<()> {
         let len = u64::from(self.nodesize);
-        self.load_group_of(forest, logical)?;
-        let mut books = self.books.lock();
-        match books.take_at(SpaceKind::Metadata, logical, len) {
-            true => Ok(books.pin(logical, len)?),
+        self.load_group_of(tree_roots, logical)?;
+        let mut block_groups = self.block_groups.lock();
+        match block_groups.take_at(SpaceKind::Metadata, logical, len) {
+            true => Ok(block_groups.pin(logical, len)?),
             false => Err(SpaceDamage::NotFree { logical, len }.into()),
         }
     }
 
     /// Takes `len` bytes for data at `logical`; says no, and takes nothing, where not all of it is
     /// free. No lock is held, and no tree of the books is being edited.
-    pub fn take_data_at(&self, forest: &TreeRoots, logical: Logical, len: u64) -> Result<bool> {
-        self.load_group_of(forest, logical)?;
-        Ok(self.books.lock().take_at(SpaceKind::Data, logical, len))
+    pub fn take_data_at(&self, tree_roots: &TreeRoots, logical: Logical, len: u64) -> Result<bool> {
+        self.load_group_of(tree_roots, logical)?;
+        Ok(self.block_groups.lock().take_at(SpaceKind::Data, logical, len))
     }
 
     /// Reads the free space of the block group that an address lies in.
-    fn load_group_of(&self, forest: &TreeRoots, logical: Logical) -> Result<()> {
+    fn load_group_of(&self, tree_roots: &TreeRoots, logical: Logical) -> Result<()> {
         loop {
-            let next = self.books.lock().unloaded_at(logical).map(|group| {
+            let next = self.block_groups.lock().unloaded_at(logical).map(|group| {
                 let wanted =
                     Wanted { start: group.start(), len: group.chunk.len, unit: group.unit() };
                 (wanted, group.version())
             });
             let Some((wanted, version)) = next else { return Ok(()) };
-            let free = load::free_ranges(forest, wanted)?;
-            self.books.lock().load(wanted.start, version, free)?;
+            let free = load::free_ranges(tree_roots, wanted)?;
+            self.block_groups.lock().load(wanted.start, version, free)?;
         }
     }
 }

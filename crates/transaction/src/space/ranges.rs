@@ -52,7 +52,7 @@ impl FreeRanges {
     }
 
     /// The most usable bytes in one range.
-    pub(super) fn largest(&self) -> u64 {
+    pub(super) fn high_water(&self) -> u64 {
         self.by_usable.last().map_or(0, |&(usable, _)| usable)
     }
 
@@ -155,7 +155,7 @@ impl FreeRanges {
     /// Takes a range of at most `max` and at least `min` bytes, both multiples of the unit: as
     /// many as possible.
     pub(super) fn take_run(&mut self, max: u64, min: u64) -> Option<(u64, u64)> {
-        let len = max.min(self.largest());
+        let len = max.min(self.high_water());
         if len == 0 || len < min {
             return None;
         }
@@ -294,9 +294,9 @@ mod tests {
             }
             Step::Run(max, min) => {
                 let (max, min) = (max * unit, min * unit);
-                let largest = naive.usable(unit).into_iter().max().unwrap_or(0);
+                let high_water = naive.usable(unit).into_iter().max().unwrap_or(0);
                 let taken = ranges.take_run(max, min);
-                let expected = Some(max.min(largest)).filter(|&len| len >= min);
+                let expected = Some(max.min(high_water)).filter(|&len| len >= min);
                 assert_eq!(taken.map(|(_, len)| len), expected);
                 if let Some((start, len)) = taken {
                     hand_out(unit, naive, start, len);
@@ -325,7 +325,7 @@ mod tests {
                 let mut usable = naive.usable(unit);
                 prop_assert_eq!(ranges.usable(), usable.iter().sum::<u64>());
                 usable.sort_unstable_by(|a, b| b.cmp(a));
-                prop_assert_eq!(ranges.largest(), usable.first().copied().unwrap_or(0));
+                prop_assert_eq!(ranges.high_water(), usable.first().copied().unwrap_or(0));
                 let second = usable.get(1).copied().unwrap_or(0);
                 prop_assert_eq!(ranges.second_largest(), second);
             }

@@ -44,13 +44,13 @@ pub struct Reservation {
 
 impl Reservation {
     /// Asks the counters for so many bytes.
-    pub(super) fn claim(
+    pub(super) fn policy(
         counters: &Arc<Counters>,
         kind: SpaceKind,
         bytes: u64,
-        claim: ReservePolicy,
+        policy: ReservePolicy,
     ) -> Result<Self, SpaceInfo> {
-        counters.reserve(kind, bytes, claim)?;
+        counters.reserve(kind, bytes, policy)?;
         Ok(Self { counters: Arc::clone(counters), kind, bytes, references: 0 })
     }
 
@@ -107,17 +107,17 @@ impl Drop for Reservation {
 
 impl SpaceInfo {
     /// What would help, where a chunk can be made or cannot.
-    pub(super) fn shortage(&self, bytes: u64, claim: ReservePolicy, chunk: bool) -> FlushHint {
+    pub(super) fn shortage(&self, bytes: u64, policy: ReservePolicy, chunk: bool) -> FlushHint {
         match () {
             () if self.tally.unloaded > 0 => FlushHint::Unloaded,
             () if chunk => FlushHint::Chunk,
-            () => self.shortage_for_good(bytes, claim),
+            () => self.shortage_for_good(bytes, policy),
         }
     }
 
     /// What would help, where neither reading nor a chunk does.
-    pub(super) fn shortage_for_good(&self, bytes: u64, claim: ReservePolicy) -> FlushHint {
-        match self.backed() + self.tally.pinned >= self.needed(bytes, claim) {
+    pub(super) fn shortage_for_good(&self, bytes: u64, policy: ReservePolicy) -> FlushHint {
+        match self.backed() + self.tally.pinned >= self.needed(bytes, policy) {
             true => FlushHint::Pinned,
             false => FlushHint::Nothing,
         }

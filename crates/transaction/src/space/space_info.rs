@@ -88,7 +88,7 @@ pub(super) struct SpaceInfo {
     /// References that changes which wait will drop.
     pub(super) expected: u64,
     /// Bytes of the trees of the books, as their root items say.
-    pub(super) books: u64,
+    pub(super) block_groups: u64,
     /// For what there is a global reserve.
     trees: Trees,
     pub(super) nodesize: u64,
@@ -138,13 +138,15 @@ impl SpaceInfo {
         match self.trees {
             Trees::None => 0,
             Trees::All => self.allocated() / GLOBAL_PART_OF_TREES,
-            Trees::Beside { fresh } => self.books.saturating_add(fresh / GLOBAL_PART_OF_TREES),
+            Trees::Beside { fresh } => {
+                self.block_groups.saturating_add(fresh / GLOBAL_PART_OF_TREES)
+            }
         }
     }
 
     /// What a claim leaves of the global reserve.
-    fn spared(&self, claim: ReservePolicy) -> u64 {
-        match claim {
+    fn spared(&self, policy: ReservePolicy) -> u64 {
+        match policy {
             ReservePolicy::Ordinary => self.global(),
             ReservePolicy::Removal => self.of_commit(),
             ReservePolicy::Replay => self.least(),
@@ -159,20 +161,20 @@ impl SpaceInfo {
     /// What the commit takes beyond what a claim leaves to it, for so many references besides those
     /// expected, and for other items of so many bytes. References may lie in as many leaves as
     /// there are of them; but no commit copies more than all leaves of the books. A replay tries.
-    pub(super) fn owed(&self, references: u64, others: u64, claim: ReservePolicy) -> u64 {
-        if claim == ReservePolicy::Replay {
+    pub(super) fn owed(&self, references: u64, others: u64, policy: ReservePolicy) -> u64 {
+        if policy == ReservePolicy::Replay {
             return 0;
         }
         let references = references.saturating_add(self.expected);
         let leaves = references.saturating_mul(REFERENCE_TREES * self.nodesize);
-        let copied = leaves.min(self.books).saturating_add(self.least());
+        let copied = leaves.min(self.block_groups).saturating_add(self.least());
         let added = references.saturating_mul(REFERENCE_BYTES).saturating_add(others);
-        copied.saturating_add(added).saturating_sub(self.spared(claim))
+        copied.saturating_add(added).saturating_sub(self.spared(policy))
     }
 
     /// The bytes that must be at hand or promised for a reservation to be granted.
-    pub(super) fn needed(&self, bytes: u64, claim: ReservePolicy) -> u64 {
-        self.reserved.saturating_add(bytes).saturating_add(self.spared(claim))
+    pub(super) fn needed(&self, bytes: u64, policy: ReservePolicy) -> u64 {
+        self.reserved.saturating_add(bytes).saturating_add(self.spared(policy))
     }
 
     /// The bytes that allocations will find.
@@ -196,20 +198,20 @@ impl SpaceInfo {
 
 /// The counters of all kinds. Data and metadata share a pool where they share block groups.
 pub(super) struct Counters {
-    pools: Mutex<[SpaceInfo; 3]>,
+    space_infos: Mutex<[SpaceInfo; 3]>,
     mixed: bool,
     aborted: AtomicBool,
 }
 
 impl Counters {
     pub(super) fn new(mixed: bool, nodesize: u64) -> Self {
-        let mut pools = [SpaceInfo { nodesize, ..SpaceInfo::default() }; 3];
-        pools[SpaceKind::Metadata.index()].trees = match mixed {
+        let mut space_infos = [SpaceInfo { nodesize, ..SpaceInfo::default() }; 3];
+        space_infos[SpaceKind::Metadata.index()].trees = match mixed {
             true => Trees::Beside { fresh: 0 },
             false => Trees::All,
         };
-        let pools = Mutex::new(Class::SpaceCounters, pools);
-        Self { pools, mixed, aborted: AtomicBool::new(false) }
+        let space_infos = Mutex::new(Class::SpaceCounters, space_infos);
+        Self { space_infos, mixed, aborted: AtomicBool::new(false) }
     }
 
     /// The kind under which a kind is counted.
@@ -217,74 +219,76 @@ impl Counters {
         if self.mixed && kind == SpaceKind::Data { SpaceKind::Metadata } else { kind }
     }
 
-    pub(super) fn pool(&self, kind: SpaceKind) -> SpaceInfo {
-        self.pools.lock()[self.pool_of(kind).index()]
+    pub(super) fn space_info(&self, kind: SpaceKind) -> SpaceInfo {
+        self.space_infos.lock()[self.pool_of(kind).index()]
     }
 
     /// Puts a block group's new tally in the place of the one before.
     pub(super) fn replace(&self, kind: SpaceKind, before: SpaceTotals, after: SpaceTotals) {
         if before != after {
-            self.pools.lock()[self.pool_of(kind).index()].replace(before, after);
+            self.space_infos.lock()[self.pool_of(kind).index()].replace(before, after);
         }
     }
 
     /// Takes a block group's tally out, if so many bytes are left beyond what is reserved.
     pub(super) fn try_take(&self, kind: SpaceKind, own: SpaceTotals, left: u64) -> bool {
-        let mut pools = self.pools.lock();
-        let pool = &mut pools[self.pool_of(kind).index()];
-        let spare = pool.tally.at_hand.saturating_sub(own.at_hand);
-        let unneeded = spare >= pool.needed(left, ReservePolicy::Ordinary);
+        let mut space_infos = self.space_infos.lock();
+        let space_info = &mut space_infos[self.pool_of(kind).index()];
+        let spare = space_info.tally.at_hand.saturating_sub(own.at_hand);
+        let unneeded = spare >= space_info.needed(left, ReservePolicy::Ordinary);
         if unneeded {
-            pool.replace(own, SpaceTotals::default());
+            space_info.replace(own, SpaceTotals::default());
         }
         unneeded
     }
 
     /// Root items say that the trees of the books are so many bytes larger, or smaller.
     pub(super) fn books_grew(&self, by: i64) {
-        let pool = &mut self.pools.lock()[SpaceKind::Metadata.index()];
-        pool.books = pool.books.saturating_add_signed(by);
-        if let Trees::Beside { fresh } = &mut pool.trees {
+        let space_info = &mut self.space_infos.lock()[SpaceKind::Metadata.index()];
+        space_info.block_groups = space_info.block_groups.saturating_add_signed(by);
+        if let Trees::Beside { fresh } = &mut space_info.trees {
             *fresh = 0;
         }
     }
 
     /// So many references will be dropped by changes that wait.
     pub(super) fn expect(&self, more: u64) {
-        self.pools.lock()[SpaceKind::Metadata.index()].expected += more;
+        self.space_infos.lock()[SpaceKind::Metadata.index()].expected += more;
     }
 
     /// So many of those expected are not any more.
     pub(super) fn unexpect(&self, fewer: u64) {
-        let expected = &mut self.pools.lock()[SpaceKind::Metadata.index()].expected;
+        let expected = &mut self.space_infos.lock()[SpaceKind::Metadata.index()].expected;
         *expected = expected.checked_sub(fewer).expect("they were expected");
     }
 
     /// So many bytes were allocated for trees.
     pub(super) fn trees_grew(&self, bytes: u64) {
-        if let Trees::Beside { fresh } = &mut self.pools.lock()[SpaceKind::Metadata.index()].trees {
+        if let Trees::Beside { fresh } =
+            &mut self.space_infos.lock()[SpaceKind::Metadata.index()].trees
+        {
             *fresh = fresh.saturating_add(bytes);
         }
     }
 
     /// Counts device space that is set aside.
     pub(super) fn promise(&self, kind: SpaceKind, bytes: u64) {
-        self.pools.lock()[self.pool_of(kind).index()].promised += bytes;
+        self.space_infos.lock()[self.pool_of(kind).index()].promised += bytes;
     }
 
     /// Counts device space as no longer set aside.
     pub(super) fn unpromise(&self, kind: SpaceKind, bytes: u64) {
-        let promised = &mut self.pools.lock()[self.pool_of(kind).index()].promised;
+        let promised = &mut self.space_infos.lock()[self.pool_of(kind).index()].promised;
         *promised = promised.checked_sub(bytes).expect("it was promised");
     }
 
     /// Counts device space as no longer set aside, unless a reservation relies on it.
     pub(super) fn try_unpromise(&self, kind: SpaceKind, bytes: u64) -> bool {
-        let mut pools = self.pools.lock();
-        let pool = &mut pools[self.pool_of(kind).index()];
-        let unneeded = pool.backed() - bytes >= pool.needed(0, ReservePolicy::Ordinary);
+        let mut space_infos = self.space_infos.lock();
+        let space_info = &mut space_infos[self.pool_of(kind).index()];
+        let unneeded = space_info.backed() - bytes >= space_info.needed(0, ReservePolicy::Ordinary);
         if unneeded {
-            pool.promised -= bytes;
+            space_info.promised -= bytes;
         }
         unneeded
     }
@@ -294,20 +298,20 @@ impl Counters {
         &self,
         kind: SpaceKind,
         bytes: u64,
-        claim: ReservePolicy,
+        policy: ReservePolicy,
     ) -> Result<(), SpaceInfo> {
-        let mut pools = self.pools.lock();
-        let pool = &mut pools[self.pool_of(kind).index()];
-        if bytes > 0 && pool.needed(bytes, claim) > pool.backed() {
-            return Err(*pool);
+        let mut space_infos = self.space_infos.lock();
+        let space_info = &mut space_infos[self.pool_of(kind).index()];
+        if bytes > 0 && space_info.needed(bytes, policy) > space_info.backed() {
+            return Err(*space_info);
         }
-        pool.reserved += bytes;
+        space_info.reserved += bytes;
         Ok(())
     }
 
     /// Takes back what was granted.
     pub(super) fn release(&self, kind: SpaceKind, bytes: u64) {
-        let reserved = &mut self.pools.lock()[self.pool_of(kind).index()].reserved;
+        let reserved = &mut self.space_infos.lock()[self.pool_of(kind).index()].reserved;
         *reserved = reserved.checked_sub(bytes).expect("what is given back was reserved");
     }
 
@@ -318,7 +322,7 @@ impl Counters {
 
     /// Whether nothing is reserved, or nobody asks.
     pub(super) fn is_settled(&self) -> bool {
-        let settled = |pool: &SpaceInfo| pool.reserved == 0 && pool.expected == 0;
-        self.aborted.load(Ordering::Relaxed) || self.pools.lock().iter().all(settled)
+        let settled = |space_info: &SpaceInfo| space_info.reserved == 0 && space_info.expected == 0;
+        self.aborted.load(Ordering::Relaxed) || self.space_infos.lock().iter().all(settled)
     }
 }

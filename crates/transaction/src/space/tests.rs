@@ -28,7 +28,7 @@ impl Image {
     }
 
     /// The trees, if the image is one that we read.
-    fn forest(&self) -> Option<TreeRoots> {
+    fn tree_roots(&self) -> Option<TreeRoots> {
         let device = FileDevice::open(self.folder.path().join("image"), FileOptions::default());
         let volume = Volume::open(vec![Arc::new(device.unwrap())]).ok()?;
         Some(TreeRoots::new(Arc::new(volume), CACHE))
@@ -42,16 +42,16 @@ fn loaded(name: &'static str) -> (TreeRoots, Space) {
         let names = ["dup", "single", "mixed", "fresh"];
         names.map(|name| (name, Image::of(&Golden::named(name)))).into()
     });
-    let forest = images[name].forest().unwrap();
-    let space = Space::load(&forest).unwrap();
-    load_all(&space, &forest);
-    (forest, space)
+    let tree_roots = images[name].tree_roots().unwrap();
+    let space = Space::load(&tree_roots).unwrap();
+    load_all(&space, &tree_roots);
+    (tree_roots, space)
 }
 
-fn load_all(space: &Space, forest: &TreeRoots) {
+fn load_all(space: &Space, tree_roots: &TreeRoots) {
     for kind in SpaceKind::ALL {
-        space.ensure_loaded(forest, kind, u64::MAX).unwrap();
-        assert_eq!(space.counters.pool(kind).tally.unloaded, 0);
+        space.ensure_loaded(tree_roots, kind, u64::MAX).unwrap();
+        assert_eq!(space.counters.space_info(kind).tally.unloaded, 0);
     }
 }
 
@@ -95,33 +95,33 @@ fn every_image_that_we_read_has_its_books_in_order() {
     let mut read = 0;
     for golden in Golden::all().unwrap() {
         let image = Image::of(&golden);
-        let Some(forest) = image.forest() else { continue };
-        let superblock = forest.store().volume().superblock();
-        let space = Space::load(&forest).unwrap();
-        load_all(&space, &forest);
+        let Some(tree_roots) = image.tree_roots() else { continue };
+        let superblock = tree_roots.store().volume().superblock();
+        let space = Space::load(&tree_roots).unwrap();
+        load_all(&space, &tree_roots);
         assert_eq!(space.bytes_used(), superblock.bytes_used, "{}", golden.name());
         assert_eq!(space.device_used(), superblock.device.bytes_used, "{}", golden.name());
-        compare_sources(&space, &forest, golden.name());
+        compare_sources(&space, &tree_roots, golden.name());
         read += 1;
     }
     assert!(read > 30, "only {read} images were read");
 }
 
 /// Both sources of free space say the same.
-fn compare_sources(space: &Space, forest: &TreeRoots, name: &str) {
-    let superblock = forest.store().volume().superblock();
+fn compare_sources(space: &Space, tree_roots: &TreeRoots, name: &str) {
+    let superblock = tree_roots.store().volume().superblock();
     let both = superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID);
-    let books = space.books.lock();
+    let block_groups = space.block_groups.lock();
     let wanted = |group: &crate::space::block_group::BlockGroup| Wanted {
         start: group.start(),
         len: group.chunk.len,
         unit: group.unit(),
     };
-    let all: Vec<_> = books.groups().map(wanted).collect();
-    drop(books);
+    let all: Vec<_> = block_groups.groups().map(wanted).collect();
+    drop(block_groups);
     for wanted in all {
-        let listed = load::free_ranges(forest, wanted).unwrap();
-        let left = load::from_extent_tree(forest, wanted).unwrap();
+        let listed = load::free_ranges(tree_roots, wanted).unwrap();
+        let left = load::from_extent_tree(tree_roots, wanted).unwrap();
         assert!(listed.iter().eq(left.iter()), "{name} at {} (tree: {both})", wanted.start);
     }
 }
@@ -139,24 +139,24 @@ fn blocks_allocated_in_a_row_lie_in_a_row() {
 #[test]
 fn what_was_reserved_is_found_to_the_last_block() {
     for name in ["dup", "single", "mixed", "fresh"] {
-        let (forest, space) = loaded(name);
+        let (tree_roots, space) = loaded(name);
         let (held, shortage) = reserve_all(&space, node(&space));
         assert_eq!(shortage, FlushHint::Nothing, "{name}");
         let removals = space.reserve_for_removal(node(&space)).unwrap();
         for block in 0..=held.len() {
             let found = space.allocate_block(SpaceKind::Metadata, Logical(0));
             let logical = found.unwrap_or_else(|_| panic!("{name}: {block} of {}", held.len()));
-            assert!(forest.store().volume().map(logical, node(&space)).is_ok());
+            assert!(tree_roots.store().volume().map(logical, node(&space)).is_ok());
         }
         for new in space.take_planned() {
-            check_new(&forest, &new);
+            check_new(&tree_roots, &new);
         }
         drop((held, removals));
     }
 }
 
 /// A chunk made by us says the same in each of its items, and keeps off the first MiB.
-fn check_new(forest: &TreeRoots, new: &NewChunk) {
+fn check_new(tree_roots: &TreeRoots, new: &NewChunk) {
     let NewChunk { chunk, device_extents, group } = new;
     assert_eq!((group.flags, group.used), (chunk.flags, 0));
     assert_eq!(chunk.flags.profile(), Some(chunk.profile));
@@ -167,7 +167,7 @@ fn check_new(forest: &TreeRoots, new: &NewChunk) {
         extent.len == chunk.len && extent.chunk == chunk.logical
     };
     assert!(device_extents.iter().all(whole));
-    let volume = forest.store().volume();
+    let volume = tree_roots.store().volume();
     assert!(volume.chunks().contains(chunk));
 }
 
@@ -199,9 +199,9 @@ fn a_replay_reaches_where_removals_do_not() {
     for _ in 0..1000 {
         space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
-    let all = |claim| {
-        let claim = || space.claim(SpaceKind::Metadata, node(&space), claim).ok();
-        std::iter::from_fn(claim).collect::<Vec<_>>()
+    let all = |policy| {
+        let policy = || space.policy(SpaceKind::Metadata, node(&space), policy).ok();
+        std::iter::from_fn(policy).collect::<Vec<_>>()
     };
     let held = all(ReservePolicy::Removal);
     let replays = all(ReservePolicy::Replay);
@@ -248,11 +248,11 @@ fn accounting_shows_in_the_groups_and_the_superblock() {
 
 #[test]
 fn chunks_are_made_until_the_device_is_full_and_their_room_comes_back() {
-    let (forest, space) = loaded("single");
-    let device = forest.store().volume().superblock().device.clone();
+    let (tree_roots, space) = loaded("single");
+    let device = tree_roots.store().volume().superblock().device.clone();
     let mut made = Vec::new();
     while let Ok(new) = space.plan_chunk(SpaceKind::Data) {
-        check_new(&forest, &new);
+        check_new(&tree_roots, &new);
         assert!(new.chunk.len <= device.total_bytes / 10);
         assert_eq!((new.chunk.profile, new.chunk.owner), (Profile::Single, TreeId::EXTENT.0));
         made.push(new.chunk);
@@ -282,7 +282,7 @@ fn a_group_that_somebody_relies_on_meanwhile_is_not_removed() {
     let [first, rest @ ..] = &space.empty_groups()[..] else { panic!("no group is empty") };
     assert!(!rest.is_empty());
     assert!(space.remove_group(*first).is_some());
-    let at_hand = space.counters.pool(SpaceKind::Data).tally.at_hand;
+    let at_hand = space.counters.space_info(SpaceKind::Data).tally.at_hand;
     let reserved = space.reserve_data(at_hand).unwrap();
     assert!(rest.iter().all(|start| space.remove_group(*start).is_none()));
     drop(reserved);
@@ -305,9 +305,9 @@ fn what_was_held_over_a_commit_is_free_with_the_next_one() {
 
 #[test]
 fn dup_chunks_have_two_places() {
-    let (forest, space) = loaded("fresh");
+    let (tree_roots, space) = loaded("fresh");
     let new = space.plan_chunk(SpaceKind::Metadata).unwrap();
-    check_new(&forest, &new);
+    check_new(&tree_roots, &new);
     assert_eq!(new.chunk.profile, Profile::Dup);
     let [first, second] = [0, 1].map(|copy: usize| new.chunk.stripes[copy].physical.0);
     assert!(first.abs_diff(second) >= new.chunk.len);
@@ -317,7 +317,7 @@ fn dup_chunks_have_two_places() {
 #[test]
 fn groups_that_are_new_serve_only_where_no_other_does() {
     let (_forest, space) = loaded("fresh");
-    let old = space.counters.pool(SpaceKind::Metadata).tally.at_hand;
+    let old = space.counters.space_info(SpaceKind::Metadata).tally.at_hand;
     space.plan_chunk(SpaceKind::Metadata).unwrap();
     for _ in 0..old / node(&space) {
         space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
@@ -401,11 +401,11 @@ fn fragmented_data_is_found_to_the_last_sector() {
 
 #[test]
 fn data_beyond_reach_takes_no_chunks() {
-    let (forest, space) = loaded("single");
-    let device = forest.store().volume().superblock().device.total_bytes;
+    let (tree_roots, space) = loaded("single");
+    let device = tree_roots.store().volume().superblock().device.total_bytes;
     assert_eq!(space.reserve_data(device).err(), Some(FlushHint::Nothing));
     assert_eq!(space.reserve_data(device / 2).err(), Some(FlushHint::Chunk));
-    let space = Space::load(&forest).unwrap();
+    let space = Space::load(&tree_roots).unwrap();
     assert_eq!(space.reserve_data(device).err(), Some(FlushHint::Nothing));
     assert_eq!(space.reserve_data(MIB).err(), Some(FlushHint::Unloaded));
 }
@@ -414,7 +414,7 @@ fn data_beyond_reach_takes_no_chunks() {
 #[test]
 fn data_leaves_metadata_that_is_short_a_chunk() {
     let (_forest, space) = loaded("fresh");
-    while space.counters.pool(SpaceKind::Metadata).tally.at_hand > 20 * node(&space) {
+    while space.counters.space_info(SpaceKind::Metadata).tally.at_hand > 20 * node(&space) {
         space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }
     allocate_all_data(&space);
@@ -462,10 +462,10 @@ fn mixed_data_leaves_reservations_alone() {
 
 #[test]
 fn without_free_ranges_read_nothing_is_promised() {
-    let (forest, _) = loaded("single");
-    let space = Space::load(&forest).unwrap();
+    let (tree_roots, _) = loaded("single");
+    let space = Space::load(&tree_roots).unwrap();
     assert_eq!(space.reserve(1).err(), Some(FlushHint::Unloaded));
-    space.ensure_loaded(&forest, SpaceKind::Metadata, MIB).unwrap();
+    space.ensure_loaded(&tree_roots, SpaceKind::Metadata, MIB).unwrap();
     assert!(space.reserve(1).is_ok());
 }
 
@@ -607,13 +607,13 @@ impl Model<'_> {
     }
 
     fn check(&self) {
-        let pools = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| self.space.usage(kind));
-        let allocated: u64 = pools.iter().map(|usage| usage.allocated).sum();
+        let space_infos = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| self.space.usage(kind));
+        let allocated: u64 = space_infos.iter().map(|usage| usage.allocated).sum();
         assert_eq!(allocated - self.before, self.allocated.values().sum::<u64>());
         let held: u64 = self.held.iter().map(Reservation::bytes).sum();
-        assert_eq!(pools[1].reserved, held);
-        let books = self.space.books.lock();
-        let tallies = books.groups().map(|group| group.tally().total).sum::<u64>();
+        assert_eq!(space_infos[1].reserved, held);
+        let block_groups = self.space.block_groups.lock();
+        let tallies = block_groups.groups().map(|group| group.tally().total).sum::<u64>();
         let totals = SpaceKind::ALL.map(|kind| self.space.usage(kind).total).iter().sum::<u64>();
         assert_eq!(tallies, totals);
     }

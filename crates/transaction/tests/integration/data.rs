@@ -62,7 +62,7 @@ impl Piece {
 
 /// Files without names, changed through the ledger alone.
 struct Files {
-    ledger: Arc<TransactionManager>,
+    transactions: Arc<TransactionManager>,
     pieces: BTreeMap<u64, Vec<Piece>>,
     /// Allocated and written, and counted later: how they are to be in which file.
     late: Vec<(u64, Logical, u64)>,
@@ -71,23 +71,23 @@ struct Files {
 }
 
 impl Files {
-    fn new(ledger: Arc<TransactionManager>, seed: u64) -> Self {
+    fn new(transactions: Arc<TransactionManager>, seed: u64) -> Self {
         let random = Random::new(seed);
-        Self { ledger, pieces: BTreeMap::new(), late: Vec::new(), next: 1 << 40, random }
+        Self { transactions, pieces: BTreeMap::new(), late: Vec::new(), next: 1 << 40, random }
     }
 
     /// Reserves, allocates and writes at most so many bytes.
     fn allocate(&mut self, len: u64) -> Result<(Logical, u64), Error> {
-        let _metadata = self.ledger.reserve(4)?;
-        let mut reservation = self.ledger.reserve_data(len)?;
-        let (disk, len) = self.ledger.allocate_data(len, SECTOR)?;
+        let _metadata = self.transactions.reserve(4)?;
+        let mut reservation = self.transactions.reserve_data(len)?;
+        let (disk, len) = self.transactions.allocate_data(len, SECTOR)?;
         reservation.shrink(len);
         let bytes = Arc::new(Buffer::from(&content(disk, len)[..]));
         let parts = (0..len).step_by(64 << 10).map(|at| {
             let end = len.min(at + (64 << 10));
             (Logical(disk.0 + at), Slice::new(Arc::clone(&bytes), to_usize(at)..to_usize(end)))
         });
-        let volume = self.ledger.volume();
+        let volume = self.transactions.volume();
         let ends = volume.wait_writes(volume.submit_data(parts));
         assert!(ends.iter().all(Result::is_ok));
         Ok((disk, len))
@@ -95,20 +95,20 @@ impl Files {
 
     /// Counts an extent, as the next of a file.
     fn count(&mut self, inode: u64, disk: Logical, len: u64) {
-        let ledger = Arc::clone(&self.ledger);
-        let handle = ledger.start(HandleKind::Finish).unwrap();
+        let transactions = Arc::clone(&self.transactions);
+        let handle = transactions.start(HandleKind::Finish).unwrap();
         let pieces = self.pieces.entry(inode).or_default();
         let at = pieces.last().map_or(0, |last| last.at + last.len);
         let piece = Piece { at, len, disk, disk_len: len, skip: 0 };
         handle.allocated_data(&piece.reference(inode));
-        ledger.add_checksums(&handle, disk, &sums(&ledger, disk, len));
+        transactions.add_checksums(&handle, disk, &sums(&transactions, disk, len));
         pieces.push(piece);
         self.put(&handle, inode, &[piece]);
     }
 
     /// Makes an item two, of one extent.
     fn split(&mut self, inode: u64) {
-        let ledger = Arc::clone(&self.ledger);
+        let transactions = Arc::clone(&self.transactions);
         let which = self.random.below(self.pieces[&inode].len().max(1) as u64);
         let pieces = self.pieces.get_mut(&inode).unwrap();
         let Some(piece) = pieces.get(to_usize(which)).copied().filter(|p| p.len > SECTOR) else {
@@ -119,20 +119,20 @@ impl Files {
         let (at, len, skip) = (piece.at + half, piece.len - half, piece.skip + half);
         let right = Piece { at, len, skip, ..piece };
         pieces.splice(to_usize(which)..=to_usize(which), [left, right]);
-        let handle = ledger.start(HandleKind::Operation).unwrap();
+        let handle = transactions.start(HandleKind::Operation).unwrap();
         handle.add_file_extent(&right.reference(inode));
         self.put(&handle, inode, &[left, right]);
     }
 
     /// Takes the last pieces of a file away, or the file.
     fn cut(&mut self, inode: u64, keep: usize) {
-        let ledger = Arc::clone(&self.ledger);
+        let transactions = Arc::clone(&self.transactions);
         let gone = self.pieces.get_mut(&inode).unwrap().split_off(keep);
-        let handle = ledger.start(HandleKind::Operation).unwrap();
+        let handle = transactions.start(HandleKind::Operation).unwrap();
         for piece in &gone {
             handle.drop_file_extent(&piece.reference(inode));
         }
-        let tree = ledger.forest().tree(TreeId::FS).unwrap();
+        let tree = transactions.tree_roots().tree(TreeId::FS).unwrap();
         let item = |piece: &Piece| ItemEdit::Remove(key(&piece.edit(inode, 0)));
         let mut edits: Vec<_> = gone.iter().map(item).collect();
         handle.apply(&tree, &mut edits).unwrap();
@@ -148,7 +148,7 @@ impl Files {
             vec![ItemEdit::Put(Key::new(inode, ItemKind::INODE_ITEM, 0), item.encode().to_vec())];
         edits.extend(pieces.iter().map(|piece| piece.edit(inode, handle.generation())));
         edits.push(ItemEdit::Put(orphan, Vec::new()));
-        let tree = self.ledger.forest().tree(TreeId::FS).unwrap();
+        let tree = self.transactions.tree_roots().tree(TreeId::FS).unwrap();
         handle.apply(&tree, &mut edits).unwrap();
         handle.subvolume_changed(TreeId::FS);
     }
@@ -156,7 +156,7 @@ impl Files {
     /// One change at random, or a commit.
     fn step(&mut self) {
         match self.random.one_in(20) {
-            true => self.ledger.commit().unwrap(),
+            true => self.transactions.commit().unwrap(),
             false => self.step_without_commit(),
         }
     }
@@ -188,7 +188,7 @@ impl Files {
                     self.late.push((inode, disk, len));
                 }
             }
-            18 => self.ledger.merge_pending().unwrap(),
+            18 => self.transactions.merge_pending().unwrap(),
             _ => {}
         }
     }
@@ -233,7 +233,7 @@ impl Files {
     fn finish_late(&mut self) {
         for (inode, disk, len) in std::mem::take(&mut self.late) {
             match self.random.below(3) {
-                0 => self.ledger.give_back_data(disk, len),
+                0 => self.transactions.give_back_data(disk, len),
                 _ => self.count(inode, disk, len),
             }
         }
@@ -241,9 +241,9 @@ impl Files {
 
     fn close(mut self) {
         self.finish_late();
-        self.ledger.close().unwrap();
+        self.transactions.close().unwrap();
         for kind in SpaceKind::ALL {
-            assert_eq!(self.ledger.space().usage(kind).reserved, 0);
+            assert_eq!(self.transactions.space().usage(kind).reserved, 0);
         }
     }
 }
@@ -277,8 +277,8 @@ fn content(disk: Logical, len: u64) -> Vec<u8> {
     (0..len).step_by(4096).flat_map(sector).collect()
 }
 
-fn sums(ledger: &TransactionManager, disk: Logical, len: u64) -> Vec<u8> {
-    let kind = ledger.volume().geometry().checksum_kind;
+fn sums(transactions: &TransactionManager, disk: Logical, len: u64) -> Vec<u8> {
+    let kind = transactions.volume().geometry().checksum_kind;
     let sectors = content(disk, len);
     sectors.chunks(4096).flat_map(|sector| kind.compute(sector).as_bytes().to_vec()).collect()
 }
@@ -347,10 +347,10 @@ fn a_filesystem_is_filled_emptied_and_filled_again() {
         let len_max = [16 * MIB, MIB / 4, 16 * MIB];
         let filled = len_max.map(|len_max| {
             let filled = files.fill(len_max);
-            assert!(files.ledger.reserve_data(MIB).is_err());
-            files.ledger.commit().unwrap();
+            assert!(files.transactions.reserve_data(MIB).is_err());
+            files.transactions.commit().unwrap();
             for inode in files.pieces.keys().copied().collect::<Vec<_>>() {
-                let _removal = files.ledger.reserve_for_removal(4).unwrap();
+                let _removal = files.transactions.reserve_for_removal(4).unwrap();
                 files.cut(inode, 0);
             }
             filled
@@ -370,13 +370,13 @@ fn threads_write_data_while_commits_go_on() {
     }
     let (folder, image) = unpack("xxhash");
     let device = Arc::new(SparseImage::from_file(&image).unwrap().to_device());
-    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
+    let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let ledger = &ledger;
+        let transactions = &transactions;
         let work = |seed: u64| {
             move || {
-                let mut files = Files::new(Arc::clone(ledger), seed);
+                let mut files = Files::new(Arc::clone(transactions), seed);
                 files.next += seed << 20;
                 (0..60).for_each(|_| files.step_without_commit());
                 files.finish_late();
@@ -385,7 +385,7 @@ fn threads_write_data_while_commits_go_on() {
         let threads: Vec<_> = (1..5).map(|seed| scope.spawn(work(seed))).collect();
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                ledger.commit().unwrap();
+                transactions.commit().unwrap();
             }
         });
         for thread in threads {
@@ -393,17 +393,17 @@ fn threads_write_data_while_commits_go_on() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    ledger.close().unwrap();
+    transactions.close().unwrap();
     let image = folder.path().join("written");
     SparseImage::copy_of(&*device).unwrap().write_to(&image).unwrap();
     check(&image);
 }
 
 /// What a superblock leads to: ranges of the device.
-fn in_use(ledger: &TransactionManager) -> Vec<Range<u64>> {
-    let (forest, volume) = (ledger.forest(), ledger.volume());
-    let tree = forest.tree(TreeId::EXTENT).unwrap();
-    let mut cursor = forest.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();
+fn in_use(transactions: &TransactionManager) -> Vec<Range<u64>> {
+    let (tree_roots, volume) = (transactions.tree_roots(), transactions.volume());
+    let tree = tree_roots.tree(TreeId::EXTENT).unwrap();
+    let mut cursor = tree_roots.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();
     let mut ranges = Vec::new();
     while let Some(item) = cursor.item() {
         let len = match item.key.kind {
@@ -429,13 +429,13 @@ fn overlap(one: &[Range<u64>], other: &[Range<u64>]) -> u64 {
 /// Commits; what was freed is given back once the superblock is durable, and nothing that this
 /// superblock needs. Gives how much.
 fn commit_and_judge(
-    ledger: &TransactionManager,
+    transactions: &TransactionManager,
     device: &RecordingDevice,
     before: &[Range<u64>],
 ) -> u64 {
     drop(device.take());
-    ledger.commit().unwrap();
-    let after = in_use(ledger);
+    transactions.commit().unwrap();
+    let after = in_use(transactions);
     let discarded = discards_after_the_superblock(&device.take());
     assert_eq!(overlap(&discarded, &after), 0, "what is needed is given back");
     let freed = before.iter().map(|range| range.end - range.start).sum::<u64>();
@@ -447,16 +447,16 @@ fn commit_and_judge(
 /// A filesystem of which all that is for data is in block groups, and free.
 fn with_all_groups() -> (TempDir, Arc<TransactionManager>) {
     let (folder, image) = unpack("fresh");
-    let ledger = open(&image).unwrap();
-    let handle = ledger.start(HandleKind::Operation).unwrap();
-    while ledger.space().make_data_chunk() {}
+    let transactions = open(&image).unwrap();
+    let handle = transactions.start(HandleKind::Operation).unwrap();
+    while transactions.space().make_data_chunk() {}
     drop(handle);
-    (folder, ledger)
+    (folder, transactions)
 }
 
 /// Where the chunk ends that an address is in.
-fn end_of_chunk(ledger: &TransactionManager, at: Logical) -> u64 {
-    let chunks = ledger.volume().chunks();
+fn end_of_chunk(transactions: &TransactionManager, at: Logical) -> u64 {
+    let chunks = transactions.volume().chunks();
     let chunk = chunks.iter().find(|chunk| chunk.logical <= at && at < chunk.end());
     chunk.expect("it was allocated").end().0
 }
@@ -464,19 +464,19 @@ fn end_of_chunk(ledger: &TransactionManager, at: Logical) -> u64 {
 #[test]
 fn data_in_a_row_fills_a_block_group_before_it_begins_the_next() {
     for piece in [5 * MIB, 700 << 10, 8 * MIB, 3 * MIB + SECTOR] {
-        let (_folder, ledger) = with_all_groups();
-        let total = ledger.space().usage(SpaceKind::Data).total;
+        let (_folder, transactions) = with_all_groups();
+        let total = transactions.space().usage(SpaceKind::Data).total;
         assert!(total > 40 * MIB, "{total} bytes");
-        let _reserved = ledger.reserve_data(total / 4 * 3).unwrap();
+        let _reserved = transactions.reserve_data(total / 4 * 3).unwrap();
         let mut taken: Vec<(Logical, u64)> = Vec::new();
         while taken.iter().map(|(_, len)| len).sum::<u64>() < total / 2 {
-            taken.push(ledger.allocate_data(piece, SECTOR).unwrap());
+            taken.push(transactions.allocate_data(piece, SECTOR).unwrap());
         }
         for pair in taken.windows(2) {
             let ((at, len), (next, _)) = (pair[0], pair[1]);
             let end = at.0 + len;
             assert!(
-                next.0 == end || end == end_of_chunk(&ledger, at),
+                next.0 == end || end == end_of_chunk(&transactions, at),
                 "{piece}: {next} after {at}, {len} bytes: {taken:?}"
             );
         }
@@ -487,15 +487,15 @@ fn data_in_a_row_fills_a_block_group_before_it_begins_the_next() {
 #[test]
 fn data_goes_on_behind_the_last_one_also_in_a_group_that_is_new() {
     let (_folder, image) = unpack("fresh");
-    let ledger = open(&image).unwrap();
-    let _reserved = ledger.reserve_data(20 * MIB).unwrap();
-    let next = || ledger.allocate_data(MIB, SECTOR).unwrap();
+    let transactions = open(&image).unwrap();
+    let _reserved = transactions.reserve_data(20 * MIB).unwrap();
+    let next = || transactions.allocate_data(MIB, SECTOR).unwrap();
     let first = next();
-    while !ledger.space().draws_on_new_groups() {
+    while !transactions.space().draws_on_new_groups() {
         next();
     }
     let last = next();
-    ledger.give_back_data(first.0, first.1);
+    transactions.give_back_data(first.0, first.1);
     assert_eq!(next().0.0, last.0.0 + last.1);
 }
 
@@ -506,29 +506,29 @@ fn what_a_commit_freed_is_given_back_to_the_device_and_nothing_else() {
         let (_folder, image) = unpack(name);
         let device = Arc::new(RecordingDevice::on(&SparseImage::from_file(&image).unwrap()));
         let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
-        let ledger = open_on(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
-        let mut files = Files::new(Arc::clone(&ledger), 7);
+        let transactions = open_on(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+        let mut files = Files::new(Arc::clone(&transactions), 7);
         let mut given = 0;
         for _ in 0..12 {
-            let before = in_use(&ledger);
+            let before = in_use(&transactions);
             (0..5).for_each(|_| files.step_without_commit());
-            given += commit_and_judge(&ledger, &device, &before);
+            given += commit_and_judge(&transactions, &device, &before);
         }
         assert!(given > MIB, "{given} bytes were given back");
         // All block groups come and go.
         files.fill(16 * MIB);
-        ledger.commit().unwrap();
-        let chunks = ledger.volume().chunks().len();
+        transactions.commit().unwrap();
+        let chunks = transactions.volume().chunks().len();
         for inode in files.pieces.keys().copied().collect::<Vec<_>>() {
             files.cut(inode, 0);
         }
         for _ in 0..3 {
-            commit_and_judge(&ledger, &device, &in_use(&ledger));
+            commit_and_judge(&transactions, &device, &in_use(&transactions));
             files.next += 1;
             files.write(files.next);
         }
-        assert!(ledger.volume().chunks().len() < chunks, "chunks are removed");
-        assert!(ledger.discards().bytes > 40 * MIB && ledger.discards().failed == 0);
+        assert!(transactions.volume().chunks().len() < chunks, "chunks are removed");
+        assert!(transactions.discards().bytes > 40 * MIB && transactions.discards().failed == 0);
         files.close();
     }
 }
@@ -538,22 +538,22 @@ fn what_a_pending_log_names_is_given_back_only_when_nothing_leads_to_that() {
     let (_folder, image) = unpack("dup");
     let device = Arc::new(RecordingDevice::on(&SparseImage::from_file(&image).unwrap()));
     let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
-    let ledger = open_on(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+    let transactions = open_on(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
     let (logical, len) = {
-        let _reserved = ledger.reserve_data(MIB).unwrap();
-        ledger.allocate_data(MIB, SECTOR).unwrap()
+        let _reserved = transactions.reserve_data(MIB).unwrap();
+        transactions.allocate_data(MIB, SECTOR).unwrap()
     };
-    ledger.give_back_data(logical, len);
+    transactions.give_back_data(logical, len);
     drop(device.take());
-    assert!(ledger.space().take_data_at(ledger.forest(), logical, len).unwrap());
-    ledger.give_back_logged_data(logical, len);
-    apply(&ledger, vec![attribute(1, 10)]);
-    ledger.commit().unwrap();
-    let copy = ledger.volume().map(logical, len).unwrap().copies().next().unwrap();
+    assert!(transactions.space().take_data_at(transactions.tree_roots(), logical, len).unwrap());
+    transactions.give_back_logged_data(logical, len);
+    apply(&transactions, vec![attribute(1, 10)]);
+    transactions.commit().unwrap();
+    let copy = transactions.volume().map(logical, len).unwrap().copies().next().unwrap();
     let discarded = discards_after_the_superblock(&device.take());
     let place = std::slice::from_ref(&(copy.0..copy.0 + len)).to_vec();
     assert_eq!(overlap(&discarded, &place), len);
-    ledger.close().unwrap();
+    transactions.close().unwrap();
 }
 
 #[test]
@@ -564,13 +564,13 @@ fn a_device_that_does_not_take_discards_does_no_harm() {
     let (operation, how) = (Operation::Discard, How::Eio);
     device.arm(Fault { operation, after: 5, how, lasting: true });
     let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
-    let ledger = open_on(device, options).unwrap();
-    let mut files = Files::new(Arc::clone(&ledger), 3);
+    let transactions = open_on(device, options).unwrap();
+    let mut files = Files::new(Arc::clone(&transactions), 3);
     for _ in 0..4 {
         (0..10).for_each(|_| files.step_without_commit());
-        ledger.commit().unwrap();
+        transactions.commit().unwrap();
     }
-    assert!(ledger.discards().failed > 0 && ledger.discards().bytes > 0);
+    assert!(transactions.discards().failed > 0 && transactions.discards().bytes > 0);
     files.close();
 }
 

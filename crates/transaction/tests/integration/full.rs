@@ -16,18 +16,18 @@ use super::{apply, attribute, key, open, open_alone};
 /// Items that an attribute changes.
 const ITEMS: u64 = 4;
 
-fn add(ledger: &TransactionManager, number: u64) -> bool {
-    match ledger.reserve(ITEMS) {
-        Ok(_reservation) => apply(ledger, vec![attribute(number, 1000)]),
+fn add(transactions: &TransactionManager, number: u64) -> bool {
+    match transactions.reserve(ITEMS) {
+        Ok(_reservation) => apply(transactions, vec![attribute(number, 1000)]),
         Err(Error::NoSpace) => return false,
         Err(error) => panic!("{error}"),
     }
     true
 }
 
-fn remove(ledger: &TransactionManager, number: u64) {
-    let _reservation = ledger.reserve_for_removal(ITEMS).unwrap();
-    apply(ledger, vec![ItemEdit::Remove(key(&attribute(number, 0)))]);
+fn remove(transactions: &TransactionManager, number: u64) {
+    let _reservation = transactions.reserve_for_removal(ITEMS).unwrap();
+    apply(transactions, vec![ItemEdit::Remove(key(&attribute(number, 0)))]);
 }
 
 #[test]
@@ -39,27 +39,27 @@ fn commits_are_few_where_there_is_no_space() {
         let folder = TempDir::new().unwrap();
         let image = folder.path().join("image");
         Golden::named(name).unpack(&image).unwrap();
-        let ledger = open(&image).unwrap();
-        let begin = ledger.generation();
-        let count = (0..1 << 20).find(|&number| !add(&ledger, number)).unwrap();
-        let filled = ledger.generation() - begin;
+        let transactions = open(&image).unwrap();
+        let begin = transactions.generation();
+        let count = (0..1 << 20).find(|&number| !add(&transactions, number)).unwrap();
+        let filled = transactions.generation() - begin;
         assert!(count > 5000, "{name}: {count} attributes");
         // One goes, one comes if it can, all over the tree, of which each block is now copied.
-        ledger.commit().unwrap();
-        let begin = ledger.generation();
+        transactions.commit().unwrap();
+        let begin = transactions.generation();
         let (mut added, mut next) = (0, count);
         for number in (0..count).step_by(10) {
-            remove(&ledger, number);
-            if add(&ledger, next) {
+            remove(&transactions, number);
+            if add(&transactions, next) {
                 (added, next) = (added + 1, next + 1);
             }
         }
-        let changed = ledger.generation() - begin;
+        let changed = transactions.generation() - begin;
         println!("{name}: {count} in {filled} commits, then {added} in {changed}");
         assert!(filled < 10, "{name}: {filled} commits until it was full");
         assert!(changed < 60, "{name}: {changed} commits for {added} attributes");
-        ledger.close().unwrap();
-        drop(ledger);
+        transactions.close().unwrap();
+        drop(transactions);
         btrfs_check(&image).unwrap();
     }
 }
@@ -92,13 +92,13 @@ fn what_waits_to_be_written_is_written_where_space_is_short() {
     let image = folder.path().join("image");
     Golden::named("fresh").unpack(&image).unwrap();
     let device = Arc::new(SparseImage::from_file(&image).unwrap().to_device());
-    let ledger = open_alone(device, TransactionOptions::default()).unwrap();
+    let transactions = open_alone(device, TransactionOptions::default()).unwrap();
     let hoard = Arc::new(Hoard(Mutex::new(Class::InodeState, Vec::new())));
-    ledger.register(vec![Arc::clone(&hoard) as _]);
-    let all: Vec<_> = std::iter::from_fn(|| ledger.space().reserve(1 << 20).ok()).collect();
+    transactions.register(vec![Arc::clone(&hoard) as _]);
+    let all: Vec<_> = std::iter::from_fn(|| transactions.space().reserve(1 << 20).ok()).collect();
     *hoard.0.lock() = all;
-    assert!(ledger.space().reserve(1 << 20).is_err());
-    assert_eq!(ledger.reserve(ITEMS).unwrap().bytes(), 1 << 20);
+    assert!(transactions.space().reserve(1 << 20).is_err());
+    assert_eq!(transactions.reserve(ITEMS).unwrap().bytes(), 1 << 20);
     assert!(hoard.0.lock().is_empty());
-    ledger.close().unwrap();
+    transactions.close().unwrap();
 }

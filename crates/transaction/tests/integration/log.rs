@@ -35,8 +35,8 @@ fn image(name: &str) -> SparseImage {
 
 fn recorded(name: &str) -> (Arc<RecordingDevice>, Arc<TransactionManager>) {
     let device = Arc::new(RecordingDevice::on(&image(name)));
-    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
-    (device, ledger)
+    let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
+    (device, transactions)
 }
 
 fn attributes(numbers: impl IntoIterator<Item = u64>, len: usize) -> Vec<ItemEdit> {
@@ -47,13 +47,13 @@ fn attributes(numbers: impl IntoIterator<Item = u64>, len: usize) -> Vec<ItemEdi
 
 /// Puts items into a log, and makes them durable.
 fn log(
-    ledger: &TransactionManager,
+    transactions: &TransactionManager,
     subvolume: TreeId,
     edits: &mut [ItemEdit],
 ) -> Result<(), LogFailure> {
-    let handle = ledger.start(HandleKind::Operation).unwrap();
-    let group = put(ledger.logs(&handle)?, subvolume, edits)?;
-    ledger.sync_log(&handle, group, None, &mut ())
+    let handle = transactions.start(HandleKind::Operation).unwrap();
+    let group = put(transactions.logs(&handle)?, subvolume, edits)?;
+    transactions.sync_log(&handle, group, None, &mut ())
 }
 
 fn put(
@@ -79,7 +79,7 @@ fn change(items: &mut Items, subvolume: TreeId, edits: &[ItemEdit]) {
 fn what_is_logged_is_read_back() {
     for name in ["fresh", "mixed", "single", "nodesize-4k", "nodesize-64k", "sha256"] {
         println!("{name}");
-        let (device, ledger) = recorded(name);
+        let (device, transactions) = recorded(name);
         let (mut items, mut random) = (Items::new(), Random::new(1));
         let mut nodes = 0;
         for (round, len) in (0..8).zip((50..).step_by(20)) {
@@ -90,38 +90,39 @@ fn what_is_logged_is_read_back() {
                 for edit in edits.iter_mut().skip(2).step_by(7) {
                     *edit = ItemEdit::Remove(edit.key());
                 }
-                log(&ledger, subvolume, &mut edits).unwrap();
+                log(&transactions, subvolume, &mut edits).unwrap();
                 change(&mut items, subvolume, &edits);
             }
             let log = read_log(&device.recording().end()).unwrap();
-            assert_eq!(log.generation, ledger.generation());
+            assert_eq!(log.generation, transactions.generation());
             assert_eq!(log.items, items);
             nodes = nodes.max(log.nodes.len());
         }
         assert!(nodes >= 3, "{nodes} nodes");
-        let stats = ledger.log_stats();
+        let stats = transactions.log_stats();
         assert!(stats.groups >= 8 && stats.nodes > nodes as u64, "{stats:?}");
-        let nodesize = u64::from(ledger.volume().geometry().nodesize);
+        let nodesize = u64::from(transactions.volume().geometry().nodesize);
         assert_eq!(stats.bytes, stats.nodes * nodesize);
         let waits = [stats.shared, stats.waits_for_group, stats.waits_for_commit];
         assert_eq!(waits, [0, 0, 0]);
-        ledger.close().unwrap();
+        transactions.close().unwrap();
         assert!(read_log(&device.recording().end()).is_none(), "the commit is newer");
     }
 }
 
 #[test]
 fn the_books_do_not_know_logs() {
-    let (device, ledger) = recorded("fresh");
-    log(&ledger, TreeId::FS, &mut attributes(0..2000, 100)).unwrap();
+    let (device, transactions) = recorded("fresh");
+    log(&transactions, TreeId::FS, &mut attributes(0..2000, 100)).unwrap();
     let log = read_log(&device.recording().end()).unwrap();
     assert!(log.nodes.len() > 10);
-    apply(&ledger, attributes(0..10, 10));
-    ledger.commit().unwrap();
-    let (forest, nodesize) = (ledger.forest(), u64::from(ledger.volume().geometry().nodesize));
+    apply(&transactions, attributes(0..10, 10));
+    transactions.commit().unwrap();
+    let (tree_roots, nodesize) =
+        (transactions.tree_roots(), u64::from(transactions.volume().geometry().nodesize));
     let at_most = |tree: TreeId, at: Key| {
-        let tree = forest.tree(tree).unwrap();
-        let (store, off) = (forest.store(), ReadAhead::Off);
+        let tree = tree_roots.tree(tree).unwrap();
+        let (store, off) = (tree_roots.store(), ReadAhead::Off);
         let cursor = userbtrfs_btree::Cursor::seek_back(store, &tree, &at, off).unwrap();
         cursor.item().unwrap().key
     };
@@ -132,13 +133,13 @@ fn the_books_do_not_know_logs() {
         assert_eq!(free.kind, ItemKind::FREE_SPACE_EXTENT);
         assert!(free.objectid + free.offset >= node.0 + nodesize, "{node} is free");
     }
-    ledger.close().unwrap();
+    transactions.close().unwrap();
 }
 
 /// What of the device the nodes of the log are on.
-fn places(ledger: &TransactionManager, nodes: &[Logical]) -> Vec<Range<u64>> {
-    let len = u64::from(ledger.volume().geometry().nodesize);
-    let copies = |&node: &Logical| ledger.volume().map(node, len).unwrap().copies();
+fn places(transactions: &TransactionManager, nodes: &[Logical]) -> Vec<Range<u64>> {
+    let len = u64::from(transactions.volume().geometry().nodesize);
+    let copies = |&node: &Logical| transactions.volume().map(node, len).unwrap().copies();
     nodes.iter().flat_map(copies).map(|at| at.0..at.0 + len).collect()
 }
 
@@ -150,8 +151,8 @@ fn superblock(event: &Event) -> Option<Superblock> {
 }
 
 /// Takes all but so many bytes of what metadata has beyond the global reserve.
-fn take_all_but(ledger: &TransactionManager, bytes: u64) -> Vec<Logical> {
-    let space = ledger.space();
+fn take_all_but(transactions: &TransactionManager, bytes: u64) -> Vec<Logical> {
+    let space = transactions.space();
     let left = || {
         let usage = space.usage(SpaceKind::Metadata);
         usage.total - usage.allocated - usage.pinned - usage.global
@@ -163,13 +164,14 @@ fn take_all_but(ledger: &TransactionManager, bytes: u64) -> Vec<Logical> {
 #[test]
 fn what_a_superblock_leads_to_is_not_overwritten() {
     for name in ["fresh", "nodesize-4k"] {
-        let (device, ledger) = recorded(name);
-        let taken = take_all_but(&ledger, 3 << 20);
+        let (device, transactions) = recorded(name);
+        let taken = take_all_but(&transactions, 3 << 20);
         assert!(!taken.is_empty());
         let (mut kept, mut left, mut rounds) = (Vec::new(), Vec::new(), 0);
         let mut used_again = 0;
         // Until nothing is free but what the superblock leads to.
-        while log(&ledger, TreeId::FS, &mut attributes(rounds * 50..rounds * 50 + 400, 300)).is_ok()
+        while log(&transactions, TreeId::FS, &mut attributes(rounds * 50..rounds * 50 + 400, 300))
+            .is_ok()
         {
             let written = written_before_superblock(&device);
             assert!(!written.is_empty());
@@ -177,21 +179,21 @@ fn what_a_superblock_leads_to_is_not_overwritten() {
             used_again += overlaps(&written, &left);
             let log = read_log(&device.recording().end()).unwrap();
             left.append(&mut kept);
-            kept = places(&ledger, &log.nodes);
+            kept = places(&transactions, &log.nodes);
             rounds += 1;
         }
         // Also not by the one that failed.
         assert_eq!(overlaps(&written_before_superblock(&device), &kept), 0, "{name}: the last");
         assert!(rounds > 5, "{name}: {rounds} rounds");
         assert!(used_again > 0, "{name}: what logs left is theirs again");
-        let len = u64::from(ledger.volume().geometry().nodesize);
+        let len = u64::from(transactions.volume().geometry().nodesize);
         for logical in taken {
-            ledger.space().give_back(logical, len).unwrap();
+            transactions.space().give_back(logical, len).unwrap();
         }
-        apply(&ledger, attributes(0..1000, 100));
-        ledger.commit().unwrap();
+        apply(&transactions, attributes(0..1000, 100));
+        transactions.commit().unwrap();
         assert_eq!(overlaps(&written_before_superblock(&device), &kept), 0, "{name}: the commit");
-        ledger.close().unwrap();
+        transactions.close().unwrap();
     }
 }
 
@@ -214,11 +216,11 @@ fn overlaps(ranges: &[Range<u64>], others: &[Range<u64>]) -> usize {
 
 #[test]
 fn the_logs_of_a_transaction_go_round_in_a_few_places() {
-    let (device, ledger) = recorded("fresh");
+    let (device, transactions) = recorded("fresh");
     let sync = |round: u64| {
-        log(&ledger, TreeId::FS, &mut attributes(round..round + 40, 300)).unwrap();
-        log(&ledger, OTHER, &mut attributes([round], 100)).unwrap();
-        ledger.space().usage(SpaceKind::Metadata).allocated
+        log(&transactions, TreeId::FS, &mut attributes(round..round + 40, 300)).unwrap();
+        log(&transactions, OTHER, &mut attributes([round], 100)).unwrap();
+        transactions.space().usage(SpaceKind::Metadata).allocated
     };
     let allocated = (0..10).map(|round| sync(round % 2)).max().unwrap();
     drop(device.take());
@@ -233,86 +235,86 @@ fn the_logs_of_a_transaction_go_round_in_a_few_places() {
     let nodes = read_log(&device.recording().end()).unwrap().nodes;
     // Of two logs one is written at a time, each node twice; and the superblock.
     assert!(places.len() <= 4 * nodes.len() + 1, "{} for {}", places.len(), nodes.len());
-    let stats = ledger.log_stats();
+    let stats = transactions.log_stats();
     assert!(stats.nodes > 400, "{stats:?}");
-    ledger.close().unwrap();
+    transactions.close().unwrap();
 }
 
 #[test]
 fn the_space_of_logs_comes_back_with_the_commit() {
     for name in ["fresh", "mixed"] {
-        let (_device, ledger) = recorded(name);
-        let used = |ledger: &TransactionManager| {
-            apply(ledger, attributes(0..1000, 100));
-            ledger.commit().unwrap();
-            let usage = ledger.space().usage(SpaceKind::Metadata);
+        let (_device, transactions) = recorded(name);
+        let used = |transactions: &TransactionManager| {
+            apply(transactions, attributes(0..1000, 100));
+            transactions.commit().unwrap();
+            let usage = transactions.space().usage(SpaceKind::Metadata);
             assert_eq!((usage.pinned, usage.reserved), (0, 0));
-            (usage.allocated, ledger.space().bytes_used())
+            (usage.allocated, transactions.space().bytes_used())
         };
-        used(&ledger);
-        let before = used(&ledger);
+        used(&transactions);
+        let before = used(&transactions);
         for round in 0..5 {
             for part in 0..4 {
-                log(&ledger, TreeId::FS, &mut attributes(part..part + 500, 200)).unwrap();
-                log(&ledger, OTHER, &mut attributes(part..part + 200, 100)).unwrap();
+                log(&transactions, TreeId::FS, &mut attributes(part..part + 500, 200)).unwrap();
+                log(&transactions, OTHER, &mut attributes(part..part + 200, 100)).unwrap();
             }
             // Not all of it is synced.
-            let handle = ledger.start(HandleKind::Operation).unwrap();
-            put(ledger.logs(&handle).unwrap(), OTHER, &mut attributes(0..900, 300)).unwrap();
+            let handle = transactions.start(HandleKind::Operation).unwrap();
+            put(transactions.logs(&handle).unwrap(), OTHER, &mut attributes(0..900, 300)).unwrap();
             drop(handle);
-            let during = ledger.space().usage(SpaceKind::Metadata);
+            let during = transactions.space().usage(SpaceKind::Metadata);
             assert!(during.allocated > before.0 + (100 << 10), "{during:?}");
             assert_eq!(during.reserved, 0, "{during:?}");
-            assert_eq!(used(&ledger), before, "round {round}");
+            assert_eq!(used(&transactions), before, "round {round}");
         }
-        ledger.close().unwrap();
+        transactions.close().unwrap();
     }
 }
 
 #[test]
 fn what_logs_have_is_there_for_others_by_a_commit() {
-    let (_device, ledger) = recorded("fresh");
+    let (_device, transactions) = recorded("fresh");
     // Nothing is left for another chunk.
-    let data: Vec<_> = std::iter::from_fn(|| ledger.reserve_data(8 << 20).ok()).collect();
+    let data: Vec<_> = std::iter::from_fn(|| transactions.reserve_data(8 << 20).ok()).collect();
     for _ in 0..2 {
-        log(&ledger, TreeId::FS, &mut attributes(0..30_000, 300)).unwrap();
+        log(&transactions, TreeId::FS, &mut attributes(0..30_000, 300)).unwrap();
     }
-    let taken = take_all_but(&ledger, 64 << 10);
+    let taken = take_all_but(&transactions, 64 << 10);
     assert_eq!(
-        ledger.space().usage(SpaceKind::Metadata).pinned,
+        transactions.space().usage(SpaceKind::Metadata).pinned,
         0,
         "what a log left is still its own"
     );
-    let generation = ledger.generation();
-    drop(ledger.reserve(10).unwrap());
-    assert_eq!(ledger.generation(), generation + 1);
-    let len = u64::from(ledger.volume().geometry().nodesize);
+    let generation = transactions.generation();
+    drop(transactions.reserve(10).unwrap());
+    assert_eq!(transactions.generation(), generation + 1);
+    let len = u64::from(transactions.volume().geometry().nodesize);
     for logical in taken {
-        ledger.space().give_back(logical, len).unwrap();
+        transactions.space().give_back(logical, len).unwrap();
     }
     drop(data);
-    ledger.close().unwrap();
+    transactions.close().unwrap();
 }
 
 #[test]
 fn all_that_logs_wrote_is_given_back_to_the_device() {
     let device = Arc::new(RecordingDevice::on(&image("fresh")));
     let options = TransactionOptions { discard: true, ..TransactionOptions::default() };
-    let ledger = open_on(Arc::clone(&device) as _, options).unwrap();
+    let transactions = open_on(Arc::clone(&device) as _, options).unwrap();
     let mut written = Vec::new();
     for round in 0..20 {
-        log(&ledger, TreeId::FS, &mut attributes(round..round + 400, 300)).unwrap();
+        log(&transactions, TreeId::FS, &mut attributes(round..round + 400, 300)).unwrap();
         written.extend(written_before_superblock(&device));
     }
     // Of these some are in the place of what was written, and are never written themselves.
-    let handle = ledger.start(HandleKind::Operation).unwrap();
-    put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..400, 100)).unwrap();
+    let handle = transactions.start(HandleKind::Operation).unwrap();
+    put(transactions.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..400, 100)).unwrap();
     let remove = |edit: ItemEdit| ItemEdit::Remove(edit.key());
     let mut fewer: Vec<_> = attributes(0..420, 0).into_iter().map(remove).collect();
-    put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut fewer).unwrap();
+    put(transactions.logs(&handle).unwrap(), TreeId::FS, &mut fewer).unwrap();
     drop(handle);
     drop(device.take());
-    ledger.commit().unwrap();
+    transactions.commit().unwrap();
     // What the commit itself wrote there is in use.
     let events: Vec<_> = device.take().events.into_iter().map(|recorded| recorded.event).collect();
     let since: Vec<_> = events
@@ -325,7 +327,7 @@ fn all_that_logs_wrote_is_given_back_to_the_device() {
         .collect();
     let kept: Vec<_> = written.iter().filter(|place| !is_covered(place, &since)).collect();
     assert!(kept.is_empty() && written.len() > 40, "{kept:?} of {}", written.len());
-    ledger.close().unwrap();
+    transactions.close().unwrap();
 }
 
 /// Whether every block of a range is in others.
@@ -336,24 +338,24 @@ fn is_covered(range: &Range<u64>, others: &[Range<u64>]) -> bool {
 
 #[test]
 fn a_log_alone_is_committed_too() {
-    let (device, ledger) = recorded("fresh");
-    let generation = ledger.generation();
-    log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
+    let (device, transactions) = recorded("fresh");
+    let generation = transactions.generation();
+    log(&transactions, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
     assert_eq!(read_log(&device.recording().end()).unwrap().generation, generation);
-    ledger.commit().unwrap();
-    assert_eq!(ledger.generation(), generation + 1);
+    transactions.commit().unwrap();
+    assert_eq!(transactions.generation(), generation + 1);
     assert!(read_log(&device.recording().end()).is_none());
-    ledger.commit().unwrap();
-    assert_eq!(ledger.generation(), generation + 1, "there is nothing to commit");
+    transactions.commit().unwrap();
+    assert_eq!(transactions.generation(), generation + 1, "there is nothing to commit");
 }
 
 #[test]
 fn a_group_without_changes_writes_no_superblock() {
-    let (device, ledger) = recorded("fresh");
-    log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
+    let (device, transactions) = recorded("fresh");
+    log(&transactions, TreeId::FS, &mut attributes(0..3, 10)).unwrap();
     drop(device.take());
     for _ in 0..2 {
-        log(&ledger, TreeId::FS, &mut []).unwrap();
+        log(&transactions, TreeId::FS, &mut []).unwrap();
     }
     let events = device.take().events;
     assert_eq!(events.len(), 2, "{events:?}");
@@ -363,8 +365,8 @@ fn a_group_without_changes_writes_no_superblock() {
 #[test]
 fn checksums_do_not_overlap_whatever_is_added() {
     for name in ["fresh", "sha256", "nodesize-4k"] {
-        let (device, ledger) = recorded(name);
-        let size = ledger.volume().geometry().checksum_kind.size();
+        let (device, transactions) = recorded(name);
+        let size = transactions.volume().geometry().checksum_kind.size();
         let mut random = Random::new(3);
         let mut sums = BTreeMap::new();
         for _ in 0..200 {
@@ -375,17 +377,17 @@ fn checksums_do_not_overlap_whatever_is_added() {
                 (0..size as u64).map(|n| (sector * 7 + n).to_le_bytes()[0]).collect()
             };
             let stored: Vec<u8> = (start..start + sectors).flat_map(sum).collect();
-            let handle = ledger.start(HandleKind::Operation).unwrap();
-            let mut writer = ledger.logs(&handle).unwrap();
+            let handle = transactions.start(HandleKind::Operation).unwrap();
+            let mut writer = transactions.logs(&handle).unwrap();
             writer.add_checksums(TreeId::FS, Logical(start * 4096), &stored).unwrap();
             sums.extend((start..start + sectors).map(|sector| (sector, sum(sector))));
             let group = writer.group();
             drop(writer);
             if random.one_in(20) {
-                ledger.sync_log(&handle, group, None, &mut ()).unwrap();
+                transactions.sync_log(&handle, group, None, &mut ()).unwrap();
             }
         }
-        log(&ledger, TreeId::FS, &mut []).unwrap();
+        log(&transactions, TreeId::FS, &mut []).unwrap();
         let mut found = BTreeMap::new();
         for ((_, key), data) in read_log(&device.recording().end()).unwrap().items {
             assert_eq!(key.kind, ItemKind::EXTENT_CSUM);
@@ -401,27 +403,31 @@ fn checksums_do_not_overlap_whatever_is_added() {
 fn without_logs_everything_is_committed() {
     let device = Arc::new(RecordingDevice::on(&image("fresh")));
     let options = TransactionOptions { log: false, ..TransactionOptions::default() };
-    let ledger = open_on(device, options).unwrap();
+    let transactions = open_on(device, options).unwrap();
     for _ in 0..3 {
-        let failed = log(&ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
+        let failed = log(&transactions, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
         assert!(matches!(failed, LogFailure::Commit(FullCommitReason::Disabled)), "{failed}");
     }
-    assert_eq!(ledger.log_stats().commits(FullCommitReason::Disabled), 1, "once a transaction");
+    assert_eq!(
+        transactions.log_stats().commits(FullCommitReason::Disabled),
+        1,
+        "once a transaction"
+    );
 }
 
 #[test]
 fn a_crash_at_any_time_keeps_what_was_synced() {
-    let (device, ledger) = recorded("fresh");
+    let (device, transactions) = recorded("fresh");
     let mut random = Random::new(11);
     let mut synced = Vec::new();
     for number in 0..60 {
         let edits = attributes([number], 300);
-        apply(&ledger, edits.clone());
-        if log(&ledger, TreeId::FS, &mut edits.clone()).is_ok() {
+        apply(&transactions, edits.clone());
+        if log(&transactions, TreeId::FS, &mut edits.clone()).is_ok() {
             synced.push((device.log().len(), edits));
         }
         if random.one_in(15) {
-            ledger.commit().unwrap();
+            transactions.commit().unwrap();
         }
     }
     assert!(synced.len() > 50, "{} were logged", synced.len());

@@ -30,9 +30,9 @@ fn open_on(
     device: Arc<dyn Device>,
     options: TransactionOptions,
 ) -> Result<Arc<TransactionManager>, OpenError> {
-    let ledger = open_alone(device, options)?;
-    ledger.register(Vec::new());
-    Ok(ledger)
+    let transactions = open_alone(device, options)?;
+    transactions.register(Vec::new());
+    Ok(transactions)
 }
 
 /// Opens a ledger that nobody takes part in yet.
@@ -41,13 +41,13 @@ fn open_alone(
     options: TransactionOptions,
 ) -> Result<Arc<TransactionManager>, OpenError> {
     let volume = Arc::new(Volume::open_for_writing(vec![device])?);
-    let forest = Arc::new(TreeRoots::new(volume, 8 << 20));
-    let ledger = match TransactionManager::open(forest, options) {
-        Ok(ledger) => ledger,
+    let tree_roots = Arc::new(TreeRoots::new(volume, 8 << 20));
+    let transactions = match TransactionManager::open(tree_roots, options) {
+        Ok(transactions) => transactions,
         Err(Error::Unwritable(why)) => return Err(OpenError::Unwritable(vec![why.to_owned()])),
         Err(error) => panic!("{error}"),
     };
-    Ok(ledger)
+    Ok(transactions)
 }
 
 /// An extended attribute of the root directory: an item that can be there or not.
@@ -68,11 +68,11 @@ fn key(edit: &ItemEdit) -> Key {
     userbtrfs_btree::Edit::key(edit)
 }
 
-fn apply(ledger: &TransactionManager, mut edits: Vec<ItemEdit>) {
+fn apply(transactions: &TransactionManager, mut edits: Vec<ItemEdit>) {
     edits.sort_unstable_by_key(key);
     edits.dedup_by_key(|edit| key(edit));
-    let tree = ledger.forest().tree(TreeId::FS).unwrap();
-    let handle = ledger.start(HandleKind::Operation).unwrap();
+    let tree = transactions.tree_roots().tree(TreeId::FS).unwrap();
+    let handle = transactions.start(HandleKind::Operation).unwrap();
     handle.apply(&tree, &mut edits).unwrap();
     handle.subvolume_changed(TreeId::FS);
 }
@@ -82,12 +82,12 @@ fn a_commit_in_which_nothing_changed_after_all_can_be_opened() {
     let folder = TempDir::new().unwrap();
     let image = folder.path().join("image");
     Golden::named("fresh").unpack(&image).unwrap();
-    let ledger = open(&image).unwrap();
-    let generation = ledger.start(HandleKind::Operation).unwrap().generation();
-    ledger.commit_transaction(generation).unwrap();
-    assert_eq!(ledger.volume().superblock().generation, generation);
-    assert_eq!(ledger.forest().roots().root().generation, generation);
-    drop(ledger);
+    let transactions = open(&image).unwrap();
+    let generation = transactions.start(HandleKind::Operation).unwrap().generation();
+    transactions.commit_transaction(generation).unwrap();
+    assert_eq!(transactions.volume().superblock().generation, generation);
+    assert_eq!(transactions.tree_roots().roots().root().generation, generation);
+    drop(transactions);
     drop(open(&image).unwrap());
     if available_or_skip() {
         btrfs_check(&image).unwrap();
@@ -103,8 +103,8 @@ fn commits_on_every_golden_image_pass_btrfs_check() {
         let folder = TempDir::new().unwrap();
         let image = folder.path().join("image");
         golden.unpack(&image).unwrap();
-        let ledger = match open(&image) {
-            Ok(ledger) => ledger,
+        let transactions = match open(&image) {
+            Ok(transactions) => transactions,
             Err(error) => {
                 println!("{}: {error}", golden.name());
                 continue;
@@ -113,15 +113,15 @@ fn commits_on_every_golden_image_pass_btrfs_check() {
         println!("{}", golden.name());
         let count = 2000;
         for round in 0..4 {
-            apply(&ledger, (0..count).map(|n| attribute(round * count + n, 100)).collect());
-            ledger.commit().unwrap();
+            apply(&transactions, (0..count).map(|n| attribute(round * count + n, 100)).collect());
+            transactions.commit().unwrap();
         }
         let remove = |n| ItemEdit::Remove(key(&attribute(n, 0)));
-        apply(&ledger, (0..4 * count).filter(|n| n % 3 != 0).map(remove).collect());
-        ledger.commit().unwrap();
-        apply(&ledger, (0..4 * count).filter(|n| n % 3 == 0).map(remove).collect());
-        ledger.close().unwrap();
-        drop(ledger);
+        apply(&transactions, (0..4 * count).filter(|n| n % 3 != 0).map(remove).collect());
+        transactions.commit().unwrap();
+        apply(&transactions, (0..4 * count).filter(|n| n % 3 == 0).map(remove).collect());
+        transactions.close().unwrap();
+        drop(transactions);
         btrfs_check(&image).unwrap();
     }
 }

@@ -283,9 +283,9 @@ fn a_device_that_fails_makes_the_mount_read_only() {
     assert!(device.failed() > 0 && synced.iter().all(|count| *count > 0), "{synced:?}");
     // What was there before is read.
     assert!(fs::read(root.join("0-0")).unwrap() == pattern(5000));
-    let stopper = mounted.stopper();
-    until("nobody to use the mount", || stopper.unmount().is_ok());
-    drop(stopper);
+    let unmount_handle = mounted.unmount_handle();
+    until("nobody to use the mount", || unmount_handle.unmount().is_ok());
+    drop(unmount_handle);
     let why = mounted.end().unwrap_err().to_string();
     assert!(why.contains("Input/output error"), "{why}");
     drop(device);

@@ -66,9 +66,9 @@ fn a_read_from_memory_goes_on_while_look_ups_wait() {
     });
     assert_eq!(is_read, Ok(true));
     drop(kept);
-    let stopper = mounted.stopper();
-    until("nobody to use the mount", || stopper.unmount().is_ok());
-    drop(stopper);
+    let unmount_handle = mounted.unmount_handle();
+    until("nobody to use the mount", || unmount_handle.unmount().is_ok());
+    drop(unmount_handle);
     mounted.end().unwrap();
 }
 

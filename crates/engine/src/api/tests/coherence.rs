@@ -34,7 +34,7 @@ fn create(fs: &Filesystem, name: &str) -> File {
     fs.root().create(name.as_bytes(), 0o644).unwrap().open().unwrap()
 }
 
-fn contents(file: &File) -> Arc<FilePages> {
+fn pages(file: &File) -> Arc<FilePages> {
     file.inode().inner().files.get(file.inode().id()).unwrap()
 }
 
@@ -195,8 +195,8 @@ fn who_reads_what_is_not_in_memory_waits_for_who_writes_it() {
     let device = made(&Options::default());
     open(&device, true).write("file", [7; 10_000]).unwrap();
     let file = open(&device, true).open_file("file").unwrap();
-    let contents = contents(&file);
-    let writing = contents.range.lock_exclusive(4096..8192);
+    let pages = pages(&file);
+    let writing = pages.range.lock_exclusive(4096..8192);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -217,12 +217,12 @@ fn who_looks_for_what_is_unfinished_misses_no_file_that_is_being_taken() {
     let fs = open(&made(&Options::default()), true);
     let file = create(&fs, "f");
     file.write_all_at(&[1; SECTOR], 0).unwrap();
-    let contents = contents(&file);
+    let pages = pages(&file);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..100_000 {
-                contents.take_dirty(0..u64::MAX, u64::MAX);
+                pages.take_dirty(0..u64::MAX, u64::MAX);
             }
             done.store(true, Ordering::Relaxed);
         });
@@ -242,15 +242,15 @@ fn what_is_left_of_a_file_is_as_old_as_it_was() {
     first.write_all_at(&[1; 2 * SECTOR], 0).unwrap();
     second.write_all_at(&[1; SECTOR], 0).unwrap();
     let unfinished = || fs.inner.files.unfinished_files();
-    let numbers = || unfinished().iter().map(|it| it.contents.id().number).collect::<Vec<_>>();
+    let numbers = || unfinished().iter().map(|it| it.pages.id().number).collect::<Vec<_>>();
     let [one, other] = [&first, &second].map(|file| file.inode().id().number);
     let since = unfinished()[0].since;
     assert_eq!(numbers(), [one, other]);
     thread::sleep(std::time::Duration::from_millis(2));
-    contents(&first).take_dirty(0..SECTOR as u64, u64::MAX);
+    pages(&first).take_dirty(0..SECTOR as u64, u64::MAX);
     // It stands behind the other, and counts as dirty since then.
     assert_eq!((numbers(), unfinished()[1].since), (vec![other, one], since));
-    contents(&first).take_dirty(0..u64::MAX, u64::MAX);
+    pages(&first).take_dirty(0..u64::MAX, u64::MAX);
     assert!(unfinished()[1].since > since);
     fs.abandon();
 }
@@ -299,7 +299,7 @@ fn a_stream_gives_what_the_file_holds_when_it_is_asked_though_it_was_fetched_bef
         assert!(streamed(flags, written) == expected, "written");
         let written_and_dropped = |file: &File| {
             written(file);
-            contents(file).drop_clean();
+            pages(file).drop_clean();
         };
         assert!(streamed(flags, written_and_dropped) == expected, "written and dropped");
     }

@@ -84,8 +84,8 @@ fn is_unwritten(result: Result<()>) -> bool {
 
 /// Writes what is dirty of a file, as the background does: nobody is told.
 fn write_in_the_background(fs: &Filesystem, id: InodeId) {
-    let contents = fs.inner.files.get(id).unwrap();
-    fs.inner.writer().unwrap().write_back(&contents).unwrap_err();
+    let pages = fs.inner.files.get(id).unwrap();
+    fs.inner.writer().unwrap().write_back(&pages).unwrap_err();
 }
 
 #[test]
@@ -198,8 +198,8 @@ fn space_for_holes_that_ends_with_an_error_is_not_lost() {
         held.map(|extent| extent.len).sum::<u64>()
     };
     let before = device.reads();
-    let ledger = fs.inner.ledger.as_ref().unwrap();
-    let usage = || ledger.space().usage(userbtrfs_transaction::SpaceKind::Data);
+    let transactions = fs.inner.transactions.as_ref().unwrap();
+    let usage = || transactions.space().usage(userbtrfs_transaction::SpaceKind::Data);
     let (held, used) = (bytes(&file), usage().allocated);
     // They are looked for in all of the file first.
     let looked = device.reads() - before;

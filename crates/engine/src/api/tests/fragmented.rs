@@ -42,13 +42,13 @@ fn pieces(file: &File) -> u64 {
     extents.iter().filter(|extent| extent.kind != ExtentKind::Hole).count() as u64
 }
 
-fn ledger(fs: &Filesystem) -> &Arc<userbtrfs_transaction::TransactionManager> {
-    fs.inner.ledger.as_ref().unwrap()
+fn transactions(fs: &Filesystem) -> &Arc<userbtrfs_transaction::TransactionManager> {
+    fs.inner.transactions.as_ref().unwrap()
 }
 
 /// Does something while others commit again and again; says how often they did meanwhile.
 fn with_commits(fs: &Filesystem, act: impl FnOnce() + Send) -> u64 {
-    let before = ledger(fs).generation();
+    let before = transactions(fs).generation();
     thread::scope(|scope| {
         let acting = scope.spawn(act);
         while !acting.is_finished() {
@@ -56,12 +56,12 @@ fn with_commits(fs: &Filesystem, act: impl FnOnce() + Send) -> u64 {
         }
         acting.join().unwrap();
     });
-    ledger(fs).generation() - before
+    transactions(fs).generation() - before
 }
 
 fn assert_small_steps(fs: &Filesystem) {
     let nodesize = fs.volume().geometry().nodesize;
-    let largest = ledger(fs).take_largest();
+    let largest = transactions(fs).take_largest();
     assert!((1..=CHANGED_MAX).contains(&largest.items_changed), "{largest:?}");
     let most = bytes_for_items(RESERVED_MAX, nodesize);
     assert!((1..=most).contains(&largest.bytes_reserved), "{largest:?}, at most {most}");
@@ -75,7 +75,7 @@ fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
     fragmented(&lab);
     let file = lab.file("file");
 
-    ledger(&lab.fs).take_largest();
+    transactions(&lab.fs).take_largest();
     let commits = with_commits(&lab.fs, || file.set_len(1 << 39).unwrap());
     assert_small_steps(&lab.fs);
     assert!(commits >= 2, "{commits} commits while it was cut");
@@ -103,13 +103,13 @@ fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
 fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
     let Lab { device, memory, fs } = lab;
     let whole = fs.metadata("file").unwrap().allocated;
-    ledger(&fs).take_largest();
+    transactions(&fs).take_largest();
     let remover = fs.clone();
     let removing = thread::spawn(move || remover.remove_file("file"));
     let mut changed = 0;
     while changed < CHANGED_MAX / 4 {
         thread::yield_now();
-        changed = ledger(&fs).take_largest().items_changed;
+        changed = transactions(&fs).take_largest().items_changed;
         assert!(changed <= CHANGED_MAX, "{changed} items");
     }
     // A step was done. This waits for no more than the one that is under way.

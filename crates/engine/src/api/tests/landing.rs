@@ -31,8 +31,8 @@ fn what_lands_while_a_hole_is_looked_for_is_none() {
     thread::scope(|scope| {
         let seeking = scope.spawn(|| file.seek_hole(800 * SECTOR).unwrap());
         device.wait_until_held();
-        let contents = fs.inner.files.get(file.inode().id()).unwrap();
-        fs.inner.writer().unwrap().write_back(&contents).unwrap();
+        let pages = fs.inner.files.get(file.inode().id()).unwrap();
+        fs.inner.writer().unwrap().write_back(&pages).unwrap();
         device.release();
         assert_eq!(seeking.join().unwrap(), 803 * SECTOR);
     });
@@ -52,17 +52,17 @@ fn what_lands_in_place_of_a_deleted_file_lands_on_nobody_elses_data() {
         panic!("{extents:?}")
     };
     file.write_at(&[7; 4096], 0).unwrap();
-    let contents = fs.inner.files.get(file.inode().id()).unwrap();
+    let pages = fs.inner.files.get(file.inode().id()).unwrap();
     drop(file);
-    let ledger = fs.inner.ledger.as_ref().unwrap();
+    let transactions = fs.inner.transactions.as_ref().unwrap();
     device.hold(Operation::Write, Which::First);
     let given = thread::scope(|scope| {
-        let writing = scope.spawn(|| fs.inner.writer().unwrap().write_back(&contents));
+        let writing = scope.spawn(|| fs.inner.writer().unwrap().write_back(&pages));
         device.wait_until_held();
         let removed = fs.remove_file("file");
-        let commits = [ledger.commit(), ledger.commit()];
+        let commits = [transactions.commit(), transactions.commit()];
         let given: Vec<_> =
-            std::iter::from_fn(|| ledger.allocate_data(16 << 20, SECTOR).ok()).collect();
+            std::iter::from_fn(|| transactions.allocate_data(16 << 20, SECTOR).ok()).collect();
         device.release();
         writing.join().unwrap().unwrap();
         assert!(removed.is_ok() && commits.iter().all(Result::is_ok), "{removed:?} {commits:?}");
@@ -71,14 +71,14 @@ fn what_lands_in_place_of_a_deleted_file_lands_on_nobody_elses_data() {
     let overlaps = |(at, len): &(Logical, u64)| at.0 < logical + (1 << 20) && logical < at.0 + len;
     assert!(!given.iter().any(overlaps), "{logical} is in {given:?}");
     for (at, len) in given {
-        ledger.give_back_data(at, len);
+        transactions.give_back_data(at, len);
     }
-    drop(contents);
+    drop(pages);
     // The next transaction that is durable lets it go.
     fs.root().create(b"other", 0o644).unwrap();
     fs.commit().unwrap();
-    assert_eq!(ledger.space().usage(userbtrfs_transaction::SpaceKind::Data).allocated, 0);
-    assert_eq!(ledger.space().usage(userbtrfs_transaction::SpaceKind::Data).pinned, 0);
+    assert_eq!(transactions.space().usage(userbtrfs_transaction::SpaceKind::Data).allocated, 0);
+    assert_eq!(transactions.space().usage(userbtrfs_transaction::SpaceKind::Data).pinned, 0);
     fs.close().unwrap();
     check(&device.memory);
 }
@@ -149,7 +149,7 @@ fn a_commit_has_what_was_synced_and_written_again_meanwhile() {
             syncing.join().unwrap();
         });
         // One that writes no data back.
-        fs.inner.ledger.as_ref().unwrap().commit().unwrap();
+        fs.inner.transactions.as_ref().unwrap().commit().unwrap();
         let left = Arc::new(MemoryDevice::from_bytes(device.memory.snapshot()));
         drop(file);
         fs.close().unwrap();
@@ -258,14 +258,14 @@ fn what_is_overwritten_in_place_while_a_sync_goes_on_is_made_durable_by_the_next
         syncing.join().unwrap();
     });
     // Nobody asked for it: it was old, or too much.
-    let contents = fs.inner.files.get(inode.id()).unwrap();
-    fs.inner.writer().unwrap().write_back(&contents).unwrap();
+    let pages = fs.inner.files.get(inode.id()).unwrap();
+    fs.inner.writer().unwrap().write_back(&pages).unwrap();
     let before = device.flushes();
     file.sync_all().unwrap();
     assert!(device.flushes() > before, "it is on the device, but may be lost");
     let after = device.flushes();
     file.sync_all().unwrap();
     assert_eq!(device.flushes(), after, "nothing changed");
-    drop((file, contents, inode));
+    drop((file, pages, inode));
     fs.close().unwrap();
 }

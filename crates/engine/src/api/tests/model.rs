@@ -12,7 +12,7 @@ const FILES: [&str; 3] = ["a", "b", "c"];
 struct Model {
     lab: Option<Lab>,
     random: Random,
-    contents: [Vec<u8>; FILES.len()],
+    pages: [Vec<u8>; FILES.len()],
     step: u64,
 }
 
@@ -21,7 +21,7 @@ impl Model {
         for name in FILES {
             drop(lab.create(name));
         }
-        Self { lab: Some(lab), random: Random(seed), contents: Default::default(), step: 0 }
+        Self { lab: Some(lab), random: Random(seed), pages: Default::default(), step: 0 }
     }
 
     fn lab(&self) -> &Lab {
@@ -65,7 +65,7 @@ impl Model {
     fn write(&mut self, file: &File, which: usize) {
         let (mut offset, len) = self.range();
         let mut bytes = pattern(self.step, usize::try_from(len).unwrap());
-        let content = &mut self.contents[which];
+        let content = &mut self.pages[which];
         match self.random.below(10) {
             0 if content.len() < 1 << 20 => {
                 offset = file.append(&bytes).unwrap();
@@ -101,14 +101,14 @@ impl Model {
         let small = if self.random.below(3) == 0 { 300 } else { 1 };
         let size = self.range().0 / small;
         file.set_len(size).unwrap();
-        self.contents[which].resize(usize::try_from(size).unwrap(), 0);
+        self.pages[which].resize(usize::try_from(size).unwrap(), 0);
     }
 
     fn allocate(&mut self, file: &File, which: usize) {
         let (offset, len) = self.range();
         let (at, count) = (usize::try_from(offset).unwrap(), usize::try_from(len).unwrap());
         let keep_size = self.random.below(2) == 0;
-        let content = &mut self.contents[which];
+        let content = &mut self.pages[which];
         let (start, end) = (at.min(content.len()), (at + count).min(content.len()));
         let (what, zeros, grows) = match self.random.below(3) {
             0 => (Allocate::PunchHole, true, false),
@@ -127,15 +127,15 @@ impl Model {
     /// Reads a range, or all.
     fn compare(&mut self, which: usize) {
         let file = self.lab().file(FILES[which]);
-        assert_eq!(file.len(), self.contents[which].len() as u64);
+        assert_eq!(file.len(), self.pages[which].len() as u64);
         if self.random.below(8) == 0 {
-            assert!(file.read_all().unwrap() == self.contents[which], "step {}", self.step);
+            assert!(file.read_all().unwrap() == self.pages[which], "step {}", self.step);
             return;
         }
         let (offset, len) = self.range();
         let mut found = vec![1; usize::try_from(len).unwrap()];
         let count = file.read_at(&mut found, offset).unwrap();
-        let content = &self.contents[which];
+        let content = &self.pages[which];
         let start = usize::try_from(offset).unwrap().min(content.len());
         let end = (start + found.len()).min(content.len());
         assert_eq!(count, end - start);
@@ -145,7 +145,7 @@ impl Model {
 
     fn reopen(&mut self) {
         let lab = self.lab.take().expect("open").reopened();
-        for (name, content) in FILES.iter().zip(&self.contents) {
+        for (name, content) in FILES.iter().zip(&self.pages) {
             assert!(lab.fs.read(name).unwrap() == *content, "{name} at step {}", self.step);
         }
         self.lab = Some(lab);

@@ -49,7 +49,7 @@ fn closed(lab: Lab) -> Arc<MemoryDevice> {
 fn a_bad_copy_that_is_read_is_repaired_where_it_may_be_written() {
     let lab = lab_with_file(50);
     let mut places = copies_of_sector(&lab.fs, "file", 3);
-    let files = lab.fs.inner.forest().tree(TreeId::FS).unwrap().root().logical;
+    let files = lab.fs.inner.tree_roots().tree(TreeId::FS).unwrap().root().logical;
     places.extend([lab.fs.superblock().root, files].iter().flat_map(|at| copies(&lab.fs, *at)));
     let device = closed(lab);
     let sound = device.snapshot();

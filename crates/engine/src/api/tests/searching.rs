@@ -6,7 +6,7 @@ use super::*;
 
 /// How often the tree of the files was searched while something was done.
 fn searches(lab: &Lab, act: impl FnOnce()) -> u64 {
-    let tree = lab.fs.inner.forest().tree(TreeId::FS).unwrap();
+    let tree = lab.fs.inner.tree_roots().tree(TreeId::FS).unwrap();
     let before = tree.searches();
     act();
     tree.searches() - before

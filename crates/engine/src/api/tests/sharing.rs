@@ -21,11 +21,11 @@ const KIB: u64 = 1024;
 fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) {
     let inner = &lab.fs.inner;
     for file in [from, to] {
-        let contents = inner.files.get(file.inode().id()).unwrap();
-        inner.writer().unwrap().write_back(&contents).unwrap();
+        let pages = inner.files.get(file.inode().id()).unwrap();
+        inner.writer().unwrap().write_back(&pages).unwrap();
     }
-    let (source, len) = (BackingExtents::new(from.contents.inode(), None), range.end - range.start);
-    let mut segments = ExtentMaps::new(inner.nodes.forest(), &source, range.start, range.end);
+    let (source, len) = (BackingExtents::new(from.pages.inode(), None), range.end - range.start);
+    let mut segments = ExtentMaps::new(inner.nodes.tree_roots(), &source, range.start, range.end);
     let mut parts = Vec::new();
     while let Some(segment) = segments.next().unwrap() {
         let ExtentMapKind::Regular { extent, compression, skip } = segment.kind else {
@@ -49,7 +49,7 @@ fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) 
         file.set_disk_size(file.size());
         file.touch();
     };
-    let inode = to.contents.inode();
+    let inode = to.pages.inode();
     inner.nodes.change_file(inode, HandleKind::Operation, Some(reserved), put).unwrap();
 }
 

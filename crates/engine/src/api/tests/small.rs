@@ -12,7 +12,7 @@ fn a_file_in_the_tree_that_grew_in_memory_and_was_cut_is_no_longer_there_than_it
         file.sync_all().unwrap();
         file.set_len(4090).unwrap();
         file.set_len(4080).unwrap();
-        let before_it_is_written = lab.fs.inner.ledger.as_ref().unwrap().merge_pending();
+        let before_it_is_written = lab.fs.inner.transactions.as_ref().unwrap().merge_pending();
         before_it_is_written.unwrap();
         let expected = [vec![7; 300], vec![0; 3780]].concat();
         assert!(file.read_all().unwrap() == expected, "{nodesize}");

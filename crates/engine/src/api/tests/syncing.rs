@@ -71,15 +71,15 @@ fn what_is_noted_of_an_inode_after_it_was_logged_is_logged() {
     let file = traced.lab.create("file");
     file.write_at(&[1], 0).unwrap();
     let (nodes, id) = (&traced.lab.fs.inner.nodes, file.inode().id());
-    let running = traced.lab.fs.inner.ledger.as_ref().unwrap().generation();
+    let running = traced.lab.fs.inner.transactions.as_ref().unwrap().generation();
     file.sync_all().unwrap();
     file.sync_all().unwrap();
     assert_eq!(traced.told(), [SyncOutcome::Logged, SyncOutcome::Unchanged]);
-    nodes.traces().xattrs_changed(running, id);
+    nodes.log_tracker().xattrs_changed(running, id);
     file.sync_all().unwrap();
     file.sync_all().unwrap();
     assert_eq!(traced.told(), [SyncOutcome::Logged, SyncOutcome::Unchanged]);
-    nodes.traces().named(running, id);
+    nodes.log_tracker().named(running, id);
     file.sync_all().unwrap();
     assert_eq!(traced.told(), [SyncOutcome::Logged]);
 }
@@ -156,8 +156,8 @@ fn names_for_which_linux_may_find_no_room_are_committed() {
     file.sync_all().unwrap();
     assert_eq!(traced.told(), [LARGE], "from memory");
     link(33);
-    let ledger = traced.lab.fs.inner.ledger.as_ref().unwrap();
-    ledger.merge_pending().unwrap();
+    let transactions = traced.lab.fs.inner.transactions.as_ref().unwrap();
+    transactions.merge_pending().unwrap();
     root.sync_all().unwrap();
     assert_eq!(traced.told(), [LARGE], "from the tree");
 }
@@ -230,12 +230,12 @@ fn a_file_without_a_name_counts_one_in_the_log() {
     let file = fs.root().create_unnamed(0o600).unwrap().open().unwrap();
     file.write_at(&[7; 9000], 0).unwrap();
     file.sync_all().unwrap();
-    let ledger = fs.inner.ledger.as_ref().unwrap();
-    let handle = ledger.start(HandleKind::Operation).unwrap();
-    let writer = ledger.logs(&handle).unwrap();
+    let transactions = fs.inner.transactions.as_ref().unwrap();
+    let handle = transactions.start(HandleKind::Operation).unwrap();
+    let writer = transactions.logs(&handle).unwrap();
     let log = writer.tree(TreeId::FS).unwrap();
     let key = Key::new(file.inode().id().number, ItemKind::INODE_ITEM, 0);
-    let found = log.search(ledger.forest().store(), &key).unwrap();
+    let found = log.search(transactions.tree_roots().store(), &key).unwrap();
     assert!(found.exact);
     let logged = InodeItem::parse(found.leaf.item(found.slot).data).unwrap();
     assert_eq!((logged.nlink, file.inode().metadata().unwrap().nlink), (1, 0));

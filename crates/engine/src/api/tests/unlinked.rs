@@ -46,13 +46,13 @@ impl World {
     /// does something then. Gives what a crash leaves after that sync.
     fn sync_and_crash(self, dir: &Dir, inode: InodeId, meanwhile: impl FnOnce()) -> Filesystem {
         let Self { device, fs } = &self;
-        let forest = fs.inner.nodes.forest();
-        let tree = forest.tree(inode.subvolume).unwrap();
+        let tree_roots = fs.inner.nodes.tree_roots();
+        let tree = tree_roots.tree(inode.subvolume).unwrap();
         let key = Key::new(inode.number, ItemKind::INODE_ITEM, 0);
-        let leaf = tree.search(forest.store(), &key).unwrap().leaf.header().logical;
-        let place = forest.store().volume().map(leaf, 4096).unwrap().copies().next().unwrap();
+        let leaf = tree.search(tree_roots.store(), &key).unwrap().leaf.header().logical;
+        let place = tree_roots.store().volume().map(leaf, 4096).unwrap().copies().next().unwrap();
         // Nothing changed it since it was written.
-        forest.store().discard(leaf);
+        tree_roots.store().discard(leaf);
         device.hold(Operation::Read, Which::At(place.0));
         thread::scope(|scope| {
             let syncing = scope.spawn(|| dir.sync_all());
@@ -86,12 +86,12 @@ fn a_file_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
 fn a_directory_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
     let world = World::new();
     let (root, dir) = (world.fs.root(), world.fs.open_dir("/dir").unwrap());
-    let ledger = Arc::clone(world.fs.inner.ledger.as_ref().unwrap());
+    let transactions = Arc::clone(world.fs.inner.transactions.as_ref().unwrap());
     dir.inode().set_xattr(b"user.x", b"value", XattrMode::Create).unwrap();
     let left = world.sync_and_crash(&dir, dir.inode().id(), || {
         root.remove_dir(b"dir").unwrap();
         // So that no leaf has its name any more.
-        ledger.merge_pending().unwrap();
+        transactions.merge_pending().unwrap();
     });
     assert!(left.lookup("/dir").is_err());
     left.close().unwrap();

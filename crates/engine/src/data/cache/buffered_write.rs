@@ -15,12 +15,12 @@ use crate::inode::TreeRoots;
 /// what newly is dirty. After an error nothing was changed.
 impl FilePages {
     /// Writes bytes from an offset on. The size of the inode is changed after that, if it is.
-    pub(crate) fn write(&self, forest: &TreeRoots, offset: u64, bytes: &[u8]) -> Result<Delta> {
+    pub(crate) fn write(&self, tree_roots: &TreeRoots, offset: u64, bytes: &[u8]) -> Result<Delta> {
         if let Some(delta) = self.copy_over(offset, bytes) {
             self.shrink();
             return Ok(delta);
         }
-        let edges = self.edges(forest, offset, offset + bytes.len() as u64)?;
+        let edges = self.edges(tree_roots, offset, offset + bytes.len() as u64)?;
         let (mut delta, mut done) = (Delta::default(), 0);
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -33,9 +33,14 @@ impl FilePages {
     }
 
     /// Writes zeros.
-    pub(crate) fn write_zeros(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
+    pub(crate) fn write_zeros(
+        &self,
+        tree_roots: &TreeRoots,
+        start: u64,
+        end: u64,
+    ) -> Result<Delta> {
         let zeros = Buffer::zeroed(to_usize((end - start).min(BLOCK as u64)));
-        let edges = self.edges(forest, start, end)?;
+        let edges = self.edges(tree_roots, start, end)?;
         let (mut delta, mut at) = (Delta::default(), start);
         while at < end {
             let len = (BLOCK as u64 - at % BLOCK as u64).min(end - at);
@@ -47,31 +52,31 @@ impl FilePages {
     }
 
     /// Makes the sectors that a range touches dirty as they are: at most a block.
-    pub(crate) fn redirty(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
+    pub(crate) fn redirty(&self, tree_roots: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
         let sectors = sectors(start, end);
         let offset = sectors.start * SECTOR as u64;
         let len = to_usize(sectors.end - sectors.start) * SECTOR;
-        self.modify(forest, offset, len, |_| {})
+        self.modify(tree_roots, offset, len, |_| {})
     }
 
     /// Lets `change` see and change at most a block's worth of bytes. It may do what it likes:
     /// only the range is locked.
     pub(crate) fn modify(
         &self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         offset: u64,
         len: usize,
         change: impl FnOnce(&mut [u8]),
     ) -> Result<Delta> {
         assert!(len <= BLOCK, "no more than a block at once");
         let mut bytes = Buffer::unspecified(len);
-        self.read_locked(forest, offset, &mut bytes)?;
+        self.read_locked(tree_roots, offset, &mut bytes)?;
         change(&mut bytes);
-        self.write(forest, offset, &bytes)
+        self.write(tree_roots, offset, &bytes)
     }
 
     /// The first and the last sector of a range, where only a part of them is in it.
-    fn edges(&self, forest: &TreeRoots, start: u64, end: u64) -> Result<Vec<(u64, Buffer)>> {
+    fn edges(&self, tree_roots: &TreeRoots, start: u64, end: u64) -> Result<Vec<(u64, Buffer)>> {
         let (size, sector) = (self.inode().item().size, SECTOR as u64);
         let partial = |at: u64| at * sector < start || end < (at + 1) * sector;
         let mut edges = Vec::new();
@@ -83,7 +88,7 @@ impl FilePages {
             let left = (at * sector).min(size)..start.min(size);
             let right = end.min(size)..((at + 1) * sector).min(size);
             if left.start < left.end || right.start < right.end {
-                self.read_locked(forest, at * sector, &mut edge)?;
+                self.read_locked(tree_roots, at * sector, &mut edge)?;
             }
             edges.push((at, edge));
         }

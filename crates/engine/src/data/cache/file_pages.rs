@@ -112,7 +112,7 @@ impl FilePages {
 
     /// What is beneath, as it is now.
     pub(crate) fn source(&self) -> BackingExtents {
-        BackingExtents::new(&self.inode, self.cache.ledger.as_ref())
+        BackingExtents::new(&self.inode, self.cache.transactions.as_ref())
     }
 
     /// The file is about to grow over its end.

@@ -58,7 +58,7 @@ pub(in crate::data) struct Shared {
     /// What blocks of zeros share.
     pub(in crate::data) zeros: Arc<Buffer>,
     /// Nothing where the filesystem is open for reading.
-    pub(in crate::data) ledger: Option<Arc<TransactionManager>>,
+    pub(in crate::data) transactions: Option<Arc<TransactionManager>>,
 }
 
 #[derive(Default)]
@@ -90,14 +90,14 @@ pub(in crate::data) struct Listed {
 #[derive(Clone)]
 pub(crate) struct UnfinishedFile {
     /// The file.
-    pub(crate) contents: Arc<FilePages>,
+    pub(crate) pages: Arc<FilePages>,
     /// Since when some of it is dirty.
     pub(crate) since: Instant,
 }
 
 impl PageCache {
     /// No files, and room for about `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: usize, ledger: Option<Arc<TransactionManager>>) -> Self {
+    pub(crate) fn new(bytes_max: usize, transactions: Option<Arc<TransactionManager>>) -> Self {
         let bytes_max = bytes_max as u64;
         let shared = Shared {
             shards: std::array::from_fn(|_| Mutex::new(Class::CacheShard, Files::default())),
@@ -108,13 +108,13 @@ impl PageCache {
             bytes_max,
             ahead_max: (bytes_max / BLOCK as u64 / 8).clamp(1, AHEAD_MAX),
             zeros: Arc::new(Buffer::zeroed(BLOCK)),
-            ledger,
+            transactions,
         };
         Self { shared: Arc::new(shared) }
     }
 
     /// The file of an inode in memory.
-    pub(crate) fn contents(&self, inode: &Arc<Inode>) -> Arc<FilePages> {
+    pub(crate) fn pages(&self, inode: &Arc<Inode>) -> Arc<FilePages> {
         if let Some(there) = self.get(inode.id()) {
             return there;
         }
@@ -136,8 +136,8 @@ impl PageCache {
 
     /// Drops what is not unfinished of a file that is gone.
     pub(crate) fn forget(&self, id: InodeId) {
-        if let Some(contents) = self.get(id) {
-            contents.drop_clean();
+        if let Some(pages) = self.get(id) {
+            pages.drop_clean();
         }
     }
 
@@ -206,9 +206,9 @@ impl Shared {
     }
 
     /// Forgets a file that is dropped, unless there is another one of its number.
-    pub(in crate::data) fn removed(&self, id: InodeId, contents: &Weak<FilePages>) {
+    pub(in crate::data) fn removed(&self, id: InodeId, pages: &Weak<FilePages>) {
         let failures = self.failures.count();
-        let is_it = |there: &Weak<FilePages>| Weak::ptr_eq(there, contents);
+        let is_it = |there: &Weak<FilePages>| Weak::ptr_eq(there, pages);
         let mut shard = self.shard(id).lock();
         let was_last = shard.get(&id).is_some_and(is_it) && shard.remove(&id).is_some();
         drop(shard);
@@ -235,17 +235,17 @@ impl Shared {
     }
 
     /// Puts blocks of a file at the end of the list: their first sectors and tickets.
-    pub(in crate::data) fn enlist(&self, contents: &Arc<FilePages>, blocks: Vec<(u64, u64)>) {
-        let place = |(first, ticket)| (Arc::clone(contents), first, ticket);
+    pub(in crate::data) fn enlist(&self, pages: &Arc<FilePages>, blocks: Vec<(u64, u64)>) {
+        let place = |(first, ticket)| (Arc::clone(pages), first, ticket);
         self.ages.lock().extend(blocks.into_iter().map(place));
     }
 
     /// Puts a file behind those that are unfinished, of which some is dirty since then.
-    pub(in crate::data) fn list(&self, contents: Arc<FilePages>, since: Instant) -> Listed {
+    pub(in crate::data) fn list(&self, pages: Arc<FilePages>, since: Instant) -> Listed {
         let mut unfinished = self.unfinished.lock();
         unfinished.next += 1;
         let place = unfinished.next;
-        unfinished.files.insert(place, UnfinishedFile { contents, since });
+        unfinished.files.insert(place, UnfinishedFile { pages, since });
         Listed { place, since }
     }
 
@@ -261,9 +261,9 @@ impl Shared {
             if !self.is_full() {
                 return;
             }
-            let Some((contents, first, ticket)) = self.ages.lock().pop_front() else { return };
-            if contents.evict(first, ticket) == Evicted::Kept {
-                self.ages.lock().push_back((contents, first, ticket));
+            let Some((pages, first, ticket)) = self.ages.lock().pop_front() else { return };
+            if pages.evict(first, ticket) == Evicted::Kept {
+                self.ages.lock().push_back((pages, first, ticket));
             }
         }
     }

@@ -23,11 +23,11 @@ impl WriteContext {
     /// Writes a buffer of whole sectors at the start of one, and waits.
     pub(crate) fn write_direct(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         buffer: &Arc<Buffer>,
         offset: u64,
     ) -> Result<()> {
-        self.ledger.check()?;
+        self.transactions.check()?;
         let len = buffer.len() as u64;
         if !offset.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
             return Err(Error::Invalid("direct I/O that is not of whole sectors"));
@@ -36,21 +36,21 @@ impl WriteContext {
             return Ok(());
         }
         let end = end_of(offset, len)?;
-        let _operation = contents.inode().lock_operation();
-        let _growing = self.settle_end(contents, offset)?;
+        let _operation = pages.inode().lock_operation();
+        let _growing = self.settle_end(pages, offset)?;
         let sectors = i64::try_from(len / SECTOR).expect("of data in memory");
-        let need = self.prices.need(Delta { sectors, runs: 1 });
+        let need = self.costs.need(Delta { sectors, runs: 1 });
         match self.reserve_need(need) {
             Ok(reserved) => {
                 let bytes = Slice::from(Arc::clone(buffer));
-                let _one = contents.writeback.lock();
-                let _range = contents.range.lock_exclusive(offset..end);
+                let _one = pages.writeback.lock();
+                let _range = pages.range.lock_exclusive(offset..end);
                 let origin = Origin::Caller { end, times: Times::Now };
-                self.transfer(contents, &bytes, offset, origin, reserved)
+                self.transfer(pages, &bytes, offset, origin, reserved)
             }
             Err(Error::NoSpace) => {
                 let how = (MayExtend::Allowed, Times::Now);
-                match self.write_through(contents, offset, buffer, how)? {
+                match self.write_through(pages, offset, buffer, how)? {
                     true => Ok(()),
                     false => Err(Error::NoSpace),
                 }
@@ -63,39 +63,39 @@ impl WriteContext {
     /// whether it did. No lock is held but the operation lock, where the file may grow.
     pub(in crate::data) fn write_through(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         at: u64,
         bytes: &[u8],
         (growth, times): (MayExtend, Times),
     ) -> Result<bool> {
-        if !Self::may_be_in_place(&contents.inode().item()) {
+        if !Self::may_be_in_place(&pages.inode().item()) {
             return Ok(false);
         }
         let bytes_end = at + bytes.len() as u64;
         let (start, end) = (sector_start(at), sector_end(bytes_end));
-        let need = self.prices.need(Delta { sectors: 0, runs: 1 });
+        let need = self.costs.need(Delta { sectors: 0, runs: 1 });
         let reserved = self.reserve_need(need)?;
-        let _one = contents.writeback.lock();
-        let _range = contents.range.lock_exclusive(start..end);
-        let places = self.places_in_extents(contents, &contents.inode().item(), start, end)?;
-        let grows = growth == MayExtend::Refused && bytes_end > size_of(contents);
+        let _one = pages.writeback.lock();
+        let _range = pages.range.lock_exclusive(start..end);
+        let places = self.places_in_extents(pages, &pages.inode().item(), start, end)?;
+        let grows = growth == MayExtend::Refused && bytes_end > size_of(pages);
         if grows || places.iter().any(|(_, place)| place.is_none()) {
             return Ok(false);
         }
         let mut whole = Buffer::zeroed(usize::try_from(end - start).expect("data in memory"));
-        contents.read_locked(self.nodes.forest(), start, &mut whole)?;
+        pages.read_locked(self.nodes.tree_roots(), start, &mut whole)?;
         let skip = usize::try_from(at - start).expect("within a sector");
         whole[skip..][..bytes.len()].copy_from_slice(bytes);
         let slice = Slice::from(whole);
         let origin = Origin::Caller { end: bytes_end, times };
-        self.transfer(contents, &slice, start, origin, reserved)?;
+        self.transfer(pages, &slice, start, origin, reserved)?;
         Ok(true)
     }
 
     /// Writes sectors of a caller's. The range and the writeback lock are held.
     fn transfer(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         bytes: &Slice,
         start: u64,
         origin: Origin,
@@ -110,7 +110,7 @@ impl WriteContext {
         }
         runs.push(rest);
         let mut transfer = WritebackBatch::new(self);
-        let job = transfer.add(FileJob::new(contents, origin, reserved));
+        let job = transfer.add(FileJob::new(pages, origin, reserved));
         let failed = transfer.run(runs.into_iter().map(|run| (job, run))).pop().flatten();
         failed.map_or(Ok(()), |failed| Err(failed.into()))
     }

@@ -49,31 +49,31 @@ impl WriteContext {
     /// Allocates space for a range of a file, or takes it.
     pub(crate) fn allocate(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         offset: u64,
         len: u64,
         what: Allocate,
         times: Times,
     ) -> Result<()> {
-        self.ledger.check()?;
+        self.transactions.check()?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }
         let range = offset..end_of(offset, len)?;
-        let _operation = contents.inode().lock_operation();
+        let _operation = pages.inode().lock_operation();
         match what {
-            Allocate::PunchHole => self.zero(contents, range, times, |_| true),
-            Allocate::Reserve { keep_size } => self.preallocate(contents, range, keep_size, times),
+            Allocate::PunchHole => self.zero(pages, range, times, |_| true),
+            Allocate::Reserve { keep_size } => self.preallocate(pages, range, keep_size, times),
             Allocate::ZeroRange { keep_size } => {
                 let unless_prealloc =
                     |kind: &ExtentMapKind| !matches!(kind, ExtentMapKind::Prealloc(_));
                 // Where there is not room enough, nothing is zeroed.
                 let whole = whole_sectors(&range);
-                let room = self.reserve_for_holes(contents, whole, unless_prealloc)?;
-                self.zero(contents, range.clone(), times, unless_prealloc)?;
+                let room = self.reserve_for_holes(pages, whole, unless_prealloc)?;
+                self.zero(pages, range.clone(), times, unless_prealloc)?;
                 // The holes that there are by now reserve their own.
                 drop(room);
-                self.preallocate(contents, range, keep_size, times)
+                self.preallocate(pages, range, keep_size, times)
             }
         }
     }
@@ -81,40 +81,40 @@ impl WriteContext {
     /// Lets a range read as zeros; whole sectors lose what is `unwanted`.
     fn zero(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         range: Range<u64>,
         times: Times,
         unwanted: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<()> {
         let (first, last) = (sector_end(range.start), sector_start(range.end));
-        self.zero_part(contents, range.start..first.min(range.end), times)?;
+        self.zero_part(pages, range.start..first.min(range.end), times)?;
         if first <= last {
-            self.zero_part(contents, last..range.end, times)?;
+            self.zero_part(pages, last..range.end, times)?;
         }
         match first < last {
-            true => self.remove(contents, first..last, times, unwanted),
-            false => self.grow(contents, size_of(contents), times),
+            true => self.remove(pages, first..last, times, unwanted),
+            false => self.grow(pages, size_of(pages), times),
         }
     }
 
     /// Writes zeros over a part of a sector, where that holds something.
-    fn zero_part(&self, contents: &Arc<FilePages>, range: Range<u64>, times: Times) -> Result<()> {
-        let (start, end) = (range.start, range.end.min(size_of(contents)));
+    fn zero_part(&self, pages: &Arc<FilePages>, range: Range<u64>, times: Times) -> Result<()> {
+        let (start, end) = (range.start, range.end.min(size_of(pages)));
         if start >= end {
             return Ok(());
         }
         let sector = sector_start(start)..sector_end(end);
-        let dirty = !contents.unfinished(sector.start, sector.end, 1).is_empty();
-        if !dirty && !self.holds_data(contents, sector)? {
+        let dirty = !pages.unfinished(sector.start, sector.end, 1).is_empty();
+        if !dirty && !self.holds_data(pages, sector)? {
             return Ok(());
         }
-        let zero = |forest: &TreeRoots| contents.write_zeros(forest, start, end);
-        match self.change(contents, start..end, (MayExtend::Refused, times), zero) {
+        let zero = |tree_roots: &TreeRoots| pages.write_zeros(tree_roots, start, end);
+        match self.change(pages, start..end, (MayExtend::Refused, times), zero) {
             Err(Error::NoSpace) => {
                 let zeros = [0; SECTOR_SIZE as usize];
                 let len = usize::try_from(end - start).expect("within a sector");
                 let how = (MayExtend::Allowed, times);
-                match self.write_through(contents, start, &zeros[..len], how)? {
+                match self.write_through(pages, start, &zeros[..len], how)? {
                     true => Ok(()),
                     false => Err(Error::NoSpace),
                 }
@@ -125,38 +125,38 @@ impl WriteContext {
 
     fn preallocate(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         range: Range<u64>,
         keep_size: bool,
         times: Times,
     ) -> Result<()> {
-        let size = size_of(contents);
+        let size = size_of(pages);
         // Also where the size stays: inline data never has anything behind it.
-        let _growing = self.settle_end(contents, range.end)?;
+        let _growing = self.settle_end(pages, range.end)?;
         let (mut at, end) = (sector_start(range.start), sector_end(range.end));
-        let mut data = self.reserve_for_holes(contents, at..end, is_hole)?;
+        let mut data = self.reserve_for_holes(pages, at..end, is_hole)?;
         while at < end {
-            at = self.preallocate_step(contents, at..end, &mut data)?;
+            at = self.preallocate_step(pages, at..end, &mut data)?;
         }
         let size = if keep_size { size } else { size.max(range.end) };
-        self.grow(contents, size, times)
+        self.grow(pages, size, times)
     }
 
     /// Allocates space for the first holes of a range; gives where it is done.
     fn preallocate_step(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         range: Range<u64>,
         data: &mut Option<Reservation>,
     ) -> Result<u64> {
         let metadata = self.nodes.reserve(2)?;
-        let _one = contents.writeback.lock();
-        let (extents, done) = self.fill_holes(contents, range, data)?;
+        let _one = pages.writeback.lock();
+        let (extents, done) = self.fill_holes(pages, range, data)?;
         if extents.is_empty() {
             return Ok(done);
         }
         let changed = self.nodes.change_file(
-            contents.inode(),
+            pages.inode(),
             HandleKind::Operation,
             Some(metadata),
             |change| {
@@ -170,7 +170,7 @@ impl WriteContext {
         );
         if changed.is_err() {
             for (_, extent) in extents {
-                self.ledger.give_back_data(extent.disk, extent.disk_bytes);
+                self.transactions.give_back_data(extent.disk, extent.disk_bytes);
             }
         }
         changed.map(|()| done)
@@ -180,12 +180,12 @@ impl WriteContext {
     /// are none left.
     fn fill_holes(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         range: Range<u64>,
         data: &mut Option<Reservation>,
     ) -> Result<(Filling, u64)> {
         let mut extents = Filling::new();
-        match self.fill_first_holes(contents, range, data, &mut extents) {
+        match self.fill_first_holes(pages, range, data, &mut extents) {
             Ok(done) => Ok((extents, done)),
             // What was allocated until now is put into the file; the next step meets the error.
             Err(error) => match extents.last() {
@@ -201,13 +201,14 @@ impl WriteContext {
     /// The same, into what is there already when it fails.
     fn fill_first_holes(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         range: Range<u64>,
         data: &mut Option<Reservation>,
         extents: &mut Filling,
     ) -> Result<u64> {
-        let source = contents.beneath();
-        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
+        let source = pages.beneath();
+        let mut segments =
+            ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
             if !matches!(segment.kind, ExtentMapKind::Hole) {
                 continue;
@@ -218,7 +219,7 @@ impl WriteContext {
                     return Ok(at);
                 }
                 let wanted = (segment.end - at).min(EXTENT_MAX);
-                let (disk, bytes) = self.ledger.allocate_data(wanted, SECTOR)?;
+                let (disk, bytes) = self.transactions.allocate_data(wanted, SECTOR)?;
                 if let Some(data) = data {
                     data.shrink(bytes);
                 }
@@ -233,15 +234,15 @@ impl WriteContext {
     /// file's operation lock.
     fn reserve_for_holes(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         range: Range<u64>,
         becomes_hole: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<Option<Reservation>> {
-        let bytes = || self.bytes_of_holes(contents, range.clone(), &becomes_hole);
+        let bytes = || self.bytes_of_holes(pages, range.clone(), &becomes_hole);
         match self.reserve_bytes(bytes()?) {
             // What is dirty has its space already, and is no hole once it is written.
             Err(Error::NoSpace) => {
-                self.write_back(contents)?;
+                self.write_back(pages)?;
                 self.reserve_bytes(bytes()?)
             }
             reserved => reserved,
@@ -250,12 +251,13 @@ impl WriteContext {
 
     fn bytes_of_holes(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         range: Range<u64>,
         becomes_hole: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<u64> {
-        let source = contents.beneath();
-        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
+        let source = pages.beneath();
+        let mut segments =
+            ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
         let mut bytes = 0;
         while let Some(segment) = segments.next()? {
             if becomes_hole(&segment.kind) {

@@ -19,7 +19,7 @@ pub(in crate::data) struct DirtyThrottle {
 
 /// One who is admitted.
 pub(in crate::data) struct DirtyPermit<'a> {
-    admission: &'a DirtyThrottle,
+    throttle: &'a DirtyThrottle,
     bytes: u64,
 }
 
@@ -42,7 +42,7 @@ impl DirtyThrottle {
             return None;
         }
         *admitted += bytes;
-        Some(DirtyPermit { admission: self, bytes })
+        Some(DirtyPermit { throttle: self, bytes })
     }
 
     /// Waits until somebody leaves, if anybody is admitted and there is still no room.
@@ -56,7 +56,7 @@ impl DirtyThrottle {
 
 impl Drop for DirtyPermit<'_> {
     fn drop(&mut self) {
-        *self.admission.admitted.lock() -= self.bytes;
-        self.admission.left.notify_all();
+        *self.throttle.admitted.lock() -= self.bytes;
+        self.throttle.left.notify_all();
     }
 }

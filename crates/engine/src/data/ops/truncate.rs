@@ -29,66 +29,61 @@ type ShortInline = Option<(Arc<[u8]>, u64)>;
 
 impl WriteContext {
     /// Gives a file this size: bytes go, or zeros come.
-    pub(crate) fn set_len(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
-        self.ledger.check()?;
+    pub(crate) fn set_len(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
+        self.transactions.check()?;
         if size > SIZE_MAX {
             return Err(Error::FileTooLarge);
         }
-        let _operation = contents.inode().lock_operation();
-        match size < size_of(contents) {
-            true => self.shrink(contents, size),
-            false => self.grow(contents, size, Times::Now),
+        let _operation = pages.inode().lock_operation();
+        match size < size_of(pages) {
+            true => self.shrink(pages, size),
+            false => self.grow(pages, size, Times::Now),
         }
     }
 
     /// Makes a file longer, or touches it. The operation lock is held.
     pub(in crate::data) fn grow(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         size: u64,
         times: Times,
     ) -> Result<()> {
-        let _growing = self.settle_end(contents, size)?;
+        let _growing = self.settle_end(pages, size)?;
         let reservation = self.nodes.reserve(1)?;
-        self.nodes.change_file(
-            contents.inode(),
-            HandleKind::Operation,
-            Some(reservation),
-            |change| {
-                change.set_size(size.max(change.size()));
-                times.touch(change);
-                advance_size(change, contents, 0);
-            },
-        )
+        self.nodes.change_file(pages.inode(), HandleKind::Operation, Some(reservation), |change| {
+            change.set_size(size.max(change.size()));
+            times.touch(change);
+            advance_size(change, pages, 0);
+        })
     }
 
     /// Makes a file shorter. The operation lock is held.
-    pub(in crate::data) fn shrink(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
-        let cut = self.cut(contents, size);
+    pub(in crate::data) fn shrink(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
+        let cut = self.cut(pages, size);
         // Who cannot do it now (there is no space, the sector is damaged) does when it grows.
-        let _left = self.zero_tail(contents, size);
+        let _left = self.zero_tail(pages, size);
         cut
     }
 
     /// Makes zeros of what is behind the end of a file, in its last sector.
-    fn zero_tail(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
+    fn zero_tail(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
         let (last, end) = (sector_start(size), sector_end(size));
-        if last < end && self.holds_data(contents, last..end)? {
-            self.redirty_end(contents, size)?;
+        if last < end && self.holds_data(pages, last..end)? {
+            self.redirty_end(pages, size)?;
         }
         Ok(())
     }
 
-    fn cut(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
-        let mut done = self.shrink_step(contents, size, true)?;
+    fn cut(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
+        let mut done = self.shrink_step(pages, size, true)?;
         while !done {
             // So that the next step finds other extents in the tree.
-            let merged = self.ledger.merge_most().map_err(Error::from);
-            done = match merged.and_then(|()| self.shrink_step(contents, size, false)) {
+            let merged = self.transactions.merge_most().map_err(Error::from);
+            done = match merged.and_then(|()| self.shrink_step(pages, size, false)) {
                 Ok(done) => done,
                 Err(error) => {
                     // What is left behind the end goes when the file grows, or with it.
-                    let inode = contents.inode();
+                    let inode = pages.inode();
                     self.nodes.change_file(inode, HandleKind::Operation, None, |change| {
                         change.set_disk_size(change.disk_size().min(size));
                     })?;
@@ -101,22 +96,22 @@ impl WriteContext {
 
     /// Takes the last extents of a file, and the first time cuts what is in memory. Says whether
     /// that was all.
-    fn shrink_step(&self, contents: &Arc<FilePages>, size: u64, first: bool) -> Result<bool> {
-        let (reservation, most) = self.nodes.reserve_step(contents.inode())?;
-        let _one = contents.writeback.lock();
-        let _range = contents.range.lock_exclusive(sector_start(size)..u64::MAX);
-        let inline = if first { self.short_inline(contents, size)? } else { None };
+    fn shrink_step(&self, pages: &Arc<FilePages>, size: u64, first: bool) -> Result<bool> {
+        let (reservation, most) = self.nodes.reserve_step(pages.inode())?;
+        let _one = pages.writeback.lock();
+        let _range = pages.range.lock_exclusive(sector_start(size)..u64::MAX);
+        let inline = if first { self.short_inline(pages, size)? } else { None };
         let keep = sector_end(size);
-        let start = self.nodes.start_of_last(contents.inode(), keep, most)?;
-        let bytes = self.bytes_of(contents, start..u64::MAX)?;
+        let start = self.nodes.start_of_last(pages.inode(), keep, most)?;
+        let bytes = self.bytes_of(pages, start..u64::MAX)?;
         let mut dropped = Delta::default();
         self.nodes.change_file(
-            contents.inode(),
+            pages.inode(),
             HandleKind::Operation,
             Some(reservation),
             |change| {
                 if first {
-                    dropped = contents.truncate(size);
+                    dropped = pages.truncate(size);
                     change.cut_size(size);
                     change.touch();
                 }
@@ -128,29 +123,29 @@ impl WriteContext {
                 }
                 let known = if start > keep { start } else { size };
                 change.set_disk_size(change.disk_size().min(known));
-                advance_size(change, contents, 0);
+                advance_size(change, pages, 0);
             },
         )?;
-        contents.account.settle(DelallocReserved::default(), dropped, self.prices);
+        pages.account.settle(DelallocReserved::default(), dropped, self.costs);
         Ok(start == keep)
     }
 
     /// What is left of a file that is kept in the tree, where a part of it goes. What was
     /// compressed may be too long then: it stays as it is, and is hidden by the size.
-    fn short_inline(&self, contents: &Arc<FilePages>, size: u64) -> Result<ShortInline> {
+    fn short_inline(&self, pages: &Arc<FilePages>, size: u64) -> Result<ShortInline> {
         if size == 0 || size > self.inline_fits() {
             return Ok(None);
         }
-        let source = contents.beneath();
-        let forest = self.nodes.forest();
-        let first = ExtentMaps::new(forest, &source, 0, SECTOR).next()?.map(|first| first.kind);
+        let source = pages.beneath();
+        let tree_roots = self.nodes.tree_roots();
+        let first = ExtentMaps::new(tree_roots, &source, 0, SECTOR).next()?.map(|first| first.kind);
         let Some(ExtentMapKind::Inline(data)) = first else { return Ok(None) };
         // The file may have grown in memory: that is on its way out of the tree.
         if size >= data.ram_bytes() {
             return Ok(None);
         }
         let mut bytes = vec![0; usize::try_from(size).expect("below a sector")];
-        contents.read_locked(forest, 0, &mut bytes)?;
+        pages.read_locked(tree_roots, 0, &mut bytes)?;
         Ok(Some((bytes.into(), data.ram_bytes())))
     }
 
@@ -158,21 +153,21 @@ impl WriteContext {
     /// operation lock is held.
     pub(in crate::data) fn remove(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         range: Range<u64>,
         times: Times,
         wanted: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let (reservation, most) = self.nodes.reserve_step(contents.inode())?;
-            let _one = contents.writeback.lock();
-            let _range = contents.range.lock_exclusive(at..range.end);
+            let (reservation, most) = self.nodes.reserve_step(pages.inode())?;
+            let _one = pages.writeback.lock();
+            let _range = pages.range.lock_exclusive(at..range.end);
             let rest = at..range.end;
-            let (holes, bytes, end) = self.removable(contents, rest, most, &wanted)?;
+            let (holes, bytes, end) = self.removable(pages, rest, most, &wanted)?;
             let mut dropped = Delta::default();
             self.nodes.change_file(
-                contents.inode(),
+                pages.inode(),
                 HandleKind::Operation,
                 Some(reservation),
                 |change| {
@@ -181,11 +176,11 @@ impl WriteContext {
                     }
                     change.add_bytes(difference(0, bytes));
                     times.touch(change);
-                    dropped = contents.discard(at, end);
-                    advance_size(change, contents, 0);
+                    dropped = pages.discard(at, end);
+                    advance_size(change, pages, 0);
                 },
             )?;
-            contents.account.settle(DelallocReserved::default(), dropped, self.prices);
+            pages.account.settle(DelallocReserved::default(), dropped, self.costs);
             at = end;
         }
         Ok(())
@@ -195,13 +190,14 @@ impl WriteContext {
     /// file counts for it, and where the segments end that were looked at.
     fn removable(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         range: Range<u64>,
         most: usize,
         wanted: impl Fn(&ExtentMapKind) -> bool,
     ) -> Result<(Vec<Range<u64>>, u64, u64)> {
-        let source = contents.beneath();
-        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
+        let source = pages.beneath();
+        let mut segments =
+            ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
         let (mut holes, mut bytes, mut end): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, range.start);
         for _ in 0..most {
             let Some(segment) = segments.next()? else { break };

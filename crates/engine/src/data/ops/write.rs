@@ -7,7 +7,7 @@
 //!    an error comes after the first part.
 //! 2. Who makes a file longer holds its operation lock. What comes to lie between its old end and
 //!    the new bytes reads as zeros, whatever is beneath.
-//! 3. It never has more unfinished than the bound: see `admission`.
+//! 3. It never has more unfinished than the bound: see `throttle`.
 //! 4. Where no space is left, what may be overwritten in place is, at once.
 
 use std::ops::Range;
@@ -64,38 +64,38 @@ impl WriteContext {
     /// Writes bytes, and gives how many: fewer than there are only where space ends.
     pub(crate) fn write(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         offset: u64,
         bytes: &[u8],
         times: Times,
     ) -> Result<usize> {
-        self.ledger.check()?;
+        self.transactions.check()?;
         let bytes = reachable(offset, bytes)?;
         let (mut done, mut ended) = (0, Ok(()));
-        if offset + bytes.len() as u64 <= size_of(contents) {
-            (done, ended) = self.write_parts(contents, offset, bytes, (MayExtend::Refused, times));
+        if offset + bytes.len() as u64 <= size_of(pages) {
+            (done, ended) = self.write_parts(pages, offset, bytes, (MayExtend::Refused, times));
         }
         if done < bytes.len() && ended.is_ok() {
-            let _operation = contents.inode().lock_operation();
+            let _operation = pages.inode().lock_operation();
             let (at, rest) = (offset + done as u64, &bytes[done..]);
-            let (more, end) = self.write_parts(contents, at, rest, (MayExtend::Allowed, times));
+            let (more, end) = self.write_parts(pages, at, rest, (MayExtend::Allowed, times));
             (done, ended) = (done + more, end);
         }
         if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
 
     /// Writes bytes to the end of a file, all of them or none, and gives where they are.
-    pub(crate) fn append(&self, contents: &Arc<FilePages>, bytes: &[u8]) -> Result<u64> {
-        self.ledger.check()?;
-        let _operation = contents.inode().lock_operation();
-        let start = size_of(contents);
+    pub(crate) fn append(&self, pages: &Arc<FilePages>, bytes: &[u8]) -> Result<u64> {
+        self.transactions.check()?;
+        let _operation = pages.inode().lock_operation();
+        let start = size_of(pages);
         if reachable(start, bytes)?.len() < bytes.len() {
             return Err(Error::FileTooLarge);
         }
         let how = (MayExtend::Allowed, Times::Now);
-        let (done, ended) = self.write_parts(contents, start, bytes, how);
+        let (done, ended) = self.write_parts(pages, start, bytes, how);
         if done > 0 && ended.is_err() {
-            self.shrink(contents, start)?;
+            self.shrink(pages, start)?;
         }
         ended.map(|()| start)
     }
@@ -106,22 +106,22 @@ impl WriteContext {
     /// place.
     pub(crate) fn write_grown(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize> {
-        self.ledger.check()?;
+        self.transactions.check()?;
         let bytes = reachable(offset, bytes)?;
-        let _operation = contents.inode().lock_operation();
-        let there = size_of(contents).saturating_sub(offset);
+        let _operation = pages.inode().lock_operation();
+        let there = size_of(pages).saturating_sub(offset);
         let there = usize::try_from(there).map_or(bytes.len(), |there| there.min(bytes.len()));
         let mut before = vec![0; there];
-        contents.read(self.nodes.forest(), offset, &mut before, 0)?;
+        pages.read(self.nodes.tree_roots(), offset, &mut before, 0)?;
         if before.iter().zip(bytes).any(|(before, new)| *before != 0 && before != new) {
             return Err(Error::NotPermitted);
         }
         let how = (MayExtend::Allowed, Times::Kept);
-        let (done, ended) = self.write_parts(contents, offset, bytes, how);
+        let (done, ended) = self.write_parts(pages, offset, bytes, how);
         if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
 
@@ -135,7 +135,7 @@ impl WriteContext {
     /// one it ends before where the file would grow, and may not.
     fn write_parts(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         offset: u64,
         bytes: &[u8],
         how: (MayExtend, Times),
@@ -144,7 +144,7 @@ impl WriteContext {
         while done < bytes.len() {
             let at = offset + done as u64;
             let part = first_part(at, &bytes[done..], part_max);
-            match self.write_part(contents, at, part, how) {
+            match self.write_part(pages, at, part, how) {
                 Ok(true) => done += part.len(),
                 Ok(false) => break,
                 Err(Error::NoSpace) if part_max > SECTOR => part_max /= 2,
@@ -157,19 +157,19 @@ impl WriteContext {
     /// Writes a part; says no where the file would grow, and may not.
     fn write_part(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         at: u64,
         part: &[u8],
         (growth, times): (MayExtend, Times),
     ) -> Result<bool> {
         let _growing = match growth {
-            MayExtend::Allowed => self.settle_end(contents, at)?,
+            MayExtend::Allowed => self.settle_end(pages, at)?,
             MayExtend::Refused => None,
         };
         let range = at..at + part.len() as u64;
-        let write = |forest: &TreeRoots| contents.write(forest, at, part);
-        match self.change(contents, range, (growth, times), write) {
-            Err(Error::NoSpace) if self.write_through(contents, at, part, (growth, times))? => {
+        let write = |tree_roots: &TreeRoots| pages.write(tree_roots, at, part);
+        match self.change(pages, range, (growth, times), write) {
+            Err(Error::NoSpace) if self.write_through(pages, at, part, (growth, times))? => {
                 Ok(true)
             }
             done => done,
@@ -179,32 +179,32 @@ impl WriteContext {
     /// Changes bytes in memory, with space for what becomes dirty.
     pub(in crate::data) fn change(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         range: Range<u64>,
         (growth, times): (MayExtend, Times),
         change: impl FnOnce(&TreeRoots) -> Result<Delta>,
     ) -> Result<bool> {
         let Range { start, end } = range;
         let _admitted = self.admit(sector_end(end) - sector_start(start))?;
-        let mut expected = contents.new_dirty(start, end);
-        let mut reserved = self.reserve(contents, expected)?;
+        let mut expected = pages.new_dirty(start, end);
+        let mut reserved = self.reserve(pages, expected)?;
         loop {
-            let locked = contents.range.lock_exclusive(sector_start(start)..sector_end(end));
-            if growth == MayExtend::Refused && end > size_of(contents) {
+            let locked = pages.range.lock_exclusive(sector_start(start)..sector_end(end));
+            if growth == MayExtend::Refused && end > size_of(pages) {
                 return Ok(false);
             }
-            let delta = contents.new_dirty(start, end);
+            let delta = pages.new_dirty(start, end);
             if delta.sectors <= expected.sectors && delta.runs <= expected.runs {
-                let delta = change(self.nodes.forest())?;
-                contents.inode().written_to(end, times.now());
-                contents.account.settle(reserved, delta, self.prices);
+                let delta = change(self.nodes.tree_roots())?;
+                pages.inode().written_to(end, times.now());
+                pages.account.settle(reserved, delta, self.costs);
                 return Ok(true);
             }
             // What was dirty is being written by now.
             drop((locked, reserved));
             let sectors = (sector_end(end) - sector_start(start)) / SECTOR;
             expected = Delta { sectors: i64::try_from(sectors).expect("of one part"), runs: 1 };
-            reserved = self.reserve_need(self.prices.need(expected))?;
+            reserved = self.reserve_need(self.costs.need(expected))?;
         }
     }
 
@@ -212,23 +212,23 @@ impl WriteContext {
     /// lie between reads as zeros. The operation lock is held; what is given, until it has grown.
     pub(in crate::data) fn settle_end<'a>(
         &self,
-        contents: &'a Arc<FilePages>,
+        pages: &'a Arc<FilePages>,
         to: u64,
     ) -> Result<Option<ExtendGuard<'a>>> {
-        let size = size_of(contents);
+        let size = size_of(pages);
         if to <= size {
             return Ok(None);
         }
-        let growing = contents.grow();
+        let growing = pages.grow();
         let (last, end) = (sector_start(size), sector_end(size));
         // What is on the disk behind the end of a file may be anything, and inline data never has
         // anything behind it: nor does what is on its way to be that, which lands before this.
-        let may_be_inline = || size <= INLINE_MAX && contents.unfinished_from(0) == Some(0);
-        if last < end && (may_be_inline() || self.holds_data(contents, last..end)?) {
-            self.redirty_end(contents, size)?;
+        let may_be_inline = || size <= INLINE_MAX && pages.unfinished_from(0) == Some(0);
+        if last < end && (may_be_inline() || self.holds_data(pages, last..end)?) {
+            self.redirty_end(pages, size)?;
         }
-        if end < to && self.holds_data(contents, end..sector_end(to))? {
-            self.remove(contents, end..sector_end(to), Times::Kept, |kind| {
+        if end < to && self.holds_data(pages, end..sector_end(to))? {
+            self.remove(pages, end..sector_end(to), Times::Kept, |kind| {
                 !matches!(kind, ExtentMapKind::Prealloc(_))
             })?;
         }
@@ -237,21 +237,18 @@ impl WriteContext {
 
     /// Lets the last sector of a file be written as it is read: with zeros behind the end. The
     /// operation lock is held.
-    pub(in crate::data) fn redirty_end(&self, contents: &Arc<FilePages>, size: u64) -> Result<()> {
+    pub(in crate::data) fn redirty_end(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
         let (last, end) = (sector_start(size), sector_end(size));
-        let redirty = |forest: &TreeRoots| contents.redirty(forest, last, end);
-        self.change(contents, last..size, (MayExtend::Refused, Times::Kept), redirty)?;
+        let redirty = |tree_roots: &TreeRoots| pages.redirty(tree_roots, last, end);
+        self.change(pages, last..size, (MayExtend::Refused, Times::Kept), redirty)?;
         Ok(())
     }
 
     /// Whether something was written beneath a range.
-    pub(in crate::data) fn holds_data(
-        &self,
-        contents: &FilePages,
-        range: Range<u64>,
-    ) -> Result<bool> {
-        let source = contents.beneath();
-        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, range.start, range.end);
+    pub(in crate::data) fn holds_data(&self, pages: &FilePages, range: Range<u64>) -> Result<bool> {
+        let source = pages.beneath();
+        let mut segments =
+            ExtentMaps::new(self.nodes.tree_roots(), &source, range.start, range.end);
         while let Some(segment) = segments.next()? {
             if matches!(segment.kind, ExtentMapKind::Inline(_) | ExtentMapKind::Regular { .. }) {
                 return Ok(true);
@@ -264,23 +261,24 @@ impl WriteContext {
     /// gives how many there were: fewer than asked for only where the file or space ends.
     pub(crate) fn modify(
         &self,
-        contents: &Arc<FilePages>,
+        pages: &Arc<FilePages>,
         offset: u64,
         len: usize,
         mut change: impl FnMut(&mut [u8]),
     ) -> Result<usize> {
-        self.ledger.check()?;
+        self.transactions.check()?;
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;
-            let left = size_of(contents).saturating_sub(at).min((len - done) as u64);
+            let left = size_of(pages).saturating_sub(at).min((len - done) as u64);
             let part = left.min(SECTOR - at % SECTOR);
             if part == 0 {
                 break;
             }
             let part_len = usize::try_from(part).expect("within a sector");
-            let modify = |forest: &TreeRoots| contents.modify(forest, at, part_len, &mut change);
-            match self.change(contents, at..at + part, (MayExtend::Refused, Times::Now), modify) {
+            let modify =
+                |tree_roots: &TreeRoots| pages.modify(tree_roots, at, part_len, &mut change);
+            match self.change(pages, at..at + part, (MayExtend::Refused, Times::Now), modify) {
                 Ok(true) => done += part_len,
                 Ok(false) => {}
                 Err(_) if done > 0 => break,

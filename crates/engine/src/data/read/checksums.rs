@@ -27,17 +27,17 @@ pub(crate) struct SectorChecksums {
 impl SectorChecksums {
     /// Looks up the checksums of `range`. Without a ledger none wait.
     pub(crate) fn find(
-        forest: &TreeRoots,
-        ledger: Option<&TransactionManager>,
+        tree_roots: &TreeRoots,
+        transactions: Option<&TransactionManager>,
         range: Range,
     ) -> Result<Self> {
-        let kind = forest.store().volume().geometry().checksum_kind;
-        let pending = ledger.map(|ledger| Self::pending(ledger, kind, range));
-        let Some(pending) = pending else { return Self::in_tree(forest, kind, range) };
+        let kind = tree_roots.store().volume().geometry().checksum_kind;
+        let pending = transactions.map(|transactions| Self::pending(transactions, kind, range));
+        let Some(pending) = pending else { return Self::in_tree(tree_roots, kind, range) };
         if !pending.present.contains(&false) {
             return Ok(pending);
         }
-        let mut sums = Self::in_tree(forest, kind, range)?;
+        let mut sums = Self::in_tree(tree_roots, kind, range)?;
         sums.overlay(&pending);
         Ok(sums)
     }
@@ -48,20 +48,20 @@ impl SectorChecksums {
     }
 
     /// Those that wait to come into their tree.
-    fn pending(ledger: &TransactionManager, kind: ChecksumKind, range: Range) -> Self {
+    fn pending(transactions: &TransactionManager, kind: ChecksumKind, range: Range) -> Self {
         let mut sums = Self::none(kind, range);
         let sectors = sums.present.len() as u64;
-        ledger.pending_checksums(range.logical, sectors, |sector, stored| {
+        transactions.pending_checksums(range.logical, sectors, |sector, stored| {
             sums.set(to_index(sector), stored);
         });
         sums
     }
 
-    fn in_tree(forest: &TreeRoots, kind: ChecksumKind, range: Range) -> Result<Self> {
+    fn in_tree(tree_roots: &TreeRoots, kind: ChecksumKind, range: Range) -> Result<Self> {
         let mut sums = Self::none(kind, range);
-        let tree = forest.tree(TreeId::CSUM)?;
+        let tree = tree_roots.tree(TreeId::CSUM)?;
         let key = Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, range.logical.0);
-        let mut cursor = Cursor::seek_back(forest.store(), &tree, &key, ReadAhead::Off)?;
+        let mut cursor = Cursor::seek_back(tree_roots.store(), &tree, &key, ReadAhead::Off)?;
         let end = range.logical.0 + range.len as u64;
         while let Some(item) = cursor.item() {
             if item.key.kind == ItemKind::EXTENT_CSUM && item.key.offset < end {

@@ -80,7 +80,7 @@ struct Pending {
 
 /// The segments of a file, in order.
 pub(crate) struct ExtentMaps<'a> {
-    forest: &'a TreeRoots,
+    tree_roots: &'a TreeRoots,
     file: &'a BackingExtents,
     /// In the tree; nothing until it is searched.
     cursor: Option<Cursor<'a>>,
@@ -93,14 +93,14 @@ pub(crate) struct ExtentMaps<'a> {
 impl<'a> ExtentMaps<'a> {
     /// The segments between two offsets of a file, as far as the file goes.
     pub(crate) fn new(
-        forest: &'a TreeRoots,
+        tree_roots: &'a TreeRoots,
         file: &'a BackingExtents,
         start: u64,
         end: u64,
     ) -> Self {
         let end = end.min(file.size);
         let pending = Pending::look_up(file, start, end);
-        Self { forest, file, cursor: None, pending, at: start, end }
+        Self { tree_roots, file, cursor: None, pending, at: start, end }
     }
 
     /// The next segment, or nothing at the end.
@@ -131,7 +131,7 @@ impl<'a> ExtentMaps<'a> {
     fn stored(&mut self, until: u64) -> Result<ExtentMap> {
         let mut cursor = match self.cursor.take() {
             Some(cursor) => cursor,
-            None => seek(self.forest, self.file, self.at)?,
+            None => seek(self.tree_roots, self.file, self.at)?,
         };
         let segment = loop {
             let Some((start, end, kind)) = extent_at(&cursor, self.file.id.number) else {
@@ -198,9 +198,13 @@ impl Pending {
     }
 }
 
-fn seek<'a>(forest: &'a TreeRoots, file: &'a BackingExtents, offset: u64) -> Result<Cursor<'a>> {
+fn seek<'a>(
+    tree_roots: &'a TreeRoots,
+    file: &'a BackingExtents,
+    offset: u64,
+) -> Result<Cursor<'a>> {
     let key = Key::new(file.id.number, ItemKind::EXTENT_DATA, offset);
-    Ok(Cursor::seek_back(forest.store(), file.inode.tree(), &key, ReadAhead::Off)?)
+    Ok(Cursor::seek_back(tree_roots.store(), file.inode.tree(), &key, ReadAhead::Off)?)
 }
 
 impl ExtentMapKind {

@@ -69,16 +69,16 @@ pub(crate) struct ExtentReader {
 
 impl ExtentReader {
     /// Starts to read what `pieces` need.
-    pub(crate) fn submit(forest: &TreeRoots, pieces: Vec<ReadRequest>) -> Self {
+    pub(crate) fn submit(tree_roots: &TreeRoots, pieces: Vec<ReadRequest>) -> Self {
         let ranges: Vec<Range> = reads_of(&pieces).collect();
-        let reads = forest.store().volume().submit(&ranges);
+        let reads = tree_roots.store().volume().submit(&ranges);
         Self { pieces, reads }
     }
 
     /// Waits for the pieces.
-    pub(crate) fn wait(self, forest: &TreeRoots, file: &BackingExtents) -> ReadDone {
-        let sums = self.find_checksums(forest, file);
-        let reads = forest.store().volume().wait(self.reads);
+    pub(crate) fn wait(self, tree_roots: &TreeRoots, file: &BackingExtents) -> ReadDone {
+        let sums = self.find_checksums(tree_roots, file);
+        let reads = tree_roots.store().volume().wait(self.reads);
         let mut reads = reads.into_iter().zip(sums).map(|(bytes, sums)| Read { bytes, sums });
         let pieces = self.pieces.into_iter().map(|piece| {
             let on_disk = matches!(piece.source, ReadSource::Disk { .. });
@@ -91,11 +91,13 @@ impl ExtentReader {
     /// Looks checksums up while the data is on its way.
     fn find_checksums(
         &self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         file: &BackingExtents,
     ) -> Vec<Result<Option<SectorChecksums>>> {
         let find = |range| match file.checksummed {
-            true => SectorChecksums::find(forest, file.ledger.as_deref(), range).map(Some),
+            true => {
+                SectorChecksums::find(tree_roots, file.transactions.as_deref(), range).map(Some)
+            }
             false => Ok(None),
         };
         reads_of(&self.pieces).map(find).collect()
@@ -117,13 +119,13 @@ impl ReadDone {
     /// The next piece and its bytes.
     pub(crate) fn next(
         &mut self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         file: &BackingExtents,
     ) -> Option<Result<(ReadRequest, ReadExtents)>> {
         let (piece, read) = self.pieces.next()?;
         let bytes = match (&piece.source, read) {
             (ReadSource::Disk { .. }, Some(Read { bytes, sums })) => {
-                sums.and_then(|sums| OnDisk { forest, file, piece: &piece, sums }.make(bytes))
+                sums.and_then(|sums| OnDisk { tree_roots, file, piece: &piece, sums }.make(bytes))
             }
             (ReadSource::Inline { .. }, _) => inline(file, &piece),
             _ => Ok(ReadExtents::Zeros(piece.len)),
@@ -152,12 +154,12 @@ fn part(buffer: Buffer, skip: u64, len: u64) -> ReadExtents {
 
 /// Fetches pieces and waits for them.
 pub(crate) fn fetch(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     file: &BackingExtents,
     pieces: Vec<ReadRequest>,
 ) -> Result<Vec<(ReadRequest, ReadExtents)>> {
-    let mut arrived = ExtentReader::submit(forest, pieces).wait(forest, file);
-    std::iter::from_fn(|| arrived.next(forest, file)).collect()
+    let mut arrived = ExtentReader::submit(tree_roots, pieces).wait(tree_roots, file);
+    std::iter::from_fn(|| arrived.next(tree_roots, file)).collect()
 }
 
 fn inline(file: &BackingExtents, piece: &ReadRequest) -> Result<ReadExtents> {
@@ -208,7 +210,7 @@ fn data_error(file: &BackingExtents, offset: u64, error: DataError) -> Error {
 
 /// A piece that was read from the device.
 struct OnDisk<'a> {
-    forest: &'a TreeRoots,
+    tree_roots: &'a TreeRoots,
     file: &'a BackingExtents,
     piece: &'a ReadRequest,
     sums: Option<SectorChecksums>,
@@ -239,7 +241,7 @@ impl OnDisk<'_> {
             Err(ReadError::Device(error)) => error,
             Err(other) => return Err(self.error(0, DataError::Range(other))),
         };
-        match self.forest.store().volume().read(range, 1) {
+        match self.tree_roots.store().volume().read(range, 1) {
             Ok(Some(bytes)) => {
                 if self.sums.is_some() {
                     self.note(range);
@@ -277,7 +279,7 @@ impl OnDisk<'_> {
         sums: &SectorChecksums,
         place: &mut [u8],
     ) -> Result<Option<usize>> {
-        let volume = self.forest.store().volume();
+        let volume = self.tree_roots.store().volume();
         for copy in 0.. {
             match volume.read(Range { logical, len: SECTOR }, copy) {
                 Ok(Some(bytes)) if sums.is_good(sector, &bytes) => {
@@ -294,7 +296,7 @@ impl OnDisk<'_> {
     }
 
     fn note(&self, range: Range) {
-        self.forest.store().volume().note_bad_copy(BadMirror::Data(range));
+        self.tree_roots.store().volume().note_bad_copy(BadMirror::Data(range));
     }
 
     /// An error at a sector of the piece: where it is in the file. In a compressed extent that

@@ -26,7 +26,7 @@ impl FilePages {
     /// them will be wanted soon. The caller holds no range of the file.
     pub(crate) fn read(
         &self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         offset: u64,
         target: &mut [u8],
         ahead: u64,
@@ -36,7 +36,7 @@ impl FilePages {
             let at = offset + done as u64;
             let len = (target.len() - done).min(WINDOW);
             let last = done + len == target.len();
-            self.load(forest, at, &mut target[done..][..len], if last { ahead } else { 0 })?;
+            self.load(tree_roots, at, &mut target[done..][..len], if last { ahead } else { 0 })?;
             done += len;
             done += self.copy_held(offset + done as u64, &mut target[done..]);
         }
@@ -46,13 +46,13 @@ impl FilePages {
     /// As [`FilePages::read`], for who holds the range.
     pub(crate) fn read_locked(
         &self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         offset: u64,
         target: &mut [u8],
     ) -> Result<()> {
         for (part, at) in target.chunks_mut(WINDOW).zip((offset..).step_by(WINDOW)) {
             let wanted = at..at + part.len() as u64;
-            Load { contents: self, forest, wanted, target: part }.run(&Reach::Wanted)?;
+            Load { pages: self, tree_roots, wanted, target: part }.run(&Reach::Wanted)?;
         }
         self.shrink();
         Ok(())
@@ -60,24 +60,24 @@ impl FilePages {
 
     /// Bytes from an offset on, without a copy: as far as they are in one buffer, and below the
     /// size; nothing where that ends before. The caller holds no range of the file.
-    pub(crate) fn slice(&self, forest: &TreeRoots, offset: u64) -> Result<Option<Slice>> {
+    pub(crate) fn slice(&self, tree_roots: &TreeRoots, offset: u64) -> Result<Option<Slice>> {
         let left = self.inode().size().saturating_sub(offset);
         if left == 0 {
             return Ok(None);
         }
         let shared = match self.held(offset) {
             Some(slice) => slice,
-            None => self.read_slice(forest, offset, left)?,
+            None => self.read_slice(tree_roots, offset, left)?,
         };
         Ok(Some(shared.first(left)))
     }
 
     /// Brings the rest of the sector of an offset, with `left` bytes to the end, and what comes
     /// soon after.
-    fn read_slice(&self, forest: &TreeRoots, offset: u64, left: u64) -> Result<Slice> {
+    fn read_slice(&self, tree_roots: &TreeRoots, offset: u64, left: u64) -> Result<Slice> {
         let len = SECTOR - to_usize(offset % SECTOR as u64);
         let mut bytes = Buffer::zeroed(usize::try_from(left).map_or(len, |left| len.min(left)));
-        self.read(forest, offset, &mut bytes, 1)?;
+        self.read(tree_roots, offset, &mut bytes, 1)?;
         // Where it is dropped again already, this is a copy.
         Ok(self.held(offset).unwrap_or_else(|| Slice::from(bytes)))
     }
@@ -95,9 +95,15 @@ impl FilePages {
     }
 
     /// Brings and copies at most a window.
-    fn load(&self, forest: &TreeRoots, offset: u64, target: &mut [u8], ahead: u64) -> Result<()> {
+    fn load(
+        &self,
+        tree_roots: &TreeRoots,
+        offset: u64,
+        target: &mut [u8],
+        ahead: u64,
+    ) -> Result<()> {
         let wanted = offset..offset + target.len() as u64;
-        let mut load = Load { contents: self, forest, wanted, target };
+        let mut load = Load { pages: self, tree_roots, wanted, target };
         let more = load.more(ahead);
         let loaded = self.range.try_lock_shared(more.clone()).map(|_guard| {
             load.run(&if ahead > 0 { Reach::All(more) } else { Reach::Compressed(more) })
@@ -153,8 +159,8 @@ enum Reach {
 
 /// A read of at most a window. The caller holds the range of what is fetched.
 struct Load<'a> {
-    contents: &'a FilePages,
-    forest: &'a TreeRoots,
+    pages: &'a FilePages,
+    tree_roots: &'a TreeRoots,
     wanted: Range<u64>,
     target: &'a mut [u8],
 }
@@ -163,7 +169,7 @@ impl Load<'_> {
     /// What would be good to fetch: whole blocks, and what will be wanted soon.
     fn more(&self, ahead: u64) -> Range<u64> {
         let block = BLOCK as u64;
-        let ahead_max = self.contents.ahead_max();
+        let ahead_max = self.pages.ahead_max();
         let start = match ahead {
             0 => self.wanted.start / block * block,
             _ => self.wanted.start / SECTOR as u64 * SECTOR as u64,
@@ -175,7 +181,7 @@ impl Load<'_> {
     }
 
     fn run(&mut self, reach: &Reach) -> Result<()> {
-        let file = self.contents.source();
+        let file = self.pages.source();
         let wanted = sectors(self.wanted.start, self.wanted.end);
         let end = file.size.div_ceil(SECTOR as u64);
         let wider = |range: &Range<u64>| {
@@ -201,7 +207,7 @@ impl Load<'_> {
         file: &BackingExtents,
         sectors: Range<u64>,
     ) -> Result<Vec<Vec<ReadRequest>>> {
-        let (held, missing) = self.contents.look(sectors);
+        let (held, missing) = self.pages.look(sectors);
         for (start, slice) in held {
             self.copy(start, slice.len() as u64, Some(&slice));
         }
@@ -209,7 +215,7 @@ impl Load<'_> {
         for run in missing {
             let (mut at, end) = (to_place(run.start), to_place(run.end));
             while at < end.min(file.size) {
-                let found = pieces(self.forest, file, at, end, BLOCK as u64, WINDOW as u64)?;
+                let found = pieces(self.tree_roots, file, at, end, BLOCK as u64, WINDOW as u64)?;
                 at = found.last().map_or(end, ReadRequest::end);
                 if groups.is_empty() || cost >= WINDOW as u64 {
                     groups.push(Vec::new());
@@ -224,11 +230,11 @@ impl Load<'_> {
     }
 
     fn fetch(&mut self, file: &BackingExtents, group: Vec<ReadRequest>) -> Result<()> {
-        let mut arrived = ExtentReader::submit(self.forest, group).wait(self.forest, file);
-        while let Some(next) = arrived.next(self.forest, file) {
+        let mut arrived = ExtentReader::submit(self.tree_roots, group).wait(self.tree_roots, file);
+        while let Some(next) = arrived.next(self.tree_roots, file) {
             let (piece, fetched) = next?;
             self.copy(piece.start, piece.len, fetched.bytes());
-            self.contents.keep(file, &piece, fetched);
+            self.pages.keep(file, &piece, fetched);
         }
         Ok(())
     }

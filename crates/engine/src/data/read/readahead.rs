@@ -28,8 +28,8 @@ const HELD_MIN: u64 = 64 << 10;
 
 /// Pieces of a file, in order.
 pub(crate) struct Stream {
-    forest: Arc<TreeRoots>,
-    contents: Arc<FilePages>,
+    tree_roots: Arc<TreeRoots>,
+    pages: Arc<FilePages>,
     window: u64,
     /// Where what was given ends.
     given: u64,
@@ -64,15 +64,15 @@ struct OnDiskStream<T> {
 impl Stream {
     /// A stream over a range of a file, which holds about two windows of so many bytes.
     pub(crate) fn new(
-        forest: Arc<TreeRoots>,
-        contents: Arc<FilePages>,
+        tree_roots: Arc<TreeRoots>,
+        pages: Arc<FilePages>,
         start: u64,
         end: u64,
         window: u64,
     ) -> Self {
         let (next, failed, current) = (None, None, None);
         let (given, at, careful) = (start, start, 0);
-        Self { forest, contents, window, given, at, end, next, failed, current, careful }
+        Self { tree_roots, pages, window, given, at, end, next, failed, current, careful }
     }
 
     /// Starts to read the next window, if none is on its way.
@@ -110,7 +110,7 @@ impl Stream {
     /// Gives a piece that arrived, or sees to it that one arrives.
     fn advance(&mut self) -> Result<More> {
         let Some(current) = &mut self.current else { return self.receive() };
-        match current.pieces.next(&self.forest, &current.file) {
+        match current.pieces.next(&self.tree_roots, &current.file) {
             Some(Ok((piece, bytes))) => {
                 let version = current.version;
                 Ok(self.check(version, &piece, bytes))
@@ -127,10 +127,10 @@ impl Stream {
 
     /// What of a piece the file holds, if it does of its start.
     fn check(&mut self, version: Version, piece: &ReadRequest, bytes: ReadExtents) -> More {
-        let good = self.contents.settled(version, piece.start..piece.end());
+        let good = self.pages.settled(version, piece.start..piece.end());
         if piece.start != self.given || good == piece.start {
             // Where memory knows better it is asked; else what was read may be out of date.
-            let newer = self.contents.unfinished_from(self.given) == Some(self.given);
+            let newer = self.pages.unfinished_from(self.given) == Some(self.given);
             return self.go_back(if newer { 0 } else { self.a_block_on() });
         }
         if good < piece.end() {
@@ -171,7 +171,7 @@ impl Stream {
         match window {
             Window::Held(len) => Ok(self.take_held(len)),
             Window::Beneath(OnDiskStream { pieces, file, version }) => {
-                let pieces = pieces.wait(&self.forest, &file);
+                let pieces = pieces.wait(&self.tree_roots, &file);
                 self.current = Some(OnDiskStream { pieces, file, version });
                 Ok(More::Later)
             }
@@ -181,7 +181,7 @@ impl Stream {
     /// Bytes that were in memory, if they still are.
     fn take_held(&mut self, len: u64) -> More {
         let left = self.end().saturating_sub(self.given);
-        let held = self.contents.held(self.given).map(ReadExtents::from);
+        let held = self.pages.held(self.given).map(ReadExtents::from);
         match held.map(|held| held.first(len.min(left))) {
             Some(bytes) if bytes.len() == len => More::Bytes(bytes),
             Some(_) | None => self.go_back(0),
@@ -198,26 +198,26 @@ impl Stream {
             self.at += len;
             return Ok(Some(Window::Held(len)));
         }
-        let (version, file) = (self.contents.version(), self.contents.source());
-        let newer = self.contents.unfinished_from(self.at).filter(|newer| *newer > self.at);
+        let (version, file) = (self.pages.version(), self.pages.source());
+        let newer = self.pages.unfinished_from(self.at).filter(|newer| *newer > self.at);
         let until = self.window_end(&file, end)?.min(newer.unwrap_or(end));
-        let pieces = pieces(&self.forest, &file, self.at, until, PIECE_MAX, self.window)?;
+        let pieces = pieces(&self.tree_roots, &file, self.at, until, PIECE_MAX, self.window)?;
         self.at = pieces.last().map_or(until, ReadRequest::end);
-        let pieces = ExtentReader::submit(&self.forest, pieces);
+        let pieces = ExtentReader::submit(&self.tree_roots, pieces);
         Ok(Some(Window::Beneath(OnDiskStream { pieces, file, version })))
     }
 
     /// How many bytes from here on are to be taken from memory.
     fn held(&self, end: u64) -> Option<u64> {
-        let len = (self.contents.held(self.at)?.len() as u64).min(end - self.at);
+        let len = (self.pages.held(self.at)?.len() as u64).min(end - self.at);
         let worth_it = len >= HELD_MIN || self.at + len == end;
-        let newer = || self.contents.unfinished_from(self.at) == Some(self.at);
+        let newer = || self.pages.unfinished_from(self.at) == Some(self.at);
         (worth_it || newer()).then_some(len)
     }
 
     /// A window's worth of bytes that are not holes, or one whole hole.
     fn window_end(&self, file: &BackingExtents, end: u64) -> Result<u64> {
-        let mut segments = ExtentMaps::new(&self.forest, file, self.at, end);
+        let mut segments = ExtentMaps::new(&self.tree_roots, file, self.at, end);
         let until = self.at.saturating_add(self.window).min(end);
         match segments.next()? {
             Some(ExtentMap {
@@ -229,7 +229,7 @@ impl Stream {
 
     /// Where it ends, as the file is now.
     fn end(&self) -> u64 {
-        self.end.min(self.contents.inode().item().size)
+        self.end.min(self.pages.inode().item().size)
     }
 
     /// Reads with the range locked: what is before damage, if there is some.
@@ -240,13 +240,13 @@ impl Stream {
         }
         let len = left.min(BLOCK as u64 - self.given % BLOCK as u64);
         let mut bytes = Buffer::unspecified(to_usize(len));
-        match self.contents.read(&self.forest, self.given, &mut bytes, 0) {
+        match self.pages.read(&self.tree_roots, self.given, &mut bytes, 0) {
             Ok(()) => {}
             Err(Error::Data { offset, .. })
                 if (self.given + 1..self.given + len).contains(&offset) =>
             {
                 bytes.truncate(to_usize(offset - self.given));
-                self.contents.read(&self.forest, self.given, &mut bytes, 0)?;
+                self.pages.read(&self.tree_roots, self.given, &mut bytes, 0)?;
             }
             Err(error) => return Err(error),
         }

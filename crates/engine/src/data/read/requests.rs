@@ -69,7 +69,7 @@ impl ReadRequest {
 /// The pieces of a range of a file, each uncompressed one of at most `len_max` bytes; only the
 /// first ones, where fetching all would take more than `memory` bytes.
 pub(crate) fn pieces(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     file: &BackingExtents,
     start: u64,
     end: u64,
@@ -77,7 +77,7 @@ pub(crate) fn pieces(
     memory: u64,
 ) -> Result<Vec<ReadRequest>> {
     let mut found = Vec::new();
-    let mut segments = ExtentMaps::new(forest, file, start, end);
+    let mut segments = ExtentMaps::new(tree_roots, file, start, end);
     let mut cost = 0;
     while cost < memory {
         let segment = match segments.next() {

@@ -53,7 +53,7 @@ pub(in crate::data) enum Origin {
 
 /// A file of which data is written.
 pub(in crate::data) struct FileJob<'a> {
-    contents: &'a Arc<FilePages>,
+    pages: &'a Arc<FilePages>,
     origin: Origin,
     item: InodeItem,
     checksums: Option<ChecksumKind>,
@@ -64,7 +64,7 @@ pub(in crate::data) struct FileJob<'a> {
 /// What a group has of one file.
 struct FileExtents {
     job: usize,
-    portions: WriteExtents,
+    write_extents: WriteExtents,
     metadata: Option<Reservation>,
 }
 
@@ -94,33 +94,34 @@ pub(in crate::data) struct WritebackBatch<'a> {
 impl<'a> FileJob<'a> {
     /// Data of a file, which uses up what is reserved.
     pub(in crate::data) fn new(
-        contents: &'a Arc<FilePages>,
+        pages: &'a Arc<FilePages>,
         origin: Origin,
         reserved: DelallocReserved,
     ) -> Self {
-        let source = contents.source();
-        let kind = |ledger: &Arc<TransactionManager>| ledger.volume().geometry().checksum_kind;
-        let checksums = source.ledger.as_ref().filter(|_| source.checksummed).map(kind);
-        let item = contents.inode().item();
-        Self { contents, origin, item, checksums, reserved, failed: None }
+        let source = pages.source();
+        let kind =
+            |transactions: &Arc<TransactionManager>| transactions.volume().geometry().checksum_kind;
+        let checksums = source.transactions.as_ref().filter(|_| source.checksummed).map(kind);
+        let item = pages.inode().item();
+        Self { pages, origin, item, checksums, reserved, failed: None }
     }
 
     /// Where a run goes: see [`WriteContext::places`].
     fn places(&self, writer: &WriteContext, run: &DirtyRun) -> Result<WriteTargets> {
-        let now = size_of(self.contents);
+        let now = size_of(self.pages);
         let size = match self.origin {
             Origin::Memory { .. } => now,
             Origin::Caller { end, .. } => now.max(end),
         };
-        writer.places(self.contents, &self.item, run, size)
+        writer.places(self.pages, &self.item, run, size)
     }
 
     /// Up to where the file has all that it had when this was taken of it, once these portions have
     /// landed, whatever was written since. They land in order.
-    fn landed_with(&self, portions: &[(WriteExtent, u64)]) -> u64 {
+    fn landed_with(&self, write_extents: &[(WriteExtent, u64)]) -> u64 {
         match (self.origin, &self.failed) {
             (Origin::Memory { size }, None) => {
-                let end = portions.iter().map(|(portion, _)| portion.run.end).max();
+                let end = write_extents.iter().map(|(write_extent, _)| write_extent.run.end).max();
                 end.map_or(0, |end| end.min(size))
             }
             _ => 0,
@@ -129,9 +130,9 @@ impl<'a> FileJob<'a> {
 
     fn fail(&mut self, run: &DirtyRun, why: &Arc<Error>) {
         if matches!(self.origin, Origin::Memory { .. }) {
-            self.contents.failed(run.start, run.end);
+            self.pages.failed(run.start, run.end);
         }
-        let (file, offset, why) = (self.contents.id(), run.start, Arc::clone(why));
+        let (file, offset, why) = (self.pages.id(), run.start, Arc::clone(why));
         self.failed.get_or_insert(Unwritten { file, offset, why });
     }
 }
@@ -191,16 +192,16 @@ impl<'a> WritebackBatch<'a> {
 
     /// What is on its way.
     pub(in crate::data) fn on_its_way(&self) -> impl Iterator<Item = &WriteExtent> {
-        self.flying.iter().flat_map(|flight| &flight.loads).flat_map(|load| &load.portions)
+        self.flying.iter().flat_map(|flight| &flight.loads).flat_map(|load| &load.write_extents)
     }
 
     /// Finds places for the runs of a group; those that find none have failed. Of the job that is
     /// `unfinished` more comes in the next group.
     fn load(&mut self, group: NumberedRuns, unfinished: Option<usize>) -> FilesExtents {
-        let (mut loads, mut homeless) = (FilesExtents::new(), NumberedRuns::new());
+        let (mut loads, mut needs_allocation) = (FilesExtents::new(), NumberedRuns::new());
         for (job, run) in group {
             if loads.last().is_none_or(|load| load.job != job) {
-                loads.push(FileExtents { job, portions: WriteExtents::new(), metadata: None });
+                loads.push(FileExtents { job, write_extents: WriteExtents::new(), metadata: None });
             }
             let at = loads.len() - 1;
             let load = &mut loads[at];
@@ -208,24 +209,24 @@ impl<'a> WritebackBatch<'a> {
             let places = self.jobs[job].places(self.writer, &run);
             let mut without = NeedsAllocation::new();
             match places {
-                Ok(places) => cut(run, places, &mut load.portions, &mut without),
+                Ok(places) => cut(run, places, &mut load.write_extents, &mut without),
                 Err(error) => self.jobs[job].fail(&run, &Arc::new(error)),
             }
-            homeless.extend(without.into_iter().map(|run| (at, run)));
+            needs_allocation.extend(without.into_iter().map(|run| (at, run)));
         }
         for load in loads.iter_mut().filter(|load| Some(load.job) != unfinished) {
             merge(&mut load.metadata, self.jobs[load.job].reserved.metadata.take());
         }
-        self.allocate(homeless, &mut loads);
+        self.allocate(needs_allocation, &mut loads);
         loads
     }
 
     /// Gives a run's share of what is reserved for its file.
     fn share(&mut self, load: &mut FileExtents, run: &DirtyRun) {
         let sectors = i64::try_from(run.len() / SECTOR).expect("of data in memory");
-        let prices = self.writer.prices;
-        let items = prices.need(Delta { sectors, runs: 1 }).items;
-        let share = self.jobs[load.job].reserved.split_metadata(items, prices);
+        let costs = self.writer.costs;
+        let items = costs.need(Delta { sectors, runs: 1 }).items;
+        let share = self.jobs[load.job].reserved.split_metadata(items, costs);
         merge(&mut load.metadata, share);
     }
 
@@ -238,7 +239,7 @@ impl<'a> WritebackBatch<'a> {
         while let Some((load, mut run)) = runs.pop() {
             let job = &mut self.jobs[loads[load].job];
             if room == 0 {
-                match self.writer.ledger.allocate_data(left.min(EXTENT_MAX), SECTOR) {
+                match self.writer.transactions.allocate_data(left.min(EXTENT_MAX), SECTOR) {
                     Ok((logical, len)) => (at, room) = (logical.0, len),
                     Err(error) => {
                         job.fail(&run, &Arc::new(error.into()));
@@ -252,7 +253,7 @@ impl<'a> WritebackBatch<'a> {
             }
             let len = run.len();
             job.reserved.spend(len);
-            loads[load].portions.push(WriteExtent::new(run, WriteTarget::New(Logical(at))));
+            loads[load].write_extents.push(WriteExtent::new(run, WriteTarget::New(Logical(at))));
             (at, room, left) = (at + len, room - len, left - len);
         }
         assert!(room == 0, "no more is allocated than there are runs for");
@@ -260,11 +261,14 @@ impl<'a> WritebackBatch<'a> {
 
     /// Submits a group, and computes its checksums meanwhile.
     fn depart(&mut self, mut loads: FilesExtents) {
-        let parts = loads.iter().flat_map(|load| load.portions.iter().flat_map(WriteExtent::parts));
-        let writes = self.writer.ledger.volume().submit_data(parts);
+        let parts =
+            loads.iter().flat_map(|load| load.write_extents.iter().flat_map(WriteExtent::parts));
+        let writes = self.writer.transactions.volume().submit_data(parts);
         for load in &mut loads {
             if let Some(kind) = self.jobs[load.job].checksums {
-                load.portions.iter_mut().for_each(|portion| portion.compute_sums(kind));
+                load.write_extents
+                    .iter_mut()
+                    .for_each(|write_extent| write_extent.compute_sums(kind));
             }
         }
         self.flying.push(InFlight { loads, writes });
@@ -273,23 +277,23 @@ impl<'a> WritebackBatch<'a> {
     /// Waits for the oldest group, and puts into its files what was written.
     fn land(&mut self, logged: Option<&Handle<'_>>) {
         let InFlight { loads, writes } = self.flying.remove(0);
-        let mut results = self.writer.ledger.volume().wait_writes(writes).into_iter();
-        for FileExtents { job, portions, metadata } in loads {
+        let mut results = self.writer.transactions.volume().wait_writes(writes).into_iter();
+        for FileExtents { job, write_extents, metadata } in loads {
             let mut good: SmallVec<[_; 1]> = SmallVec::new();
-            for portion in portions {
-                let count = portion.parts().count();
+            for write_extent in write_extents {
+                let count = write_extent.parts().count();
                 let ended = results.by_ref().take(count).fold(Ok(()), Result::and);
-                let (file, offset) = (self.jobs[job].contents.id(), portion.run.start);
+                let (file, offset) = (self.jobs[job].pages.id(), write_extent.run.start);
                 let failed = |error| Error::Data { file, offset, error: DataError::Write(error) };
-                match ended.map_err(failed).and_then(|()| self.bytes_beneath(job, &portion)) {
-                    Ok(bytes) => good.push((portion, bytes)),
-                    Err(error) => self.give_up(job, &portion, &Arc::new(error), logged),
+                match ended.map_err(failed).and_then(|()| self.bytes_beneath(job, &write_extent)) {
+                    Ok(bytes) => good.push((write_extent, bytes)),
+                    Err(error) => self.give_up(job, &write_extent, &Arc::new(error), logged),
                 }
             }
             if let Err(error) = self.finish(job, &good, metadata, logged) {
                 let why = Arc::new(error);
-                for (portion, _) in &good {
-                    self.give_up(job, portion, &why, logged);
+                for (write_extent, _) in &good {
+                    self.give_up(job, write_extent, &why, logged);
                 }
             }
         }
@@ -303,44 +307,45 @@ impl<'a> WritebackBatch<'a> {
         metadata: Option<Reservation>,
         logged: Option<&Handle<'_>>,
     ) -> Result<()> {
-        let (writer, FileJob { contents, origin, .. }) = (self.writer, &self.jobs[job]);
+        let (writer, FileJob { pages, origin, .. }) = (self.writer, &self.jobs[job]);
         let landed = self.jobs[job].landed_with(good);
         let mut dropped = Vec::new();
         let put = |change: &mut FileChange<'_>| {
-            for (portion, beneath) in good {
-                portion.put(change, *beneath);
-                portion.add_sums(&writer.ledger, change.handle());
-                let (start, end) = (portion.run.start, portion.run.end);
+            for (write_extent, beneath) in good {
+                write_extent.put(change, *beneath);
+                write_extent.add_sums(&writer.transactions, change.handle());
+                let (start, end) = (write_extent.run.start, write_extent.run.end);
                 match origin {
-                    Origin::Memory { .. } => contents.written(start, end),
-                    Origin::Caller { .. } => dropped.push(contents.discard(start, end)),
+                    Origin::Memory { .. } => pages.written(start, end),
+                    Origin::Caller { .. } => dropped.push(pages.discard(start, end)),
                 }
             }
             if let Origin::Caller { end, times } = origin {
-                let written = good.iter().map(|(portion, _)| portion.run.end).max().unwrap_or(0);
+                let written =
+                    good.iter().map(|(write_extent, _)| write_extent.run.end).max().unwrap_or(0);
                 change.set_size(change.size().max(written.min(*end)));
                 times.touch(change);
             }
-            advance_size(change, contents, landed);
+            advance_size(change, pages, landed);
         };
-        let (nodes, inode) = (&writer.nodes, contents.inode());
+        let (nodes, inode) = (&writer.nodes, pages.inode());
         match logged {
             Some(handle) => nodes.change_file_in(handle, inode, metadata, put)?,
             None => nodes.change_file(inode, HandleKind::Finish, metadata, put)?,
         }
         for delta in dropped {
-            contents.account.settle(DelallocReserved::default(), delta, writer.prices);
+            pages.account.settle(DelallocReserved::default(), delta, writer.costs);
         }
         Ok(())
     }
 
     /// Bytes that the file counts for what a portion takes the place of.
-    fn bytes_beneath(&self, job: usize, portion: &WriteExtent) -> Result<u64> {
-        match portion.place {
-            WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => Ok(portion.run.len()),
+    fn bytes_beneath(&self, job: usize, write_extent: &WriteExtent) -> Result<u64> {
+        match write_extent.place {
+            WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => Ok(write_extent.run.len()),
             WriteTarget::Inline(_) | WriteTarget::New(_) => {
-                let range = portion.run.start..portion.run.end;
-                self.writer.bytes_of(self.jobs[job].contents, range)
+                let range = write_extent.run.start..write_extent.run.end;
+                self.writer.bytes_of(self.jobs[job].pages, range)
             }
         }
     }
@@ -349,17 +354,17 @@ impl<'a> WritebackBatch<'a> {
     fn give_up(
         &mut self,
         job: usize,
-        portion: &WriteExtent,
+        write_extent: &WriteExtent,
         why: &Arc<Error>,
         logged: Option<&Handle<'_>>,
     ) {
         if let Some(handle) = logged {
             // Before its space may be somebody else's.
-            self.writer.ledger.require_commit(handle, FullCommitReason::DataFailed);
+            self.writer.transactions.require_commit(handle, FullCommitReason::DataFailed);
         }
-        if let WriteTarget::New(logical) = portion.place {
-            self.writer.ledger.give_back_data(logical, portion.run.len());
+        if let WriteTarget::New(logical) = write_extent.place {
+            self.writer.transactions.give_back_data(logical, write_extent.run.len());
         }
-        self.jobs[job].fail(&portion.run, why);
+        self.jobs[job].fail(&write_extent.run, why);
     }
 }

@@ -52,11 +52,11 @@ pub(crate) struct WriteOptions {
 pub(crate) struct WriteContext {
     pub(in crate::data) cache: Arc<PageCache>,
     pub(in crate::data) nodes: Arc<Inodes>,
-    pub(in crate::data) ledger: Arc<TransactionManager>,
-    pub(in crate::data) prices: DelallocCosts,
+    pub(in crate::data) transactions: Arc<TransactionManager>,
+    pub(in crate::data) costs: DelallocCosts,
     options: WriteOptions,
     worker: Worker,
-    admission: DirtyThrottle,
+    throttle: DirtyThrottle,
     /// How often somebody waited for a file to be written.
     turns: AtomicUsize,
 }
@@ -66,17 +66,17 @@ impl WriteContext {
     pub(crate) fn new(
         cache: Arc<PageCache>,
         nodes: Arc<Inodes>,
-        ledger: Arc<TransactionManager>,
+        transactions: Arc<TransactionManager>,
         options: WriteOptions,
     ) -> Arc<Self> {
-        let geometry = ledger.volume().geometry();
-        let prices = DelallocCosts {
+        let geometry = transactions.volume().geometry();
+        let costs = DelallocCosts {
             nodesize: geometry.nodesize,
             checksum: geometry.checksum_kind.size() as u64,
         };
         let worker = Worker::new();
-        let (admission, turns) = (DirtyThrottle::new(), AtomicUsize::new(0));
-        let new = Self { cache, nodes, ledger, prices, options, worker, admission, turns };
+        let (throttle, turns) = (DirtyThrottle::new(), AtomicUsize::new(0));
+        let new = Self { cache, nodes, transactions, costs, options, worker, throttle, turns };
         let writer = Arc::new(new);
         let watch: Weak<dyn InodeEvents> = Arc::downgrade(&writer) as Weak<dyn InodeEvents>;
         writer.nodes.watch(watch);
@@ -109,13 +109,13 @@ impl WriteContext {
         }
         let (max, unfinished) = (self.unfinished_max(), || self.waiting_bytes());
         loop {
-            if let Some(admitted) = self.admission.admit(bytes, max, unfinished) {
+            if let Some(admitted) = self.throttle.admit(bytes, max, unfinished) {
                 return Ok(admitted);
             }
-            self.ledger.check()?;
+            self.transactions.check()?;
             match self.is_pressed() {
                 true => self.write_oldest(),
-                false => self.admission.wait(bytes, max, unfinished),
+                false => self.throttle.wait(bytes, max, unfinished),
             }
         }
     }
@@ -123,7 +123,7 @@ impl WriteContext {
     /// Writes the files of which nothing was taken for the longest time.
     fn write_oldest(&self) {
         let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
-        let files: Vec<_> = files.map(|file| file.contents).collect();
+        let files: Vec<_> = files.map(|file| file.pages).collect();
         // What fails is told to those who use the files.
         let (busy, _failed) = self.write_idle(&files, EofBlock::Left);
         // Where all are on their way, each is soon there; not all wait for the same one.
@@ -155,10 +155,10 @@ impl WriteContext {
     /// the file's operation lock.
     pub(in crate::data) fn reserve(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         delta: Delta,
     ) -> Result<DelallocReserved> {
-        self.reserve_need(contents.account.more(delta, self.prices))
+        self.reserve_need(pages.account.more(delta, self.costs))
     }
 
     /// Reserves space. No lock is held but operation locks.
@@ -170,11 +170,11 @@ impl WriteContext {
     }
 
     fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
-        match self.ledger.reserve_data(bytes) {
+        match self.transactions.reserve_data(bytes) {
             // What dirty data takes the place of comes free once it is written.
             Err(userbtrfs_transaction::Error::NoSpace) if self.cache.unfinished_bytes() > 0 => {
                 let _failed = self.write_back_all();
-                Ok(self.ledger.reserve_data(bytes)?)
+                Ok(self.transactions.reserve_data(bytes)?)
             }
             reserved => Ok(reserved?),
         }
@@ -182,11 +182,11 @@ impl WriteContext {
 
     /// Drops what is in memory of a deleted file, unless it is being written just now: then who
     /// writes it does that after.
-    pub(in crate::data) fn purge(&self, contents: &FilePages) {
-        let Some(_idle) = contents.writeback.try_lock() else { return };
-        let dropped = contents.discard(0, u64::MAX);
-        contents.account.settle(DelallocReserved::default(), dropped, self.prices);
-        self.cache.forget(contents.id());
+    pub(in crate::data) fn purge(&self, pages: &FilePages) {
+        let Some(_idle) = pages.writeback.try_lock() else { return };
+        let dropped = pages.discard(0, u64::MAX);
+        pages.account.settle(DelallocReserved::default(), dropped, self.costs);
+        self.cache.forget(pages.id());
     }
 }
 
@@ -205,9 +205,9 @@ impl Drop for WriteContext {
 
 impl InodeEvents for WriteContext {
     fn gone(&self, id: InodeId) {
-        if let Some(contents) = self.cache.get(id) {
-            contents.account.die();
-            self.purge(&contents);
+        if let Some(pages) = self.cache.get(id) {
+            pages.account.die();
+            self.purge(&pages);
         }
         self.cache.failures().deleted(id);
     }
@@ -238,8 +238,8 @@ impl TransactionHooks for WritebackHandle {
 }
 
 /// The size of a file, as callers see it.
-pub(in crate::data) fn size_of(contents: &FilePages) -> u64 {
-    contents.inode().item().size
+pub(in crate::data) fn size_of(pages: &FilePages) -> u64 {
+    pages.inode().item().size
 }
 
 /// Where the sector begins in which an offset lies.
@@ -260,14 +260,10 @@ pub(in crate::data) fn end_of(offset: u64, len: u64) -> Result<u64> {
 /// Lets the tree know as much of a file's size as it has data for: up to the first byte that is
 /// not yet in an extent, and all that has `landed`. What landed may be unfinished again, since it
 /// was written again on its way; but who had it made durable was promised what there was.
-pub(in crate::data) fn advance_size(
-    change: &mut FileChange<'_>,
-    contents: &FilePages,
-    landed: u64,
-) {
+pub(in crate::data) fn advance_size(change: &mut FileChange<'_>, pages: &FilePages, landed: u64) {
     let (known, size) = (change.disk_size(), change.size());
     if known < size {
-        let first = contents.unfinished_from(known).unwrap_or(size);
+        let first = pages.unfinished_from(known).unwrap_or(size);
         change.set_disk_size(first.max(landed).clamp(known, size));
     }
 }

@@ -41,28 +41,28 @@ impl WriteContext {
     /// is held.
     pub(in crate::data) fn places(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         item: &InodeItem,
         run: &DirtyRun,
         size: u64,
     ) -> Result<WriteTargets> {
         if Self::may_be_in_place(item) {
-            return self.places_in_extents(contents, item, run.start, run.end);
+            return self.places_in_extents(pages, item, run.start, run.end);
         }
-        let inline = self.inline(contents, run, size)?;
+        let inline = self.inline(pages, run, size)?;
         Ok(smallvec![(run.end, inline.map(WriteTarget::Inline))])
     }
 
     /// The bytes of a file of this size that is kept in the tree from now on.
-    fn inline(&self, contents: &FilePages, run: &DirtyRun, size: u64) -> Result<Option<Arc<[u8]>>> {
-        if run.start > 0 || run.end > SECTOR || contents.is_growing() {
+    fn inline(&self, pages: &FilePages, run: &DirtyRun, size: u64) -> Result<Option<Arc<[u8]>>> {
+        if run.start > 0 || run.end > SECTOR || pages.is_growing() {
             return Ok(None);
         }
         if !(1..=INLINE_MAX.min(self.inline_fits())).contains(&size) {
             return Ok(None);
         }
-        let source = contents.beneath();
-        let mut behind = ExtentMaps::new(self.nodes.forest(), &source, SECTOR, u64::MAX);
+        let source = pages.beneath();
+        let mut behind = ExtentMaps::new(self.nodes.tree_roots(), &source, SECTOR, u64::MAX);
         let alone = behind.next()?.is_none_or(|segment| {
             matches!(segment.kind, ExtentMapKind::Hole) && segment.end == u64::MAX
         });
@@ -73,24 +73,24 @@ impl WriteContext {
     /// The most bytes that can be inline data at all: less than a sector, and what fits into a
     /// leaf.
     pub(in crate::data) fn inline_fits(&self) -> u64 {
-        let nodesize = self.ledger.volume().geometry().nodesize;
+        let nodesize = self.transactions.volume().geometry().nodesize;
         (SECTOR - 1).min(item_len_max(nodesize) as u64 - INLINE_HEAD)
     }
 
     /// As `places`, for a file that may have extents to be written in place.
     pub(in crate::data) fn places_in_extents(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         item: &InodeItem,
         start: u64,
         end: u64,
     ) -> Result<WriteTargets> {
-        let source = contents.beneath();
-        let mut segments = ExtentMaps::new(self.nodes.forest(), &source, start, end);
+        let source = pages.beneath();
+        let mut segments = ExtentMaps::new(self.nodes.tree_roots(), &source, start, end);
         let mut places = WriteTargets::new();
         let mut asked = None;
         while let Some(segment) = segments.next()? {
-            let place = self.place_in(contents, item, &segment, &mut asked)?;
+            let place = self.place_in(pages, item, &segment, &mut asked)?;
             match places.last_mut() {
                 Some((end, None)) if place.is_none() => *end = segment.end,
                 _ => places.push((segment.end, place)),
@@ -102,7 +102,7 @@ impl WriteContext {
     /// The place for what is written over a segment.
     fn place_in(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         item: &InodeItem,
         segment: &ExtentMap,
         asked: &mut NocowCheck,
@@ -117,7 +117,7 @@ impl WriteContext {
             _ => return Ok(None),
         };
         let extent = RegularExtent { bytes: segment.end - segment.start, ..extent };
-        let hold = self.hold_if_only_user(contents, segment.start, &extent, asked)?;
+        let hold = self.hold_if_only_user(pages, segment.start, &extent, asked)?;
         Ok(hold.map(|hold| match segment.kind {
             ExtentMapKind::Prealloc(_) => WriteTarget::Prealloc { extent, _hold: hold },
             _ => WriteTarget::Same { logical: Logical(extent.disk.0 + extent.offset), _hold: hold },
@@ -128,7 +128,7 @@ impl WriteContext {
     /// `start`.
     fn hold_if_only_user(
         &self,
-        contents: &FilePages,
+        pages: &FilePages,
         start: u64,
         extent: &RegularExtent,
         asked: &mut NocowCheck,
@@ -136,7 +136,7 @@ impl WriteContext {
         if let Some((_, hold)) = asked.as_ref().filter(|(disk, _)| *disk == extent.disk) {
             return Ok(hold.clone());
         }
-        let hold = self.ledger.hold_if_only_user(&reference(contents.id(), start, extent))?;
+        let hold = self.transactions.hold_if_only_user(&reference(pages.id(), start, extent))?;
         *asked = Some((extent.disk, hold.clone()));
         Ok(hold)
     }

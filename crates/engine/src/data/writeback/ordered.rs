@@ -25,7 +25,7 @@ use crate::inode::{ExtentChanges, FileChange, PendingExtent};
 /// See the module's text.
 pub(crate) struct OrderedExtents<'a> {
     writer: &'a WriteContext,
-    contents: &'a Arc<FilePages>,
+    pages: &'a Arc<FilePages>,
     /// The size of the file with all of it.
     size: u64,
     /// Nothing where it has landed.
@@ -45,14 +45,14 @@ impl<'a> OrderedExtents<'a> {
     /// Where some of it failed already, the rest lands at once.
     pub(in crate::data) fn new(
         writer: &'a WriteContext,
-        contents: &'a Arc<FilePages>,
+        pages: &'a Arc<FilePages>,
         size: u64,
         transfer: WritebackBatch<'a>,
         one: MutexGuard<'a, ()>,
     ) -> Self {
         let has_failed = transfer.has_failed();
         let flying = Some(OrderedExtent { transfer, _one: one });
-        let mut new = Self { writer, contents, size, flying, group: None, has_failed };
+        let mut new = Self { writer, pages, size, flying, group: None, has_failed };
         if has_failed {
             new.land(None);
         }
@@ -60,11 +60,11 @@ impl<'a> OrderedExtents<'a> {
     }
 
     /// The file.
-    pub(crate) fn contents(&self) -> &Arc<FilePages> {
-        self.contents
+    pub(crate) fn pages(&self) -> &Arc<FilePages> {
+        self.pages
     }
 
-    fn portions(&self) -> impl Iterator<Item = &WriteExtent> {
+    fn write_extents(&self) -> impl Iterator<Item = &WriteExtent> {
         self.flying.iter().flat_map(|flying| flying.transfer.on_its_way())
     }
 
@@ -75,7 +75,7 @@ impl<'a> OrderedExtents<'a> {
 
     /// Whether nothing is on its way.
     pub(crate) fn is_empty(&self) -> bool {
-        self.portions().next().is_none()
+        self.write_extents().next().is_none()
     }
 
     /// How long the file is at least with what is on its way.
@@ -84,7 +84,7 @@ impl<'a> OrderedExtents<'a> {
     }
 
     fn extents(&self) -> impl Iterator<Item = PendingExtent> {
-        self.portions().filter_map(WriteExtent::extent)
+        self.write_extents().filter_map(WriteExtent::extent)
     }
 
     /// Which ranges of the file get other extents.
@@ -94,13 +94,13 @@ impl<'a> OrderedExtents<'a> {
 
     /// The checksums of what is on its way: each the sectors from there on, as stored.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (Logical, &[u8])> {
-        self.portions().filter_map(WriteExtent::sums)
+        self.write_extents().filter_map(WriteExtent::sums)
     }
 
     /// The file as it is when all has landed, as far as its extents go.
     pub(crate) fn source(&self) -> BackingExtents {
         let arriving = self.extents().collect::<ExtentChanges>();
-        BackingExtents { arriving: Some(Arc::new(arriving)), ..self.contents.beneath() }
+        BackingExtents { arriving: Some(Arc::new(arriving)), ..self.pages.beneath() }
     }
 
     /// It was logged with this group.
@@ -119,12 +119,12 @@ impl<'a> OrderedExtents<'a> {
                 self.has_failed = self.know_size(handle).is_err();
             }
             // Who misses something asks for the failures of the file.
-            let _told = tell([self.contents], failed);
+            let _told = tell([self.pages], failed);
             if let Some((handle, group)) = handle.zip(self.group) {
                 self.know_logged(handle.generation(), group, ranges);
             }
         }
-        self.writer.purge_if_dead(self.contents);
+        self.writer.purge_if_dead(self.pages);
         !self.has_failed
     }
 
@@ -132,7 +132,7 @@ impl<'a> OrderedExtents<'a> {
     /// has landed. Of what was written since, in its middle or in a hole of it, nothing is
     /// promised; but that keeps the size back with what lands part by part.
     fn know_size(&self, handle: Option<&Handle<'_>>) -> Result<()> {
-        let (nodes, inode) = (&self.writer.nodes, self.contents.inode());
+        let (nodes, inode) = (&self.writer.nodes, self.pages.inode());
         if inode.may_know_size(self.size) {
             return Ok(());
         }
@@ -154,12 +154,12 @@ impl<'a> OrderedExtents<'a> {
         group: LogTransId,
         ranges: impl IntoIterator<Item = Range<u64>>,
     ) {
-        let inode = self.contents.inode();
+        let inode = self.pages.inode();
         for range in ranges {
             inode.forget_changed(running, range);
         }
-        let traces = self.writer.nodes.traces();
-        traces.landed(running, inode.id(), group, inode.extents_version());
+        let log_tracker = self.writer.nodes.log_tracker();
+        log_tracker.landed(running, inode.id(), group, inode.extents_version());
     }
 }
 

@@ -22,15 +22,15 @@ use crate::error::Result;
 impl WriteContext {
     /// Repairs what reads found bad until now. No lock is held.
     pub(crate) fn repair(&self) {
-        let found = self.ledger.volume().take_bad_copies();
+        let found = self.transactions.volume().take_bad_copies();
         if !found.is_empty() {
             let _still_bad = self.repair_all(&found);
         }
     }
 
     fn repair_all(&self, found: &[BadMirror]) -> Result<()> {
-        let transaction = self.ledger.start(HandleKind::Writing)?;
-        self.ledger.wait_durable(transaction.generation() - 1)?;
+        let transaction = self.transactions.start(HandleKind::Writing)?;
+        self.transactions.wait_durable(transaction.generation() - 1)?;
         for bad in found {
             let _still_bad = self.repair_one(bad);
         }
@@ -38,17 +38,17 @@ impl WriteContext {
     }
 
     fn repair_one(&self, bad: &BadMirror) -> Result<()> {
-        let (ledger, volume) = (&self.ledger, self.ledger.volume());
+        let (transactions, volume) = (&self.transactions, self.transactions.volume());
         match *bad {
             BadMirror::Block(logical, expected) => {
-                if ledger.lists_block(logical, expected.level, expected.generation)? {
+                if transactions.lists_block(logical, expected.level, expected.generation)? {
                     volume
                         .repair_block(logical, &expected)
                         .map_err(userbtrfs_transaction::Error::from)?;
                 }
             }
             BadMirror::Data(range) => {
-                if ledger.lists_range(range.logical, range.len as u64)? {
+                if transactions.lists_range(range.logical, range.len as u64)? {
                     self.repair_data(range)?;
                 }
             }
@@ -57,8 +57,8 @@ impl WriteContext {
     }
 
     fn repair_data(&self, range: Range) -> Result<()> {
-        let volume = self.ledger.volume();
-        let sums = SectorChecksums::find(self.nodes.forest(), Some(&self.ledger), range)?;
+        let volume = self.transactions.volume();
+        let sums = SectorChecksums::find(self.nodes.tree_roots(), Some(&self.transactions), range)?;
         let len = usize::try_from(SECTOR).expect("a sector is small");
         for sector in (0..range.len / len).filter(|sector| sums.get(*sector).is_some()) {
             let logical = Logical(range.logical.0 + (sector * len) as u64);

@@ -83,9 +83,9 @@ impl DelallocReserved {
     pub(in crate::data) fn split_metadata(
         &mut self,
         items: u64,
-        prices: DelallocCosts,
+        costs: DelallocCosts,
     ) -> Option<Reservation> {
-        let bytes = bytes_for_items(items, prices.nodesize);
+        let bytes = bytes_for_items(items, costs.nodesize);
         self.metadata.as_mut().map(|metadata| metadata.split(bytes))
     }
 }
@@ -126,11 +126,11 @@ impl Default for DelallocReservation {
 
 impl DelallocReservation {
     /// What must be reserved before so much more becomes dirty.
-    pub(in crate::data) fn more(&self, delta: Delta, prices: DelallocCosts) -> SpaceNeeded {
+    pub(in crate::data) fn more(&self, delta: Delta, costs: DelallocCosts) -> SpaceNeeded {
         let now = self.state.lock().dirty;
-        let (before, after) = (prices.need(now), prices.need(now.plus(delta)));
+        let (before, after) = (costs.need(now), costs.need(now.plus(delta)));
         let items = after.items.saturating_sub(before.items);
-        SpaceNeeded { data: prices.need(delta).data, items }
+        SpaceNeeded { data: costs.need(delta).data, items }
     }
 
     /// Data became dirty, or was dropped: takes in what was reserved for it, and gives back what
@@ -139,31 +139,27 @@ impl DelallocReservation {
         &self,
         reserved: DelallocReserved,
         delta: Delta,
-        prices: DelallocCosts,
+        costs: DelallocCosts,
     ) {
-        drop(self.change(reserved, delta, prices));
+        drop(self.change(reserved, delta, costs));
     }
 
     /// Data was taken to be written: gives what is reserved for it.
-    pub(in crate::data) fn withdraw(
-        &self,
-        delta: Delta,
-        prices: DelallocCosts,
-    ) -> DelallocReserved {
-        self.change(DelallocReserved::default(), delta, prices)
+    pub(in crate::data) fn withdraw(&self, delta: Delta, costs: DelallocCosts) -> DelallocReserved {
+        self.change(DelallocReserved::default(), delta, costs)
     }
 
     fn change(
         &self,
         reserved: DelallocReserved,
         delta: Delta,
-        prices: DelallocCosts,
+        costs: DelallocCosts,
     ) -> DelallocReserved {
         let mut state = self.state.lock();
         state.dirty = state.dirty.plus(delta);
         state.held.merge(reserved);
-        let need = prices.need(state.dirty);
-        state.held.excess(need.data, prices.metadata(need))
+        let need = costs.need(state.dirty);
+        state.held.excess(need.data, costs.metadata(need))
     }
 
     /// The file is deleted.

@@ -116,8 +116,8 @@ impl WriteContext {
     }
 
     fn write_while(&self, wanted: impl Fn() -> bool, files: Vec<UnfinishedFile>, tail: EofBlock) {
-        let mut files = files.into_iter().map(|file| file.contents).peekable();
-        while files.peek().is_some() && wanted() && self.ledger.check().is_ok() {
+        let mut files = files.into_iter().map(|file| file.pages).peekable();
+        while files.peek().is_some() && wanted() && self.transactions.check().is_ok() {
             let some: Vec<_> = files.by_ref().take(FILES_AT_ONCE).collect();
             let _told_elsewhere = self.write_idle(&some, tail);
         }

@@ -85,9 +85,9 @@ impl WriteExtent {
         Some((logical, &self.sums))
     }
 
-    pub(in crate::data) fn add_sums(&self, ledger: &TransactionManager, handle: &Handle<'_>) {
+    pub(in crate::data) fn add_sums(&self, transactions: &TransactionManager, handle: &Handle<'_>) {
         if let Some((logical, sums)) = self.sums() {
-            ledger.add_checksums(handle, logical, sums);
+            transactions.add_checksums(handle, logical, sums);
         }
     }
 
@@ -124,13 +124,13 @@ pub(in crate::data) fn cut(
     mut run: DirtyRun,
     places: WriteTargets,
     placed: &mut WriteExtents,
-    homeless: &mut NeedsAllocation,
+    needs_allocation: &mut NeedsAllocation,
 ) {
     for (end, place) in places {
         let rest = (end < run.end).then(|| run.split_off(end));
         match place {
             Some(place) => placed.push(WriteExtent::new(run, place)),
-            None => homeless.push(run),
+            None => needs_allocation.push(run),
         }
         let Some(rest) = rest else { return };
         run = rest;

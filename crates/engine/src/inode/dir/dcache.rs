@@ -38,7 +38,7 @@ pub(in crate::inode) struct DentryBudget {
 
 /// See the module's text.
 pub(in crate::inode) struct DentryCache {
-    ration: Arc<DentryBudget>,
+    budget: Arc<DentryBudget>,
     /// What is taken of the ration.
     taken: usize,
     by_hash: HashMap<u32, Few<Dentry>, ShortKeys>,
@@ -123,28 +123,28 @@ impl Dentry {
 
 impl DentryCache {
     /// Those of a directory of which nothing is known.
-    pub(in crate::inode) fn unknown(ration: &Arc<DentryBudget>) -> Self {
-        Self::new(ration, Completeness::Unknown)
+    pub(in crate::inode) fn unknown(budget: &Arc<DentryBudget>) -> Self {
+        Self::new(budget, Completeness::Unknown)
     }
 
     /// Those of a new directory.
-    pub(in crate::inode) fn of_new(ration: &Arc<DentryBudget>) -> Self {
-        Self::new(ration, Completeness::Names)
+    pub(in crate::inode) fn of_new(budget: &Arc<DentryBudget>) -> Self {
+        Self::new(budget, Completeness::Names)
     }
 
-    fn new(ration: &Arc<DentryBudget>, whole: Completeness) -> Self {
-        let (ration, by_hash) = (Arc::clone(ration), HashMap::default());
-        Self { ration, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
+    fn new(budget: &Arc<DentryBudget>, whole: Completeness) -> Self {
+        let (budget, by_hash) = (Arc::clone(budget), HashMap::default());
+        Self { budget, taken: 0, by_hash, count: 0, whole, version: 0, last: 0 }
     }
 
     fn take(&mut self, bytes: usize) {
         self.taken += bytes;
-        self.ration.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.taken.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn give_back(&mut self, bytes: usize) {
         self.taken -= bytes;
-        self.ration.taken.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     pub(in crate::inode) fn find(&self, hash: u32, name: &[u8]) -> CachedName {
@@ -253,7 +253,7 @@ impl DentryCache {
     }
 
     fn put(&mut self, hash: u32, dentry: Dentry) {
-        if self.count >= NAMES_MAX || !self.ration.has(dentry.bytes()) {
+        if self.count >= NAMES_MAX || !self.budget.has(dentry.bytes()) {
             self.forget();
         }
         let alike = self.by_hash.entry(hash).or_default();
@@ -278,7 +278,7 @@ impl DentryCache {
             Completeness::Hashes(hashes) => hashes,
         };
         let bytes = hashes.bytes();
-        if self.ration.has(bytes) {
+        if self.budget.has(bytes) {
             self.take(bytes);
             self.whole = Completeness::Hashes(hashes);
         }
@@ -309,63 +309,68 @@ mod tests {
 
     #[test]
     fn a_complete_directory_knows_what_is_absent_and_by_hashes_when_it_is_full() {
-        let mut dentries = DentryCache::of_new(&Arc::new(DentryBudget::new(usize::MAX)));
+        let mut dentry_cache = DentryCache::of_new(&Arc::new(DentryBudget::new(usize::MAX)));
         let a = entry(2, b"a", 300);
-        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
-        dentries.enter(&a);
-        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::There(Arc::clone(&a)));
-        assert_eq!(dentries.alike(a.hash()), HashCollisions::Exactly { count: 1, len: 1 });
-        dentries.leave(&a);
-        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
+        assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::Absent);
+        dentry_cache.enter(&a);
+        assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::There(Arc::clone(&a)));
+        assert_eq!(dentry_cache.alike(a.hash()), HashCollisions::Exactly { count: 1, len: 1 });
+        dentry_cache.leave(&a);
+        assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::Absent);
         let name = |number: u64| number.to_string().into_bytes();
-        dentries.enter(&a);
+        dentry_cache.enter(&a);
         for number in 0..=NAMES_MAX as u64 {
-            dentries.enter(&entry(number + 3, &name(number), number));
+            dentry_cache.enter(&entry(number + 3, &name(number), number));
         }
-        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Nothing(dentries.version));
-        assert!(matches!(dentries.alike(a.hash()), HashCollisions::AtMost(1..)));
+        assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::Nothing(dentry_cache.version));
+        assert!(matches!(dentry_cache.alike(a.hash()), HashCollisions::AtMost(1..)));
         let (absent, present) = (entry(0, b"absent", 0), entry(0, &name(7), 0));
-        assert_eq!(dentries.find(absent.hash(), b"absent"), CachedName::Absent);
-        assert_eq!(dentries.alike(absent.hash()), HashCollisions::AtMost(0));
-        assert_eq!(dentries.find(present.hash(), &name(7)), CachedName::Nothing(dentries.version));
-        dentries.leave(&a);
-        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Absent);
-        assert_eq!(dentries.alike(a.hash()), HashCollisions::AtMost(0));
+        assert_eq!(dentry_cache.find(absent.hash(), b"absent"), CachedName::Absent);
+        assert_eq!(dentry_cache.alike(absent.hash()), HashCollisions::AtMost(0));
+        assert_eq!(
+            dentry_cache.find(present.hash(), &name(7)),
+            CachedName::Nothing(dentry_cache.version)
+        );
+        dentry_cache.leave(&a);
+        assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::Absent);
+        assert_eq!(dentry_cache.alike(a.hash()), HashCollisions::AtMost(0));
     }
 
     #[test]
     fn what_was_read_before_a_change_does_not_enter() {
-        let mut dentries = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
+        let mut dentry_cache = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
         let a = entry(2, b"a", 300);
-        let CachedName::Nothing(version) = dentries.find(a.hash(), b"a") else { panic!("unknown") };
-        dentries.enter(&a);
-        dentries.learn_absent(version, a.hash(), b"a");
-        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::There(Arc::clone(&a)));
-        dentries.leave(&a);
-        dentries.learn(version, &a);
-        assert_eq!(dentries.find(a.hash(), b"a"), CachedName::Nothing(dentries.version));
+        let CachedName::Nothing(version) = dentry_cache.find(a.hash(), b"a") else {
+            panic!("unknown")
+        };
+        dentry_cache.enter(&a);
+        dentry_cache.learn_absent(version, a.hash(), b"a");
+        assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::There(Arc::clone(&a)));
+        dentry_cache.leave(&a);
+        dentry_cache.learn(version, &a);
+        assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::Nothing(dentry_cache.version));
     }
 
     #[test]
     fn names_are_learnt_ahead_of_who_asks_for_one_after_the_other() {
-        let mut dentries = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
+        let mut dentry_cache = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
         let entries = [301, 305].map(|index| entry(index, format!("{index}").as_bytes(), index));
-        assert_eq!(dentries.follows(300), None);
-        assert_eq!(dentries.follows(300), None);
-        let version = dentries.follows(300 + CLOSE).unwrap();
-        dentries.learn_ahead(version, &entries);
+        assert_eq!(dentry_cache.follows(300), None);
+        assert_eq!(dentry_cache.follows(300), None);
+        let version = dentry_cache.follows(300 + CLOSE).unwrap();
+        dentry_cache.learn_ahead(version, &entries);
         assert_eq!(
-            dentries.find(entries[1].hash(), b"305"),
+            dentry_cache.find(entries[1].hash(), b"305"),
             CachedName::There(Arc::clone(&entries[1]))
         );
-        assert_eq!(dentries.follows(306), Some(version));
-        assert_eq!(dentries.follows(305), None);
+        assert_eq!(dentry_cache.follows(306), Some(version));
+        assert_eq!(dentry_cache.follows(305), None);
     }
 
     #[test]
     fn who_finds_the_ration_used_up_forgets_its_own_and_gives_back_what_it_had() {
-        let ration = Arc::new(DentryBudget::new(100 * NAME_BYTES));
-        let (mut one, mut other) = (DentryCache::of_new(&ration), DentryCache::of_new(&ration));
+        let budget = Arc::new(DentryBudget::new(100 * NAME_BYTES));
+        let (mut one, mut other) = (DentryCache::of_new(&budget), DentryCache::of_new(&budget));
         let name = |number: u64| entry(number + 3, &number.to_string().into_bytes(), number);
         one.enter(&name(0));
         for number in 0..100 {
@@ -377,7 +382,7 @@ mod tests {
         other.leave(&name(99));
         drop(other);
         one.leave(&name(0));
-        assert_eq!(ration.taken.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.taken.load(Ordering::Relaxed), 0);
         let mut none = DentryCache::of_new(&Arc::new(DentryBudget::new(NAME_BYTES)));
         (0..NAME_BYTES as u64).for_each(|number| none.enter(&name(number)));
         assert_eq!(none.find(name(1).hash(), b"1"), CachedName::Nothing(none.version));

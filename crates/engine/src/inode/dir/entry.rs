@@ -87,14 +87,19 @@ impl EntryTarget {
     ///
     /// The name of a subvolume leads into it only where a ROOT_REF says so. A snapshot of a
     /// subvolume that contains others has their names but not them: those are empty directories.
-    pub(crate) fn resolve(self, forest: &TreeRoots, dir: InodeId, name: &[u8]) -> Result<InodeId> {
+    pub(crate) fn resolve(
+        self,
+        tree_roots: &TreeRoots,
+        dir: InodeId,
+        name: &[u8],
+    ) -> Result<InodeId> {
         let child = match self {
             Self::Inode(number) => return Ok(InodeId { subvolume: dir.subvolume, number }),
             Self::Subvolume(child) => child,
         };
         let empty = InodeId { subvolume: dir.subvolume, number: EMPTY_DIR };
         let key = Key::new(dir.subvolume.0, ItemKind::ROOT_REF, child.0);
-        let position = forest.roots().search(forest.store(), &key)?;
+        let position = tree_roots.roots().search(tree_roots.store(), &key)?;
         if !position.exact {
             return Ok(empty);
         }
@@ -108,9 +113,9 @@ impl EntryTarget {
 }
 
 /// The subvolume that contains a subvolume, and its name there; nothing for the top level.
-pub(crate) fn subvolume_name(forest: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, Link)>> {
+pub(crate) fn subvolume_name(tree_roots: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, Link)>> {
     let key = Key::new(id.0, ItemKind::ROOT_BACKREF, 0);
-    let cursor = forest.cursor(forest.roots(), &key, ReadAhead::Off)?;
+    let cursor = tree_roots.cursor(tree_roots.roots(), &key, ReadAhead::Off)?;
     let backref = cursor
         .item()
         .filter(|item| item.key.objectid == id.0 && item.key.kind == ItemKind::ROOT_BACKREF);

@@ -97,7 +97,7 @@ impl Inodes {
             if state.dead {
                 return Ok(None);
             }
-            match state.dentries().find(hash, name) {
+            match state.dentry_cache().find(hash, name) {
                 CachedName::There(entry) => return Ok(Some(Found::of(entry))),
                 CachedName::Absent => return Ok(None),
                 CachedName::Nothing(version) => match state.pending_entry(hash, name) {
@@ -111,9 +111,9 @@ impl Inodes {
             Delayed::There(found) => Some(found),
             Delayed::Gone => return Ok(None),
             Delayed::Nothing => {
-                let (found, _) = ondisk::lookup(&self.forest, dir.tree(), dir.number(), name)?;
+                let (found, _) = ondisk::lookup(&self.tree_roots, dir.tree(), dir.number(), name)?;
                 if found.is_none() {
-                    dir.state().dentries().learn_absent(version, hash, name);
+                    dir.state().dentry_cache().learn_absent(version, hash, name);
                 }
                 found
             }
@@ -129,7 +129,7 @@ impl Inodes {
         before: Option<&Found>,
     ) -> Result<Option<Found>> {
         let is_same = |found: &&Found| {
-            found.entry.is_none() && dir.state().dentries().is_version(found.version)
+            found.entry.is_none() && dir.state().dentry_cache().is_version(found.version)
         };
         match before.filter(is_same) {
             Some(found) => Ok(Some(found.clone())),
@@ -160,7 +160,7 @@ impl Inodes {
             return Err(Error::Stray { dir: dir.id(), name: name.to_vec(), child: inode.id() });
         }
         let entry = Arc::new(Entry { index, name: name.into(), kind, target, transid: 0 });
-        dir.state().dentries().learn(version, &entry);
+        dir.state().dentry_cache().learn(version, &entry);
         self.look_ahead(dir, index);
         Ok(entry)
     }
@@ -168,13 +168,13 @@ impl Inodes {
     /// Who asks for names in the order of their places probably goes on so: those that follow are
     /// learnt at once. Where that fails, they are looked up when they are asked for.
     fn look_ahead(&self, dir: &Inode, index: u64) {
-        let Some(version) = dir.state().dentries().follows(index) else { return };
+        let Some(version) = dir.state().dentry_cache().follows(index) else { return };
         let Ok((mut entries, _)) = self.list_some(dir, index.saturating_add(1), AHEAD) else {
             return;
         };
-        let mut near = ondisk::LocalityCursor::new(&self.forest, dir.tree());
+        let mut near = ondisk::LocalityCursor::new(&self.tree_roots, dir.tree());
         entries.retain(|entry| is_agreed(&mut near, dir, entry));
-        dir.state().dentries().learn_ahead(version, &entries);
+        dir.state().dentry_cache().learn_ahead(version, &entries);
     }
 
     /// The inode that an entry leads to, which is no subvolume.
@@ -215,7 +215,7 @@ impl Inodes {
         };
         match pending {
             Some(index) => Ok(Some(index)),
-            None => ondisk::LocalityCursor::new(&self.forest, inode.tree()).index_of(
+            None => ondisk::LocalityCursor::new(&self.tree_roots, inode.tree()).index_of(
                 inode.number(),
                 dir,
                 name,
@@ -261,7 +261,7 @@ impl Inodes {
         let (changes, is_linkable, (count, sequence), (lost, is_moving)) = {
             let state = inode.state();
             let counts = (state.item.nlink, state.item.sequence);
-            let lost = self.traces.lost(running, inode.id());
+            let lost = self.log_tracker.lost(running, inode.id());
             (NameChanges::of(&state), state.is_linkable(), counts, lost)
         };
         let mut names = self.names_with(inode, changes)?;
@@ -279,7 +279,7 @@ impl Inodes {
         let NameChanges { by_place, is_all } = changes;
         let mut names = match is_all {
             true => Vec::new(),
-            false => ondisk::names(&self.forest, inode.tree(), inode.number())?,
+            false => ondisk::names(&self.tree_roots, inode.tree(), inode.number())?,
         };
         names.retain(|(link, _)| !by_place.contains_key(&(link.dir, link.index)));
         let added = by_place.into_iter().filter_map(|((dir, index), there)| {
@@ -304,7 +304,7 @@ impl Inodes {
     /// nothing where no more can be.
     pub(crate) fn behind_damage(&self, dir: InodeId, position: DirPosition) -> Option<DirPosition> {
         let dir = self.inode(dir).ok()?;
-        ondisk::behind_damage(&self.forest, dir.tree(), dir.number(), position)
+        ondisk::behind_damage(&self.tree_roots, dir.tree(), dir.number(), position)
     }
 
     /// As [`Inodes::list`], about so many entries.
@@ -332,13 +332,14 @@ impl Inodes {
         if state.next_index.is_some_and(|next| position >= next) {
             return Ok((Vec::new(), None));
         }
-        if let Some(listed) = state.dentries.as_deref().and_then(|known| known.list(position)) {
+        if let Some(listed) = state.dentry_cache.as_deref().and_then(|known| known.list(position)) {
             return Ok((listed, None));
         }
         // What waits is looked at first: it leaves only after it is in the tree.
         let (changes, end) = pending_entries(&state, position, max);
         drop(state);
-        let (stored, next) = ondisk::list(&self.forest, dir.tree(), dir.number(), position, max)?;
+        let (stored, next) =
+            ondisk::list(&self.tree_roots, dir.tree(), dir.number(), position, max)?;
         let end = end.into_iter().chain(next).min();
         let listed = stored.into_iter().map(|entry| (entry.index, Arc::new(entry)));
         let before = |index: &u64| end.is_none_or(|end| *index < end);
@@ -369,7 +370,7 @@ impl Inodes {
         if let Some(next) = known() {
             return Ok(next);
         }
-        let stored = ondisk::next_index(&self.forest, dir.tree(), dir.number())?;
+        let stored = ondisk::next_index(&self.tree_roots, dir.tree(), dir.number())?;
         // One was made meanwhile, or is.
         Ok(known().unwrap_or(stored))
     }
@@ -384,7 +385,7 @@ impl Inodes {
         let known = if child.subvolume == dir.subvolume {
             self.names(child)?.into_iter().next()
         } else {
-            let known = subvolume_name(&self.forest, child.subvolume)?;
+            let known = subvolume_name(&self.tree_roots, child.subvolume)?;
             known.filter(|(parent, _)| *parent == dir.subvolume).map(|(_, name)| name)
         };
         let name = entry.name.to_vec();

@@ -44,7 +44,7 @@ pub(in crate::inode) struct ExtentSplits {
 
 /// A file whose items are cut.
 pub(in crate::inode) struct DropExtents<'a> {
-    pub(in crate::inode) forest: &'a TreeRoots,
+    pub(in crate::inode) tree_roots: &'a TreeRoots,
     pub(in crate::inode) tree: &'a Tree,
     pub(in crate::inode) number: u64,
     /// What waits.
@@ -184,7 +184,7 @@ impl DropExtents<'_> {
     /// The items that end behind an offset.
     fn items(&self, start: u64) -> Result<Items<'_>> {
         let key = Key::new(self.number, ItemKind::EXTENT_DATA, start);
-        let seek = || Cursor::seek_back(self.forest.store(), self.tree, &key, ReadAhead::Off);
+        let seek = || Cursor::seek_back(self.tree_roots.store(), self.tree, &key, ReadAhead::Off);
         let cursor = (!self.created).then(seek).transpose()?;
         Ok(Items { cursor, tree: self.tree, number: self.number, start, end: 0 })
     }

@@ -25,7 +25,7 @@ const EXTREF_HEAD: usize = 18;
 impl Inodes {
     /// The most bytes that an item may have.
     pub(crate) fn item_max(&self) -> usize {
-        item_len_max(self.forest.store().volume().geometry().nodesize)
+        item_len_max(self.tree_roots.store().volume().geometry().nodesize)
     }
 
     /// Checks the length of an item with several entries.
@@ -40,14 +40,14 @@ impl Inodes {
     /// names hash alike.
     pub(in crate::inode) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         let hash = name_hash(name);
-        let alike = dir.state().dentries().alike(hash);
+        let alike = dir.state().dentry_cache().alike(hash);
         let fit = |count: usize| (count + 1) * (ENTRY_HEAD + NAME_LEN_MAX) <= self.item_max();
         let there = match alike {
             HashCollisions::Exactly { count, len } => count * ENTRY_HEAD + len,
             HashCollisions::AtMost(count) if fit(count) => return Ok(()),
             HashCollisions::AtMost(_) | HashCollisions::Unknown => {
                 let pending = pending_len(dir, hash);
-                ondisk::lookup(&self.forest, dir.tree(), dir.number(), name)?.1 + pending
+                ondisk::lookup(&self.tree_roots, dir.tree(), dir.number(), name)?.1 + pending
             }
         };
         self.check_shared(there + ENTRY_HEAD + name.len())
@@ -85,12 +85,12 @@ impl Inodes {
         };
         let stored = match known {
             Some(known) => known,
-            None => ondisk::ref_len(&self.forest, inode.tree(), inode.number(), dir)?,
+            None => ondisk::ref_len(&self.tree_roots, inode.tree(), inode.number(), dir)?,
         };
         if self.check_shared(pending + stored + REF_HEAD + name.len()).is_ok() {
             return Ok(RefIndex::Ref);
         }
-        let superblock = self.forest.store().volume().superblock();
+        let superblock = self.tree_roots.store().volume().superblock();
         if !superblock.incompat.contains(IncompatFlags::EXTENDED_IREF) {
             return Err(Error::TooManyLinks);
         }
@@ -109,7 +109,7 @@ impl Inodes {
             });
             alike.map(|change| EXTREF_HEAD + change.entry.name.len()).sum()
         };
-        let stored = ondisk::extref_len(&self.forest, inode.tree(), inode.number(), hash)?;
+        let stored = ondisk::extref_len(&self.tree_roots, inode.tree(), inode.number(), hash)?;
         self.check_shared(pending + stored + EXTREF_HEAD + name.len())
     }
 }

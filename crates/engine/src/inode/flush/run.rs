@@ -112,11 +112,11 @@ impl Inodes {
     /// Merges where so much waits that memory asks for it. No lock is held.
     pub(in crate::inode) fn relieve(&self) -> crate::error::Result<()> {
         let (waiting, max) = (self.waiting.bytes(), self.options.pending_max);
-        let ledger = self.ledger()?;
+        let transactions = self.transactions()?;
         if waiting > max {
-            ledger.merge_most()?;
+            transactions.merge_most()?;
         } else if waiting > max / EARLY {
-            ledger.request_merge();
+            transactions.request_merge();
         }
         Ok(())
     }
@@ -124,14 +124,14 @@ impl Inodes {
     /// Puts what waits into the trees; never again where that failed half-way.
     fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         let _one = self.merging.lock();
-        let ledger = self.ledger.as_ref().expect("who merges changes something");
-        ledger.check()?;
+        let transactions = self.transactions.as_ref().expect("who merges changes something");
+        transactions.check()?;
         // Before the next one in the line comes in.
-        self.merge_alone(handle, what).inspect_err(|error| ledger.fail(&error.to_string()))
+        self.merge_alone(handle, what).inspect_err(|error| transactions.fail(&error.to_string()))
     }
 
     fn merge_alone(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
-        let mut promised = self.promises.take();
+        let mut promised = self.delayed_reservation.take();
         let inodes = self.waiting.take();
         for inodes in inodes.chunk_by(|a, b| a.id().subvolume == b.id().subvolume) {
             let mut batch = Batch::new(self, handle);
@@ -247,7 +247,7 @@ impl Taken {
 
 impl<'a> Batch<'a> {
     fn new(nodes: &'a Inodes, handle: &'a Handle<'a>) -> Self {
-        let superblock = nodes.forest.store().volume().superblock();
+        let superblock = nodes.tree_roots.store().volume().superblock();
         Self {
             nodes,
             handle,
@@ -298,8 +298,8 @@ impl<'a> Batch<'a> {
             return Ok(Vec::new());
         }
         let (nodes, handle) = (self.nodes, self.handle);
-        let cutter = DropExtents {
-            forest: &nodes.forest,
+        let drop_extents = DropExtents {
+            tree_roots: &nodes.tree_roots,
             tree: inode.tree(),
             number: inode.number(),
             extents,
@@ -307,7 +307,7 @@ impl<'a> Batch<'a> {
             holes,
             created: set.created,
         };
-        let mut cuts = cutter.run(EDITS_MAX, |cuts| self.put_cuts(inode, cuts))?;
+        let mut cuts = drop_extents.run(EDITS_MAX, |cuts| self.put_cuts(inode, cuts))?;
         self.take_cuts(inode, &mut cuts);
         Ok(cuts.changes)
     }
@@ -325,7 +325,7 @@ impl<'a> Batch<'a> {
         }
         let before = match set.created {
             true => 0,
-            false => ondisk::size(&self.nodes.forest, inode.tree(), inode.number())?,
+            false => ondisk::size(&self.nodes.tree_roots, inode.tree(), inode.number())?,
         };
         let up = |size: u64| size.div_ceil(SECTOR).saturating_mul(SECTOR);
         let (before, after) = (up(before), up(item.size));
@@ -355,10 +355,10 @@ impl<'a> Batch<'a> {
 
     /// All that the tree has of an inode that is gone.
     fn items(&mut self, inode: &Inode) -> Result<Vec<Key>> {
-        let (forest, number) = (&self.nodes.forest, inode.number());
+        let (tree_roots, number) = (&self.nodes.tree_roots, inode.number());
         let mut items = Vec::new();
         let first = Key::new(number, ItemKind(0), 0);
-        let mut cursor = forest.cursor(inode.tree(), &first, ReadAhead::Off)?;
+        let mut cursor = tree_roots.cursor(inode.tree(), &first, ReadAhead::Off)?;
         while let Some(item) = cursor.item().filter(|item| item.key.objectid == number) {
             items.push(item.key);
             if item.key.kind == ItemKind::EXTENT_DATA {

@@ -60,7 +60,7 @@ pub(in crate::inode) struct State {
     pub(in crate::inode) running: Option<Arc<DelayedItems>>,
     pub(in crate::inode) merging: Option<Arc<DelayedItems>>,
     /// Of a directory.
-    pub(in crate::inode) dentries: Option<Box<DentryCache>>,
+    pub(in crate::inode) dentry_cache: Option<Box<DentryCache>>,
     /// Where the one name of a directory is, once that was seen.
     pub(in crate::inode) parent: Option<u64>,
     /// Of the tree, as long as nothing was merged since it was looked at.
@@ -167,15 +167,15 @@ impl Inode {
     /// Makes sure that the state is known.
     pub(in crate::inode) fn load(
         &self,
-        forest: &TreeRoots,
-        ration: &Arc<DentryBudget>,
+        tree_roots: &TreeRoots,
+        budget: &Arc<DentryBudget>,
     ) -> Result<()> {
         if self.state.get().is_none() {
-            let (item, ref_len) = ondisk::inode_item(forest, &self.tree, self.id.number)?;
+            let (item, ref_len) = ondisk::inode_item(tree_roots, &self.tree, self.id.number)?;
             let (is_dir, stored_transid) = (item.kind == FileKind::Directory, item.transid);
-            let dentries = is_dir.then(|| DentryCache::unknown(ration));
+            let dentry_cache = is_dir.then(|| DentryCache::unknown(budget));
             let parent = ref_len.filter(|_| is_dir).map(|of_ref| of_ref.dir);
-            let state = State::new(item, dentries);
+            let state = State::new(item, dentry_cache);
             self.set_state(State { parent, ref_len, stored_transid, ..state });
         }
         self.living().map(drop)
@@ -412,12 +412,12 @@ impl Inode {
 
 impl State {
     /// Of a directory, with what is known of its names.
-    pub(in crate::inode) fn new(item: InodeItem, dentries: Option<DentryCache>) -> Self {
+    pub(in crate::inode) fn new(item: InodeItem, dentry_cache: Option<DentryCache>) -> Self {
         Self {
             item,
             running: None,
             merging: None,
-            dentries: dentries.map(Box::new),
+            dentry_cache: dentry_cache.map(Box::new),
             parent: None,
             ref_len: None,
             disk_size: None,
@@ -442,7 +442,7 @@ impl State {
 
     /// It gets the name that an entry of a directory has.
     pub(in crate::inode) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefIndex) {
-        self.parent = self.dentries.is_some().then_some(dir);
+        self.parent = self.dentry_cache.is_some().then_some(dir);
         self.pending().add_ref(dir, entry, place);
     }
 
@@ -453,8 +453,8 @@ impl State {
     }
 
     /// What is known of the names of a directory.
-    pub(in crate::inode) fn dentries(&mut self) -> &mut DentryCache {
-        self.dentries.as_mut().expect("only directories have names in them")
+    pub(in crate::inode) fn dentry_cache(&mut self) -> &mut DentryCache {
+        self.dentry_cache.as_mut().expect("only directories have names in them")
     }
 
     /// How long the INODE_REF is in the tree that holds the names in a directory, where that is

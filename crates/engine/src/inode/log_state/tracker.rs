@@ -215,8 +215,8 @@ impl LogTracker {
     }
 
     /// Notes a name that is lost in transaction `running`.
-    pub(in crate::inode) fn note(&self, running: u64, parting: &NameRemoval) {
-        self.depart(running, std::slice::from_ref(parting), &[]);
+    pub(in crate::inode) fn note(&self, running: u64, name_removal: &NameRemoval) {
+        self.depart(running, std::slice::from_ref(name_removal), &[]);
     }
 
     /// Notes names that are about to be lost in transaction `running`, all of them at once. Who
@@ -231,9 +231,9 @@ impl LogTracker {
         if !table.is_of(running) {
             return;
         }
-        for parting in partings {
-            table.note(parting);
-            table.follow(parting);
+        for name_removal in partings {
+            table.note(name_removal);
+            table.follow(name_removal);
         }
         table.moving.extend_from_slice(moving);
         table.forget_too_much(self.inodes_max);
@@ -248,8 +248,8 @@ impl LogTracker {
     ) {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return };
-        for parting in partings {
-            table.leave(parting);
+        for name_removal in partings {
+            table.leave(name_removal);
         }
         for inode in moving {
             if let Some(at) = table.moving.iter().position(|it| it == inode) {
@@ -300,9 +300,9 @@ impl LogTracker {
         if !table.is_of(running) {
             return Err(TrackerOverflow);
         }
-        let Table { inodes: traces, moving, .. } = &mut *table;
+        let Table { inodes: log_tracker, moving, .. } = &mut *table;
         let log = |inode: &InodeId| {
-            (!moving.contains(inode)).then(|| traces.entry(*inode).or_default().log(mode))
+            (!moving.contains(inode)).then(|| log_tracker.entry(*inode).or_default().log(mode))
         };
         Ok(inodes.iter().map(log).collect())
     }
@@ -527,8 +527,8 @@ impl Table {
         }
     }
 
-    fn note(&mut self, parting: &NameRemoval) {
-        let NameRemoval { inode, lost, survives, .. } = *parting;
+    fn note(&mut self, name_removal: &NameRemoval) {
+        let NameRemoval { inode, lost, survives, .. } = *name_removal;
         let dir = InodeId { number: lost.dir, ..inode };
         let is_logged = self.inodes.get(&inode).is_some_and(|trace| trace.logged.is_some());
         // Who left a directory must not go with it when replay removes that.
@@ -553,8 +553,8 @@ impl Table {
     }
 
     /// The entry of a name is gone: the log may have found it there though its loss was noted.
-    fn leave(&mut self, parting: &NameRemoval) {
-        let NameRemoval { inode, lost, .. } = *parting;
+    fn leave(&mut self, name_removal: &NameRemoval) {
+        let NameRemoval { inode, lost, .. } = *name_removal;
         let dir = InodeId { number: lost.dir, ..inode };
         let Some(trace) = self.inodes.get_mut(&dir).filter(|trace| trace.has_entries()) else {
             return;
@@ -564,8 +564,8 @@ impl Table {
     }
 
     /// Where the log may come to take a name away, who has it now must be in the log, too.
-    fn follow(&mut self, parting: &NameRemoval) {
-        let NameRemoval { inode, lost, follower, .. } = *parting;
+    fn follow(&mut self, name_removal: &NameRemoval) {
+        let NameRemoval { inode, lost, follower, .. } = *name_removal;
         let dir = InodeId { number: lost.dir, ..inode };
         let Some((follower, trace)) = follower.zip(self.inodes.get_mut(&dir)) else { return };
         if trace.has_entries() || trace.has_left(lost.hash) {

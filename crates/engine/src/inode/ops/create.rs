@@ -141,7 +141,7 @@ impl Inodes {
 
     pub(in crate::inode) fn take_number(&self, dir: &Inode) -> Result<InodeId> {
         let subvolume = dir.id().subvolume;
-        let number = self.subvolumes.get(&self.forest, subvolume)?.take_number()?;
+        let number = self.subvolumes.get(&self.tree_roots, subvolume)?.take_number()?;
         Ok(InodeId { subvolume, number })
     }
 
@@ -159,7 +159,7 @@ impl Inodes {
         let known = dir.state().next_index;
         let index = match known {
             Some(index) => index,
-            None => ondisk::next_index(&self.forest, dir.tree(), dir.number())?,
+            None => ondisk::next_index(&self.tree_roots, dir.tree(), dir.number())?,
         };
         dir.state().next_index = Some(index);
         Ok(index)
@@ -198,14 +198,14 @@ impl Operation<'_> {
             pending.set_xattr(name, Some(value));
         }
         let is_dir = new.kind == NewKind::Directory;
-        let ration = self.ration();
-        let dentries = is_dir.then(|| DentryCache::of_new(ration));
+        let budget = self.budget();
+        let dentry_cache = is_dir.then(|| DentryCache::of_new(budget));
         let bytes = pending.bytes;
         let state = State {
             running: Some(Arc::new(pending)),
             next_index: is_dir.then_some(ondisk::FIRST_INDEX),
             xattrs: if has_xattrs { KnownXattrs::default() } else { KnownXattrs::NONE },
-            ..State::new(item, dentries)
+            ..State::new(item, dentry_cache)
         };
         self.enter_new(id, Arc::clone(dir.tree()), state, bytes)
     }

@@ -21,7 +21,7 @@ impl Inodes {
         if inode.subvolume != dir.subvolume {
             return Err(Error::CrossDevice);
         }
-        self.traces.wait_for_pause();
+        self.log_tracker.wait_for_pause();
         let dir = self.directory_to_change(dir)?;
         let inode = self.inode_to_change(inode)?;
         let reservation = self.reserve_for_name(LINK_ITEMS)?;

@@ -55,14 +55,14 @@ impl<'a> Deref for TxnHandle<'a> {
 
 impl Inodes {
     /// The ledger; [`Error::ReadOnly`] where there is none.
-    pub(crate) fn ledger(&self) -> Result<&Arc<TransactionManager>> {
-        self.ledger.as_ref().ok_or(Error::ReadOnly)
+    pub(crate) fn transactions(&self) -> Result<&Arc<TransactionManager>> {
+        self.transactions.as_ref().ok_or(Error::ReadOnly)
     }
 
     /// Space for changing so many items. No lock is held but what is about to be done to inodes.
     pub(crate) fn reserve(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
-        Ok(self.ledger()?.reserve(items)?)
+        Ok(self.transactions()?.reserve(items)?)
     }
 
     /// As [`Inodes::reserve`], for a change that gives a name; nothing where there is no space, of
@@ -79,20 +79,20 @@ impl Inodes {
     /// there even when no other is. No lock is held but what is about to be done to inodes.
     pub(crate) fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
-        Ok(self.ledger()?.reserve_for_removal(items)?)
+        Ok(self.transactions()?.reserve_for_removal(items)?)
     }
 
     /// Space for what a log says of so many items, which is taken before anybody has any.
     pub(in crate::inode) fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
-        Ok(self.ledger()?.reserve_for_replay(items)?)
+        Ok(self.transactions()?.reserve_for_replay(items)?)
     }
 
     /// Keeps what was promised for what waits.
     pub(in crate::inode) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
         let bytes = self.waiting.bytes() + self.late.bytes();
         if let Some(promised) = promised {
-            self.promises.hold(promised, handle.most_for(bytes as u64));
+            self.delayed_reservation.hold(promised, handle.most_for(bytes as u64));
         }
     }
 
@@ -102,7 +102,7 @@ impl Inodes {
     }
 
     pub(in crate::inode) fn begin_as(&self, kind: HandleKind) -> Result<Operation<'_>> {
-        Ok(self.begin_in(TxnHandle::Anew(self.ledger()?.start(kind)?)))
+        Ok(self.begin_in(TxnHandle::Anew(self.transactions()?.start(kind)?)))
     }
 
     pub(in crate::inode) fn begin_in<'a>(&'a self, handle: TxnHandle<'a>) -> Operation<'a> {
@@ -120,8 +120,8 @@ impl Operation<'_> {
         self.nodes.options.file_flags
     }
 
-    pub(in crate::inode) fn ration(&self) -> &Arc<DentryBudget> {
-        &self.nodes.ration
+    pub(in crate::inode) fn budget(&self) -> &Arc<DentryBudget> {
+        &self.nodes.budget
     }
 
     /// Changes an inode.
@@ -194,8 +194,8 @@ impl Operation<'_> {
     /// Whether the commit finds what it takes for so many references that go when what is changed
     /// is merged: then that is kept for it.
     pub(in crate::inode) fn expects(&self, references: u64) -> bool {
-        let ledger = self.nodes.ledger.as_ref();
-        let expecting = ledger.and_then(|it| it.try_reserve_for_extents(0, references));
+        let transactions = self.nodes.transactions.as_ref();
+        let expecting = transactions.and_then(|it| it.try_reserve_for_extents(0, references));
         let found = expecting.is_some();
         self.expecting.set(expecting);
         found
@@ -239,7 +239,7 @@ impl Operation<'_> {
             for entry in gone {
                 state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
                 state.pending().remove_entry(entry);
-                state.dentries().leave(entry);
+                state.dentry_cache().leave(entry);
             }
             for entry in come {
                 state.item.size += size_of_entry(entry);
@@ -247,14 +247,14 @@ impl Operation<'_> {
                     state.first_added = Some((self.generation(), entry.index));
                 }
                 state.pending().add_entry(entry);
-                state.dentries().enter(entry);
+                state.dentry_cache().enter(entry);
             }
             (state.item.mtime, state.item.ctime) = (self.now, self.now);
         });
     }
 
     /// The name that an entry of `dir`, which is locked, gives an inode is about to be lost.
-    pub(in crate::inode) fn parting(
+    pub(in crate::inode) fn name_removal(
         &self,
         dir: &Inode,
         entry: &Entry,
@@ -269,8 +269,8 @@ impl Operation<'_> {
     }
 
     /// What the log may have to know of names that are lost.
-    pub(in crate::inode) fn traces(&self) -> &LogTracker {
-        &self.nodes.traces
+    pub(in crate::inode) fn log_tracker(&self) -> &LogTracker {
+        &self.nodes.log_tracker
     }
 
     /// Gives an inode the name that an entry of `dir` has, beside those it has: their number says
@@ -291,7 +291,7 @@ impl Operation<'_> {
             state.linkable = false;
             state.item.ctime = self.now;
         });
-        self.traces().named(self.generation(), inode.id());
+        self.log_tracker().named(self.generation(), inode.id());
     }
 }
 

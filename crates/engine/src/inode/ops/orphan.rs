@@ -82,7 +82,7 @@ impl Drop for InodeRef {
             state.opens -= 1;
             state.opens == 0 && state.item.nlink == 0 && !state.dead
         };
-        if is_last && self.nodes.ledger.is_some() {
+        if is_last && self.nodes.transactions.is_some() {
             self.nodes.delete_now_or_later(&self.inode);
         }
     }
@@ -175,7 +175,7 @@ impl Inodes {
                 return Ok(());
             }
             if let Err(error) = operation.remove_extents(inode, &extents) {
-                self.ledger()?.fail(&error.to_string());
+                self.transactions()?.fail(&error.to_string());
                 return Err(error);
             }
         }
@@ -188,10 +188,10 @@ impl Inodes {
             let waiting = inode.state().waiting_extents();
             let Some(is_merging) = waiting else { return Ok(()) };
             if is_merging {
-                self.ledger()?.merge_pending()?;
+                self.transactions()?.merge_pending()?;
                 continue;
             }
-            let (stored, _) = ondisk::inode_item(&self.forest, inode.tree(), inode.number())?;
+            let (stored, _) = ondisk::inode_item(&self.tree_roots, inode.tree(), inode.number())?;
             let operation = self.begin()?;
             let mut state = inode.state();
             // Otherwise a merge took it meanwhile, and the tree says something else.
@@ -209,7 +209,7 @@ impl Inodes {
     /// may: the fewer the less room there is for what they change in the books. Their items stand
     /// in a row, so it is their leaves that count. No lock is held but operation locks.
     pub(crate) fn reserve_step(&self, inode: &Inode) -> Result<(Reservation, usize)> {
-        let nodesize = u64::from(self.forest.store().volume().geometry().nodesize);
+        let nodesize = u64::from(self.tree_roots.store().volume().geometry().nodesize);
         let leaves = |extents: usize| (extents as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
         let pieces = inode.item().nbytes / u64::from(SECTOR_SIZE);
         let all = usize::try_from(pieces).unwrap_or(EXTENTS_PER_STEP);
@@ -217,7 +217,8 @@ impl Inodes {
         self.relieve()?;
         while extents > EXTENTS_MIN {
             let items = DELETE_ITEMS + leaves(extents);
-            if let Some(found) = self.ledger()?.try_reserve_for_extents(items, extents as u64) {
+            if let Some(found) = self.transactions()?.try_reserve_for_extents(items, extents as u64)
+            {
                 return Ok((found, extents));
             }
             extents /= 2;
@@ -239,7 +240,7 @@ impl Inodes {
         let key = |offset| Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
         let (mut found, mut last) = (Vec::new(), Some(u64::MAX));
         while let Some(offset) = last.filter(|_| found.len() < most) {
-            let (store, tree) = (self.forest.store(), inode.tree());
+            let (store, tree) = (self.tree_roots.store(), inode.tree());
             let cursor = Cursor::seek_back(store, tree, &key(offset), ReadAhead::Off)?;
             let item = cursor.item().filter(|item| {
                 let key = item.key;
@@ -310,11 +311,11 @@ impl Operation<'_> {
         entry: &Arc<Entry>,
         inode: &Arc<Inode>,
     ) -> UnlinkOutcome {
-        let parting = self.parting(dir, entry, inode);
+        let name_removal = self.name_removal(dir, entry, inode);
         self.remove_entry(dir, entry);
         self.change(inode, |state| {
-            let parting = NameRemoval { survives: state.outlives_a_name(), ..parting };
-            self.traces().note(self.generation(), &parting);
+            let name_removal = NameRemoval { survives: state.outlives_a_name(), ..name_removal };
+            self.log_tracker().note(self.generation(), &name_removal);
             self.take_name(inode, state, dir, entry)
         })
     }

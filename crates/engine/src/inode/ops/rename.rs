@@ -86,7 +86,7 @@ impl Inodes {
         if old_dir.subvolume != new_dir.subvolume {
             return Err(Error::CrossDevice);
         }
-        self.traces.wait_for_pause();
+        self.log_tracker.wait_for_pause();
         let (old_dir, new_dir) =
             (self.directory_to_change(old_dir)?, self.directory_to_change(new_dir)?);
         let (from, to) = (Place { dir: &old_dir, name: old }, Place { dir: &new_dir, name: new });
@@ -250,12 +250,13 @@ impl Rename<'_> {
         nodes.next_index(from.dir)?;
         let whiteout = self.prepare_whiteout()?;
         let operation = nodes.begin()?;
-        let parting = operation.parting(from.dir, old, moved).moved();
+        let name_removal = operation.name_removal(from.dir, old, moved).moved();
         let whiteout_id = whiteout.map(|(id, ..)| id);
-        let mut partings = vec![whiteout_id.map_or(parting, |id| parting.followed_by(id))];
+        let mut partings =
+            vec![whiteout_id.map_or(name_removal, |id| name_removal.followed_by(id))];
         let there = there.zip(self.there);
         partings.extend(there.map(|(entry, there)| {
-            operation.parting(to.dir, entry, &there.inode).followed_by(moved.id())
+            operation.name_removal(to.dir, entry, &there.inode).followed_by(moved.id())
         }));
         let new = operation.entry(index, to.name, moved);
         let fate = self.shuffle(&operation, &partings, whiteout_id, || {
@@ -290,10 +291,10 @@ impl Rename<'_> {
         let there = self.there.map(|there| there.inode.id());
         let moving: Vec<_> =
             dirs.into_iter().chain([self.moved.inode.id()]).chain(there).chain(whiteout).collect();
-        let (traces, running) = (operation.traces(), operation.generation());
-        traces.depart(running, partings, &moving);
+        let (log_tracker, running) = (operation.log_tracker(), operation.generation());
+        log_tracker.depart(running, partings, &moving);
         let changed = change();
-        traces.arrived(running, partings, &moving);
+        log_tracker.arrived(running, partings, &moving);
         changed
     }
 
@@ -322,10 +323,11 @@ impl Rename<'_> {
         let index_of_moved = nodes.take_index(to.dir)?;
         let index_of_there = nodes.take_index(from.dir)?;
         let operation = nodes.begin()?;
-        let parting = |dir, entry, inode: &Inode, follower: &Inode| {
-            operation.parting(dir, entry, inode).moved().followed_by(follower.id())
+        let name_removal = |dir, entry, inode: &Inode, follower: &Inode| {
+            operation.name_removal(dir, entry, inode).moved().followed_by(follower.id())
         };
-        let partings = [parting(from.dir, old, moved, there), parting(to.dir, new, there, moved)];
+        let partings =
+            [name_removal(from.dir, old, moved, there), name_removal(to.dir, new, there, moved)];
         let moved_entry = operation.entry(index_of_moved, to.name, moved);
         let there_entry = operation.entry(index_of_there, from.name, there);
         self.shuffle(&operation, &partings, None, || {

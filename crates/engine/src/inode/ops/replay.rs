@@ -93,7 +93,7 @@ impl Inodes {
     }
 
     fn replay_new_inode(&self, id: InodeId, logged: &InodeItem) -> Result<Arc<Inode>> {
-        let tree = self.forest.tree(id.subvolume)?;
+        let tree = self.tree_roots.tree(id.subvolume)?;
         let reservation = self.reserve_for_replay(STEP_ITEMS)?;
         let operation = self.begin()?;
         let transid = operation.generation();
@@ -104,8 +104,8 @@ impl Inodes {
         let bytes = pending.bytes;
         let running = Some(Arc::new(pending));
         let is_dir = item.kind == FileKind::Directory;
-        let dentries = is_dir.then(|| DentryCache::unknown(&self.ration));
-        let state = State { running, ..State::new(item, dentries) };
+        let dentry_cache = is_dir.then(|| DentryCache::unknown(&self.budget));
+        let state = State { running, ..State::new(item, dentry_cache) };
         let inode = operation.enter_new(id, tree, state, bytes);
         operation.hold(&inode, Some(reservation));
         Ok(inode)
@@ -186,7 +186,7 @@ impl Inodes {
 
     /// The names that an inode has in an item.
     pub(crate) fn replay_names(&self, inode: &Inode, item: NamesItem) -> Result<Vec<Link>> {
-        let position = inode.tree().search(self.forest.store(), &item.key(inode.number()))?;
+        let position = inode.tree().search(self.tree_roots.store(), &item.key(inode.number()))?;
         let stored = position.exact.then(|| position.leaf.item(position.slot).data);
         let mut names = stored.map_or_else(Vec::new, |data| item.names(data));
         let state = inode.state();
@@ -210,7 +210,7 @@ impl Inodes {
         operation.alter(dir, |state| {
             state.item.size = state.item.size.saturating_sub(size_of_entry(entry));
             state.pending().remove_entry(entry);
-            state.dentries().leave(entry);
+            state.dentry_cache().leave(entry);
         });
         operation.alter(&inode, |state| state.remove_ref(dir.number(), entry));
         operation.hold(dir, Some(reservation));
@@ -226,7 +226,7 @@ impl Inodes {
         name: &[u8],
     ) -> Result<()> {
         if was_given_up(dir, inode, index) {
-            self.ledger()?.merge_pending()?;
+            self.transactions()?.merge_pending()?;
         }
         self.check_room_for_entry(dir, name)?;
         let place = self.place_of_ref(inode, dir.number(), name)?;
@@ -240,7 +240,7 @@ impl Inodes {
         operation.alter(dir, |state| {
             state.item.size += size_of_entry(&entry);
             state.pending().add_entry(&entry);
-            state.dentries().enter(&entry);
+            state.dentry_cache().enter(&entry);
         });
         operation.hold(dir, Some(reservation));
         Ok(())
@@ -271,7 +271,7 @@ impl Inodes {
 
     fn stored_bytes(&self, inode: &Inode) -> Result<u64> {
         let first = Key::new(inode.number(), ItemKind::EXTENT_DATA, 0);
-        let mut cursor = self.forest.cursor(inode.tree(), &first, ReadAhead::Forward)?;
+        let mut cursor = self.tree_roots.cursor(inode.tree(), &first, ReadAhead::Forward)?;
         let is_one = |key: Key| (key.objectid, key.kind) == (first.objectid, first.kind);
         let mut bytes: u64 = 0;
         while let Some(item) = cursor.item().filter(|item| is_one(item.key)) {
@@ -297,7 +297,7 @@ impl Inodes {
             return Ok(false);
         }
         let key = Key::new(inode.number(), ItemKind::EXTENT_DATA, start);
-        let position = inode.tree().search(self.forest.store(), &key)?;
+        let position = inode.tree().search(self.tree_roots.store(), &key)?;
         Ok(position.exact && position.leaf.item(position.slot).data == data)
     }
 }

@@ -50,7 +50,7 @@ const SETTABLE: InodeFlags = InodeFlags::NODATASUM
 impl Inodes {
     /// The size that an inode has in its tree, in bytes; 0 where it is not there.
     pub(crate) fn stored_size(&self, inode: &Inode) -> Result<u64> {
-        Ok(ondisk::size(&self.forest, inode.tree(), inode.number())?)
+        Ok(ondisk::size(&self.tree_roots, inode.tree(), inode.number())?)
     }
 
     /// Sets attributes, and an extended one with them. A new owner or group takes the set-id bits

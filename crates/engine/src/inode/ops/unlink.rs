@@ -17,7 +17,7 @@ pub(in crate::inode) const UNLINK_ITEMS: u64 = 7;
 impl Inodes {
     /// Removes a name that leads to no directory.
     pub(crate) fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
-        self.traces.wait_for_pause();
+        self.log_tracker.wait_for_pause();
         let dir = self.directory_to_change(dir)?;
         let reservation = self.reserve_for_removal(UNLINK_ITEMS)?;
         let locked = dir.lock_entries();
@@ -43,7 +43,7 @@ impl Inodes {
     /// Two directories are locked in their order, but which the second one is shows only under
     /// the lock of the first: so the name is looked up before and after.
     pub(crate) fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
-        self.traces.wait_for_pause();
+        self.log_tracker.wait_for_pause();
         let dir = self.directory_to_change(dir)?;
         let mut reservation = Some(self.reserve_for_removal(UNLINK_ITEMS)?);
         loop {

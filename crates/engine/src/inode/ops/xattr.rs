@@ -64,7 +64,7 @@ impl Inodes {
             }
             (state.pending_xattr(name), waiting_beside(&state, name))
         };
-        let (value, len) = ondisk::xattr(&self.forest, inode.tree(), inode.number(), name)?;
+        let (value, len) = ondisk::xattr(&self.tree_roots, inode.tree(), inode.number(), name)?;
         if len == 0 {
             self.learn_xattrs(inode)?;
         }
@@ -82,7 +82,7 @@ impl Inodes {
     fn learn_xattrs(&self, inode: &Inode) -> Result<()> {
         let version = inode.state().xattrs_to_learn();
         if let Some(version) = version {
-            let are_any = ondisk::has_xattrs(&self.forest, inode.tree(), inode.number())?;
+            let are_any = ondisk::has_xattrs(&self.tree_roots, inode.tree(), inode.number())?;
             inode.state().learn_xattrs(version, are_any);
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Inodes {
         };
         let mut xattrs = match is_all {
             true => Vec::new(),
-            false => ondisk::xattrs(&self.forest, inode.tree(), id.number)?,
+            false => ondisk::xattrs(&self.tree_roots, inode.tree(), id.number)?,
         };
         xattrs.retain(|(name, _)| !changes.contains_key(name));
         let set = changes.into_iter().filter_map(|(name, value)| Some((name, value?.to_vec())));
@@ -227,7 +227,7 @@ impl Operation<'_> {
         value: Option<&[u8]>,
     ) {
         state.set_xattr(name, value);
-        self.traces().xattrs_changed(self.generation(), inode.id());
+        self.log_tracker().xattrs_changed(self.generation(), inode.id());
     }
 }
 

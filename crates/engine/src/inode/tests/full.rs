@@ -7,7 +7,7 @@ use super::*;
 
 /// Takes all space that ordinary changes can have.
 fn fill(lab: &Lab) -> Vec<Reservation> {
-    let space = lab.ledger.space();
+    let space = lab.transactions.space();
     let held = [1 << 20, 1 << 14]
         .map(|bytes| std::iter::from_fn(|| space.reserve(bytes).ok()).collect::<Vec<_>>());
     held.into_iter().flatten().collect()
@@ -19,7 +19,7 @@ fn what_is_wrong_with_a_name_comes_before_the_lack_of_space() {
     let nodes = &lab.nodes;
     let old = nodes.create(TOP, b"old", &FILE).unwrap();
     nodes.create(TOP, b"other", &FILE).unwrap();
-    lab.ledger.commit().unwrap();
+    lab.transactions.commit().unwrap();
     let held = fill(&lab);
     let rename = |from: &[u8], to: &[u8], kind| nodes.rename((TOP, from), (TOP, to), kind);
     let exists = [
@@ -50,8 +50,8 @@ fn what_is_wrong_with_a_name_comes_before_the_lack_of_space() {
 fn a_log_is_replayed_where_nothing_can_be_removed() {
     let lab = Lab::new();
     let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
-    lab.ledger.commit().unwrap();
-    let space = lab.ledger.space();
+    lab.transactions.commit().unwrap();
+    let space = lab.transactions.space();
     for _ in 0..1000 {
         space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap();
     }

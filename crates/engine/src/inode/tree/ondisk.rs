@@ -31,11 +31,11 @@ pub(in crate::inode) struct InodeRefLen {
 
 /// The attributes of an inode; and of its first INODE_REF, where that stands close.
 pub(in crate::inode) fn inode_item(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     number: u64,
 ) -> Result<(InodeItem, Option<InodeRefLen>)> {
-    let position = search(forest, tree, number, ItemKind::INODE_ITEM, 0)?;
+    let position = search(tree_roots, tree, number, ItemKind::INODE_ITEM, 0)?;
     let no_inode = Error::NoInode(InodeId { subvolume: tree.id(), number });
     let item = InodeItem::parse(data(&position).ok_or(no_inode)?).expect(SOUND);
     let (leaf, next) = (&position.leaf, position.slot + 1);
@@ -47,18 +47,18 @@ pub(in crate::inode) fn inode_item(
 
 /// The size of an inode.
 pub(in crate::inode) fn size(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     number: u64,
 ) -> userbtrfs_transaction::Result<u64> {
     let key = Key::new(number, ItemKind::INODE_ITEM, 0);
-    let position = tree.search(forest.store(), &key)?;
+    let position = tree.search(tree_roots.store(), &key)?;
     Ok(data(&position).map_or(0, |data| InodeItem::parse(data).expect(SOUND).size))
 }
 
 /// All names of an inode, and in which item each stands.
 pub(in crate::inode) fn names(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     number: u64,
 ) -> Result<Vec<IndexedLink>> {
@@ -67,7 +67,7 @@ pub(in crate::inode) fn names(
         let link = Link { dir: name.parent, index: name.index, name: name.name.to_vec() };
         names.push((link, place));
     };
-    let mut items = Items::new(forest, tree, number, ItemKind::INODE_REF)?;
+    let mut items = Items::new(tree_roots, tree, number, ItemKind::INODE_REF)?;
     while let Some((key, data)) = items.item(ItemKind::INODE_EXTREF) {
         match key.kind {
             ItemKind::INODE_REF => {
@@ -87,14 +87,14 @@ pub(in crate::inode) fn names(
 /// Looks items up that probably stand close to each other. What it finds may be as old as its
 /// first find.
 pub(in crate::inode) struct LocalityCursor<'a> {
-    forest: &'a TreeRoots,
+    tree_roots: &'a TreeRoots,
     tree: &'a Tree,
     last: Option<Position>,
 }
 
 impl<'a> LocalityCursor<'a> {
-    pub(in crate::inode) fn new(forest: &'a TreeRoots, tree: &'a Tree) -> Self {
-        Self { forest, tree, last: None }
+    pub(in crate::inode) fn new(tree_roots: &'a TreeRoots, tree: &'a Tree) -> Self {
+        Self { tree_roots, tree, last: None }
     }
 
     /// The place of the name that an inode has in a directory.
@@ -126,7 +126,7 @@ impl<'a> LocalityCursor<'a> {
         };
         let position = match self.last.take().filter(holds) {
             Some(last) => last,
-            None => self.tree.search(self.forest.store(), key)?,
+            None => self.tree.search(self.tree_roots.store(), key)?,
         };
         let position = self.last.insert(position);
         let slot = position.leaf.search(key).ok();
@@ -137,12 +137,12 @@ impl<'a> LocalityCursor<'a> {
 /// What `name` leads to in the directory, if it is there; and how long the item is that holds all
 /// names that hash alike.
 pub(in crate::inode) fn lookup(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     dir: u64,
     name: &[u8],
 ) -> Result<(Option<(EntryTarget, DirEntryKind)>, usize)> {
-    let position = search(forest, tree, dir, ItemKind::DIR_ITEM, u64::from(name_hash(name)))?;
+    let position = search(tree_roots, tree, dir, ItemKind::DIR_ITEM, u64::from(name_hash(name)))?;
     let Some(data) = data(&position) else { return Ok((None, 0)) };
     let found = entry_of(data, name);
     Ok((found.map(|entry| (EntryTarget::from_disk(&entry), entry.kind)), data.len()))
@@ -150,18 +150,18 @@ pub(in crate::inode) fn lookup(
 
 /// What a name in a directory of the root tree leads to.
 pub(crate) fn lookup_in_roots(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     dir: u64,
     name: &[u8],
 ) -> Result<Option<EntryTarget>> {
-    let (found, _) = lookup(forest, forest.roots(), dir, name)?;
+    let (found, _) = lookup(tree_roots, tree_roots.roots(), dir, name)?;
     Ok(found.map(|(target, _)| target))
 }
 
 /// At most `max` entries from a position on; and the position after them, or nothing where none
 /// follow. What comes before damage is listed; whoever goes on from there meets the error.
 pub(in crate::inode) fn list(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     dir: u64,
     position: u64,
@@ -169,7 +169,7 @@ pub(in crate::inode) fn list(
 ) -> Result<(Vec<Entry>, Option<u64>)> {
     let mut listed = Vec::with_capacity(max.min(FEW));
     let key = Key::new(dir, ItemKind::DIR_INDEX, position);
-    let mut cursor = forest.cursor(tree, &key, ReadAhead::Forward)?;
+    let mut cursor = tree_roots.cursor(tree, &key, ReadAhead::Forward)?;
     while let Some(item) = cursor.item() {
         if item.key.objectid != dir || item.key.kind != ItemKind::DIR_INDEX {
             break;
@@ -193,37 +193,37 @@ pub(in crate::inode) fn list(
 /// From where on entries can be listed again that cannot be from a position on; nothing where no
 /// block of them is damaged, or none follows.
 pub(in crate::inode) fn behind_damage(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     dir: u64,
     position: u64,
 ) -> Option<u64> {
     let key = Key::new(dir, ItemKind::DIR_INDEX, position);
-    let end = tree.end_of_unreadable(forest.store(), &key)?;
+    let end = tree.end_of_unreadable(tree_roots.store(), &key)?;
     (end.objectid == dir && end.kind == ItemKind::DIR_INDEX).then_some(end.offset)
 }
 
 /// The place for the next entry of a directory.
-pub(in crate::inode) fn next_index(forest: &TreeRoots, tree: &Tree, dir: u64) -> Result<u64> {
+pub(in crate::inode) fn next_index(tree_roots: &TreeRoots, tree: &Tree, dir: u64) -> Result<u64> {
     let last = Key::new(dir, ItemKind::DIR_INDEX, u64::MAX);
-    let cursor = Cursor::seek_back(forest.store(), tree, &last, ReadAhead::Off)?;
+    let cursor = Cursor::seek_back(tree_roots.store(), tree, &last, ReadAhead::Off)?;
     let found = cursor.item().map(|item| item.key);
     let last = found.filter(|key| key.objectid == dir && key.kind == ItemKind::DIR_INDEX);
     Ok(last.map_or(FIRST_INDEX, |key| key.offset.saturating_add(1).max(FIRST_INDEX)))
 }
 
 /// The number for the next inode of a subvolume.
-pub(in crate::inode) fn next_number(forest: &TreeRoots, tree: &Tree) -> Result<u64> {
+pub(in crate::inode) fn next_number(tree_roots: &TreeRoots, tree: &Tree) -> Result<u64> {
     let last = Key::new(LAST_FREE_OBJECTID, ItemKind(u8::MAX), u64::MAX);
-    let cursor = Cursor::seek_back(forest.store(), tree, &last, ReadAhead::Off)?;
+    let cursor = Cursor::seek_back(tree_roots.store(), tree, &last, ReadAhead::Off)?;
     let found = cursor.item().map(|item| item.key.objectid);
     Ok(found.filter(|number| *number <= LAST_FREE_OBJECTID).unwrap_or(0).max(ROOT_DIR) + 1)
 }
 
 /// The inodes without a name that a tree lists.
-pub(in crate::inode) fn orphans(forest: &TreeRoots, tree: &Tree) -> Result<Vec<u64>> {
+pub(in crate::inode) fn orphans(tree_roots: &TreeRoots, tree: &Tree) -> Result<Vec<u64>> {
     let mut found = Vec::new();
-    let mut items = Items::new(forest, tree, ORPHANS, ItemKind::ORPHAN_ITEM)?;
+    let mut items = Items::new(tree_roots, tree, ORPHANS, ItemKind::ORPHAN_ITEM)?;
     while let Some((key, _)) = items.item(ItemKind::ORPHAN_ITEM) {
         found.push(key.offset);
         items.advance()?;
@@ -234,30 +234,35 @@ pub(in crate::inode) fn orphans(forest: &TreeRoots, tree: &Tree) -> Result<Vec<u
 /// The value of an extended attribute, if it is there; and how long the item is that holds all
 /// whose names hash alike.
 pub(in crate::inode) fn xattr(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     number: u64,
     name: &[u8],
 ) -> Result<(Option<Vec<u8>>, usize)> {
-    let position = search(forest, tree, number, ItemKind::XATTR_ITEM, u64::from(name_hash(name)))?;
+    let position =
+        search(tree_roots, tree, number, ItemKind::XATTR_ITEM, u64::from(name_hash(name)))?;
     let Some(data) = data(&position) else { return Ok((None, 0)) };
     Ok((entry_of(data, name).map(|entry| entry.data.to_vec()), data.len()))
 }
 
 /// Whether there are extended attributes.
-pub(in crate::inode) fn has_xattrs(forest: &TreeRoots, tree: &Tree, number: u64) -> Result<bool> {
-    let items = Items::new(forest, tree, number, ItemKind::XATTR_ITEM)?;
+pub(in crate::inode) fn has_xattrs(
+    tree_roots: &TreeRoots,
+    tree: &Tree,
+    number: u64,
+) -> Result<bool> {
+    let items = Items::new(tree_roots, tree, number, ItemKind::XATTR_ITEM)?;
     Ok(items.item(ItemKind::XATTR_ITEM).is_some())
 }
 
 /// All extended attributes: names and values, in the order of the tree.
 pub(in crate::inode) fn xattrs(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     number: u64,
 ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut found = Vec::new();
-    let mut items = Items::new(forest, tree, number, ItemKind::XATTR_ITEM)?;
+    let mut items = Items::new(tree_roots, tree, number, ItemKind::XATTR_ITEM)?;
     while let Some((_, data)) = items.item(ItemKind::XATTR_ITEM) {
         for entry in dir_entries(data) {
             let entry = entry.expect(SOUND);
@@ -270,40 +275,40 @@ pub(in crate::inode) fn xattrs(
 
 /// How long the INODE_REF is that holds the names of an inode in a directory.
 pub(in crate::inode) fn ref_len(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     number: u64,
     dir: u64,
 ) -> Result<usize> {
-    let position = search(forest, tree, number, ItemKind::INODE_REF, dir)?;
+    let position = search(tree_roots, tree, number, ItemKind::INODE_REF, dir)?;
     Ok(data(&position).map_or(0, <[u8]>::len))
 }
 
 /// How long the INODE_EXTREF is that holds the names of an inode of this hash.
 pub(in crate::inode) fn extref_len(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     number: u64,
     hash: u64,
 ) -> Result<usize> {
-    let position = search(forest, tree, number, ItemKind::INODE_EXTREF, hash)?;
+    let position = search(tree_roots, tree, number, ItemKind::INODE_EXTREF, hash)?;
     Ok(data(&position).map_or(0, <[u8]>::len))
 }
 
 /// Whether a subvolume may not be changed.
-pub(in crate::inode) fn is_read_only(forest: &TreeRoots, id: TreeId) -> Result<bool> {
-    let root = forest.root_item(id)?.ok_or(Error::NoSubvolume)?;
+pub(in crate::inode) fn is_read_only(tree_roots: &TreeRoots, id: TreeId) -> Result<bool> {
+    let root = tree_roots.root_item(id)?.ok_or(Error::NoSubvolume)?;
     Ok(root.flags.contains(RootFlags::READ_ONLY))
 }
 
 fn search(
-    forest: &TreeRoots,
+    tree_roots: &TreeRoots,
     tree: &Tree,
     number: u64,
     kind: ItemKind,
     offset: u64,
 ) -> Result<Position> {
-    Ok(tree.search(forest.store(), &Key::new(number, kind, offset))?)
+    Ok(tree.search(tree_roots.store(), &Key::new(number, kind, offset))?)
 }
 
 /// The content of the item that was searched.
@@ -322,8 +327,13 @@ struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    fn new(forest: &'a TreeRoots, tree: &'a Tree, objectid: u64, first: ItemKind) -> Result<Self> {
-        let cursor = forest.cursor(tree, &Key::new(objectid, first, 0), ReadAhead::Off)?;
+    fn new(
+        tree_roots: &'a TreeRoots,
+        tree: &'a Tree,
+        objectid: u64,
+        first: ItemKind,
+    ) -> Result<Self> {
+        let cursor = tree_roots.cursor(tree, &Key::new(objectid, first, 0), ReadAhead::Off)?;
         Ok(Self { cursor, objectid })
     }
 

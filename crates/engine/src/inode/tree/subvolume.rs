@@ -33,26 +33,30 @@ impl Subvolumes {
     }
 
     /// The subvolume of a number. [`Error::ReadOnly`] where it may not be changed.
-    pub(in crate::inode) fn get(&self, forest: &TreeRoots, id: TreeId) -> Result<Arc<Subvolume>> {
+    pub(in crate::inode) fn get(
+        &self,
+        tree_roots: &TreeRoots,
+        id: TreeId,
+    ) -> Result<Arc<Subvolume>> {
         if let Some(subvolume) = self.found.lock().get(&id) {
             return Ok(Arc::clone(subvolume));
         }
-        let subvolume = Arc::new(Subvolume::load(forest, id)?);
+        let subvolume = Arc::new(Subvolume::load(tree_roots, id)?);
         Ok(Arc::clone(self.found.lock().entry(id).or_insert(subvolume)))
     }
 }
 
 impl Subvolume {
-    fn load(forest: &TreeRoots, id: TreeId) -> Result<Self> {
+    fn load(tree_roots: &TreeRoots, id: TreeId) -> Result<Self> {
         if !id.is_subvolume() {
             return Err(Error::NoSubvolume);
         }
-        if ondisk::is_read_only(forest, id)? {
+        if ondisk::is_read_only(tree_roots, id)? {
             return Err(Error::ReadOnly);
         }
-        let tree = forest.tree(id)?;
-        let next_number = AtomicU64::new(ondisk::next_number(forest, &tree)?);
-        let left = Mutex::new(Class::CacheShard, ondisk::orphans(forest, &tree)?);
+        let tree = tree_roots.tree(id)?;
+        let next_number = AtomicU64::new(ondisk::next_number(tree_roots, &tree)?);
+        let left = Mutex::new(Class::CacheShard, ondisk::orphans(tree_roots, &tree)?);
         Ok(Self { tree, next_number, left })
     }
 

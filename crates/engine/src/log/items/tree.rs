@@ -53,7 +53,7 @@ pub(crate) struct LogTree {
 
 /// Who reads and pins the blocks of logs.
 struct Gatherer<'a> {
-    ledger: &'a TransactionManager,
+    transactions: &'a TransactionManager,
     /// Whether what cannot be read is passed over.
     tolerant: bool,
     unread: Vec<Unread>,
@@ -62,14 +62,14 @@ struct Gatherer<'a> {
 impl Logs {
     /// Finds, and pins, the logs that the superblock leads to. Nothing was allocated before. Where
     /// it is not `tolerant`, what cannot be read is an error.
-    pub(crate) fn find(ledger: &TransactionManager, tolerant: bool) -> Result<Self> {
-        let superblock = ledger.volume().superblock();
+    pub(crate) fn find(transactions: &TransactionManager, tolerant: bool) -> Result<Self> {
+        let superblock = transactions.volume().superblock();
         let Some(logical) = superblock.log_root else {
             return Ok(Self { trees: Vec::new(), unread: Vec::new() });
         };
         let (level, generation) =
             (superblock.log_root_level, superblock.generation.saturating_add(1));
-        let mut gatherer = Gatherer { ledger, tolerant, unread: Vec::new() };
+        let mut gatherer = Gatherer { transactions, tolerant, unread: Vec::new() };
         let mut trees = Vec::new();
         for (logical, expected) in gatherer.leaves(None, Root { logical, level, generation })? {
             if let Some(leaf) = gatherer.read(None, logical, &expected)? {
@@ -106,8 +106,8 @@ impl Gatherer<'_> {
         let expected = Expectation { owner, level, generation, first_key: None, end: None };
         let (mut leaves, mut left) = (Vec::new(), vec![(logical, expected)]);
         while let Some((logical, expected)) = left.pop() {
-            let space = self.ledger.space();
-            if let Err(error) = space.pin_log_block(self.ledger.forest(), logical) {
+            let space = self.transactions.space();
+            if let Err(error) = space.pin_log_block(self.transactions.tree_roots(), logical) {
                 self.pass_over(of, error.into())?;
             } else if expected.level == 0 {
                 leaves.push((logical, expected));
@@ -124,7 +124,7 @@ impl Gatherer<'_> {
         logical: Logical,
         expected: &Expectation,
     ) -> Result<Option<TreeBlock>> {
-        match self.ledger.volume().read_block(logical, expected) {
+        match self.transactions.volume().read_block(logical, expected) {
             Ok(block) => Ok(Some(block)),
             Err(error) => self.pass_over(of, error.into()).map(|()| None),
         }
@@ -161,18 +161,18 @@ impl LogTree {
     /// Its leaves, in the order of their keys, each read when it is asked for.
     pub(crate) fn leaves<'a>(
         &'a self,
-        forest: &'a TreeRoots,
+        tree_roots: &'a TreeRoots,
     ) -> impl Iterator<Item = Result<TreeBlock>> + 'a {
         let read = |(logical, expected): &(Logical, Expectation)| {
-            Ok(forest.store().volume().read_block(*logical, expected)?)
+            Ok(tree_roots.store().volume().read_block(*logical, expected)?)
         };
         self.leaves.iter().map(read)
     }
 
     /// The ranges of places of a directory that are logged whole.
-    pub(crate) fn ranges(&self, forest: &TreeRoots, dir: u64) -> Result<Vec<(u64, u64)>> {
+    pub(crate) fn ranges(&self, tree_roots: &TreeRoots, dir: u64) -> Result<Vec<(u64, u64)>> {
         let first = Key::new(dir, ItemKind::DIR_LOG_INDEX, 0);
-        let mut cursor = forest.cursor(&self.tree, &first, ReadAhead::Off)?;
+        let mut cursor = tree_roots.cursor(&self.tree, &first, ReadAhead::Off)?;
         let mut ranges = Vec::new();
         while let Some(item) = cursor.item() {
             if (item.key.objectid, item.key.kind) != (dir, first.kind) {
@@ -188,22 +188,27 @@ impl LogTree {
     /// Whether it has an entry of this name at this place of a directory.
     pub(crate) fn has_entry(
         &self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         dir: u64,
         index: u64,
         name: &[u8],
     ) -> Result<bool> {
-        self.has_name(forest, Key::new(dir, ItemKind::DIR_INDEX, index), name)
+        self.has_name(tree_roots, Key::new(dir, ItemKind::DIR_INDEX, index), name)
     }
 
     /// Whether it has an extended attribute of an inode.
-    pub(crate) fn has_xattr(&self, forest: &TreeRoots, inode: u64, name: &[u8]) -> Result<bool> {
+    pub(crate) fn has_xattr(
+        &self,
+        tree_roots: &TreeRoots,
+        inode: u64,
+        name: &[u8],
+    ) -> Result<bool> {
         let hash = u64::from(userbtrfs_codec::hash::name_hash(name));
-        self.has_name(forest, Key::new(inode, ItemKind::XATTR_ITEM, hash), name)
+        self.has_name(tree_roots, Key::new(inode, ItemKind::XATTR_ITEM, hash), name)
     }
 
-    fn has_name(&self, forest: &TreeRoots, key: Key, name: &[u8]) -> Result<bool> {
-        let position = self.tree.search(forest.store(), &key)?;
+    fn has_name(&self, tree_roots: &TreeRoots, key: Key, name: &[u8]) -> Result<bool> {
+        let position = self.tree.search(tree_roots.store(), &key)?;
         let data = position.exact.then(|| position.leaf.item(position.slot).data);
         let mut entries = data.into_iter().flat_map(userbtrfs_format::dir_entries);
         Ok(entries.any(|entry| entry.expect("verified with its block").name == name))
@@ -212,11 +217,11 @@ impl LogTree {
     /// The names that an inode has in one item; nothing where it is not logged.
     pub(crate) fn names(
         &self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         inode: u64,
         item: NamesItem,
     ) -> Result<Option<Vec<Link>>> {
-        let position = self.tree.search(forest.store(), &item.key(inode))?;
+        let position = self.tree.search(tree_roots.store(), &item.key(inode))?;
         Ok(position.exact.then(|| item.names(position.leaf.item(position.slot).data)))
     }
 
@@ -224,13 +229,13 @@ impl LogTree {
     /// and the checksums as stored.
     pub(crate) fn checksums(
         &self,
-        forest: &TreeRoots,
+        tree_roots: &TreeRoots,
         start: u64,
         end: u64,
     ) -> Result<Vec<(Logical, Vec<u8>)>> {
-        let size = forest.store().volume().geometry().checksum_kind.size();
+        let size = tree_roots.store().volume().geometry().checksum_kind.size();
         let key = Key::new(CSUM_OBJECTID, ItemKind::EXTENT_CSUM, start);
-        let mut cursor = Cursor::seek_back(forest.store(), &self.tree, &key, ReadAhead::Off)?;
+        let mut cursor = Cursor::seek_back(tree_roots.store(), &self.tree, &key, ReadAhead::Off)?;
         let mut found = Vec::new();
         while let Some(item) = cursor.item().filter(|item| item.key < Key { offset: end, ..key }) {
             if (item.key.objectid, item.key.kind) == (key.objectid, key.kind) {

@@ -54,11 +54,11 @@ impl Extents {
             Some(_) => return Err(in_use()),
             None => {}
         }
-        let ledger = replay.nodes.ledger()?;
-        if refs::lookup(ledger.forest(), &Extent::Data { logical, len })?.is_some() {
+        let transactions = replay.nodes.transactions()?;
+        if refs::lookup(transactions.tree_roots(), &Extent::Data { logical, len })?.is_some() {
             return Ok(());
         }
-        match ledger.space().take_data_at(ledger.forest(), logical, len)? {
+        match transactions.space().take_data_at(transactions.tree_roots(), logical, len)? {
             true => {
                 self.taken.insert(logical.0, (len, false));
                 Ok(())
@@ -78,10 +78,10 @@ impl Extents {
     }
 
     /// Gives back what no file refers to.
-    pub(super) fn give_back_rest(self, ledger: &TransactionManager) {
+    pub(super) fn give_back_rest(self, transactions: &TransactionManager) {
         for (logical, (len, counted)) in self.taken {
             if !counted {
-                ledger.give_back_logged_data(Logical(logical), len);
+                transactions.give_back_logged_data(Logical(logical), len);
             }
         }
     }
@@ -121,17 +121,17 @@ impl Replay<'_> {
         }
         let checksums = self.checksums_of(key, &inode, on_disk, &kind)?;
         let fresh = extents.is_first(on_disk);
-        let ledger = self.nodes.ledger()?;
+        let transactions = self.nodes.transactions()?;
         self.nodes.replay_file(&inode, |file| {
             for (logical, stored) in &checksums {
-                ledger.add_checksums(file.handle(), *logical, stored);
+                transactions.add_checksums(file.handle(), *logical, stored);
             }
             file.put(start, end, kind, fresh);
         })?;
         extents.checksums += checksums.iter().map(|(_, stored)| stored.len()).sum::<usize>();
         if extents.checksums > CHECKSUMS_MAX {
             extents.checksums = 0;
-            ledger.merge_pending()?;
+            transactions.merge_pending()?;
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Replay<'_> {
         };
         // The extent lies in the address space, and what is asked for in the extent.
         let start = extent.disk.0 + skip;
-        let found = self.log.checksums(self.forest(), start, start + bytes);
+        let found = self.log.checksums(self.tree_roots(), start, start + bytes);
         found.map_err(|_| self.log.damage(key, LogDamage::Checksums(extent.disk)))
     }
 }

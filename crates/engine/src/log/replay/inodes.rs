@@ -51,7 +51,7 @@ impl Replay<'_> {
     fn remove_xattrs(&self, inode: &Arc<Inode>) -> Result<()> {
         let id = inode.id();
         for (name, _) in self.nodes.xattrs(id)? {
-            if !self.log.has_xattr(self.forest(), id.number, &name)? {
+            if !self.log.has_xattr(self.tree_roots(), id.number, &name)? {
                 self.nodes.replay_xattr(inode, &name, None)?;
             }
         }
@@ -63,13 +63,13 @@ impl Replay<'_> {
         if dir.kind() != FileKind::Directory {
             return Ok(());
         }
-        for (first, last) in self.log.ranges(self.forest(), key.objectid)? {
+        for (first, last) in self.log.ranges(self.tree_roots(), key.objectid)? {
             let mut position = Some(first);
             while let Some(from) = position.filter(|from| *from <= last) {
                 let (entries, next) = self.nodes.replay_list(dir, from)?;
                 for entry in entries.iter().filter(|entry| entry.index <= last) {
                     let (dir_number, index) = (key.objectid, entry.index);
-                    if !self.log.has_entry(self.forest(), dir_number, index, &entry.name)? {
+                    if !self.log.has_entry(self.tree_roots(), dir_number, index, &entry.name)? {
                         self.unname(key, dir, entry, report)?;
                     }
                 }

@@ -49,7 +49,7 @@ impl Replay<'_> {
     /// Whether the log has this name of an inode in a directory, as far as it can be read.
     fn comes_with_inode(&self, inode: u64, dir: u64, name: &[u8]) -> Result<bool> {
         for item in [NamesItem::Ref(dir), NamesItem::Extref(extref_hash(dir, name))] {
-            let logged = match self.log.names(self.forest(), inode, item) {
+            let logged = match self.log.names(self.tree_roots(), inode, item) {
                 Err(_) if self.torn => None,
                 logged => logged?,
             };

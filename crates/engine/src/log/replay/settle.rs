@@ -23,7 +23,7 @@ impl Replay<'_> {
             let done = self.settle_links(key, report);
             done.or_else(|error| self.leave_out(key, error, report))?;
         }
-        self.nodes.ledger()?.merge_pending()?;
+        self.nodes.transactions()?.merge_pending()?;
         for number in std::mem::take(&mut self.rewritten) {
             if let Some(inode) = self.nodes.replay_find(self.id(number))? {
                 self.nodes.replay_bytes(&inode)?;

@@ -45,23 +45,27 @@ impl Changing for CommitDoing {}
 
 /// The duty to bring a transaction to its end.
 struct Leader<'g> {
-    gate: &'g TransactionState,
+    transaction_state: &'g TransactionState,
     generation: u64,
     is_done: bool,
     _held: Held,
 }
 
 impl<'g> Commit<'g, Open> {
-    pub(super) fn new(gate: &'g TransactionState, generation: u64, held: Held) -> Self {
-        let leader = Leader { gate, generation, is_done: false, _held: held };
+    pub(super) fn new(
+        transaction_state: &'g TransactionState,
+        generation: u64,
+        held: Held,
+    ) -> Self {
+        let leader = Leader { transaction_state, generation, is_done: false, _held: held };
         Self { leader, stage: PhantomData }
     }
 
     /// Waits until the transaction before this one is completed; then takes nobody more who waits
     /// for the device, and waits until none of them is left. Operations go on meanwhile.
     pub(crate) fn settle(self) -> Result<Commit<'g, CommitPrep>, Failed> {
-        let Leader { gate, generation, .. } = self.leader;
-        drop(gate.completed(gate.state.lock(), generation - 1)?);
+        let Leader { transaction_state, generation, .. } = self.leader;
+        drop(transaction_state.completed(transaction_state.state.lock(), generation - 1)?);
         self.leader.drain(JoinKind::Writing, State::settle)?;
         Ok(self.advanced())
     }
@@ -85,13 +89,13 @@ impl<'g> Commit<'g, CommitStart> {
 
 impl<'g> Commit<'g, CommitDoing> {
     /// Lets the next transaction run.
-    pub(crate) fn hand_over(self) -> Result<Commit<'g, Unblocked>, Failed> {
-        let Leader { gate, .. } = self.leader;
-        let mut state = gate.state.lock();
+    pub(crate) fn unblock(self) -> Result<Commit<'g, Unblocked>, Failed> {
+        let Leader { transaction_state, .. } = self.leader;
+        let mut state = transaction_state.state.lock();
         state.check()?;
-        gate.running.store(state.hand_over(), Ordering::Release);
+        transaction_state.running.store(state.unblock(), Ordering::Release);
         drop(state);
-        gate.events.handed_over.notify_all();
+        transaction_state.events.handed_over.notify_all();
         Ok(self.advanced())
     }
 }
@@ -101,12 +105,12 @@ impl<'g> Commit<'g, Unblocked> {
     ///
     /// After a failure it is an error, whatever the device now holds.
     pub(crate) fn durable(self) -> Result<Commit<'g, SuperCommitted>, Failed> {
-        let Leader { gate, generation, .. } = self.leader;
-        let mut state = gate.state.lock();
+        let Leader { transaction_state, generation, .. } = self.leader;
+        let mut state = transaction_state.state.lock();
         state.check()?;
         state.set_durable(generation);
         drop(state);
-        gate.events.durable.notify_all();
+        transaction_state.events.durable.notify_all();
         Ok(self.advanced())
     }
 }
@@ -114,9 +118,9 @@ impl<'g> Commit<'g, Unblocked> {
 impl Commit<'_, SuperCommitted> {
     /// What the transaction replaced is free: the next one may be committed.
     pub(crate) fn complete(mut self) {
-        let Leader { gate, generation, .. } = self.leader;
-        gate.state.lock().set_completed(generation);
-        gate.events.completed.notify_all();
+        let Leader { transaction_state, generation, .. } = self.leader;
+        transaction_state.state.lock().set_completed(generation);
+        transaction_state.events.completed.notify_all();
         self.leader.is_done = true;
     }
 }
@@ -128,14 +132,14 @@ impl<'g, S> Commit<'g, S> {
     }
 
     /// A ticket for the leader's own changes; it never waits.
-    pub(crate) fn ticket(&self) -> TransactionGuard<'_>
+    pub(crate) fn transaction_guard(&self) -> TransactionGuard<'_>
     where
         S: Changing,
     {
-        let Leader { gate, generation, .. } = self.leader;
+        let Leader { transaction_state, generation, .. } = self.leader;
         let held = Held::tried(in_transaction());
         TransactionGuard {
-            gate,
+            transaction_state,
             kind: JoinKind::Commit,
             generation,
             unwinding: panicking(),
@@ -157,11 +161,11 @@ impl<S> fmt::Debug for Commit<'_, S> {
 impl Leader<'_> {
     /// Shuts one kind out, and waits until none of it is in the transaction.
     fn drain(&self, kind: JoinKind, shut_out: impl FnOnce(&mut State)) -> Result<(), Failed> {
-        let mut state = self.gate.state.lock();
+        let mut state = self.transaction_state.state.lock();
         state.check()?;
         shut_out(&mut state);
         let busy = |state: &mut State| !state.has_failed() && state.is_open(kind);
-        self.gate.events.drained.wait_while(&mut state, busy);
+        self.transaction_state.events.drained.wait_while(&mut state, busy);
         state.check()
     }
 }
@@ -169,7 +173,8 @@ impl Leader<'_> {
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.gate.fail(format!("the commit of transaction {} was given up", self.generation));
+            self.transaction_state
+                .fail(format!("the commit of transaction {} was given up", self.generation));
         }
     }
 }

@@ -74,26 +74,26 @@ fn sync_first(world: &World) -> u64 {
 
 /// Leads the first transaction's commit to where it is written.
 fn hand_over_first(world: &World) -> Commit<'_, Unblocked> {
-    let Ok(CommitRole::Lead(commit)) = world.gate.begin_commit(FIRST) else {
+    let Ok(CommitRole::Lead(commit)) = world.transaction_state.begin_commit(FIRST) else {
         panic!("nobody else asked, and nothing failed");
     };
     let commit = commit.settle().expect(SOUND).close_door().expect(SOUND);
-    world.shut(commit).expect(SOUND).hand_over().expect(SOUND)
+    world.shut(commit).expect(SOUND).unblock().expect(SOUND)
 }
 
 /// Gives the first transaction's commit up behind the closed door.
 fn give_up(world: &World) -> u64 {
-    if let Ok(CommitRole::Lead(commit)) = world.gate.begin_commit(FIRST) {
+    if let Ok(CommitRole::Lead(commit)) = world.transaction_state.begin_commit(FIRST) {
         commit.settle().and_then(Commit::close_door).map(drop).unwrap_or_default();
     }
-    world.gate.check().expect_err(FAILED);
+    world.transaction_state.check().expect_err(FAILED);
     0
 }
 
 /// Fails from inside the transaction.
 fn fail_inside(world: &World) -> u64 {
-    let _ticket = world.gate.join(JoinKind::Operation);
-    world.gate.fail("the test says so");
+    let _ticket = world.transaction_state.join(JoinKind::Operation);
+    world.transaction_state.fail("the test says so");
     0
 }
 
@@ -113,7 +113,7 @@ fn try_to_sync(world: &World) -> u64 {
 }
 
 fn try_to_wait(world: &World) -> u64 {
-    world.gate.wait_durable(FIRST).expect_err(FAILED);
+    world.transaction_state.wait_durable(FIRST).expect_err(FAILED);
     0
 }
 
@@ -157,7 +157,7 @@ fn an_operation_may_wait_for_the_finish_of_an_extent() {
     explore(3, || {
         let world = Arc::new(World::new());
         let extent = Arc::new((Mutex::new(Class::InodeState, false), Condvar::new()));
-        let ticket = world.gate.join(JoinKind::Operation).expect(SOUND);
+        let transaction_guard = world.transaction_state.join(JoinKind::Operation).expect(SOUND);
         let (worker, done) = (Arc::clone(&world), Arc::clone(&extent));
         let worker = thread::spawn(move || {
             assert_eq!(worker.change(JoinKind::Finish).expect(SOUND), FIRST);
@@ -167,7 +167,7 @@ fn an_operation_may_wait_for_the_finish_of_an_extent() {
         let committer = Arc::clone(&world);
         let committer = thread::spawn(move || sync_first(&committer));
         extent.1.wait_while(&mut extent.0.lock(), |done| !*done);
-        drop(ticket);
+        drop(transaction_guard);
         worker.join().expect(JOINED);
         world.verify(committer.join().expect(JOINED));
     });
@@ -179,11 +179,11 @@ fn an_operation_may_wait_for_the_finish_of_an_extent() {
 fn an_operation_does_not_wait_for_a_sync() {
     explore(3, || {
         let world = Arc::new(World::new());
-        let ticket = world.gate.join(JoinKind::Writing).expect(SOUND);
+        let transaction_guard = world.transaction_state.join(JoinKind::Writing).expect(SOUND);
         let committer = Arc::clone(&world);
         let committer = thread::spawn(move || sync_first(&committer));
         assert_eq!(world.change(JoinKind::Operation).expect(SOUND), FIRST);
-        drop(ticket);
+        drop(transaction_guard);
         world.verify(committer.join().expect(JOINED));
     });
 }
@@ -210,12 +210,12 @@ fn who_is_in_the_running_transaction_may_wait_for_the_one_before() {
         let world = Arc::new(World::new());
         let committer = Arc::clone(&world);
         let committer = thread::spawn(move || sync_first(&committer));
-        let ticket = world.gate.join(JoinKind::Operation).expect(SOUND);
-        if ticket.generation() > FIRST {
-            world.gate.wait_durable(FIRST).expect(SOUND);
+        let transaction_guard = world.transaction_state.join(JoinKind::Operation).expect(SOUND);
+        if transaction_guard.generation() > FIRST {
+            world.transaction_state.wait_durable(FIRST).expect(SOUND);
         }
-        drop(ticket);
-        world.gate.wait_completed(FIRST).expect(SOUND);
+        drop(transaction_guard);
+        world.transaction_state.wait_completed(FIRST).expect(SOUND);
         world.verify(committer.join().expect(JOINED));
     });
 }
@@ -223,7 +223,7 @@ fn who_is_in_the_running_transaction_may_wait_for_the_one_before() {
 /// As `play`, where the gate fails in the end.
 fn fail(others: &[Part], here: Part) {
     let (world, _) = play(others, here);
-    world.gate.check().expect_err(FAILED);
+    world.transaction_state.check().expect_err(FAILED);
 }
 
 #[test]
@@ -243,12 +243,12 @@ fn a_failure_from_inside_wakes_all() {
 fn a_failure_wakes_a_leader_that_waits_for_a_ticket() {
     explore(4, || {
         let world = Arc::new(World::new());
-        let ticket = world.gate.join(JoinKind::Operation).expect(SOUND);
+        let transaction_guard = world.transaction_state.join(JoinKind::Operation).expect(SOUND);
         let committer = Arc::clone(&world);
         let committer = thread::spawn(move || committer.sync_up_to(FIRST).expect_err(FAILED));
-        world.gate.fail("the test says so");
+        world.transaction_state.fail("the test says so");
         committer.join().expect(JOINED);
-        drop(ticket);
+        drop(transaction_guard);
     });
 }
 
@@ -259,9 +259,9 @@ fn a_failure_of_one_transaction_fails_the_next() {
         let commit = hand_over_first(&world);
         let next = Arc::clone(&world);
         let next = thread::spawn(move || next.sync_up_to(FIRST + 1).expect_err(FAILED));
-        world.gate.fail("the test says so");
+        world.transaction_state.fail("the test says so");
         drop(commit);
         next.join().expect(JOINED);
-        assert_eq!(world.gate.generation(), FIRST + 1);
+        assert_eq!(world.transaction_state.generation(), FIRST + 1);
     });
 }

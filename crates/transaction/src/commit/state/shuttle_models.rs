@@ -48,9 +48,12 @@ fn all_goes_well() {
 fn it_fails() {
     let (world, _) = crowd(|world| {
         thread::yield_now();
-        world.gate.fail("the test says so");
+        world.transaction_state.fail("the test says so");
     });
-    assert_eq!(world.gate.check().expect_err(FAILED), Failed::Error("the test says so".into()));
+    assert_eq!(
+        world.transaction_state.check().expect_err(FAILED),
+        Failed::Error("the test says so".into())
+    );
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl State {
     }
 
     /// The running transaction is to be written, and the next one runs; returns its number.
-    pub(super) fn hand_over(&mut self) -> u64 {
+    pub(super) fn unblock(&mut self) -> u64 {
         assert!(self.operations == 0 && self.finishes == 0, "nobody is in it");
         self.advance(Stage::Barred, Stage::Running);
         self.has_leader = false;

@@ -13,15 +13,18 @@ use super::{Commit, CommitRole, Failed, JoinKind, Open, TransactionState};
 /// How long something that must not happen is waited for.
 const NEVER: Duration = Duration::from_millis(20);
 
-fn lead(gate: &TransactionState, generation: u64) -> Commit<'_, Open> {
-    match gate.begin_commit(generation).expect("nothing has failed") {
+fn lead(transaction_state: &TransactionState, generation: u64) -> Commit<'_, Open> {
+    match transaction_state.begin_commit(generation).expect("nothing has failed") {
         CommitRole::Lead(commit) => commit,
         CommitRole::Joined => panic!("nobody else leads transaction {generation}"),
     }
 }
 
-fn lead_to_closed(gate: &TransactionState, generation: u64) -> Commit<'_, CommitStart> {
-    let settled = lead(gate, generation).settle().expect("nothing has failed");
+fn lead_to_closed(
+    transaction_state: &TransactionState,
+    generation: u64,
+) -> Commit<'_, CommitStart> {
+    let settled = lead(transaction_state, generation).settle().expect("nothing has failed");
     settled.close_door().expect("nothing has failed")
 }
 
@@ -47,38 +50,44 @@ fn complaint(action: impl FnOnce()) -> String {
     *panic.downcast::<String>().expect("messages are formatted")
 }
 
-fn joined(gate: &TransactionState, kind: JoinKind) -> Result<u64, Failed> {
-    gate.join(kind).map(|ticket| ticket.generation())
+fn joined(transaction_state: &TransactionState, kind: JoinKind) -> Result<u64, Failed> {
+    transaction_state.join(kind).map(|transaction_guard| transaction_guard.generation())
 }
 
 #[test]
 fn stages_shut_out_writing_then_operations_and_then_finishes() {
-    let gate = TransactionState::new(FIRST);
+    let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let commit = lead(&gate, FIRST);
-        assert_eq!(later(scope, || joined(&gate, JoinKind::Writing)).recv().unwrap(), Ok(FIRST));
+        let commit = lead(&transaction_state, FIRST);
+        assert_eq!(
+            later(scope, || joined(&transaction_state, JoinKind::Writing)).recv().unwrap(),
+            Ok(FIRST)
+        );
 
         let commit = commit.settle().unwrap();
-        let sync = later(scope, || joined(&gate, JoinKind::Writing));
+        let sync = later(scope, || joined(&transaction_state, JoinKind::Writing));
         waits(&sync);
-        let operation = later(scope, || joined(&gate, JoinKind::Operation));
-        let finish = later(scope, || joined(&gate, JoinKind::Finish));
+        let operation = later(scope, || joined(&transaction_state, JoinKind::Operation));
+        let finish = later(scope, || joined(&transaction_state, JoinKind::Finish));
         assert_eq!(operation.recv().unwrap(), Ok(FIRST));
         assert_eq!(finish.recv().unwrap(), Ok(FIRST));
 
         let commit = commit.close_door().unwrap();
-        let operation = later(scope, || joined(&gate, JoinKind::Operation));
-        let finish = later(scope, || joined(&gate, JoinKind::Finish));
+        let operation = later(scope, || joined(&transaction_state, JoinKind::Operation));
+        let finish = later(scope, || joined(&transaction_state, JoinKind::Finish));
         assert_eq!(finish.recv().unwrap(), Ok(FIRST));
         waits(&operation);
 
         let commit = commit.bar_finish().unwrap();
-        let finish = later(scope, || joined(&gate, JoinKind::Finish));
+        let finish = later(scope, || joined(&transaction_state, JoinKind::Finish));
         waits(&finish);
         waits(&operation);
-        assert_eq!((commit.ticket().generation(), commit.ticket().kind), (FIRST, JoinKind::Commit));
+        assert_eq!(
+            (commit.transaction_guard().generation(), commit.transaction_guard().kind),
+            (FIRST, JoinKind::Commit)
+        );
 
-        let commit = commit.hand_over().unwrap();
+        let commit = commit.unblock().unwrap();
         for next in [sync, operation, finish] {
             assert_eq!(next.recv().unwrap(), Ok(FIRST + 1));
         }
@@ -88,29 +97,29 @@ fn stages_shut_out_writing_then_operations_and_then_finishes() {
 
 #[test]
 fn the_door_closes_behind_the_last_operation() {
-    let gate = TransactionState::new(FIRST);
+    let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let tickets = [gate.join(JoinKind::Operation).unwrap()];
+        let tickets = [transaction_state.join(JoinKind::Operation).unwrap()];
         let closed = later(scope, || {
-            let commit = lead_to_closed(&gate, FIRST);
-            commit.bar_finish().unwrap().hand_over().unwrap().durable().unwrap().complete();
+            let commit = lead_to_closed(&transaction_state, FIRST);
+            commit.bar_finish().unwrap().unblock().unwrap().durable().unwrap().complete();
         });
         waits(&closed);
-        assert_eq!(gate.generation(), FIRST);
+        assert_eq!(transaction_state.generation(), FIRST);
         drop(tickets);
         closed.recv().unwrap();
-        assert_eq!(gate.generation(), FIRST + 1);
+        assert_eq!(transaction_state.generation(), FIRST + 1);
     });
 }
 
 #[test]
 fn operations_go_on_while_writing_is_waited_for() {
-    let gate = TransactionState::new(FIRST);
+    let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let tickets = [gate.join(JoinKind::Writing).unwrap()];
-        let closed = later(scope, || lead_to_closed(&gate, FIRST).generation());
+        let tickets = [transaction_state.join(JoinKind::Writing).unwrap()];
+        let closed = later(scope, || lead_to_closed(&transaction_state, FIRST).generation());
         waits(&closed);
-        let operation = later(scope, || joined(&gate, JoinKind::Operation));
+        let operation = later(scope, || joined(&transaction_state, JoinKind::Operation));
         assert_eq!(operation.recv().unwrap(), Ok(FIRST));
         drop(tickets);
         assert_eq!(closed.recv().unwrap(), FIRST);
@@ -119,11 +128,11 @@ fn operations_go_on_while_writing_is_waited_for() {
 
 #[test]
 fn who_is_being_committed_is_not_left_alone() {
-    let gate = TransactionState::new(FIRST);
-    assert!(gate.is_left_alone(FIRST));
+    let transaction_state = TransactionState::new(FIRST);
+    assert!(transaction_state.is_left_alone(FIRST));
     thread::scope(|scope| {
-        let commit = lead(&gate, FIRST);
-        let seen = later(scope, || gate.is_left_alone(FIRST));
+        let commit = lead(&transaction_state, FIRST);
+        let seen = later(scope, || transaction_state.is_left_alone(FIRST));
         assert!(!seen.recv().unwrap());
         drop(commit);
     });
@@ -131,11 +140,12 @@ fn who_is_being_committed_is_not_left_alone() {
 
 #[test]
 fn durable_and_completed_are_waited_for_apart() {
-    let gate = TransactionState::new(FIRST);
+    let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let durable = later(scope, || gate.wait_durable(FIRST));
-        let completed = later(scope, || gate.wait_completed(FIRST));
-        let commit = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
+        let durable = later(scope, || transaction_state.wait_durable(FIRST));
+        let completed = later(scope, || transaction_state.wait_completed(FIRST));
+        let commit =
+            lead_to_closed(&transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
         waits(&durable);
         let commit = commit.durable().unwrap();
         assert_eq!(durable.recv().unwrap(), Ok(()));
@@ -147,16 +157,17 @@ fn durable_and_completed_are_waited_for_apart() {
 
 #[test]
 fn a_second_transaction_takes_all_until_the_first_is_completed() {
-    let gate = &TransactionState::new(FIRST);
+    let transaction_state = &TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let first = lead_to_closed(gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
+        let first =
+            lead_to_closed(transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
         let second = later(scope, move || {
-            let commit = lead_to_closed(gate, FIRST + 1).bar_finish().unwrap();
-            commit.hand_over().unwrap().durable().unwrap().complete();
+            let commit = lead_to_closed(transaction_state, FIRST + 1).bar_finish().unwrap();
+            commit.unblock().unwrap().durable().unwrap().complete();
         });
         let all_join = || {
             let kinds = [JoinKind::Writing, JoinKind::Operation, JoinKind::Finish];
-            let joined = kinds.map(|kind| later(scope, move || joined(gate, kind)));
+            let joined = kinds.map(|kind| later(scope, move || joined(transaction_state, kind)));
             joined.into_iter().all(|joined| joined.recv().unwrap() == Ok(FIRST + 1))
         };
         waits(&second);
@@ -166,19 +177,20 @@ fn a_second_transaction_takes_all_until_the_first_is_completed() {
         assert!(all_join());
         first.complete();
         second.recv().unwrap();
-        assert_eq!(gate.generation(), FIRST + 2);
+        assert_eq!(transaction_state.generation(), FIRST + 2);
     });
 }
 
 #[test]
 fn who_asks_for_a_led_or_durable_transaction_joins() {
-    let gate = TransactionState::new(FIRST);
-    let ask = |generation| matches!(gate.begin_commit(generation), Ok(CommitRole::Joined));
+    let transaction_state = TransactionState::new(FIRST);
+    let ask =
+        |generation| matches!(transaction_state.begin_commit(generation), Ok(CommitRole::Joined));
     assert!(ask(FIRST - 1));
     thread::scope(|scope| {
-        let commit = lead_to_closed(&gate, FIRST);
+        let commit = lead_to_closed(&transaction_state, FIRST);
         assert!(later(scope, || ask(FIRST)).recv().unwrap());
-        let commit = commit.bar_finish().unwrap().hand_over().unwrap();
+        let commit = commit.bar_finish().unwrap().unblock().unwrap();
         assert!(later(scope, || ask(FIRST)).recv().unwrap());
         commit.durable().unwrap().complete();
         assert!(ask(FIRST));
@@ -188,59 +200,61 @@ fn who_asks_for_a_led_or_durable_transaction_joins() {
 
 #[test]
 fn a_failure_wakes_all_and_the_first_reason_stays() {
-    let gate = TransactionState::new(FIRST);
+    let transaction_state = TransactionState::new(FIRST);
     thread::scope(|scope| {
-        let first = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
+        let first =
+            lead_to_closed(&transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
         let second = later(scope, || {
-            let CommitRole::Lead(commit) = gate.begin_commit(FIRST + 1).unwrap() else {
+            let CommitRole::Lead(commit) = transaction_state.begin_commit(FIRST + 1).unwrap()
+            else {
                 panic!("nobody else leads it")
             };
             commit.settle().map(drop)
         });
-        let durable = later(scope, || gate.wait_durable(FIRST));
-        let completed = later(scope, || gate.wait_completed(FIRST));
+        let durable = later(scope, || transaction_state.wait_durable(FIRST));
+        let completed = later(scope, || transaction_state.wait_completed(FIRST));
         waits(&second);
-        gate.fail("the disk is gone");
+        transaction_state.fail("the disk is gone");
         drop(first);
         let failed = Failed::Error("the disk is gone".into());
         for waiter in [second, durable, completed] {
             assert_eq!(waiter.recv().unwrap(), Err(failed.clone()));
         }
-        assert_eq!(joined(&gate, JoinKind::Operation), Err(failed.clone()));
-        assert_eq!(gate.begin_commit(FIRST + 1).map(drop), Err(failed.clone()));
-        assert_eq!(gate.check(), Err(failed));
+        assert_eq!(joined(&transaction_state, JoinKind::Operation), Err(failed.clone()));
+        assert_eq!(transaction_state.begin_commit(FIRST + 1).map(drop), Err(failed.clone()));
+        assert_eq!(transaction_state.check(), Err(failed));
     });
 }
 
 #[test]
 fn what_was_durable_before_a_failure_stays_durable() {
-    let gate = TransactionState::new(FIRST);
-    let commit = lead_to_closed(&gate, FIRST).bar_finish().unwrap().hand_over().unwrap();
+    let transaction_state = TransactionState::new(FIRST);
+    let commit = lead_to_closed(&transaction_state, FIRST).bar_finish().unwrap().unblock().unwrap();
     commit.durable().unwrap().complete();
-    gate.fail("too late");
-    assert_eq!(gate.wait_durable(FIRST), Ok(()));
-    assert_eq!(gate.wait_completed(FIRST), Ok(()));
-    assert!(gate.wait_durable(FIRST + 1).is_err());
+    transaction_state.fail("too late");
+    assert_eq!(transaction_state.wait_durable(FIRST), Ok(()));
+    assert_eq!(transaction_state.wait_completed(FIRST), Ok(()));
+    assert!(transaction_state.wait_durable(FIRST + 1).is_err());
 }
 
 #[test]
 fn no_stage_is_entered_after_a_failure() {
     let fails = |when: u32| {
-        let gate = TransactionState::new(FIRST);
-        let fail_at = |stage| (stage == when).then(|| gate.fail("now"));
+        let transaction_state = TransactionState::new(FIRST);
+        let fail_at = |stage| (stage == when).then(|| transaction_state.fail("now"));
         let run = || {
-            let commit = lead(&gate, FIRST);
+            let commit = lead(&transaction_state, FIRST);
             fail_at(0);
             let commit = commit.settle()?.close_door()?;
             fail_at(1);
             let commit = commit.bar_finish()?;
             fail_at(2);
-            let commit = commit.hand_over()?;
+            let commit = commit.unblock()?;
             fail_at(3);
             commit.durable()?.complete();
             Ok::<_, Failed>(())
         };
-        (run().is_err(), gate.generation())
+        (run().is_err(), transaction_state.generation())
     };
     assert_eq!([0, 1, 2].map(fails), [(true, FIRST); 3]);
     assert_eq!(fails(3), (true, FIRST + 1));
@@ -249,21 +263,23 @@ fn no_stage_is_entered_after_a_failure() {
 
 #[test]
 fn a_commit_that_is_dropped_fails() {
-    let gate = TransactionState::new(FIRST);
-    drop(lead_to_closed(&gate, FIRST));
-    let why = gate.check().unwrap_err().to_string();
+    let transaction_state = TransactionState::new(FIRST);
+    drop(lead_to_closed(&transaction_state, FIRST));
+    let why = transaction_state.check().unwrap_err().to_string();
     assert!(why.contains("the commit of transaction 7 was given up"), "{why}");
 }
 
 #[test]
 fn a_panic_with_a_ticket_fails() {
-    let gate = TransactionState::new(FIRST);
+    let transaction_state = TransactionState::new(FIRST);
     let message = complaint(|| {
-        let ticket = gate.join(JoinKind::Operation).unwrap();
-        panic!("{:?} dies", ticket.kind);
+        let transaction_guard = transaction_state.join(JoinKind::Operation).unwrap();
+        panic!("{:?} dies", transaction_guard.kind);
     });
     assert_eq!(message, "Operation dies");
-    assert!(gate.check().unwrap_err().to_string().contains("transaction 7 half changed"));
+    assert!(
+        transaction_state.check().unwrap_err().to_string().contains("transaction 7 half changed")
+    );
 }
 
 /// A handle on something open is let go while its thread unwinds for reasons of its own: what that
@@ -276,42 +292,42 @@ fn a_ticket_taken_while_unwinding_is_as_good_as_any() {
             drop(self.0.join(JoinKind::Operation));
         }
     }
-    let gate = TransactionState::new(FIRST);
+    let transaction_state = TransactionState::new(FIRST);
     let message = complaint(|| {
-        let _later = Later(&gate);
+        let _later = Later(&transaction_state);
         let whose = "other";
         panic!("for {whose} reasons");
     });
     assert_eq!(message, "for other reasons");
-    assert_eq!(gate.check(), Ok(()));
+    assert_eq!(transaction_state.check(), Ok(()));
 }
 
 #[test]
 #[cfg(debug_assertions)]
 fn who_holds_a_ticket_neither_joins_nor_commits() {
-    let gate = TransactionState::new(FIRST);
-    let _ticket = gate.join(JoinKind::Operation).unwrap();
+    let transaction_state = TransactionState::new(FIRST);
+    let _ticket = transaction_state.join(JoinKind::Operation).unwrap();
     let refused: [&dyn Fn(); 4] = [
-        &|| drop(gate.join(JoinKind::Operation)),
-        &|| drop(gate.begin_commit(FIRST)),
-        &|| drop(gate.wait_durable(FIRST)),
-        &|| drop(gate.wait_completed(FIRST)),
+        &|| drop(transaction_state.join(JoinKind::Operation)),
+        &|| drop(transaction_state.begin_commit(FIRST)),
+        &|| drop(transaction_state.wait_durable(FIRST)),
+        &|| drop(transaction_state.wait_completed(FIRST)),
     ];
     for refused in refused {
         let message = complaint(refused);
         assert!(message.contains("only one lock of this class"), "{message}");
     }
-    gate.wait_durable(FIRST - 1).unwrap();
-    gate.check().unwrap();
+    transaction_state.wait_durable(FIRST - 1).unwrap();
+    transaction_state.check().unwrap();
 }
 
 #[test]
 #[cfg(debug_assertions)]
 fn a_leader_has_tickets_of_its_own_alone() {
-    let gate = TransactionState::new(FIRST);
-    let commit = lead_to_closed(&gate, FIRST);
-    drop((commit.ticket(), commit.ticket()));
-    let message = complaint(|| drop(gate.join(JoinKind::Finish)));
+    let transaction_state = TransactionState::new(FIRST);
+    let commit = lead_to_closed(&transaction_state, FIRST);
+    drop((commit.transaction_guard(), commit.transaction_guard()));
+    let message = complaint(|| drop(transaction_state.join(JoinKind::Finish)));
     assert!(message.contains("transaction handle"), "{message}");
     drop(commit);
 }

@@ -16,7 +16,7 @@ const TRANSACTIONS: usize = if cfg!(loom) { 4 } else { 4096 };
 
 /// A gate, and what is done through it.
 pub(super) struct World {
-    pub(super) gate: TransactionState,
+    pub(super) transaction_state: TransactionState,
     /// Changes made, by transaction.
     changes: Vec<AtomicUsize>,
     /// Changes the commit found, by transaction.
@@ -29,7 +29,7 @@ impl World {
     pub(super) fn new() -> Self {
         let zeros = |_| AtomicUsize::new(0);
         Self {
-            gate: TransactionState::new(FIRST),
+            transaction_state: TransactionState::new(FIRST),
             changes: (0..TRANSACTIONS).map(zeros).collect(),
             found: (0..TRANSACTIONS).map(zeros).collect(),
             writing: AtomicUsize::new(0),
@@ -38,24 +38,32 @@ impl World {
 
     /// Makes one change; returns the transaction it is in.
     pub(super) fn change(&self, kind: JoinKind) -> Result<u64, Failed> {
-        let ticket = self.gate.join(kind)?;
-        assert_eq!(ticket.generation(), self.gate.generation(), "a ticket holds its transaction");
-        place(&self.changes, ticket.generation()).fetch_add(1, Ordering::Relaxed);
-        assert_eq!(ticket.generation(), self.gate.generation(), "a ticket holds its transaction");
-        Ok(ticket.generation())
+        let transaction_guard = self.transaction_state.join(kind)?;
+        assert_eq!(
+            transaction_guard.generation(),
+            self.transaction_state.generation(),
+            "a ticket holds its transaction"
+        );
+        place(&self.changes, transaction_guard.generation()).fetch_add(1, Ordering::Relaxed);
+        assert_eq!(
+            transaction_guard.generation(),
+            self.transaction_state.generation(),
+            "a ticket holds its transaction"
+        );
+        Ok(transaction_guard.generation())
     }
 
     /// Commits what there is, or waits for who does; true when this thread did it.
     #[cfg(loom)]
     pub(super) fn sync(&self) -> Result<bool, Failed> {
-        self.sync_up_to(self.gate.generation())
+        self.sync_up_to(self.transaction_state.generation())
     }
 
     /// Commits this transaction, or waits for who does; true when this thread did it.
     pub(super) fn sync_up_to(&self, generation: u64) -> Result<bool, Failed> {
-        match self.gate.begin_commit(generation)? {
+        match self.transaction_state.begin_commit(generation)? {
             CommitRole::Lead(commit) => self.lead(commit).map(|()| true),
-            CommitRole::Joined => self.gate.wait_durable(generation).map(|()| false),
+            CommitRole::Joined => self.transaction_state.wait_durable(generation).map(|()| false),
         }
     }
 
@@ -71,9 +79,9 @@ impl World {
         commit: Commit<'g, CommitStart>,
     ) -> Result<Commit<'g, CommitDoing>, Failed> {
         let commit = commit.bar_finish()?;
-        let ticket = commit.ticket();
-        place(&self.changes, ticket.generation()).fetch_add(1, Ordering::Relaxed);
-        drop(ticket);
+        let transaction_guard = commit.transaction_guard();
+        place(&self.changes, transaction_guard.generation()).fetch_add(1, Ordering::Relaxed);
+        drop(transaction_guard);
         let found = place(&self.changes, commit.generation()).load(Ordering::Relaxed);
         place(&self.found, commit.generation()).store(found, Ordering::Relaxed);
         Ok(commit)
@@ -81,7 +89,7 @@ impl World {
 
     /// Hands over, writes and completes.
     pub(super) fn write(&self, commit: Commit<'_, CommitDoing>) -> Result<(), Failed> {
-        let commit = commit.hand_over()?;
+        let commit = commit.unblock()?;
         assert_eq!(self.writing.fetch_add(1, Ordering::Relaxed), 0, "one is written at a time");
         let commit = commit.durable()?;
         assert_eq!(self.writing.fetch_sub(1, Ordering::Relaxed), 1);
@@ -91,8 +99,12 @@ impl World {
 
     /// Nothing was changed in a committed transaction after its leader had looked.
     pub(super) fn verify(&self, commits: u64) {
-        assert_eq!(self.gate.generation(), FIRST + commits, "each hand-over begins one more");
-        for generation in FIRST..self.gate.generation() {
+        assert_eq!(
+            self.transaction_state.generation(),
+            FIRST + commits,
+            "each hand-over begins one more"
+        );
+        for generation in FIRST..self.transaction_state.generation() {
             let changes = place(&self.changes, generation).load(Ordering::Relaxed);
             let found = place(&self.found, generation).load(Ordering::Relaxed);
             assert_eq!(changes, found, "transaction {generation} was changed behind its leader");

@@ -12,12 +12,12 @@ use crate::editor::TreeItems;
 use crate::roots::TreeRoots;
 
 /// Where the block groups of a filesystem are.
-fn groups(forest: &TreeRoots) -> Vec<Range<u64>> {
-    let superblock = forest.store().volume().superblock();
+fn groups(tree_roots: &TreeRoots) -> Vec<Range<u64>> {
+    let superblock = tree_roots.store().volume().superblock();
     let own = superblock.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE);
     let tree = if own { TreeId::BLOCK_GROUP } else { TreeId::EXTENT };
     let mut groups = Vec::new();
-    let items = TreeItems::new(forest, tree).expect("there is one");
+    let items = TreeItems::new(tree_roots, tree).expect("there is one");
     let all = items.visit(&Key::MIN, &mut |key, _| {
         if key.kind == ItemKind::BLOCK_GROUP_ITEM {
             groups.push(key.objectid..key.objectid + key.offset);
@@ -42,10 +42,10 @@ fn golden_free_space_is_what_no_extent_uses() {
             superblock.compat_ro.contains(CompatRoFlags::FREE_SPACE_TREE_VALID),
             superblock.nodesize,
         );
-        let forest = TreeRoots::new(Arc::new(volume), 1 << 20);
-        let extents = TreeItems::new(&forest, TreeId::EXTENT).expect("there is one");
-        for group in groups(&forest).into_iter().filter(|_| valid) {
-            let items = TreeItems::new(&forest, TreeId::FREE_SPACE).expect("there is one");
+        let tree_roots = TreeRoots::new(Arc::new(volume), 1 << 20);
+        let extents = TreeItems::new(&tree_roots, TreeId::EXTENT).expect("there is one");
+        for group in groups(&tree_roots).into_iter().filter(|_| valid) {
+            let items = TreeItems::new(&tree_roots, TreeId::FREE_SPACE).expect("there is one");
             check_group(&items, &extents, &group, nodesize);
             let info = info(&items, &group).expect("there is one");
             let form = if info.flags == USING_BITMAPS { &mut bitmaps } else { &mut ranges };

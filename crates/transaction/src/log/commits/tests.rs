@@ -66,18 +66,18 @@ fn a_failure_is_that_of_all_that_follow_until_all_begins_anew() {
 #[test]
 fn the_leader_waits_for_what_is_promised_to_its_group() {
     let world = World::new();
-    let (group, pledge) = (world.change(1), world.groups.pledge());
+    let (group, pending_io) = (world.change(1), world.groups.pending_io());
     let leader = world.groups.try_lead(group).unwrap();
     assert!(world.groups.try_lead(group).is_none(), "there is one leader");
     leader.close();
-    let of_next = world.groups.pledge();
+    let of_next = world.groups.pending_io();
     let (done, ends) = channel();
     thread::scope(|scope| {
         let leader = &leader;
         scope.spawn(move || done.send(leader.gather()).unwrap());
         let waits = ends.recv_timeout(Duration::from_millis(20));
         assert_eq!(waits, Err(RecvTimeoutError::Timeout));
-        pledge.end(Ok(()));
+        pending_io.end(Ok(()));
         assert_eq!(ends.recv(), Ok(Ok(())));
     });
     drop(of_next);
@@ -92,7 +92,7 @@ fn a_group_that_fails_before_the_one_that_had_failed_is_told() {
     let group = world.change(1);
     let leader = lead(&world, group);
     leader.close();
-    world.groups.pledge().end(Err(Why::Device));
+    world.groups.pending_io().end(Err(Why::Device));
     thread::scope(|scope| {
         let waits = scope.spawn(|| matches!(world.groups.join(group), JoinOutcome::Ended(Err(_))));
         leader.end(Err(Why::Device));

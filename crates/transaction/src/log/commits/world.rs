@@ -53,21 +53,21 @@ impl World {
         let mut memory = self.memory.lock();
         *memory |= bit;
         *self.given.lock() |= bit;
-        (self.groups.collecting(), self.groups.pledge())
+        (self.groups.collecting(), self.groups.pending_io())
     }
 
     /// As [`World::sync`], with a pledge that ends so; who leads at once ends it meanwhile.
     pub(super) fn sync_pledged(&self, bit: u64, ends: Result<(), Why>) -> Result<(), Why> {
-        let (group, pledge) = self.promise(bit);
-        let end = |pledge: PendingIo<'_, Why>| {
+        let (group, pending_io) = self.promise(bit);
+        let end = |pending_io: PendingIo<'_, Why>| {
             if ends.is_ok() {
                 self.kept.fetch_or(bit, Ordering::Relaxed);
             }
-            pledge.end(ends);
+            pending_io.end(ends);
         };
         match self.groups.try_lead(group) {
-            Some(lead) => self.write_after(lead, || end(pledge)),
-            None => end(pledge),
+            Some(lead) => self.write_after(lead, || end(pending_io)),
+            None => end(pending_io),
         }
         self.wait(bit, group, Self::write)
     }

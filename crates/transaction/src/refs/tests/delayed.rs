@@ -8,8 +8,8 @@ use super::super::{DelayedRefs, Head};
 const BLOCK: Logical = Logical(1 << 20);
 const EXTENT: Extent = Extent::Block { logical: BLOCK, level: 1 };
 
-fn change(refs: &DelayedRefs, add: bool, user: Backref) {
-    refs.change(&RefChange { add, extent: EXTENT, user });
+fn change(refs: &DelayedRefs, add: bool, backref: Backref) {
+    refs.change(&RefChange { add, extent: EXTENT, backref });
 }
 
 fn shared(refs: u64) -> BlockRefs {
@@ -103,10 +103,10 @@ fn heads_are_taken_round_in_the_order_of_addresses() {
 #[test]
 fn data_that_comes_and_goes_is_still_told_of() {
     let refs = DelayedRefs::default();
-    let user = Backref::File { root: TreeId::FS, inode: 257, offset: 0 };
-    refs.allocated_data(BLOCK, 8192, user);
+    let backref = Backref::File { root: TreeId::FS, inode: 257, offset: 0 };
+    refs.allocated_data(BLOCK, 8192, backref);
     let extent = Extent::Data { logical: BLOCK, len: 8192 };
-    refs.change(&RefChange { add: false, extent, user });
+    refs.change(&RefChange { add: false, extent, backref });
     assert_eq!(refs.sharing(BLOCK), Some(shared(0)));
     let head = refs.take_next().expect("its space must be given back");
     assert!(head.fresh && head.changes.is_empty());
@@ -117,7 +117,7 @@ fn two_lengths_contradict() {
     let refs = DelayedRefs::default();
     for len in [4096, 8192] {
         let extent = Extent::Data { logical: BLOCK, len };
-        refs.change(&RefChange { add: true, extent, user: Backref::SharedLeaf(Logical(7)) });
+        refs.change(&RefChange { add: true, extent, backref: Backref::SharedLeaf(Logical(7)) });
     }
     assert!(refs.take_next().expect("two changes").contradicted);
 }
@@ -151,7 +151,7 @@ fn fresh_blocks_take_few_bytes_whatever_else_is_said_of_some() {
     let plain = refs.bytes();
     assert!(plain <= 100 * 64, "{plain} bytes");
     let extent = Extent::Block { logical: block(7), level: 0 };
-    let by = |add, user| refs.change(&RefChange { add, extent, user });
+    let by = |add, backref| refs.change(&RefChange { add, extent, backref });
     by(true, Backref::Parent(BLOCK));
     assert!(refs.bytes() > plain);
     assert_eq!(refs.sharing(block(7)), Some(shared(2)));

@@ -14,20 +14,20 @@ const ELSEWHERE: Backref = Backref::File { root: TreeId::FS, inode: 257, offset:
 const SNAPSHOT: Backref = Backref::SharedLeaf(Logical(77));
 
 /// An extent of transaction 7.
-fn item(users: &[(Backref, u32)]) -> ExtentItem {
-    let refs = users.iter().map(|(_, count)| u64::from(*count)).sum();
+fn item(backrefs: &[(Backref, u32)]) -> ExtentItem {
+    let refs = backrefs.iter().map(|(_, count)| u64::from(*count)).sum();
     let (flags, level) = (ExtentFlags::DATA, MetadataLevel::None);
     let mut item = ExtentItem { refs, generation: 7, flags, level, inline: Vec::new() };
-    for (user, count) in users {
-        inline::insert(&mut item, *user, *count);
+    for (backref, count) in backrefs {
+        inline::insert(&mut item, *backref, *count);
     }
     item
 }
 
 fn changed(changes: &[(bool, Backref)]) -> Option<Head> {
     let refs = DelayedRefs::default();
-    for &(add, user) in changes {
-        refs.change(&RefChange { add, extent: Extent::Data { logical: AT, len: LEN }, user });
+    for &(add, backref) in changes {
+        refs.change(&RefChange { add, extent: Extent::Data { logical: AT, len: LEN }, backref });
     }
     refs.head(AT)
 }
@@ -70,9 +70,9 @@ fn fresh_data_has_the_users_that_are_waiting() {
     refs.allocated_data(AT, LEN, US);
     assert!(is_alone(None, refs.head(AT).as_ref(), US, 6));
     let extent = Extent::Data { logical: AT, len: LEN };
-    refs.change(&RefChange { add: true, extent, user: US });
+    refs.change(&RefChange { add: true, extent, backref: US });
     assert!(is_alone(None, refs.head(AT).as_ref(), US, 6));
-    refs.change(&RefChange { add: true, extent, user: OTHER });
+    refs.change(&RefChange { add: true, extent, backref: OTHER });
     assert!(!is_alone(None, refs.head(AT).as_ref(), US, 6));
     assert_eq!(refs.vanishing_data(), []);
 }
@@ -83,7 +83,7 @@ fn fresh_data_without_users_vanishes() {
     refs.allocated(Logical(4096), 0, TreeId::FS);
     refs.allocated_data(AT, LEN, US);
     let extent = Extent::Data { logical: AT, len: LEN };
-    refs.change(&RefChange { add: false, extent, user: US });
+    refs.change(&RefChange { add: false, extent, backref: US });
     assert_eq!(refs.vanishing_data(), vec![AT.0..AT.0 + LEN]);
     assert!(!is_alone(None, refs.head(AT).as_ref(), US, 6));
 }

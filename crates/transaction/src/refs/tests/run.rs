@@ -60,7 +60,7 @@ fn keyed_user(key: Key, data: &[u8]) -> (Backref, u64) {
 
 /// The references that the items tell of, as a checker reads them.
 fn told(items: &MapItems) -> BTreeMap<Backref, u64> {
-    let mut users = BTreeMap::new();
+    let mut backrefs = BTreeMap::new();
     let mut refs = None;
     for (key, data) in items.0.iter().filter(|(key, _)| key.objectid == AT.0) {
         let found: Vec<_> = match key.kind {
@@ -72,12 +72,12 @@ fn told(items: &MapItems) -> BTreeMap<Backref, u64> {
             }
             _ => vec![keyed_user(*key, data)],
         };
-        for (user, count) in found {
-            assert_eq!(users.insert(user, count), None, "{user:?} is counted twice");
+        for (backref, count) in found {
+            assert_eq!(backrefs.insert(backref, count), None, "{backref:?} is counted twice");
         }
     }
-    assert_eq!(refs.unwrap_or(0), users.values().sum::<u64>());
-    users
+    assert_eq!(refs.unwrap_or(0), backrefs.values().sum::<u64>());
+    backrefs
 }
 
 /// An extent tree with others beside the extent.
@@ -97,16 +97,17 @@ fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(Backref, i64)>]
     let beside = items.clone();
     for round in rounds {
         let before = model.clone();
-        for (user, by) in round {
-            let count = model.entry(*user).or_default();
+        for (backref, by) in round {
+            let count = model.entry(*backref).or_default();
             *count = (*count + by).clamp(0, most);
         }
         model.retain(|_, count| *count > 0);
-        let count = |model: &BTreeMap<Backref, i64>, user| model.get(user).copied().unwrap_or(0);
-        let users: HashSet<Backref> = before.keys().chain(model.keys()).copied().collect();
-        let changes: Vec<_> = users
+        let count =
+            |model: &BTreeMap<Backref, i64>, backref| model.get(backref).copied().unwrap_or(0);
+        let backrefs: HashSet<Backref> = before.keys().chain(model.keys()).copied().collect();
+        let changes: Vec<_> = backrefs
             .iter()
-            .map(|user| (*user, count(&model, user) - count(&before, user)))
+            .map(|backref| (*backref, count(&model, backref) - count(&before, backref)))
             .filter(|(_, by)| *by != 0)
             .collect();
         if changes.is_empty() {
@@ -119,7 +120,8 @@ fn compare(extent: Extent, most: i64, form: Form, rounds: &[Vec<(Backref, i64)>]
             (false, true) => Outcome::Freed,
         };
         assert_eq!(outcome.expect("no damage"), expected);
-        let counts = told(&items).into_iter().map(|(user, count)| (user, count.cast_signed()));
+        let counts =
+            told(&items).into_iter().map(|(backref, count)| (backref, count.cast_signed()));
         assert_eq!(counts.collect::<BTreeMap<_, _>>(), model);
         assert!(beside.0.iter().all(|(key, data)| items.0.get(key) == Some(data)));
     }
@@ -140,9 +142,9 @@ fn block_users() -> impl Strategy<Value = Backref> {
 }
 
 fn rounds(
-    users: impl Strategy<Value = Backref>,
+    backrefs: impl Strategy<Value = Backref>,
 ) -> impl Strategy<Value = Vec<Vec<(Backref, i64)>>> {
-    prop::collection::vec(prop::collection::vec((users, -3i64..=3), 1..16), 1..12)
+    prop::collection::vec(prop::collection::vec((backrefs, -3i64..=3), 1..16), 1..12)
 }
 
 proptest! {
@@ -194,8 +196,8 @@ fn a_displaced_reference_is_found_behind_a_gap() {
 fn a_shared_block_says_so() {
     let mut items = tree();
     let extent = Extent::Block { logical: AT, level: 1 };
-    let user = Backref::Tree(TreeId::FS);
-    run_in(&mut items, &head(extent, true, &[(user, 1)]), FORM).expect("room");
+    let backref = Backref::Tree(TreeId::FS);
+    run_in(&mut items, &head(extent, true, &[(backref, 1)]), FORM).expect("room");
     let shared = Head { set_full_backref: true, ..head(extent, false, &[]) };
     assert_eq!(run_in(&mut items, &shared, FORM).expect("it is there"), Outcome::Kept);
     let found = find(&items, &extent, NODESIZE).expect("sound").expect("it is there");
@@ -233,11 +235,11 @@ fn damage_by(head: &Head) -> Damage {
 fn what_cannot_be_is_damage() {
     let logical = AT;
     let missing = damage_by(&head(DATA, false, &[(file(2), -1)]));
-    assert_eq!(missing, Damage::NoReference { logical, user: file(2) });
+    assert_eq!(missing, Damage::NoReference { logical, backref: file(2) });
     let too_often = damage_by(&head(DATA, false, &[(file(1), -3)]));
-    assert_eq!(too_often, Damage::NoReference { logical, user: file(1) });
+    assert_eq!(too_often, Damage::NoReference { logical, backref: file(1) });
     let too_many = damage_by(&head(DATA, false, &[(file(1), i64::from(u32::MAX))]));
-    assert_eq!(too_many, Damage::TooManyReferences { logical, user: file(1) });
+    assert_eq!(too_many, Damage::TooManyReferences { logical, backref: file(1) });
     let twice = damage_by(&head(DATA, true, &[(file(3), 1)]));
     assert_eq!(twice, Damage::ExtentExists(logical));
     let longer = Extent::Data { logical, len: 1 << 17 };
@@ -266,11 +268,11 @@ fn a_count_that_is_not_the_sum_is_damage() {
 
 #[test]
 fn a_block_has_one_reference_of_each_tree() {
-    let (extent, user) = (Extent::Block { logical: AT, level: 0 }, Backref::Tree(TreeId::FS));
+    let (extent, backref) = (Extent::Block { logical: AT, level: 0 }, Backref::Tree(TreeId::FS));
     let mut items = tree();
-    run_in(&mut items, &head(extent, true, &[(user, 1)]), FORM).expect("room");
-    let found = damage(run_in(&mut items, &head(extent, false, &[(user, 1)]), FORM));
-    assert_eq!(found, Damage::TooManyReferences { logical: AT, user });
+    run_in(&mut items, &head(extent, true, &[(backref, 1)]), FORM).expect("room");
+    let found = damage(run_in(&mut items, &head(extent, false, &[(backref, 1)]), FORM));
+    assert_eq!(found, Damage::TooManyReferences { logical: AT, backref });
 }
 
 /// A count that is larger than the references would keep an extent that nobody uses.

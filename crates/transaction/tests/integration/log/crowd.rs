@@ -51,14 +51,14 @@ fn written_superblock(batch: &[Request]) -> Option<Superblock> {
 #[test]
 fn what_a_thread_synced_the_device_shows_whatever_others_do() {
     let device = Arc::new(image("fresh").to_device());
-    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
+    let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
     let (is_done, in_full) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = |thread: u64| {
         for turn in 0..40 {
             let edits = attributes([thread * 1000 + turn], 100);
-            apply(&ledger, edits.clone());
-            if log(&ledger, TreeId::FS, &mut edits.clone()).is_err() {
-                ledger.commit().unwrap();
+            apply(&transactions, edits.clone());
+            if log(&transactions, TreeId::FS, &mut edits.clone()).is_err() {
+                transactions.commit().unwrap();
                 in_full.fetch_add(1, Ordering::Relaxed);
             }
             if turn % 8 == thread % 8 {
@@ -72,7 +72,7 @@ fn what_a_thread_synced_the_device_shows_whatever_others_do() {
             (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
-                ledger.commit().unwrap();
+                transactions.commit().unwrap();
                 thread::sleep(Duration::from_millis(5));
             }
         });
@@ -80,12 +80,12 @@ fn what_a_thread_synced_the_device_shows_whatever_others_do() {
         is_done.store(true, Ordering::Relaxed);
         assert!(ends.iter().all(Result::is_ok));
     });
-    let stats = ledger.log_stats();
+    let stats = transactions.log_stats();
     println!("{stats:?}");
     let logged = stats.groups + stats.shared;
     assert_eq!(logged + in_full.load(Ordering::Relaxed), THREADS * 40);
     assert!(logged > THREADS * 20, "{logged} were logged");
-    ledger.close().unwrap();
+    transactions.close().unwrap();
     let all: Vec<_> = (0..THREADS).flat_map(|at| at * 1000..at * 1000 + 40).collect();
     shows(&device.image(), TreeId::FS, &attributes(all, 100));
 }
@@ -103,19 +103,19 @@ fn a_crowd_shares_superblocks() {
         }
     };
     let device = Watched { inner: Arc::new(image("fresh").to_device()), watch };
-    let ledger = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
+    let transactions = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let ledger = &ledger;
+            let transactions = &transactions;
             scope.spawn(move || {
                 for turn in 0..20 {
                     let mut edits = attributes([thread * 1000 + turn], 100);
-                    log(ledger, TreeId::FS, &mut edits).unwrap();
+                    log(transactions, TreeId::FS, &mut edits).unwrap();
                 }
             });
         }
     });
-    let stats = ledger.log_stats();
+    let stats = transactions.log_stats();
     println!("{stats:?}");
     assert_eq!(stats.groups + stats.shared, THREADS * 20);
     assert_eq!(supers.load(Ordering::Relaxed), stats.groups);
@@ -175,23 +175,23 @@ fn the_superblock_before_comes_before_that_of_the_log() {
     let holder = Arc::clone(&held);
     let watch = move |batch: &[Request]| holder.pass(batch);
     let device = Watched { inner: Arc::clone(&recording) as _, watch };
-    let ledger = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
-    let generation = ledger.generation();
+    let transactions = open_on(Arc::new(device), TransactionOptions::default()).unwrap();
+    let generation = transactions.generation();
     let (committed, logged) = (attributes(0..50, 100), attributes(50..90, 100));
-    apply(&ledger, committed.clone());
+    apply(&transactions, committed.clone());
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let opens = Opens(&held);
-        scope.spawn(|| ledger.commit().unwrap());
+        scope.spawn(|| transactions.commit().unwrap());
         until(|| held.waits.load(Ordering::Acquire));
         let before = recording.log().len();
         let mut edits = logged.clone();
-        let (ledger, done) = (&ledger, &done);
+        let (transactions, done) = (&transactions, &done);
         let syncs = scope.spawn(move || {
-            log(ledger, TreeId::FS, &mut edits).unwrap();
+            log(transactions, TreeId::FS, &mut edits).unwrap();
             done.store(true, Ordering::Release);
         });
-        until(|| ledger.log_stats().waits_for_commit == 1);
+        until(|| transactions.log_stats().waits_for_commit == 1);
         thread::sleep(Duration::from_millis(20));
         assert!(!done.load(Ordering::Acquire), "it waits for the superblock");
         let events: Vec<_> = recording.log().into_iter().skip(before).collect();

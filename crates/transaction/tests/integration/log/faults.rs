@@ -12,8 +12,8 @@ use super::*;
 
 fn faulty() -> (Arc<FaultyDevice>, Arc<TransactionManager>) {
     let device = Arc::new(FaultyDevice::new(Arc::new(image("fresh").to_device())));
-    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
-    (device, ledger)
+    let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
+    (device, transactions)
 }
 
 fn fault(operation: Operation, after: u64) -> Fault {
@@ -21,18 +21,18 @@ fn fault(operation: Operation, after: u64) -> Fault {
 }
 
 /// Nothing is logged any more until the commit; then all is well.
-fn recovers(device: &FaultyDevice, ledger: &TransactionManager) {
-    let again = log(ledger, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
+fn recovers(device: &FaultyDevice, transactions: &TransactionManager) {
+    let again = log(transactions, TreeId::FS, &mut attributes(0..3, 10)).unwrap_err();
     assert!(matches!(again, LogFailure::Commit(FullCommitReason::Failed)), "{again}");
-    assert_eq!(ledger.log_stats().commits(FullCommitReason::Failed), 1);
-    ledger.commit().unwrap();
+    assert_eq!(transactions.log_stats().commits(FullCommitReason::Failed), 1);
+    transactions.commit().unwrap();
     let edits = attributes(10..20, 100);
-    log(ledger, TreeId::FS, &mut edits.clone()).unwrap();
+    log(transactions, TreeId::FS, &mut edits.clone()).unwrap();
     let image = end_of(device);
     assert_eq!(read_log(&image).unwrap().items.len(), 10);
     shows(&image, TreeId::FS, &edits);
     shows(&image, TreeId::FS, &attributes(100..150, 50));
-    ledger.close().unwrap();
+    transactions.close().unwrap();
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn a_failed_write_of_a_log_is_told_and_the_commit_goes_on_but_not_after_a_failed
     for operation in [Operation::Write, Operation::Flush] {
         let mut after = 0;
         loop {
-            let (device, ledger) = faulty();
-            apply(&ledger, attributes(100..150, 50));
-            log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
+            let (device, transactions) = faulty();
+            apply(&transactions, attributes(100..150, 50));
+            log(&transactions, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
             device.arm(fault(operation, after));
-            let ended = log(&ledger, TreeId::FS, &mut attributes(50..200, 100));
+            let ended = log(&transactions, TreeId::FS, &mut attributes(50..200, 100));
             if device.failed() == 0 {
                 ended.unwrap();
                 break;
@@ -54,9 +54,9 @@ fn a_failed_write_of_a_log_is_told_and_the_commit_goes_on_but_not_after_a_failed
             // What was durable before still is.
             shows(&end_of(&*device), TreeId::FS, &attributes(0..100, 100));
             match &**error {
-                Error::Write(WriteError::Range { .. }) => recovers(&device, &ledger),
+                Error::Write(WriteError::Range { .. }) => recovers(&device, &transactions),
                 Error::Write(WriteError::Flush(_) | WriteError::Superblock { .. }) => {
-                    is_read_only(&ledger, &error.to_string());
+                    is_read_only(&transactions, &error.to_string());
                 }
                 other => panic!("{other}"),
             }
@@ -71,21 +71,21 @@ fn a_failed_write_of_a_log_is_told_and_the_commit_goes_on_but_not_after_a_failed
 fn what_a_group_left_that_failed_is_not_overwritten() {
     let recording = Arc::new(RecordingDevice::on(&image("fresh")));
     let device = Arc::new(FaultyDevice::new(Arc::clone(&recording) as _));
-    let ledger = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
-    log(&ledger, TreeId::FS, &mut attributes(0..400, 300)).unwrap();
-    let kept = places(&ledger, &read_log(&end_of(&*device)).unwrap().nodes);
+    let transactions = open_on(Arc::clone(&device) as _, TransactionOptions::default()).unwrap();
+    log(&transactions, TreeId::FS, &mut attributes(0..400, 300)).unwrap();
+    let kept = places(&transactions, &read_log(&end_of(&*device)).unwrap().nodes);
     // All nodes are others now, and no superblock leads to them.
     device.arm(fault(Operation::Write, 0));
-    log(&ledger, TreeId::FS, &mut attributes(0..400, 200)).unwrap_err();
+    log(&transactions, TreeId::FS, &mut attributes(0..400, 200)).unwrap_err();
     drop(recording.take());
-    let all_free = || ledger.space().allocate_block(SpaceKind::Metadata, Logical(0)).ok();
+    let all_free = || transactions.space().allocate_block(SpaceKind::Metadata, Logical(0)).ok();
     let taken: Vec<_> = std::iter::from_fn(all_free).collect();
-    let len = u64::from(ledger.volume().geometry().nodesize);
+    let len = u64::from(transactions.volume().geometry().nodesize);
     // Enough for the commit, but behind what logs had.
     for logical in taken.iter().rev().take(64) {
-        ledger.space().give_back(*logical, len).unwrap();
+        transactions.space().give_back(*logical, len).unwrap();
     }
-    ledger.commit().unwrap();
+    transactions.commit().unwrap();
     let written = written_before_superblock(&recording);
     assert!(!written.is_empty());
     assert_eq!(overlaps(&written, &kept), 0);
@@ -93,46 +93,47 @@ fn what_a_group_left_that_failed_is_not_overwritten() {
 
 #[test]
 fn all_of_a_group_are_told() {
-    let (device, ledger) = faulty();
-    apply(&ledger, attributes(100..150, 50));
+    let (device, transactions) = faulty();
+    apply(&transactions, attributes(100..150, 50));
     let all_have_logged = Barrier::new(8);
     device.arm(Fault { lasting: true, ..fault(Operation::Flush, 0) });
     thread::scope(|scope| {
         for thread in 0..8 {
-            let (ledger, all_have_logged) = (&ledger, &all_have_logged);
+            let (transactions, all_have_logged) = (&transactions, &all_have_logged);
             scope.spawn(move || {
-                let handle = ledger.start(HandleKind::Operation).unwrap();
+                let handle = transactions.start(HandleKind::Operation).unwrap();
                 let mut edits = attributes([thread], 100);
-                let group = put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut edits).unwrap();
+                let group =
+                    put(transactions.logs(&handle).unwrap(), TreeId::FS, &mut edits).unwrap();
                 all_have_logged.wait();
-                let failed = ledger.sync_log(&handle, group, None, &mut ()).unwrap_err();
+                let failed = transactions.sync_log(&handle, group, None, &mut ()).unwrap_err();
                 assert!(matches!(failed, LogFailure::Failed(_)), "{failed}");
             });
         }
     });
     assert_eq!(device.failed(), 1, "nothing is tried again");
     device.disarm();
-    let Err(Error::ReadOnly(_)) = ledger.start(HandleKind::Operation) else {
+    let Err(Error::ReadOnly(_)) = transactions.start(HandleKind::Operation) else {
         panic!("a flush that failed ends all writing")
     };
 }
 
 #[test]
 fn where_the_commit_fails_too_nothing_is_written_any_more() {
-    let (device, ledger) = faulty();
-    apply(&ledger, attributes(0..10, 10));
+    let (device, transactions) = faulty();
+    apply(&transactions, attributes(0..10, 10));
     device.arm(Fault { lasting: true, ..fault(Operation::Write, 0) });
-    let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
+    let failed = log(&transactions, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
     assert!(matches!(failed, LogFailure::Failed(_)), "{failed}");
-    let why = ledger.commit().unwrap_err().to_string();
+    let why = transactions.commit().unwrap_err().to_string();
     device.disarm();
-    is_read_only(&ledger, &why);
+    is_read_only(&transactions, &why);
 }
 
 /// Whoever wants to change something is told what failed.
 #[track_caller]
-fn is_read_only(ledger: &TransactionManager, why: &str) {
-    let Err(Error::ReadOnly(told)) = ledger.start(HandleKind::Operation) else {
+fn is_read_only(transactions: &TransactionManager, why: &str) {
+    let Err(Error::ReadOnly(told)) = transactions.start(HandleKind::Operation) else {
         panic!("it is not read-only")
     };
     assert_eq!(told, why);
@@ -141,32 +142,33 @@ fn is_read_only(ledger: &TransactionManager, why: &str) {
 #[test]
 fn why_a_commit_failed_is_told_to_who_comes_later() {
     for operation in [Operation::Write, Operation::Flush] {
-        let (device, ledger) = faulty();
-        apply(&ledger, attributes(0..10, 10));
+        let (device, transactions) = faulty();
+        apply(&transactions, attributes(0..10, 10));
         device.arm(fault(operation, 0));
-        let why = ledger.commit().unwrap_err().to_string();
-        is_read_only(&ledger, &why);
+        let why = transactions.commit().unwrap_err().to_string();
+        is_read_only(&transactions, &why);
     }
 }
 
 #[test]
 fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
-    let (_device, ledger) = recorded("fresh");
-    let handle = ledger.start(HandleKind::Operation).unwrap();
-    let group = put(ledger.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..9, 9)).unwrap();
-    ledger.require_commit(&handle, FullCommitReason::Forgotten);
-    ledger.require_commit(&handle, FullCommitReason::NewBlockGroup);
-    assert_eq!(ledger.logs(&handle).err(), Some(FullCommitReason::Forgotten));
-    let failed = ledger.sync_log(&handle, group, None, &mut ()).unwrap_err();
+    let (_device, transactions) = recorded("fresh");
+    let handle = transactions.start(HandleKind::Operation).unwrap();
+    let group =
+        put(transactions.logs(&handle).unwrap(), TreeId::FS, &mut attributes(0..9, 9)).unwrap();
+    transactions.require_commit(&handle, FullCommitReason::Forgotten);
+    transactions.require_commit(&handle, FullCommitReason::NewBlockGroup);
+    assert_eq!(transactions.logs(&handle).err(), Some(FullCommitReason::Forgotten));
+    let failed = transactions.sync_log(&handle, group, None, &mut ()).unwrap_err();
     assert!(matches!(failed, LogFailure::Commit(FullCommitReason::Forgotten)), "{failed}");
     drop(handle);
-    ledger.commit().unwrap();
+    transactions.commit().unwrap();
     // What it had logged is durable with it.
-    let handle = ledger.start(HandleKind::Operation).unwrap();
-    ledger.sync_log(&handle, group, None, &mut ()).unwrap();
+    let handle = transactions.start(HandleKind::Operation).unwrap();
+    transactions.sync_log(&handle, group, None, &mut ()).unwrap();
     drop(handle);
-    log(&ledger, TreeId::FS, &mut attributes(0..9, 9)).unwrap();
-    let stats = ledger.log_stats();
+    log(&transactions, TreeId::FS, &mut attributes(0..9, 9)).unwrap();
+    let stats = transactions.log_stats();
     let counts = FullCommitReason::ALL.map(|reason| stats.commits(reason));
     assert_eq!(counts.iter().sum::<u64>(), 1);
     assert_eq!(stats.commits(FullCommitReason::Forgotten), 1);
@@ -174,46 +176,47 @@ fn a_mark_is_for_one_transaction_and_its_first_reason_stays() {
 
 #[test]
 fn without_space_nothing_is_logged() {
-    let (_device, ledger) = recorded("fresh");
-    apply(&ledger, attributes(0..10, 10));
+    let (_device, transactions) = recorded("fresh");
+    apply(&transactions, attributes(0..10, 10));
     let all: Vec<_> = (10..=20)
         .rev()
         .flat_map(|bits| std::iter::from_fn(move || Some(1 << bits)).take(10_000))
-        .filter_map(|bytes| ledger.space().reserve(bytes).ok())
+        .filter_map(|bytes| transactions.space().reserve(bytes).ok())
         .collect();
-    let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
+    let failed = log(&transactions, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
     assert!(matches!(failed, LogFailure::Commit(FullCommitReason::NoSpace)), "{failed}");
     drop(all);
-    ledger.commit().unwrap();
-    log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
+    transactions.commit().unwrap();
+    log(&transactions, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
 }
 
 #[test]
 fn what_is_in_a_new_block_group_is_committed() {
-    let (device, ledger) = recorded("fresh");
-    apply(&ledger, attributes(0..10, 10));
+    let (device, transactions) = recorded("fresh");
+    apply(&transactions, attributes(0..10, 10));
     let mut taken = Vec::new();
-    while !ledger.space().draws_on_new_groups() {
-        let _reserved = ledger.reserve_data(1 << 20).unwrap();
-        taken.push(ledger.allocate_data(1 << 20, 4096).unwrap());
+    while !transactions.space().draws_on_new_groups() {
+        let _reserved = transactions.reserve_data(1 << 20).unwrap();
+        taken.push(transactions.allocate_data(1 << 20, 4096).unwrap());
     }
-    let failed = log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
+    let failed = log(&transactions, TreeId::FS, &mut attributes(0..100, 100)).unwrap_err();
     assert!(matches!(failed, LogFailure::Commit(FullCommitReason::NewBlockGroup)), "{failed}");
-    ledger.commit().unwrap();
-    log(&ledger, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
+    transactions.commit().unwrap();
+    log(&transactions, TreeId::FS, &mut attributes(0..100, 100)).unwrap();
     assert!(read_log(&device.recording().end()).is_some());
     for (logical, len) in taken {
-        ledger.give_back_data(logical, len);
+        transactions.give_back_data(logical, len);
     }
-    ledger.close().unwrap();
+    transactions.close().unwrap();
 }
 
 #[test]
 fn the_tree_of_the_log_roots_may_be_what_comes_into_a_new_block_group() {
     for left in 0..4 {
-        let (device, ledger) = recorded("fresh");
-        apply(&ledger, attributes(0..10, 10));
-        let (space, node) = (ledger.space(), u64::from(ledger.volume().geometry().nodesize));
+        let (device, transactions) = recorded("fresh");
+        apply(&transactions, attributes(0..10, 10));
+        let (space, node) =
+            (transactions.space(), u64::from(transactions.volume().geometry().nodesize));
         let free = || {
             let usage = space.usage(SpaceKind::Metadata);
             usage.total - usage.allocated - usage.pinned
@@ -223,7 +226,7 @@ fn the_tree_of_the_log_roots_may_be_what_comes_into_a_new_block_group() {
             taken.push(space.allocate_block(SpaceKind::Metadata, Logical(0)).unwrap());
         }
         assert!(!space.draws_on_new_groups());
-        let logged = log(&ledger, TreeId::FS, &mut attributes(0..1, 10));
+        let logged = log(&transactions, TreeId::FS, &mut attributes(0..1, 10));
         // A leaf of the log, and one that leads to it.
         match logged {
             Ok(()) => assert!(left >= 2 && !space.draws_on_new_groups(), "{left}"),
@@ -234,6 +237,6 @@ fn the_tree_of_the_log_roots_may_be_what_comes_into_a_new_block_group() {
         for block in taken {
             space.give_back(block, node).unwrap();
         }
-        ledger.close().unwrap();
+        transactions.close().unwrap();
     }
 }

@@ -86,12 +86,12 @@ fn walk(
 pub(super) fn shows(image: &SparseImage, subvolume: TreeId, edits: &[ItemEdit]) {
     let volume = open(image);
     let items = read_log_of(&volume).map(|log| log.items).unwrap_or_default();
-    let forest = TreeRoots::new(Arc::new(volume), 8 << 20);
-    let tree = forest.tree(subvolume).unwrap();
+    let tree_roots = TreeRoots::new(Arc::new(volume), 8 << 20);
+    let tree = tree_roots.tree(subvolume).unwrap();
     for edit in edits {
         let ItemEdit::Put(key, data) = edit else { panic!("nothing is removed here") };
         let is_logged = items.get(&(subvolume, *key)) == Some(data);
-        let cursor = Cursor::seek(forest.store(), &tree, key, ReadAhead::Off).unwrap();
+        let cursor = Cursor::seek(tree_roots.store(), &tree, key, ReadAhead::Off).unwrap();
         let found = cursor.item().is_some_and(|item| (item.key, item.data) == (*key, &data[..]));
         assert!(is_logged || found, "{key} is lost");
     }

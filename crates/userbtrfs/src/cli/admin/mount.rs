@@ -104,10 +104,10 @@ impl<'a> MountTarget<'a> {
         if self.args.say_ready {
             ready::say()?;
         }
-        let (stopper, handle) = (mounted.stopper(), signals.handle());
+        let (unmount_handle, handle) = (mounted.unmount_handle(), signals.handle());
         let ender = thread::spawn(move || {
             for _ in signals.forever() {
-                if let Err(error) = stopper.stop() {
+                if let Err(error) = unmount_handle.stop() {
                     complain(&error.to_string());
                 }
             }
@@ -125,7 +125,7 @@ impl<'a> MountTarget<'a> {
     fn complain_of_failure(&self, mounted: &Mounted) {
         let (tell, told) = channel::<Error>();
         // Who is told has ended when the filesystem is not there any more, and lets go of this.
-        mounted.observer().filesystem().tell_failure(move |error| drop(tell.send(error)));
+        mounted.stats_handle().filesystem().tell_failure(move |error| drop(tell.send(error)));
         let name = self.name.clone();
         thread::spawn(move || {
             for error in told {

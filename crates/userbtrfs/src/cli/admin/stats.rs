@@ -38,7 +38,7 @@ pub(crate) enum OnOff {
 
 /// What there is to show of a mount beside its filesystem.
 pub(crate) struct OfMount<'a> {
-    pub(crate) observer: &'a StatsHandle,
+    pub(crate) stats_handle: &'a StatsHandle,
     /// Nothing where it is only read.
     pub(crate) switch: Option<&'a DropWritesDevice>,
 }
@@ -76,7 +76,7 @@ pub(crate) fn write(
     let causes = CommitTrigger::ALL.map(|cause| (cause.name().to_owned(), stats.commits.by(cause)));
     let reasons =
         FullCommitReason::ALL.map(|reason| (reason.to_string(), stats.log.commits(reason)));
-    let requests = mount.map(|mount| requests(mount.observer));
+    let requests = mount.map(|mount| requests(mount.stats_handle));
     match format {
         Format::Text => {
             writeln!(out, "state: {state}")?;
@@ -121,9 +121,9 @@ fn state(filesystem: &Filesystem) -> (&'static str, Option<String>) {
     }
 }
 
-fn requests(observer: &StatsHandle) -> Vec<(String, u64)> {
+fn requests(stats_handle: &StatsHandle) -> Vec<(String, u64)> {
     let kinds = Opcode::ALL.iter().copied().chain([Opcode::Unknown(0)]);
-    kinds.map(|kind| (kind.to_string(), observer.requests(kind))).collect()
+    kinds.map(|kind| (kind.to_string(), stats_handle.requests(kind))).collect()
 }
 
 fn json_counts(counts: impl IntoIterator<Item = (String, u64)>) -> Value {

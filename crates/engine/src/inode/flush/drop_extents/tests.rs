@@ -109,8 +109,8 @@ impl World {
                 let inline = Inline::plain(vec![7; *len]);
                 self.change(|file| file.put(0, SECTOR, PendingExtentKind::Inline(inline), false));
             }
-            Step::Merge => self.lab.ledger.merge_pending().unwrap(),
-            Step::Commit => self.lab.ledger.commit().unwrap(),
+            Step::Merge => self.lab.transactions.merge_pending().unwrap(),
+            Step::Commit => self.lab.transactions.commit().unwrap(),
             Step::Slowly(max, steps) => self.merge_slowly(*max, steps),
         }
     }
@@ -128,9 +128,9 @@ impl World {
         std::thread::scope(|scope| {
             scope.spawn(|| steps.iter().for_each(|step| self.step(step))).join().unwrap();
         });
-        let size = ondisk::size(nodes.forest(), inode.tree(), inode.number()).unwrap();
-        let cutter = DropExtents {
-            forest: nodes.forest(),
+        let size = ondisk::size(nodes.tree_roots(), inode.tree(), inode.number()).unwrap();
+        let drop_extents = DropExtents {
+            tree_roots: nodes.tree_roots(),
             tree: inode.tree(),
             number: inode.number(),
             extents: &frozen.extents,
@@ -149,7 +149,7 @@ impl World {
             cuts.replaced.drain(..).for_each(|one| one.count(&operation.handle, inode.id()));
             Ok(())
         };
-        let mut rest = cutter.run(max, put).unwrap();
+        let mut rest = drop_extents.run(max, put).unwrap();
         put(&mut rest).unwrap();
         let key = Key::new(inode.number(), ItemKind::INODE_ITEM, 0);
         let item = ItemEdit::Put(key, item.encode().to_vec());
@@ -177,8 +177,8 @@ impl World {
     }
 
     fn allocated(&self, bytes: u64) -> Logical {
-        let _reserved = self.lab.ledger.reserve_data(bytes).unwrap();
-        let (disk, len) = self.lab.ledger.allocate_data(bytes, bytes).unwrap();
+        let _reserved = self.lab.transactions.reserve_data(bytes).unwrap();
+        let (disk, len) = self.lab.transactions.allocate_data(bytes, bytes).unwrap();
         assert_eq!(len, bytes);
         disk
     }
@@ -252,7 +252,7 @@ impl World {
 
     /// Commits; then the extent tree has the references that the items are.
     fn check_references(&self) {
-        self.lab.ledger.commit().unwrap();
+        self.lab.transactions.commit().unwrap();
         let mut expected = BTreeMap::new();
         for item in items(&self.lab, self.id()) {
             if let Some(extent) = item.kind.on_disk() {
@@ -260,7 +260,7 @@ impl World {
                 *expected.entry((extent.disk.0, origin)).or_default() += 1;
             }
         }
-        assert_eq!(references(self.lab.nodes.forest(), self.id()), expected);
+        assert_eq!(references(self.lab.nodes.tree_roots(), self.id()), expected);
     }
 }
 
@@ -299,9 +299,10 @@ fn items(lab: &Lab, id: InodeId) -> Vec<PendingExtent> {
 
 /// The same, from the last on that starts at or before an offset, and up to another one.
 fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<PendingExtent> {
-    let (forest, first) = (lab.nodes.forest(), Key::new(id.number, ItemKind::EXTENT_DATA, 0));
-    let (tree, key) = (forest.tree(id.subvolume).unwrap(), Key { offset, ..first });
-    let mut cursor = Cursor::seek_back(forest.store(), &tree, &key, ReadAhead::Off).unwrap();
+    let (tree_roots, first) =
+        (lab.nodes.tree_roots(), Key::new(id.number, ItemKind::EXTENT_DATA, 0));
+    let (tree, key) = (tree_roots.tree(id.subvolume).unwrap(), Key { offset, ..first });
+    let mut cursor = Cursor::seek_back(tree_roots.store(), &tree, &key, ReadAhead::Off).unwrap();
     let mut items = Vec::new();
     let belongs = |key: Key| {
         key < first || (key.objectid, key.kind) == (first.objectid, first.kind) && key.offset < end
@@ -378,7 +379,7 @@ proptest! {
 /// A file with these items, put there by hand.
 fn with_items(items: &[(u64, FileExtent<'_>)]) -> World {
     let world = World::new(false);
-    world.lab.ledger.merge_pending().unwrap();
+    world.lab.transactions.merge_pending().unwrap();
     let operation = world.lab.nodes.begin().unwrap();
     for (offset, extent) in items {
         let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, *offset);
@@ -415,12 +416,12 @@ fn inline_data_goes_as_a_whole_or_not_at_all() {
     for compression in [None, Some(Compression::Zlib)] {
         let world = with_items(&[inline(compression), (SECTOR, regular(1 << 30, 3))]);
         world.change(|file| file.put(2 * SECTOR, 3 * SECTOR, PendingExtentKind::Hole, false));
-        world.lab.ledger.merge_pending().unwrap();
+        world.lab.transactions.merge_pending().unwrap();
         assert_eq!(ends(&world), [(0, 1), (1, 2), (3, 4)]);
         world.change(|file| file.put(0, 2 * SECTOR, PendingExtentKind::Hole, false));
-        world.lab.ledger.merge_pending().unwrap();
+        world.lab.transactions.merge_pending().unwrap();
         assert_eq!(ends(&world), [(3, 4)]);
-        world.lab.ledger.fail("nobody allocated the extent");
+        world.lab.transactions.fail("nobody allocated the extent");
     }
 }
 
@@ -428,21 +429,21 @@ fn inline_data_goes_as_a_whole_or_not_at_all() {
 fn remnants_stay_of_the_transaction_that_made_the_item() {
     let world = with_items(&[(0, regular(1 << 30, 9))]);
     world.change(|file| file.put(3 * SECTOR, 4 * SECTOR, PendingExtentKind::Hole, false));
-    world.lab.ledger.merge_pending().unwrap();
+    world.lab.transactions.merge_pending().unwrap();
     let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, 4 * SECTOR);
-    let store = world.lab.nodes.forest().store();
+    let store = world.lab.nodes.tree_roots().store();
     let found = world.inode.tree().search(store, &key).unwrap();
     let item = found.leaf.item(found.slot);
     let extent = FileExtent::parse(item.key.offset, item.data).unwrap();
     assert_eq!((item.key, extent.generation, extent.file_bytes()), (key, 3, 5 * SECTOR));
-    world.lab.ledger.fail("nobody allocated the extent");
+    world.lab.transactions.fail("nobody allocated the extent");
 }
 
 #[test]
 fn items_that_overlap_are_damage() {
     let world = with_items(&[(0, regular(1 << 30, 9)), (5 * SECTOR, regular(1 << 31, 1))]);
     world.change(|file| file.put(2 * SECTOR, 6 * SECTOR, PendingExtentKind::Hole, false));
-    let error = world.lab.ledger.merge_pending().unwrap_err();
+    let error = world.lab.transactions.merge_pending().unwrap_err();
     let key = Key::new(world.id().number, ItemKind::EXTENT_DATA, 5 * SECTOR);
     assert!(error.to_string().contains(&format!("item {key} of tree")), "{error}");
 }
@@ -502,7 +503,7 @@ fn while_it_is_merged_a_file_shows_what_was_put_last() {
             }
         });
         while done.load(Ordering::Relaxed) < THREADS {
-            world.lab.ledger.merge_pending().unwrap();
+            world.lab.transactions.merge_pending().unwrap();
         }
     });
     world.check_references();

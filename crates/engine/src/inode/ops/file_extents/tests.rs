@@ -42,9 +42,9 @@ impl World {
 
     /// Allocates a range of the file.
     fn allocate(&self, start: u64, bytes: u64) {
-        let ledger = &self.lab.ledger;
-        let reserved = ledger.reserve_data(bytes).unwrap();
-        let (disk, disk_bytes) = ledger.allocate_data(bytes, bytes).unwrap();
+        let transactions = &self.lab.transactions;
+        let reserved = transactions.reserve_data(bytes).unwrap();
+        let (disk, disk_bytes) = transactions.allocate_data(bytes, bytes).unwrap();
         drop(reserved);
         let extent = RegularExtent { disk, disk_bytes, offset: 0, bytes, ram_bytes: bytes };
         self.change(|file| {
@@ -72,8 +72,8 @@ impl World {
 
     /// What the tree says of the size.
     fn stored_size(&self) -> u64 {
-        self.lab.ledger.merge_pending().unwrap();
-        ondisk::size(self.lab.nodes.forest(), self.inode.tree(), self.inode.number()).unwrap()
+        self.lab.transactions.merge_pending().unwrap();
+        ondisk::size(self.lab.nodes.tree_roots(), self.inode.tree(), self.inode.number()).unwrap()
     }
 }
 
@@ -93,7 +93,7 @@ fn a_file_that_goes_takes_its_extents_along_however_it_goes() {
             let world = World::new();
             world.allocate(0, extent);
             if when != When::NothingMerged {
-                world.lab.ledger.merge_pending().unwrap();
+                world.lab.transactions.merge_pending().unwrap();
             }
             let id = world.inode.id();
             world.punch(SECTOR, SECTOR);
@@ -102,8 +102,8 @@ fn a_file_that_goes_takes_its_extents_along_however_it_goes() {
             let open = (when == When::Open).then(|| world.lab.nodes.open(id).unwrap());
             world.lab.nodes.unlink(TOP, b"file").unwrap();
             if open.is_some() {
-                world.lab.ledger.commit().unwrap();
-                assert_eq!(references(world.lab.nodes.forest(), id).values().sum::<u32>(), 4);
+                world.lab.transactions.commit().unwrap();
+                assert_eq!(references(world.lab.nodes.tree_roots(), id).values().sum::<u32>(), 4);
                 world.punch(3 * SECTOR, SECTOR);
                 assert_eq!(*world.told.0.lock(), []);
             }
@@ -112,11 +112,11 @@ fn a_file_that_goes_takes_its_extents_along_however_it_goes() {
             let late = world.change(|_| unreachable!("it is dead"));
             assert!(matches!(late, Err(Error::NoInode(dead)) if dead == id));
             let lab = &world.lab;
-            lab.ledger.commit().unwrap();
-            assert_eq!(references(lab.nodes.forest(), id), [].into());
+            lab.transactions.commit().unwrap();
+            assert_eq!(references(lab.nodes.tree_roots(), id), [].into());
             let first = Key::new(id.number, ItemKind(0), 0);
-            let tree = lab.nodes.forest().tree(id.subvolume).unwrap();
-            let found = tree.search(lab.nodes.forest().store(), &first).unwrap();
+            let tree = lab.nodes.tree_roots().tree(id.subvolume).unwrap();
+            let found = tree.search(lab.nodes.tree_roots().store(), &first).unwrap();
             let rest = (found.slot < found.leaf.len()).then(|| found.leaf.item(found.slot).key);
             assert!(rest.is_none_or(|key| key.objectid != id.number), "{when:?} {extent}");
         }
@@ -132,13 +132,13 @@ fn a_file_that_a_crash_left_without_a_name_takes_its_extents_along() {
         world.punch(SECTOR, SECTOR);
         let _open = world.lab.nodes.open(id).unwrap();
         world.lab.nodes.unlink(TOP, b"file").unwrap();
-        world.lab.ledger.commit().unwrap();
+        world.lab.transactions.commit().unwrap();
         let crashed = world.lab.crashed();
         crashed.nodes.create(TOP, b"other", &FILE).unwrap();
         let crashed = crashed.reopened();
-        assert_eq!(references(crashed.nodes.forest(), id), [].into());
-        let tree = crashed.nodes.forest().tree(id.subvolume).unwrap();
-        assert_eq!(ondisk::orphans(crashed.nodes.forest(), &tree).unwrap(), [0; 0]);
+        assert_eq!(references(crashed.nodes.tree_roots(), id), [].into());
+        let tree = crashed.nodes.tree_roots().tree(id.subvolume).unwrap();
+        assert_eq!(ondisk::orphans(crashed.nodes.tree_roots(), &tree).unwrap(), [0; 0]);
     }
 }
 
@@ -151,14 +151,14 @@ fn many_extents_are_replaced_in_parts() {
     for number in 0..COUNT {
         world.punch(2 * number * SECTOR, SECTOR);
     }
-    world.lab.ledger.commit().unwrap();
-    let forest = world.lab.nodes.forest();
-    assert_eq!(references(forest, world.inode.id()).values().sum::<u32>(), 6000);
+    world.lab.transactions.commit().unwrap();
+    let tree_roots = world.lab.nodes.tree_roots();
+    assert_eq!(references(tree_roots, world.inode.id()).values().sum::<u32>(), 6000);
     world.punch(0, COUNT * SECTOR);
     world.allocate(COUNT / 2 * SECTOR, SECTOR);
     world.allocate(2 * COUNT * SECTOR, SECTOR);
-    world.lab.ledger.commit().unwrap();
-    let counts: Vec<_> = references(forest, world.inode.id()).into_values().collect();
+    world.lab.transactions.commit().unwrap();
+    let counts: Vec<_> = references(tree_roots, world.inode.id()).into_values().collect();
     assert_eq!(counts.iter().sum::<u32>(), 3002);
 }
 
@@ -197,7 +197,7 @@ fn what_the_tree_may_know_of_the_size_is_what_a_log_would_have() {
     let world = World::new();
     world.allocate(0, 4 * SECTOR);
     world.change(|file| file.cut_size(SECTOR)).unwrap();
-    let stamp = || world.inode.stamp(world.lab.ledger.generation());
+    let stamp = || world.inode.stamp(world.lab.transactions.generation());
     let before = stamp();
     assert!(before.is_some() && before == stamp());
     world.change(|file| file.set_disk_size(SECTOR)).unwrap();

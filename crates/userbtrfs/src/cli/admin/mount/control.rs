@@ -52,7 +52,7 @@ enum Asked {
 
 /// What questions are about.
 struct Served {
-    observer: StatsHandle,
+    stats_handle: StatsHandle,
     /// Nothing where the mount is only read.
     switch: Option<Arc<DropWritesDevice>>,
     followers: Arc<Followers>,
@@ -61,7 +61,7 @@ struct Served {
 /// Answers from now on who asks about a mount. To be dropped before the mount ends.
 pub(super) fn listen(mounted: &Mounted, switch: Option<Arc<DropWritesDevice>>) -> Result<Control> {
     let device = mounted.number().context("the mount is gone")?;
-    let served = Served { observer: mounted.observer(), switch, followers: Arc::default() };
+    let served = Served { stats_handle: mounted.stats_handle(), switch, followers: Arc::default() };
     let served = Arc::new(served);
     let answer = move |words: &[Vec<u8>]| served.answer(words).map_err(|error| message(&error));
     Ok(Control::listen(device, Box::new(answer))?)
@@ -71,11 +71,12 @@ impl Served {
     fn answer(self: &Arc<Self>, words: &[Vec<u8>]) -> Result<Answer> {
         let words = words.iter().map(|word| OsStr::from_bytes(word));
         let question = Question::try_parse_from(words).map_err(|error| in_a_line(&error))?;
-        let (format, filesystem) = (question.global.format, self.observer.filesystem());
+        let (format, filesystem) = (question.global.format, self.stats_handle.filesystem());
         let mut out = Vec::new();
         match question.verb {
             Asked::Stats => {
-                let of = OfMount { observer: &self.observer, switch: self.switch.as_deref() };
+                let of =
+                    OfMount { stats_handle: &self.stats_handle, switch: self.switch.as_deref() };
                 stats::write(&mut out, filesystem, Some(&of), format)?;
             }
             Asked::DropWrites { toggle } => self.drop_writes(toggle)?,
@@ -103,8 +104,8 @@ impl Served {
 
     fn trace(self: &Arc<Self>, format: Format) -> Answer {
         let served = Arc::clone(self);
-        Answer::Parts(Box::new(move |outlet| {
-            let number = served.follow(Follower { number: 0, format, outlet, lost: 0 });
+        Answer::Parts(Box::new(move |reply_stream| {
+            let number = served.follow(Follower { number: 0, format, reply_stream, lost: 0 });
             Box::new(Following { served, number })
         }))
     }
@@ -113,7 +114,7 @@ impl Served {
         let mut list = self.followers.list();
         if list.is_empty() {
             let followers = Arc::clone(&self.followers);
-            self.observer.filesystem().trace_syncs(move |record| followers.tell(record));
+            self.stats_handle.filesystem().trace_syncs(move |record| followers.tell(record));
         }
         let number = list.last().map_or(0, |last| last.number + 1);
         list.push(Follower { number, ..follower });
@@ -128,7 +129,7 @@ struct Followers(Mutex<Vec<Follower>>);
 struct Follower {
     number: u64,
     format: Format,
-    outlet: ReplyStream,
+    reply_stream: ReplyStream,
     /// Lines since the last one that it got.
     lost: u64,
 }
@@ -150,7 +151,7 @@ impl Follower {
             0 => format!("{line}\n"),
             lost => format!("{}\n{line}\n", trace::lost(lost, self.format)),
         };
-        match self.outlet.send(lines.as_bytes()) {
+        match self.reply_stream.send(lines.as_bytes()) {
             Sent::Whole => self.lost = 0,
             // Who is gone is soon taken from the list.
             Sent::Lost | Sent::Gone => self.lost += 1,
@@ -169,7 +170,7 @@ impl Drop for Following {
         let mut list = self.served.followers.list();
         list.retain(|follower| follower.number != self.number);
         if list.is_empty() {
-            self.served.observer.filesystem().stop_trace();
+            self.served.stats_handle.filesystem().stop_trace();
         }
     }
 }
