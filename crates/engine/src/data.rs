@@ -1,24 +1,11 @@
 //! Data of files: in memory, in extents on disk, and on its way from one to the other.
 //!
-//! | file                           | what it is                                              |
-//! |--------------------------------|---------------------------------------------------------|
-//! | `segments`, `pieces`           | what holds a file beneath; parts fetched in one go      |
-//! | `fetch`, `checksums`           | from the device, verified, repaired, decompressed       |
-//! | `block`, `blocks`, `dirty`     | a file's sectors in memory, and which are dirty         |
-//! | `range_lock`                   | locks of parts of a file                                |
-//! | `pages`                     | a file in memory: the blocks, with their locks          |
-//! | `load`, `change`               | reading it, and what every change of it in memory does  |
-//! | `file_cache`                   | all files in memory, and the bound of what they take    |
-//! | `failures`                     | what could not be written, until it is told             |
-//! | `stream`                       | a file from start to end, past that bound               |
-//! | `writer`, `reserved`           | who writes, and what is promised to dirty data          |
-//! | `throttle`                    | who may make more data dirty                            |
-//! | `write`, `direct`              | writing into memory, and past it                        |
-//! | `resize`, `allocate`           | sizes, and space ahead of data                          |
-//! | `writeback`, `worker`          | writing back what is dirty; threads that do             |
-//! | `transfer`, `write_extent`, `in_place` | from memory into extents                             |
-//! | `ordered`                      | the data of one file while it is on its way             |
-//! | `repair`                       | rewriting copies that reads found bad                   |
+//! | folder      | holds                                                                         |
+//! |-------------|-------------------------------------------------------------------------------|
+//! | `cache`     | the page cache: the blocks of each file, dirty or clean, and the bound of all |
+//! | `read`      | reads: extent maps, device requests, checksums, readahead                     |
+//! | `writeback` | from dirty blocks to extents: allocate, submit, complete                      |
+//! | `ops`       | the system calls: write, direct I/O, truncate, fallocate                      |
 //!
 //! The way of a read: what is in memory is taken from there. For the rest, the file's extents
 //! become *pieces*, each a part of one extent that can be fetched at once; all pieces of a window

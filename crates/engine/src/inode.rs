@@ -1,25 +1,14 @@
 //! Inodes and names, in memory and in their trees.
 //!
-//! | file         | what it is                                                             |
-//! |--------------|------------------------------------------------------------------------|
-//! | `entry`, `name` | entries of directories, names of inodes                             |
-//! | `stored`     | what trees say                                                         |
-//! | `inode`      | an inode in memory                                                     |
-//! | `dentry_cache`   | the names of a directory that are known                                |
-//! | `pending`    | changes that wait to be merged                                         |
-//! | `late`       | names that are merged later than all else                              |
-//! | `extents`    | ranges of a file that wait                                             |
-//! | `few`, `hashes` | lists of mostly one element; sets of hashes                         |
-//! | `table`      | the inodes in memory, by number                                        |
-//! | `names`      | looking up and listing                                                 |
-//! | `room`       | whether what comes fits into its items                                 |
-//! | `operation`  | the way that every change goes                                         |
-//! | `create`, `link`, `unlink`, `rename`, `attributes`, `xattr`, `file` | changes         |
-//! | `property`   | the attribute that says how Linux compresses                           |
-//! | `orphan`     | inodes without a name                                                  |
-//! | `replay`     | what replaying a log does                                              |
-//! | `subvolume`  | what a writer needs to know of a subvolume                             |
-//! | `waiting`, `delayed_reservation`, `edits`, `cut`, `merge` | how changes come into the trees      |
+//! | folder      | holds                                                                     |
+//! |-------------|---------------------------------------------------------------------------|
+//! | `incore`    | an inode in memory, and the cache of them                                 |
+//! | `dir`       | directory entries, lookup and listing                                     |
+//! | `pending`   | delayed items: changes that are not yet in a tree                         |
+//! | `log_state` | the state of each inode in the tree log                                   |
+//! | `tree`      | reads from the trees                                                      |
+//! | `ops`       | the operations: create, link, unlink, rename, attributes, xattrs, orphans |
+//! | `flush`     | delayed items into trees                                                  |
 //!
 //! 1. The inode in memory is the truth; the tree is its durable image.
 //! 2. Reads look into what waits, newest first, then into the tree. What comes late is the oldest

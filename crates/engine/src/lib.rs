@@ -2,10 +2,10 @@
 //!
 //! | module  | what it is                                            | calls         |
 //! |---------|-------------------------------------------------------|---------------|
-//! | `node`  | inodes, directories, names, extended attributes       | lower crates  |
-//! | `data`  | data of files: in memory, in extents, and on its way  | `node`        |
-//! | `log`   | the tree log: what it says, and its replay            | `node` `data` |
-//! | `share` | subvolumes and snapshots                              | `node` `data` |
+//! | `inode` | inodes, directories, names, extended attributes       | lower crates  |
+//! | `data`  | data of files: in memory, in extents, and in flight   | `inode`       |
+//! | `log`   | the tree log: what it says, and its replay            | `inode` `data`|
+//! | `share` | subvolumes and snapshots                              | `inode` `data`|
 //! | `api`   | the public face, in the manner of `std::fs`           | all of them   |
 //!
 //! Invariants:

@@ -1,13 +1,14 @@
 //! The tree log: what is in one, and how it is replayed.
 //!
-//! | file     | what it is                                                                  |
-//! |----------|-----------------------------------------------------------------------------|
-//! | `items`  | what a pending log says                                                     |
-//! | `replay` | bringing it into the trees, when a filesystem is opened                     |
-//! | `sync`, `fsync_tracer` | making an inode durable; what is told of that                         |
-//! | `collect`, `exists`, `content` | what must be in the log for that: names, what exists, and |
-//! |          | what is in files                                                            |
-//! | `draft`  | items of a log that are about to be changed                                 |
+//! | file                | holds                                                           |
+//! |---------------------|-----------------------------------------------------------------|
+//! | `sync`              | fsync: writeback, the log, or a full commit                     |
+//! | `collect`           | which inodes an fsync logs, and how much of each                |
+//! | `exists`, `content` | the items that log names and existence, and those that log data |
+//! | `draft`             | batches of items for the log tree                               |
+//! | `items`             | the items of a pending log, parsed                              |
+//! | `replay`            | the replay, when a filesystem is opened                         |
+//! | `trace`             | the record of each fsync                                        |
 
 mod collect;
 mod content;

@@ -1,17 +1,19 @@
 //! A mount: requests of the kernel to calls of the engine, and back.
 //!
-//! | file          | what it does                                                           |
-//! |---------------|------------------------------------------------------------------------|
-//! | `mounted`     | a mount from its beginning to its end                                  |
-//! | `served`      | which method answers which request                                     |
-//! | `ids`         | inodes to nodes, by computing                                          |
-//! | `lookup_counts`     | what the kernel knows, and keeps without a name                        |
-//! | `recent_writes`      | which files were written lately                                        |
-//! | `refused`     | whose writes were refused too late for the writer                      |
-//! | `names`, `listing`, `attributes`, `contents`, `xattrs`, `ioctls` | the requests, by kind |
-//! | `acl`         | access lists, and what they have to do with permissions                |
-//! | `shutdown`    | the ioctl that ends all writing                                        |
-//! | `control`     | what those who mounted it ask past the kernel                          |
+//! | file                     | holds                                            |
+//! |--------------------------|--------------------------------------------------|
+//! | `mounted`                | a mount from its beginning to its end            |
+//! | `server`                 | which method answers which request               |
+//! | `node_ids`               | inode numbers to FUSE node ids, by computing     |
+//! | `lookup_counts`          | the inodes that the kernel knows, linked or not  |
+//! | `recent_writes`          | the files that were written a moment ago         |
+//! | `unreported_errors`      | writes that failed after their call had returned |
+//! | `names`, `listing`       | lookup, creation, removal, rename; listings      |
+//! | `attributes`, `contents` | attributes; reads and writes                     |
+//! | `xattrs`, `ioctls`       | extended attributes; ioctls                      |
+//! | `acl`                    | access control lists and permissions             |
+//! | `shutdown`               | the ioctl that ends all writing                  |
+//! | `control`                | the socket that serves counters to the owner     |
 //!
 //! 1. There are no semantics here but those that the kernel leaves to a server: access lists are
 //!    inherited and follow permissions, set-id bits and capabilities go with changes.

@@ -1,16 +1,16 @@
 //! Transactions: who changes trees, and how what they changed becomes durable.
 //!
-//! | module       | what it is                                                        |
-//! |--------------|-------------------------------------------------------------------|
-//! | `transaction_state`       | the handshake of handles and commits                              |
-//! | `handle`     | a handle: the right to change trees, for a while                  |
-//! | `commit`     | the commit, stage by stage                                        |
-//! | `cause`      | who had transactions committed                                    |
-//! | `space_items`      | what a commit writes about space: references, block groups, chunks |
-//! | `roots`      | what it writes about trees: root items                            |
-//! | `quotas`     | what it says of quota groups                                      |
-//! | `superblock` | the superblock that ends it                                       |
-//! | `worker`     | the thread that merges and commits when nobody asks               |
+//! | file              | holds                                                    |
+//! |-------------------|----------------------------------------------------------|
+//! | `state`           | the states of transactions: joining, leaving, committing |
+//! | `handle`          | a transaction handle: the right to change trees          |
+//! | `run`             | the commit, stage by stage                               |
+//! | `writeout`        | writing dirty nodes before the commit                    |
+//! | `trigger`         | why transactions were committed                          |
+//! | `space_items`     | the items that a commit writes about space               |
+//! | `roots`, `quotas` | root items; the quota status item                        |
+//! | `superblock`      | the superblock that ends a commit                        |
+//! | `worker`          | the background thread that commits                       |
 
 mod handle;
 mod quotas;

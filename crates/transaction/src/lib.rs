@@ -1,20 +1,15 @@
 //! The books: which trees there are, which space is whose, and what a transaction changes.
 //!
-//! | module      | what it is                                                       |
+//! | module      | holds                                                            |
 //! |-------------|------------------------------------------------------------------|
-//! | `tree_roots`    | the trees, found by number                                       |
-//! | `refs`      | references of extents: delayed, and in the extent tree           |
+//! | `manager`   | [`TransactionManager`]: all of it together, for the crates above |
+//! | `roots`     | the trees, found by number                                       |
+//! | `commit`    | transaction handles and the commit                               |
+//! | `log`       | log trees, and how log commits become durable                    |
+//! | `space`     | block groups, reservations, chunks and file data                 |
+//! | `refs`      | extent references: delayed, and in the extent tree               |
 //! | `free_tree` | the free space tree                                              |
-//! | `checksums` | checksums of data: those that wait, and those in their tree      |
-//! | `space`     | block groups, reservations and chunks, in memory                 |
-//! | `txn`       | handles, and the commit                                          |
-//! | `log`       | tree logs: their trees, and how groups of changes become durable |
-//! | `high_water`   | how much was changed or reserved at once, at most                |
-//! | `transactions`    | all of it together, as the rooms above see it                    |
-//! | `reserve`   | reservations, and what is done where space is short              |
-//! | `turns`     | whose turn it is to have space made                              |
-//! | `data`      | the space, the checksums and the users of file data              |
-//! | `discard`   | giving freed space back to the device                            |
+//! | `checksums` | checksums of data: pending, and in their tree                    |
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
 //! Tree logs: what makes changes durable that are not committed yet.
 //!
-//! | module   | what it is                                                  |
-//! |----------|-------------------------------------------------------------|
-//! | `group`  | the handshake of those whose changes are written together   |
-//! | `commit` | writing a group: nodes, flush, superblock                   |
-//! | `blocks` | the blocks of logs                                          |
-//! | `sums`   | checksums in a log                                          |
-//! | `reason` | why a transaction is committed instead                      |
-//! | `stats`  | what is counted                                             |
+//! | file          | holds                                                          |
+//! |---------------|----------------------------------------------------------------|
+//! | `commits`     | log commits: which fsyncs share one, and which thread leads it |
+//! | `commit`      | writing one: nodes, flush, superblock                          |
+//! | `blocks`      | the tree blocks of logs                                        |
+//! | `checksums`   | checksums in a log                                             |
+//! | `full_commit` | why a transaction is committed instead                         |
+//! | `stats`       | counters                                                       |
 //!
 //! 1. A log is a tree of one subvolume and one transaction, N. It is changed, like the tree of the
 //!    log roots, which leads to all of them, under one lock, by who is in N.

@@ -1,17 +1,18 @@
 //! The space of a writable filesystem: block groups, reservations, chunks; all in memory.
 //!
-//! | module     | what it is                                                  |
-//! |------------|-------------------------------------------------------------|
-//! | `ranges`   | disjoint ranges, by address and by size                     |
-//! | `group`    | one block group                                             |
-//! | `block_groups`    | all block groups, and what a transaction did to them        |
-//! | `counters` | sums by kind, and who gets a reservation                    |
-//! | `reserve`  | reservations                                                |
-//! | `chunk`    | room on the device, new chunks                              |
-//! | `load`     | what the trees say                                          |
-//! | `exact`    | what a tree log names, taken where it is                    |
-//! | `held`     | extents that are being overwritten in place                 |
-//! | `damage`   | what they must not say                                      |
+//! | file                          | holds                                               |
+//! |-------------------------------|-----------------------------------------------------|
+//! | `space_info`                  | totals by kind, and which reservation is granted    |
+//! | `reserve`, `tickets`          | reservations, and the queue of those that must wait |
+//! | `flush`                       | the steps that free space for a reservation         |
+//! | `block_group`, `block_groups` | one block group; all of them, and their changes     |
+//! | `ranges`                      | disjoint ranges, by address and by size             |
+//! | `chunk`                       | free space of the devices, new chunks               |
+//! | `load`, `damage`              | reading space from the trees, and checking it       |
+//! | `log_extents`                 | space that a pending log names                      |
+//! | `nocow`                       | extents that are being overwritten in place         |
+//! | `file_data`                   | space, checksums and references of file data        |
+//! | `high_water`, `discard`       | the largest reservation; discard of freed space     |
 //!
 //! 1. Nothing here edits a tree. What a commit must write it asks for: changed block groups, new
 //!    chunks.

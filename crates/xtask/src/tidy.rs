@@ -10,6 +10,7 @@
 //! 5. `rooms`: a module of `engine` calls only the modules named for it.
 //! 6. `unsafety`: `unsafe` stands only in the files exempt by a stated reason.
 //! 7. `links`: what a document links to inside the project is there.
+//! 8. `words`: English that can be searched for, with counts that may only fall.
 
 mod layers;
 mod links;
@@ -18,6 +19,7 @@ mod rooms;
 mod shape;
 mod text;
 mod unsafety;
+mod words;
 mod workspace;
 
 use std::fmt;
@@ -32,6 +34,9 @@ pub(crate) struct Args {
     /// The workspace to check; the one this program was built from by default.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))]
     root: PathBuf,
+    /// Write lower counts into the table of `words`.
+    #[arg(long)]
+    update: bool,
 }
 
 /// One broken rule, with the place that breaks it.
@@ -59,6 +64,9 @@ impl fmt::Display for Finding {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let root = args.root.canonicalize().context("the root of the workspace")?;
     let workspace = Workspace::load(&root)?;
+    if args.update {
+        words::update(&workspace, &root)?;
+    }
     let findings = check(&workspace);
     for finding in &findings {
         println!("{finding}");
@@ -75,6 +83,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     findings.extend(layers::check(&workspace.packages));
     findings.extend(links::check(&workspace.texts));
     findings.extend(unsafety::check(&workspace.packages, &workspace.sources));
+    findings.extend(words::check(workspace));
     for text in &workspace.texts {
         findings.extend(text::check_words(text));
     }

@@ -1,12 +1,12 @@
 //! Copies trees into a filesystem, as `cp -a` does: trees of the machine, or its own.
 //!
-//! | module    | what it is                                                      |
-//! |-----------|-----------------------------------------------------------------|
-//! | `step`    | steps through a tree                                            |
-//! | `machine` | reads what is on the machine: such steps                        |
-//! | `inside`  | reads what is in the filesystem: such steps                     |
-//! | `ahead`   | reads steps, and the bytes in them, in a thread ahead of the use |
-//! | `target`  | makes what the steps say in the filesystem                      |
+//! | file         | holds                                          |
+//! |--------------|------------------------------------------------|
+//! | `event`      | the events of a walk through a tree            |
+//! | `host_tree`  | a walk through the host's files                |
+//! | `image_tree` | a walk through the files of an image           |
+//! | `prefetch`   | a thread that reads events and file data ahead |
+//! | `target`     | makes the files in the image                   |
 //!
 //! 1. Of the source nothing is followed but the path that is given.
 //! 2. A directory gets its attributes after everything in it was made.

@@ -1,0 +1,219 @@
+//! Rules of plain English that can be searched for, with a count for each crate that may only fall.
+//!
+//! 1. In comments: no "who" or "whoever"; the sentence names its subject.
+//! 2. The first line of a doc comment does not begin with one of `OPENINGS`.
+//! 3. No test is named `what_..`, `who_..` or `where_..`; a name is subject, condition, result.
+//! 4. `words.txt` has the counts that are allowed: a crate that it does not name has none. A count
+//!    above it is a finding at the file that has most; `--update` writes lower counts into it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use syn::visit::Visit;
+
+use super::Finding;
+use super::workspace::{Source, Workspace};
+
+/// The table, from the root of the workspace.
+const TABLE: &str = "crates/xtask/words.txt";
+
+/// First words of a doc comment that say nothing of the item.
+const OPENINGS: &[&str] =
+    &["What ", "Of a ", "Of the ", "Nothing where", "The same.", "See the module's text", "Who "];
+
+/// First words of a test's name that say nothing of its subject.
+const TEST_NAMES: &[&str] = &["what_", "who_", "where_", "whoever_"];
+
+/// A rule that is counted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rule {
+    Who,
+    Opening,
+    TestName,
+}
+
+impl Rule {
+    const ALL: [Self; 3] = [Self::Who, Self::Opening, Self::TestName];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Who => "who",
+            Self::Opening => "opening",
+            Self::TestName => "test-name",
+        }
+    }
+
+    fn wanted(self) -> &'static str {
+        match self {
+            Self::Who => "a comment says \"who\": name the subject",
+            Self::Opening => "a doc comment begins with no noun and no verb",
+            Self::TestName => "a test is named what_, who_ or where_",
+        }
+    }
+}
+
+/// A count for each crate and rule.
+type Counts = BTreeMap<(String, Rule), usize>;
+
+/// Returns a finding for each count above the table's.
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
+    let table = workspace.texts.iter().find(|text| text.path == TABLE);
+    let allowed = match table.map(|table| parse(&table.text)).transpose() {
+        Ok(allowed) => allowed.unwrap_or_default(),
+        Err(error) => return vec![Finding::new(TABLE, 1, format!("{error:#}"))],
+    };
+    let found = workspace.sources.iter().flat_map(find).collect::<Vec<_>>();
+    let counts = count(&found);
+    let over = counts.iter().filter(|(key, n)| **n > allowed.get(*key).copied().unwrap_or(0));
+    over.map(|((name, rule), n)| {
+        let last = found.iter().rfind(|it| it.rule == *rule && crate_of(it.path) == *name);
+        let last = last.expect("it was counted");
+        let limit = allowed.get(&(name.clone(), *rule)).copied().unwrap_or(0);
+        let text = format!("{}; {name} has {n}, {TABLE} allows {limit}", rule.wanted());
+        Finding::new(last.path, last.line, text)
+    })
+    .collect()
+}
+
+/// Writes the counts of now into the table, where none is higher than the table's.
+pub(super) fn update(workspace: &Workspace, root: &Path) -> Result<()> {
+    let over = check(workspace);
+    ensure!(over.is_empty(), "counts rose: {}", over[0]);
+    let found = workspace.sources.iter().flat_map(find).collect::<Vec<_>>();
+    let mut text = String::from("# crate, rule, count: see crates/xtask/src/tidy/words.rs\n");
+    for ((name, rule), n) in count(&found) {
+        writeln!(text, "{name} {} {n}", rule.name()).expect("a string takes all");
+    }
+    std::fs::write(root.join(TABLE), text).with_context(|| format!("cannot write {TABLE}"))
+}
+
+fn parse(table: &str) -> Result<Counts> {
+    let mut counts = Counts::new();
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let fields = line.split(' ').collect::<Vec<_>>();
+        let [name, rule, n] = fields[..] else { anyhow::bail!("not three fields: {line}") };
+        let rule = Rule::ALL.into_iter().find(|it| it.name() == rule);
+        let rule = rule.with_context(|| format!("no such rule: {line}"))?;
+        let n = n.parse().with_context(|| format!("no count: {line}"))?;
+        counts.insert((name.to_owned(), rule), n);
+    }
+    Ok(counts)
+}
+
+fn count(found: &[Found<'_>]) -> Counts {
+    let mut counts = Counts::new();
+    for it in found {
+        *counts.entry((crate_of(it.path).to_owned(), it.rule)).or_default() += 1;
+    }
+    counts
+}
+
+/// `crates/NAME/..` is NAME; another file is its first folder.
+fn crate_of(path: &str) -> &str {
+    let path = path.strip_prefix("crates/").unwrap_or(path);
+    path.split('/').next().unwrap_or(path)
+}
+
+/// A place that breaks a rule.
+struct Found<'a> {
+    path: &'a str,
+    line: usize,
+    rule: Rule,
+}
+
+fn find(source: &Source) -> Vec<Found<'_>> {
+    let path = source.path();
+    let mut found = Vec::new();
+    let mut above = None;
+    for (index, line) in source.text.text.lines().enumerate() {
+        let line_number = index + 1;
+        let Some((mark, comment)) = comment(line) else {
+            above = None;
+            continue;
+        };
+        let words = comment.split(|c: char| !c.is_alphanumeric());
+        let whos = words.filter(|word| matches!(*word, "who" | "Who" | "whoever" | "Whoever"));
+        found.extend(whos.map(|_| Found { path, line: line_number, rule: Rule::Who }));
+        let is_first = mark != "//" && above != Some(mark);
+        if is_first && OPENINGS.iter().any(|words| comment.starts_with(words)) {
+            found.push(Found { path, line: line_number, rule: Rule::Opening });
+        }
+        above = Some(mark);
+    }
+    let mut tests = Tests { path, found };
+    tests.visit_file(&source.syntax);
+    tests.found
+}
+
+/// The mark and the text of a line that is a comment.
+fn comment(line: &str) -> Option<(&'static str, &str)> {
+    let line = line.trim_start();
+    let marks = ["///", "//!", "//"];
+    marks.into_iter().find_map(|mark| Some((mark, line.strip_prefix(mark)?.trim_start())))
+}
+
+/// Collects the names of tests.
+struct Tests<'a> {
+    path: &'a str,
+    found: Vec<Found<'a>>,
+}
+
+impl<'ast> Visit<'ast> for Tests<'_> {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        let is_test = item.attrs.iter().any(|it| it.path().is_ident("test"));
+        let name = item.sig.ident.to_string();
+        if is_test && TEST_NAMES.iter().any(|start| name.starts_with(start)) {
+            let line = item.sig.ident.span().start().line;
+            self.found.push(Found { path: self.path, line, rule: Rule::TestName });
+        }
+        syn::visit::visit_item_fn(self, item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workspace::Text;
+    use super::*;
+
+    fn workspace(source: &str, table: &str) -> Workspace {
+        let sources = vec![Source::parse("crates/a/src/lib.rs", source).unwrap()];
+        let texts = vec![Text { path: TABLE.to_owned(), text: table.to_owned() }];
+        Workspace { packages: Vec::new(), sources, texts }
+    }
+
+    fn findings(source: &str, table: &str) -> Vec<usize> {
+        check(&workspace(source, table)).iter().map(|it| it.line).collect()
+    }
+
+    #[test]
+    fn comment_that_says_who_is_found() {
+        assert_eq!(findings("//! A head.\n// For those who read.\nfn f() {}\n", ""), [2]);
+        assert!(findings("//! A head.\n// For readers.\nfn f() {}\n", "").is_empty());
+    }
+
+    #[test]
+    fn doc_comment_that_begins_with_what_is_found() {
+        let text = "//! A head.\n\n/// What it is.\n/// What follows.\nfn f() {}\n";
+        assert_eq!(findings(text, ""), [3]);
+    }
+
+    #[test]
+    fn test_named_what_is_found() {
+        let text = "//! A head.\n#[test]\nfn what_is_there() {}\nfn what_is_no_test() {}\n";
+        assert_eq!(findings(text, ""), [3]);
+    }
+
+    #[test]
+    fn count_within_the_table_is_allowed() {
+        let text = "//! A head.\n// Who reads.\nfn f() {}\n";
+        assert!(findings(text, "a who 1\n").is_empty());
+        assert_eq!(findings(text, "b who 1\n"), [2]);
+    }
+
+    #[test]
+    fn table_that_cannot_be_read_is_found() {
+        assert_eq!(findings("//! A head.\n", "a who\n"), [1]);
+    }
+}
