@@ -68,6 +68,9 @@ pub enum Error {
     /// A place in a file beyond 2^63 - 1.
     #[error("file too large")]
     FileTooLarge,
+    /// A thread of the filesystem cannot be started.
+    #[error("cannot start a thread: {0}")]
+    NoThread(std::io::Error),
     /// No space is left on the device.
     #[error("no space left on the device")]
     NoSpace,
@@ -346,6 +349,7 @@ impl Error {
             Self::NotPermitted => 1,
             Self::NotFound | Self::NoSubvolume | Self::BadName(_) => 2,
             Self::NoMoreData => 6,
+            Self::NoThread(_) => 11,
             Self::OutOfMemory { .. } => 12,
             Self::IsRoot | Self::Device(DeviceError::InUse { .. } | DeviceError::Locked { .. }) => {
                 16
@@ -382,6 +386,7 @@ impl From<LedgerError> for Error {
             LedgerError::Read(error) => Self::Read(error),
             LedgerError::NoTree(id) => Self::NoTree(id),
             LedgerError::NoSpace => Self::NoSpace,
+            LedgerError::NoThread(error) => Self::NoThread(error),
             other => Self::Ledger(other),
         }
     }

@@ -9,13 +9,13 @@
 //! 4. [`dump_compare`] says where two dumps of an image differ.
 //! 5. An [`operation::Operation`] is one change of a tree; [`model`] says how it must end and what
 //!    the tree shows afterwards, and a [`target::Target`] is a filesystem that is held to that.
-//!    After a crash, [`history`] says what may be left of a file, and [`kept`] what must be left
-//!    of what was fsynced.
+//!    After a crash, [`history`] says what may be left of a file, and [`durability_oracle`] what
+//!    must be left of what was fsynced.
 //! 6. [`devices`] fail on demand, and make the images that a crash may leave.
 //! 7. [`programs`] are what people use, as scripts.
-//! 8. [`here`] says what there is for tests. [`golden`] knows the golden images. [`sample`] and
-//!    [`churn`] fill others: with real files, and with random changes by a seed ([`random`]).
-//!    [`alike`] makes names that share an item of the tree.
+//! 8. [`test_env`] says what there is for tests. [`golden`] knows the golden images. [`sample`] and
+//!    [`random_workload`] fill others: with real files, and with random changes by a seed
+//!    ([`random`]). [`hash_collisions`] makes names that share an item of the tree.
 //!
 //! It does not read images itself: userbtrfs and Linux do.
 #![forbid(unsafe_code)]

@@ -46,6 +46,9 @@ pub enum Error {
     /// Somebody wanted that nothing is written any more.
     #[error("the filesystem was shut down")]
     ShutDown,
+    /// The thread that commits in the background cannot be started.
+    #[error("cannot start a thread: {0}")]
+    NoThread(std::io::Error),
     /// No space is left, and none can be made.
     #[error("no space left on the device")]
     NoSpace,

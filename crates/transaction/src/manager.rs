@@ -118,12 +118,19 @@ impl TransactionManager {
         Ok(transactions)
     }
 
-    /// Names the rooms above, once, and starts to commit on its own.
-    pub fn register(self: &Arc<Self>, participants: Vec<Arc<dyn TransactionHooks>>) {
+    /// Names the hooks of the crates above, once, and starts to commit in the background.
+    ///
+    /// # Errors
+    /// [`Error::NoThread`] if the background thread cannot be started.
+    ///
+    /// # Panics
+    /// If hooks were registered before.
+    pub fn register(self: &Arc<Self>, participants: Vec<Arc<dyn TransactionHooks>>) -> Result<()> {
         assert!(self.participants.set(participants).is_ok(), "participants are named once");
         if !self.options.only_asked {
-            self.worker.start(self);
+            self.worker.start(self).map_err(Error::NoThread)?;
         }
+        Ok(())
     }
 
     /// The trees.

@@ -1,8 +1,8 @@
 //! btrfs in user space: the library's face.
 //!
 //! A [`Filesystem`] is opened on an image file or a block device, without the kernel's driver
-//! and without privilege. [`extract`] copies trees out of it, [`insert`] copies them in; [`mkfs`]
-//! makes empty ones.
+//! and without privilege. [`copy::export`] copies trees out of it, [`copy::import`] copies them in,
+//! and [`mkfs`] makes empty ones.
 //!
 //! 1. A filesystem is changed only where it was opened for writing.
 //! 2. Every call may be made from any thread.

@@ -458,10 +458,10 @@ fn writable(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inne
     let cache_bytes = options.file_cache_bytes();
     let files = Arc::new(PageCache::new(cache_bytes, Some(Arc::clone(&transactions))));
     let (cache, of) = (Arc::clone(&files), Arc::clone(&nodes));
-    let writer = WriteContext::new(cache, of, Arc::clone(&transactions), options.writer());
+    let writer = WriteContext::new(cache, of, Arc::clone(&transactions), options.writer())?;
     let flusher = WritebackHandle(Arc::downgrade(&writer));
     transactions
-        .register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))]);
+        .register(vec![Arc::new(flusher), Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))])?;
     let log = Log::new(&nodes, &writer, &transactions);
     let (window, root, is_open) = (options.window_bytes(), TOP, false);
     Ok(Inner {

@@ -63,7 +63,7 @@ impl World {
         let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), options));
         let flusher: Arc<dyn TransactionHooks> =
             Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
-        transactions.register(vec![flusher]);
+        transactions.register(vec![flusher]).unwrap();
         let mut world = Self { device, transactions, nodes, dirs: vec![TOP] };
         world.dirs.extend(DIRS.map(|name| world.id(TOP, name)).into_iter().flatten());
         world

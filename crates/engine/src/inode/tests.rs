@@ -76,7 +76,7 @@ impl Lab {
         let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), nodes));
         let flusher: Arc<dyn TransactionHooks> =
             Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)));
-        transactions.register(vec![flusher]);
+        transactions.register(vec![flusher]).unwrap();
         Self { device, transactions, nodes }
     }
 

@@ -118,7 +118,7 @@ fn end(
     let transactions = TransactionManager::open(tree_roots, options.transactions.clone())?;
     let logs = Logs::find(&transactions, tolerant)?;
     let nodes = Arc::new(Inodes::writable(Arc::clone(&transactions), options.nodes));
-    transactions.register(vec![Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))]);
+    transactions.register(vec![Arc::new(DelayedItemsFlusher(Arc::downgrade(&nodes)))])?;
     let mut report = Replayed { generation, ..Replayed::default() };
     let done = with(&nodes, logs, &mut report).and_then(|()| commit(&transactions));
     if let Err(error) = &done {

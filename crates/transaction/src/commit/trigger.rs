@@ -7,7 +7,7 @@ use userbtrfs_sync::atomic::{AtomicU64, Ordering};
 pub enum CommitTrigger {
     /// Whoever asked for it, or closed the filesystem.
     Asked,
-    /// A sync that was not logged: [`FullCommitReason`](crate::CommitReason) says why.
+    /// A sync that was not logged: [`FullCommitReason`](crate::FullCommitReason) says why.
     Sync,
     /// Its time was over.
     Age,

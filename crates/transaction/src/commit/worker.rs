@@ -56,7 +56,8 @@ impl Worker {
         Self { shared, thread: Mutex::new(Class::TransactionState, None) }
     }
 
-    pub(crate) fn start(&self, transactions: &Arc<TransactionManager>) {
+    /// Starts the thread; fails if the system allows no more.
+    pub(crate) fn start(&self, transactions: &Arc<TransactionManager>) -> std::io::Result<()> {
         let (transactions, shared) = (Arc::downgrade(transactions), Arc::clone(&self.shared));
         let pause = match transactions
             .upgrade()
@@ -81,7 +82,9 @@ impl Worker {
                 };
             }
         };
-        *self.thread.lock() = Some(thread::spawn(work));
+        let started = thread::Builder::new().name("commit".to_owned()).spawn(work)?;
+        *self.thread.lock() = Some(started);
+        Ok(())
     }
 
     pub(crate) fn request_merge(&self) {

@@ -47,7 +47,7 @@ impl<I: Items> ExtentRefs<'_, I> {
             match u64::from(count).checked_sub(by).ok_or(missing)? {
                 0 => drop(self.item.inline.remove(place)),
                 left => {
-                    self.item.inline[place] = inline::reference(backref, narrow(left, missing)?)
+                    self.item.inline[place] = inline::reference(backref, narrow(left, missing)?);
                 }
             }
             return Ok(());

@@ -94,7 +94,7 @@ fn what_waits_to_be_written_is_written_where_space_is_short() {
     let device = Arc::new(SparseImage::from_file(&image).unwrap().to_device());
     let transactions = open_alone(device, TransactionOptions::default()).unwrap();
     let hoard = Arc::new(Hoard(Mutex::new(Class::InodeState, Vec::new())));
-    transactions.register(vec![Arc::clone(&hoard) as _]);
+    transactions.register(vec![Arc::clone(&hoard) as _]).unwrap();
     let all: Vec<_> = std::iter::from_fn(|| transactions.space().reserve(1 << 20).ok()).collect();
     *hoard.0.lock() = all;
     assert!(transactions.space().reserve(1 << 20).is_err());

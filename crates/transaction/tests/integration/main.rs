@@ -31,7 +31,7 @@ fn open_on(
     options: TransactionOptions,
 ) -> Result<Arc<TransactionManager>, OpenError> {
     let transactions = open_alone(device, options)?;
-    transactions.register(Vec::new());
+    transactions.register(Vec::new()).unwrap();
     Ok(transactions)
 }
 

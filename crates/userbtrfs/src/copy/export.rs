@@ -86,6 +86,9 @@ pub enum ExportError {
         /// Where in the source.
         path: String,
     },
+    /// No thread can be started to copy with.
+    #[error("cannot start a thread: {0}")]
+    NoThread(std::io::Error),
     /// Stopped before the end.
     #[error("stopped")]
     Stopped,

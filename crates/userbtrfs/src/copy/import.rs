@@ -76,6 +76,9 @@ pub enum ImportError {
         /// What the system says.
         error: std::io::Error,
     },
+    /// No thread can be started to read with.
+    #[error("cannot start a thread: {0}")]
+    NoThread(std::io::Error),
     /// The file changed while it was read. What was read is kept.
     #[error("{}: it changed while it was read; kept as it was read", path.display())]
     Changed {
@@ -166,13 +169,16 @@ impl<'a> Importer<'a> {
         };
         let given_up = Cancelled::default();
         let mut target = Target::new(self, dir, &counted, &given_up);
-        each_step(source, &given_up, |step, bytes| {
+        let read = each_step(source, &given_up, |step, bytes| {
             let Err(error) = target.take(step, bytes) else { return !self.progress.is_stopped() };
             let is_final = is_final(&error);
             counted(error);
             !is_final && !self.progress.is_stopped()
         });
         target.discard();
+        if let Err(error) = read {
+            counted(ImportError::NoThread(error));
+        }
     }
 }
 

@@ -62,13 +62,16 @@ pub(crate) struct WriteContext {
 }
 
 impl WriteContext {
-    /// The writer of a filesystem; it begins to write in the background.
+    /// Returns the context of a filesystem, whose background writeback has started.
+    ///
+    /// # Errors
+    /// [`Error::NoThread`] if no thread can be started.
     pub(crate) fn new(
         cache: Arc<PageCache>,
         nodes: Arc<Inodes>,
         transactions: Arc<TransactionManager>,
         options: WriteOptions,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>> {
         let geometry = transactions.volume().geometry();
         let costs = DelallocCosts {
             nodesize: geometry.nodesize,
@@ -80,8 +83,8 @@ impl WriteContext {
         let writer = Arc::new(new);
         let watch: Weak<dyn InodeEvents> = Arc::downgrade(&writer) as Weak<dyn InodeEvents>;
         writer.nodes.watch(watch);
-        writer.worker.start(&writer, options.age_seconds);
-        writer
+        writer.worker.start(&writer, options.age_seconds).map_err(Error::NoThread)?;
+        Ok(writer)
     }
 
     /// Bytes of data in memory that may be unfinished.

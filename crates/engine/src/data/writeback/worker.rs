@@ -48,22 +48,34 @@ impl Worker {
         Self { shared, threads: Mutex::new(Class::TransactionState, Vec::new()) }
     }
 
-    /// Begins to write what is older than so many seconds; 0: only where too much waits.
-    pub(in crate::data) fn start(&self, writer: &Arc<WriteContext>, age_seconds: u64) {
+    /// Starts to write back data that is older than `age_seconds`; 0: only under memory pressure.
+    ///
+    /// Fewer threads than wanted are enough; fails if not one can be started.
+    pub(in crate::data) fn start(
+        &self,
+        writer: &Arc<WriteContext>,
+        age_seconds: u64,
+    ) -> std::io::Result<()> {
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let age = (age_seconds > 0).then(|| Duration::from_secs(age_seconds));
         let mut threads = self.threads.lock();
         for _ in 0..count {
             let (writer, shared) = (Arc::downgrade(writer), Arc::clone(&self.shared));
-            threads.push(thread::spawn(move || {
+            let work = move || {
                 while shared.next(age.is_some()) {
                     let Some(writer) = writer.upgrade() else { return };
                     writer.write_due(age);
                     writer.repair();
                     writer.nodes.delete_later();
                 }
-            }));
+            };
+            match thread::Builder::new().name("writeback".to_owned()).spawn(work) {
+                Ok(thread) => threads.push(thread),
+                Err(_) if !threads.is_empty() => break,
+                Err(error) => return Err(error),
+            }
         }
+        Ok(())
     }
 
     /// Asks for what waits to be written, before it is old.

@@ -105,13 +105,14 @@ impl<'a> MountTarget<'a> {
             ready::say()?;
         }
         let (unmount_handle, handle) = (mounted.unmount_handle(), signals.handle());
-        let ender = thread::spawn(move || {
+        let ender = move || {
             for _ in signals.forever() {
                 if let Err(error) = unmount_handle.stop() {
                     complain(&error.to_string());
                 }
             }
-        });
+        };
+        let ender = thread::Builder::new().spawn(ender).context("cannot start a thread")?;
         mounted.wait();
         drop(control);
         handle.close();

@@ -76,7 +76,8 @@ pub(in crate::cli) fn while_watched(
     let (done, is_done) = channel::<()>();
     thread::scope(|scope| {
         let bar = !global.quiet && stderr().is_terminal();
-        scope.spawn(move || {
+        // Without a thread there is no bar.
+        let _bar = thread::Builder::new().spawn_scoped(scope, move || {
             if bar && is_done.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
                 let bar = ProgressBar::new_spinner().with_style(style());
                 while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {

@@ -39,8 +39,16 @@ pub(super) fn copy(
         levels: Vec::new(),
     };
     thread::scope(|scope| {
-        for _ in 0..extractor.options.workers.max(1) {
-            scope.spawn(|| worker.run());
+        for started in 0..extractor.options.workers.max(1) {
+            match thread::Builder::new().spawn_scoped(scope, || worker.run()) {
+                Ok(_) => {}
+                // The others do its work.
+                Err(_) if started > 0 => break,
+                Err(error) => {
+                    Progress::add(&extractor.progress.errors, 1);
+                    return report(ExportError::NoThread(error));
+                }
+            }
         }
         walk.run(source, path, target);
         queue.close();

@@ -5,6 +5,7 @@
 //! 3. A file is given to the batch in whole sectors, as far as it has them.
 //! 4. A file that was given up is not read on.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -80,29 +81,33 @@ impl Cancelled {
 }
 
 /// Calls `take` for each step of a source and the bytes that come with it, until it says no.
+///
+/// Fails, before the first step, if the thread that reads cannot be started.
 pub(super) fn each_step<S: Source + Send>(
     source: S,
     given_up: &Cancelled,
     mut take: impl FnMut(TreeEvent, &[u8]) -> bool,
-) {
+) -> io::Result<()> {
     let (full, batches) = sync_channel(BATCHES);
     let (back, empty) = sync_channel(BATCHES);
     for _ in 0..BATCHES {
         back.send(Batch::new()).expect("the other end is here");
     }
     thread::scope(|scope| {
-        scope.spawn(move || Filler::new(source, given_up).run(&empty, &full));
+        let fill = move || Filler::new(source, given_up).run(&empty, &full);
+        thread::Builder::new().spawn_scoped(scope, fill)?;
         // Both ends go when this ends, and the other thread ends with them.
         let (batches, back) = (batches, back);
         for mut batch in &batches {
             let Batch { steps, bytes, .. } = &mut batch;
             if !steps.drain(..).all(|step| take(step, bytes)) {
-                return;
+                return Ok(());
             }
             // Where the source has ended, there is no one to fill it.
             let _ = back.send(batch);
         }
-    });
+        Ok(())
+    })
 }
 
 impl Batch {
@@ -273,7 +278,8 @@ mod tests {
                 _ => unreachable!("the source has no other steps"),
             }
             true
-        });
+        })
+        .unwrap();
         assert_eq!(seen, sizes);
     }
 
@@ -292,7 +298,8 @@ mod tests {
                 _ => {}
             }
             true
-        });
+        })
+        .unwrap();
         assert_eq!((begun, left), (2, 1));
     }
 
@@ -303,7 +310,8 @@ mod tests {
             each_step(source, &Cancelled::default(), |_, _| {
                 steps += 1;
                 steps <= last
-            });
+            })
+            .unwrap();
             assert_eq!(steps, last + 1);
         }
     }

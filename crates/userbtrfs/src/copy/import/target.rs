@@ -70,7 +70,7 @@ impl<'a> Target<'a> {
             TreeEvent::Enter(node) => self.enter(node)?,
             TreeEvent::Leave => self.leave()?,
             TreeEvent::Other(node) => {
-                self.make(&node).map_err(|error| failed(&node.path, error))?
+                self.make(&node).map_err(|error| failed(&node.path, error))?;
             }
             TreeEvent::Begin(node) => self.begin(node)?,
             TreeEvent::Data { offset, bytes: at } => {

@@ -94,13 +94,13 @@ impl World {
             Step::Hole(start, end) => {
                 self.cells[to_usize(*start)..to_usize(*end)].fill(Cell::Hole);
                 self.change(|file| {
-                    file.put(start * SECTOR, end * SECTOR, PendingExtentKind::Hole, false)
+                    file.put(start * SECTOR, end * SECTOR, PendingExtentKind::Hole, false);
                 });
             }
             Step::Truncate(start) => {
                 self.cells[to_usize(*start)..].fill(Cell::Hole);
                 self.change(|file| {
-                    file.put(start * SECTOR, u64::MAX, PendingExtentKind::Hole, false)
+                    file.put(start * SECTOR, u64::MAX, PendingExtentKind::Hole, false);
                 });
                 self.change(|file| file.set_size(start * SECTOR));
             }
