@@ -85,13 +85,18 @@ pub(crate) fn run(transfer: Transfer) -> Completion {
 /// As [`run`], and adds the completions of those that the transfer does, too.
 fn run_for(mut transfer: Transfer, followers: &mut Vec<(usize, Completion)>) -> Completion {
     loop {
-        let (file, call) = transfer.next();
-        let outcome = perform(file, call);
+        let outcome = perform_next(&mut transfer);
         if let Some(result) = transfer.advance(outcome) {
             followers.extend(transfer.follow(&result));
             return transfer.finish(result);
         }
     }
+}
+
+/// Does the next call of a transfer, and returns its outcome.
+pub(crate) fn perform_next(transfer: &mut Transfer) -> Result<usize, Errno> {
+    let (file, call) = transfer.next();
+    perform(file, call)
 }
 
 fn perform(file: &File, call: Call<'_>) -> Result<usize, Errno> {

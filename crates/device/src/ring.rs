@@ -11,6 +11,8 @@
 //! 6. A ring costs as much as some dozens of plain calls, so a thread gets one only when it has a
 //!    batch that gains by it: not for one call that the kernel would hand to a worker. Short copies
 //!    into its page cache never come here, whatever comes with them.
+//! 7. A call that the kernel reports as not done, for example because it may start no worker, is
+//!    done by a plain call in the owner of the ring.
 #![expect(unsafe_code, reason = "the kernel reads and writes memory named by queue entries")]
 
 use std::cell::{OnceCell, RefCell};
@@ -23,6 +25,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use userbtrfs_sync::{OnceLock, thread};
 
 use crate::batch::{Admitted, Batch, SharedBatch};
+use crate::pread_pwrite;
 use crate::transfer::{Call, PUNCH_HOLE, Transfer};
 
 /// Bytes that are copied into a page cache sooner than the kernel's workers, of whom one at a time
@@ -248,6 +251,7 @@ impl Ring {
 
     fn advance(&mut self, slot: usize, outcome: Result<usize, Errno>) {
         let in_flight = self.slots[slot].as_mut().expect("the kernel reports only what we gave");
+        let outcome = done(&mut in_flight.transfer, outcome);
         let Some(result) = in_flight.transfer.advance(outcome) else { return self.push(slot) };
         let mut ended = self.slots[slot].take().expect("it was there a line ago");
         self.free.push(slot);
@@ -283,6 +287,19 @@ impl Drop for Ring {
     }
 }
 
+/// Returns the outcome of a call, which is done by a plain call if the ring did not do it.
+///
+/// The kernel cancels a call if it cannot start a worker for it (a limit of processes), and refuses
+/// one if it is short of memory.
+fn done(transfer: &mut Transfer, outcome: Result<usize, Errno>) -> Result<usize, Errno> {
+    match outcome {
+        Err(Errno::CANCELED | Errno::AGAIN | Errno::NOMEM | Errno::INTR) => {
+            pread_pwrite::perform_next(transfer)
+        }
+        done => done,
+    }
+}
+
 fn entry(in_flight: &mut InFlight) -> squeue::Entry {
     let (file, call) = in_flight.transfer.next();
     let fd = types::Fd(file.as_raw_fd());
@@ -313,4 +330,38 @@ fn entry(in_flight: &mut InFlight) -> squeue::Entry {
 
 fn entry_len(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("a call moves at most 1 GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::open::{FileOptions, OpenFile};
+    use crate::request::Request;
+
+    #[test]
+    fn call_that_the_ring_did_not_do_is_done_by_a_plain_call() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = OpenFile::open(file.path(), FileOptions::default(), true).unwrap();
+        let open = Arc::new(open);
+        for (at, errno) in (0_u8..).zip([Errno::CANCELED, Errno::AGAIN, Errno::NOMEM, Errno::INTR])
+        {
+            let offset = u64::from(at) * 100;
+            let buffer = Buffer::from(&[at + 1; 100][..]).into();
+            let mut write = Transfer::new(&open, Request::Write { offset, buffer, fua: false });
+            assert_eq!(done(&mut write, Err(errno)), Ok(100));
+            let buffer = Buffer::zeroed(100);
+            let mut read = Transfer::new(&open, Request::Read { offset, buffer });
+            assert_eq!(done(&mut read, Err(errno)), Ok(100));
+            assert!(matches!(read.advance(Ok(100)), Some(Ok(()))));
+            let read = read.finish(Ok(())).buffer.unwrap();
+            assert_eq!(read[..], [at + 1; 100]);
+            let mut flush = Transfer::new(&open, Request::Flush);
+            assert_eq!(done(&mut flush, Err(errno)), Ok(0));
+        }
+        let mut read = Transfer::new(&open, Request::Read { offset: 0, buffer: Buffer::zeroed(1) });
+        assert_eq!(done(&mut read, Err(Errno::IO)), Err(Errno::IO), "an error of the medium stays");
+    }
 }
