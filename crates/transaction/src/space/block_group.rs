@@ -1,6 +1,7 @@
 //! A block group: its free space and what it owes.
 //!
-//! 1. A byte is in exactly one state: allocated, free, pinned, or under a superblock mirror.
+//! 1. A byte is in exactly one state: allocated, free, pinned, or reserved (on a mirror of the
+//!    superblock, or below the first one).
 //! 2. The free ranges of a group that is not loaded are not known; nothing is allocated in it.
 //! 3. In a group that does not start on a unit nothing is allocated: its tree blocks would cross
 //!    stripes.
@@ -38,8 +39,8 @@ pub(super) struct BlockGroup {
     free: Option<FreeRanges>,
     /// Freed ranges that a durable superblock may still lead to.
     pinned: FreeRanges,
-    /// Ranges under superblock mirrors.
-    mirrors: FreeRanges,
+    /// Ranges that are never allocated: see [`reserved`].
+    reserved: FreeRanges,
     /// Nothing is allocated in it.
     read_only: bool,
     /// How often `used` changed: whoever reads free space sees by it that it is outdated.
@@ -49,11 +50,11 @@ pub(super) struct BlockGroup {
 impl BlockGroup {
     /// A group that was there before, its free space not known.
     pub(super) fn existing(chunk: Chunk, used: u64, unit: u64) -> Self {
-        let mirrors = under_mirrors(&chunk);
+        let reserved = reserved(&chunk);
         let pinned = FreeRanges::new(unit);
         let read_only = !chunk.logical.0.is_multiple_of(unit);
         let age = BlockGroupAge::Durable;
-        Self { chunk, used, age, free: None, pinned, mirrors, read_only, version: 0 }
+        Self { chunk, used, age, free: None, pinned, reserved, read_only, version: 0 }
     }
 
     /// A new group, all of it free.
@@ -99,7 +100,7 @@ impl BlockGroup {
 
     /// What it adds to the counters of its pool.
     pub(super) fn tally(&self) -> SpaceTotals {
-        let total = self.chunk.len - self.mirrors.total();
+        let total = self.chunk.len - self.reserved.total();
         let pinned = self.pinned.total();
         let (at_hand, unloaded) = match &self.free {
             Some(free) => (free.usable(), 0),
@@ -126,7 +127,7 @@ impl BlockGroup {
 
     /// Takes all free ranges but what must not be given out.
     fn set_free(&mut self, mut free: FreeRanges) {
-        for (start, len) in self.mirrors.iter().chain(self.pinned.iter()) {
+        for (start, len) in self.reserved.iter().chain(self.pinned.iter()) {
             free.subtract(start, len);
         }
         self.free = Some(free);
@@ -187,7 +188,7 @@ impl BlockGroup {
 
     fn check_in_use(&self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
         let free = self.free.as_ref().is_some_and(|free| free.overlaps(logical.0, len));
-        let elsewhere = [&self.pinned, &self.mirrors];
+        let elsewhere = [&self.pinned, &self.reserved];
         let other = elsewhere.into_iter().any(|ranges| ranges.overlaps(logical.0, len));
         let in_use = self.covers(logical, len) && !free && !other;
         in_use.then_some(()).ok_or(SpaceDamage::NotInUse { logical, len })
@@ -211,30 +212,41 @@ impl BlockGroup {
 
     /// Whether nothing of it is used, allocated or pinned.
     pub(super) fn is_empty(&self) -> bool {
-        let all = self.chunk.len - self.mirrors.total();
+        let all = self.chunk.len - self.reserved.total();
         let none_allocated = self.free.as_ref().is_none_or(|free| free.total() == all);
         self.used == 0 && self.pinned.total() == 0 && none_allocated
     }
 }
 
-/// The logical ranges of a chunk under the mirrors of the superblock, each as long as a stripe.
-fn under_mirrors(chunk: &Chunk) -> FreeRanges {
+/// Returns the logical ranges of a chunk that are never allocated: those on the mirrors of the
+/// superblock, each as long as a stripe, and those below the first one.
+///
+/// Old versions of mkfs.btrfs and btrfs-convert made chunks that begin at 0. The first 64 KiB of a
+/// device belong to the boot loader, and a tree block at the logical address 0 cannot be referred to:
+/// Linux leaves out both (`exclude_super_stripes`).
+fn reserved(chunk: &Chunk) -> FreeRanges {
+    let [primary, ..] = SUPERBLOCK_OFFSETS;
     let mut ranges = FreeRanges::new(1);
+    let mut add = |Range { start, end }: Range<u64>| {
+        // Several stripes may give the same range, in whole or in part.
+        ranges.subtract(start, end - start);
+        ranges.insert(start, end - start).expect("just taken out");
+    };
     for stripe in &chunk.stripes {
+        add(overlap(chunk, stripe, 0..primary.0));
         for mirror in SUPERBLOCK_OFFSETS {
-            let Range { start, end } = overlap(chunk, stripe, mirror.0);
-            // Both stripes may give the same range, in whole or in part.
-            ranges.subtract(start, end - start);
-            ranges.insert(start, end - start).expect("just taken out");
+            add(overlap(chunk, stripe, mirror.0..mirror.0 + STRIPE_LEN));
         }
     }
+    let start = chunk.logical.0;
+    add(start..primary.0.clamp(start, chunk.end().0));
     ranges
 }
 
-/// The logical range whose bytes in this stripe lie in the 64 KiB from `mirror` on.
-fn overlap(chunk: &Chunk, stripe: &Stripe, mirror: u64) -> Range<u64> {
+/// Returns the logical range whose bytes in this stripe lie in `device`, a range of the device.
+fn overlap(chunk: &Chunk, stripe: &Stripe, device: Range<u64>) -> Range<u64> {
     let within = |at: u64| at.saturating_sub(stripe.physical.0).min(chunk.len);
-    let (start, end) = (within(mirror), within(mirror + STRIPE_LEN));
+    let (start, end) = (within(device.start), within(device.end));
     chunk.logical.0 + start..chunk.logical.0 + end
 }
 

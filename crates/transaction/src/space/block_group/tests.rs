@@ -37,7 +37,7 @@ fn free(ranges: &[(u64, u64)]) -> FreeRanges {
 fn superblock_mirrors_are_never_given_out_in_either_stripe() {
     let stripes = [60 * MIB, 64 * MIB - 32 * 1024];
     let mut group = BlockGroup::new(chunk(100 * MIB, 8 * MIB, &stripes), UNIT);
-    let mirrors: Vec<_> = group.mirrors.iter().collect();
+    let mirrors: Vec<_> = group.reserved.iter().collect();
     assert_eq!(mirrors, [(100 * MIB + 32 * 1024, STRIPE_LEN), (104 * MIB, STRIPE_LEN)]);
     assert_eq!(group.tally().at_hand, 8 * MIB - 2 * STRIPE_LEN);
     while let Some((Logical(at), len)) = group.allocate(UNIT, UNIT) {
@@ -49,14 +49,12 @@ fn superblock_mirrors_are_never_given_out_in_either_stripe() {
 
 #[test]
 fn stripes_that_begin_or_end_in_a_mirror_count_what_lies_in_it() {
-    let primary = BlockGroup::new(chunk(0, 4 * MIB, &[0]), UNIT);
-    assert_eq!(primary.mirrors.iter().collect::<Vec<_>>(), [(STRIPE_LEN, STRIPE_LEN)]);
-    let begins = BlockGroup::new(chunk(0, MIB, &[64 * MIB + 16 * 1024]), UNIT);
-    assert_eq!(begins.mirrors.iter().collect::<Vec<_>>(), [(0, 48 * 1024)]);
-    let ends = BlockGroup::new(chunk(0, MIB, &[63 * MIB + 4096]), UNIT);
-    assert_eq!(ends.mirrors.iter().collect::<Vec<_>>(), [(MIB - 4096, 4096)]);
-    let neither = BlockGroup::new(chunk(0, MIB, &[63 * MIB]), UNIT);
-    assert_eq!(neither.mirrors.total(), 0);
+    let begins = BlockGroup::new(chunk(MIB, MIB, &[64 * MIB + 16 * 1024]), UNIT);
+    assert_eq!(begins.reserved.iter().collect::<Vec<_>>(), [(MIB, 48 * 1024)]);
+    let ends = BlockGroup::new(chunk(MIB, MIB, &[63 * MIB + 4096]), UNIT);
+    assert_eq!(ends.reserved.iter().collect::<Vec<_>>(), [(2 * MIB - 4096, 4096)]);
+    let neither = BlockGroup::new(chunk(MIB, MIB, &[63 * MIB]), UNIT);
+    assert_eq!(neither.reserved.total(), 0);
 }
 
 #[test]
@@ -120,4 +118,26 @@ fn only_what_is_free_as_a_whole_is_taken_where_it_is() {
     assert!(!group.take_at(at(3), 2 * UNIT), "pinned");
     group.unpin(at(3), 2 * UNIT);
     assert!(group.take_at(at(3), 2 * UNIT));
+}
+
+/// Collects what is reserved: start and length of each range.
+fn reserved_in(chunk: Chunk) -> Vec<(u64, u64)> {
+    let group = BlockGroup::new(chunk, UNIT);
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for (start, len) in group.reserved.iter() {
+        match ranges.last_mut() {
+            Some(last) if last.0 + last.1 == start => last.1 += len,
+            _ => ranges.push((start, len)),
+        }
+    }
+    ranges
+}
+
+#[test]
+fn space_below_the_first_superblock_is_never_given_out() {
+    assert_eq!(reserved_in(chunk(0, 4 * MIB, &[0])), [(0, 2 * STRIPE_LEN)]);
+    // The second stripe lies there, at another logical address.
+    assert_eq!(reserved_in(chunk(MIB, MIB, &[2 * MIB, 4096])), [(MIB, 2 * STRIPE_LEN - 4096)]);
+    // The logical address 0 is no address of a tree block, wherever it is on the device.
+    assert_eq!(reserved_in(chunk(4096, MIB, &[8 * MIB])), [(4096, STRIPE_LEN - 4096)]);
 }
