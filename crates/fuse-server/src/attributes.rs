@@ -107,7 +107,16 @@ impl FuseServer {
                 true => check_may_say_nothing(&metadata, caller, changes)?,
                 false => check_mutable(&metadata)?,
             }
-            inode.drop_set_id().map_err(errno)?;
+            // A write takes the capability of a file with an empty request; its caller may keep the
+            // set-id bits if it has CAP_FSETID.
+            let is_write = says_nothing && changes.ctime.is_none() && metadata.is_file();
+            if !is_write || !rights::may_keep_set_id(caller) {
+                inode.drop_set_id().map_err(errno)?;
+            }
+        }
+        if let Some(at) = touched(changes, inode.metadata().map_err(errno)?.is_file()) {
+            inode.touch(at).map_err(errno)?;
+            return self.stat(&inode);
         }
         let list = match changes.mode {
             Some(mode) => list_after(&inode, mode).map_err(errno)?,
@@ -119,6 +128,26 @@ impl FuseServer {
         };
         set.map_err(errno)?;
         self.stat(&inode)
+    }
+}
+
+/// Returns the time that touch(1) asks for: both times, that of now, and nothing else.
+///
+/// Of a file the kernel itself keeps the time of modification, and sends it.
+fn touched(changes: &Changes, is_file: bool) -> Option<api::Timestamp> {
+    let rest = Changes {
+        atime: None,
+        mtime: None,
+        ctime: None,
+        handle: None,
+        lock_owner: None,
+        ..*changes
+    };
+    let Some(NewTime::Now) = changes.atime else { return None };
+    match changes.mtime? {
+        _ if rest != Changes::default() => None,
+        NewTime::Now => Some(api::now()),
+        NewTime::At(at) => is_file.then(|| time(at)),
     }
 }
 

@@ -11,8 +11,9 @@ use std::fs;
 use nix::libc;
 use userbtrfs_fuse::{Caller, Errno};
 
-/// CAP_FOWNER and CAP_SYS_ADMIN, in a set of capabilities.
+/// CAP_FOWNER, CAP_FSETID and CAP_SYS_ADMIN, in a set of capabilities.
 const FOWNER: u64 = 1 << 3;
+const FSETID: u64 = 1 << 4;
 const SYS_ADMIN: u64 = 1 << 21;
 
 /// The calls that write from memory.
@@ -36,6 +37,11 @@ pub(crate) fn admit(caller: &Caller) -> Result<(), Errno> {
 /// Whether the caller may do what the owner of an inode may.
 pub(crate) fn owns(caller: &Caller, owner: u32) -> bool {
     caller.uid == owner || is_able(caller, FOWNER)
+}
+
+/// Returns whether a write of the caller keeps the set-id bits of a file.
+pub(crate) fn may_keep_set_id(caller: &Caller) -> bool {
+    is_able(caller, FSETID)
 }
 
 /// Whether the caller is writing to the inode of this number, which it asks about. Where its call

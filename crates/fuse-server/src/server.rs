@@ -293,7 +293,7 @@ impl Server for FuseServer {
     }
 
     fn removexattr(&self, request: &Request, name: &[u8], reply: Reply<()>) {
-        reply.send(may_sleep(|| self.remove_xattr(request.node, name)));
+        reply.send(may_sleep(|| self.remove_xattr((request.node, &request.caller), name)));
     }
 
     fn ioctl(&self, request: &Request, ioctl: &Ioctl<'_>, reply: Reply<IoctlData>) {

@@ -5,10 +5,11 @@
 //!    than they do.
 
 use userbtrfs_engine::api::{self, Error, FileKind, Inode, XattrMode};
-use userbtrfs_fuse::{Errno, NodeId, Setxattr, XattrFlags};
+use userbtrfs_fuse::{Caller, Errno, NodeId, Setxattr, XattrFlags};
 
 use crate::acl::{self, Acl};
 use crate::errno;
+use crate::rights;
 use crate::server::FuseServer;
 
 /// What may be set: whatever has these at its start, and the access lists. Of the last one the
@@ -43,14 +44,33 @@ impl FuseServer {
     }
 
     /// Removes an attribute. An access list that is not there is no error.
-    pub(crate) fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<(), Errno> {
+    ///
+    /// The kernel has the capability of a file removed before it asks for the change that takes it:
+    /// a chown(2) of a caller that may neither change nor write the file removes nothing.
+    pub(crate) fn remove_xattr(
+        &self,
+        (node, caller): (NodeId, &Caller),
+        name: &[u8],
+    ) -> Result<(), Errno> {
         check_name(name)?;
-        match self.inode(node).remove_xattr(name) {
+        let inode = self.inode(node);
+        if name == CAPABILITY {
+            let metadata = inode.metadata().map_err(errno)?;
+            if metadata.mode & OTHERS_WRITE == 0 && !rights::owns(caller, metadata.uid) {
+                return Err(Errno::PERM);
+            }
+        }
+        match inode.remove_xattr(name) {
             Err(Error::NoAttribute) if is_list(name) => Ok(()),
             done => done.map_err(errno),
         }
     }
 }
+
+/// The capabilities of a file.
+const CAPABILITY: &[u8] = b"security.capability";
+/// The permissions by which a caller that is not the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
 
 fn is_list(name: &[u8]) -> bool {
     matches!(name, acl::ACCESS | acl::DEFAULT)

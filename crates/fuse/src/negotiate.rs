@@ -64,6 +64,9 @@ impl Default for Config {
 
 impl InitFlags {
     /// What suits a filesystem on a disk that nobody else changes.
+    ///
+    /// Not `ASYNC_DIO`: of an asynchronous direct write the kernel leaves stale pages in its cache,
+    /// for good, if the file is read through it meanwhile.
     pub const LOCAL_DISK: Self = Self::ASYNC_READ
         .union(Self::ATOMIC_O_TRUNC)
         .union(Self::EXPORT_SUPPORT)
@@ -71,7 +74,6 @@ impl InitFlags {
         .union(Self::HAS_IOCTL_DIR)
         .union(Self::DO_READDIRPLUS)
         .union(Self::READDIRPLUS_AUTO)
-        .union(Self::ASYNC_DIO)
         .union(Self::WRITEBACK_CACHE)
         .union(Self::NO_OPEN_SUPPORT)
         .union(Self::PARALLEL_DIROPS)

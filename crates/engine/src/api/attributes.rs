@@ -76,6 +76,15 @@ impl Inode {
         self.nodes().set_attributes(self.id(), &set, xattr)
     }
 
+    /// Sets the times of access, modification and change to `at`, as touch(1) does with the time of
+    /// now. An append-only inode allows that, an immutable one does not.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`](super::Error::NotPermitted) if the inode is immutable.
+    pub fn touch(&self, at: Timestamp) -> Result<()> {
+        self.nodes().touch(self.id(), at)
+    }
+
     /// Takes the set-id bits from what is no directory, as part of a change that its flags allow;
     /// says whether there were any. Set-group-id stays where the group may not execute.
     pub fn drop_set_id(&self) -> Result<bool> {

@@ -205,6 +205,50 @@ fn capabilities_go_with_changes() {
 }
 
 #[test]
+fn write_by_root_keeps_set_id_bits_of_a_file_with_capabilities() {
+    both(|root| {
+        let path = root.join("file");
+        let with_both = "rm -f file; echo content >file; chmod 6777 file; \
+            setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 file";
+        let has = || shell(root, "getfattr -d -m - --absolute-names file").contains("security.");
+        shell(root, with_both);
+        fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(b"x", 0).unwrap();
+        assert_eq!((mode(&path), has()), (0o6777, false));
+        shell(root, with_both);
+        nobody_does(root, "printf x >>file");
+        assert_eq!((mode(&path), has()), (0o777, false));
+    });
+}
+
+#[test]
+fn chown_by_a_stranger_that_is_refused_keeps_the_capability() {
+    both(|root| {
+        shell(
+            root,
+            "echo content >file; chmod 4755 file; \
+            setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 file",
+        );
+        nobody_is_refused(root, "python3 -c 'import os; os.chown(\"file\", -1, -1)'");
+        assert!(shell(root, "getfattr -d -m - --absolute-names file").contains("security."));
+        assert_eq!(mode(&root.join("file")), 0o4755);
+    });
+}
+
+#[test]
+fn touch_of_append_only_inodes_succeeds() {
+    both(|root| {
+        shell(root, "echo x >file; mkdir dir; echo y >fixed; touch -d 2001-01-01 file dir fixed");
+        shell(root, "chattr +a file dir; chattr +i fixed; touch file dir");
+        for name in ["file", "dir"] {
+            let year = shell(root, &format!("date -r {name} +%Y"));
+            assert_ne!(year.trim(), "2001", "{name}");
+        }
+        shell(root, "! touch fixed 2>/dev/null; ! touch -d 2002-02-02 dir 2>/dev/null");
+        shell(root, "chattr -a file dir; chattr -i fixed; chmod 777 file dir fixed");
+    });
+}
+
+#[test]
 fn flags_are_shown_and_set() {
     both(|root| {
         let path = root.join("file");

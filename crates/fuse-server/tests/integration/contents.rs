@@ -82,6 +82,41 @@ fn direct_and_buffered_io_see_each_other() {
 #[repr(align(4096))]
 struct Aligned([u8; 4096]);
 
+/// The kernel keeps no stale page of a file that is read while it is written asynchronously.
+#[test]
+fn buffered_reads_beside_asynchronous_direct_writes_see_them_afterwards() {
+    const LEN: usize = 1 << 20;
+    both(|root| {
+        let path = root.join("file");
+        fs::write(&path, vec![0; LEN]).unwrap();
+        for round in 1..=12_u8 {
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut bytes = vec![0; LEN];
+                    let file = File::open(&path).unwrap();
+                    while !is_over.load(Ordering::Relaxed) {
+                        file.read_exact_at(&mut bytes, 0).unwrap();
+                    }
+                });
+                let written = shell(
+                    root,
+                    &format!(
+                        "fio --minimal --name=write --filename=file --rw=randwrite --size=1M \
+                         --bs=16k --direct=1 --ioengine=libaio --iodepth=16 \
+                         --buffer_pattern=0x{round:02x} --overwrite=1 --fallocate=none"
+                    ),
+                );
+                is_over.store(true, Ordering::Relaxed);
+                assert!(!written.is_empty());
+            });
+            let read = fs::read(&path).unwrap();
+            let stale = read.iter().filter(|byte| **byte != round).count();
+            assert_eq!((read.len(), stale), (LEN, 0), "round {round}");
+        }
+    });
+}
+
 #[test]
 fn writes_that_are_to_be_durable_succeed() {
     both(|root| {

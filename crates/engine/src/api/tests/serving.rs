@@ -235,6 +235,23 @@ fn what_somebody_has_kept_of_an_append_only_file_leaves_what_is_there() {
     lab.close();
 }
 
+#[test]
+fn touch_of_append_only_inode_succeeds_and_of_immutable_one_fails() {
+    let lab = Lab::new();
+    let inode = lab.create("file").inode().clone();
+    let before = inode.metadata().unwrap().changed;
+    let at = Timestamp { sec: before.sec + 1000, nsec: 7 };
+    inode.set_flags(InodeFlags::APPEND).unwrap();
+    inode.touch(at).unwrap();
+    let after = inode.metadata().unwrap();
+    assert_eq!((after.accessed, after.modified, after.changed), (at, at, at));
+    inode.set_flags(InodeFlags::IMMUTABLE).unwrap();
+    assert!(matches!(inode.touch(before), Err(Error::NotPermitted)));
+    assert_eq!(inode.metadata().unwrap().modified, at);
+    drop(inode);
+    lab.close();
+}
+
 /// Who has kept the times of a change says them when flags may forbid a later one.
 #[test]
 fn flags_let_the_times_of_changes_pass_that_they_allow() {

@@ -88,6 +88,24 @@ impl Inodes {
         Ok(())
     }
 
+    /// Sets the times of access, modification and change; an append-only inode allows that.
+    pub(crate) fn touch(&self, id: InodeId, at: Timestamp) -> Result<()> {
+        let inode = self.inode_to_change(id)?;
+        if inode.kind_and_flags().1.contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        let reservation = self.reserve_for_removal(ATTRIBUTE_ITEMS)?;
+        let _locked = inode.lock_operation();
+        let operation = self.begin()?;
+        operation.change_living(&inode, |state| {
+            state.item.atime = at;
+            state.item.mtime = at;
+            state.item.ctime = at;
+        })?;
+        operation.hold(&inode, Some(reservation));
+        Ok(())
+    }
+
     /// Takes the set-id bits from what is no directory; says whether it had any. It is part of a
     /// change that the flags were found to allow, whatever they say of the mode.
     pub(crate) fn drop_set_id(&self, id: InodeId) -> Result<bool> {
