@@ -129,6 +129,12 @@ pub enum DeviceError {
         /// The system's error.
         source: io::Error,
     },
+    /// The device, or the filesystem that holds the image, is write-protected.
+    #[error("{device}: is read-only")]
+    WriteProtected {
+        /// The path.
+        device: Box<str>,
+    },
     /// The image is open for writing already, here or in another process; or, where it was to be
     /// written, it is open to be read in peace.
     #[error("{device}: is locked: it is open for writing already, or mounted to be read")]

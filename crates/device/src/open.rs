@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{Advice, OFlags, fadvise, ioctl_blksszget};
+use rustix::fs::{Advice, OFlags, fadvise, ioctl_blksszget, major, minor};
 use rustix::io::{Errno, pread};
 use userbtrfs_sync::{Arc, Class, Mutex};
 
@@ -149,7 +149,11 @@ impl OpenFile {
     ) -> Result<OpenFile, DeviceError> {
         let name = path.display().to_string().into_boxed_str();
         let failed = |source| failure(&name, source);
-        refuse_other_kinds(&name, &path.metadata().map_err(failed)?)?;
+        let found = path.metadata().map_err(failed)?;
+        refuse_other_kinds(&name, &found)?;
+        if options.writable && is_write_protected(&found) {
+            return Err(DeviceError::WriteProtected { device: name });
+        }
         let mut way =
             ReopenPath { path, writable: options.writable, flags: OFlags::empty(), first: None };
         let first = way.open(OFlags::empty()).map_err(failed)?;
@@ -330,10 +334,21 @@ fn measure(mut file: &File) -> io::Result<u64> {
 }
 
 fn failure(device: &str, source: io::Error) -> DeviceError {
-    match is_busy(&source) {
-        true => DeviceError::InUse { device: device.into() },
-        false => DeviceError::Open { device: device.into(), source },
+    let device = device.into();
+    match Errno::from_io_error(&source) {
+        Some(Errno::BUSY) => DeviceError::InUse { device },
+        Some(Errno::ROFS) => DeviceError::WriteProtected { device },
+        _ => DeviceError::Open { device, source },
     }
+}
+
+/// Returns whether a block device is set read-only, as `blockdev --setro` and `losetup -r` do. Such
+/// a device can be opened for writing all the same; its writes fail.
+fn is_write_protected(metadata: &Metadata) -> bool {
+    let number = metadata.rdev();
+    let path = format!("/sys/dev/block/{}:{}/ro", major(number), minor(number));
+    metadata.file_type().is_block_device()
+        && std::fs::read_to_string(path).is_ok_and(|ro| ro.trim() == "1")
 }
 
 /// Whether the kernel keeps the device for someone else.

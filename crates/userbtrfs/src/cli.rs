@@ -23,6 +23,7 @@ use args::{Args, Global, Verb};
 
 /// Runs the command.
 pub(crate) fn run() -> ExitCode {
+    host::signals::survive_file_size_limit();
     let args = match admin::mount::helper::arguments(std::env::args_os()) {
         Called::Command(arguments) => Args::try_parse_from(arguments),
         Called::Nothing => return ExitCode::SUCCESS,

@@ -40,6 +40,7 @@ mod shell;
 mod sizes;
 mod superblocks;
 mod support;
+mod surroundings;
 mod tree_blocks;
 mod worsening;
 mod writing;

@@ -10,6 +10,9 @@
 //!    once, and who opens the image from then on waits for its end; until then it says which mount
 //!    it serves, so that a reader who cannot find that any more waits as well.
 //! 5. While it is mounted, who mounted it may ask through the control socket.
+//! 6. Nothing is looked up by a path once it is mounted: the path may lie below the mount point, and
+//!    the server would wait for itself.
+//! 7. A server in the background keeps no descriptor that its caller left open.
 
 mod control;
 pub(in crate::cli) mod helper;
@@ -78,8 +81,11 @@ struct MountTarget<'a> {
 
 pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
     // Each thread that serves has a descriptor of the device.
+    if args.say_ready {
+        ready::close_inherited();
+    }
     raise_open_files();
-    let site = MountTarget::new(global, args)?;
+    let mut site = MountTarget::new(global, args)?;
     match args.foreground || args.say_ready {
         true => site.serve(),
         false => ready::in_background(global, args),
@@ -97,7 +103,7 @@ impl<'a> MountTarget<'a> {
     }
 
     /// Mounts, and serves to the end.
-    fn serve(&self) -> Result<ExitCode> {
+    fn serve(&mut self) -> Result<ExitCode> {
         let (mounted, switch, mut signals) = self.begin()?;
         self.complain_of_failure(&mounted);
         let control = self.listen(&mounted, switch);
@@ -135,14 +141,15 @@ impl<'a> MountTarget<'a> {
         });
     }
 
-    fn begin(&self) -> Result<(Mounted, Option<Arc<DropWritesDevice>>, Signals)> {
+    fn begin(&mut self) -> Result<(Mounted, Option<Arc<DropWritesDevice>>, Signals)> {
         self.tell_wishes();
-        let device = Arc::new(self.open_device().with_context(|| self.name.clone())?);
-        let mount = || Ok::<_, anyhow::Error>((signals::heed()?, self.mount()?));
-        let claimed = self.is_claimed.then(mount).transpose()?;
-        let (filesystem, switch) = self.open(&device)?;
-        let (signals, mount) = claimed.map_or_else(mount, Ok)?;
         let path = source(&self.args.image).into();
+        let (device, claimed) = self.claim()?;
+        let (filesystem, switch) = self.open(&device)?;
+        let (signals, mount) = match claimed {
+            Some(claimed) => claimed,
+            None => (signals::heed()?, self.mount()?),
+        };
         let options = Options { threads: self.wishes.threads, device: path };
         let mounted = Mounted::start(mount, filesystem, &options)?;
         // Where it was gone before it had one, nobody has to find it.
@@ -150,6 +157,35 @@ impl<'a> MountTarget<'a> {
             device.serves(number);
         }
         Ok((mounted, switch, signals))
+    }
+
+    /// Opens the device; mounts a block device that the kernel claims.
+    ///
+    /// What is write-protected is mounted read-only, with the warning of mount(8). Where the kernel
+    /// allows no `fuseblk`, as in a user namespace, it is mounted as an image file is.
+    fn claim(&mut self) -> Result<(Arc<FileDevice>, Option<(Signals, Mount)>)> {
+        let mut opened = self.open_device();
+        if !self.wishes.is_read_only() && opened.as_ref().is_err_and(is_write_protected) {
+            remark(self.global, "WARNING: source write-protected, mounted read-only");
+            self.wishes.set_read_only();
+            self.is_claimed = false;
+            opened = self.open_device();
+        }
+        let device = Arc::new(opened.with_context(|| self.name.clone())?);
+        if !self.is_claimed {
+            return Ok((device, None));
+        }
+        let signals = signals::heed()?;
+        match self.mount() {
+            Ok(mount) => Ok((device, Some((signals, mount)))),
+            Err(error) if is_not_permitted(&error) => {
+                drop(device);
+                self.is_claimed = false;
+                let device = self.open_device().with_context(|| self.name.clone())?;
+                Ok((Arc::new(device), None))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Answers who asks; a mount without that is one, too.
@@ -193,6 +229,8 @@ impl<'a> MountTarget<'a> {
             None => device.clone(),
         }]);
         let filesystem = opened.with_context(|| self.name.clone())?;
+        // A root directory that cannot be read is no mount.
+        filesystem.root().inode().metadata().with_context(|| self.name.clone())?;
         let opened = filesystem.root().inode().id().subvolume;
         self.wishes.check_subvolume(opened).with_context(|| self.name.clone())?;
         let say = |notice: &Warning| remark(self.global, &format!("{}: {notice}", self.name));
@@ -227,6 +265,21 @@ impl<'a> MountTarget<'a> {
 /// The image as the table of mounts shows it.
 fn source(image: &Path) -> OsString {
     image.canonicalize().map_or_else(|_| image.into(), PathBuf::into_os_string)
+}
+
+/// Whether an image may be read and not be written.
+fn is_write_protected(error: &DeviceError) -> bool {
+    match error {
+        DeviceError::WriteProtected { .. } => true,
+        DeviceError::Open { source, .. } => Errno::from_io_error(source) == Some(Errno::ACCESS),
+        _ => false,
+    }
+}
+
+/// Whether the kernel does not let this process mount in this way.
+fn is_not_permitted(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<MountError>();
+    matches!(error, Some(MountError::System { error: Errno::PERM, .. }))
 }
 
 fn is_block_device(path: &Path) -> bool {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
+use nix::libc;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::unregister;
@@ -64,6 +65,13 @@ impl Drop for Signals {
         }
         IDLE.store(self.was_idle, Ordering::SeqCst);
     }
+}
+
+/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with EFBIG, where it would end the
+/// process. Programs that are started get the signal's default again.
+pub(in crate::cli) fn survive_file_size_limit() {
+    // A signal that cannot be handled keeps its default.
+    let _ = flag::register(libc::SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// Runs `work` with the progress bar beside it; a signal stops it.

@@ -204,6 +204,11 @@ impl OptionList {
         self.flags.contains(MountFlags::READ_ONLY)
     }
 
+    /// Lets nothing be changed.
+    pub(super) fn set_read_only(&mut self) {
+        self.flags.insert(MountFlags::READ_ONLY);
+    }
+
     /// Takes an option; says whether it is known.
     fn take(&mut self, option: &str) -> Result<bool> {
         let (name, value) = match option.split_once('=') {

@@ -6,12 +6,14 @@
 //! a terminal.
 
 use std::env;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result};
+use nix::libc;
 
 use super::MountArgs;
 use crate::cli::args::Global;
@@ -46,6 +48,20 @@ fn command(global: &Global, args: &MountArgs) -> Result<Command> {
     command.arg("--").arg(&args.image).arg(&args.dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     Ok(command)
+}
+
+/// Closes the descriptors that the caller left open, but for standard input, output and error: a
+/// server that keeps the end of a pipe or a lock would keep others waiting until it is unmounted.
+///
+/// To be called before anything is opened.
+pub(super) fn close_inherited() {
+    let Ok(open) = fs::read_dir("/proc/self/fd") else { return };
+    let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let inherited = numbers.filter(|number: &RawFd| *number > libc::STDERR_FILENO);
+    for number in inherited.collect::<Vec<_>>() {
+        // One of them is that of the listing, which is closed already.
+        let _ = nix::unistd::close(number);
+    }
 }
 
 /// Says that the mount can be used, and lets go of whoever started it.
