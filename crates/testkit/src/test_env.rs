@@ -116,7 +116,11 @@ pub fn is_apart(test: &str, prepare: &str) -> bool {
     let script = format!("mount -t tmpfs -o mode=755 none \"$0\"\n{prepare}\nexec \"$@\"");
     let this: PathBuf = env::current_exe().expect("a test is a program");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-ec", &script]).arg(folder.path()).arg(this);
+    // What is unmounted elsewhere is unmounted there.
+    command
+        .args(["--mount", "--propagation", "slave", "sh", "-ec", &script])
+        .arg(folder.path())
+        .arg(this);
     command.args([test, "--exact", "--nocapture"]).env(APART, "1");
     let output = command.output().expect("unshare is there where mount is");
     let [said, wrong] =

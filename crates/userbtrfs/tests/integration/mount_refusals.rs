@@ -110,7 +110,7 @@ fn without_fuse_nothing_is_mounted() {
         mount --rbind /mnt /dev/shm; mknod /dev/null c 1 3; exec \"$@\"";
     let Some(site) = Site::new() else { return };
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-ec", HIDE, "sh"]);
+    command.args(["--mount", "--propagation", "slave", "sh", "-ec", HIDE, "sh"]);
     command.arg(env!("CARGO_BIN_EXE_userbtrfs")).args(site.arguments(&[]));
     refused(&site, Ran::from(command.output().unwrap()), &["/dev/fuse", "No such file"]);
 }
