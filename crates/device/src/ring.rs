@@ -344,7 +344,8 @@ mod tests {
     #[test]
     fn call_that_the_ring_did_not_do_is_done_by_a_plain_call() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let open = OpenFile::open(file.path(), FileOptions::default(), true).unwrap();
+        let options = FileOptions { writable: true, ..FileOptions::default() };
+        let open = OpenFile::open(file.path(), options, true).unwrap();
         let open = Arc::new(open);
         for (at, errno) in (0_u8..).zip([Errno::CANCELED, Errno::AGAIN, Errno::NOMEM, Errno::INTR])
         {
