@@ -1,4 +1,7 @@
 //! Changes by path, under the names that `std::fs` has for them.
+//!
+//! A path that ends with a slash is that of a directory, as in POSIX: [`Error::NotADirectory`] where
+//! something else is there, or would be made.
 
 use super::{Attributes, Dir, Filesystem, RenameMode, join_path};
 use crate::error::{Error, Result};
@@ -23,12 +26,27 @@ impl Filesystem {
         }
     }
 
-    /// The same of what is to lose that name: [`Error::IsRoot`] where the path is that of the root.
-    pub fn open_parent_to_remove(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
-        match self.open_parent(path) {
-            Err(Error::Exists) => Err(Error::IsRoot),
-            found => found,
+    /// As [`Self::open_parent`], for what will be no directory: [`Error::NotADirectory`] if the path
+    /// ends with a slash.
+    pub fn open_parent_of_file(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
+        let found = self.open_parent(path.as_ref())?;
+        match path.as_ref().ends_with(b"/") {
+            true => Err(Error::NotADirectory),
+            false => Ok(found),
         }
+    }
+
+    /// As [`Self::open_parent`], for what will lose that name. [`Error::IsRoot`] if the path is that
+    /// of the root; [`Error::NotADirectory`] if it ends with a slash and no directory is there.
+    pub fn open_parent_to_remove(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
+        let (dir, name) = match self.open_parent(path.as_ref()) {
+            Err(Error::Exists) => return Err(Error::IsRoot),
+            found => found?,
+        };
+        if path.as_ref().ends_with(b"/") && !dir.lookup(&name)?.metadata()?.is_dir() {
+            return Err(Error::NotADirectory);
+        }
+        Ok((dir, name))
     }
 
     /// Makes an empty directory with these permissions.
@@ -58,7 +76,7 @@ impl Filesystem {
         let path = path.as_ref();
         let inode = match self.lookup(path) {
             Err(Error::NotFound) => {
-                let (dir, name) = self.open_parent(path)?;
+                let (dir, name) = self.open_parent_of_file(path)?;
                 dir.create(&name, FILE_MODE)?
             }
             found => found?,
@@ -104,22 +122,36 @@ impl Filesystem {
     /// Moves what is at a path to another one; what is there is replaced, as
     /// [`RenameMode::Replace`] says.
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        self.rename_with(from, to, RenameMode::Replace)
+    }
+
+    /// As [`Self::rename`], in another mode.
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+        mode: RenameMode,
+    ) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(from)?;
-        let (to, new_name) = self.open_parent(to)?;
-        dir.rename(&name, &to, &new_name, RenameMode::Replace)
+        let is_dir = || Ok::<_, Error>(dir.lookup(&name)?.metadata()?.is_dir());
+        let (to, new_name) = match to.as_ref().ends_with(b"/") && !is_dir()? {
+            true => self.open_parent_of_file(to)?,
+            false => self.open_parent(to)?,
+        };
+        dir.rename(&name, &to, &new_name, mode)
     }
 
     /// Gives what is at the path `original`, which is no directory, one more name at `link`. A
     /// symbolic link at the end of `original` is not followed.
     pub fn hard_link(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
         let inode = self.lookup_no_follow(original)?;
-        let (dir, name) = self.open_parent(link)?;
+        let (dir, name) = self.open_parent_of_file(link)?;
         dir.link(&name, &inode)
     }
 
     /// Makes a symbolic link to `original` at `link`.
     pub fn symlink(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.open_parent(link)?;
+        let (dir, name) = self.open_parent_of_file(link)?;
         dir.symlink(&name, original.as_ref()).map(drop)
     }
 

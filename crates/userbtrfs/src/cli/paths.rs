@@ -28,7 +28,7 @@ const FILE_MODE: u32 = 0o644;
 pub(crate) fn open_or_create(filesystem: &Filesystem, path: &[u8]) -> Result<Inode, Error> {
     match filesystem.lookup(path) {
         Err(Error::NotFound) => {
-            let (dir, name) = filesystem.open_parent(path)?;
+            let (dir, name) = filesystem.open_parent_of_file(path)?;
             dir.create(&name, FILE_MODE)
         }
         found => found,

@@ -38,6 +38,7 @@ mod refusals;
 mod rootdir;
 mod shell;
 mod sizes;
+mod slashes;
 mod superblocks;
 mod support;
 mod surroundings;

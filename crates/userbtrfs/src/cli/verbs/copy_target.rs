@@ -71,12 +71,18 @@ impl<'a> Target<'a> {
     }
 
     /// A source without a name to keep fills the destination, as with `cp -a SRC/. DEST`.
-    pub(in crate::cli) fn of(&self, source: &OsStr) -> Result<Place> {
+    ///
+    /// A destination that ends with a slash, and is not there, takes a directory alone.
+    pub(in crate::cli) fn of(&self, source: &OsStr, is_dir: bool) -> Result<Place> {
         match (self.into.clone(), last_name(source.as_encoded_bytes())) {
             (Some(dir), Some(name)) => Ok(Place::Named(dir, name.to_vec())),
             (Some(dir), None) => Ok(Place::Inside(dir)),
             (None, _) => {
-                let parent = self.filesystem.open_parent(self.path.as_encoded_bytes());
+                let path = self.path.as_encoded_bytes();
+                let parent = match is_dir {
+                    true => self.filesystem.open_parent(path),
+                    false => self.filesystem.open_parent_of_file(path),
+                };
                 let (dir, name) = parent.with_context(|| shown(self.path))?;
                 Ok(Place::Named(dir, name))
             }

@@ -39,7 +39,7 @@ impl RunVerb for CpArgs {
             for source in sources {
                 let path = source.as_encoded_bytes();
                 match self.find(filesystem, path) {
-                    Ok(found) => match target.of(source)? {
+                    Ok(found) => match target.of(source, found.metadata()?.is_dir())? {
                         Place::Named(dir, name) => {
                             inserter.copy((&found, path), &dir, Some(&name), report);
                         }

@@ -41,14 +41,25 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
         for source in sources {
             let path = source.as_encoded_bytes();
             let target = target(path, destination, into)?;
-            let found = filesystem.lookup_no_follow(path).map_err(anyhow::Error::from);
-            let copied = found.map(|inode| extractor.extract(&inode, path, &target, &report));
-            failures.note(copied.with_context(|| shown(source)))?;
+            let copied = || -> Result<()> {
+                let inode = filesystem.lookup_no_follow(path)?;
+                // A destination that ends with a slash, and is not there, takes a directory alone.
+                if !into && ends_with_slash(destination) && !inode.metadata()?.is_dir() {
+                    bail!("{}: not a directory", destination.display());
+                }
+                extractor.extract(&inode, path, &target, &report);
+                Ok(())
+            };
+            failures.note(copied().with_context(|| shown(source)))?;
         }
         Ok(())
     })?;
     let code = finish("get", &session.global, &progress, started)?;
     Ok(if code == ExitCode::SUCCESS { failures.code() } else { code })
+}
+
+fn ends_with_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
 }
 
 /// Where a source goes. The root of the image has no name: its entries go into the

@@ -38,9 +38,7 @@ impl RunVerb for MvArgs {
             let path = source.as_encoded_bytes();
             let move_it = || -> Result<()> {
                 let target = destination.of(path)?;
-                let (from, name) = filesystem.open_parent_to_remove(path)?;
-                let (to, new_name) = filesystem.open_parent(&target)?;
-                Ok(from.rename(&name, &to, &new_name, self.mode())?)
+                Ok(filesystem.rename_with(path, &target, self.mode())?)
             };
             failures.note(move_it().with_context(|| shown(source)))?;
         }

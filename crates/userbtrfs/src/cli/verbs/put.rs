@@ -30,7 +30,8 @@ impl RunVerb for PutArgs {
         let target = Target::new(&session.filesystem, destination, sources.len())?;
         copy("put", &session.global, self.options(), |inserter, report| {
             for source in sources {
-                match target.of(source)? {
+                let is_dir = Path::new(source).symlink_metadata().is_ok_and(|it| it.is_dir());
+                match target.of(source, is_dir)? {
                     Place::Named(dir, name) => {
                         inserter.insert(Path::new(source), &dir, &name, report);
                     }
