@@ -93,6 +93,16 @@ pub enum ImportError {
         /// What the filesystem says.
         error: Box<Error>,
     },
+    /// An extended attribute of the source that is listed and cannot be read; it is left out.
+    #[error("{}: {name} could not be read: {error}", path.display())]
+    NotRead {
+        /// Where in the source.
+        path: PathBuf,
+        /// The attribute.
+        name: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// An extended attribute that the filesystem does not take.
     #[error("{}: {name} could not be kept: {error}", path.display())]
     NotKept {
@@ -126,7 +136,7 @@ impl<'a> Importer<'a> {
     /// exists is filled; other things in the way are replaced, but never a directory.
     ///
     /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it, or
-    /// [`Progress::not_kept`] where it is [`ImportError::NotKept`].
+    /// [`Progress::not_kept`] where it is [`ImportError::NotKept`] or [`ImportError::NotRead`].
     pub fn insert(&self, source: &Path, dir: &Dir, name: &[u8], report: &Report<'_>) {
         self.run(HostTree::of(source, name), dir, report);
     }
@@ -158,7 +168,7 @@ impl<'a> Importer<'a> {
         report: &Report<'_>,
     ) {
         let counted = |error| {
-            let kept = !matches!(error, ImportError::NotKept { .. });
+            let kept = !matches!(error, ImportError::NotKept { .. } | ImportError::NotRead { .. });
             let counter = if kept { &self.progress.errors } else { &self.progress.not_kept };
             Progress::add(counter, 1);
             report(error);

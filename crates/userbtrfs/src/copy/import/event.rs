@@ -9,12 +9,19 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use userbtrfs_engine::api::{InodeId, Timestamp};
 
 use super::ImportError;
 
-/// Names and values of extended attributes.
-pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+/// The extended attributes of a source.
+#[derive(Debug, Default)]
+pub(super) struct Xattrs {
+    /// Names and values.
+    pub(super) found: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The names of those that are listed and cannot be read, and why.
+    pub(super) unread: Vec<(Vec<u8>, Errno)>,
+}
 
 /// A step.
 pub(super) enum TreeEvent {

@@ -13,7 +13,7 @@ use userbtrfs_engine::api::{
 };
 
 use super::ImportError;
-use super::event::{Attributes, Kind, Node, Origin, TreeEvent};
+use super::event::{Attributes, Kind, Node, Origin, TreeEvent, Xattrs};
 use super::prefetch::{Content, Next, Piece, Source};
 
 /// See the module's text.
@@ -136,7 +136,7 @@ fn describe(inode: &Inode, path: PathBuf, name: Option<Vec<u8>>) -> Result<Node,
         several: metadata.nlink > 1 && !metadata.is_dir(),
         kind,
         attributes: attributes(&metadata),
-        xattrs: inode.xattrs()?,
+        xattrs: Xattrs { found: inode.xattrs()?, unread: Vec::new() },
         origin: Origin::Inside(inode.id()),
     })
 }

@@ -242,14 +242,14 @@ mod tests {
     }
 
     fn node(size: u64) -> Node {
-        use crate::copy::import::event::{Attributes, Kind, Origin};
+        use crate::copy::import::event::{Attributes, Kind, Origin, Xattrs};
         let never = userbtrfs_engine::api::Timestamp::default();
         Node {
             name: None,
             path: size.to_string().into(),
             kind: Kind::File,
             attributes: Attributes { mode: 0, uid: 0, gid: 0, accessed: never, modified: never },
-            xattrs: Vec::new(),
+            xattrs: Xattrs::default(),
             origin: Origin::Machine(0, size),
             several: false,
         }

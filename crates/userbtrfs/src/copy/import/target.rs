@@ -299,7 +299,12 @@ impl<'a> Target<'a> {
 
     fn set_xattrs(&self, inode: &Inode, node: &Node) -> Result<(), Error> {
         let mut given = Vec::new();
-        for (name, value) in &node.xattrs {
+        for (name, error) in &node.xattrs.unread {
+            let (path, name) = (node.path.clone(), Quoted(name).to_string());
+            let error = (*error).into();
+            (self.report)(ImportError::NotRead { path, name, error });
+        }
+        for (name, value) in &node.xattrs.found {
             match inode.set_xattr(name, value, XattrMode::Either) {
                 Err(
                     error @ (Error::Unsupported(_)

@@ -23,16 +23,17 @@ impl XattrReader {
     pub(super) fn read(&mut self, file: &dyn HasXattrs) -> Result<Xattrs, Errno> {
         let names = match file.list(&mut self.0) {
             // The filesystem has none.
-            Err(Errno::NOTSUP | Errno::NOSYS) | Ok(0) => return Ok(Vec::new()),
+            Err(Errno::NOTSUP | Errno::NOSYS) | Ok(0) => return Ok(Xattrs::default()),
             len => self.0[..len?].to_vec(),
         };
-        let mut xattrs = Vec::new();
+        let mut xattrs = Xattrs::default();
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             let text = CString::new(name).expect("split at each NUL");
             match file.get(&text, &mut self.0) {
                 // Gone meanwhile, or not for us.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
-                len => xattrs.push((name.to_vec(), self.0[..len?].to_vec())),
+                Err(error) => xattrs.unread.push((name.to_vec(), error)),
+                Ok(len) => xattrs.found.push((name.to_vec(), self.0[..len].to_vec())),
             }
         }
         Ok(xattrs)
