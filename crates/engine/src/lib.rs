@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod api;
 mod clock;
 mod data;

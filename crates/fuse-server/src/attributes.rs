@@ -17,11 +17,11 @@ use userbtrfs_fuse::{
     NodeId, Stat, Timestamp,
 };
 
-use crate::acl::{self, Acl};
 use crate::errno;
 use crate::recent_writes::SOON;
 use crate::rights;
 use crate::server::FuseServer;
+use userbtrfs_engine::acl::{self, Acl};
 
 const PERMISSIONS: u32 = 0o7777;
 const SET_ID: u32 = 0o6000;

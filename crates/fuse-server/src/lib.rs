@@ -11,7 +11,6 @@
 //! | `names`, `listing`       | lookup, creation, removal, rename; listings      |
 //! | `attributes`, `contents` | attributes; reads and writes                     |
 //! | `xattrs`, `ioctls`       | extended attributes; ioctls                      |
-//! | `acl`                    | access control lists and permissions             |
 //! | `shutdown`               | the ioctl that ends all writing                  |
 //! | `control`                | the socket that serves counters to the owner     |
 //!
@@ -26,7 +25,6 @@
 
 #![forbid(unsafe_code)]
 
-mod acl;
 mod attributes;
 mod contents;
 pub mod control;

@@ -14,9 +14,9 @@ use userbtrfs_fuse::{
     RenameFlags, Tmpfile,
 };
 
-use crate::acl::{self, Acl};
 use crate::errno;
 use crate::server::FuseServer;
+use userbtrfs_engine::acl::{self, Acl};
 
 /// What a new inode gets from its directory and its maker.
 struct InheritedAcl {

@@ -7,10 +7,10 @@
 use userbtrfs_engine::api::{self, Error, FileKind, Inode, XattrMode};
 use userbtrfs_fuse::{Caller, Errno, NodeId, Setxattr, XattrFlags};
 
-use crate::acl::{self, Acl};
 use crate::errno;
 use crate::rights;
 use crate::server::FuseServer;
+use userbtrfs_engine::acl::{self, Acl};
 
 /// What may be set: whatever has these at its start, and the access lists. Of the last one the
 /// filesystem knows what there is.
@@ -61,7 +61,7 @@ impl FuseServer {
             }
         }
         match inode.remove_xattr(name) {
-            Err(Error::NoAttribute) if is_list(name) => Ok(()),
+            Err(Error::NoAttribute) if acl::is_list(name) => Ok(()),
             done => done.map_err(errno),
         }
     }
@@ -72,15 +72,11 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// The permissions by which a caller that is not the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
 
-fn is_list(name: &[u8]) -> bool {
-    matches!(name, acl::ACCESS | acl::DEFAULT)
-}
-
 /// Checks that a name is in a namespace, and is more than that.
 fn check_name(name: &[u8]) -> Result<(), Errno> {
     let rest = NAMESPACES.iter().find_map(|space| name.strip_prefix(*space));
     match rest {
-        _ if is_list(name) => Ok(()),
+        _ if acl::is_list(name) => Ok(()),
         Some([]) => Err(Errno::INVAL),
         Some(_) => Ok(()),
         None => Err(Errno::OPNOTSUPP),

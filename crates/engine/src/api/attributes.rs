@@ -103,7 +103,12 @@ impl Inode {
         self.nodes().set_flags(self.id(), which, flags)
     }
 
-    /// Sets an extended attribute of this full name, whatever its namespace.
+    /// Sets an extended attribute of this full name: `user.`, `trusted.`, `security.` or `btrfs.` and
+    /// more, or one of the two access lists of `system.`.
+    ///
+    /// [`Error::Unsupported`](super::Error::Unsupported) for another namespace, and
+    /// [`Error::Invalid`](super::Error::Invalid) for a name that is a namespace alone, or an access
+    /// list that cannot be parsed.
     ///
     /// `btrfs.compression`, the one property that there is, takes `zlib`, `lzo` or `zstd`, each
     /// with a level or without, and `no` or `none`; an empty value removes it. The flags change

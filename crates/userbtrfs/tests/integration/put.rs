@@ -246,9 +246,17 @@ fn access_lists_of_a_directory_that_is_filled_do_not_stay() {
     made.does("mkdir", &["/into"]);
     let filesystem = made.open_for_writing();
     let into = filesystem.lookup("/into").unwrap();
-    for name in ["system.posix_acl_access", "system.posix_acl_default", "user.stays"] {
-        into.set_xattr(name.as_bytes(), b"whatever", XattrMode::Either).unwrap();
+    // Version 2; user 1000 may read, within the mask.
+    let entry = |tag: u16, permissions: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let nobody = u32::MAX;
+    let entries = [(1, 7, nobody), (2, 4, 1000), (4, 5, nobody), (16, 5, nobody), (32, 0, nobody)];
+    let list = [vec![2, 0, 0, 0], entries.map(|(a, b, c)| entry(a, b, c)).concat()].concat();
+    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+        into.set_xattr(name.as_bytes(), &list, XattrMode::Either).unwrap();
     }
+    into.set_xattr(b"user.stays", b"whatever", XattrMode::Either).unwrap();
     drop(into);
     filesystem.close().unwrap();
     made.does("put", &[&format!("{}/.", source.text()), "/into"]);

@@ -14,7 +14,7 @@ use super::workspace::Source;
 const ENGINE: &str = "crates/engine/src/";
 
 /// Modules that hold no room's work: every room may call them, they call none.
-const SHARED: &[&str] = &["clock", "error"];
+const SHARED: &[&str] = &["acl", "clock", "error"];
 
 /// Each room, and the rooms it may call.
 const ROOMS: &[(&str, &[&str])] = &[

@@ -236,6 +236,24 @@ fn what_somebody_has_kept_of_an_append_only_file_leaves_what_is_there() {
 }
 
 #[test]
+fn attribute_that_no_kernel_reads_is_refused() {
+    let lab = Lab::new();
+    let inode = lab.create("file").inode().clone();
+    for name in ["foo", "user", "system.foo"] {
+        let set = inode.set_xattr(name.as_bytes(), b"1", XattrMode::Either);
+        assert!(matches!(set, Err(Error::Unsupported(_))), "{name}");
+    }
+    for name in ["user.", "security.", "trusted.", "system.posix_acl_access"] {
+        let set = inode.set_xattr(name.as_bytes(), b"1", XattrMode::Either);
+        assert!(matches!(set, Err(Error::Invalid(_))), "{name}");
+    }
+    assert!(inode.xattrs().unwrap().is_empty());
+    inode.set_xattr(b"security.any", b"1", XattrMode::Either).unwrap();
+    drop(inode);
+    lab.close();
+}
+
+#[test]
 fn touch_of_append_only_inode_succeeds_and_of_immutable_one_fails() {
     let lab = Lab::new();
     let inode = lab.create("file").inode().clone();

@@ -6,6 +6,7 @@ use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::NAME_LEN_MAX;
 use userbtrfs_sync::Arc;
 
+use crate::acl::{self, Acl};
 use crate::error::{Error, InodeId, Result};
 use crate::inode::flush::item_limits::ENTRY_HEAD;
 use crate::inode::incore::inode::State;
@@ -125,6 +126,7 @@ impl Inodes {
         kind: XattrKind,
     ) -> Result<()> {
         check_name(name)?;
+        check_value(name, value)?;
         if name.starts_with(PROPERTIES) {
             return self.set_property(id, name, Some(value), kind);
         }
@@ -158,6 +160,7 @@ impl Inodes {
         let mut lens: BTreeMap<u32, usize> = BTreeMap::new();
         for (name, value) in xattrs {
             check_name(name)?;
+            check_value(name, value)?;
             if name.starts_with(PROPERTIES) {
                 return Err(Error::Invalid("a property of what is not made yet"));
             }
@@ -178,6 +181,7 @@ impl Inodes {
         check_name(name)?;
         let (found, others) = self.find_xattr(inode, name)?;
         let Some(value) = value else { return Ok(found.map(|_| (name, None))) };
+        check_value(name, value)?;
         self.check_length(name, value)?;
         self.check_room_for_xattr(name, value, others)?;
         Ok(Some((name, Some(value))))
@@ -232,8 +236,27 @@ impl Operation<'_> {
 }
 
 fn check_name(name: &[u8]) -> Result<()> {
-    match name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(&0) {
-        true => Err(Error::BadAttributeName(name.to_vec())),
+    if name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(&0) {
+        return Err(Error::BadAttributeName(name.to_vec()));
+    }
+    if acl::is_list(name) {
+        return Ok(());
+    }
+    match NAMESPACES.iter().find_map(|space| name.strip_prefix(*space)) {
+        Some([]) => Err(Error::Invalid("an attribute name that ends with its namespace")),
+        Some(_) => Ok(()),
+        None => Err(Error::Unsupported("an attribute outside the namespaces")),
+    }
+}
+
+/// Checks that a value is one that Linux would read; it lets nobody but root open a file whose
+/// access list cannot be parsed.
+fn check_value(name: &[u8], value: &[u8]) -> Result<()> {
+    match acl::is_list(name) && Acl::parse(value).is_none() {
+        true => Err(Error::Invalid("an access list that cannot be parsed")),
         false => Ok(()),
     }
 }
+
+/// The namespaces of extended attributes; of `system.` there are the access lists alone.
+const NAMESPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"btrfs."];

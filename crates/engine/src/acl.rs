@@ -11,9 +11,14 @@
 //!    were asked for; the umask then counts for nothing.
 
 /// The attribute with the list that is checked.
-pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute with the list that is inherited.
-pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Returns whether an attribute of this name holds an access list.
+pub fn is_list(name: &[u8]) -> bool {
+    matches!(name, ACCESS | DEFAULT)
+}
 
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 4;
@@ -36,11 +41,11 @@ struct Entry {
 
 /// An access list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Acl(Vec<Entry>);
+pub struct Acl(Vec<Entry>);
 
 impl Acl {
-    /// Reads an attribute; nothing where it is none.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    /// Parses the value of an attribute; `None` if it is no access list.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (version, entries) = bytes.split_at_checked(HEAD_BYTES)?;
         let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();
         if version != VERSION.to_le_bytes() || !rest.is_empty() {
@@ -51,8 +56,8 @@ impl Acl {
         (has(OWNER) && has(OWNING_GROUP) && has(OTHERS)).then_some(acl)
     }
 
-    /// The attribute.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    /// Returns the value of the attribute.
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for Entry { tag, permissions, id } in &self.0 {
             bytes.extend_from_slice(&tag.to_le_bytes());
@@ -73,7 +78,7 @@ impl Acl {
     }
 
     /// The nine permission bits.
-    pub(crate) fn mode(&self) -> u32 {
+    pub fn mode(&self) -> u32 {
         let bits = |(tag, shift)| {
             let entry = self.0.iter().find(|entry| entry.tag == tag);
             entry.map_or(0, |entry| u32::from(entry.permissions & 7) << shift)
@@ -82,7 +87,7 @@ impl Acl {
     }
 
     /// The list after chmod(2).
-    pub(crate) fn with_mode(mut self, mode: u32) -> Self {
+    pub fn with_mode(mut self, mode: u32) -> Self {
         for (tag, shift) in self.classes() {
             let bits = u16::try_from(mode >> shift & 7).expect("three bits");
             let class = self.0.iter_mut().filter(|entry| entry.tag == tag);
@@ -92,13 +97,13 @@ impl Acl {
     }
 
     /// The list of what is made with these permissions where this one is inherited.
-    pub(crate) fn inherited(self, mode: u32) -> Self {
+    pub fn inherited(self, mode: u32) -> Self {
         let both = self.mode() & mode;
         self.with_mode(both)
     }
 
     /// Whether it says no more than permissions can say.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         self.0.len() == self.classes().len()
     }
 }
@@ -115,7 +120,7 @@ impl Entry {
 }
 
 /// The mode with the permissions of a list in place of its own.
-pub(crate) fn mode_with(mode: u32, acl: &Acl) -> u32 {
+pub fn mode_with(mode: u32, acl: &Acl) -> u32 {
     mode & !PERMISSIONS | acl.mode()
 }
 
