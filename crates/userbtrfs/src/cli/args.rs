@@ -199,6 +199,7 @@ pub(crate) enum ProfileArg {
 }
 
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct LsArgs {
     /// What to list
     #[arg(default_value = "/")]
@@ -209,6 +210,12 @@ pub(crate) struct LsArgs {
     /// Show names that start with a dot
     #[arg(short)]
     pub(crate) all: bool,
+    /// With -l, show sizes with a suffix, such as 1.5M
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// Show what is in directories below
     #[arg(short = 'R')]
     pub(crate) recursive: bool,
@@ -246,7 +253,14 @@ pub(crate) struct GetArgs {
 }
 
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct DfArgs {
+    /// Print sizes with a suffix, which is the default
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// Print exact bytes
     #[arg(short = 'b', long)]
     pub(crate) raw: bool,
@@ -313,21 +327,33 @@ fn copy_number() -> clap::builder::RangedI64ValueParser<u8> {
     clap::value_parser!(u8).range(0..=2)
 }
 
-/// A size with a suffix: k, M, G, T, P, E, in powers of 1024.
+/// Parses a size, in bytes or with a suffix, as coreutils has them: K, M, G, T, P and E are powers of
+/// 1024, and so are KiB and the like; KB and the like are powers of 1000.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
-    let text = text.strip_suffix('i').unwrap_or(text);
-    let number = |digits: &str| digits.parse::<u64>().map_err(|_| "not a size".to_owned());
-    let (number, shift) = match text.char_indices().last() {
-        Some((at, suffix)) if suffix.is_ascii_alphabetic() => {
-            let power = "kmgtpe".find(suffix.to_ascii_lowercase());
-            let digits = number(&text[..at])?;
-            let power = power.ok_or_else(|| format!("unknown suffix {suffix}"))?;
-            (digits, 10 * (power + 1))
-        }
-        _ => (number(text)?, 0),
-    };
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(end);
+    let number = digits.parse::<u64>().map_err(|_| "not a size".to_owned())?;
+    let unit =
+        unit(suffix).ok_or_else(|| match suffix.chars().all(|c| c.is_ascii_alphabetic()) {
+            true => format!("unknown suffix {suffix}"),
+            false => "not a size".to_owned(),
+        })?;
+    number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
+}
+
+/// Returns the bytes of a unit; 1 for none.
+fn unit(suffix: &str) -> Option<u64> {
+    let Some(letter) = suffix.chars().next() else { return Some(1) };
+    if suffix.eq_ignore_ascii_case("b") {
+        return Some(1);
+    }
+    let power = u32::try_from("kmgtpe".find(letter.to_ascii_lowercase())?).ok()? + 1;
+    let rest = &suffix[letter.len_utf8()..];
+    match () {
+        () if rest.is_empty() || rest.eq_ignore_ascii_case("ib") => Some(1024_u64.pow(power)),
+        () if rest.eq_ignore_ascii_case("b") => Some(1000_u64.pow(power)),
+        () => None,
+    }
 }
 
 #[cfg(test)]
@@ -342,11 +368,12 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_suffixes_in_powers_of_1024() {
+    fn sizes_have_the_suffixes_of_coreutils() {
         assert_eq!(size("512"), Ok(512));
         assert_eq!(size("4k"), Ok(4096));
         assert_eq!(size("256M"), Ok(256 << 20));
         assert_eq!(size("1GiB"), Ok(1 << 30));
+        assert_eq!((size("1KB"), size("2mb"), size("5B")), (Ok(1000), Ok(2_000_000), Ok(5)));
         assert_eq!(size("1x"), Err("unknown suffix x".to_owned()));
         for text in ["abc", "M", "-5", "1.5G", "12 MiB"] {
             assert_eq!(size(text), Err("not a size".to_owned()), "{text}");

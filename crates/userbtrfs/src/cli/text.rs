@@ -73,6 +73,18 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{whole}.{hundredths:02}{}", units[unit])
 }
 
+/// Returns a size in few digits, rounded up, as `ls -h` prints it.
+pub(crate) fn short_size(bytes: u64) -> String {
+    let unit = bytes.max(1).ilog2() / 10;
+    let Some(suffix) = unit.checked_sub(1) else { return bytes.to_string() };
+    let tenths = (u128::from(bytes) * 10).div_ceil(1 << (10 * unit));
+    let suffix = b"KMGTPE"[suffix as usize] as char;
+    match tenths {
+        ..100 => format!("{}.{}{suffix}", tenths / 10, tenths % 10),
+        _ => format!("{}{suffix}", tenths.div_ceil(10)),
+    }
+}
+
 /// Bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::from("0x"), |mut text, byte| {
@@ -91,6 +103,13 @@ mod tests {
         assert_eq!(size(8 << 20), "8.00MiB");
         assert_eq!(size((1 << 30) + (1 << 29)), "1.50GiB");
         assert_eq!(size(u64::MAX), "15.99EiB");
+    }
+
+    #[test]
+    fn short_sizes_are_rounded_up() {
+        assert_eq!((short_size(0), short_size(1023)), ("0".into(), "1023".into()));
+        assert_eq!((short_size(1024), short_size(1025)), ("1.0K".into(), "1.1K".into()));
+        assert_eq!((short_size(10 << 20), short_size(u64::MAX)), ("10M".into(), "16E".into()));
     }
 
     #[test]

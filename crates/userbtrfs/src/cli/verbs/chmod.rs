@@ -15,7 +15,8 @@ const ALL: u32 = 0o7777;
 
 #[derive(clap::Args)]
 pub(crate) struct ChmodArgs {
-    /// The permissions: in octal, or as in u=rwX,g-w,o=
+    /// The permissions: in octal, or as in u=rwX,g-w,o=; without u, g, o or a, the umask is heeded
+    #[arg(allow_hyphen_values = true)]
     mode: Mode,
     /// Paths inside the image
     #[arg(required = true)]
@@ -28,10 +29,11 @@ pub(crate) struct ChmodArgs {
 impl RunVerb for ChmodArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let reach = Reach { recursive: self.recursive, follow: true };
+        let umask = umask();
         each_inode(&session.filesystem, &self.paths, reach, |inode| {
             let found = inode.metadata()?;
             if !found.is_symlink() {
-                let mode = self.mode.apply(found.mode & ALL, found.is_dir());
+                let mode = self.mode.apply(found.mode & ALL, found.is_dir(), umask);
                 inode.set_attributes(&Attributes { mode: Some(mode), ..Attributes::default() })?;
             }
             Ok(())
@@ -42,8 +44,8 @@ impl RunVerb for ChmodArgs {
 /// A change of permissions.
 #[derive(Clone, Debug)]
 pub(crate) enum Mode {
-    /// These.
-    Octal(u32),
+    /// These; with five digits or more also those of a directory's set-id bits.
+    Octal { bits: u32, is_long: bool },
     /// What letters say, one after the other.
     Letters(Vec<Clause>),
 }
@@ -53,7 +55,11 @@ pub(crate) enum Mode {
 pub(crate) struct Clause {
     /// Bits of those for whom it is.
     whom: u32,
+    /// Nobody was named, so the bits of the umask stay as they are.
+    heeds_umask: bool,
     how: How,
+    /// It was given in octal, and names the set-id bits of a directory, too.
+    is_octal: bool,
     /// Bits for everyone.
     bits: u32,
     /// Also the right to execute, where it is a directory or someone has it.
@@ -71,20 +77,20 @@ enum How {
 
 impl Mode {
     /// What becomes of permissions.
-    fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+    fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
         match self {
-            // As with coreutils, a directory keeps these unless they are named.
-            Self::Octal(octal) if is_dir => octal | (mode & 0o6000),
-            Self::Octal(octal) => *octal,
+            // As with coreutils, a directory keeps these unless they are named, by more digits too.
+            Self::Octal { bits, is_long: false } if is_dir => bits | (mode & 0o6000),
+            Self::Octal { bits, .. } => *bits,
             Self::Letters(clauses) => {
-                clauses.iter().fold(mode, |mode, clause| clause.apply(mode, is_dir))
+                clauses.iter().fold(mode, |mode, clause| clause.apply(mode, is_dir, umask))
             }
         }
     }
 }
 
 impl Clause {
-    fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+    fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
         let mut bits = self.bits;
         if self.executable && (is_dir || mode & 0o111 != 0) {
             bits |= 0o111;
@@ -92,37 +98,43 @@ impl Clause {
         if let Some(shift) = self.like {
             bits |= (mode >> shift & 7) * 0o111;
         }
-        let bits = bits & self.whom;
+        let bits = bits & self.whom & if self.heeds_umask { !umask } else { ALL };
         match self.how {
             How::Add => mode | bits,
             How::Remove => mode & !bits,
-            How::Set if is_dir => (mode & (!self.whom | 0o6000)) | bits,
+            How::Set if is_dir && !self.is_octal => (mode & (!self.whom | 0o6000)) | bits,
             How::Set => (mode & !self.whom) | bits,
         }
     }
 
-    /// Reads `[ugoa]*([-+=]([rwxXst]*|[ugo]))+`.
+    /// Parses `[ugoa]*([-+=]([rwxXst]*|[ugo]))+` or `[-+=][0-7]+`.
     fn parse_all(text: &str) -> Option<Vec<Self>> {
         let end = text.find(['-', '+', '='])?;
-        let whom = text[..end].chars().try_fold(0, |whom, letter| Some(whom | class(letter)?))?;
-        let whom = if whom == 0 { ALL } else { whom };
+        let named = text[..end].chars().try_fold(0, |whom, letter| Some(whom | class(letter)?))?;
+        let whom = if named == 0 { ALL } else { named };
         let mut rest = &text[end..];
+        if let ([sign @ ('+' | '-' | '=')], Ok(bits)) =
+            (&rest[..1].chars().collect::<Vec<_>>()[..], octal(&rest[1..]))
+            && named == 0
+        {
+            return Some(vec![Self { bits, is_octal: true, ..Self::new(ALL, how(*sign), false) }]);
+        }
         let mut clauses = Vec::new();
         while let Some(sign) = rest.chars().next() {
             let next = rest[1..].find(['-', '+', '=']).map_or(rest.len(), |at| at + 1);
-            clauses.push(Self::parse(whom, sign, &rest[1..next])?);
+            let clause = Self::new(whom, how(sign), named == 0);
+            clauses.push(clause.with_letters(&rest[1..next])?);
             rest = &rest[next..];
         }
         Some(clauses)
     }
 
-    fn parse(whom: u32, sign: char, letters: &str) -> Option<Self> {
-        let how = match sign {
-            '+' => How::Add,
-            '-' => How::Remove,
-            _ => How::Set,
-        };
-        let mut clause = Self { whom, how, bits: 0, executable: false, like: None };
+    fn new(whom: u32, how: How, heeds_umask: bool) -> Self {
+        Self { whom, heeds_umask, how, is_octal: false, bits: 0, executable: false, like: None }
+    }
+
+    fn with_letters(self, letters: &str) -> Option<Self> {
+        let mut clause = self;
         clause.like = match letters {
             "u" => Some(6),
             "g" => Some(3),
@@ -147,6 +159,21 @@ impl Clause {
     }
 }
 
+fn how(sign: char) -> How {
+    match sign {
+        '+' => How::Add,
+        '-' => How::Remove,
+        _ => How::Set,
+    }
+}
+
+/// Returns the umask of this process, as `/proc/self/status` shows it; 0 if that cannot be read.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    digits.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0)
+}
+
 /// The bits of a class of users.
 fn class(letter: char) -> Option<u32> {
     Some(match letter {
@@ -163,7 +190,7 @@ impl FromStr for Mode {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with(|first: char| first.is_ascii_digit()) {
-            return octal(text).map(Self::Octal);
+            return octal(text).map(|bits| Self::Octal { bits, is_long: text.len() > 4 });
         }
         let clauses = text.split(',').map(Clause::parse_all).collect::<Option<Vec<_>>>();
         clauses.map(|all| Self::Letters(all.concat())).ok_or_else(|| "not a mode".to_owned())
@@ -181,14 +208,31 @@ mod tests {
     use super::*;
 
     fn changed(mode: &str, from: u32, is_dir: bool) -> u32 {
-        mode.parse::<Mode>().unwrap().apply(from, is_dir)
+        mode.parse::<Mode>().unwrap().apply(from, is_dir, 0o022)
+    }
+
+    #[test]
+    fn umask_counts_where_nobody_is_named() {
+        assert_eq!((changed("+w", 0o444, false), changed("a+w", 0o444, false)), (0o644, 0o666));
+        assert_eq!((changed("-w", 0o666, false), changed("=rw", 0o777, false)), (0o466, 0o644));
+        assert_eq!(changed("+x", 0o644, false), 0o755);
+    }
+
+    #[test]
+    fn octal_digits_follow_a_sign() {
+        assert_eq!(
+            (changed("=4755", 0o777, false), changed("+111", 0o644, false)),
+            (0o4755, 0o755)
+        );
+        assert_eq!((changed("-022", 0o666, false), changed("=755", 0o2700, true)), (0o644, 0o755));
+        assert!("u=755".parse::<Mode>().is_err() && "+8".parse::<Mode>().is_err());
     }
 
     #[test]
     fn octal_modes_are_what_they_say() {
         assert_eq!(changed("640", 0o777, false), 0o640);
         assert_eq!(changed("4755", 0, false), 0o4755);
-        assert_eq!(changed("755", 0o2700, true), 0o2755);
+        assert_eq!((changed("755", 0o2700, true), changed("00755", 0o2700, true)), (0o2755, 0o755));
         for bad in ["8", "10000", "0x1", "-1"] {
             assert!(octal(bad).is_err(), "{bad}");
         }

@@ -11,6 +11,7 @@ use crate::cli::paths::{Reach, each_inode};
 use crate::cli::verb::{RunVerb, Session};
 
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct ChownArgs {
     /// Numbers of the owner and the group: UID, UID:GID or :GID
     #[arg(value_name = "OWNER")]
@@ -22,8 +23,11 @@ pub(crate) struct ChownArgs {
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Where a path is a link, change the link itself
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 impl RunVerb for ChownArgs {
