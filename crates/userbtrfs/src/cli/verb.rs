@@ -4,6 +4,7 @@
 //! 1. There is one list of these verbs, [`FileVerb`]; where they find the image is its parameter.
 //! 2. What a verb changes is committed once, at its end, also where a part of it failed.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -35,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) filesystem: Filesystem,
     /// The image, for messages.
     pub(crate) name: String,
+    /// The image.
+    pub(crate) image: PathBuf,
     /// The last commit when the verb began.
     generation: u64,
 }
@@ -227,7 +230,7 @@ impl Session {
             remark(global, &format!("{name}: {notice}"));
         }
         let generation = filesystem.superblock().generation;
-        Ok(Self { global: global.clone(), filesystem, name, generation })
+        Ok(Self { global: global.clone(), filesystem, name, image: root.image.clone(), generation })
     }
 
     /// Begins another verb.

@@ -48,6 +48,9 @@ pub struct ImportOptions {
     pub keep: Keep,
     /// Whether each file is made durable when it is complete.
     pub fsync: bool,
+    /// The device and inode number of a file of the host that is left out with an error: the image
+    /// that is copied into.
+    pub except: Option<(u64, u64)>,
 }
 
 /// What is kept of a source beside names and contents.
@@ -75,6 +78,12 @@ pub enum ImportError {
         doing: &'static str,
         /// What the system says.
         error: std::io::Error,
+    },
+    /// The file is the image that is copied into.
+    #[error("{}: is the image itself; skipped", path.display())]
+    Itself {
+        /// Where in the source.
+        path: PathBuf,
     },
     /// No thread can be started to read with.
     #[error("cannot start a thread: {0}")]
@@ -138,12 +147,12 @@ impl<'a> Importer<'a> {
     /// What fails is given to `report`, and the rest goes on; [`Progress::errors`] counts it, or
     /// [`Progress::not_kept`] where it is [`ImportError::NotKept`] or [`ImportError::NotRead`].
     pub fn insert(&self, source: &Path, dir: &Dir, name: &[u8], report: &Report<'_>) {
-        self.run(HostTree::of(source, name), dir, report);
+        self.run(HostTree::of(source, name, self.options.except), dir, report);
     }
 
     /// Copies what is in the directory `source` into `dir`, which gets its attributes.
     pub fn insert_content(&self, source: &Path, dir: &Dir, report: &Report<'_>) {
-        self.run(HostTree::inside(source), dir, report);
+        self.run(HostTree::inside(source, self.options.except), dir, report);
     }
 
     /// Copies what is at `source` of the filesystem itself, whose path is `path`, and everything

@@ -58,3 +58,37 @@ fn directory_named_with_a_slash_is_made_moved_and_removed() {
     made.does("rm -r", &["/put/"]);
     assert_eq!(made.verb("ls", &["/"]).good(), "copied\nmoved\none\ntwo\n");
 }
+
+#[test]
+fn file_goes_through_a_link_and_into_a_pipe() {
+    let made = with_two_files();
+    let one = made.at("one");
+    made.does("ln -s", &["two", "/link"]);
+    made.does("ln -s", &["missing", "/dangling"]);
+    made.does("put", &[one.to_str().unwrap(), "/link"]);
+    assert_eq!(made.verb("cat", &["/two"]).good(), "one");
+    made.does("cp", &["/one", "/link"]);
+    let said = made.verb("cp", &["/one", "/dangling"]).bad();
+    assert!(said.contains("dangling symlink"), "{said}");
+    assert_eq!(made.verb("ls", &["/"]).good(), "dangling\nlink\none\ntwo\n");
+    // Out of the image.
+    let (real, link) = (made.at("real"), made.at("link"));
+    fs::write(&real, "before").unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    made.does("get", &["/one", link.to_str().unwrap()]);
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(&real).unwrap(), "one");
+    assert_eq!(made.verb("get", &["/one", "/dev/stdout"]).good(), "one");
+    made.does("get", &["/one", "/dev/null"]);
+    assert!(!std::path::Path::new("/dev/null").metadata().unwrap().is_file());
+}
+
+#[test]
+fn image_is_not_copied_into_itself() {
+    let made = Made::new();
+    let folder = made.at(".");
+    fs::write(made.at("file"), "content").unwrap();
+    let said = made.verb("put", &[folder.to_str().unwrap(), "/"]).bad();
+    assert!(said.contains("is the image itself"), "{said}");
+    assert_eq!(made.verb("ls", &["/"]).good(), "file\n");
+}

@@ -26,7 +26,8 @@ pub(crate) fn run(session: &Session, args: &PathsArgs) -> Result<ExitCode> {
     Ok(failures.code())
 }
 
-fn copy(mut reader: FileReader, out: &mut impl Write) -> Result<()> {
+/// Writes what a reader reads.
+pub(in crate::cli) fn copy(mut reader: FileReader, out: &mut impl Write) -> Result<()> {
     while let Some(chunk) = reader.next_chunk()? {
         if let Some(bytes) = chunk.bytes() {
             out.write_all(bytes)?;

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use userbtrfs::copy::import::{ImportError, ImportOptions, Importer, Progress};
-use userbtrfs::{Dir, Filesystem};
+use userbtrfs::{Dir, Error, Filesystem};
 
 use crate::cli::args::Global;
 use crate::cli::complain;
@@ -45,6 +45,18 @@ pub(in crate::cli) struct Target<'a> {
     into: Option<Dir>,
 }
 
+/// The kind of a source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum SourceKind {
+    File,
+    Directory,
+    /// A symbolic link, a device or the like.
+    Other,
+}
+
+/// Symbolic links that are followed at most.
+const LINKS_MAX: usize = 40;
+
 /// Where a source goes.
 pub(in crate::cli) enum Place {
     Named(Dir, Vec<u8>),
@@ -61,7 +73,7 @@ impl<'a> Target<'a> {
     ) -> Result<Self> {
         let into = match filesystem.open_dir(path.as_encoded_bytes()) {
             Ok(dir) => Some(dir),
-            Err(userbtrfs::Error::NotFound | userbtrfs::Error::NotADirectory) => None,
+            Err(Error::NotFound | Error::NotADirectory) => None,
             Err(error) => return Err(error).with_context(|| shown(path)),
         };
         if sources > 1 && into.is_none() {
@@ -73,19 +85,47 @@ impl<'a> Target<'a> {
     /// A source without a name to keep fills the destination, as with `cp -a SRC/. DEST`.
     ///
     /// A destination that ends with a slash, and is not there, takes a directory alone.
-    pub(in crate::cli) fn of(&self, source: &OsStr, is_dir: bool) -> Result<Place> {
+    pub(in crate::cli) fn of(&self, source: &OsStr, kind: SourceKind) -> Result<Place> {
         match (self.into.clone(), last_name(source.as_encoded_bytes())) {
             (Some(dir), Some(name)) => Ok(Place::Named(dir, name.to_vec())),
             (Some(dir), None) => Ok(Place::Inside(dir)),
             (None, _) => {
                 let path = self.path.as_encoded_bytes();
-                let parent = match is_dir {
-                    true => self.filesystem.open_parent(path),
-                    false => self.filesystem.open_parent_of_file(path),
+                let parent = match kind {
+                    SourceKind::Directory => self.filesystem.open_parent(path),
+                    SourceKind::File => self.filesystem.open_parent_of_file(self.through(path)?),
+                    SourceKind::Other => self.filesystem.open_parent_of_file(path),
                 };
                 let (dir, name) = parent.with_context(|| shown(self.path))?;
                 Ok(Place::Named(dir, name))
             }
         }
+    }
+
+    /// Returns the path to which the content of a file goes: as cp(1) does, it goes to where a link
+    /// leads, and what is no regular file is not replaced.
+    fn through(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let mut path = path.to_vec();
+        for followed in 0..=LINKS_MAX {
+            let found = match self.filesystem.lookup_no_follow(&path) {
+                Err(Error::NotFound) if followed > 0 => {
+                    bail!("{}: not writing through dangling symlink", shown(self.path))
+                }
+                Err(_) => return Ok(path),
+                Ok(found) => found,
+            };
+            let metadata = found.metadata()?;
+            if !metadata.is_symlink() {
+                ensure!(metadata.is_file(), "{}: not a regular file", shown(self.path));
+                return Ok(path);
+            }
+            let target = found.read_link()?;
+            let parent = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+            path = match target.starts_with(b"/") {
+                true => target,
+                false => [&path[..parent], &target].concat(),
+            };
+        }
+        Err(Error::SymlinkLoop).with_context(|| shown(self.path))
     }
 }

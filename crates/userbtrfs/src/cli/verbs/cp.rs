@@ -8,7 +8,7 @@ use userbtrfs::copy::import::{ImportOptions, Keep};
 use userbtrfs::{Error, Filesystem, Inode};
 
 use crate::cli::verb::{RunVerb, Session};
-use crate::cli::verbs::copy_target::{Place, Target, copy};
+use crate::cli::verbs::copy_target::{Place, SourceKind, Target, copy};
 use crate::cli::verbs::ls::shown;
 use crate::cli::{complain, message};
 
@@ -39,7 +39,7 @@ impl RunVerb for CpArgs {
             for source in sources {
                 let path = source.as_encoded_bytes();
                 match self.find(filesystem, path) {
-                    Ok(found) => match target.of(source, found.metadata()?.is_dir())? {
+                    Ok(found) => match target.of(source, kind_of(&found)?)? {
                         Place::Named(dir, name) => {
                             inserter.copy((&found, path), &dir, Some(&name), report);
                         }
@@ -78,4 +78,13 @@ impl CpArgs {
             false => Ok(inode),
         }
     }
+}
+
+fn kind_of(source: &Inode) -> Result<SourceKind, Error> {
+    let metadata = source.metadata()?;
+    Ok(match () {
+        () if metadata.is_file() => SourceKind::File,
+        () if metadata.is_dir() => SourceKind::Directory,
+        () => SourceKind::Other,
+    })
 }

@@ -1,18 +1,21 @@
 //! `get`: trees out of the image.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use userbtrfs::Inode;
 use userbtrfs::copy::export::{ExportError, ExportOptions, Exporter, Progress};
 
 use crate::cli::args::GetArgs;
 use crate::cli::host::signals::{finish, raise_open_files, while_watched};
 use crate::cli::paths::last_name;
 use crate::cli::verb::Session;
+use crate::cli::verbs::cat;
 use crate::cli::verbs::ls::shown;
 use crate::cli::{ExitStatus, complain};
 
@@ -47,7 +50,12 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
                 if !into && ends_with_slash(destination) && !inode.metadata()?.is_dir() {
                     bail!("{}: not a directory", destination.display());
                 }
-                extractor.extract(&inode, path, &target, &report);
+                // As cp(1) does, a file goes to where a link leads, and into a pipe or a device.
+                match inode.metadata()?.is_file().then(|| through(&target)).transpose()?.flatten() {
+                    Some(Through::File(real)) => extractor.extract(&inode, path, &real, &report),
+                    Some(Through::Stream(real)) => write_into(&inode, &real)?,
+                    None => extractor.extract(&inode, path, &target, &report),
+                }
                 Ok(())
             };
             failures.note(copied().with_context(|| shown(source)))?;
@@ -56,6 +64,35 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     })?;
     let code = finish("get", &session.global, &progress, started)?;
     Ok(if code == ExitCode::SUCCESS { failures.code() } else { code })
+}
+
+/// What a file of the host that is there already leads to.
+enum Through {
+    /// A regular file, by its path without links.
+    File(PathBuf),
+    /// A pipe, a device or the like, which takes the content alone.
+    Stream(PathBuf),
+}
+
+/// Returns where the content of a file goes if its destination is a link or no regular file.
+fn through(target: &Path) -> Result<Option<Through>> {
+    let Ok(found) = target.symlink_metadata() else { return Ok(None) };
+    let named = || target.display().to_string();
+    let dangling = || format!("{}: not writing through dangling symlink", named());
+    let kind = target.metadata().with_context(dangling)?.file_type();
+    Ok(match () {
+        () if kind.is_dir() => None,
+        () if !kind.is_file() => Some(Through::Stream(target.to_path_buf())),
+        () if found.is_symlink() => Some(Through::File(target.canonicalize().with_context(named)?)),
+        () => None,
+    })
+}
+
+/// Writes the content of a file into a pipe or a device.
+fn write_into(inode: &Inode, target: &Path) -> Result<()> {
+    let named = || target.display().to_string();
+    let mut out = fs::OpenOptions::new().write(true).open(target).with_context(named)?;
+    cat::copy(inode.open()?.reader(), &mut out).with_context(named)
 }
 
 fn ends_with_slash(path: &Path) -> bool {

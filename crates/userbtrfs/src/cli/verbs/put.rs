@@ -1,15 +1,18 @@
 //! `put`: trees into the image.
 
 use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use rustix::fs::{major, minor};
 use userbtrfs::copy::import::{ImportOptions, Keep};
 
 use crate::cli::verb::{RunVerb, Session};
 use crate::cli::verbs::chown::Owner;
-use crate::cli::verbs::copy_target::{Place, Target, copy};
+use crate::cli::verbs::copy_target::{Place, SourceKind, Target, copy};
 
 #[derive(clap::Args)]
 pub(crate) struct PutArgs {
@@ -28,10 +31,9 @@ impl RunVerb for PutArgs {
     fn act(&self, session: &Session) -> Result<ExitCode> {
         let (destination, sources) = self.paths.split_last().context("no destination")?;
         let target = Target::new(&session.filesystem, destination, sources.len())?;
-        copy("put", &session.global, self.options(), |inserter, report| {
+        copy("put", &session.global, self.options(&session.image), |inserter, report| {
             for source in sources {
-                let is_dir = Path::new(source).symlink_metadata().is_ok_and(|it| it.is_dir());
-                match target.of(source, is_dir)? {
+                match target.of(source, kind_of(Path::new(source)))? {
                     Place::Named(dir, name) => {
                         inserter.insert(Path::new(source), &dir, &name, report);
                     }
@@ -46,8 +48,34 @@ impl RunVerb for PutArgs {
 }
 
 impl PutArgs {
-    fn options(&self) -> ImportOptions {
+    fn options(&self, image: &Path) -> ImportOptions {
         let (uid, gid) = self.owner.map_or((None, None), |owner| (owner.uid, owner.gid));
-        ImportOptions { uid, gid, keep: Keep::Everything, fsync: self.fsync }
+        ImportOptions {
+            uid,
+            gid,
+            keep: Keep::Everything,
+            fsync: self.fsync,
+            except: image_file(image),
+        }
     }
+}
+
+fn kind_of(source: &Path) -> SourceKind {
+    match source.symlink_metadata().map(|metadata| metadata.file_type()) {
+        Ok(kind) if kind.is_file() => SourceKind::File,
+        Ok(kind) if kind.is_dir() => SourceKind::Directory,
+        _ => SourceKind::Other,
+    }
+}
+
+/// Returns the device and inode number of an image file, also if it is given by a loop device.
+fn image_file(image: &Path) -> Option<(u64, u64)> {
+    let mut metadata = fs::metadata(image).ok()?;
+    if metadata.file_type().is_block_device() {
+        let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
+        let path = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
+        let backing = fs::read_to_string(path).ok()?;
+        metadata = fs::metadata(backing.trim_end_matches('\n')).ok()?;
+    }
+    Some((metadata.dev(), metadata.ino()))
 }

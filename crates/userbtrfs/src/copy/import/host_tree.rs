@@ -27,6 +27,8 @@ pub(super) struct HostTree {
     first: Option<Next<FileContent>>,
     levels: Vec<Level>,
     xattrs: XattrReader,
+    /// The device and inode number of a file that is left out.
+    except: Option<(u64, u64)>,
 }
 
 struct Level {
@@ -44,8 +46,12 @@ struct Name {
 
 impl HostTree {
     /// What is at a path, which is not followed at its end, to be made under a name.
-    pub(super) fn of(path: &Path, name: &[u8]) -> Result<Self, ImportError> {
-        let mut machine = Self::empty();
+    pub(super) fn of(
+        path: &Path,
+        name: &[u8],
+        except: Option<(u64, u64)>,
+    ) -> Result<Self, ImportError> {
+        let mut machine = Self::empty(except);
         let at = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| failed(path, "open")(Errno::NOENT))?;
         let first = machine.look(CWD, &at, FileType::Unknown, path.to_path_buf(), name)?;
@@ -54,16 +60,16 @@ impl HostTree {
     }
 
     /// What is in a directory.
-    pub(super) fn inside(path: &Path) -> Result<Self, ImportError> {
-        let mut machine = Self::empty();
+    pub(super) fn inside(path: &Path, except: Option<(u64, u64)>) -> Result<Self, ImportError> {
+        let mut machine = Self::empty(except);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::open(path, flags, Mode::empty()).map_err(failed(path, "open"))?;
         machine.first = Some(machine.enter(fd, path, None)?);
         Ok(machine)
     }
 
-    fn empty() -> Self {
-        Self { first: None, levels: Vec::new(), xattrs: XattrReader::new() }
+    fn empty(except: Option<(u64, u64)>) -> Self {
+        Self { first: None, levels: Vec::new(), xattrs: XattrReader::new(), except }
     }
 
     /// Reads what stands at a name of a directory.
@@ -121,6 +127,9 @@ impl HostTree {
         let stat = fs::fstat(&fd).map_err(failed(&path, "read attributes"))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(failed(&path, "open")(Errno::AGAIN));
+        }
+        if self.except == Some((stat.st_dev, stat.st_ino)) {
+            return Err(ImportError::Itself { path });
         }
         let xattrs = self.xattrs_of_open(&fd, &path)?;
         let content = FileContent::new(fd, path.clone(), &stat);
