@@ -1,7 +1,9 @@
 //! A block group: its free space and what it owes.
 //!
-//! 1. A byte is in exactly one state: allocated, free, pinned, or reserved (on a mirror of the
-//!    superblock, or below the first one).
+//! 1. A byte is in exactly one state: allocated, free, pinned, or withheld. The boot area of a
+//!    device and the stripes of its superblocks are withheld, and the first 64 KiB of all logical
+//!    addresses: an old filesystem may have a chunk there. An extent that lies there already is
+//!    allocated; its space is withheld when it is freed.
 //! 2. The free ranges of a group that is not loaded are not known; nothing is allocated in it.
 //! 3. In a group that does not start on a unit nothing is allocated: its tree blocks would cross
 //!    stripes.
@@ -10,7 +12,7 @@
 use std::ops::Range;
 
 use userbtrfs_format::{
-    BlockGroupItem, Chunk, FIRST_FREE_OBJECTID, Logical, SUPERBLOCK_OFFSETS, Stripe,
+    BlockGroupItem, Chunk, FIRST_FREE_OBJECTID, Logical, Physical, SUPERBLOCK_OFFSETS, Stripe,
 };
 
 use super::STRIPE_LEN;
@@ -39,8 +41,10 @@ pub(super) struct BlockGroup {
     free: Option<FreeRanges>,
     /// Freed ranges that a durable superblock may still lead to.
     pinned: FreeRanges,
-    /// Ranges that are never allocated: see [`reserved`].
-    reserved: FreeRanges,
+    /// Ranges that are never allocated.
+    withheld: FreeRanges,
+    /// Ranges to withhold once they are freed.
+    withheld_later: FreeRanges,
     /// Nothing is allocated in it.
     read_only: bool,
     /// How often `used` changed: whoever reads free space sees by it that it is outdated.
@@ -50,11 +54,12 @@ pub(super) struct BlockGroup {
 impl BlockGroup {
     /// A group that was there before, its free space not known.
     pub(super) fn existing(chunk: Chunk, used: u64, unit: u64) -> Self {
-        let reserved = reserved(&chunk);
-        let pinned = FreeRanges::new(unit);
+        let withheld = withheld(&chunk);
+        let (pinned, withheld_later) = (FreeRanges::new(unit), FreeRanges::new(1));
         let read_only = !chunk.logical.0.is_multiple_of(unit);
         let age = BlockGroupAge::Durable;
-        Self { chunk, used, age, free: None, pinned, reserved, read_only, version: 0 }
+        let (free, version) = (None, 0);
+        Self { chunk, used, age, free, pinned, withheld, withheld_later, read_only, version }
     }
 
     /// A new group, all of it free.
@@ -100,7 +105,7 @@ impl BlockGroup {
 
     /// What it adds to the counters of its pool.
     pub(super) fn tally(&self) -> SpaceTotals {
-        let total = self.chunk.len - self.reserved.total();
+        let total = self.chunk.len - self.withheld.total();
         let pinned = self.pinned.total();
         let (at_hand, unloaded) = match &self.free {
             Some(free) => (free.usable(), 0),
@@ -127,10 +132,28 @@ impl BlockGroup {
 
     /// Takes all free ranges but what must not be given out.
     fn set_free(&mut self, mut free: FreeRanges) {
-        for (start, len) in self.reserved.iter().chain(self.pinned.iter()) {
-            free.subtract(start, len);
-        }
+        free.subtract_all(&self.pinned);
+        let mut in_use = self.withheld.clone();
+        in_use.subtract_all(&free);
+        free.subtract_all(&self.withheld);
+        self.withheld.subtract_all(&in_use);
+        self.withheld_later = in_use;
         self.free = Some(free);
+    }
+
+    /// Withholds what of a range that becomes free must not be given out.
+    fn withhold(&mut self, start: u64, len: u64) {
+        let Some(free) = self.free.as_mut().filter(|_| self.withheld_later.total() > 0) else {
+            return;
+        };
+        let mut left = self.withheld_later.clone();
+        left.subtract(start, len);
+        let mut freed = std::mem::replace(&mut self.withheld_later, left);
+        freed.subtract_all(&self.withheld_later);
+        free.subtract_all(&freed);
+        for (start, len) in freed.iter() {
+            self.withheld.insert(start, len).expect("it was in use until now");
+        }
     }
 
     /// Allocates at most `max` and at least `min` bytes in a row.
@@ -183,14 +206,16 @@ impl BlockGroup {
         assert_eq!(was, len, "what is unpinned at {logical} was pinned");
         if let Some(free) = &mut self.free {
             free.insert(logical.0, len).expect("a pinned range is not free");
+            self.withhold(logical.0, len);
         }
     }
 
     fn check_in_use(&self, logical: Logical, len: u64) -> Result<(), SpaceDamage> {
         let free = self.free.as_ref().is_some_and(|free| free.overlaps(logical.0, len));
-        let elsewhere = [&self.pinned, &self.reserved];
-        let other = elsewhere.into_iter().any(|ranges| ranges.overlaps(logical.0, len));
-        let in_use = self.covers(logical, len) && !free && !other;
+        let pinned = self.pinned.overlaps(logical.0, len);
+        // Before the free ranges are known, an extent may lie where none should.
+        let withheld = self.free.is_some() && self.withheld.overlaps(logical.0, len);
+        let in_use = self.covers(logical, len) && !free && !pinned && !withheld;
         in_use.then_some(()).ok_or(SpaceDamage::NotInUse { logical, len })
     }
 
@@ -212,41 +237,36 @@ impl BlockGroup {
 
     /// Whether nothing of it is used, allocated or pinned.
     pub(super) fn is_empty(&self) -> bool {
-        let all = self.chunk.len - self.reserved.total();
+        let all = self.chunk.len - self.withheld.total();
         let none_allocated = self.free.as_ref().is_none_or(|free| free.total() == all);
         self.used == 0 && self.pinned.total() == 0 && none_allocated
     }
 }
 
-/// Returns the logical ranges of a chunk that are never allocated: those on the mirrors of the
-/// superblock, each as long as a stripe, and those below the first one.
-///
-/// Old versions of mkfs.btrfs and btrfs-convert made chunks that begin at 0. The first 64 KiB of a
-/// device belong to the boot loader, and a tree block at the logical address 0 cannot be referred to:
-/// Linux leaves out both (`exclude_super_stripes`).
-fn reserved(chunk: &Chunk) -> FreeRanges {
-    let [primary, ..] = SUPERBLOCK_OFFSETS;
+/// The logical ranges of a chunk that are never allocated: the first 64 KiB of all addresses, and
+/// in each stripe those of the device and of each superblock.
+fn withheld(chunk: &Chunk) -> FreeRanges {
     let mut ranges = FreeRanges::new(1);
-    let mut add = |Range { start, end }: Range<u64>| {
-        // Several stripes may give the same range, in whole or in part.
-        ranges.subtract(start, end - start);
-        ranges.insert(start, end - start).expect("just taken out");
+    let mut withhold = |range: Range<u64>| {
+        let len = range.end - range.start;
+        // Ranges of both stripes may overlap.
+        ranges.subtract(range.start, len);
+        ranges.insert(range.start, len).expect("just taken out");
     };
+    let start = chunk.logical.0;
+    withhold(start..STRIPE_LEN.clamp(start, chunk.end().0));
     for stripe in &chunk.stripes {
-        add(overlap(chunk, stripe, 0..primary.0));
-        for mirror in SUPERBLOCK_OFFSETS {
-            add(overlap(chunk, stripe, mirror.0..mirror.0 + STRIPE_LEN));
+        for at in [Physical(0)].into_iter().chain(SUPERBLOCK_OFFSETS) {
+            withhold(overlap(chunk, stripe, at.0));
         }
     }
-    let start = chunk.logical.0;
-    add(start..primary.0.clamp(start, chunk.end().0));
     ranges
 }
 
-/// Returns the logical range whose bytes in this stripe lie in `device`, a range of the device.
-fn overlap(chunk: &Chunk, stripe: &Stripe, device: Range<u64>) -> Range<u64> {
+/// The logical range whose bytes in this stripe lie in the 64 KiB from `at` on.
+fn overlap(chunk: &Chunk, stripe: &Stripe, at: u64) -> Range<u64> {
     let within = |at: u64| at.saturating_sub(stripe.physical.0).min(chunk.len);
-    let (start, end) = (within(device.start), within(device.end));
+    let (start, end) = (within(at), within(at + STRIPE_LEN));
     chunk.logical.0 + start..chunk.logical.0 + end
 }
 

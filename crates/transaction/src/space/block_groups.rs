@@ -13,7 +13,7 @@ use userbtrfs_sync::Arc;
 
 use super::STRIPE_LEN;
 use super::block_group::{BlockGroup, BlockGroupAge};
-use super::chunk::{DeviceSpace, NewChunk};
+use super::chunk::{DEVICE_START, DeviceSpace, NewChunk};
 use super::damage::SpaceDamage;
 use super::ranges::FreeRanges;
 use super::space_info::{Counters, ReservePolicy, SpaceKind, SpaceTotals};
@@ -487,9 +487,11 @@ impl BlockGroups {
         owner.map(|(&start, _)| start).ok_or(SpaceDamage::NotInUse { logical, len })
     }
 
-    /// What a promised chunk counts.
+    /// What a promised chunk counts. Its address, which is to come, is not among the first.
     fn worth(&self, chunk: &Chunk) -> u64 {
-        BlockGroup::new(chunk.clone(), self.unit(chunk.flags)).tally().at_hand
+        let chunk = Chunk { logical: Logical(DEVICE_START), ..chunk.clone() };
+        let unit = self.unit(chunk.flags);
+        BlockGroup::new(chunk, unit).tally().at_hand
     }
 
     /// The unit of allocation in a group.

@@ -41,6 +41,8 @@ pub(super) struct DeviceSpace {
     len: u64,
     chunk_tree_uuid: Uuid,
     free: FreeRanges,
+    /// What no chunk holds of the part that is never given out.
+    start: FreeRanges,
 }
 
 impl DeviceSpace {
@@ -49,7 +51,9 @@ impl DeviceSpace {
         let mut free = FreeRanges::new(STRIPE_LEN);
         let len = device.total_bytes;
         free.insert(DEVICE_START, len.saturating_sub(DEVICE_START)).expect("the first range");
-        Self { id: device.id, uuid: device.uuid, len, chunk_tree_uuid, free }
+        let mut start = FreeRanges::new(1);
+        start.insert(0, len.min(DEVICE_START)).expect("the first range");
+        Self { id: device.id, uuid: device.uuid, len, chunk_tree_uuid, free, start }
     }
 
     /// The bytes that no chunk holds and that a chunk could.
@@ -66,9 +70,10 @@ impl DeviceSpace {
     pub(super) fn occupy(&mut self, chunk: &Chunk) -> Result<(), SpaceDamage> {
         for stripe in &chunk.stripes {
             let physical = stripe.physical;
-            let outside = DEVICE_START.saturating_sub(physical.0).min(chunk.len);
-            let start = physical.0 + outside;
-            if self.free.subtract(start, chunk.len - outside) != chunk.len - outside {
+            let before = DEVICE_START.saturating_sub(physical.0).min(chunk.len);
+            let taken = self.start.subtract(physical.0, before)
+                + self.free.subtract(physical.0 + before, chunk.len - before);
+            if taken != chunk.len {
                 return Err(SpaceDamage::StripeOverlap { chunk: chunk.logical, physical });
             }
         }
@@ -107,10 +112,11 @@ impl DeviceSpace {
     /// Gives back the stripes of a chunk that nothing leads to any more.
     pub(super) fn vacate(&mut self, chunk: &Chunk) {
         for stripe in &chunk.stripes {
-            let end = stripe.physical.0 + chunk.len;
-            let start = stripe.physical.0.max(DEVICE_START);
-            let free = self.free.insert(start, end.saturating_sub(start));
-            free.expect("a chunk's stripe is not free");
+            let start = stripe.physical.0;
+            let before = DEVICE_START.saturating_sub(start).min(chunk.len);
+            let freed = self.start.insert(start, before);
+            let freed = freed.and(self.free.insert(start + before, chunk.len - before));
+            freed.expect("a chunk's stripe is not free");
         }
     }
 

@@ -122,6 +122,13 @@ impl FreeRanges {
         before - self.total
     }
 
+    /// Takes out what there is of each of other ranges.
+    pub(super) fn subtract_all(&mut self, others: &Self) {
+        for (start, len) in others.iter() {
+            self.subtract(start, len);
+        }
+    }
+
     /// Takes a range of so many bytes, a multiple of the unit: after the last one taken, if
     /// there is room not far from it, or else from the largest range.
     pub(super) fn take(&mut self, len: u64) -> Option<u64> {

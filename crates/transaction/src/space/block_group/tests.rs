@@ -37,7 +37,7 @@ fn free(ranges: &[(u64, u64)]) -> FreeRanges {
 fn superblock_mirrors_are_never_given_out_in_either_stripe() {
     let stripes = [60 * MIB, 64 * MIB - 32 * 1024];
     let mut group = BlockGroup::new(chunk(100 * MIB, 8 * MIB, &stripes), UNIT);
-    let mirrors: Vec<_> = group.reserved.iter().collect();
+    let mirrors: Vec<_> = group.withheld.iter().collect();
     assert_eq!(mirrors, [(100 * MIB + 32 * 1024, STRIPE_LEN), (104 * MIB, STRIPE_LEN)]);
     assert_eq!(group.tally().at_hand, 8 * MIB - 2 * STRIPE_LEN);
     while let Some((Logical(at), len)) = group.allocate(UNIT, UNIT) {
@@ -49,12 +49,15 @@ fn superblock_mirrors_are_never_given_out_in_either_stripe() {
 
 #[test]
 fn stripes_that_begin_or_end_in_a_mirror_count_what_lies_in_it() {
-    let begins = BlockGroup::new(chunk(MIB, MIB, &[64 * MIB + 16 * 1024]), UNIT);
-    assert_eq!(begins.reserved.iter().collect::<Vec<_>>(), [(MIB, 48 * 1024)]);
-    let ends = BlockGroup::new(chunk(MIB, MIB, &[63 * MIB + 4096]), UNIT);
-    assert_eq!(ends.reserved.iter().collect::<Vec<_>>(), [(2 * MIB - 4096, 4096)]);
-    let neither = BlockGroup::new(chunk(MIB, MIB, &[63 * MIB]), UNIT);
-    assert_eq!(neither.reserved.total(), 0);
+    let at = 8 * MIB;
+    let primary = BlockGroup::new(chunk(at, 4 * MIB, &[STRIPE_LEN]), UNIT);
+    assert_eq!(primary.withheld.iter().collect::<Vec<_>>(), [(at, STRIPE_LEN)]);
+    let begins = BlockGroup::new(chunk(at, MIB, &[64 * MIB + 16 * 1024]), UNIT);
+    assert_eq!(begins.withheld.iter().collect::<Vec<_>>(), [(at, 48 * 1024)]);
+    let ends = BlockGroup::new(chunk(at, MIB, &[63 * MIB + 4096]), UNIT);
+    assert_eq!(ends.withheld.iter().collect::<Vec<_>>(), [(at + MIB - 4096, 4096)]);
+    let neither = BlockGroup::new(chunk(at, MIB, &[63 * MIB]), UNIT);
+    assert_eq!(neither.withheld.total(), 0);
 }
 
 #[test]
@@ -120,24 +123,41 @@ fn only_what_is_free_as_a_whole_is_taken_where_it_is() {
     assert!(group.take_at(at(3), 2 * UNIT));
 }
 
-/// Collects what is reserved: start and length of each range.
-fn reserved_in(chunk: Chunk) -> Vec<(u64, u64)> {
-    let group = BlockGroup::new(chunk, UNIT);
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for (start, len) in group.reserved.iter() {
-        match ranges.last_mut() {
-            Some(last) if last.0 + last.1 == start => last.1 += len,
-            _ => ranges.push((start, len)),
-        }
-    }
-    ranges
+#[test]
+fn first_64_kib_of_device_and_of_addresses_are_never_allocated() {
+    let withheld = |logical, len, stripes: &[u64]| {
+        BlockGroup::new(chunk(logical, len, stripes), UNIT).withheld.iter().collect::<Vec<_>>()
+    };
+    assert_eq!(withheld(0, 4 * MIB, &[0]), [(0, 2 * STRIPE_LEN)]);
+    assert_eq!(withheld(0, 4 * MIB, &[8 * MIB]), [(0, STRIPE_LEN)]);
+    assert_eq!(withheld(0, 4096, &[8 * MIB]), [(0, 4096)]);
+    assert_eq!(withheld(4096, MIB, &[8 * MIB]), [(4096, STRIPE_LEN - 4096)]);
+    assert_eq!(withheld(MIB, MIB, &[8 * MIB, 0]), [(MIB, 2 * STRIPE_LEN)]);
+    assert_eq!(withheld(MIB, MIB, &[32 * 1024]), [(MIB, STRIPE_LEN + 32 * 1024)]);
+    let mut group = BlockGroup::new(chunk(0, MIB, &[0]), UNIT);
+    assert!(!group.take_at(Logical(0), UNIT));
+    assert_eq!(group.allocate(UNIT, UNIT), Some((Logical(2 * STRIPE_LEN), UNIT)));
 }
 
 #[test]
-fn space_below_the_first_superblock_is_never_given_out() {
-    assert_eq!(reserved_in(chunk(0, 4 * MIB, &[0])), [(0, 2 * STRIPE_LEN)]);
-    // The second stripe lies there, at another logical address.
-    assert_eq!(reserved_in(chunk(MIB, MIB, &[2 * MIB, 4096])), [(MIB, 2 * STRIPE_LEN - 4096)]);
-    // The logical address 0 is no address of a tree block, wherever it is on the device.
-    assert_eq!(reserved_in(chunk(4096, MIB, &[8 * MIB])), [(4096, STRIPE_LEN - 4096)]);
+fn extent_in_withheld_range_is_freed_and_not_allocated_again() {
+    for pinned_first in [false, true] {
+        let mut group = BlockGroup::existing(chunk(0, MIB, &[0]), 2 * UNIT, UNIT);
+        let at = Logical(2 * STRIPE_LEN - UNIT);
+        if pinned_first {
+            group.pin(at, 2 * UNIT).unwrap();
+        }
+        let rest = at.0 + 2 * UNIT;
+        group.load(free(&[(0, at.0), (rest, MIB - rest)])).unwrap();
+        if !pinned_first {
+            group.pin(at, 2 * UNIT).unwrap();
+        }
+        assert_eq!(group.tally().at_hand, MIB - rest);
+        group.unpin(at, 2 * UNIT);
+        assert_eq!(group.tally().at_hand, MIB - 2 * STRIPE_LEN);
+        assert_eq!(group.tally().total, MIB - 2 * STRIPE_LEN);
+        assert!(group.pin(at, UNIT).is_err());
+        group.account(at, 2 * UNIT, false).unwrap();
+        assert!(group.is_empty());
+    }
 }
