@@ -190,9 +190,7 @@ impl ItemChange<'_> {
         let entries = || dir_entries(current).map(|entry| entry.expect(SOUND));
         match self {
             Self::Remove | Self::Mark | Self::Inode(_) | Self::Place(_) | Self::Extent(_) => {}
-            Self::Names(packed) => entries()
-                .filter(|old| !unpacked(packed).any(|change| change.name == old.name))
-                .for_each(|old| old.encode_into(item)),
+            Self::Names(packed) => keep_names(entries(), packed, item),
             Self::Xattrs(changes) => entries()
                 .filter(|old| !changes.iter().any(|change| *change.name == *old.name))
                 .for_each(|old| old.encode_into(item)),
@@ -204,6 +202,21 @@ impl ItemChange<'_> {
                 .map(|old| old.expect(SOUND))
                 .filter(|old| !changes.iter().any(|change| change.is_at(old.parent, old.index)))
                 .for_each(|old| old.encode_extref_into(item)),
+        }
+    }
+}
+
+/// Writes the names that stay of a DIR_ITEM. Each change that replaces or removes a name of the
+/// tree takes the first entry that has it: a damaged directory may store a name twice, and the
+/// other entry keeps its own place.
+fn keep_names<'a>(entries: impl Iterator<Item = DirEntry<'a>>, packed: &[u8], item: &mut Vec<u8>) {
+    let mut taken: Vec<&[u8]> = Vec::new();
+    for old in entries {
+        let changes = unpacked(packed).any(|change| change.below && change.name == old.name);
+        if changes && !taken.contains(&old.name) {
+            taken.push(old.name);
+        } else {
+            old.encode_into(item);
         }
     }
 }

@@ -55,7 +55,7 @@ pub(in crate::inode) struct DeferredDirItem<'a> {
     /// What its DIR_ITEM is to hold of it; nothing where it goes.
     pub(in crate::inode) entry: Option<DirEntry<'a>>,
     /// Whether the tree has the name.
-    below: bool,
+    pub(in crate::inode) below: bool,
 }
 
 bitflags! {

@@ -80,6 +80,25 @@ fn a_name_that_leads_elsewhere_now_is_there_once() {
 }
 
 #[test]
+fn unlink_of_name_stored_twice_keeps_other_entry() {
+    let (first, second) = (entry(2, b"a", 300), entry(3, b"a", 301));
+    let both = [first.on_disk().encode(), second.on_disk().encode()].concat();
+    let mut changes = DelayedItems::default();
+    changes.remove_entry(&first);
+    let mut edits = edits_of(changes);
+    let left = applied(edit_of(&mut edits, ItemKind::DIR_ITEM), Some(&both));
+    assert_eq!(left, Some(second.on_disk().encode()));
+
+    let mut changes = DelayedItems::default();
+    let again = entry(9, b"a", 302);
+    changes.remove_entry(&first);
+    changes.add_entry(&again);
+    let mut edits = edits_of(changes);
+    let left = applied(edit_of(&mut edits, ItemKind::DIR_ITEM), Some(&both));
+    assert_eq!(left, Some([second.on_disk().encode(), again.on_disk().encode()].concat()));
+}
+
+#[test]
 fn names_of_one_directory_share_a_ref_and_leave_either_item() {
     let (a, b, c) = (entry(2, b"a", 257), entry(3, b"bb", 257), entry(4, b"ccc", 257));
     let mut changes = DelayedItems::default();
