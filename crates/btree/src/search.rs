@@ -83,6 +83,18 @@ impl ReadBlocks {
 }
 
 impl Tree {
+    /// Reads the root into the cache, and nothing below it. The caller holds no tree lock, and
+    /// nobody changes the tree.
+    pub fn load_root(&self, store: &NodeStore) -> Result<(), ReadError> {
+        let Root { logical, level, generation } = self.root();
+        let owner = self.id();
+        let expected = Expectation { owner, level, generation, first_key: None, end: None };
+        match store.has(logical) {
+            true => Ok(()),
+            false => store.load(logical, &expected).map(drop),
+        }
+    }
+
     /// The leaf in which `key` stands or would stand.
     pub fn search(&self, store: &NodeStore, key: &Key) -> Result<Position, ReadError> {
         self.search_with(store, key, |logical, expected| store.load(logical, expected))

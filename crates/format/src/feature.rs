@@ -6,6 +6,7 @@
 
 use bitflags::bitflags;
 
+use crate::SECTOR_SIZE;
 use crate::superblock::{Superblock, SuperblockFlags, flag_names};
 
 bitflags! {
@@ -74,6 +75,12 @@ bitflags! {
     }
 }
 
+/// Tree blocks that every filesystem has, by Linux's count.
+const USED_BLOCKS_MIN: u64 = 6;
+
+/// The generation from which on nothing is written, so that none of those to come overflows.
+const GENERATION_MAX: u64 = u64::MAX >> 1;
+
 impl Superblock {
     /// The features and the states that stand in the way of writing, by name. Those that
     /// [stand in the way of reading](Self::unreadable_features) are among them.
@@ -85,9 +92,31 @@ impl Superblock {
         let unknown = self.compat_ro.bits() & !CompatRoFlags::all().bits();
         let compat_ro = flag_names(&CompatRoFlags::from_bits_retain(unknown));
         names.extend(compat_ro.iter().map(|name| format!("compat-ro {name}")));
-        let ordinary = SuperblockFlags::REFUSED | SuperblockFlags::WRITTEN;
+        if self.compat_ro.contains(CompatRoFlags::BLOCK_GROUP_TREE) && !self.fits_group_tree() {
+            names.push("block-group-tree without free-space-tree and no-holes".to_owned());
+        }
+        let ordinary =
+            SuperblockFlags::REFUSED | SuperblockFlags::WRITTEN | SuperblockFlags::METADUMPS;
         let state = SuperblockFlags::from_bits_retain(self.flags.bits() & !ordinary.bits());
         names.extend(flag_names(&state).iter().map(|name| format!("state {name}")));
         names
+    }
+
+    /// Whether the features are there that Linux requires beside a block group tree.
+    fn fits_group_tree(&self) -> bool {
+        let free_space = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
+        self.compat_ro.contains(free_space) && self.incompat.contains(IncompatFlags::NO_HOLES)
+    }
+
+    /// A field with a value that stands in the way of writing, and the value.
+    pub fn unwritable_field(&self) -> Option<(&'static str, u64)> {
+        let used_min = u64::from(self.nodesize) * USED_BLOCKS_MIN;
+        let checks = [
+            (self.stripesize == SECTOR_SIZE, "stripesize", u64::from(self.stripesize)),
+            (self.bytes_used >= used_min, "bytes_used", self.bytes_used),
+            (self.generation < GENERATION_MAX, "generation", self.generation),
+        ];
+        let bad = checks.into_iter().find(|(is_good, ..)| !is_good);
+        bad.map(|(_, field, value)| (field, value))
     }
 }

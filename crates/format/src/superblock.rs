@@ -144,14 +144,16 @@ bitflags::bitflags! {
 }
 
 impl SuperblockFlags {
-    /// Dumps without data, and conversions that were cut off.
-    pub const REFUSED: Self = Self::METADUMP
-        .union(Self::METADUMP_V2)
-        .union(Self::CHANGING_FSID)
+    /// Conversions that were cut off.
+    pub const REFUSED: Self = Self::CHANGING_FSID
         .union(Self::CHANGING_FSID_V2)
         .union(Self::CHANGING_BG_TREE)
         .union(Self::CHANGING_DATA_CSUM)
         .union(Self::CHANGING_META_CSUM);
+
+    /// A dump of metadata, restored: it is read and written like any other filesystem, as Linux
+    /// does, and its data reads as errors where it has checksums.
+    pub const METADUMPS: Self = Self::METADUMP.union(Self::METADUMP_V2);
 }
 
 /// One of the four remembered sets of roots.

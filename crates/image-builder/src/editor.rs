@@ -16,7 +16,8 @@ use userbtrfs_format::{
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{OpenError, Volume};
 
-use crate::block::{RawBlock, seal_block};
+use crate::Sample;
+use crate::block::{LeafBuilder, RawBlock, header, seal_block};
 use crate::bytes::u64_at;
 use crate::superblock::{field, seal_superblock};
 
@@ -127,6 +128,29 @@ impl ImageEditor {
         self.edit_block(place.logical, |block| edit(&mut block[place.range.clone()]));
     }
 
+    /// Changes the items of a leaf, in each copy of it: their keys, contents and number. They are
+    /// stored in the order of their keys.
+    ///
+    /// # Panics
+    ///
+    /// If the block is no leaf, or the items do not fit into it.
+    pub fn edit_items(&mut self, leaf: Logical, edit: impl FnOnce(&mut Vec<Sample>)) {
+        let block = self.block(leaf).expect("a chunk holds the leaf");
+        let raw = RawBlock(&block);
+        assert_eq!(raw.level(), 0, "the block at {leaf} is a leaf");
+        let content = |slot| block[raw.item(slot).expect("the item lies in the leaf")].to_vec();
+        let mut items: Vec<_> =
+            (0..raw.slots()).map(|slot| (raw.key(slot), content(slot))).collect();
+        edit(&mut items);
+        items.sort_by_key(|(key, _)| *key);
+        let fresh = items.into_iter().fold(LeafBuilder::new(self.geometry()), add_item).build();
+        self.edit_block(leaf, |copy| {
+            copy[header::NRITEMS..header::LEVEL]
+                .copy_from_slice(&fresh[header::NRITEMS..header::LEVEL]);
+            copy[header::SIZE..].copy_from_slice(&fresh[header::SIZE..]);
+        });
+    }
+
     /// Changes bytes of the device, and seals nothing.
     pub fn edit_raw(&mut self, physical: Physical, len: usize, edit: impl FnOnce(&mut [u8])) {
         let mut buffer = self.read(physical, len);
@@ -221,4 +245,8 @@ impl ImageEditor {
         let written = self.device.write(physical.0, Arc::new(buffer), false);
         written.expect("the device can be written");
     }
+}
+
+fn add_item(leaf: LeafBuilder, (key, content): Sample) -> LeafBuilder {
+    leaf.item(key, content)
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use userbtrfs_btree::{EditError, SealError};
-use userbtrfs_format::TreeId;
+use userbtrfs_format::{Key, TreeId};
 use userbtrfs_volume::{ReadError, WriteError};
 
 use crate::commit::Failed;
@@ -40,6 +40,22 @@ pub enum Error {
     /// A filesystem in a state in which it cannot be written.
     #[error("cannot be opened for writing: {0}")]
     Unwritable(&'static str),
+    /// The root of a tree cannot be read, without which Linux does not mount the filesystem.
+    #[error("cannot be opened for writing: {tree}: {source}")]
+    Root {
+        /// The tree.
+        tree: TreeId,
+        /// What is wrong with its root.
+        source: ReadError,
+    },
+    /// The root of a tree holds an item of an inode that is not there, which Linux does not mount.
+    #[error("cannot be opened for writing: {tree}: item {key} has no inode")]
+    NoOwner {
+        /// The tree.
+        tree: TreeId,
+        /// The key of the item.
+        key: Key,
+    },
     /// Something failed before, and nothing is written any more.
     #[error("the filesystem has turned read-only: {0}")]
     ReadOnly(String),

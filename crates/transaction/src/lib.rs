@@ -23,6 +23,7 @@ mod editor;
 mod error;
 mod log;
 mod manager;
+mod mountable;
 mod roots;
 mod space;
 

@@ -21,6 +21,7 @@ use crate::damage::Damage;
 use crate::editor::Editor;
 use crate::error::{Error, Result};
 use crate::log::SubvolumeLogs;
+use crate::mountable;
 use crate::refs::{self, DelayedRefs};
 use crate::roots::TreeRoots;
 use crate::space::discard::Discarded;
@@ -266,8 +267,10 @@ impl TransactionManager {
     }
 }
 
-/// Refuses filesystems that are in the middle of what only Linux can go on with.
+/// Refuses filesystems that are in the middle of what only Linux can go on with, or that it does
+/// not mount.
 fn check_writable(tree_roots: &TreeRoots) -> Result<()> {
+    mountable::check_roots(tree_roots)?;
     let roots = tree_roots.roots();
     if has(tree_roots, roots, Key::new(BALANCE, ItemKind::TEMPORARY_ITEM, 0))? {
         return Err(Error::Unwritable("a balance is running"));

@@ -9,6 +9,7 @@
 //! | `ranges`                      | disjoint ranges, by address and by size             |
 //! | `chunk`                       | free space of the devices, new chunks               |
 //! | `load`, `damage`              | reading space from the trees, and checking it       |
+//! | `device_extents`              | whether the device tree agrees with the chunks      |
 //! | `log_extents`                 | space that a pending log names                      |
 //! | `nocow`                       | extents that are being overwritten in place         |
 //! | `file_data`                   | space, checksums and references of file data        |
@@ -38,6 +39,7 @@ mod block_group;
 mod block_groups;
 mod chunk;
 mod damage;
+mod device_extents;
 mod load;
 mod log_extents;
 mod nocow;
@@ -128,9 +130,10 @@ impl Space {
             BlockGroups::new(u64::from(nodesize), mixed, device, Arc::clone(&counters));
         let chunks = volume.chunks();
         let used = load::block_groups(tree_roots, &chunks)?;
-        for (chunk, used) in chunks.into_iter().zip(used) {
-            block_groups.enter(chunk, used)?;
+        for (chunk, used) in chunks.iter().zip(used) {
+            block_groups.enter(chunk.clone(), used)?;
         }
+        device_extents::check(tree_roots, &chunks)?;
         for (kind, name) in [(SpaceKind::System, "system"), (SpaceKind::Metadata, "metadata")] {
             if counters.space_info(kind).tally.total == 0 {
                 return Err(SpaceDamage::NoGroupOf(name).into());

@@ -110,6 +110,35 @@ pub enum OpenError {
     /// Writing was asked for, and features or states forbid it.
     #[error("cannot be written: {}", .0.join(", "))]
     Unwritable(Vec<String>),
+    /// Writing was asked for, and a field of the superblock has a value that Linux does not mount,
+    /// or that cannot be counted on from.
+    #[error("cannot be written: superblock: invalid {field} {value}")]
+    UnwritableField {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// Writing was asked for, and the superblock counts fewer bytes than the device has.
+    #[error(
+        "cannot be written: superblock: total_bytes {total} is less than the {device} of the device"
+    )]
+    UnwritableTotal {
+        /// What the superblock counts.
+        total: u64,
+        /// The size of the device, as the chunk tree lists it.
+        device: u64,
+    },
+    /// Writing was asked for, and the chunk tree lists the device as larger than it is.
+    #[error("cannot be written: device {id} has {have} bytes, the chunk tree lists {listed}")]
+    UnwritableDeviceSize {
+        /// The number of the device.
+        id: u64,
+        /// The size that the chunk tree lists.
+        listed: u64,
+        /// The size that the device has.
+        have: u64,
+    },
     /// Writing was asked for, and the primary superblock is damaged: what was fsynced after the
     /// mirror's generation would be lost.
     #[error(

@@ -156,7 +156,10 @@ impl Volume {
             barriers: FlushTracker::new(),
             bad_copies: BadMirrors::new(),
         };
-        volume.read_chunk_tree()?;
+        let listed = volume.read_chunk_tree()?;
+        if writable {
+            volume.use_listed_device(listed)?;
+        }
         Ok(volume)
     }
 
@@ -230,7 +233,8 @@ impl Volume {
     }
 
     /// Replaces the system chunks of the superblock by the chunk tree, which lists them too.
-    fn read_chunk_tree(&self) -> Result<(), OpenError> {
+    /// Returns the device as the tree lists it.
+    fn read_chunk_tree(&self) -> Result<DeviceItem, OpenError> {
         let mut map = ChunkMap::default();
         let mut devices = Vec::new();
         let (logical, expected) = self.chunk_root();
@@ -244,19 +248,38 @@ impl Volume {
                 chunk_map::collect(&mut map, &mut devices, &item, device, len)?;
             }
         }
-        self.check_device(&devices)?;
+        let listed = self.only_listed(devices)?;
         *self.chunks.write() = map;
-        Ok(())
+        Ok(listed)
     }
 
-    fn check_device(&self, devices: &[DeviceItem]) -> Result<(), OpenError> {
+    fn only_listed(&self, devices: Vec<DeviceItem>) -> Result<DeviceItem, OpenError> {
         let DeviceItem { id, uuid, .. } = self.superblock().device;
-        match devices {
-            [only] if only.id == id && only.uuid == uuid => Ok(()),
-            [] => Err(OpenError::DeviceMissing { id }),
-            [other] => Err(OpenError::DeviceMissing { id: other.id }),
-            several => Err(OpenError::Devices { count: several.len() as u64 }),
+        let count = devices.len() as u64;
+        let mut devices = devices.into_iter();
+        match (devices.next(), devices.next()) {
+            (Some(only), None) if only.id == id && only.uuid == uuid => Ok(only),
+            (Some(other), None) => Err(OpenError::DeviceMissing { id: other.id }),
+            (None, _) => Err(OpenError::DeviceMissing { id }),
+            (Some(_), Some(_)) => Err(OpenError::Devices { count }),
         }
+    }
+
+    /// Takes the size of the device from the chunk tree, as Linux does, and checks it.
+    fn use_listed_device(&self, listed: DeviceItem) -> Result<(), OpenError> {
+        let mut superblock = (*self.superblock()).clone();
+        let (id, bytes) = (listed.id, listed.total_bytes);
+        if bytes > self.device.len() {
+            let have = self.device.len();
+            return Err(OpenError::UnwritableDeviceSize { id, listed: bytes, have });
+        }
+        if bytes > superblock.total_bytes {
+            let total = superblock.total_bytes;
+            return Err(OpenError::UnwritableTotal { total, device: bytes });
+        }
+        superblock.device = listed;
+        self.set_superblock(superblock);
+        Ok(())
     }
 }
 
@@ -313,5 +336,11 @@ fn check_writable(
         Some(Warning::PendingLog { .. }) | None => {}
     }
     let features = superblock.unwritable_features();
-    if features.is_empty() { Ok(()) } else { Err(OpenError::Unwritable(features)) }
+    if !features.is_empty() {
+        return Err(OpenError::Unwritable(features));
+    }
+    match superblock.unwritable_field() {
+        Some((field, value)) => Err(OpenError::UnwritableField { field, value }),
+        None => Ok(()),
+    }
 }

@@ -427,8 +427,16 @@ fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Optio
 
 /// Whether it is the filesystem that cannot be written, whatever is in its log.
 fn is_unwritable(error: &Error) -> bool {
-    let in_general = matches!(error, Error::Open(_));
-    in_general || matches!(error, Error::Ledger(userbtrfs_transaction::Error::Unwritable(_)))
+    use userbtrfs_transaction::Error as TransactionManager;
+    let Error::Ledger(error) = error else { return matches!(error, Error::Open(_)) };
+    matches!(
+        error,
+        TransactionManager::Unwritable(_)
+            | TransactionManager::Root { .. }
+            | TransactionManager::NoOwner { .. }
+            | TransactionManager::NoTree(_)
+            | TransactionManager::Space(_)
+    )
 }
 
 fn read_only(devices: Vec<Arc<dyn Device>>, options: &OpenOptions) -> Result<Inner> {

@@ -84,9 +84,9 @@ fn the_metadata_uuid_counts_only_with_its_feature() {
 fn what_cannot_be_read_is_named() {
     let superblock = edited(|bytes| {
         put_u64(bytes, field::INCOMPAT, 1 << 12 | 1 << 15);
-        put_u64(bytes, field::FLAGS, 1 | 1 << 34 | 1 << 38);
+        put_u64(bytes, field::FLAGS, 1 | 1 << 36 | 1 << 38);
     });
-    let names = ["zoned", "bit 15", "metadump-v2", "changing-bg-tree", "no mixed-backref"];
+    let names = ["zoned", "bit 15", "changing-fsid-v2", "changing-bg-tree", "no mixed-backref"];
     assert_eq!(superblock.unwrap().unreadable_features(), names);
 }
 

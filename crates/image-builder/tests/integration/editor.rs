@@ -46,6 +46,24 @@ fn an_edit_reaches_and_seals_every_copy() {
 }
 
 #[test]
+fn items_added_to_and_removed_from_a_leaf_are_there_in_order() {
+    let mut editor = editor();
+    let place = editor.find_item(TreeId::FS, ROOT_DIR).unwrap();
+    let before = editor.items(TreeId::FS).len();
+    let (first, last) = (Key::new(255, ItemKind(1), 0), Key::new(256, ItemKind(84), u64::MAX));
+    editor.edit_items(place.logical, |items| {
+        items.retain(|(key, _)| *key != ROOT_DIR);
+        items.extend([(last, b"last".to_vec()), (first, b"first".to_vec())]);
+    });
+    let items = editor.items(TreeId::FS);
+    assert_eq!(items.len(), before + 1);
+    assert!(items.is_sorted_by_key(|item| item.key));
+    assert_eq!(editor.find_item(TreeId::FS, ROOT_DIR), None);
+    let added = editor.find_item(TreeId::FS, last).unwrap();
+    assert_eq!(editor.block(added.logical).unwrap()[added.range], *b"last");
+}
+
+#[test]
 fn an_edited_superblock_is_sealed() {
     let mut editor = editor();
     editor.edit_superblock(|bytes| put_u64(bytes, field::BYTES_USED, 5));

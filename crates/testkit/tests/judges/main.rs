@@ -12,6 +12,7 @@ mod backups;
 mod changed;
 mod changed_data;
 mod contended;
+mod crafted;
 mod cuts;
 mod data;
 mod dump;

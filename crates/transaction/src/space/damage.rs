@@ -47,6 +47,36 @@ pub enum SpaceDamage {
         /// Where its stripe starts.
         physical: Physical,
     },
+    /// A device extent is of no stripe of the chunk that it names.
+    #[error("device extent at {physical} on device {device}: chunk {chunk} has no stripe there")]
+    StrayDeviceExtent {
+        /// The device.
+        device: u64,
+        /// Where it starts.
+        physical: Physical,
+        /// The chunk that it names.
+        chunk: Logical,
+    },
+    /// A stripe of a chunk has no device extent.
+    #[error("chunk at {chunk}: its stripe at {physical} has no device extent")]
+    NoDeviceExtent {
+        /// The chunk.
+        chunk: Logical,
+        /// Where its stripe starts.
+        physical: Physical,
+    },
+    /// A device extent is not as long as its chunk.
+    #[error("chunk at {chunk} has {chunk_len} bytes, its device extent at {physical} has {len}")]
+    DeviceExtentLength {
+        /// The chunk.
+        chunk: Logical,
+        /// Where the device extent starts.
+        physical: Physical,
+        /// The length of the device extent in bytes.
+        len: u64,
+        /// The length of the chunk in bytes.
+        chunk_len: u64,
+    },
     /// There are no block groups for the chunk tree, or none for the other trees.
     #[error("there is no {0} block group")]
     NoGroupOf(&'static str),

@@ -291,7 +291,7 @@ const BLOCKS: [Damage; 6] = [
     },
     Damage {
         name: "checksums twice",
-        comes: "DDDFDF",
+        comes: "R",
         make: |e| {
             let key = e.items(TreeId::CSUM)[1].key;
             let twice = Key { offset: key.offset + 4 * BLOCK, ..key };

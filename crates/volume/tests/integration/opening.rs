@@ -1,9 +1,10 @@
 //! What is opened for writing, and what is refused.
 
 use userbtrfs_format::{
-    CompatRoFlags, IncompatFlags, Logical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock,
-    SuperblockFlags,
+    CompatRoFlags, IncompatFlags, ItemKind, Key, Logical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE,
+    Superblock, SuperblockFlags, TreeId,
 };
+use userbtrfs_image_builder::{IMAGE_LEN, ImageEditor, put_u64, small_image};
 use userbtrfs_sync::Arc;
 use userbtrfs_volume::{OpenError, Volume, WriteError};
 
@@ -26,7 +27,7 @@ fn what_we_know_is_opened() {
     let known = image(|superblock| {
         superblock.compat_ro = CompatRoFlags::all();
         superblock.incompat |= IncompatFlags::COMPRESS_ZSTD | IncompatFlags::RAID56;
-        superblock.flags = SuperblockFlags::WRITTEN;
+        superblock.flags = SuperblockFlags::WRITTEN | SuperblockFlags::METADUMPS;
     });
     let (volume, _) = open(Recorder::over(known));
     assert!(volume.is_writable());
@@ -48,6 +49,47 @@ fn features_and_states_are_refused_by_name() {
         unwritable(|s| s.flags |= SuperblockFlags::from_bits_retain(1 << 50)),
         ["state bit 50"]
     );
+    let group_tree = ["block-group-tree without free-space-tree and no-holes"];
+    let all = CompatRoFlags::all();
+    assert_eq!(unwritable(|s| s.compat_ro = all - CompatRoFlags::FREE_SPACE_TREE), group_tree);
+    let without_no_holes = unwritable(|s| {
+        s.compat_ro = all;
+        s.incompat -= IncompatFlags::NO_HOLES;
+    });
+    assert_eq!(without_no_holes, group_tree);
+}
+
+#[test]
+fn superblock_fields_that_linux_refuses_are_refused_by_name() {
+    let field = |change: fn(&mut Superblock)| match refusal(image(change)) {
+        OpenError::UnwritableField { field, value } => (field, value),
+        other => panic!("{other}"),
+    };
+    assert_eq!(field(|s| s.stripesize = 0), ("stripesize", 0));
+    assert_eq!(field(|s| s.stripesize = 65536), ("stripesize", 65536));
+    assert_eq!(field(|s| s.bytes_used = 6 * 4096 - 1), ("bytes_used", 6 * 4096 - 1));
+    assert_eq!(field(|s| s.generation = u64::MAX), ("generation", u64::MAX));
+    let error = refusal(image(|s| s.total_bytes -= 4096));
+    assert!(matches!(error, OpenError::UnwritableTotal { total, device }
+        if total + 4096 == device && device == IMAGE_LEN));
+    open(Recorder::over(image(|s| s.total_bytes = IMAGE_LEN + 4096)));
+}
+
+#[test]
+fn device_size_is_taken_from_chunk_tree() {
+    let listed = |len: u64| {
+        let mut editor = ImageEditor::from_bytes(small_image()).unwrap();
+        let key = Key::new(1, ItemKind::DEV_ITEM, 1);
+        let place = editor.find_item(TreeId::CHUNK, key).unwrap();
+        editor.edit_item(&place, |item| put_u64(item, 8, len));
+        editor.image().unwrap()
+    };
+    let (volume, _) = open(Recorder::over(listed(IMAGE_LEN - 4096)));
+    assert_eq!(volume.superblock().device.total_bytes, IMAGE_LEN - 4096);
+    let error = refusal(listed(IMAGE_LEN + 4096));
+    assert!(matches!(error, OpenError::UnwritableDeviceSize { id: 1, listed, have: IMAGE_LEN }
+        if listed == IMAGE_LEN + 4096));
+    assert!(Volume::open(vec![Arc::new(Recorder::over(listed(IMAGE_LEN + 4096)))]).is_ok());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A small filesystem on a device that keeps a record, and fails where it is told to.
 
 use userbtrfs_device::{Completion, Device, DeviceError, MemoryDevice, Operation, Request, Ticket};
-use userbtrfs_format::{SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
-use userbtrfs_image_builder::small_image;
+use userbtrfs_format::{ItemKind, Key, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock, TreeId};
+use userbtrfs_image_builder::{IMAGE_LEN, ImageEditor, field, put_u64, small_image};
 use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_volume::Volume;
 
@@ -101,10 +101,14 @@ pub(crate) fn image_with_room_for_a_mirror() -> Vec<u8> {
     let len = SUPERBLOCK_OFFSETS[1].0 + SUPERBLOCK_SIZE as u64;
     let mut image = image(|superblock| {
         superblock.total_bytes = len;
-        superblock.device.total_bytes = len;
+        superblock.device.total_bytes = IMAGE_LEN;
     });
     image.resize(usize::try_from(len).unwrap(), 0);
-    image
+    let mut editor = ImageEditor::from_bytes(image).unwrap();
+    let place = editor.find_item(TreeId::CHUNK, Key::new(1, ItemKind::DEV_ITEM, 1)).unwrap();
+    editor.edit_item(&place, |item| put_u64(item, 8, len));
+    editor.edit_superblock(|bytes| put_u64(bytes, field::DEV_ITEM + 8, len));
+    editor.image().unwrap()
 }
 
 pub(crate) fn open(device: Recorder) -> (Volume, Arc<Recorder>) {

@@ -1,0 +1,67 @@
+//! What Linux reads of trees when it mounts.
+//!
+//! 1. A filesystem of which Linux cannot read that is not written: a change could not be read
+//!    there, and might hide what is left to repair.
+//! 2. Root blocks alone are looked at, as Linux does: what is below them fails where it is used.
+
+use userbtrfs_btree::{ReadAhead, Tree};
+use userbtrfs_format::{CompatRoFlags, ItemKind, Key, TreeId};
+
+use crate::error::{Error, Result};
+use crate::roots::TreeRoots;
+
+/// The trees without which Linux does not mount.
+const REQUIRED: [TreeId; 5] =
+    [TreeId::EXTENT, TreeId::DEV, TreeId::CSUM, TreeId::FS, TreeId::DATA_RELOC];
+
+/// Checks that the roots of the trees can be read that Linux reads.
+pub(crate) fn check_roots(tree_roots: &TreeRoots) -> Result<()> {
+    let compat_ro = tree_roots.store().volume().superblock().compat_ro;
+    let with = |flag, tree| compat_ro.contains(flag).then_some(tree);
+    let free_space = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
+    let by_feature = [
+        with(free_space, TreeId::FREE_SPACE),
+        with(CompatRoFlags::BLOCK_GROUP_TREE, TreeId::BLOCK_GROUP),
+        tree_roots.root_item(TreeId::UUID)?.map(|_| TreeId::UUID),
+    ];
+    REQUIRED
+        .into_iter()
+        .chain(by_feature.into_iter().flatten())
+        .try_for_each(|id| check_root(tree_roots, id))
+}
+
+fn check_root(tree_roots: &TreeRoots, id: TreeId) -> Result<()> {
+    let tree = tree_roots.tree(id)?;
+    tree.load_root(tree_roots.store()).map_err(|source| Error::Root { tree: id, source })?;
+    if id == TreeId::FS && tree.root().level == 0 {
+        check_owners(tree_roots, &tree)
+    } else {
+        Ok(())
+    }
+}
+
+/// Checks that the items of each inode follow one another, the inode or another item of it first:
+/// Linux reads no leaf of an inode cache, or of another file, that has lost its inode.
+fn check_owners(tree_roots: &TreeRoots, tree: &Tree) -> Result<()> {
+    let mut cursor = tree_roots.cursor(tree, &Key::MIN, ReadAhead::Off)?;
+    let mut before: Option<u64> = None;
+    while let Some(item) = cursor.item() {
+        let key = item.key;
+        if OF_INODE.contains(&key.kind) && before.is_some_and(|before| before != key.objectid) {
+            return Err(Error::NoOwner { tree: tree.id(), key });
+        }
+        before = Some(key.objectid);
+        cursor.advance()?;
+    }
+    Ok(())
+}
+
+/// Items that follow their inode.
+const OF_INODE: [ItemKind; 6] = [
+    ItemKind::INODE_REF,
+    ItemKind::INODE_EXTREF,
+    ItemKind::XATTR_ITEM,
+    ItemKind::DIR_ITEM,
+    ItemKind::DIR_INDEX,
+    ItemKind::EXTENT_DATA,
+];
