@@ -41,7 +41,7 @@ fn check_root(tree_roots: &TreeRoots, id: TreeId) -> Result<()> {
 }
 
 /// Checks that the items of each inode follow one another, the inode or another item of it first:
-/// Linux reads no leaf of an inode cache, or of another file, that has lost its inode.
+/// Linux reads no leaf with items of an inode cache, or of a file, that has lost its inode.
 fn check_owners(tree_roots: &TreeRoots, tree: &Tree) -> Result<()> {
     let mut cursor = tree_roots.cursor(tree, &Key::MIN, ReadAhead::Off)?;
     let mut before: Option<u64> = None;
