@@ -93,6 +93,8 @@ pub struct Usage {
     pub pinned: u64,
     /// What reservations hold.
     pub reserved: u64,
+    /// What of that is reserved for content of files.
+    pub reserved_for_data: u64,
     /// What is kept for removals and commits.
     pub global: u64,
 }
@@ -285,6 +287,12 @@ impl Space {
         self.block_groups.lock().data_room()
     }
 
+    /// As [`Space::data_room`], with the room that is set aside for chunks of metadata: nearly all
+    /// of that comes back when the changes are merged that it was set aside for.
+    pub fn unallocated_for_data(&self) -> u64 {
+        self.block_groups.lock().unallocated_for_data()
+    }
+
     /// Whether something stands in block groups that neither a durable superblock names nor the one
     /// of the transaction before.
     pub fn draws_on_new_groups(&self) -> bool {
@@ -301,7 +309,8 @@ impl Space {
         let space_info = self.counters.space_info(kind);
         let (allocated, global) = (space_info.allocated(), space_info.global());
         let (total, pinned) = (space_info.tally.total, space_info.tally.pinned);
-        Usage { total, allocated, pinned, reserved: space_info.reserved, global }
+        let (reserved, reserved_for_data) = (space_info.reserved, space_info.reserved_for_data);
+        Usage { total, allocated, pinned, reserved, reserved_for_data, global }
     }
 
     /// Reserves metadata.
@@ -333,7 +342,7 @@ impl Space {
 
     /// Reserves room for data.
     pub fn reserve_data(&self, bytes: u64) -> Result<Reservation, FlushHint> {
-        self.policy(SpaceKind::Data, bytes, ReservePolicy::Ordinary)
+        self.policy(SpaceKind::Data, bytes, ReservePolicy::Ordinary).map(Reservation::for_data)
     }
 
     /// Makes a chunk in memory: its block group can be used at once. What is returned must be

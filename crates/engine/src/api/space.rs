@@ -77,9 +77,11 @@ impl Filesystem {
             kinds.iter().filter(|(kind, _)| *kind != SpaceKind::Metadata || !space.is_mixed());
         let used = counted.map(|(kind, flags)| space.usage(*kind).allocated * self.copies(*flags));
         let data = space.usage(SpaceKind::Data);
-        let taken = [data.allocated, data.reserved, if space.is_mixed() { data.global } else { 0 }];
+        // What is reserved for metadata is the most that it could take, and comes back.
+        let global = if space.is_mixed() { data.global } else { 0 };
+        let taken = [data.allocated, data.reserved_for_data, global];
         let data_free = data.total.saturating_sub(taken.iter().sum());
-        Room { used: used.sum(), data_free, chunks_free: space.data_room() }
+        Room { used: used.sum(), data_free, chunks_free: space.unallocated_for_data() }
     }
 
     /// In how many copies something is kept.

@@ -45,6 +45,7 @@ mod parallel;
 mod pressure;
 mod repairs;
 mod replay;
+mod statfs;
 mod threads;
 mod turns;
 mod writers;

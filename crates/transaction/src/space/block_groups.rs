@@ -311,8 +311,17 @@ impl BlockGroups {
 
     /// The bytes of data at most that further chunks could hold.
     pub(super) fn data_room(&self) -> u64 {
-        let copies = if self.flags(SpaceKind::Data).contains(BlockGroupFlags::DUP) { 2 } else { 1 };
-        self.device.chunk_bytes() / copies
+        self.device.chunk_bytes() / self.data_copies()
+    }
+
+    /// The same, with the room that is set aside for chunks of metadata.
+    pub(super) fn unallocated_for_data(&self) -> u64 {
+        let promised = self.promised.iter().map(|chunk| chunk.len * chunk.stripes.len() as u64);
+        (self.device.chunk_bytes() + promised.sum::<u64>()) / self.data_copies()
+    }
+
+    fn data_copies(&self) -> u64 {
+        if self.flags(SpaceKind::Data).contains(BlockGroupFlags::DUP) { 2 } else { 1 }
     }
 
     /// Sets room aside for a chunk of metadata.

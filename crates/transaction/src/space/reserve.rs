@@ -40,6 +40,8 @@ pub struct Reservation {
     kind: SpaceKind,
     bytes: u64,
     references: u64,
+    /// Whether the bytes are for content of files.
+    for_data: bool,
 }
 
 impl Reservation {
@@ -51,14 +53,22 @@ impl Reservation {
         policy: ReservePolicy,
     ) -> Result<Self, SpaceInfo> {
         counters.reserve(kind, bytes, policy)?;
-        Ok(Self { counters: Arc::clone(counters), kind, bytes, references: 0 })
+        let counters = Arc::clone(counters);
+        Ok(Self { counters, kind, bytes, references: 0, for_data: false })
     }
 
     /// One of no bytes, of metadata.
     pub(super) fn of_references(counters: &Arc<Counters>, references: u64) -> Self {
         counters.expect(references);
         let counters = Arc::clone(counters);
-        Self { counters, kind: SpaceKind::Metadata, bytes: 0, references }
+        Self { counters, kind: SpaceKind::Metadata, bytes: 0, references, for_data: false }
+    }
+
+    /// Counts it as one for content of files, which in mixed groups are of the same kind.
+    pub(super) fn for_data(mut self) -> Self {
+        self.counters.reserved_for_data(self.kind, self.bytes);
+        self.for_data = true;
+        self
     }
 
     /// How many bytes it holds.
@@ -78,13 +88,15 @@ impl Reservation {
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Self { counters: Arc::clone(&self.counters), kind: self.kind, bytes, references: 0 }
+        let (counters, for_data) = (Arc::clone(&self.counters), self.for_data);
+        Self { counters, kind: self.kind, bytes, references: 0, for_data }
     }
 
     /// Takes another one in, of the same kind and filesystem.
     pub fn merge(&mut self, mut other: Self) {
         assert!(Arc::ptr_eq(&self.counters, &other.counters), "of one filesystem");
-        assert_eq!(self.kind, other.kind, "reservations of different kinds");
+        let kinds = [&*self, &other].map(|it| (it.kind, it.for_data));
+        assert_eq!(kinds[0], kinds[1], "reservations of different kinds");
         self.bytes += mem::take(&mut other.bytes);
         self.references += mem::take(&mut other.references);
     }
@@ -99,7 +111,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         // One that was merged into another has nothing left, and takes no lock.
         if self.bytes > 0 {
-            self.counters.release(self.kind, self.bytes);
+            self.counters.release(self.kind, self.bytes, self.for_data);
         }
         self.meet();
     }

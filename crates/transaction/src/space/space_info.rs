@@ -83,6 +83,8 @@ pub(super) struct SpaceInfo {
     pub(super) tally: SpaceTotals,
     /// Reservations that are held.
     pub(super) reserved: u64,
+    /// What of that is for content of files.
+    pub(super) reserved_for_data: u64,
     /// Device space set aside for chunks of this kind, as they would count at hand.
     pub(super) promised: u64,
     /// References that changes which wait will drop.
@@ -309,10 +311,20 @@ impl Counters {
         Ok(())
     }
 
+    /// Counts bytes that were granted as ones for content of files.
+    pub(super) fn reserved_for_data(&self, kind: SpaceKind, bytes: u64) {
+        self.space_infos.lock()[self.pool_of(kind).index()].reserved_for_data += bytes;
+    }
+
     /// Takes back what was granted.
-    pub(super) fn release(&self, kind: SpaceKind, bytes: u64) {
-        let reserved = &mut self.space_infos.lock()[self.pool_of(kind).index()].reserved;
-        *reserved = reserved.checked_sub(bytes).expect("what is given back was reserved");
+    pub(super) fn release(&self, kind: SpaceKind, bytes: u64, for_data: bool) {
+        let space_info = &mut self.space_infos.lock()[self.pool_of(kind).index()];
+        let left = |reserved: u64| reserved.checked_sub(bytes);
+        space_info.reserved = left(space_info.reserved).expect("what is given back was reserved");
+        if for_data {
+            space_info.reserved_for_data =
+                left(space_info.reserved_for_data).expect("it was counted so");
+        }
     }
 
     /// From now on nobody asks whether all was given back.

@@ -1,0 +1,63 @@
+//! How much space is left, by us and by Linux, of the same filesystem.
+
+use userbtrfs::mkfs::Options;
+use userbtrfs_sync::Arc;
+use userbtrfs_testkit::linux::Linux;
+use userbtrfs_testkit::skip_unless_linux;
+
+use super::made::{MIB, Made};
+use super::open_to_write;
+
+const LEN: u64 = 256 * MIB;
+const FILES: u64 = 4000;
+/// What ours may differ by from Linux's, which counts the global reserve of mixed groups.
+const MARGIN: u64 = 2 * MIB;
+
+#[test]
+fn space_left_after_many_small_files_is_what_linux_says() {
+    skip_unless_linux!();
+    let linux = Linux::lock().unwrap();
+    for (name, options) in [("default", Options::default()), ("mixed", Options::mixed())] {
+        let device = Arc::new(Made::new(name, LEN, options).image().to_device());
+        let filesystem = open_to_write(device.clone());
+        let before = filesystem.space_left().unwrap().available;
+        let mut least = before;
+        for number in 0..FILES {
+            filesystem.write(format!("/{number}"), vec![1; 4096]).unwrap();
+            least = least.min(filesystem.space_left().unwrap().available);
+        }
+        let spent = before.saturating_sub(least);
+        assert!(spent < 4 * FILES * 4096, "{name}: {spent} bytes for files that wait");
+        filesystem.commit().unwrap();
+        let ours = filesystem.space_left().unwrap().available;
+        filesystem.close().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("image");
+        device.image().write_to(&file).unwrap();
+        let mount = linux.mount(&file, "noatime").unwrap();
+        let shown = rustix::fs::statvfs(mount.path()).unwrap();
+        let theirs = shown.f_bavail * shown.f_frsize;
+        assert!(ours.abs_diff(theirs) < MARGIN, "{name}: {ours} by us, {theirs} by Linux");
+    }
+}
+
+#[test]
+fn space_is_left_while_writes_succeed() {
+    for (name, options) in [("default", Options::default()), ("mixed", Options::mixed())] {
+        let device = Arc::new(Made::new(name, 128 * MIB, options).image().to_device());
+        let filesystem = open_to_write(device);
+        let mut number = 0_u64;
+        loop {
+            let left = filesystem.space_left().unwrap().available;
+            if filesystem.write(format!("/{number}"), vec![1; 64 << 10]).is_err() {
+                break;
+            }
+            // The last files may take what is freed meanwhile.
+            let near_end = filesystem.space_left().unwrap().free < 16 * MIB;
+            assert!(left > 0 || near_end, "{name}: nothing was left for file {number}");
+            number += 1;
+        }
+        assert!(number * (64 << 10) > 64 * MIB, "{name}: {number} files");
+        filesystem.abandon();
+    }
+}
