@@ -69,9 +69,13 @@ impl File {
     }
 
     /// Copies bytes of `source` from one offset to another, and gives how many: fewer than asked
-    /// for where `source` ends, or an error comes behind the first of them. The ranges do not
-    /// overlap where both are one file.
+    /// for where `source` ends, or an error comes behind the first of them. [`Error::Invalid`]
+    /// where both are one file, and the ranges overlap as far as the file goes.
     pub fn copy_from(&self, source: &Self, from: u64, to: u64, len: u64) -> Result<u64> {
+        let len = len.min(source.len().saturating_sub(from));
+        if self.inode().id() == source.inode().id() && from.abs_diff(to) < len {
+            return Err(Error::Invalid("a copy onto a part of itself"));
+        }
         let part = usize::try_from(len).map_or(COPY_PART, |len| len.min(COPY_PART));
         let mut bytes = vec![0; part];
         let mut done = 0;

@@ -88,6 +88,25 @@ fn ranges_are_copied_as_far_as_they_go() {
 }
 
 #[test]
+fn copy_of_overlapping_ranges_is_invalid_and_changes_nothing() {
+    let lab = Lab::new();
+    let (file, other) = (lab.create("file"), lab.create("other"));
+    let bytes = pattern(3, 10_000);
+    file.write_all_at(&bytes, 0).unwrap();
+    let again = lab.file("file");
+    for (from, to, len) in [(0, 0, 1), (0, 9, 10), (9, 0, 10), (5_000, 9_999, u64::MAX)] {
+        let copied = file.copy_from(&again, from, to, len);
+        assert!(matches!(copied, Err(Error::Invalid(_))), "{from} {to} {len}: {copied:?}");
+    }
+    assert!(file.read_all().unwrap() == bytes);
+    // As far as the file goes they do not overlap.
+    assert_eq!(file.copy_from(&again, 5_000, 10_000, u64::MAX).unwrap(), 5_000);
+    assert_eq!(file.copy_from(&again, 15_000, 15_000, 1).unwrap(), 0);
+    assert_eq!(other.copy_from(&file, 0, 0, u64::MAX).unwrap(), 15_000);
+    lab.close();
+}
+
+#[test]
 fn what_somebody_has_kept_is_written_without_a_time() {
     let lab = Lab::new();
     let file = lab.create("file");
