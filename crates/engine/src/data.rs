@@ -10,7 +10,7 @@
 //! The way of a read: what is in memory is taken from there. For the rest, the file's extents
 //! become *pieces*, each a part of one extent that can be fetched at once; all pieces of a window
 //! are submitted together; while they are on their way their checksums are looked up; each piece
-//! is then verified, taken from a second copy where that alone is good, and decompressed.
+//! is then verified, taken from another copy where the first is bad, and decompressed.
 //!
 //! The way of a write: space is reserved for what it newly dirties, the bytes are copied into
 //! memory, and the file grows there. Later what is dirty is written back: space is allocated, the

@@ -241,15 +241,20 @@ impl OnDisk<'_> {
             Err(ReadError::Device(error)) => error,
             Err(other) => return Err(self.error(0, DataError::Range(other))),
         };
-        match self.tree_roots.store().volume().read(range, 1) {
-            Ok(Some(bytes)) => {
-                if self.sums.is_some() {
-                    self.note(range);
+        let volume = self.tree_roots.store().volume();
+        for copy in 1.. {
+            match volume.read(range, copy) {
+                Ok(Some(bytes)) => {
+                    if self.sums.is_some() {
+                        self.note(range);
+                    }
+                    return Ok(bytes);
                 }
-                Ok(bytes)
+                Err(ReadError::Device(_)) => {}
+                Ok(None) | Err(_) => break,
             }
-            _ => Err(self.error(0, DataError::Device(failed))),
         }
+        Err(self.error(0, DataError::Device(failed)))
     }
 
     /// Checks each sector, and takes a bad one from another copy.
