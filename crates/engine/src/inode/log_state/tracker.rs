@@ -258,6 +258,18 @@ impl LogTracker {
         }
     }
 
+    /// Notes that an inode whose name was noted as lost lives on: it has another name, or was
+    /// opened in between.
+    pub(in crate::inode) fn survived(&self, running: u64, name_removal: &NameRemoval) {
+        let mut table = self.table.lock();
+        let Some(table) = table.of(running).filter(|_| !name_removal.survives) else { return };
+        let trace = table.inodes.get(&name_removal.inode);
+        if !trace.is_some_and(|trace| trace.lost.contains(&name_removal.lost)) {
+            table.note(&NameRemoval { survives: true, ..*name_removal });
+            table.follow(name_removal);
+        }
+    }
+
     /// Notes that an inode has a name more.
     pub(crate) fn named(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();

@@ -272,6 +272,11 @@ impl Rename<'_> {
             if let Some(whiteout) = whiteout {
                 operation.leave_whiteout(from, whiteout);
             }
+            // It may have been opened since its part was noted.
+            if fate == Some(UnlinkOutcome::Kept) {
+                let last = partings.last().expect("something was replaced");
+                operation.log_tracker().survived(operation.generation(), last);
+            }
             fate
         });
         operation.hold(to.dir, reservation.take());

@@ -37,6 +37,20 @@ fn who_goes_for_good_leaves_a_gap_and_who_moves_is_remembered() {
 }
 
 #[test]
+fn replaced_inode_opened_after_its_loss_was_noted_is_remembered() {
+    for survived_before in [false, true] {
+        let log_tracker = LogTracker::new(INODES_MAX);
+        let next = InodeId { number: 301, ..FILE };
+        let replaced = name_removal(2, true, survived_before).followed_by(next);
+        log_tracker.depart(5, &[replaced], &[FILE, next]);
+        log_tracker.survived(5, &replaced);
+        log_tracker.arrived(5, &[replaced], &[FILE, next]);
+        assert_eq!(log_tracker.lost(5, FILE).0, vec![replaced.lost]);
+        assert_eq!(log_tracker.left(5, [(DIR, 7)]), [300, 301]);
+    }
+}
+
+#[test]
 fn who_is_in_the_log_and_changes_names_is_stale_once() {
     let log_tracker = LogTracker::new(INODES_MAX);
     assert_eq!(log(&log_tracker, FILE, LogMode::All).logged, None);
