@@ -48,6 +48,7 @@ pub(crate) use ops::orphan::InodeRef;
 pub(crate) use ops::property::FLAGS as COMPRESSION_FLAGS;
 pub(crate) use ops::rename::RenameKind;
 pub(crate) use ops::replay::NamesItem;
+pub use ops::setattr::Membership;
 pub(crate) use ops::setattr::SetAttributes;
 pub(crate) use ops::xattr::{PutXattr, XattrKind};
 pub(crate) use pending::delayed_items::{IndexedLink, RefIndex};

@@ -17,6 +17,7 @@ use userbtrfs_fuse::{
     NodeId, Stat, Timestamp,
 };
 
+use crate::contents::membership;
 use crate::errno;
 use crate::recent_writes::SOON;
 use crate::rights;
@@ -111,7 +112,7 @@ impl FuseServer {
             // set-id bits if it has CAP_FSETID.
             let is_write = says_nothing && changes.ctime.is_none() && metadata.is_file();
             if !is_write || !rights::may_keep_set_id(caller) {
-                inode.drop_set_id().map_err(errno)?;
+                inode.drop_set_id(membership(caller, &metadata)).map_err(errno)?;
             }
         }
         if let Some(at) = touched(changes, inode.metadata().map_err(errno)?.is_file()) {

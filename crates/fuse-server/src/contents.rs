@@ -18,18 +18,22 @@
 
 use std::io::IoSlice;
 
-use userbtrfs_engine::api::{Allocate, File, Inode, InodeFlags, Slice};
+use userbtrfs_engine::api::{Allocate, File, Inode, InodeFlags, Membership, Metadata, Slice};
 use userbtrfs_fuse::{
-    Bytes, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Invalidation, Lseek, NodeId,
-    OFlags, Position, Read, Reply, Whence, Write, Written, may_sleep, may_wait,
+    Bytes, Caller, Copied, CopyFileRange, Errno, Fallocate, FallocateFlags, Invalidation, Lseek,
+    NodeId, OFlags, Position, Read, Reply, Whence, Write, Written, may_sleep, may_wait,
 };
 
 use crate::errno;
+use crate::rights;
 use crate::server::FuseServer;
 
 /// The most bytes that one request copies: what is asked for may be all there is, and whoever
 /// waits must be able to stop.
 const COPY_MAX: u64 = 16 << 20;
+
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTES: u32 = 0o0010;
 
 /// What is sent: slices of memory, and after them a copy of what was not there.
 struct Found {
@@ -53,8 +57,13 @@ impl FuseServer {
         }
     }
 
-    pub(crate) fn write_file(&self, node: NodeId, write: &Write<'_>, reply: Reply<Written>) {
-        let written = may_sleep(|| self.written(node, write));
+    pub(crate) fn write_file(
+        &self,
+        (node, caller): (NodeId, &Caller),
+        write: &Write<'_>,
+        reply: Reply<Written>,
+    ) {
+        let written = may_sleep(|| self.written((node, caller), write));
         let count = u32::try_from(write.data.len()).expect("a message is short");
         let stale = match written {
             Ok(true) => Some(Invalidation::Attributes),
@@ -77,9 +86,9 @@ impl FuseServer {
     }
 
     /// Writes all of it, or says why not; gives whether the attributes that the kernel has are old.
-    fn written(&self, node: NodeId, write: &Write<'_>) -> Result<bool, Errno> {
+    fn written(&self, (node, caller): (NodeId, &Caller), write: &Write<'_>) -> Result<bool, Errno> {
         let file = self.file(node)?;
-        let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode())?;
+        let lost_bits = write.kill_suid_sgid && drop_set_id(file.inode(), caller)?;
         write_all(&file, write.data, write.offset)?;
         if !write.from_cache && write.flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             file.sync_all().map_err(errno)?;
@@ -114,22 +123,42 @@ impl FuseServer {
         found.map(Position).map_err(errno)
     }
 
-    pub(crate) fn copy(&self, node: NodeId, copy: &CopyFileRange) -> Result<Copied, Errno> {
+    pub(crate) fn copy(
+        &self,
+        (node, caller): (NodeId, &Caller),
+        copy: &CopyFileRange,
+    ) -> Result<Copied, Errno> {
         if copy.flags != 0 {
             return Err(Errno::INVAL);
         }
         let (source, target) = (self.file(node)?, self.file(copy.target)?.keeping_times());
         let length = copy.length.min(COPY_MAX);
         let copied = target.copy_from(&source, copy.offset, copy.target_offset, length);
-        copied.map(Copied).map_err(errno)
+        let copied = copied.map_err(errno)?;
+        // The request does not hold the flags of the open file.
+        if rights::writes_durably(caller, self.ids.shown(target.inode().id())?) {
+            target.sync_all().map_err(errno)?;
+        }
+        Ok(Copied(copied))
     }
 }
 
 /// Takes the set-id bits from a file that may be written; says whether there were any.
-fn drop_set_id(inode: &Inode) -> Result<bool, Errno> {
-    match inode.metadata().map_err(errno)?.flags.contains(InodeFlags::IMMUTABLE) {
+fn drop_set_id(inode: &Inode, caller: &Caller) -> Result<bool, Errno> {
+    let metadata = inode.metadata().map_err(errno)?;
+    match metadata.flags.contains(InodeFlags::IMMUTABLE) {
         true => Err(Errno::PERM),
-        false => inode.drop_set_id().map_err(errno),
+        false => inode.drop_set_id(membership(caller, &metadata)).map_err(errno),
+    }
+}
+
+/// Returns whether a caller belongs to the group of an inode, as far as its set-id bits depend on
+/// that.
+pub(crate) fn membership(caller: &Caller, metadata: &Metadata) -> Membership {
+    let depends = metadata.mode & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID;
+    match depends && !rights::keeps_set_group_id(caller, metadata.gid) {
+        true => Membership::Stranger,
+        false => Membership::Member,
     }
 }
 

@@ -23,6 +23,8 @@ const WRITES: [libc::c_long; 5] =
 /// O_ACCMODE and O_RDONLY, in the flags of a descriptor.
 const ACCESS_MODE: u32 = 3;
 const READ_ONLY: u32 = 0;
+/// O_DSYNC, which O_SYNC contains.
+const DATA_SYNC: u32 = 0o10000;
 
 /// Refuses whoever has not all rights.
 pub(crate) fn admit(caller: &Caller) -> Result<(), Errno> {
@@ -54,10 +56,40 @@ pub(crate) fn is_writing(caller: &Caller, number: u64) -> bool {
     if let Ok(call) = fs::read_to_string(format!("/proc/{}/syscall", caller.pid)) {
         return is_write(&call);
     }
-    let Ok(open) = fs::read_dir(format!("/proc/{}/fdinfo", caller.pid)) else { return true };
-    // What was closed meanwhile is not the one that is waited with.
-    let mut described = open.flatten().flat_map(|entry| fs::read_to_string(entry.path()));
-    described.any(|described| writes_to(&described, number))
+    described(caller).is_none_or(|mut all| all.any(|one| writes_to(&one, number, 0)))
+}
+
+/// Returns whether a change by the caller keeps set-group-id on a file of this group although the
+/// group may not execute it: the caller is in the group, or has CAP_FSETID. Without `/proc` only
+/// the caller's first group is known.
+pub(crate) fn keeps_set_group_id(caller: &Caller, group: u32) -> bool {
+    caller.gid == group || is_able(caller, FSETID) || is_supplementary(caller, group)
+}
+
+/// Whether a group is among the supplementary groups of the caller.
+fn is_supplementary(caller: &Caller, group: u32) -> bool {
+    let status = || fs::read_to_string(format!("/proc/{}/status", caller.pid));
+    knows_processes() && status().is_ok_and(|status| lists_group(&status, group))
+}
+
+/// Whether `/proc/PID/status` lists a supplementary group.
+fn lists_group(status: &str, group: u32) -> bool {
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or("");
+    groups.split_whitespace().any(|one| one == group.to_string())
+}
+
+/// Returns whether the caller has the inode of this number open for writing with O_DSYNC or O_SYNC.
+/// Where its descriptors cannot be read, it may.
+pub(crate) fn writes_durably(caller: &Caller, number: u64) -> bool {
+    let descriptors = knows_processes().then(|| described(caller)).flatten();
+    descriptors.is_none_or(|mut all| all.any(|one| writes_to(&one, number, DATA_SYNC)))
+}
+
+/// What `/proc/PID/fdinfo` says of each descriptor of the caller; none where it cannot be read.
+fn described(caller: &Caller) -> Option<impl Iterator<Item = String>> {
+    let open = fs::read_dir(format!("/proc/{}/fdinfo", caller.pid)).ok()?;
+    // A descriptor that was closed meanwhile is not the one that the caller uses.
+    Some(open.flatten().flat_map(|entry| fs::read_to_string(entry.path())))
 }
 
 /// Whether a call is one that writes, by what `/proc/PID/syscall` says: its number first.
@@ -66,14 +98,15 @@ fn is_write(call: &str) -> bool {
     number.is_some_and(|number| WRITES.contains(&number))
 }
 
-/// Whether a descriptor is for writing to the inode of this number, by what `/proc/PID/fdinfo`
-/// says.
-fn writes_to(described: &str, number: u64) -> bool {
+/// Whether a descriptor is for writing to the inode of this number, with these flags at least, by
+/// what `/proc/PID/fdinfo` says.
+fn writes_to(described: &str, number: u64, with: u32) -> bool {
     let value = |key| described.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
     let flags = value("flags:").and_then(|octal| u32::from_str_radix(octal, 8).ok());
     // Older kernels say no number.
     let is_it = value("ino:").is_none_or(|ino| ino == number.to_string());
-    is_it && flags.is_some_and(|flags| flags & ACCESS_MODE != READ_ONLY)
+    let fits = |flags: u32| flags & ACCESS_MODE != READ_ONLY && flags & with == with;
+    is_it && flags.is_some_and(fits)
 }
 
 /// Whether the caller has a capability, about the same users as the server's.
@@ -129,11 +162,22 @@ mod tests {
     #[test]
     fn who_writes_has_the_file_open_for_that() {
         let described = |flags| format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t26\nino:\t257\n");
-        assert!(writes_to(&described("0100001"), 257));
-        assert!(writes_to(&described("02100002"), 257));
-        assert!(!writes_to(&described("0100000"), 257));
-        assert!(!writes_to(&described("0100001"), 258));
-        assert!(writes_to("flags:\t0100001\n", 258));
-        assert!(!writes_to("nonsense", 257));
+        assert!(writes_to(&described("0100001"), 257, 0));
+        assert!(writes_to(&described("02100002"), 257, 0));
+        assert!(!writes_to(&described("0100000"), 257, 0));
+        assert!(!writes_to(&described("0100001"), 258, 0));
+        assert!(writes_to("flags:\t0100001\n", 258, 0));
+        assert!(!writes_to("nonsense", 257, 0));
+        assert!(writes_to(&described("0110001"), 257, DATA_SYNC));
+        assert!(writes_to(&described("04110002"), 257, DATA_SYNC));
+        assert!(!writes_to(&described("0100001"), 257, DATA_SYNC));
+        assert!(!writes_to(&described("0110000"), 257, DATA_SYNC));
+    }
+
+    #[test]
+    fn supplementary_groups_are_those_that_status_lists() {
+        let status = "Gid:\t7\t7\t7\t7\nGroups:\t1 20 300 \nNStgid:\t5\n";
+        assert!(lists_group(status, 1) && lists_group(status, 300));
+        assert!(!lists_group(status, 7) && !lists_group(status, 2) && !lists_group("", 0));
     }
 }

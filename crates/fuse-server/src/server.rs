@@ -251,7 +251,7 @@ impl Server for FuseServer {
     }
 
     fn write(&self, request: &Request, write: &Write<'_>, reply: Reply<Written>) {
-        self.write_file(request.node, write, reply);
+        self.write_file((request.node, &request.caller), write, reply);
     }
 
     fn fsync(&self, request: &Request, _: &Fsync, reply: Reply<()>) {
@@ -315,6 +315,6 @@ impl Server for FuseServer {
     }
 
     fn copy_file_range(&self, request: &Request, copy: &CopyFileRange, reply: Reply<Copied>) {
-        reply.send(may_sleep(|| self.copy(request.node, copy)));
+        reply.send(may_sleep(|| self.copy((request.node, &request.caller), copy)));
     }
 }

@@ -4,7 +4,7 @@ use userbtrfs_format::{InodeFlags, Timestamp};
 
 use super::Inode;
 use crate::error::Result;
-use crate::inode::{PutXattr, SetAttributes, XattrKind};
+use crate::inode::{Membership, PutXattr, SetAttributes, XattrKind};
 
 /// Attributes to be set; what is nothing stays as it is.
 ///
@@ -86,9 +86,10 @@ impl Inode {
     }
 
     /// Takes the set-id bits from what is no directory, as part of a change that its flags allow;
-    /// says whether there were any. Set-group-id stays where the group may not execute.
-    pub fn drop_set_id(&self) -> Result<bool> {
-        self.nodes().drop_set_id(self.id())
+    /// says whether there were any. Where the group may not execute, set-group-id stays if the
+    /// writer is a member of the group, as in Linux.
+    pub fn drop_set_id(&self, writer: Membership) -> Result<bool> {
+        self.nodes().drop_set_id(self.id(), writer)
     }
 
     /// Sets the flags that can be set, as `chattr` does. With COMPRESS `btrfs.compression` becomes

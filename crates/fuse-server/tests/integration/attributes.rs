@@ -133,6 +133,18 @@ fn set_id_bits_go_with_changes() {
             shell(root, change);
             assert_eq!(mode(&path), 0o6777, "{change} by root");
         }
+        for change in ["printf x >>file", "truncate -s 3 file", ": >file", "fallocate -l 99 file"] {
+            with("2767");
+            nobody_does(root, change);
+            assert_eq!(mode(&path), 0o767, "{change} by a stranger to the group");
+            with("2767");
+            shell(root, "chgrp nogroup file; chmod 2767 file");
+            nobody_does(root, change);
+            assert_eq!(mode(&path), 0o2767, "{change} by a member of the group");
+            with("2767");
+            shell(root, change);
+            assert_eq!(mode(&path), 0o2767, "{change} by root");
+        }
         with("6777");
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(b"by root", 0).unwrap();

@@ -135,6 +135,34 @@ fn writes_that_are_to_be_durable_succeed() {
 }
 
 #[test]
+fn copy_file_range_to_a_sync_file_is_durable_on_return() {
+    let Some(site) = Site::new() else { return };
+    site.format();
+    let ours = Ours::new(&site, api::OpenOptions::new().write(true));
+    fs::write(ours.path().join("from"), pattern(100_000)).unwrap();
+    let from = File::open(ours.path().join("from")).unwrap();
+    let stats_handle = ours.mounted.stats_handle();
+    let synced = || {
+        let stats = stats_handle.filesystem().stats();
+        (stats.log.groups, stats.commits)
+    };
+    for (name, flags, is_durable) in [
+        ("plain", OFlags::empty(), false),
+        ("sync", OFlags::SYNC, true),
+        ("dsync", OFlags::DSYNC, true),
+    ] {
+        let file = open_new(&ours.path().join(name), flags);
+        let before = synced();
+        let (mut at, mut to) = (0, 0);
+        let copied = copy_file_range(&from, Some(&mut at), &file, Some(&mut to), 100_000);
+        assert_eq!(copied, Ok(100_000));
+        assert_eq!(synced() != before, is_durable, "{name}");
+    }
+    drop((from, stats_handle));
+    ours.end();
+}
+
+#[test]
 fn sizes_up_to_the_largest() {
     both(|root| {
         let file = open_new(&root.join("file"), OFlags::empty());

@@ -27,6 +27,15 @@ pub(crate) struct SetAttributes {
     pub(crate) otime: Option<Timestamp>,
 }
 
+/// Whether the writer of a file belongs to the group of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// The writer is in the group, or may keep set-id bits (CAP_FSETID).
+    Member,
+    /// The writer is not in the group.
+    Stranger,
+}
+
 /// Items that change: the inode.
 pub(in crate::inode) const ATTRIBUTE_ITEMS: u64 = 1;
 
@@ -108,9 +117,10 @@ impl Inodes {
 
     /// Takes the set-id bits from what is no directory; says whether it had any. It is part of a
     /// change that the flags were found to allow, whatever they say of the mode.
-    pub(crate) fn drop_set_id(&self, id: InodeId) -> Result<bool> {
+    pub(crate) fn drop_set_id(&self, id: InodeId, writer: Membership) -> Result<bool> {
         let inode = self.inode_to_change(id)?;
-        let has_any = |item: &InodeItem| mode_without_set_id(item) != item.mode;
+        let without = |item: &InodeItem| mode_after_write(item, writer);
+        let has_any = |item: &InodeItem| without(item) != item.mode;
         // Most have none, and reserve nothing.
         if !has_any(&inode.item()) {
             return Ok(false);
@@ -122,7 +132,7 @@ impl Inodes {
         }
         let operation = self.begin()?;
         operation.change_living(&inode, |state| {
-            state.item.mode = mode_without_set_id(&state.item);
+            state.item.mode = without(&state.item);
             state.item.ctime = operation.now;
         })?;
         operation.hold(&inode, Some(reservation));
@@ -186,6 +196,16 @@ fn mode_without_set_id(item: &InodeItem) -> u32 {
     match item.kind {
         FileKind::Directory => item.mode,
         _ => item.mode & !(SET_USER_ID | if executes { SET_GROUP_ID } else { 0 }),
+    }
+}
+
+/// Returns the mode that an inode has after a write. A write by a stranger to the group removes
+/// set-group-id also where the group may not execute.
+fn mode_after_write(item: &InodeItem, writer: Membership) -> u32 {
+    let is_directory = item.kind == FileKind::Directory;
+    match writer {
+        Membership::Stranger if !is_directory => item.mode & !(SET_USER_ID | SET_GROUP_ID),
+        _ => mode_without_set_id(item),
     }
 }
 
@@ -259,6 +279,21 @@ mod tests {
         ] {
             assert_eq!(left(FileKind::Regular, before), after);
             assert_eq!(left(FileKind::Directory, before), before);
+        }
+    }
+
+    #[test]
+    fn set_group_id_without_execute_goes_when_a_stranger_writes() {
+        let left = |kind: FileKind, mode: u32, writer| {
+            let item = InodeItem { mode: kind.to_mode() | mode, ..item(kind) };
+            mode_after_write(&item, writer) & PERMISSIONS
+        };
+        for (before, by_member, by_stranger) in
+            [(0o6755, 0o0755, 0o0755), (0o6745, 0o2745, 0o0745), (0o1666, 0o1666, 0o1666)]
+        {
+            assert_eq!(left(FileKind::Regular, before, Membership::Member), by_member);
+            assert_eq!(left(FileKind::Regular, before, Membership::Stranger), by_stranger);
+            assert_eq!(left(FileKind::Directory, before, Membership::Stranger), before);
         }
     }
 }
