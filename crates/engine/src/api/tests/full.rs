@@ -94,6 +94,29 @@ fn what_does_not_fit_is_written_in_part_or_appended_not_at_all() {
 }
 
 #[test]
+fn punch_of_less_than_a_sector_without_free_metadata_succeeds_or_changes_nothing() {
+    let lab = Lab::of(128 << 20, &Options::default(), 32 << 20);
+    let file = lab.create("file");
+    file.write_at(&[1; 4000], 0).unwrap();
+    lab.fs.commit().unwrap();
+    file.write_at(&[2; 4000], 0).unwrap();
+    let space = lab.fs.inner.transactions.as_ref().unwrap().space();
+    let mut held = Vec::new();
+    for bytes in [1 << 20, 1 << 17, 1 << 15, 1 << 12] {
+        held.extend(std::iter::from_fn(|| space.reserve(bytes).ok()));
+    }
+    let punched = file.allocate(100, 200, Allocate::PunchHole);
+    let mut expected = [2; 4000];
+    match &punched {
+        Ok(()) => expected[100..300].fill(0),
+        Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
+    }
+    assert!(file.read_all().unwrap() == expected, "{punched:?}");
+    drop((held, file));
+    lab.close();
+}
+
+#[test]
 fn allocating_more_than_there_is_changes_nothing() {
     let lab = Lab::new();
     let file = lab.create("file");

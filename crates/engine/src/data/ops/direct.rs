@@ -15,7 +15,7 @@ use crate::data::writeback::batch::{EXTENT_MAX, FileJob, Origin, WritebackBatch}
 use crate::data::writeback::context::{
     SECTOR, WriteContext, end_of, sector_end, sector_start, size_of,
 };
-use crate::data::writeback::reservation::DelallocReserved;
+use crate::data::writeback::reservation::{CUT_ITEMS, DelallocReserved, SpaceNeeded};
 use crate::data::{Delta, DirtyRun, FilePages};
 use crate::error::{Error, Result};
 
@@ -39,7 +39,7 @@ impl WriteContext {
         let _operation = pages.inode().lock_operation();
         let _growing = self.settle_end(pages, offset)?;
         let sectors = i64::try_from(len / SECTOR).expect("of data in memory");
-        let need = self.costs.need(Delta { sectors, runs: 1 });
+        let need = with_a_cut(self.costs.need(Delta { sectors, runs: 1 }));
         match self.reserve_need(need) {
             Ok(reserved) => {
                 let bytes = Slice::from(Arc::clone(buffer));
@@ -73,7 +73,7 @@ impl WriteContext {
         }
         let bytes_end = at + bytes.len() as u64;
         let (start, end) = (sector_start(at), sector_end(bytes_end));
-        let need = self.costs.need(Delta { sectors: 0, runs: 1 });
+        let need = with_a_cut(self.costs.need(Delta { sectors: 0, runs: 1 }));
         let reserved = self.reserve_need(need)?;
         let _one = pages.writeback.lock();
         let _range = pages.range.lock_exclusive(start..end);
@@ -92,15 +92,20 @@ impl WriteContext {
         Ok(true)
     }
 
-    /// Writes sectors of a caller's. The range and the writeback lock are held.
+    /// Writes sectors of a caller's, with space that is for a cut, too. The range and the writeback
+    /// lock are held.
     fn transfer(
         &self,
         pages: &Arc<FilePages>,
         bytes: &Slice,
         start: u64,
         origin: Origin,
-        reserved: DelallocReserved,
+        mut reserved: DelallocReserved,
     ) -> Result<()> {
+        // What is dropped may be the middle of what is dirty.
+        let metadata = reserved.split_metadata(CUT_ITEMS, self.costs);
+        let mut cut = DelallocReserved { data: None, metadata };
+        let _claim = pages.account.claim(&mut cut, Delta::default(), self.costs);
         let mut rest =
             DirtyRun { start, end: start + bytes.len() as u64, parts: smallvec![bytes.clone()] };
         let mut runs = Vec::new();
@@ -114,4 +119,9 @@ impl WriteContext {
         let failed = transfer.run(runs.into_iter().map(|run| (job, run))).pop().flatten();
         failed.map_or(Ok(()), |failed| Err(failed.into()))
     }
+}
+
+/// The need of a write that may also cut a run of dirty data in two.
+fn with_a_cut(need: SpaceNeeded) -> SpaceNeeded {
+    SpaceNeeded { items: need.items + CUT_ITEMS, ..need }
 }

@@ -93,7 +93,12 @@ impl WriteContext {
         }
         match first < last {
             true => self.remove(pages, first..last, times, unwanted),
-            false => self.grow(pages, size_of(pages), times),
+            // The inode is there, and changes: that needs no space that is free, so that no error
+            // comes after the zeros.
+            false => {
+                let touched = self.nodes.reserve_for_removal(1)?;
+                self.grow_with(pages, size_of(pages), times, touched)
+            }
         }
     }
 
@@ -135,11 +140,12 @@ impl WriteContext {
         let _growing = self.settle_end(pages, range.end)?;
         let (mut at, end) = (sector_start(range.start), sector_end(range.end));
         let mut data = self.reserve_for_holes(pages, at..end, is_hole)?;
+        let grown = self.nodes.reserve(1)?;
         while at < end {
             at = self.preallocate_step(pages, at..end, &mut data)?;
         }
         let size = if keep_size { size } else { size.max(range.end) };
-        self.grow(pages, size, times)
+        self.grow_with(pages, size, times, grown)
     }
 
     /// Allocates space for the first holes of a range; gives where it is done.

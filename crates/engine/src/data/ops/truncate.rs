@@ -12,13 +12,13 @@
 use std::ops::Range;
 
 use userbtrfs_sync::Arc;
-use userbtrfs_transaction::HandleKind;
+use userbtrfs_transaction::{HandleKind, Reservation};
 
 use crate::data::ops::write::Times;
 use crate::data::writeback::context::{
     SECTOR, SIZE_MAX, WriteContext, advance_size, sector_end, sector_start, size_of,
 };
-use crate::data::writeback::reservation::DelallocReserved;
+use crate::data::writeback::reservation::{CUT_ITEMS, DelallocReserved};
 use crate::data::writeback::write_extent::difference;
 use crate::data::{Delta, ExtentMapKind, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
@@ -50,7 +50,20 @@ impl WriteContext {
     ) -> Result<()> {
         let _growing = self.settle_end(pages, size)?;
         let reservation = self.nodes.reserve(1)?;
-        self.nodes.change_file(pages.inode(), HandleKind::Operation, Some(reservation), |change| {
+        self.grow_with(pages, size, times, reservation)
+    }
+
+    /// Makes a file longer, or touches it, with space that was reserved for the inode. The
+    /// operation lock is held, and the end settled.
+    pub(in crate::data) fn grow_with(
+        &self,
+        pages: &Arc<FilePages>,
+        size: u64,
+        times: Times,
+        reservation: Reservation,
+    ) -> Result<()> {
+        let inode = pages.inode();
+        self.nodes.change_file(inode, HandleKind::Operation, Some(reservation), |change| {
             change.set_size(size.max(change.size()));
             times.touch(change);
             advance_size(change, pages, 0);
@@ -97,7 +110,7 @@ impl WriteContext {
     /// Takes the last extents of a file, and the first time cuts what is in memory. Says whether
     /// that was all.
     fn shrink_step(&self, pages: &Arc<FilePages>, size: u64, first: bool) -> Result<bool> {
-        let (reservation, most) = self.nodes.reserve_step(pages.inode())?;
+        let (reservation, most) = self.nodes.reserve_step(pages.inode(), 0)?;
         let _one = pages.writeback.lock();
         let _range = pages.range.lock_exclusive(sector_start(size)..u64::MAX);
         let inline = if first { self.short_inline(pages, size)? } else { None };
@@ -160,7 +173,10 @@ impl WriteContext {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let (reservation, most) = self.nodes.reserve_step(pages.inode())?;
+            // A hole in the middle of what is dirty makes two runs of one. Space for both comes at
+            // once: callers that wait for space hold none.
+            let (mut reservation, most) = self.nodes.reserve_step(pages.inode(), CUT_ITEMS)?;
+            let cut = reservation.split(self.costs.of_a_cut());
             let _one = pages.writeback.lock();
             let _range = pages.range.lock_exclusive(at..range.end);
             let rest = at..range.end;
@@ -180,7 +196,8 @@ impl WriteContext {
                     advance_size(change, pages, 0);
                 },
             )?;
-            pages.account.settle(DelallocReserved::default(), dropped, self.costs);
+            let cut = DelallocReserved { data: None, metadata: Some(cut) };
+            pages.account.settle(cut, dropped, self.costs);
             at = end;
         }
         Ok(())

@@ -21,6 +21,7 @@ use crate::data::writeback::context::{
     SECTOR, SIZE_MAX, WriteContext, sector_end, sector_start, size_of,
 };
 use crate::data::writeback::nocow::INLINE_MAX;
+use crate::data::writeback::reservation::{CUT_ITEMS, SpaceNeeded};
 use crate::data::{Delta, ExtentMapKind, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
 use crate::inode::{FileChange, TreeRoots};
@@ -186,25 +187,26 @@ impl WriteContext {
     ) -> Result<bool> {
         let Range { start, end } = range;
         let _admitted = self.admit(sector_end(end) - sector_start(start))?;
-        let mut expected = pages.new_dirty(start, end);
-        let mut reserved = self.reserve(pages, expected)?;
+        let mut reserved = self.reserve(pages, pages.new_dirty(start, end))?;
         loop {
             let locked = pages.range.lock_exclusive(sector_start(start)..sector_end(end));
             if growth == MayExtend::Refused && end > size_of(pages) {
                 return Ok(false);
             }
             let delta = pages.new_dirty(start, end);
-            if delta.sectors <= expected.sectors && delta.runs <= expected.runs {
+            if let Some(claim) = pages.account.claim(&mut reserved, delta, self.costs) {
                 let delta = change(self.nodes.tree_roots())?;
                 pages.inode().written_to(end, times.now());
-                pages.account.settle(reserved, delta, self.costs);
+                claim.settle(delta);
                 return Ok(true);
             }
-            // What was dirty is being written by now.
+            // What was dirty is being written by now, or others took what was held beyond need.
             drop((locked, reserved));
             let sectors = (sector_end(end) - sector_start(start)) / SECTOR;
-            expected = Delta { sectors: i64::try_from(sectors).expect("of one part"), runs: 1 };
-            reserved = self.reserve_need(self.costs.need(expected))?;
+            let all = Delta { sectors: i64::try_from(sectors).expect("of one part"), runs: 1 };
+            // A long run may have become one extent more.
+            let SpaceNeeded { data, items } = self.costs.need(all);
+            reserved = self.reserve_need(SpaceNeeded { data, items: items + CUT_ITEMS })?;
         }
     }
 

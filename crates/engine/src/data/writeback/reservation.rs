@@ -11,10 +11,19 @@ use userbtrfs_sync::{Class, Mutex};
 use userbtrfs_transaction::{Reservation, bytes_for_items};
 
 use crate::data::Delta;
+use crate::data::cache::dirty::RUN_MAX;
+use crate::data::cache::file_pages::BLOCK;
 use crate::data::writeback::context::SECTOR;
 
 /// Leaves that a run may cost: one of the file's extents, one of checksums.
 const RUN_ITEMS: u64 = 2;
+
+/// Items that it may cost more to write a run in two parts: those of a run, and a leaf of checksums
+/// of which each part fills only some.
+pub(in crate::data) const CUT_ITEMS: u64 = RUN_ITEMS + 1;
+
+/// Sectors that one extent holds at least of a run that is too long for one: blocks are not cut.
+const SECTORS_OF_EXTENT: u64 = (RUN_MAX - BLOCK as u64) / SECTOR;
 
 /// What decides what dirty data costs.
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +43,20 @@ pub(in crate::data) struct SpaceNeeded {
 }
 
 impl DelallocCosts {
-    /// What so much dirty data needs. Two parts never need less than the whole.
+    /// What so much dirty data needs. Two parts never need less than the whole, but for what the
+    /// whole is cut into because it is too long for one extent.
     pub(in crate::data) fn need(self, dirty: Delta) -> SpaceNeeded {
         let sectors = u64::try_from(dirty.sectors).unwrap_or(0);
         let runs = u64::try_from(dirty.runs).unwrap_or(0);
         // Checksums come to leaves that stay half empty, an item counts for two leaves.
         let sums = (sectors * self.checksum).div_ceil(u64::from(self.nodesize));
-        SpaceNeeded { data: sectors * SECTOR, items: runs * RUN_ITEMS + sums }
+        let extents = runs + sectors / SECTORS_OF_EXTENT;
+        SpaceNeeded { data: sectors * SECTOR, items: extents * RUN_ITEMS + sums }
     }
 
     /// Bytes of metadata that it costs more to write a run in two parts.
     pub(in crate::data) fn of_a_cut(self) -> u64 {
-        bytes_for_items(RUN_ITEMS, self.nodesize)
+        bytes_for_items(CUT_ITEMS, self.nodesize)
     }
 
     fn metadata(self, need: SpaceNeeded) -> u64 {
@@ -61,6 +72,16 @@ pub(in crate::data) struct DelallocReserved {
 }
 
 impl DelallocReserved {
+    /// Bytes of data.
+    fn data_bytes(&self) -> u64 {
+        self.data.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    /// Bytes of metadata.
+    fn metadata_bytes(&self) -> u64 {
+        self.metadata.as_ref().map_or(0, Reservation::bytes)
+    }
+
     /// Takes another one in.
     pub(in crate::data) fn merge(&mut self, other: Self) {
         merge(&mut self.data, other.data);
@@ -115,6 +136,53 @@ pub(crate) struct DelallocReservation {
 struct State {
     dirty: Delta,
     held: DelallocReserved,
+    /// Claims that are not settled. Until then nothing that is held is given back: what others
+    /// drop beside it may make two runs of one.
+    claims: usize,
+}
+
+/// Data that is about to become dirty, and has its space. Dropped, also by a panic, it leaves the
+/// account with what did become dirty.
+pub(in crate::data) struct Claim<'a> {
+    account: &'a DelallocReservation,
+    costs: DelallocCosts,
+    expected: Delta,
+    actual: Delta,
+}
+
+impl Claim<'_> {
+    /// Records what did become dirty.
+    pub(in crate::data) fn settle(mut self, actual: Delta) {
+        self.actual = actual;
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut state = self.account.state.lock();
+        state.dirty = state.dirty.since(self.expected).plus(self.actual);
+        state.claims = state.claims.saturating_sub(1);
+        let excess = state.excess(self.costs);
+        drop(state);
+        drop(excess);
+    }
+}
+
+impl State {
+    /// Takes out what is held beyond the need, unless a claim is not settled.
+    fn excess(&mut self, costs: DelallocCosts) -> DelallocReserved {
+        if self.claims > 0 {
+            return DelallocReserved::default();
+        }
+        let need = costs.need(self.dirty);
+        debug_assert!(
+            self.held.metadata_bytes() >= costs.metadata(need),
+            "{:?} has {} bytes of metadata",
+            self.dirty,
+            self.held.metadata_bytes(),
+        );
+        self.held.excess(need.data, costs.metadata(need))
+    }
 }
 
 impl Default for DelallocReservation {
@@ -125,6 +193,29 @@ impl Default for DelallocReservation {
 }
 
 impl DelallocReservation {
+    /// Takes in what was reserved for data that is about to become dirty. `None`, and nothing
+    /// taken, where that is too little by now. The caller holds the range of the data exclusively
+    /// until the claim is settled.
+    pub(in crate::data) fn claim<'a>(
+        &'a self,
+        reserved: &mut DelallocReserved,
+        expected: Delta,
+        costs: DelallocCosts,
+    ) -> Option<Claim<'a>> {
+        let mut state = self.state.lock();
+        let dirty = state.dirty.plus(expected);
+        let need = costs.need(dirty);
+        let data = state.held.data_bytes() + reserved.data_bytes();
+        let metadata = state.held.metadata_bytes() + reserved.metadata_bytes();
+        if data < need.data || metadata < costs.metadata(need) {
+            return None;
+        }
+        state.held.merge(std::mem::take(reserved));
+        state.dirty = dirty;
+        state.claims += 1;
+        Some(Claim { account: self, costs, expected, actual: Delta::default() })
+    }
+
     /// What must be reserved before so much more becomes dirty.
     pub(in crate::data) fn more(&self, delta: Delta, costs: DelallocCosts) -> SpaceNeeded {
         let now = self.state.lock().dirty;
@@ -158,8 +249,7 @@ impl DelallocReservation {
         let mut state = self.state.lock();
         state.dirty = state.dirty.plus(delta);
         state.held.merge(reserved);
-        let need = costs.need(state.dirty);
-        state.held.excess(need.data, costs.metadata(need))
+        state.excess(costs)
     }
 
     /// The file is deleted.
@@ -175,7 +265,12 @@ impl DelallocReservation {
 
 #[cfg(test)]
 mod tests {
+    use userbtrfs_device::{Device, MemoryDevice};
+    use userbtrfs_mkfs::Options;
+    use userbtrfs_sync::Arc;
+
     use super::*;
+    use crate::api::{Filesystem, OpenOptions};
 
     const PRICES: DelallocCosts = DelallocCosts { nodesize: 16384, checksum: 4 };
 
@@ -192,10 +287,56 @@ mod tests {
     }
 
     #[test]
+    fn run_too_long_for_one_extent_needs_items_for_each() {
+        let runs =
+            |need: SpaceNeeded, sectors: i64| need.items - PRICES.need(dirty(sectors, 0)).items;
+        let all = 3 * (128 << 20) / 4096;
+        let extents = PRICES.need(dirty(all, 1));
+        assert!(extents.items >= 3 * RUN_ITEMS + 24, "{extents:?}");
+        assert_eq!(runs(PRICES.need(dirty(all, 2)), all), 2 * RUN_ITEMS);
+    }
+
+    fn filesystem() -> Filesystem {
+        let device = MemoryDevice::new(128 << 20);
+        userbtrfs_mkfs::make(&device, &Options::default()).unwrap();
+        let devices: Vec<Arc<dyn Device>> = vec![Arc::new(device)];
+        OpenOptions::new().write(true).open_devices(devices).unwrap()
+    }
+
+    /// Metadata for this many items.
+    fn reserve(fs: &Filesystem, items: u64) -> DelallocReserved {
+        let bytes = bytes_for_items(items, PRICES.nodesize);
+        let metadata = fs.inner.writer().unwrap().transactions.space().reserve(bytes).unwrap();
+        DelallocReserved { data: None, metadata: Some(metadata) }
+    }
+
+    #[test]
+    fn claim_that_is_too_small_by_now_is_refused() {
+        let (fs, costs) = (filesystem(), PRICES);
+        let account = DelallocReservation::default();
+        let mut none = DelallocReserved::default();
+        assert!(account.claim(&mut none, dirty(0, 1), costs).is_none());
+        let mut reserved = reserve(&fs, 1);
+        assert!(account.claim(&mut reserved, dirty(0, 1), costs).is_none());
+        assert_eq!(reserved.metadata_bytes(), 32768, "nothing was taken");
+        reserved.merge(reserve(&fs, 1));
+        let claim = account.claim(&mut reserved, dirty(0, 1), costs).unwrap();
+        // A neighbour is dropped meanwhile: what it had stays until this is settled.
+        account.settle(reserve(&fs, 2), dirty(0, 0), costs);
+        assert_eq!(account.state.lock().held.metadata_bytes(), 4 * 32768);
+        claim.settle(dirty(0, 2));
+        assert_eq!(account.state.lock().held.metadata_bytes(), 4 * 32768);
+        drop(account.claim(&mut DelallocReserved::default(), dirty(0, 0), costs).unwrap());
+        let left = account.withdraw(dirty(0, -2), costs);
+        assert_eq!(left.metadata_bytes(), 4 * 32768);
+    }
+
+    #[test]
     fn a_sector_more_of_a_run_costs_no_metadata_until_a_leaf_is_full() {
+        let fs = filesystem();
         let account = DelallocReservation::default();
         assert_eq!(account.more(dirty(1, 1), PRICES), SpaceNeeded { data: 4096, items: 3 });
-        account.settle(DelallocReserved::default(), dirty(1, 1), PRICES);
+        account.settle(reserve(&fs, 3), dirty(1, 1), PRICES);
         assert_eq!(account.more(dirty(1, 0), PRICES), SpaceNeeded { data: 4096, items: 0 });
         assert_eq!(account.more(dirty(4096, 0), PRICES).items, 1);
         assert_eq!(account.more(dirty(1, -1), PRICES), SpaceNeeded { data: 4096, items: 0 });

@@ -166,7 +166,7 @@ impl Inodes {
     fn delete_in_steps(&self, inode: &Arc<Inode>) -> Result<()> {
         self.drop_waiting(inode)?;
         loop {
-            let (reservation, most) = self.reserve_step(inode)?;
+            let (reservation, most) = self.reserve_step(inode, 0)?;
             let extents = self.last_extents(inode, 0, most)?;
             let operation = self.begin()?;
             if extents.is_empty() {
@@ -207,8 +207,9 @@ impl Inodes {
 
     /// Space for a step in which extents of a file go, and perhaps the file; and how many of them
     /// may: the fewer the less room there is for what they change in the books. Their items stand
-    /// in a row, so it is their leaves that count. No lock is held but operation locks.
-    pub(crate) fn reserve_step(&self, inode: &Inode) -> Result<(Reservation, usize)> {
+    /// in a row, so it is their leaves that count. The space is for so many items `more`. No lock
+    /// is held but operation locks.
+    pub(crate) fn reserve_step(&self, inode: &Inode, more: u64) -> Result<(Reservation, usize)> {
         let nodesize = u64::from(self.tree_roots.store().volume().geometry().nodesize);
         let leaves = |extents: usize| (extents as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
         let pieces = inode.item().nbytes / u64::from(SECTOR_SIZE);
@@ -216,14 +217,15 @@ impl Inodes {
         let mut extents = all.clamp(EXTENTS_MIN, EXTENTS_PER_STEP);
         self.relieve()?;
         while extents > EXTENTS_MIN {
-            let items = DELETE_ITEMS + leaves(extents);
+            let items = DELETE_ITEMS + leaves(extents) + more;
             if let Some(found) = self.transactions()?.try_reserve_for_extents(items, extents as u64)
             {
                 return Ok((found, extents));
             }
             extents /= 2;
         }
-        Ok((self.reserve_for_removal(DELETE_ITEMS + leaves(EXTENTS_MIN))?, EXTENTS_MIN))
+        let items = DELETE_ITEMS + leaves(EXTENTS_MIN) + more;
+        Ok((self.reserve_for_removal(items)?, EXTENTS_MIN))
     }
 
     /// Where the last extents begin that the tree has of a file, at most so many; at `keep` where
