@@ -39,7 +39,9 @@ pub(crate) use dir::lookup::{DirPosition, NamesToLog};
 pub(crate) use flush::run::DelayedItemsFlusher;
 pub(crate) use incore::inode::{EXTENTS_MAX, InMemory, Inode};
 pub(crate) use log_state::range_set::{Coalesced, RangeSet};
-pub(crate) use log_state::tracker::{LogMode, LogTracker, PreviousLogState, RemovedName};
+pub(crate) use log_state::tracker::{
+    LogMode, LogTracker, LoggedState, PreviousLogState, RemovedName,
+};
 pub(crate) use ops::create::{NewInode, NewKind};
 pub(crate) use ops::file_extents::{FileChange, InodeEvents};
 #[cfg(test)]

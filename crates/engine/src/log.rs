@@ -15,6 +15,7 @@ mod content;
 mod draft;
 mod exists;
 mod items;
+mod parents;
 mod replay;
 mod sync;
 mod trace;

@@ -66,7 +66,7 @@ pub(super) struct InodeLogger<'a, 'w> {
     pub(super) subvolume: TreeId,
     pub(super) drafts: LogItemBatches,
     /// Who is still to be logged, and how; mostly in the order of their numbers.
-    todo: VecDeque<(u64, Wish)>,
+    pub(super) todo: VecDeque<(u64, Wish)>,
     /// Places of directories for which the log is to speak.
     ranges: BTreeMap<u64, RangeSet>,
     /// Who was seen to by this collector, and how.
@@ -76,7 +76,7 @@ pub(super) struct InodeLogger<'a, 'w> {
 
 /// How an inode is to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+pub(super) enum Wish {
     /// At least that it exists, with the names of now.
     Exists,
     /// All of it, where it is a directory.
@@ -139,7 +139,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     }
 
     fn collect(&mut self, whole: &InodeToLog<'_>) -> LogResult<LoggedInode<'w>> {
-        self.log_whole(whole)?;
+        let before = self.log_whole(whole)?;
+        self.log_parents(whole.inode, &before)?;
         self.finish()?;
         let awaits_data = whole.data.is_some_and(|data| !data.is_empty());
         let pending_io = awaits_data.then(|| self.writer.pending_io());
@@ -228,22 +229,23 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         let inode = self.inode(number)?.filter(|inode| inode.kind() == FileKind::Directory);
         match inode {
             Some(_) if self.seen.get(&number) == Some(&Wish::Whole) => Ok(()),
-            Some(inode) => self.log_whole(&InodeToLog { inode: &inode, data: None }),
+            Some(inode) => self.log_whole(&InodeToLog { inode: &inode, data: None }).map(drop),
             None => self.log_existence_of(vec![number]),
         }
     }
 
-    /// Logs all of an inode.
-    fn log_whole(&mut self, whole: &InodeToLog<'_>) -> LogResult<()> {
+    /// Logs all of an inode; returns what was noted of it before.
+    fn log_whole(&mut self, whole: &InodeToLog<'_>) -> LogResult<PreviousLogState> {
         let inode = whole.inode;
         // Before what is noted of it is forgotten.
         let version = inode.xattrs_version();
+        self.check_loggable(inode)?;
         let before = self.begin(&[inode.id().number], LogMode::All)?[0];
         self.seen.insert(inode.id().number, Wish::Whole);
         // What changes after this look is not in the log.
         let stamp = inode.stamp(self.running);
         if (before.logged.is_none() || before.was_stale) && !self.log_names(inode, &before)? {
-            return Ok(());
+            return Ok(before);
         }
         if before.logged.is_none() || before.xattrs_changed {
             self.log_xattrs(inode, before.logged.is_none())?;
@@ -263,7 +265,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             let group = self.writer.group();
             self.nodes.log_tracker().stamp(self.running, inode.id(), stamp, group);
         }
-        Ok(())
+        Ok(before)
     }
 
     pub(super) fn put_item(&mut self, number: u64, item: &InodeItem) {
@@ -319,7 +321,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         };
         self.replace(inode, old, items)?;
         let named = |name: &Link| (name.dir, name_hash(&name.name));
-        self.log_parents(names.iter().map(|(name, _)| named(name)).collect())?;
+        self.log_way_to(names.iter().map(|(name, _)| named(name)).collect())?;
         if inode.kind() == FileKind::Directory && !lost.is_empty() {
             self.log_ancestors(&names[0].0)?;
         }
@@ -328,7 +330,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
 
     /// Logs what belongs to names, each of a directory and with a hash: their directories, and who
     /// had them before.
-    pub(super) fn log_parents(&mut self, names: Vec<(u64, u32)>) -> LogResult<()> {
+    pub(super) fn log_way_to(&mut self, names: Vec<(u64, u32)>) -> LogResult<()> {
         for alike in names.chunk_by(|(dir, _), (next, _)| dir == next) {
             self.log_dir(alike[0].0)?;
         }
@@ -463,7 +465,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         let listed = self.log_departures(dir);
         let Some(first) = dir.first_added(self.running) else { return Ok(()) };
         let mut position = Some(first.max(listed));
-        let mut end = listed;
+        let (mut end, mut names) = (listed, Vec::new());
         while let Some(from) = position {
             let Some((entries, next)) = unless_deleted(self.nodes.list(id, from))? else { break };
             for entry in entries {
@@ -473,6 +475,9 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
                 };
                 let key = Key::new(id.number, ItemKind::DIR_INDEX, entry.index);
                 self.drafts.put(key, &entry.to_item());
+                if entry.kind == DirEntryKind::Regular {
+                    names.push((entry.hash(), number));
+                }
                 let wish = match entry.kind {
                     DirEntryKind::Directory => Wish::Whole,
                     _ => Wish::Exists,
@@ -484,6 +489,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             position = next;
         }
         log_tracker.list_until(self.running, id, end);
+        self.check_names(dir, &names)?;
         Ok(())
     }
 

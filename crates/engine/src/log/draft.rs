@@ -130,6 +130,22 @@ impl LogItemBatches {
         Ok(keys)
     }
 
+    /// Returns the content of an item that the log has, or is to have.
+    pub(super) fn content(
+        &self,
+        tree_roots: &TreeRoots,
+        log: Option<&Tree>,
+        key: Key,
+    ) -> Result<Option<Vec<u8>>> {
+        if let Ok(at) = self.list.binary_search_by_key(&key, |draft| draft.key) {
+            let content = self.list[at].content.clone();
+            return Ok(content.map(|range| self.pages[range].to_vec()));
+        }
+        let Some(log) = log else { return Ok(None) };
+        let cursor = tree_roots.cursor(log, &key, ReadAhead::Off)?;
+        Ok(cursor.item().filter(|item| item.key == key).map(|item| item.data.to_vec()))
+    }
+
     /// Items take the place of all that the log has between two keys.
     pub(super) fn replace(&mut self, old: Vec<Key>, new: BTreeMap<Key, Vec<u8>>) {
         for key in old {

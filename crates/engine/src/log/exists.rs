@@ -19,7 +19,7 @@ use userbtrfs_transaction::FullCommitReason;
 use userbtrfs_volume::ReadError;
 
 use super::collect::{InodeLogger, LogResult};
-use crate::inode::{InMemory, LogMode, PreviousLogState, ROOT_DIR};
+use crate::inode::{InMemory, Inode, LogMode, PreviousLogState, ROOT_DIR};
 
 const SOUND: &str = "verified with its block";
 
@@ -59,7 +59,7 @@ impl InodeLogger<'_, '_> {
                 self.log_one(*number, before)?;
             }
         }
-        self.log_parents(names)
+        self.log_way_to(names)
     }
 
     /// Looks for an inode that was just noted as in the log for the first time, and of which
@@ -141,25 +141,49 @@ impl InodeLogger<'_, '_> {
         if !self.log_names(&inode, before)? {
             return Ok(());
         }
-        if before.logged.is_some_and(|logged| logged.mode == LogMode::All) {
-            if inode.kind() == FileKind::Directory {
+        if let Some(logged) = before.logged {
+            if logged.mode == LogMode::All && inode.kind() == FileKind::Directory {
                 self.log_departures(&inode);
             }
-            return Ok(());
+            return self.log_attributes_again(&inode, before);
         }
-        if before.logged.is_none() {
-            let version = inode.xattrs_version();
-            self.log_xattrs(&inode, true)?;
-            let item = self.with_xattrs_of_its_moment(&inode, version, inode.item_to_log())?;
-            // A target is logged with its link: it would be empty.
-            let is_link = item.kind == FileKind::Symlink;
-            self.put_item(number, &if is_link { item.clone() } else { existing(&item) });
-            if is_link {
-                self.log_target(&inode)?;
-            } else if self.may_keep_space(&item) {
-                self.log_space_behind_end(&inode)?;
-            }
+        let version = inode.xattrs_version();
+        self.log_xattrs(&inode, true)?;
+        let item = self.with_xattrs_of_its_moment(&inode, version, inode.item_to_log())?;
+        // A target is logged with its link: it would be empty.
+        let is_link = item.kind == FileKind::Symlink;
+        self.put_item(number, &if is_link { item.clone() } else { existing(&item) });
+        if is_link {
+            self.log_target(&inode)?;
+        } else if self.may_keep_space(&item) {
+            self.log_space_behind_end(&inode)?;
         }
+        Ok(())
+    }
+
+    /// Logs the attributes of an inode again whose new names are logged, beside the content and
+    /// the size that the log has.
+    fn log_attributes_again(&mut self, inode: &Inode, before: &PreviousLogState) -> LogResult<()> {
+        let number = inode.id().number;
+        let log = self.writer.tree(self.subvolume).map(|log| &**log);
+        let content = self.drafts.content(self.nodes.tree_roots(), log, inode_key(number));
+        let content =
+            content.map_err(|_| FullCommitReason::Failed)?.ok_or(FullCommitReason::Failed)?;
+        let logged = InodeItem::parse(&content).map_err(|_| FullCommitReason::Failed)?;
+        let version = inode.xattrs_version();
+        if before.xattrs_changed {
+            self.log_xattrs(inode, false)?;
+        }
+        let InodeItem { mode, uid, gid, ctime, flags, .. } = inode.item_to_log();
+        // The extents that the log has are with checksums, or without.
+        let of_extents = InodeFlags::NODATASUM | InodeFlags::NODATACOW;
+        if logged.nbytes > 0 && flags & of_extents != logged.flags & of_extents {
+            return Err(FullCommitReason::Failed);
+        }
+        let flags = flags | (logged.flags & InodeFlags::PREALLOC);
+        let item = InodeItem { mode, uid, gid, ctime, flags, ..logged };
+        let item = self.with_xattrs_of_its_moment(inode, version, item)?;
+        self.put_item(number, &item);
         Ok(())
     }
 }

@@ -243,6 +243,16 @@ impl One {
         self.device.arm(Fault { operation, after: 0, how: How::Eio, lasting: false });
     }
 
+    /// Makes a directory durable that a committed file left for another one.
+    fn move_away(&self) {
+        let root = self.filesystem.root();
+        let dir = root.create_dir(b"dir", 0o755).unwrap();
+        self.create("a");
+        self.filesystem.commit().unwrap();
+        root.rename(b"a", &dir, b"a", RenameMode::Replace).unwrap();
+        root.sync_all().unwrap();
+    }
+
     fn reach(&mut self, reason: FullCommitReason) {
         match reason {
             FullCommitReason::Disabled => self.create("a").sync_all().unwrap(),
@@ -269,6 +279,7 @@ impl One {
             }
             FullCommitReason::Forgotten => self.move_on(),
             FullCommitReason::SpaceBehindEnd => self.take_the_name_of_space(),
+            FullCommitReason::NameMoved => self.move_away(),
         }
     }
 

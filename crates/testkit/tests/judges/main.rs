@@ -35,6 +35,7 @@ mod host_full;
 mod linux_seek;
 mod linux_tree;
 mod listing;
+mod log_order;
 mod log_stories;
 mod made;
 mod model;

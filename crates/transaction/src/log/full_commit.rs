@@ -28,11 +28,14 @@ pub enum FullCommitReason {
     Forgotten,
     /// What is committed of the space behind a file's end is not known any more.
     SpaceBehindEnd,
+    /// A directory would be logged whole that moved, or that an inode left for another one, or in
+    /// which names changed in a circle.
+    NameMoved,
 }
 
 impl FullCommitReason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Disabled,
         Self::NewBlockGroup,
         Self::NoSpace,
@@ -42,6 +45,7 @@ impl FullCommitReason {
         Self::LargeItem,
         Self::Forgotten,
         Self::SpaceBehindEnd,
+        Self::NameMoved,
     ];
 
     /// Its place among all.
@@ -62,6 +66,7 @@ impl fmt::Display for FullCommitReason {
             Self::LargeItem => "an item is large",
             Self::Forgotten => "an inode was forgotten",
             Self::SpaceBehindEnd => "space behind an end changed",
+            Self::NameMoved => "a name moved",
         })
     }
 }

@@ -62,7 +62,7 @@ impl Entry {
         InodeName { parent, index: self.index, name: &self.name }
     }
 
-    pub(in crate::inode) fn hash(&self) -> u32 {
+    pub(crate) fn hash(&self) -> u32 {
         name_hash(&self.name)
     }
 }

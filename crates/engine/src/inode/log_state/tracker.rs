@@ -18,11 +18,15 @@
 //!    out of the log is *over*: who has a name that he had need not know of him.
 //! 5. Who would keep too many notes, or know of too many inodes in the log, forgets all, and says
 //!    so: then only a commit will do.
+//! 6. A directory *needs a commit* instead of a log of all of it, as in Linux, after it moves to
+//!    another directory; and after an inode leaves it for another directory, unless the log has
+//!    all of the directory, or the inode, before.
 
 use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 use userbtrfs_btree::ShortKeys;
+use userbtrfs_format::FileKind;
 use userbtrfs_sync::{Class, Mutex};
 use userbtrfs_transaction::{FullCommitReason, LogTransId};
 
@@ -83,6 +87,8 @@ struct Entries {
     ranges: RangeSet,
     /// The place up to which the log has its new entries.
     listed: u64,
+    /// Whether a commit must take the place of a log of all of the directory: see rule 6.
+    needs_commit: bool,
 }
 
 impl Entries {
@@ -124,6 +130,8 @@ pub(crate) struct LoggedState {
     /// What it was when all of it was logged ([`crate::inode::Inode::stamp`]), and with which
     /// group.
     pub(crate) whole: Option<(ChangeVersion, LogTransId)>,
+    /// Whether it is committed and was found to have gained or lost a name.
+    pub(crate) names_changed: bool,
 }
 
 /// What changes with each change of an inode.
@@ -151,12 +159,21 @@ pub(in crate::inode) struct NameRemoval {
     pub(in crate::inode) survives: bool,
     /// Who gets the name in the same moment.
     pub(in crate::inode) follower: Option<u64>,
+    /// Whether the inode is of the running transaction.
+    pub(in crate::inode) is_new: bool,
+    /// The kind of the inode, where it moves to another directory.
+    pub(in crate::inode) moved_away: Option<FileKind>,
 }
 
 impl NameRemoval {
     /// The same, where the inode gets another name.
     pub(in crate::inode) fn moved(self) -> Self {
         Self { survives: true, ..self }
+    }
+
+    /// The same, where a rename moves the inode, of this kind, to another directory.
+    pub(in crate::inode) fn moved_away(self, kind: FileKind) -> Self {
+        Self { moved_away: Some(kind), ..self.moved() }
     }
 
     /// The same, where another inode gets the name: nobody ever sees it free.
@@ -465,12 +482,13 @@ impl InodeLogState {
             xattrs_changed: self.xattrs_changed,
             lost_names: self.lost_any(),
         };
-        if self.logged.is_none() || mode == LogMode::All {
+        if self.logged.is_none() || mode == LogMode::All || before.was_stale {
             self.xattrs_changed = false;
         }
         let known = self.logged.map_or(mode, |logged| logged.mode.max(mode));
         let whole = self.logged.and_then(|logged| logged.whole);
-        self.logged = Some(LoggedState { mode: known, whole });
+        let names_changed = self.logged.is_some_and(|logged| logged.names_changed);
+        self.logged = Some(LoggedState { mode: known, whole, names_changed });
         before
     }
 
@@ -546,7 +564,16 @@ impl Table {
         // Who left a directory must not go with it when replay removes that.
         let survives = survives || self.entries_of(inode).is_some_and(|it| !it.left.is_empty());
         let is_listed = self.inodes.get(&dir).is_some_and(InodeLogState::has_entries);
-        if self.forgotten || !(lost.committed || is_logged || is_listed) {
+        self.note_move(name_removal, dir, is_logged || is_listed);
+        if self.forgotten {
+            return;
+        }
+        if !(lost.committed || is_logged || is_listed) {
+            if survives && !name_removal.is_new {
+                // That it lost a name is known, but not which.
+                let trace = self.inodes.entry(inode).or_default();
+                trace.lost_before = trace.lost_before.saturating_add(1);
+            }
             return;
         }
         let entries = self.inodes.entry(dir).or_default().entries();
@@ -600,5 +627,6 @@ impl Table {
     }
 }
 
+mod moves;
 #[cfg(test)]
 mod tests;

@@ -265,7 +265,14 @@ impl Operation<'_> {
         let lost =
             RemovedName { dir: dir.number(), index: entry.index, hash: entry.hash(), committed };
         let survives = inode.state().outlives_a_name();
-        NameRemoval { inode: inode.id(), lost, survives, follower: None }
+        NameRemoval {
+            inode: inode.id(),
+            lost,
+            survives,
+            follower: None,
+            is_new: inode.item().generation == self.generation(),
+            moved_away: None,
+        }
     }
 
     /// What the log may have to know of names that are lost.

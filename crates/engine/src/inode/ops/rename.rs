@@ -171,6 +171,11 @@ impl Rename<'_> {
         !Arc::ptr_eq(self.from.dir, self.to.dir)
     }
 
+    /// A name that an inode loses by this rename, which gives it another.
+    fn moved(&self, name_removal: NameRemoval, inode: &Inode) -> NameRemoval {
+        if self.crosses() { name_removal.moved_away(inode.kind()) } else { name_removal.moved() }
+    }
+
     fn find(&self, place: Place<'_>, before: Option<&RenameTarget>) -> Result<Option<Found>> {
         self.nodes.find_again(place.dir, place.name, before.map(|before| &before.found))
     }
@@ -250,7 +255,8 @@ impl Rename<'_> {
         nodes.next_index(from.dir)?;
         let whiteout = self.prepare_whiteout()?;
         let operation = nodes.begin()?;
-        let name_removal = operation.name_removal(from.dir, old, moved).moved();
+        let name_removal = operation.name_removal(from.dir, old, moved);
+        let name_removal = self.moved(name_removal, moved);
         let whiteout_id = whiteout.map(|(id, ..)| id);
         let mut partings =
             vec![whiteout_id.map_or(name_removal, |id| name_removal.followed_by(id))];
@@ -329,7 +335,7 @@ impl Rename<'_> {
         let index_of_there = nodes.take_index(from.dir)?;
         let operation = nodes.begin()?;
         let name_removal = |dir, entry, inode: &Inode, follower: &Inode| {
-            operation.name_removal(dir, entry, inode).moved().followed_by(follower.id())
+            self.moved(operation.name_removal(dir, entry, inode), inode).followed_by(follower.id())
         };
         let partings =
             [name_removal(from.dir, old, moved, there), name_removal(to.dir, new, there, moved)];

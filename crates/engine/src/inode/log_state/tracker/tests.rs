@@ -8,13 +8,17 @@ const INODES_MAX: usize = 100;
 const DIR: InodeId = InodeId { subvolume: TreeId::FS, number: 256 };
 const FILE: InodeId = InodeId { subvolume: TreeId::FS, number: 300 };
 
+fn other(number: u64) -> InodeId {
+    InodeId { number, ..FILE }
+}
+
 fn log(log_tracker: &LogTracker, inode: InodeId, mode: LogMode) -> PreviousLogState {
     log_tracker.log(5, &[inode], mode).unwrap()[0].expect("it is not moving")
 }
 
 fn name_removal(index: u64, committed: bool, survives: bool) -> NameRemoval {
     let lost = RemovedName { dir: DIR.number, index, hash: 7, committed };
-    NameRemoval { inode: FILE, lost, survives, follower: None }
+    NameRemoval { inode: FILE, lost, survives, follower: None, is_new: false, moved_away: None }
 }
 
 #[test]
@@ -82,7 +86,6 @@ fn that_names_were_lost_outlasts_which() {
 #[test]
 fn who_follows_in_a_name_that_was_lost_is_remembered_with_who_lost_it() {
     let log_tracker = LogTracker::new(INODES_MAX);
-    let other = |number| InodeId { number, ..FILE };
     log_tracker.depart(5, &[name_removal(9, false, true).followed_by(other(301))], &[]);
     assert_eq!(log_tracker.left(5, [(DIR, 7)]), [0; 0], "nobody takes it away");
     log_tracker.depart(5, &[name_removal(2, true, true).followed_by(other(302))], &[]);
@@ -104,7 +107,6 @@ fn who_follows_where_all_entries_are_logged_is_remembered() {
 #[test]
 fn who_is_over_is_not_told_of_any_more() {
     let log_tracker = LogTracker::new(INODES_MAX);
-    let other = |number| InodeId { number, ..FILE };
     for number in 300..350 {
         log_tracker.log(5, &[other(number)], LogMode::All).unwrap();
         let name_removal =
@@ -183,4 +185,59 @@ fn so_many_in_the_log_are_forgotten_that_a_commit_is_less() {
     assert_eq!(known, INODES_MAX + 1);
     assert!(log(300).is_err(), "until the next transaction");
     assert!(log_tracker.log(6, &[FILE], LogMode::Exists).is_ok());
+}
+
+#[test]
+fn directory_that_an_inode_left_needs_a_commit() {
+    let log_tracker = LogTracker::new(INODES_MAX);
+    log_tracker.depart(5, &[name_removal(2, true, true).moved()], &[]);
+    assert!(!log_tracker.needs_commit(5, DIR));
+    log_tracker.depart(5, &[name_removal(3, true, true).moved_away(FileKind::Regular)], &[]);
+    assert!(log_tracker.needs_commit(5, DIR) && !log_tracker.needs_commit(5, FILE));
+    assert!(!log_tracker.needs_commit(6, DIR));
+}
+
+#[test]
+fn directory_that_a_logged_inode_left_needs_no_commit() {
+    for (logged, mode) in [(FILE, LogMode::Exists), (DIR, LogMode::All)] {
+        let log_tracker = LogTracker::new(INODES_MAX);
+        log(&log_tracker, logged, mode);
+        log_tracker.depart(5, &[name_removal(3, true, true).moved_away(FileKind::Regular)], &[]);
+        assert!(!log_tracker.needs_commit(5, DIR));
+    }
+}
+
+#[test]
+fn directory_that_moved_away_needs_a_commit() {
+    let log_tracker = LogTracker::new(INODES_MAX);
+    log(&log_tracker, FILE, LogMode::All);
+    log_tracker.depart(5, &[name_removal(3, false, true).moved_away(FileKind::Directory)], &[]);
+    assert!(log_tracker.needs_commit(5, FILE));
+}
+
+#[test]
+fn committed_inode_that_lost_a_new_name_is_known_to_have_lost_one() {
+    let log_tracker = LogTracker::new(INODES_MAX);
+    let new = NameRemoval { inode: other(301), is_new: true, ..name_removal(2, false, true) };
+    log_tracker.depart(5, &[name_removal(2, false, true), new], &[]);
+    assert_eq!(log_tracker.lost_any(5, FILE), Ok(true));
+    assert_eq!(log_tracker.lost_any(5, other(301)), Ok(false));
+}
+
+#[test]
+fn names_exchanged_by_inodes_that_are_not_logged_are_a_circle() {
+    let log_tracker = LogTracker::new(INODES_MAX);
+    let lost = |index, hash| RemovedName { dir: DIR.number, index, hash, committed: true };
+    let losing = |number, hash| NameRemoval {
+        inode: other(number),
+        lost: lost(number, hash),
+        ..name_removal(0, true, true)
+    };
+    log_tracker.depart(5, &[losing(301, 1), losing(302, 2), losing(303, 3)], &[]);
+    assert!(log_tracker.is_circle(5, DIR, &[(2, 301), (1, 302)]));
+    assert!(log_tracker.is_circle(5, DIR, &[(2, 301), (3, 302), (1, 303)]));
+    assert!(!log_tracker.is_circle(5, DIR, &[(1, 301), (2, 302)]), "they have them again");
+    assert!(!log_tracker.is_circle(5, DIR, &[(2, 301), (4, 302), (1, 304)]));
+    log(&log_tracker, other(302), LogMode::Exists);
+    assert!(!log_tracker.is_circle(5, DIR, &[(2, 301), (1, 302)]));
 }

@@ -1,0 +1,77 @@
+//! The directories that are logged with an inode whose names changed, and those that are not.
+//!
+//! 1. As in Linux, the fsync of a committed inode that gained or lost a name in this transaction
+//!    keeps all that happened before in the directories of its committed names: each of them is
+//!    logged whole.
+//! 2. As in Linux, the transaction is committed instead, which keeps all that happened before,
+//!    where all of a directory would be logged that moved to another one, or that an inode left
+//!    for another one (rule 6 of `node/log_tracker` says when), or in which files that the log does
+//!    not have changed names in a circle.
+
+use std::collections::BTreeSet;
+
+use userbtrfs_format::FileKind;
+use userbtrfs_transaction::FullCommitReason;
+
+use super::collect::{InodeLogger, LogResult, Wish};
+use crate::inode::{Inode, Link, LogMode, LoggedState, NamesToLog, PreviousLogState};
+
+impl InodeLogger<'_, '_> {
+    /// Returns an error if a commit must take the place of a log of all of an inode.
+    pub(super) fn check_loggable(&self, inode: &Inode) -> LogResult<()> {
+        let is_dir = inode.kind() == FileKind::Directory;
+        if is_dir && self.nodes.log_tracker().needs_commit(self.running, inode.id()) {
+            return Err(FullCommitReason::NameMoved);
+        }
+        Ok(())
+    }
+
+    /// Logs all of each directory in which a committed inode has, or had, a committed name, if the
+    /// inode gained or lost a name.
+    pub(super) fn log_parents(
+        &mut self,
+        inode: &Inode,
+        before: &PreviousLogState,
+    ) -> LogResult<()> {
+        let is_unchanged =
+            |logged: LoggedState| logged.mode == LogMode::All && !logged.names_changed;
+        if inode.kind() == FileKind::Directory
+            || inode.item().generation == self.running
+            || !before.was_stale && before.logged.is_some_and(is_unchanged)
+        {
+            return Ok(());
+        }
+        let named = self.nodes.names_to_log(inode, self.running);
+        let NamesToLog { names, lost, .. } = named.map_err(|_| FullCommitReason::Failed)?;
+        let mut is_changed = self.nodes.log_tracker().lost_any(self.running, inode.id())?;
+        let mut dirs: BTreeSet<_> =
+            lost.iter().filter(|lost| lost.committed).map(|lost| lost.dir).collect();
+        for (Link { dir, index, .. }, _) in names {
+            let Some(parent) = self.inode(dir)? else { continue };
+            if parent.first_added(self.running).is_none_or(|first| index < first) {
+                dirs.insert(dir);
+            } else {
+                is_changed = true;
+            }
+        }
+        if !is_changed {
+            return Ok(());
+        }
+        let log_tracker = self.nodes.log_tracker();
+        log_tracker.note_changed_names(self.running, inode.id());
+        // Also of one that is deleted.
+        if dirs.iter().any(|dir| log_tracker.needs_commit(self.running, self.id(*dir))) {
+            return Err(FullCommitReason::NameMoved);
+        }
+        self.todo.extend(dirs.into_iter().map(|dir| (dir, Wish::Whole)));
+        Ok(())
+    }
+    /// Returns an error if a commit must take the place of a log of these new entries of a
+    /// directory, each the hash of a name and a file.
+    pub(super) fn check_names(&self, dir: &Inode, names: &[(u32, u64)]) -> LogResult<()> {
+        match self.nodes.log_tracker().is_circle(self.running, dir.id(), names) {
+            true => Err(FullCommitReason::NameMoved),
+            false => Ok(()),
+        }
+    }
+}
