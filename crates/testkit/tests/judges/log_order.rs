@@ -57,9 +57,9 @@ const CHANGES: &[&str] = &[
     "exchange A/f A/g",
     "exchange A/g B/h",
     "exchange A/s B/t",
-    "removexattr A/f user.x",
+    "removexattr B/f user.x",
     "setxattr A/g user.y 2",
-    "removexattr B/h user.x",
+    "setxattr B/h user.x 2",
 ];
 
 /// Cases of a run that is not a torture run.
