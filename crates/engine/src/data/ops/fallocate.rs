@@ -91,15 +91,13 @@ impl WriteContext {
         if first <= last {
             self.zero_part(pages, last..range.end, times)?;
         }
-        match first < last {
-            true => self.remove(pages, first..last, times, unwanted),
-            // The inode is there, and changes: that needs no space that is free, so that no error
-            // comes after the zeros.
-            false => {
-                let touched = self.nodes.reserve_for_removal(1)?;
-                self.grow_with(pages, size_of(pages), times, touched)
-            }
+        if first < last {
+            return self.remove(pages, first..last, times, unwanted);
         }
+        // The inode is there, and changes: that needs no space that is free, so that no error comes
+        // after the zeros.
+        let touched = self.nodes.reserve_for_removal(1)?;
+        self.grow_with(pages, size_of(pages), times, touched)
     }
 
     /// Writes zeros over a part of a sector, where that holds something.
