@@ -87,6 +87,7 @@ impl Acl {
     }
 
     /// The list after chmod(2).
+    #[must_use]
     pub fn with_mode(mut self, mode: u32) -> Self {
         for (tag, shift) in self.classes() {
             let bits = u16::try_from(mode >> shift & 7).expect("three bits");
@@ -97,6 +98,7 @@ impl Acl {
     }
 
     /// The list of what is made with these permissions where this one is inherited.
+    #[must_use]
     pub fn inherited(self, mode: u32) -> Self {
         let both = self.mode() & mode;
         self.with_mode(both)
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_none() {
+    fn value_that_is_no_list_is_none() {
         let bytes = with_user().to_bytes();
         assert_eq!(Acl::parse(&bytes[..bytes.len() - 1]), None);
         assert_eq!(Acl::parse(&[1, 0, 0, 0]), None);
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_allows_no_more_than_was_asked_for() {
+    fn inherited_list_allows_no_more_than_was_asked_for() {
         let inherited = with_user().inherited(0o640);
         assert_eq!(inherited.mode(), 0o640);
         assert_eq!(with_user().inherited(0o777), with_user());

@@ -365,8 +365,9 @@ impl Error {
             | Self::Invalid(_) => 22,
             Self::FileTooLarge => 27,
             Self::NoSpace | Self::AttributeTooLong => 28,
-            Self::Device(DeviceError::WriteProtected { .. }) => 30,
-            Self::ReadOnly | Self::Ledger(userbtrfs_transaction::Error::ReadOnly(_)) => 30,
+            Self::Device(DeviceError::WriteProtected { .. })
+            | Self::ReadOnly
+            | Self::Ledger(userbtrfs_transaction::Error::ReadOnly(_)) => 30,
             Self::TooManyLinks => 31,
             Self::BadAttributeName(_) => 34,
             Self::NameTooLong => 36,

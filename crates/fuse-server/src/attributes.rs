@@ -134,7 +134,7 @@ impl FuseServer {
 
 /// Returns the time that touch(1) asks for: both times, that of now, and nothing else.
 ///
-/// Of a file the kernel itself keeps the time of modification, and sends it.
+/// The kernel itself keeps the time of modification of a file, and sends it.
 fn touched(changes: &Changes, is_file: bool) -> Option<api::Timestamp> {
     let rest = Changes {
         atime: None,

@@ -85,7 +85,7 @@ pub(crate) fn writes_durably(caller: &Caller, number: u64) -> bool {
     descriptors.is_none_or(|mut all| all.any(|one| writes_to(&one, number, DATA_SYNC)))
 }
 
-/// What `/proc/PID/fdinfo` says of each descriptor of the caller; none where it cannot be read.
+/// The text of `/proc/PID/fdinfo` for each descriptor of the caller; none if it cannot be read.
 fn described(caller: &Caller) -> Option<impl Iterator<Item = String>> {
     let open = fs::read_dir(format!("/proc/{}/fdinfo", caller.pid)).ok()?;
     // A descriptor that was closed meanwhile is not the one that the caller uses.

@@ -45,7 +45,7 @@ pub enum Error {
     Root {
         /// The tree.
         tree: TreeId,
-        /// What is wrong with its root.
+        /// The fault of its root.
         source: ReadError,
     },
     /// The root of a tree holds an item of an inode that is not there, which Linux does not mount.

@@ -1,4 +1,4 @@
-//! What Linux reads of trees when it mounts.
+//! Checks of trees that Linux makes when it mounts.
 //!
 //! 1. A filesystem of which Linux cannot read that is not written: a change could not be read
 //!    there, and might hide what is left to repair.

@@ -93,7 +93,7 @@ pub struct Usage {
     pub pinned: u64,
     /// What reservations hold.
     pub reserved: u64,
-    /// What of that is reserved for content of files.
+    /// The part of that which is reserved for content of files.
     pub reserved_for_data: u64,
     /// What is kept for removals and commits.
     pub global: u64,

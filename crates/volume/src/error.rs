@@ -124,7 +124,7 @@ pub enum OpenError {
         "cannot be written: superblock: total_bytes {total} is less than the {device} of the device"
     )]
     UnwritableTotal {
-        /// What the superblock counts.
+        /// The count in the superblock.
         total: u64,
         /// The size of the device, as the chunk tree lists it.
         device: u64,

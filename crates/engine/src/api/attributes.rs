@@ -104,8 +104,8 @@ impl Inode {
         self.nodes().set_flags(self.id(), which, flags)
     }
 
-    /// Sets an extended attribute of this full name: `user.`, `trusted.`, `security.` or `btrfs.` and
-    /// more, or one of the two access lists of `system.`.
+    /// Sets an extended attribute of this full name: `user.`, `trusted.`, `security.` or `btrfs.`
+    /// and more, or one of the two access lists of `system.`.
     ///
     /// [`Error::Unsupported`](super::Error::Unsupported) for another namespace, and
     /// [`Error::Invalid`](super::Error::Invalid) for a name that is a namespace alone, or an access

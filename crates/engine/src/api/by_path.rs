@@ -1,7 +1,7 @@
 //! Changes by path, under the names that `std::fs` has for them.
 //!
-//! A path that ends with a slash is that of a directory, as in POSIX: [`Error::NotADirectory`] where
-//! something else is there, or would be made.
+//! A path that ends with a slash is that of a directory, as in POSIX: [`Error::NotADirectory`]
+//! where something else is there, or would be made.
 
 use super::{Attributes, Dir, Filesystem, RenameMode, join_path};
 use crate::error::{Error, Result};
@@ -26,8 +26,8 @@ impl Filesystem {
         }
     }
 
-    /// As [`Self::open_parent`], for what will be no directory: [`Error::NotADirectory`] if the path
-    /// ends with a slash.
+    /// As [`Self::open_parent`], for what will be no directory: [`Error::NotADirectory`] if the
+    /// path ends with a slash.
     pub fn open_parent_of_file(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
         let found = self.open_parent(path.as_ref())?;
         match path.as_ref().ends_with(b"/") {
@@ -36,8 +36,9 @@ impl Filesystem {
         }
     }
 
-    /// As [`Self::open_parent`], for what will lose that name. [`Error::IsRoot`] if the path is that
-    /// of the root; [`Error::NotADirectory`] if it ends with a slash and no directory is there.
+    /// As [`Self::open_parent`], for what will lose that name. [`Error::IsRoot`] if the path is
+    /// that of the root; [`Error::NotADirectory`] if it ends with a slash and no directory is
+    /// there.
     pub fn open_parent_to_remove(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
         let (dir, name) = match self.open_parent(path.as_ref()) {
             Err(Error::Exists) => return Err(Error::IsRoot),

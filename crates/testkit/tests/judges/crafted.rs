@@ -35,7 +35,7 @@ const DEVICE_USED: usize = 16;
 const EXTENT_LEN: usize = 24;
 /// Where an INODE_ITEM says how large the inode is; how much it takes follows.
 const INODE_SIZE: usize = 16;
-/// What in a ROOT_ITEM or a block is neither a key nor an address.
+/// A field of a ROOT_ITEM or a block that is neither a key nor an address.
 const IN_BLOCK: usize = 200;
 
 /// A filesystem with one file, each of its tree blocks stored once.
@@ -287,7 +287,7 @@ fn move_system_chunk_to_zero(editor: &mut ImageEditor) {
     });
 }
 
-/// What the boot area is filled with.
+/// The byte that fills the boot area.
 const BOOT: u8 = 0xb0;
 
 #[test]

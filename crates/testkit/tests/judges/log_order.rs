@@ -1,4 +1,4 @@
-//! What Linux keeps by an fsync, we keep: two changes of names, then an fsync, compared.
+//! Two changes of names, then an fsync: ours keeps at least as much as Linux's.
 //!
 //! 1. Each case runs on Linux and on userbtrfs, is cut, and both logs are replayed by Linux.
 //! 2. A *fact* is a name that is there, a name that is gone, or the extended attributes of a name,

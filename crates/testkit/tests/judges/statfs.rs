@@ -10,7 +10,7 @@ use super::open_to_write;
 
 const LEN: u64 = 256 * MIB;
 const FILES: u64 = 4000;
-/// What ours may differ by from Linux's, which counts the global reserve of mixed groups.
+/// Bytes by which ours may differ from Linux's, which counts the global reserve of mixed groups.
 const MARGIN: u64 = 2 * MIB;
 
 #[test]

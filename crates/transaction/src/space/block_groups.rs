@@ -496,7 +496,7 @@ impl BlockGroups {
         owner.map(|(&start, _)| start).ok_or(SpaceDamage::NotInUse { logical, len })
     }
 
-    /// What a promised chunk counts. Its address, which is to come, is not among the first.
+    /// The totals of a planned chunk, whose address is above the boot area.
     fn worth(&self, chunk: &Chunk) -> u64 {
         let chunk = Chunk { logical: Logical(DEVICE_START), ..chunk.clone() };
         let unit = self.unit(chunk.flags);

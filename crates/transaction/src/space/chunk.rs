@@ -41,7 +41,7 @@ pub(super) struct DeviceSpace {
     len: u64,
     chunk_tree_uuid: Uuid,
     free: FreeRanges,
-    /// What no chunk holds of the part that is never given out.
+    /// The part of the boot area that no chunk holds.
     start: FreeRanges,
 }
 

@@ -83,7 +83,7 @@ pub(super) struct SpaceInfo {
     pub(super) tally: SpaceTotals,
     /// Reservations that are held.
     pub(super) reserved: u64,
-    /// What of that is for content of files.
+    /// The part of that which is for content of files.
     pub(super) reserved_for_data: u64,
     /// Device space set aside for chunks of this kind, as they would count at hand.
     pub(super) promised: u64,

@@ -200,6 +200,7 @@ pub(crate) enum ProfileArg {
 
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of ls")]
 pub(crate) struct LsArgs {
     /// What to list
     #[arg(default_value = "/")]
@@ -327,8 +328,8 @@ fn copy_number() -> clap::builder::RangedI64ValueParser<u8> {
     clap::value_parser!(u8).range(0..=2)
 }
 
-/// Parses a size, in bytes or with a suffix, as coreutils has them: K, M, G, T, P and E are powers of
-/// 1024, and so are KiB and the like; KB and the like are powers of 1000.
+/// Parses a size, in bytes or with a suffix, as coreutils has them: K, M, G, T, P and E are powers
+/// of 1024, and so are KiB and the like; KB and the like are powers of 1000.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);

@@ -109,7 +109,7 @@ pub enum ImportError {
         path: PathBuf,
         /// The attribute.
         name: String,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
     /// An extended attribute that the filesystem does not take.

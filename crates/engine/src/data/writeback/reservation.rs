@@ -43,7 +43,7 @@ pub(in crate::data) struct SpaceNeeded {
 }
 
 impl DelallocCosts {
-    /// What so much dirty data needs. Two parts never need less than the whole, but for what the
+    /// The space that dirty data needs. Two parts never need less than the whole, but for what the
     /// whole is cut into because it is too long for one extent.
     pub(in crate::data) fn need(self, dirty: Delta) -> SpaceNeeded {
         let sectors = u64::try_from(dirty.sectors).unwrap_or(0);
@@ -268,9 +268,10 @@ mod tests {
     use userbtrfs_device::{Device, MemoryDevice};
     use userbtrfs_mkfs::Options;
     use userbtrfs_sync::Arc;
+    use userbtrfs_transaction::{TransactionManager, TransactionOptions, TreeRoots};
+    use userbtrfs_volume::Volume;
 
     use super::*;
-    use crate::api::{Filesystem, OpenOptions};
 
     const PRICES: DelallocCosts = DelallocCosts { nodesize: 16384, checksum: 4 };
 
@@ -296,17 +297,19 @@ mod tests {
         assert_eq!(runs(PRICES.need(dirty(all, 2)), all), 2 * RUN_ITEMS);
     }
 
-    fn filesystem() -> Filesystem {
+    fn filesystem() -> Arc<TransactionManager> {
         let device = MemoryDevice::new(128 << 20);
         userbtrfs_mkfs::make(&device, &Options::default()).unwrap();
         let devices: Vec<Arc<dyn Device>> = vec![Arc::new(device)];
-        OpenOptions::new().write(true).open_devices(devices).unwrap()
+        let volume = Arc::new(Volume::open_for_writing(devices).unwrap());
+        let roots = Arc::new(TreeRoots::new(volume, 16 << 20));
+        TransactionManager::open(roots, TransactionOptions::default()).unwrap()
     }
 
     /// Metadata for this many items.
-    fn reserve(fs: &Filesystem, items: u64) -> DelallocReserved {
+    fn reserve(fs: &TransactionManager, items: u64) -> DelallocReserved {
         let bytes = bytes_for_items(items, PRICES.nodesize);
-        let metadata = fs.inner.writer().unwrap().transactions.space().reserve(bytes).unwrap();
+        let metadata = fs.space().reserve(bytes).unwrap();
         DelallocReserved { data: None, metadata: Some(metadata) }
     }
 

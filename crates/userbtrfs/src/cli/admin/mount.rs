@@ -10,8 +10,8 @@
 //!    once, and who opens the image from then on waits for its end; until then it says which mount
 //!    it serves, so that a reader who cannot find that any more waits as well.
 //! 5. While it is mounted, who mounted it may ask through the control socket.
-//! 6. Nothing is looked up by a path once it is mounted: the path may lie below the mount point, and
-//!    the server would wait for itself.
+//! 6. Nothing is looked up by a path once it is mounted: the path may lie below the mount point,
+//!    and the server would wait for itself.
 //! 7. A server in the background keeps no descriptor that its caller left open.
 
 mod control;
@@ -67,6 +67,9 @@ pub(crate) struct MountArgs {
 const BLOCK: u32 = 4096;
 /// Bytes of memory that writes may take which are dropped, for a test.
 const DROPPED_MAX: usize = 1 << 30;
+
+/// A block device that the kernel has mounted, and the signals that end the mount.
+type Claimed = (Signals, Mount);
 
 /// What is mounted.
 struct MountTarget<'a> {
@@ -161,9 +164,9 @@ impl<'a> MountTarget<'a> {
 
     /// Opens the device; mounts a block device that the kernel claims.
     ///
-    /// What is write-protected is mounted read-only, with the warning of mount(8). Where the kernel
+    /// A write-protected image is mounted read-only, with the warning of mount(8). Where the kernel
     /// allows no `fuseblk`, as in a user namespace, it is mounted as an image file is.
-    fn claim(&mut self) -> Result<(Arc<FileDevice>, Option<(Signals, Mount)>)> {
+    fn claim(&mut self) -> Result<(Arc<FileDevice>, Option<Claimed>)> {
         let mut opened = self.open_device();
         if !self.wishes.is_read_only() && opened.as_ref().is_err_and(is_write_protected) {
             remark(self.global, "WARNING: source write-protected, mounted read-only");

@@ -67,8 +67,8 @@ impl Drop for Signals {
     }
 }
 
-/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with EFBIG, where it would end the
-/// process. Programs that are started get the signal's default again.
+/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with EFBIG, where it would end
+/// the process. Programs that are started get the signal's default again.
 pub(in crate::cli) fn survive_file_size_limit() {
     // A signal that cannot be handled keeps its default.
     let _ = flag::register(libc::SIGXFSZ, Arc::new(AtomicBool::new(false)));

@@ -66,7 +66,7 @@ pub(crate) fn run(session: &Session, args: &GetArgs) -> Result<ExitCode> {
     Ok(if code == ExitCode::SUCCESS { failures.code() } else { code })
 }
 
-/// What a file of the host that is there already leads to.
+/// The file to which an existing destination on the host leads.
 enum Through {
     /// A regular file, by its path without links.
     File(PathBuf),
