@@ -115,8 +115,8 @@ impl FuseServer {
                 inode.drop_set_id(membership(caller, &metadata)).map_err(errno)?;
             }
         }
-        if let Some(at) = touched(changes, inode.metadata().map_err(errno)?.is_file()) {
-            inode.touch(at).map_err(errno)?;
+        if let Some(modified) = touched(changes, &inode.metadata().map_err(errno)?) {
+            inode.touch(api::now(), modified).map_err(errno)?;
             return self.stat(&inode);
         }
         let list = match changes.mode {
@@ -132,10 +132,14 @@ impl FuseServer {
     }
 }
 
-/// Returns the time that touch(1) asks for: both times, that of now, and nothing else.
+/// Returns the time of modification if the request is that of touch(1) for an append-only inode: both
+/// times, that of now, and nothing else.
 ///
 /// The kernel itself keeps the time of modification of a file, and sends it.
-fn touched(changes: &Changes, is_file: bool) -> Option<api::Timestamp> {
+fn touched(changes: &Changes, metadata: &Metadata) -> Option<api::Timestamp> {
+    if !metadata.flags.contains(InodeFlags::APPEND) {
+        return None;
+    }
     let rest = Changes {
         atime: None,
         mtime: None,
@@ -148,7 +152,7 @@ fn touched(changes: &Changes, is_file: bool) -> Option<api::Timestamp> {
     match changes.mtime? {
         _ if rest != Changes::default() => None,
         NewTime::Now => Some(api::now()),
-        NewTime::At(at) => is_file.then(|| time(at)),
+        NewTime::At(at) => metadata.is_file().then(|| time(at)),
     }
 }
 

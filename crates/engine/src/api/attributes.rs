@@ -76,13 +76,13 @@ impl Inode {
         self.nodes().set_attributes(self.id(), &set, xattr)
     }
 
-    /// Sets the times of access, modification and change to `at`, as touch(1) does with the time of
-    /// now. An append-only inode allows that, an immutable one does not.
+    /// Sets the times of access and modification, as touch(1) does with the time of now. An
+    /// append-only inode allows that, an immutable one does not.
     ///
     /// # Errors
     /// [`Error::NotPermitted`](super::Error::NotPermitted) if the inode is immutable.
-    pub fn touch(&self, at: Timestamp) -> Result<()> {
-        self.nodes().touch(self.id(), at)
+    pub fn touch(&self, accessed: Timestamp, modified: Timestamp) -> Result<()> {
+        self.nodes().touch(self.id(), accessed, modified)
     }
 
     /// Takes the set-id bits from what is no directory, as part of a change that its flags allow;

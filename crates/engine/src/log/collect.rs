@@ -38,8 +38,8 @@ use super::trace::LogVolume;
 use crate::data::OrderedExtents;
 use crate::error::{Error, InodeId};
 use crate::inode::{
-    COMPRESSION_FLAGS, Coalesced, EntryTarget, Inode, Inodes, Link, LogMode, NamesToLog,
-    PreviousLogState, ROOT_DIR, RangeSet, RemovedName,
+    COMPRESSION_FLAGS, Coalesced, EntryTarget, IndexedLink, Inode, Inodes, Link, LogMode,
+    NamesToLog, PreviousLogState, ROOT_DIR, RangeSet, RemovedName,
 };
 
 /// Items that are changed at once.
@@ -71,6 +71,8 @@ pub(super) struct InodeLogger<'a, 'w> {
     ranges: BTreeMap<u64, RangeSet>,
     /// Who was seen to by this collector, and how.
     seen: BTreeMap<u64, Wish>,
+    /// The inode whose names were looked up last, these, and those that it lost.
+    pub(super) named: Option<(u64, Vec<IndexedLink>, Vec<RemovedName>)>,
     amount: LogVolume,
 }
 
@@ -127,6 +129,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             todo: VecDeque::new(),
             ranges: BTreeMap::new(),
             seen: BTreeMap::new(),
+            named: None,
             amount: LogVolume::default(),
         }
     }
@@ -325,6 +328,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         if inode.kind() == FileKind::Directory && !lost.is_empty() {
             self.log_ancestors(&names[0].0)?;
         }
+        self.named = Some((number, names, lost));
         Ok(true)
     }
 

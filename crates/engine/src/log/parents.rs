@@ -41,8 +41,14 @@ impl InodeLogger<'_, '_> {
         {
             return Ok(());
         }
-        let named = self.nodes.names_to_log(inode, self.running);
-        let NamesToLog { names, lost, .. } = named.map_err(|_| FullCommitReason::Failed)?;
+        let (names, lost) = match self.named.take() {
+            Some((number, names, lost)) if number == inode.id().number => (names, lost),
+            _ => {
+                let named = self.nodes.names_to_log(inode, self.running);
+                let NamesToLog { names, lost, .. } = named.map_err(|_| FullCommitReason::Failed)?;
+                (names, lost)
+            }
+        };
         let mut is_changed = self.nodes.log_tracker().lost_any(self.running, inode.id())?;
         let mut dirs: BTreeSet<_> =
             lost.iter().filter(|lost| lost.committed).map(|lost| lost.dir).collect();

@@ -97,8 +97,8 @@ impl Inodes {
         Ok(())
     }
 
-    /// Sets the times of access, modification and change; an append-only inode allows that.
-    pub(crate) fn touch(&self, id: InodeId, at: Timestamp) -> Result<()> {
+    /// Sets the times of access and modification; an append-only inode allows that.
+    pub(crate) fn touch(&self, id: InodeId, atime: Timestamp, mtime: Timestamp) -> Result<()> {
         let inode = self.inode_to_change(id)?;
         if inode.kind_and_flags().1.contains(InodeFlags::IMMUTABLE) {
             return Err(Error::NotPermitted);
@@ -107,9 +107,9 @@ impl Inodes {
         let _locked = inode.lock_operation();
         let operation = self.begin()?;
         operation.change_living(&inode, |state| {
-            state.item.atime = at;
-            state.item.mtime = at;
-            state.item.ctime = at;
+            state.item.atime = atime;
+            state.item.mtime = mtime;
+            state.item.ctime = operation.now;
         })?;
         operation.hold(&inode, Some(reservation));
         Ok(())
