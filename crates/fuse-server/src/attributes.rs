@@ -132,8 +132,8 @@ impl FuseServer {
     }
 }
 
-/// Returns the time of modification if the request is that of touch(1) for an append-only inode: both
-/// times, that of now, and nothing else.
+/// Returns the time of modification if the request is that of touch(1) for an append-only inode:
+/// both times, that of now, and nothing else.
 ///
 /// The kernel itself keeps the time of modification of a file, and sends it.
 fn touched(changes: &Changes, metadata: &Metadata) -> Option<api::Timestamp> {
