@@ -312,6 +312,7 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     let device = Arc::new(PausedDevice::new(Arc::new(image(16384).to_device())));
     let filesystem = open_to_write(device.clone());
     let dir = filesystem.root().create_dir(b"d", 0o755).unwrap();
+    let other = filesystem.root().create_dir(b"other", 0o755).unwrap();
     for name in ["a", "b", "c", "e"] {
         dir.create(name.as_bytes(), 0o644).unwrap();
     }
@@ -330,7 +331,6 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     touch("first");
     change("first");
     let waited_for = || device.is_waited_for();
-    let sync = || dir.sync_all().unwrap();
     let commit = || filesystem.commit().unwrap();
     // Nobody else; then while an fsync waits, and while a commit does.
     touch("second");
@@ -347,12 +347,17 @@ fn names_in_a_logged_directory_change_while_the_device_is_held() {
     touch("fourth");
     held(&device, || change("fourth"), |scope| begin(scope, commit, waited_for));
     // While a commit has begun that must wait for an fsync, and for a commit.
+    // A directory whose names changed in a circle before would be committed by its fsync.
+    commit();
+    dir.create(b"logged", 0o644).unwrap();
+    dir.sync_all().unwrap();
+    other.create(b"new", 0o644).unwrap();
     touch("fifth");
     held(
         &device,
         || change("fifth"),
         |scope| {
-            begin(scope, sync, waited_for);
+            begin(scope, || other.sync_all().unwrap(), waited_for);
             also_commit(scope, &filesystem);
         },
     );
