@@ -59,7 +59,7 @@ fn is_room(name: &str) -> bool {
     name.starts_with(char::is_lowercase)
 }
 
-/// `iinode/dir.rs` is the module `inode::dir`; the root file is the empty path.
+/// `inode/dir.rs` is the module `inode::dir`; the root file is the empty path.
 fn module_path(file: &str) -> Vec<String> {
     let parts = file.trim_end_matches(".rs").split('/');
     parts.filter(|part| !matches!(*part, "lib" | "mod")).map(str::to_owned).collect()
@@ -178,9 +178,10 @@ mod tests {
 
     #[test]
     fn a_room_may_call_what_is_named_for_it() {
-        let text = "use crate::{error::Error, node::{self, Inode}};\nuse super::super::node::dir;";
+        let text =
+            "use crate::{error::Error, inode::{self, Inode}};\nuse super::super::inode::dir;";
         assert_eq!(findings("data/read.rs", text), [""; 0]);
-        assert_eq!(findings("iinode/dir.rs", "use super::Inode; use crate::Error;"), [""; 0]);
+        assert_eq!(findings("inode/dir.rs", "use super::Inode; use crate::Error;"), [""; 0]);
         assert_eq!(findings("lib.rs", "use crate::log::Log;"), [""; 0]);
     }
 
@@ -218,8 +219,8 @@ mod tests {
 
     #[test]
     fn what_is_shared_calls_no_room() {
-        let found = findings("error.rs", "use crate::node::Inode;");
-        assert_eq!(found, ["room `error` may not call `node`"]);
+        let found = findings("error.rs", "use crate::inode::Inode;");
+        assert_eq!(found, ["room `error` may not call `inode`"]);
     }
 
     #[test]
