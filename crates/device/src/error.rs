@@ -135,6 +135,14 @@ pub enum DeviceError {
         /// The path.
         device: Box<str>,
     },
+    /// The filesystem that holds the image has no file locks.
+    #[error("{device}: cannot be locked: {source}")]
+    NoLocks {
+        /// The path.
+        device: Box<str>,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The image is open for writing already, here or in another process; or, where it was to be
     /// written, it is open to be read in peace.
     #[error("{device}: is locked: it is open for writing already, or mounted to be read")]
@@ -156,6 +164,34 @@ pub enum DeviceError {
         device: Box<str>,
         /// What it is.
         kind: &'static str,
+    },
+    /// The region begins beyond the end of the image, or ends there.
+    #[error("{device}: the region of {len} bytes at {start} is outside its {device_len} bytes")]
+    RegionOutside {
+        /// The path.
+        device: Box<str>,
+        /// The first byte of the region.
+        start: u64,
+        /// Its length in bytes.
+        len: u64,
+        /// The length of the image in bytes.
+        device_len: u64,
+    },
+    /// The partition table cannot be read.
+    #[error("{device}: partition table: {why}")]
+    PartitionTable {
+        /// The path.
+        device: Box<str>,
+        /// Why not.
+        why: String,
+    },
+    /// There is no such partition.
+    #[error("{device}: no partition {number}")]
+    NoPartition {
+        /// The path.
+        device: Box<str>,
+        /// Its number.
+        number: u32,
     },
     /// Direct I/O was demanded and the file does not take it.
     #[error("{device}: direct I/O refused: {source}")]

@@ -11,6 +11,9 @@
 //!    there. The kernel keeps both the same, unless a range is read or written while it is being
 //!    written, which nobody does: a direct call writes back and drops what the page cache has of
 //!    its range.
+//! 4. Offsets of requests count from the start of the region that is the device, and those of the
+//!    file from its first byte: `admit` alone turns the one into the other, once the request is
+//!    known to lie in the region.
 
 use std::path::Path;
 
@@ -72,20 +75,23 @@ impl FileDevice {
     }
 
     fn admit(&self, request: Request) -> Admitted {
+        let access = request.access();
+        if let Err(error) = access.check(self.name(), self.len(), self.is_read_only()) {
+            return Admitted::Completed(request.complete(Err(error)));
+        }
+        let request = request.moved_up(self.file.start);
         match self.decide(&request) {
             Some(result) => Admitted::Completed(request.complete(result)),
             None => Admitted::Pending(Transfer::new(self.file.way_of(&request), request)),
         }
     }
 
-    /// The result of a request that no engine needs to see.
+    /// The result of a request, with the offsets of the file, that no engine needs to see.
     fn decide(&self, request: &Request) -> Option<Result<(), DeviceError>> {
-        let access = request.access();
-        if let Err(error) = access.check(self.name(), self.len(), self.is_read_only()) {
-            return Some(Err(error));
-        }
         match request {
-            Request::Read { .. } | Request::Write { .. } if access.len == 0 => Some(Ok(())),
+            Request::Read { .. } | Request::Write { .. } if request.access().len == 0 => {
+                Some(Ok(()))
+            }
             Request::Read { .. } | Request::Flush => None,
             Request::Write { offset, buffer, fua } => {
                 let span = self.file.span(*offset, buffer.len());
@@ -126,7 +132,7 @@ impl Device for FileDevice {
     }
 
     fn is_read_only(&self) -> bool {
-        !self.file.is_writable()
+        !self.file.is_writable
     }
 
     fn closing(&self) {

@@ -82,7 +82,7 @@ impl ImageLock {
         let failed = |errno| match errno {
             // The first is what Linux says, the second what POSIX allows.
             Errno::EAGAIN | Errno::EACCES => DeviceError::Locked { device: name.into() },
-            other => DeviceError::Open { device: name.into(), source: io::Error::from(other) },
+            other => DeviceError::NoLocks { device: name.into(), source: io::Error::from(other) },
         };
         let bytes = |start| bytes(kind.of_bytes(), start, 1);
         set(&file, &bytes(DOOR)).map_err(failed)?;
@@ -94,10 +94,6 @@ impl ImageLock {
     pub(crate) fn meets_another(&self, ways: &[PathBuf]) -> bool {
         let is_held = |file: File| blocking(&file, self.kind, DOOR, 2).is_some();
         ways.iter().any(|way| loop_device::open_way(way).is_some_and(is_held))
-    }
-
-    pub(crate) fn is_exclusive(&self) -> bool {
-        self.kind == LockKind::Exclusive
     }
 
     /// Says *closing*: who opens from now on waits.

@@ -2,9 +2,10 @@
 //! nobody else writes it.
 //!
 //! 1. Only regular files and block devices are opened; the check repeats on the open descriptor.
-//! 2. The length is taken once, at open.
-//! 3. The alignment of a direct file divides its length, so that rounding a request outwards never
-//!    leaves the file.
+//! 2. The device is a region of the file, by default all of it. It is found once, at open, with the
+//!    file locked; its partition table is not looked at again.
+//! 3. The alignment of a direct file divides its length and the start of the region, so that
+//!    rounding a request outwards never leaves the file, nor the region at its start.
 //! 4. A file open for writing, or for reading in peace, is locked ([`ImageLock`]) before it is
 //!    measured, and is let go after its last request; the file that is used is the one that is
 //!    locked.
@@ -28,6 +29,7 @@ use crate::buffer::Buffer;
 use crate::error::DeviceError;
 use crate::lock::{ImageLock, LockKind, wait_while_closing};
 use crate::loop_device;
+use crate::partitions::{Partition, read_partitions};
 use crate::request::Request;
 
 /// Alignment of direct I/O on regular files, in bytes: enough for every file system we know.
@@ -64,9 +66,23 @@ pub enum IoUring {
     Off,
 }
 
+/// The bytes of a file that are the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Region {
+    /// All of it.
+    #[default]
+    Whole,
+    /// From this byte on.
+    From(u64),
+    /// The partition of this number, of a GPT or an MBR. Logical partitions count from 5.
+    Partition(u32),
+}
+
 /// How to open a [`FileDevice`](crate::FileDevice). The default reads, with both modes `Auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
+    /// The bytes that are the device. The lock is of the whole file all the same.
+    pub region: Region,
     /// Open for writes and discards too. One at a time may: a second is refused while the first
     /// is open, and waits while it is [closing](crate::Device::closing). Who only reads is not
     /// refused, and waits likewise.
@@ -75,6 +91,9 @@ pub struct FileOptions {
     /// open, and this where there is a writer; others who read, in peace or not, are not. Of no
     /// effect where the file cannot be locked.
     pub in_peace: bool,
+    /// Lock the file where these options ask for that? Without a lock the caller sees to it that
+    /// nobody else has the file open; it is for filesystems that have no locks.
+    pub lock: bool,
     /// Past the page cache?
     pub direct: Direct,
     /// By io_uring?
@@ -90,8 +109,10 @@ pub struct FileOptions {
 impl Default for FileOptions {
     fn default() -> FileOptions {
         FileOptions {
+            region: Region::Whole,
             writable: false,
             in_peace: false,
+            lock: true,
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
             claim: true,
@@ -104,7 +125,11 @@ impl Default for FileOptions {
 pub(crate) struct OpenFile {
     pub(crate) name: Box<str>,
     pub(crate) file: File,
+    /// Where in the file the device begins, in bytes.
+    pub(crate) start: u64,
+    /// Its length in bytes.
     pub(crate) len: u64,
+    pub(crate) is_writable: bool,
     /// What offset and length of a call must divide by; 1 when the file is not direct.
     alignment: u64,
     /// What the ends of a discard are rounded inwards to. A discard of part of a sector is a write
@@ -163,7 +188,11 @@ impl OpenFile {
         let is_block_device = metadata.file_type().is_block_device();
         let sector = if is_block_device { sector_size(&first).map_err(failed)? } else { 1 };
         let unit = if is_block_device { sector } else { FILE_ALIGNMENT };
+        let table = first.try_clone().map_err(failed)?;
         let lock = lock(first, &name, options, &metadata)?.map(Arc::new);
+        let known_sector = is_block_device.then_some(sector);
+        let region = find_region(&table, &name, options.region, known_sector)?;
+        drop(table);
         way.first = Some(metadata);
         if options.writable && options.claim && is_block_device {
             way.flags = OFlags::EXCL;
@@ -174,16 +203,19 @@ impl OpenFile {
         };
         let is_auto = options.direct == Direct::Auto;
         let takes_large = is_auto && has_ring && options.writable && !is_block_device;
-        let (file, alignment) = match try_direct.then(|| way.open_direct(unit)) {
+        let open_direct = || way.open_direct(unit, region.start);
+        let (file, alignment) = match try_direct.then(open_direct) {
             Some(Ok(file)) => (file, unit),
             Some(Err(source)) if options.direct == Direct::On && !is_busy(&source) => {
                 return Err(DeviceError::DirectRefused { device: name, source });
             }
             _ => (way.open(OFlags::empty()).map_err(failed)?, 1),
         };
-        let len = measure(&file).map_err(failed)?;
+        let (start, len) = (region.start, region.end - region.start);
         let opened = |file, alignment| OpenFile {
+            start,
             len,
+            is_writable: options.writable,
             name: name.clone(),
             file,
             alignment,
@@ -192,7 +224,7 @@ impl OpenFile {
             unaligned_write: Mutex::new(Class::DeviceQueue, ()),
             lock: lock.clone(),
         };
-        let large = if takes_large { way.open_direct(unit).ok() } else { None };
+        let large = if takes_large { open_direct().ok() } else { None };
         let large = large.filter(|direct| is_read_directly(direct) && is_not_read_ahead(&file));
         let large = large.map(|file| Arc::new(opened(file, unit)));
         Ok(OpenFile { large, ..opened(file, alignment) })
@@ -209,10 +241,6 @@ impl OpenFile {
             Some(large) if len >= LARGE && large.span(offset, len).is_exact() => large,
             _ => self,
         }
-    }
-
-    pub(crate) fn is_writable(&self) -> bool {
-        self.lock.as_ref().is_some_and(|lock| lock.is_exclusive())
     }
 
     pub(crate) fn is_direct(&self) -> bool {
@@ -251,6 +279,9 @@ fn lock(
     options: FileOptions,
     metadata: &Metadata,
 ) -> Result<Option<ImageLock>, DeviceError> {
+    if !options.lock {
+        return Ok(None);
+    }
     let kind = match (options.writable, options.in_peace) {
         (true, _) => LockKind::Exclusive,
         (false, true) => LockKind::Shared,
@@ -260,7 +291,7 @@ fn lock(
         }
     };
     let lock = match ImageLock::take(file, name, kind) {
-        Err(DeviceError::Open { .. }) if kind == LockKind::Shared => return Ok(None),
+        Err(DeviceError::NoLocks { .. }) if kind == LockKind::Shared => return Ok(None),
         taken => taken?,
     };
     let ways = loop_device::other_ways(metadata);
@@ -271,6 +302,46 @@ fn lock(
         true => Err(DeviceError::InUse { device: name.into() }),
         false => Ok(Some(lock)),
     }
+}
+
+/// Returns the bytes of the file that are the device. `sector` is the logical sector of a block
+/// device.
+fn find_region(
+    file: &File,
+    name: &str,
+    region: Region,
+    sector: Option<u64>,
+) -> Result<Range<u64>, DeviceError> {
+    let device_len = measure(file).map_err(|source| failure(name, source))?;
+    let (start, len) = match region {
+        Region::Whole => return Ok(0..device_len),
+        Region::From(start) => (start, device_len.saturating_sub(start)),
+        Region::Partition(number) => {
+            let table = read_partitions(file, sector);
+            let table =
+                table.map_err(|why| DeviceError::PartitionTable { device: name.into(), why })?;
+            let found = table.iter().flatten().find(|partition| partition.number == number);
+            let none = || DeviceError::NoPartition { device: name.into(), number };
+            found.map(|it| (it.start, it.len)).ok_or_else(none)?
+        }
+    };
+    match start.checked_add(len) {
+        Some(end) if start < device_len && end <= device_len => Ok(start..end),
+        _ => Err(DeviceError::RegionOutside { device: name.into(), start, len, device_len }),
+    }
+}
+
+/// Returns the partitions that the partition table of an image or a block device lists, in the
+/// order of their numbers, or `None` if it has no table. The file is neither locked nor waited for.
+pub fn partitions(path: impl AsRef<Path>) -> Result<Option<Vec<Partition>>, DeviceError> {
+    let name = path.as_ref().display().to_string();
+    let failed = |source| failure(&name, source);
+    refuse_other_kinds(&name, &path.as_ref().metadata().map_err(failed)?)?;
+    let file = File::open(path).map_err(failed)?;
+    let is_block_device = file.metadata().map_err(failed)?.file_type().is_block_device();
+    let sector = is_block_device.then(|| sector_size(&file)).transpose().map_err(failed)?;
+    let table = read_partitions(&file, sector);
+    table.map_err(|why| DeviceError::PartitionTable { device: name.clone().into(), why })
 }
 
 fn refuse_other_kinds(name: &str, metadata: &Metadata) -> Result<(), DeviceError> {
@@ -309,13 +380,17 @@ impl ReopenPath<'_> {
         }
     }
 
-    /// Opens for direct I/O in units of `alignment` bytes, if the file has whole ones.
-    fn open_direct(&self, alignment: u64) -> io::Result<File> {
+    /// Opens for direct I/O in units of `alignment` bytes, if the file has whole ones, and the
+    /// region at `start` begins with one.
+    fn open_direct(&self, alignment: u64, start: u64) -> io::Result<File> {
         let file = self.open(OFlags::DIRECT)?;
-        match measure(&file)?.is_multiple_of(alignment) {
-            true => Ok(file),
-            false => Err(io::Error::other(format!("its length is not a multiple of {alignment}"))),
+        if !measure(&file)?.is_multiple_of(alignment) {
+            return Err(io::Error::other(format!("its length is not a multiple of {alignment}")));
         }
+        if !start.is_multiple_of(alignment) {
+            return Err(io::Error::other(format!("the region is not aligned to {alignment}")));
+        }
+        Ok(file)
     }
 }
 

@@ -49,6 +49,19 @@ impl Request {
         Access { operation, offset, len }
     }
 
+    /// Returns the same request `bytes` further on. The caller knows that it lies there.
+    pub(crate) fn moved_up(mut self, bytes: u64) -> Self {
+        match &mut self {
+            Self::Read { offset, .. }
+            | Self::Write { offset, .. }
+            | Self::Discard { offset, .. } => {
+                *offset += bytes;
+            }
+            Self::Flush => {}
+        }
+        self
+    }
+
     /// The completion of this request without doing it.
     pub fn complete(self, result: Result<(), DeviceError>) -> Completion {
         let buffer = match self {

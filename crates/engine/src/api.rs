@@ -46,7 +46,7 @@ pub use space::{SpaceUse, StatFs, Usage};
 pub use subvolume::SubvolumeInfo;
 pub use userbtrfs_btree::CacheStats;
 pub use userbtrfs_codec::compress::Compression;
-pub use userbtrfs_device::{Buffer, Direct, IoUring, Slice};
+pub use userbtrfs_device::{Buffer, Direct, IoUring, Region, Slice};
 pub use userbtrfs_format::{FileKind, InodeFlags, ItemKind, Key, Timestamp, TreeId};
 pub use userbtrfs_transaction::{CommitTrigger, Commits, Discards, FullCommitReason, LogStats};
 pub use userbtrfs_volume::{MirrorStats, Warning};

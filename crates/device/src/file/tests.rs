@@ -1,6 +1,6 @@
 //! Files and loop devices, by every engine in every mode.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use super::*;
-use crate::lock::{ImageLock, LockKind};
 use crate::open::Direct;
 use crate::slice::Slice;
 
@@ -562,8 +561,7 @@ fn errors_of_the_system_reach_the_caller() {
         else {
             continue;
         };
-        let held = File::options().write(true).open(file.path()).unwrap();
-        open.lock = Some(Arc::new(ImageLock::take(held, "", LockKind::Exclusive).unwrap()));
+        open.is_writable = true;
         let depth = (options.io_uring == IoUring::On).then_some(8);
         let device = FileDevice { file: Arc::new(open), ring_depth: depth };
         let error = device.run(write(4096, &[0; 4096], false)).result.unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring, Overlay};
+use userbtrfs_device::{Device, Direct, FileDevice, FileOptions, IoUring, Overlay, Region};
 use userbtrfs_format::{InodeFlags, TreeId};
 use userbtrfs_sync::Arc;
 use userbtrfs_transaction::TransactionOptions;
@@ -27,6 +27,8 @@ pub struct OpenOptions {
     without: InodeFlags,
     direct: Direct,
     io_uring: IoUring,
+    region: Region,
+    lock: bool,
 }
 
 /// What is done with a log that waits to be replayed: what was fsynced since the last commit.
@@ -81,6 +83,8 @@ impl OpenOptions {
             without: InodeFlags::empty(),
             direct: Direct::Auto,
             io_uring: IoUring::Auto,
+            region: Region::Whole,
+            lock: true,
         }
     }
 
@@ -174,6 +178,20 @@ impl OpenOptions {
         self
     }
 
+    /// Sets which bytes of the image file or block device hold the filesystem: the default is all,
+    /// others are those from an offset on, and a partition.
+    pub fn region(&mut self, region: Region) -> &mut Self {
+        self.region = region;
+        self
+    }
+
+    /// Sets whether an image that is written is locked, which is the default. Without a lock the
+    /// caller sees to it that nobody else has the image open: two writers destroy it.
+    pub fn lock(&mut self, lock: bool) -> &mut Self {
+        self.lock = lock;
+        self
+    }
+
     /// Opens the filesystem in an image file or on a block device.
     ///
     /// Fails where the device cannot be read, is no btrfs, is damaged where everything starts,
@@ -181,6 +199,8 @@ impl OpenOptions {
     /// what is there may only be read. [`Error`] says which.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
         let options = FileOptions {
+            region: self.region,
+            lock: self.lock,
             writable: self.write,
             direct: self.direct,
             io_uring: self.io_uring,
