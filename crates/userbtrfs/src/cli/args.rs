@@ -9,6 +9,7 @@ use super::admin::log::{LogArgs, LogVerb};
 use super::admin::mount::MountArgs;
 use super::admin::stats::StatsArgs;
 use super::admin::trace::TraceMountArgs;
+use super::host::image::ImageArgs;
 use super::shell::prompt::ShellArgs;
 use super::verb::FileVerb;
 use super::verbs::chown::Owner;
@@ -61,8 +62,8 @@ pub(crate) enum Format {
 /// The image, and where paths in it start.
 #[derive(clap::Args)]
 pub(crate) struct RootArgs {
-    /// An image file or a block device
-    pub(crate) image: PathBuf,
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
     /// Start paths at the subvolume of this path, not at the default one
     #[arg(long, value_name = "PATH")]
     pub(crate) subvol: Option<OsString>,
@@ -105,7 +106,7 @@ pub(crate) enum DirectIo {
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
-    /// Make a filesystem
+    /// Make a filesystem, in a file that is made for it if there is none
     Mkfs(MkfsArgs),
     #[command(flatten)]
     Files(FileVerb<RootArgs, WriteArgs>),
@@ -131,8 +132,8 @@ pub(crate) enum Verb {
 
 #[derive(clap::Args)]
 pub(crate) struct MkfsArgs {
-    /// An image file or a block device; a file that is not there is made, with holes
-    pub(crate) image: PathBuf,
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
     /// How large to make the file; with --rootdir by default so that all fits, with half as much
     /// room again
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -304,8 +305,8 @@ pub(crate) enum DumpVerb {
 
 #[derive(clap::Args)]
 pub(crate) struct DumpSuperArgs {
-    /// An image file or a block device
-    pub(crate) image: PathBuf,
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
     /// Also the system chunks and the remembered roots
     #[arg(short, long)]
     pub(crate) full: bool,
@@ -316,8 +317,8 @@ pub(crate) struct DumpSuperArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct DumpTreeArgs {
-    /// An image file or a block device
-    pub(crate) image: PathBuf,
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
     /// Only this tree, by its number or its name (fs, root, chunk, extent, ...)
     #[arg(short, long, value_name = "N")]
     pub(crate) tree: Option<String>,

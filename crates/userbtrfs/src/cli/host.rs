@@ -1,4 +1,5 @@
-//! The host's side of a command: signals, and retries while an image is in use.
+//! The host's side of a command: the image, signals, and retries while an image is in use.
 
+pub(in crate::cli) mod image;
 pub(in crate::cli) mod retry;
 pub(in crate::cli) mod signals;

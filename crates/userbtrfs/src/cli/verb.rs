@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::Subcommand;
+use clap::{Arg, Subcommand};
 use userbtrfs::{Direct, Filesystem, OpenOptions, PendingLog, TreeId};
 
 use super::args::{DfArgs, DirectIo, FindArgs, GetArgs, Global, LsArgs, PathsArgs};
@@ -100,6 +100,7 @@ pub(crate) enum FileVerb<R: clap::Args, W: clap::Args> {
     /// Make files longer or shorter; those that are not there are made
     Truncate(WithImage<W, TruncateArgs>),
     /// Set space of files aside, or give it back
+    #[command(mut_args(rename_image_offset))]
     Fallocate(WithImage<W, FallocateArgs>),
     /// Show extended attributes
     Getfattr(WithImage<R, GetfattrArgs>),
@@ -143,6 +144,11 @@ impl<R: clap::Args, W: clap::Args> FileVerb<R, W> {
             Self::Setfattr(verb) => writes(verb),
         }
     }
+}
+
+/// Leaves `--offset` to a verb of which that is an option, as it is of fallocate(1).
+fn rename_image_offset(arg: Arg) -> Arg {
+    if arg.get_id() == "image_offset" { arg.long("image-offset") } else { arg }
 }
 
 fn reads<R: clap::Args, W, V: clap::Args + RunVerb>(
@@ -214,7 +220,7 @@ pub(crate) enum Access {
 impl Session {
     /// Opens an image, and says what must be said of it.
     pub(crate) fn open(global: &Global, root: &RootArgs, access: Access) -> Result<Self> {
-        let name = root.image.display().to_string();
+        let name = root.image.name();
         let mut options = options(root);
         match access {
             Access::Read => &mut options,
@@ -222,15 +228,16 @@ impl Session {
             Access::Write { discard } => options.write(true).discard(discard),
         };
         if access == Access::Read {
-            until_noticed(&root.image);
+            until_noticed(&root.image.image);
         }
-        let opened = patiently(|| options.open(&root.image), is_open_elsewhere);
-        let filesystem = opened.with_context(|| name.clone())?;
+        let opened = patiently(|| options.open(&root.image.image), is_open_elsewhere);
+        let filesystem = opened.map_err(|error| root.image.explain(error))?;
         for notice in filesystem.notices() {
             remark(global, &format!("{name}: {notice}"));
         }
         let generation = filesystem.superblock().generation;
-        Ok(Self { global: global.clone(), filesystem, name, image: root.image.clone(), generation })
+        let image = root.image.image.clone();
+        Ok(Self { global: global.clone(), filesystem, name, image, generation })
     }
 
     /// Begins another verb.
@@ -258,6 +265,7 @@ impl Session {
 
 fn options(root: &RootArgs) -> OpenOptions {
     let mut options = OpenOptions::new();
+    root.image.apply(&mut options);
     options.memory(root.memory).direct(match root.direct {
         DirectIo::Auto => Direct::Auto,
         DirectIo::On => Direct::On,

@@ -43,5 +43,6 @@ mod superblocks;
 mod support;
 mod surroundings;
 mod tree_blocks;
+mod whole_disks;
 mod worsening;
 mod writing;

@@ -1,7 +1,6 @@
 //! `dump`: what is on disk.
 
 use std::io::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use userbtrfs_format::{SUPERBLOCK_OFFSETS, Superblock};
 use userbtrfs_volume::{Volume, read_superblock_copy};
 
 use crate::cli::args::{DumpSuperArgs, DumpTreeArgs, DumpVerb, Format, Global};
+use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::device_to_read;
 use crate::cli::output::stdout;
 use crate::cli::{fail, remark};
@@ -26,11 +26,11 @@ pub(crate) fn run(global: &Global, verb: &DumpVerb) -> Result<ExitCode> {
 }
 
 fn show_super(global: &Global, args: &DumpSuperArgs) -> Result<ExitCode> {
-    let named = || args.image.display().to_string();
+    let explain = |error| args.image.explain(error);
     let device = open_device(&args.image)?;
-    let superblock = read_super(&*device, args.copy.unwrap_or(0)).with_context(named)?;
+    let superblock = read_super(&*device, args.copy.unwrap_or(0)).map_err(explain)?;
     let mut out = stdout();
-    let name = args.image.display().to_string();
+    let name = args.image.name();
     dump::dump_super(&superblock, &name, args.full, format(global), &mut out)?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)
@@ -45,10 +45,11 @@ fn read_super(device: &dyn Device, copy: u8) -> Result<Superblock> {
 }
 
 fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
-    let named = || args.image.display().to_string();
-    let volume = Volume::open(vec![open_device(&args.image)?]).with_context(named)?;
+    let named = || args.image.name();
+    let volume = Volume::open(vec![open_device(&args.image)?]);
+    let volume = volume.map_err(|error| args.image.explain(error))?;
     for notice in volume.notices() {
-        remark(global, &format!("{}: {notice}", args.image.display()));
+        remark(global, &format!("{}: {notice}", args.image.name()));
     }
     let which = match &args.tree {
         None => TreeSelection::All,
@@ -56,7 +57,7 @@ fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
     };
     let mut code = ExitCode::SUCCESS;
     let mut damaged = |error: &userbtrfs_volume::ReadError| {
-        fail(&format!("{}: {error}", args.image.display()));
+        fail(&format!("{}: {error}", args.image.name()));
         code = ExitCode::FAILURE;
     };
     dump::dump_tree(&volume, which, format(global), &mut stdout(), &mut damaged)
@@ -64,8 +65,8 @@ fn show_tree(global: &Global, args: &DumpTreeArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
-    Ok(Arc::new(device_to_read(path)?))
+fn open_device(image: &ImageArgs) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(device_to_read(image).map_err(|error| image.explain(error))?))
 }
 
 fn format(global: &Global) -> dump::Format {

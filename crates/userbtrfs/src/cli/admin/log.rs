@@ -2,7 +2,6 @@
 //! `dump log`, which tells what is in it.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use userbtrfs::{Counted, OpenOptions, PendingLog, Replayed, SkippedItem};
 use userbtrfs_volume::Volume;
 
 use crate::cli::args::{Format, Global};
+use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::{device_to_read, is_open_elsewhere, patiently};
 use crate::cli::output::{print_json, stdout};
 use crate::cli::{fail, printed, unless_closed};
@@ -31,8 +31,8 @@ pub(crate) enum LogVerb {
 
 #[derive(clap::Args)]
 pub(crate) struct LogArgs {
-    /// An image file or a block device
-    pub(crate) image: PathBuf,
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
 }
 
 pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
@@ -50,8 +50,8 @@ pub(crate) fn run(global: &Global, verb: &LogVerb) -> Result<ExitCode> {
 
 /// Tells what is in a log.
 pub(crate) fn show(global: &Global, args: &LogArgs) -> Result<ExitCode> {
-    let (image, name) = (&args.image, args.image.display().to_string());
-    let volume = open(image).with_context(|| name.clone())?;
+    let name = args.image.name();
+    let volume = open(&args.image).map_err(|error| args.image.explain(error))?;
     let mut code = ExitCode::SUCCESS;
     let mut damaged = |error: &userbtrfs_volume::ReadError| {
         fail(&format!("{name}: {error}"));
@@ -70,13 +70,13 @@ pub(crate) fn show(global: &Global, args: &LogArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn open(image: &Path) -> Result<Volume> {
+fn open(image: &ImageArgs) -> Result<Volume> {
     Ok(Volume::open(vec![Arc::new(device_to_read(image)?)])?)
 }
 
 fn settle(global: &Global, args: &LogArgs, what: PendingLog, name: &str) -> Result<ExitCode> {
     let Some(replayed) = settle_quietly(args, what)? else {
-        return none_pending(global, name, &args.image.display().to_string());
+        return none_pending(global, name, &args.image.name());
     };
     printed(match global.format {
         Format::Json => print_json(name, &document(&replayed)),
@@ -86,11 +86,12 @@ fn settle(global: &Global, args: &LogArgs, what: PendingLog, name: &str) -> Resu
 }
 
 fn settle_quietly(args: &LogArgs, what: PendingLog) -> Result<Option<Replayed>> {
-    let named = || args.image.display().to_string();
+    let named = || args.image.name();
     let mut options = OpenOptions::new();
     options.write(true).pending_log(what).commit_seconds(0);
-    let opened = patiently(|| options.open(&args.image), is_open_elsewhere);
-    let mut filesystem = opened.with_context(named)?;
+    args.image.apply(&mut options);
+    let opened = patiently(|| options.open(&args.image.image), is_open_elsewhere);
+    let mut filesystem = opened.map_err(|error| args.image.explain(error))?;
     let replayed = filesystem.take_replayed();
     filesystem.close().with_context(named)?;
     Ok(replayed)

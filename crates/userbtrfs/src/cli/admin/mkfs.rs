@@ -23,8 +23,7 @@ use crate::cli::{printed, text};
 
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> Result<ExitCode> {
     let options = options(args)?;
-    let superblock =
-        on_file(global, args, &options).with_context(|| args.image.display().to_string())?;
+    let superblock = on_file(global, args, &options).with_context(|| args.image.name())?;
     printed(match global.format {
         _ if global.quiet => Ok(()),
         Format::Text => print(&superblock),
@@ -111,7 +110,7 @@ fn checksum(csum: Csum) -> ChecksumKind {
 /// empty is so again if nothing was written to it but what is ours.
 fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superblock> {
     ensure!(!args.shrink, "--shrink is not supported; holes take no space in an image file");
-    let new = match fs::metadata(&args.image) {
+    let new = match fs::metadata(&args.image.image) {
         Ok(there) => {
             check(args)?;
             let size = size_of_empty(args, options, &there)?;
@@ -119,17 +118,22 @@ fn on_file(global: &Global, args: &MkfsArgs, options: &Options) -> Result<Superb
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             check(args)?;
+            let part = args.image.given_option().filter(|option| *option != "--no-lock");
+            if let Some(option) = part {
+                bail!("no such file; {option} is for images that exist");
+            }
             let size = size(args, options)?
                 .context("there is no such file; --size says how large to make it")?;
             check_size(size)?;
-            File::create_new(&args.image)?;
+            File::create_new(&args.image.image)?;
             New { size: Some(size), was_there: false }
         }
         Err(error) => return Err(error.into()),
     };
-    let made = new.extend(&args.image).and_then(|()| make_and_fill(global, args, options, &new));
+    let image = &args.image.image;
+    let made = new.extend(image).and_then(|()| make_and_fill(global, args, options, &new));
     if made.is_err() {
-        new.undo(&args.image)?;
+        new.undo(image)?;
     }
     made
 }
@@ -177,7 +181,7 @@ fn check_size(size: u64) -> Result<()> {
 }
 
 fn check(args: &MkfsArgs) -> Result<()> {
-    args.rootdir.as_ref().map_or(Ok(()), |dir| rootdir::check(dir, &args.image))
+    args.rootdir.as_ref().map_or(Ok(()), |dir| rootdir::check(dir, &args.image.image))
 }
 
 /// How large a file is made: as it is said, or so that what is put in fits.
@@ -207,8 +211,8 @@ fn make_and_fill(
     options: &Options,
     new: &New,
 ) -> Result<Superblock> {
-    let image = &args.image;
-    let writable = FileOptions { writable: true, ..FileOptions::default() };
+    let image = &args.image.image;
+    let writable = FileOptions { writable: true, ..args.image.file_options() };
     let device: Arc<dyn Device> = Arc::new(FileDevice::open(image, writable)?);
     let Some(dir) = &args.rootdir else { return Ok(make(&*device, options)?) };
     if args.size.is_some() || new.size.is_none() {

@@ -37,6 +37,7 @@ use userbtrfs::mount::{KIND, Mount, MountError, MountOptions, Mounted, Options};
 use userbtrfs::{Error, Filesystem, Warning};
 
 use crate::cli::args::Global;
+use crate::cli::host::image::ImageArgs;
 use crate::cli::host::retry::{is_in_use, patiently};
 use crate::cli::host::signals::raise_open_files;
 use crate::cli::{complain, message, remark};
@@ -57,8 +58,8 @@ pub(crate) struct MountArgs {
     /// Take options that are not known
     #[arg(long, hide = true)]
     sloppy: bool,
-    /// An image file or a block device
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// The directory to mount it at
     dir: PathBuf,
 }
@@ -76,6 +77,7 @@ struct MountTarget<'a> {
     global: &'a Global,
     args: &'a MountArgs,
     wishes: OptionList,
+    image: ImageArgs,
     /// The image, for messages.
     name: String,
     /// It is a block device that the kernel claims.
@@ -98,11 +100,12 @@ pub(crate) fn run(global: &Global, args: &MountArgs) -> Result<ExitCode> {
 impl<'a> MountTarget<'a> {
     fn new(global: &'a Global, args: &'a MountArgs) -> Result<Self> {
         let wishes = OptionList::parse(&args.options, args.sloppy)?;
-        let name = args.image.display().to_string();
+        let image = wishes.image(&args.image)?;
+        let name = image.name();
         let is_root = rustix::process::geteuid().is_root();
         // Of what is only read there may be several mounts, which the kernel would take for one.
-        let is_claimed = is_root && !wishes.is_read_only() && is_block_device(&args.image);
-        Ok(Self { global, args, wishes, name, is_claimed })
+        let is_claimed = is_root && !wishes.is_read_only() && is_block_device(&args.image.image);
+        Ok(Self { global, args, wishes, image, name, is_claimed })
     }
 
     /// Mounts, and serves to the end.
@@ -146,7 +149,7 @@ impl<'a> MountTarget<'a> {
 
     fn begin(&mut self) -> Result<(Mounted, Option<Arc<DropWritesDevice>>, Signals)> {
         self.tell_wishes();
-        let path = source(&self.args.image).into();
+        let path = source(&self.image.image).into();
         let (device, claimed) = self.claim()?;
         let (filesystem, switch) = self.open(&device)?;
         let (signals, mount) = match claimed {
@@ -174,7 +177,7 @@ impl<'a> MountTarget<'a> {
             self.is_claimed = false;
             opened = self.open_device();
         }
-        let device = Arc::new(opened.with_context(|| self.name.clone())?);
+        let device = Arc::new(opened.map_err(|error| self.explain(error))?);
         if !self.is_claimed {
             return Ok((device, None));
         }
@@ -184,7 +187,7 @@ impl<'a> MountTarget<'a> {
             Err(error) if is_not_permitted(&error) => {
                 drop(device);
                 self.is_claimed = false;
-                let device = self.open_device().with_context(|| self.name.clone())?;
+                let device = self.open_device().map_err(|error| self.explain(error))?;
                 Ok((Arc::new(device), None))
             }
             Err(error) => Err(error),
@@ -214,9 +217,13 @@ impl<'a> MountTarget<'a> {
             in_peace: true,
             io_uring: self.wishes.io_uring,
             claim: !self.is_claimed,
-            ..FileOptions::default()
+            ..self.image.file_options()
         };
-        patiently(|| FileDevice::open(&self.args.image, options), is_in_use)
+        patiently(|| FileDevice::open(&self.image.image, options), is_in_use)
+    }
+
+    fn explain(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
+        self.image.explain(error)
     }
 
     /// Opens the filesystem; where it is written, with a switch in the way to its device.
@@ -231,7 +238,7 @@ impl<'a> MountTarget<'a> {
             Some(switch) => switch.clone(),
             None => device.clone(),
         }]);
-        let filesystem = opened.with_context(|| self.name.clone())?;
+        let filesystem = opened.map_err(|error| self.explain(error))?;
         // A root directory that cannot be read is no mount.
         filesystem.root().inode().metadata().with_context(|| self.name.clone())?;
         let opened = filesystem.root().inode().id().subvolume;
@@ -248,9 +255,9 @@ impl<'a> MountTarget<'a> {
         // The kernel would take a file, whose content is a directory then.
         let is_file = self.args.dir.metadata().is_ok_and(|metadata| !metadata.is_dir());
         ensure!(!is_file, "{}: {}", self.args.dir.display(), Errno::NOTDIR);
-        let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.args.image));
+        let shown = self.wishes.name.clone().unwrap_or_else(|| source(&self.image.image));
         let options = MountOptions {
-            source: if self.is_claimed { source(&self.args.image) } else { shown },
+            source: if self.is_claimed { source(&self.image.image) } else { shown },
             subtype: KIND.to_owned(),
             block_size: self.is_claimed.then_some(BLOCK),
             flags: self.wishes.flags,

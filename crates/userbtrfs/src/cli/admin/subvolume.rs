@@ -30,13 +30,14 @@ fn list(global: &Global, args: &RootOnlyArgs) -> Result<ExitCode> {
     }
     let filesystem = Session::open(global, &args.root, Access::Read)?.filesystem;
     let listed = write_list(&mut stdout(), &filesystem, global.format);
-    listed.with_context(|| args.root.image.display().to_string())?;
+    listed.with_context(|| args.root.image.name())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Where the filesystem is mounted, if it is a directory and no image.
 fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
-    if !root.image.is_dir() {
+    let image = &root.image.image;
+    if !image.is_dir() {
         return Ok(None);
     }
     let of_images = [
@@ -45,9 +46,10 @@ fn mountpoint(root: &RootArgs) -> Result<Option<&Path>> {
         ("--direct", root.direct != DirectIo::Auto),
         ("--no-log-replay", root.no_log_replay),
     ];
-    match of_images.iter().find(|(_, given)| *given) {
-        Some((option, _)) => bail!("{}: {option} is for images", root.image.display()),
-        None => Ok(Some(&root.image)),
+    let given = of_images.iter().find(|(_, given)| *given).map(|(option, _)| *option);
+    match given.or_else(|| root.image.given_option()) {
+        Some(option) => bail!("{}: {option} is for images", image.display()),
+        None => Ok(Some(image)),
     }
 }
 

@@ -10,8 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use userbtrfs::Error;
-use userbtrfs::device::{DeviceError, FileDevice, FileOptions, mount_of_holder};
+use userbtrfs::device::{DeviceError, FileDevice, mount_of_holder};
 use userbtrfs::mount::control::is_mounted;
+
+use crate::cli::host::image::ImageArgs;
 
 /// How long it is tried, and how often.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,9 +42,9 @@ pub(in crate::cli) fn until_noticed(image: &Path) {
 }
 
 /// Opens an image for reading, as its last server leaves it.
-pub(in crate::cli) fn device_to_read(image: &Path) -> Result<FileDevice, DeviceError> {
-    until_noticed(image);
-    FileDevice::open(image, FileOptions::default())
+pub(in crate::cli) fn device_to_read(image: &ImageArgs) -> Result<FileDevice, DeviceError> {
+    until_noticed(&image.image);
+    FileDevice::open(&image.image, image.file_options())
 }
 
 /// Whether somebody else has the image open for writing, or mounted.

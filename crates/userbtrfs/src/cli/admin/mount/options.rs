@@ -12,6 +12,7 @@ use userbtrfs::mount::MountFlags;
 use userbtrfs::{IoUring, OpenOptions, PendingLog, TreeId};
 
 use crate::cli::args::size;
+use crate::cli::host::image::ImageArgs;
 
 /// What is wished of a mount.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub(super) struct OptionList {
     pub(super) meaningless: Vec<String>,
     subvolume_path: Option<String>,
     subvolume_id: Option<TreeId>,
+    /// The bytes of the image that are the filesystem, as for loop devices.
+    image_offset: Option<u64>,
+    partition: Option<u32>,
     commit_seconds: Option<u64>,
     memory: Option<u64>,
     tree_log: bool,
@@ -157,6 +161,7 @@ Mount options:
   threads=N                  How many threads receive requests, 1 to 256 [default: one for each
                              processor]
   io_uring=auto|on|off       Submit I/O by io_uring where it can be, or else fail, or never
+  offset=BYTES, partition=N  As --offset and --partition
   allow_other                Let other users in
   fsname=NAME                What the table of mounts shows in place of an image file
   noatime, nodev, noexec, nosuid, sync, atime, dev, exec, suid, async
@@ -179,6 +184,8 @@ impl OptionList {
             meaningless: Vec::new(),
             subvolume_path: None,
             subvolume_id: None,
+            image_offset: None,
+            partition: None,
             commit_seconds: None,
             memory: None,
             tree_log: true,
@@ -271,6 +278,11 @@ impl OptionList {
                 let bytes = size(value).map_err(|why| anyhow!("mount option memory: {why}"))?;
                 self.memory = Some(bytes);
             }
+            "offset" => {
+                let bytes = size(value).map_err(|why| anyhow!("mount option offset: {why}"))?;
+                self.image_offset = Some(bytes);
+            }
+            "partition" => self.partition = Some(number(name, value)?),
             "fsname" => self.name = Some(value.into()),
             "io_uring" => self.io_uring = io_uring(value)?,
             "discard" => match value {
@@ -282,6 +294,16 @@ impl OptionList {
             other => return Ok(other.starts_with("x-") || other == "comment"),
         }
         Ok(true)
+    }
+
+    /// Returns the image with what the options say of it.
+    pub(super) fn image(&self, given: &ImageArgs) -> Result<ImageArgs> {
+        let mut image = given.clone();
+        image.image_offset = image.image_offset.or(self.image_offset);
+        image.partition = image.partition.or(self.partition);
+        let is_one = image.image_offset.is_none() || image.partition.is_none();
+        ensure!(is_one, "an offset and a partition exclude each other");
+        Ok(image)
     }
 
     /// How the filesystem is opened.
@@ -372,10 +394,11 @@ mod tests {
         let names = names.flat_map(|line| line[2..].split("  ").next().unwrap().split(", "));
         let names: Vec<_> = names.map(|name| name.split('=').next().unwrap()).collect();
         let with_value =
-            ["subvol", "subvolid", "commit", "memory", "threads", "io_uring", "fsname"];
+            ["subvol", "subvolid", "commit", "memory", "threads", "io_uring", "fsname", "offset"];
         for name in &names {
             let value = match *name {
                 "io_uring" => "=on",
+                "partition" => "=1",
                 name if with_value.contains(&name) => "=1",
                 _ => "",
             };

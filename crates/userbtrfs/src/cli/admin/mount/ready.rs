@@ -45,7 +45,8 @@ fn command(global: &Global, args: &MountArgs) -> Result<Command> {
     }));
     command.args(args.sloppy.then_some("--sloppy")).args(global.quiet.then_some("--quiet"));
     command.args((0..global.verbose).map(|_| "--verbose"));
-    command.arg("--").arg(&args.image).arg(&args.dir);
+    command.args(args.image.words());
+    command.arg("--").arg(&args.image.image).arg(&args.dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     Ok(command)
 }

@@ -1,0 +1,136 @@
+//! The image that a verb is given: which bytes of it are the filesystem, how it is opened, and
+//! hints for the errors of opening it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Error, anyhow};
+use userbtrfs::device::{Device as _, DeviceError, FileDevice, FileOptions, Region, partitions};
+use userbtrfs::{OpenError, OpenOptions, SuperblockMirrorError};
+use userbtrfs_format::SUPERBLOCK_OFFSETS;
+use userbtrfs_volume::read_superblock_copy;
+
+use crate::cli::args::size;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ImageArgs {
+    /// An image file or a block device
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+    /// The filesystem begins at this byte of the image
+    #[arg(long = "offset", value_name = "BYTES", value_parser = size)]
+    pub(crate) image_offset: Option<u64>,
+    /// The filesystem is in partition N of the image, by its GPT or MBR
+    #[arg(long, value_name = "N", conflicts_with = "image_offset")]
+    pub(crate) partition: Option<u32>,
+    /// Open the image without a lock, where its filesystem has no locks: make sure that nobody else
+    /// has it open
+    #[arg(long)]
+    pub(crate) no_lock: bool,
+}
+
+impl ImageArgs {
+    /// Returns the image as messages name it.
+    pub(crate) fn name(&self) -> String {
+        self.image.display().to_string()
+    }
+
+    /// Returns the options that open its device for reading.
+    pub(crate) fn file_options(&self) -> FileOptions {
+        FileOptions { region: self.region(), lock: !self.no_lock, ..FileOptions::default() }
+    }
+
+    /// Sets the options of a filesystem that is opened on it.
+    pub(crate) fn apply(&self, options: &mut OpenOptions) {
+        options.region(self.region()).lock(!self.no_lock);
+    }
+
+    /// Returns the option of these that was given, if one was.
+    pub(crate) fn given_option(&self) -> Option<&'static str> {
+        match self {
+            Self { image_offset: Some(_), .. } => Some("--offset"),
+            Self { partition: Some(_), .. } => Some("--partition"),
+            Self { no_lock: true, .. } => Some("--no-lock"),
+            _ => None,
+        }
+    }
+
+    /// Returns the words of a command line that mean the same, without the image.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let offset = self.image_offset.map(|bytes| format!("--offset={bytes}"));
+        let partition = self.partition.map(|number| format!("--partition={number}"));
+        let no_lock = self.no_lock.then(|| "--no-lock".to_owned());
+        offset.into_iter().chain(partition).chain(no_lock).map(OsString::from).collect()
+    }
+
+    /// Returns an error of opening the image with its name, and with a hint if an option would
+    /// help.
+    pub(crate) fn explain(&self, error: impl Into<Error>) -> Error {
+        let error = error.into();
+        if is_without_superblock(&error) && self.region() == Region::Whole {
+            if let Some(text) = self.partition_hint() {
+                return anyhow!("{}: {text}", self.name());
+            }
+        }
+        let error = match find_device_error(&error) {
+            Some(DeviceError::NoLocks { .. }) => {
+                anyhow!("{error} (--no-lock opens it without a lock)")
+            }
+            _ => error,
+        };
+        error.context(self.name())
+    }
+
+    fn region(&self) -> Region {
+        match (self.image_offset, self.partition) {
+            (Some(start), _) => Region::From(start),
+            (None, Some(number)) => Region::Partition(number),
+            (None, None) => Region::Whole,
+        }
+    }
+
+    /// Returns which partitions hold btrfs, if there is a partition table.
+    fn partition_hint(&self) -> Option<String> {
+        let partitions = partitions(&self.image).ok()??;
+        let numbers = partitions.iter().map(|partition| partition.number);
+        let found: Vec<String> =
+            numbers.filter(|number| self.holds_btrfs(*number)).map(|it| it.to_string()).collect();
+        Some(match found.as_slice() {
+            [] => "has a partition table, and no partition holds btrfs".to_owned(),
+            [one] => {
+                format!("has a partition table; partition {one} holds btrfs (--partition {one})")
+            }
+            many => {
+                let list = many.join(", ");
+                format!("has a partition table; partitions {list} hold btrfs (--partition N)")
+            }
+        })
+    }
+
+    fn holds_btrfs(&self, number: u32) -> bool {
+        let options = FileOptions { region: Region::Partition(number), ..FileOptions::default() };
+        let device = FileDevice::open(&self.image, options);
+        device.is_ok_and(|device| {
+            device.len() > SUPERBLOCK_OFFSETS[0].0
+                && read_superblock_copy(&device, SUPERBLOCK_OFFSETS[0]).is_some_and(|it| it.is_ok())
+        })
+    }
+}
+
+fn is_without_superblock(error: &Error) -> bool {
+    if error.chain().any(<dyn std::error::Error>::is::<SuperblockMirrorError>) {
+        return true;
+    }
+    let open = error.chain().find_map(|cause| match cause.downcast_ref::<userbtrfs::Error>() {
+        Some(userbtrfs::Error::Open(open)) => Some(open),
+        _ => cause.downcast_ref::<OpenError>(),
+    });
+    matches!(open, Some(OpenError::Superblock { .. } | OpenError::TooSmall { .. }))
+}
+
+fn find_device_error(error: &Error) -> Option<&DeviceError> {
+    error.chain().find_map(|cause| match cause.downcast_ref::<userbtrfs::Error>() {
+        Some(userbtrfs::Error::Device(device)) => Some(device),
+        _ => cause.downcast_ref::<DeviceError>(),
+    })
+}
