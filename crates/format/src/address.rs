@@ -1,6 +1,6 @@
-//! The number spaces of the format, each with a type of its own.
+//! Types for the address and number spaces of the format.
 //!
-//! 1. A [`Logical`] address means nothing on a device until the chunk map has translated it.
+//! 1. A [`Logical`] address has no meaning on a device until the chunk map translates it.
 //! 2. A [`Physical`] address is an offset in bytes on one device.
 //! 3. A [`TreeId`] names a tree; subvolumes are the trees for which [`TreeId::is_subvolume`].
 
@@ -17,12 +17,12 @@ pub struct Logical(pub u64);
 pub struct Physical(pub u64);
 
 impl Logical {
-    /// The address `bytes` further on, or nothing past the end of the address space.
+    /// The address `bytes` after this one, or `None` if it is past the end of the address space.
     pub fn checked_add(self, bytes: u64) -> Option<Self> {
         self.0.checked_add(bytes).map(Self)
     }
 
-    /// Whether the address is a multiple of `unit` bytes.
+    /// Returns true if the address is a multiple of `unit` bytes.
     pub fn is_aligned(self, unit: u32) -> bool {
         self.0.is_multiple_of(u64::from(unit))
     }
@@ -45,9 +45,9 @@ impl fmt::Display for Physical {
 pub struct TreeId(pub u64);
 
 impl TreeId {
-    /// The root tree: roots of all others but the chunk and log trees.
+    /// The root tree: roots of all other trees except the chunk and log trees.
     pub const ROOT: Self = Self(1);
-    /// The extent tree: what is allocated, and by whom it is used.
+    /// The extent tree: allocated extents and their back references.
     pub const EXTENT: Self = Self(2);
     /// The chunk tree: logical to physical.
     pub const CHUNK: Self = Self(3);
@@ -76,19 +76,19 @@ impl TreeId {
     /// The tree through which relocation moves data.
     pub const DATA_RELOC: Self = Self(u64::MAX - 8);
 
-    /// Whether the tree holds files: the top level, a subvolume or a snapshot.
+    /// Returns true if the tree holds files: the top level, a subvolume or a snapshot.
     pub fn is_subvolume(self) -> bool {
         self == Self::FS || (FIRST_FREE_OBJECTID..=LAST_FREE_OBJECTID).contains(&self.0)
     }
 
-    /// Whether blocks of the tree may be shared with other trees by snapshots, so that their
-    /// owner names another subvolume than the one through which they are reached.
+    /// Returns true if snapshots may share blocks of the tree with other trees. The owner of a
+    /// shared block may be another subvolume than the one through which it is reached.
     pub fn is_shareable(self) -> bool {
         self.is_subvolume() || self == Self::TREE_RELOC
     }
 }
 
-/// The name that `btrfs inspect-internal dump-tree` gives the tree.
+/// The name of the tree as `btrfs inspect-internal dump-tree` prints it.
 impl fmt::Display for TreeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match *self {

@@ -1,7 +1,7 @@
-//! Allocated extents and the back references that say who uses them.
+//! Allocated extents and their back references.
 //!
-//! 1. Inline references stand in ascending kind; within one kind by descending offset, data
-//!    references by descending hash.
+//! 1. Inline references are sorted by ascending kind; within one kind by descending offset, or by
+//!    descending hash for EXTENT_DATA_REF.
 //! 2. The counts of inline references never exceed the count of the item, and none is 0.
 
 use bitflags::bitflags;
@@ -15,19 +15,19 @@ use crate::key::RawKey;
 use crate::{ItemError, ItemKind, Key, Logical, MAX_LEVEL, TreeId};
 
 bitflags! {
-    /// What an extent holds.
+    /// Flags of an extent.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ExtentFlags: u64 {
         /// File data.
         const DATA = 1 << 0;
         /// A tree block.
         const TREE_BLOCK = 1 << 1;
-        /// Blocks below it are referenced by their parents' addresses.
+        /// The extents that the block points to are referenced by the block's address.
         const FULL_BACKREF = 1 << 8;
     }
 }
 
-/// Where the level of a tree block is found.
+/// The level of a tree block, and the place where it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataLevel {
     /// The extent is data.
@@ -41,43 +41,43 @@ pub enum MetadataLevel {
 /// An allocated extent: EXTENT_ITEM or METADATA_ITEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtentItem {
-    /// How many references there are, here and in items of their own.
+    /// The number of references, inline and keyed.
     pub refs: u64,
     /// The transaction that allocated it.
     pub generation: u64,
-    /// What it holds.
+    /// Its flags.
     pub flags: ExtentFlags,
-    /// The level, where it is a tree block.
+    /// The level, if it is a tree block.
     pub level: MetadataLevel,
-    /// The references that stand in the item.
+    /// The inline references.
     pub inline: Vec<InlineRef>,
 }
 
 /// A reference inside an extent item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InlineRef {
-    /// The subvolume that pays (simple quotas).
+    /// The subvolume that the extent is accounted to (simple quotas).
     Owner(TreeId),
-    /// A tree uses the block.
+    /// A tree refers to the block.
     TreeBlock(TreeId),
-    /// A file uses the data.
+    /// A file refers to the data.
     ExtentData {
-        /// In which tree.
+        /// The tree of the file.
         root: TreeId,
-        /// Which inode.
+        /// The inode number of the file.
         inode: u64,
         /// The file offset at which the whole extent would start.
         offset: u64,
-        /// How many items refer to it so.
+        /// The number of file extent items with this reference.
         count: u32,
     },
-    /// A tree block uses the block.
+    /// A tree block refers to the block.
     SharedBlock(Logical),
-    /// A leaf uses the data.
+    /// A leaf refers to the data.
     SharedData {
-        /// Which leaf.
+        /// The address of the leaf.
         parent: Logical,
-        /// How often.
+        /// The number of file extent items in the leaf that refer to it.
         count: u32,
     },
 }
@@ -236,7 +236,7 @@ impl InlineRef {
         }
     }
 
-    /// The kind that the reference would have as an item of its own.
+    /// The kind of the reference, which is that of the equivalent keyed reference.
     pub fn kind(&self) -> ItemKind {
         match self {
             Self::Owner(_) => ItemKind::EXTENT_OWNER_REF,
@@ -247,7 +247,7 @@ impl InlineRef {
         }
     }
 
-    /// How many references it stands for; the owner is none.
+    /// The number of references it counts as; 0 for the owner.
     pub fn count(&self) -> u64 {
         match self {
             Self::Owner(_) => 0,
@@ -256,7 +256,7 @@ impl InlineRef {
         }
     }
 
-    /// By what references of one kind are sorted, descending.
+    /// The sort key, descending, of references of one kind.
     pub fn sequence(&self) -> u64 {
         match *self {
             Self::Owner(tree) | Self::TreeBlock(tree) => tree.0,
@@ -280,7 +280,7 @@ fn check_order(refs: &[InlineRef]) -> Result<(), ItemError> {
     }
 }
 
-/// Whether each reference is of a kind that data, or a tree block, has, and stands for some.
+/// Checks that each reference fits the type of the extent and has a count above 0.
 fn check_fit(refs: &[InlineRef], data: bool) -> Result<(), ItemError> {
     for inline in refs {
         let of_block = matches!(inline, InlineRef::TreeBlock(_) | InlineRef::SharedBlock(_));
@@ -294,14 +294,14 @@ fn check_fit(refs: &[InlineRef], data: bool) -> Result<(), ItemError> {
     Ok(())
 }
 
-/// A reference that is an item of its own; its key names extent and user.
+/// A reference in an item of its own, whose key holds the extent and the referrer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedRef {
-    /// TREE_BLOCK_REF or SHARED_BLOCK_REF: the key says all.
+    /// TREE_BLOCK_REF or SHARED_BLOCK_REF, which have no content.
     Block,
     /// EXTENT_DATA_REF.
     ExtentData(InlineRef),
-    /// SHARED_DATA_REF: so many times.
+    /// SHARED_DATA_REF, with its count.
     SharedData(u32),
 }
 
@@ -330,7 +330,7 @@ impl KeyedRef {
             Self::ExtentData(inline) => {
                 let mut item = Vec::new();
                 inline.encode_into(&mut item);
-                // The kind stands in the key.
+                // The kind is stored in the key.
                 item.split_off(1)
             }
         }

@@ -1,19 +1,19 @@
-//! Tree blocks: verified once, then read without a further thought.
+//! Tree blocks, which are verified once and then read without further checks.
 //!
-//! A block of `nodesize` bytes is a header, then in a leaf (level 0) item heads that grow up
-//! and item data that grows down, in a node (above) key pointers.
+//! A block of `nodesize` bytes starts with a header. In a leaf (level 0), item heads that grow up
+//! and item data that grows down follow; in a node (any other level), key pointers follow.
 //!
 //! Invariants of a [`TreeBlock`]:
 //!
-//! 1. Its checksum is right, it was written, and its header names its own address, filesystem,
-//!    and what the one who leads to it expects: level, owner, generation, first key.
+//! 1. Its checksum is right, its WRITTEN flag is set, and its header holds its own address and
+//!    filesystem id. Level, owner, generation and first key are those that its parent expects.
 //! 2. Its keys strictly ascend.
-//! 3. In a leaf, the data of item 0 ends at the end of the block, that of each next one where
-//!    the one before starts, and none reaches into the item heads.
+//! 3. In a leaf, the data of item 0 ends at the end of the block, the data of each other item ends
+//!    where that of the item before it starts, and no data reaches into the item heads.
 //! 4. In a node, each child has an aligned address and a generation no newer than the node's.
 //! 5. The content of each item was accepted by the check of its kind.
 //!
-//! Since a child's level is its parent's less one, no walk downwards can loop.
+//! Since a child's level is its parent's less one, no walk down a tree can loop.
 
 mod edit;
 
@@ -38,7 +38,7 @@ const CSUM_AREA: usize = 32;
 const BACKREF_REVISION: u8 = 1;
 const HEADER_SIZE: usize = size_of::<RawHeader>();
 
-/// What the one who leads to a block says of it.
+/// The properties of a block according to the pointer to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation {
     /// The tree through which it is reached.
@@ -47,29 +47,29 @@ pub struct Expectation {
     pub level: u8,
     /// The transaction that wrote it.
     pub generation: u64,
-    /// Its first key; nothing for a root.
+    /// Its first key; `None` for a root.
     pub first_key: Option<Key>,
-    /// The first key that stands after it, as far as that is known.
+    /// The first key of the next block, if known.
     pub end: Option<Key>,
 }
 
-/// A check that a tree block failed.
+/// A failed check of a tree block.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BlockError {
-    /// Another size than the filesystem's blocks have.
+    /// A size other than the node size of the filesystem.
     #[error("{have} bytes, a tree block has {need}")]
     Size {
-        /// Bytes that a block has.
+        /// The size of a block in bytes.
         need: u32,
-        /// Bytes that are there.
+        /// The number of bytes given.
         have: usize,
     },
     /// The checksum does not match.
     #[error("checksum is {found}, the block says {expected}")]
     Checksum {
-        /// What the block says.
+        /// The checksum in the block.
         expected: Checksum,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         found: Checksum,
     },
     /// The header names another address.
@@ -78,7 +78,7 @@ pub enum BlockError {
     /// The header names another filesystem.
     #[error("the header says that this belongs to filesystem {0}")]
     Fsid(Uuid),
-    /// It was never written, or is of the time before back references.
+    /// The block was never written, or has the format without back references.
     #[error("flags {flags:#x} with back reference revision {revision} are impossible")]
     Flags {
         /// The flags.
@@ -89,36 +89,36 @@ pub enum BlockError {
     /// The header names another level.
     #[error("level is {found}, expected {expected}")]
     Level {
-        /// What the parent says.
+        /// The level according to the parent.
         expected: u8,
-        /// What the header says.
+        /// The level in the header.
         found: u8,
     },
     /// The header names another tree.
     #[error("owner is tree {found}, expected {expected}")]
     Owner {
-        /// The tree that leads to it.
+        /// The tree through which the block was reached.
         expected: TreeId,
-        /// What the header says.
+        /// The tree in the header.
         found: TreeId,
     },
     /// The header names another transaction.
     #[error("generation is {found}, expected {expected}")]
     Generation {
-        /// What the parent says.
+        /// The generation according to the parent.
         expected: u64,
-        /// What the header says.
+        /// The generation in the header.
         found: u64,
     },
-    /// The first key is another than the parent says.
+    /// The first key differs from the one in the parent.
     #[error("first key is {found:?}, expected {expected}")]
     FirstKey {
-        /// What the parent says.
+        /// The key in the parent.
         expected: Key,
-        /// What the block has; nothing where it is empty.
+        /// The first key of the block; `None` if the block is empty.
         found: Option<Key>,
     },
-    /// A key that belongs to a block further on.
+    /// A key that belongs to a later block.
     #[error("last key {last} is not before {end}, where the next block starts")]
     PastEnd {
         /// The last key.
@@ -126,7 +126,7 @@ pub enum BlockError {
         /// The first key after the block.
         end: Key,
     },
-    /// More items than there is room for, or none where there must be one.
+    /// More items than fit in the block, or none in a block that must not be empty.
     #[error("{0} items are impossible")]
     ItemCount(u32),
     /// Keys do not ascend.
@@ -139,14 +139,14 @@ pub enum BlockError {
         /// The key of the slot before.
         before: Key,
     },
-    /// The data of an item does not end where it must.
+    /// The data of an item does not end at the required offset.
     #[error("slot {slot}: item data ends at {found}, expected {expected}")]
     ItemEnd {
         /// The slot.
         slot: usize,
-        /// Where it must end.
+        /// The required end.
         expected: u32,
-        /// Where it ends.
+        /// The actual end.
         found: u64,
     },
     /// The data of an item reaches into the item heads.
@@ -154,7 +154,7 @@ pub enum BlockError {
     ItemStart {
         /// The slot.
         slot: usize,
-        /// Where its data starts.
+        /// The start of its data.
         offset: u32,
     },
     /// A child whose address is 0 or not aligned.
@@ -172,7 +172,7 @@ pub enum BlockError {
         slot: usize,
         /// The generation of the child.
         child: u64,
-        /// That of the block.
+        /// The generation of the block.
         own: u64,
     },
     /// The content of an item is wrong.
@@ -191,9 +191,9 @@ bitflags! {
     /// Flags of a tree block.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct BlockFlags: u64 {
-        /// It was written.
+        /// The block was written.
         const WRITTEN = 1 << 0;
-        /// It belongs to a running relocation.
+        /// The block belongs to a running relocation.
         const RELOC = 1 << 1;
     }
 }
@@ -217,7 +217,7 @@ pub struct Header {
     pub generation: u64,
     /// The tree that owns it.
     pub owner: TreeId,
-    /// How many items or pointers it has.
+    /// The number of items or pointers.
     pub nritems: u32,
     /// Its level; 0 is a leaf.
     pub level: u8,
@@ -263,13 +263,13 @@ const _: () = assert!(size_of::<RawPointer>() == 33);
 pub struct ChildPointer {
     /// The first key of the child.
     pub key: Key,
-    /// Where the child is.
+    /// The address of the child.
     pub logical: Logical,
     /// The transaction that wrote it.
     pub generation: u64,
 }
 
-/// A tree block that passed every check, or was made here.
+/// A tree block that passed every check or was created by this crate.
 #[derive(Clone, Debug)]
 pub struct TreeBlock<B> {
     header: Header,
@@ -278,7 +278,7 @@ pub struct TreeBlock<B> {
 }
 
 impl<B: AsRef<[u8]>> TreeBlock<B> {
-    /// Accepts the block at `logical` if it is whole and what is expected.
+    /// Verifies the block at `logical` and that it matches `expected`.
     pub fn verify(
         bytes: B,
         logical: Logical,
@@ -301,7 +301,7 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
         Ok(block)
     }
 
-    /// Whether a block, verified by way of one parent, is also what another leads to.
+    /// Checks a block, which was verified for one parent, against the expectation of another.
     pub fn check_expected(&self, expected: &Expectation) -> Result<(), BlockError> {
         check_identity(&self.header, expected)?;
         let found = (!self.is_empty()).then(|| self.key(0));
@@ -320,22 +320,22 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
         &self.header
     }
 
-    /// Whether it holds items, not pointers.
+    /// Returns true if the block holds items, not pointers.
     pub fn is_leaf(&self) -> bool {
         self.header.level == 0
     }
 
-    /// How many items or pointers it has.
+    /// The number of items or pointers.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether it has none.
+    /// Returns true if the block has no items or pointers.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The key of a slot below [`Self::len`].
+    /// The key in a slot, which must be less than [`Self::len`].
     pub fn key(&self, slot: usize) -> Key {
         match self.is_leaf() {
             true => self.raw_items()[slot].key.get(),
@@ -343,7 +343,7 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// The item of a slot of a leaf.
+    /// The item in a slot of a leaf.
     pub fn item(&self, slot: usize) -> Item<'_> {
         let raw = &self.raw_items()[slot];
         let start = to_usize(raw.offset.get());
@@ -356,7 +356,7 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// The pointer of a slot of a node.
+    /// The pointer in a slot of a node.
     pub fn child(&self, slot: usize) -> ChildPointer {
         let raw = &self.raw_pointers()[slot];
         ChildPointer {
@@ -372,7 +372,7 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
         (next < self.count).then(|| self.key(next))
     }
 
-    /// The slot that holds `key`, or the one before which it would stand.
+    /// Returns the slot of `key`, or as an error the slot at which it would be inserted.
     pub fn search(&self, key: &Key) -> Result<usize, usize> {
         let compare = |raw: &RawKey| raw.get().cmp(key);
         match self.is_leaf() {
@@ -381,13 +381,13 @@ impl<B: AsRef<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// The slot of the child below which `key` would stand.
+    /// The slot of the child whose subtree covers `key`.
     pub fn child_slot(&self, key: &Key) -> usize {
         assert!(!self.is_leaf(), "a leaf has no children");
         self.search(key).unwrap_or_else(|next| next.saturating_sub(1))
     }
 
-    /// What holds the bytes.
+    /// The buffer that holds the block.
     pub fn as_bytes(&self) -> &B {
         &self.bytes
     }
@@ -529,7 +529,7 @@ fn check_identity(header: &Header, expected: &Expectation) -> Result<(), BlockEr
         let (expected, found) = (expected.generation, header.generation);
         return Err(BlockError::Generation { expected, found });
     }
-    // A snapshot shares blocks with what it was taken of, under that one's name.
+    // A snapshot shares blocks with its source, and those have the source as their owner.
     let shared = expected.owner.is_shareable() && header.owner.is_subvolume();
     if header.owner != expected.owner && !shared {
         return Err(BlockError::Owner { expected: expected.owner, found: header.owner });
@@ -549,7 +549,7 @@ fn check_count(header: &Header, geometry: &Geometry) -> Result<(), BlockError> {
     Ok(())
 }
 
-/// Whether a tree may be without any item.
+/// Returns true if a tree may have no items.
 fn may_be_empty(tree: TreeId) -> bool {
     let never = [TreeId::ROOT, TreeId::EXTENT, TreeId::CHUNK, TreeId::DEV, TreeId::DATA_RELOC];
     !tree.is_subvolume() && !never.contains(&tree)

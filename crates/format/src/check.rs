@@ -1,9 +1,9 @@
-//! What the content of each item must satisfy before anyone reads it.
+//! Checks of the content of items.
 //!
-//! 1. Each kind that is known has its check; a kind that is not known passes unread.
-//! 2. A check looks at the item, its key, and the item before it in the same leaf; what needs
-//!    other blocks is judged by whoever joins them.
-//! 3. Nothing in a block is newer than the block.
+//! 1. Each known kind has its check; items of unknown kinds are accepted unread.
+//! 2. A check reads the item, its key, and the item before it in the same leaf. Conditions that
+//!    involve other blocks are checked by the code that reads those blocks.
+//! 3. No generation in a block is newer than the block.
 
 use std::ops::RangeInclusive;
 
@@ -34,7 +34,7 @@ const FIRST_INDEX: u64 = 2;
 /// The object ids that a file may have.
 const FILES: RangeInclusive<u64> = FIRST_FREE_OBJECTID..=LAST_FREE_OBJECTID;
 
-/// What a check must know of the leaf that an item is in.
+/// The properties of a leaf that the checks of its items need.
 pub(crate) struct Context<'a> {
     /// The transaction that wrote the leaf.
     pub(crate) newest: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Checks an item; `before` is the one before it in the leaf.
+    /// Checks an item; `before` is the item before it in the leaf.
     pub(crate) fn check(
         &self,
         item: &Item<'_>,
@@ -300,7 +300,7 @@ fn free_space(key: Key, data: &[u8]) -> Result<(), ItemError> {
     }
 }
 
-/// Kinds that a leaf rarely holds.
+/// Checks items of rare kinds.
 fn rare(key: Key, data: &[u8]) -> Result<(), ItemError> {
     match key.kind {
         ItemKind::QGROUP_INFO => QgroupInfo::parse(data).map(drop),

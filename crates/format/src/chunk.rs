@@ -1,9 +1,8 @@
-//! Chunks: which range of which device holds a range of logical addresses.
+//! Chunks, which map ranges of logical addresses to ranges of devices.
 //!
 //! 1. A [`Chunk`] has at most one profile, at least one stripe, and no stripe past the end of
 //!    the number space.
-//! 2. Whether its profile can be read, and whether its stripes lie on the devices, is the
-//!    volume's to judge.
+//! 2. The volume checks that its profile is supported and that its stripes lie on the devices.
 
 use bitflags::bitflags;
 use thiserror::Error;
@@ -16,7 +15,7 @@ use crate::key::RawKey;
 use crate::{FIRST_FREE_OBJECTID, ItemError, ItemKind, Key, Logical, Physical, SECTOR_SIZE};
 
 bitflags! {
-    /// What a block group holds, and how.
+    /// The type and profile of a block group.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct BlockGroupFlags: u64 {
         /// File data.
@@ -49,14 +48,14 @@ bitflags! {
 }
 
 impl BlockGroupFlags {
-    /// What is held.
+    /// The bits of the type.
     pub const TYPES: Self =
         Self::DATA.union(Self::SYSTEM).union(Self::METADATA).union(Self::METADATA_REMAP);
 
     const PROFILES: u64 = 0b111_1111_1000;
 
-    /// Whether every bit is one that is read here, and what is held is the system's, or data,
-    /// metadata or both.
+    /// Returns true if every bit is supported and the type is either system, or data, metadata or
+    /// both.
     pub(crate) fn has_possible_type(self) -> bool {
         let read = Self::all().difference(Self::REMAPPED | Self::METADATA_REMAP);
         let types = self & Self::TYPES;
@@ -64,7 +63,7 @@ impl BlockGroupFlags {
         !types.is_empty() && alone && read.contains(self)
     }
 
-    /// The profile, or nothing where more than one is named.
+    /// The profile, or `None` if more than one is set.
     pub fn profile(self) -> Option<Profile> {
         Some(match Self::from_bits_retain(self.bits() & Self::PROFILES) {
             f if f.is_empty() => Profile::Single,
@@ -81,7 +80,7 @@ impl BlockGroupFlags {
     }
 }
 
-/// How a chunk spreads over devices.
+/// The RAID profile of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
     /// One copy.
@@ -105,7 +104,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// The bit that stands for the profile; none for single.
+    /// The bit of the profile; empty for single.
     pub fn flag(self) -> BlockGroupFlags {
         match self {
             Self::Single => BlockGroupFlags::empty(),
@@ -136,13 +135,13 @@ impl Profile {
     }
 }
 
-/// A chunk that cannot be.
+/// A failed check of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ChunkError {
     /// No stripe.
     #[error("no stripes")]
     NoStripes,
-    /// A start or length that does not fall on sectors, or no length.
+    /// A start or length that is not a multiple of the sector size, or a length of 0.
     #[error("{field} {value} is 0 or not aligned to sectors")]
     Unaligned {
         /// Which field.
@@ -164,14 +163,14 @@ pub enum ChunkError {
     /// More than one profile, no type, types that exclude each other, or an unknown bit.
     #[error("type {0:#x} is impossible")]
     Flags(u64),
-    /// A number of stripes that the profile does not have.
+    /// A number of stripes that the profile does not allow.
     #[error("profile {profile} with {stripes} stripes ({sub_stripes} sub-stripes)")]
     StripeCount {
         /// The profile's name.
         profile: &'static str,
-        /// How many stripes there are.
+        /// The number of stripes.
         stripes: u16,
-        /// How many sub-stripes.
+        /// The number of sub-stripes.
         sub_stripes: u16,
     },
 }
@@ -181,26 +180,26 @@ pub enum ChunkError {
 pub struct Stripe {
     /// The device.
     pub device: u64,
-    /// Where on it.
+    /// The start of the range.
     pub physical: Physical,
-    /// The device's own id.
+    /// The device's UUID.
     pub device_uuid: Uuid,
 }
 
 /// The mapping of a range of logical addresses: CHUNK_ITEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where it starts.
+    /// Its start.
     pub logical: Logical,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub len: u64,
     /// The tree that references it (the extent tree).
     pub owner: u64,
-    /// Bytes on a device before the next one; 64 KiB.
+    /// Bytes on a device before the data continues on the next one; 64 KiB.
     pub stripe_len: u64,
-    /// What it holds, and how.
+    /// Its type and profile.
     pub flags: BlockGroupFlags,
-    /// How it spreads over devices.
+    /// Its RAID profile.
     pub profile: Profile,
     /// Obsolete: alignment of I/O.
     pub io_align: u32,
@@ -210,7 +209,7 @@ pub struct Chunk {
     pub sector_size: u32,
     /// Copies inside a stripe set (RAID10).
     pub sub_stripes: u16,
-    /// Where it is.
+    /// Its ranges on devices.
     pub stripes: Vec<Stripe>,
 }
 
@@ -239,11 +238,11 @@ struct RawStripe {
 const _: () = assert!(size_of::<RawChunk>() == 48);
 const _: () = assert!(size_of::<RawStripe>() == 32);
 
-/// Bytes on one device before the next one: the stripe length of every chunk.
+/// Bytes on a device before the data continues on the next one: the stripe length of all chunks.
 pub const STRIPE_LEN: u64 = 64 << 10;
 
 impl Chunk {
-    /// Reads a CHUNK_ITEM of exactly these bytes.
+    /// Reads the content of a CHUNK_ITEM.
     pub fn parse(key: Key, bytes: &[u8]) -> Result<Self, ItemError> {
         let (chunk, rest) = Self::parse_prefix(key, bytes)?;
         if !rest.is_empty() {
@@ -252,7 +251,7 @@ impl Chunk {
         Ok(chunk)
     }
 
-    /// Reads a chunk and gives what follows it.
+    /// Reads a chunk; returns it and the bytes after it.
     fn parse_prefix(key: Key, bytes: &[u8]) -> Result<(Self, &[u8]), ItemError> {
         if key.objectid != FIRST_FREE_OBJECTID {
             return Err(ItemError::ObjectId(key.objectid));
@@ -320,7 +319,7 @@ impl Chunk {
         })
     }
 
-    /// Where the chunk stands in the chunk tree.
+    /// The key of the chunk in the chunk tree.
     pub fn key(&self) -> Key {
         Key::new(FIRST_FREE_OBJECTID, ItemKind::CHUNK_ITEM, self.logical.0)
     }
@@ -375,7 +374,7 @@ fn check_stripe_count(profile: Profile, stripes: u16, sub_stripes: u16) -> Resul
     possible.then_some(()).ok_or(ChunkError::StripeCount { profile, stripes, sub_stripes })
 }
 
-/// Reads the system chunks of a superblock: pairs of key and chunk, back to back.
+/// Reads the system chunk array of a superblock: pairs of key and chunk, back to back.
 pub fn sys_chunk_array(mut bytes: &[u8]) -> Result<Vec<Chunk>, ItemError> {
     let mut chunks = Vec::new();
     while !bytes.is_empty() {
@@ -394,7 +393,7 @@ pub fn sys_chunk_array(mut bytes: &[u8]) -> Result<Vec<Chunk>, ItemError> {
     Ok(chunks)
 }
 
-/// Writes the system chunks of a superblock. Whether they fit there is the caller's to judge.
+/// Writes the system chunk array of a superblock. The caller checks that it fits there.
 pub fn encode_sys_chunk_array<'a>(chunks: impl IntoIterator<Item = &'a Chunk>) -> Vec<u8> {
     let mut array = Vec::new();
     for chunk in chunks {

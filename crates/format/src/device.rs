@@ -1,4 +1,4 @@
-//! Devices and the ranges of them that chunks hold.
+//! Devices and the ranges of them that are allocated to chunks.
 
 use uuid::Uuid;
 use zerocopy::little_endian::{U32, U64};
@@ -9,11 +9,11 @@ use crate::{ItemError, Logical, SECTOR_SIZE};
 /// A device of the filesystem: DEV_ITEM, also in the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceItem {
-    /// The device's number.
+    /// The device id.
     pub id: u64,
     /// Its size in bytes.
     pub total_bytes: u64,
-    /// Bytes that chunks hold.
+    /// Bytes that are allocated to chunks.
     pub bytes_used: u64,
     /// Obsolete: alignment of I/O.
     pub io_align: u32,
@@ -25,7 +25,7 @@ pub struct DeviceItem {
     pub kind: u64,
     /// Obsolete: generation.
     pub generation: u64,
-    /// Where allocation may start.
+    /// The offset from which space may be allocated.
     pub start_offset: u64,
     /// Obsolete: group.
     pub group: u32,
@@ -33,7 +33,7 @@ pub struct DeviceItem {
     pub seek_speed: u8,
     /// Obsolete: bandwidth.
     pub bandwidth: u8,
-    /// The device's own id.
+    /// The device's UUID.
     pub uuid: Uuid,
     /// The filesystem it belongs to (its metadata UUID).
     pub fsid: Uuid,
@@ -125,7 +125,7 @@ impl DeviceItem {
     }
 }
 
-/// The bytes as a structure of exactly their size.
+/// Reads the bytes as a structure of exactly their size.
 pub(crate) fn exact<T: FromBytes + Immutable + KnownLayout + Unaligned>(
     bytes: &[u8],
 ) -> Result<&T, ItemError> {
@@ -135,7 +135,7 @@ pub(crate) fn exact<T: FromBytes + Immutable + KnownLayout + Unaligned>(
     })
 }
 
-/// The bytes as a structure and what follows it.
+/// Reads a structure at the start of the bytes; returns it and the bytes after it.
 pub(crate) fn prefix<T: FromBytes + Immutable + KnownLayout + Unaligned>(
     bytes: &[u8],
 ) -> Result<(&T, &[u8]), ItemError> {
@@ -143,16 +143,16 @@ pub(crate) fn prefix<T: FromBytes + Immutable + KnownLayout + Unaligned>(
         .map_err(|_| ItemError::TooShort { need: size_of::<T>(), have: bytes.len() })
 }
 
-/// A range of a device that a chunk holds: DEV_EXTENT. Its key gives device and offset.
+/// A range of a device allocated to a chunk: DEV_EXTENT. Its key holds device and offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceExtent {
     /// The chunk tree; 3.
     pub chunk_tree: u64,
     /// The object id of chunks; 256.
     pub chunk_objectid: u64,
-    /// The chunk that holds the range.
+    /// The chunk that the range is allocated to.
     pub chunk: Logical,
-    /// How long the range is, in bytes.
+    /// The length of the range in bytes.
     pub len: u64,
     /// The chunk tree's UUID.
     pub chunk_tree_uuid: Uuid,

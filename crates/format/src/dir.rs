@@ -1,6 +1,7 @@
-//! Directory entries and extended attributes: one structure serves both.
+//! Directory entries and extended attributes, which have the same structure.
 //!
-//! 1. A DIR_ITEM or XATTR_ITEM holds all entries whose names hash alike; a DIR_INDEX holds one.
+//! 1. A DIR_ITEM or XATTR_ITEM holds all entries whose names have the same hash; a DIR_INDEX holds
+//!    one entry.
 //! 2. Only extended attributes carry data.
 
 use zerocopy::little_endian::{U16, U64};
@@ -11,7 +12,7 @@ use crate::inode::{entries, name_len, split_name};
 use crate::key::RawKey;
 use crate::{FileKind, ItemError, Key};
 
-/// What an entry leads to.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DirEntryKind {
     /// A regular file.
@@ -28,7 +29,7 @@ pub enum DirEntryKind {
     Socket,
     /// A symbolic link.
     Symlink,
-    /// No entry of a directory but an extended attribute.
+    /// An extended attribute, which is not a directory entry.
     Xattr,
 }
 
@@ -36,7 +37,7 @@ impl TryFrom<u8> for DirEntryKind {
     type Error = ItemError;
 
     fn try_from(number: u8) -> Result<Self, ItemError> {
-        // The upper bit says that the name is encrypted, which is not read here.
+        // The upper bit means that the name is encrypted, which is not supported.
         Ok(match number {
             1 => Self::Regular,
             2 => Self::Directory,
@@ -52,7 +53,7 @@ impl TryFrom<u8> for DirEntryKind {
 }
 
 impl DirEntryKind {
-    /// The number that stands for the kind on disk.
+    /// The number of the type on disk.
     pub fn to_disk(self) -> u8 {
         match self {
             Self::Regular => 1,
@@ -84,11 +85,11 @@ impl From<FileKind> for DirEntryKind {
 /// An entry of a DIR_ITEM, DIR_INDEX or XATTR_ITEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
-    /// The key of the INODE_ITEM or ROOT_ITEM it leads to; zero for an attribute.
+    /// The key of the INODE_ITEM or ROOT_ITEM it refers to; zero for an attribute.
     pub target: Key,
-    /// The transaction that made it.
+    /// The transaction that created it.
     pub transid: u64,
-    /// What it leads to.
+    /// Its type.
     pub kind: DirEntryKind,
     /// The name.
     pub name: &'a [u8],
@@ -109,7 +110,7 @@ struct RawDirEntry {
 const _: () = assert!(size_of::<RawDirEntry>() == 30);
 
 impl DirEntry<'_> {
-    /// Writes the content of an item that holds this entry alone.
+    /// Writes the content of an item that holds only this entry.
     pub fn encode(&self) -> Vec<u8> {
         let mut item = Vec::new();
         self.encode_into(&mut item);
@@ -120,7 +121,7 @@ impl DirEntry<'_> {
     ///
     /// # Panics
     ///
-    /// If the name does not have 1 to 255 bytes, or the data more than 65535.
+    /// If the name does not have 1 to 255 bytes, or the data has more than 65535.
     pub fn encode_into(&self, item: &mut Vec<u8>) {
         let data_len = u16::try_from(self.data.len()).expect("data fits in an item");
         let raw = RawDirEntry {

@@ -1,8 +1,8 @@
 //! Extents of files.
 //!
 //! 1. A [`RegularExtent`] covers whole sectors of its file and lies inside its extent on disk.
-//! 2. What a compressed extent gives is bounded by [`MAX_COMPRESSED_EXTENT`], so that what is
-//!    allocated to decompress it is too.
+//! 2. The decompressed size of a compressed extent is at most [`MAX_COMPRESSED_EXTENT`], which
+//!    bounds the buffers allocated to decompress it.
 
 use userbtrfs_codec::compress::Compression;
 use zerocopy::little_endian::{U16, U64};
@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::device::{exact, prefix};
 use crate::{ItemError, Logical, SECTOR_SIZE};
 
-/// The most that a compressed extent holds, before and after decompression, in bytes.
+/// The maximum size of a compressed extent in bytes, both before and after decompression.
 pub const MAX_COMPRESSED_EXTENT: u64 = 128 << 10;
 
 /// An extent of a file: EXTENT_DATA.
@@ -19,16 +19,16 @@ pub const MAX_COMPRESSED_EXTENT: u64 = 128 << 10;
 pub struct FileExtent<'a> {
     /// The transaction that made it.
     pub generation: u64,
-    /// How its data is compressed.
+    /// The compression of its data.
     pub compression: Option<Compression>,
-    /// Where its data is.
+    /// Its kind, with the location of its data.
     pub kind: FileExtentKind<'a>,
 }
 
-/// Where the data of an extent is.
+/// The kind of an extent, with the location of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileExtentKind<'a> {
-    /// In the item itself: what is in the first sector of the file.
+    /// In the item itself: the data of the first sector of the file.
     Inline(InlineExtent<'a>),
     /// On disk.
     Regular(RegularExtent),
@@ -41,7 +41,7 @@ pub enum FileExtentKind<'a> {
 /// Data inside the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlineExtent<'a> {
-    /// How many bytes it gives.
+    /// The size of the data when decompressed.
     pub ram_bytes: u64,
     /// The data as stored.
     pub data: &'a [u8],
@@ -50,26 +50,26 @@ pub struct InlineExtent<'a> {
 /// Data on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegularExtent {
-    /// Where the extent is.
+    /// The address of the extent.
     pub disk: Logical,
     /// Its bytes on disk.
     pub disk_bytes: u64,
-    /// Where in the (decompressed) extent the file's part starts.
+    /// The start of the file's range in the (decompressed) extent.
     pub offset: u64,
-    /// How many bytes of the file it covers.
+    /// The number of bytes of the file that it covers.
     pub bytes: u64,
-    /// The extent's bytes when decompressed.
+    /// The size of the extent when decompressed.
     pub ram_bytes: u64,
 }
 
 /// A range of a file without data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoleExtent {
-    /// How many bytes of the file it covers.
+    /// The number of bytes of the file that it covers.
     pub bytes: u64,
-    /// What stands in place of the offset into an extent; without meaning.
+    /// The field for the offset in an extent; it has no meaning.
     pub offset: u64,
-    /// What stands in place of an extent's bytes when decompressed; without meaning.
+    /// The field for the decompressed size of an extent; it has no meaning.
     pub ram_bytes: u64,
 }
 
@@ -96,7 +96,7 @@ struct RawBody {
 const _: () = assert!(size_of::<RawHead>() == 21);
 const _: () = assert!(size_of::<RawBody>() == 32);
 
-/// Bytes of an EXTENT_DATA that is not inline.
+/// The size of an EXTENT_DATA that is not inline.
 const ITEM_BYTES: usize = size_of::<(RawHead, RawBody)>();
 
 impl<'a> FileExtent<'a> {
@@ -140,7 +140,7 @@ impl<'a> FileExtent<'a> {
         item
     }
 
-    /// Adds the content of an EXTENT_DATA to bytes.
+    /// Appends the content of an EXTENT_DATA to `item`.
     pub fn encode_into(&self, item: &mut Vec<u8>) {
         let (kind, ram_bytes) = match &self.kind {
             FileExtentKind::Inline(inline) => (0, inline.ram_bytes),
@@ -169,7 +169,7 @@ impl<'a> FileExtent<'a> {
         }
     }
 
-    /// How many bytes of the file the extent covers. Inline data covers its `ram_bytes`.
+    /// The number of bytes of the file that the extent covers; for inline data, its `ram_bytes`.
     pub fn file_bytes(&self) -> u64 {
         match self.kind {
             FileExtentKind::Inline(inline) => inline.ram_bytes,

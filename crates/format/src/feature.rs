@@ -1,8 +1,9 @@
-//! Feature bits: what a reader or writer must understand before it touches the filesystem.
+//! Feature bits, which a reader or writer must understand before it uses the filesystem.
 //!
-//! 1. An incompat bit outside [`IncompatFlags::READABLE`] refuses to open, by name.
-//! 2. A compat_ro bit that is not known refuses writing only; so do the incompat bits outside
-//!    [`IncompatFlags::WRITABLE`] and every state of the filesystem but the ordinary one.
+//! 1. A filesystem with an incompat bit outside [`IncompatFlags::READABLE`] cannot be opened; the
+//!    error names the bit.
+//! 2. An unknown compat_ro bit, an incompat bit outside [`IncompatFlags::WRITABLE`] and every
+//!    state of the filesystem but the ordinary one prevent writing only.
 
 use bitflags::bitflags;
 
@@ -10,10 +11,10 @@ use crate::SECTOR_SIZE;
 use crate::superblock::{Superblock, SuperblockFlags, flag_names};
 
 bitflags! {
-    /// Features that a reader must know.
+    /// Features that a reader must support.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct IncompatFlags: u64 {
-        /// Extents carry their back references with them.
+        /// Extent items hold inline back references.
         const MIXED_BACKREF = 1 << 0;
         /// A default subvolume was set.
         const DEFAULT_SUBVOL = 1 << 1;
@@ -33,7 +34,7 @@ bitflags! {
         const SKINNY_METADATA = 1 << 8;
         /// Holes have no items.
         const NO_HOLES = 1 << 9;
-        /// Tree blocks carry another UUID than the superblock shows.
+        /// The UUID in tree blocks differs from the filesystem id in the superblock.
         const METADATA_UUID = 1 << 10;
         /// RAID1 with three or four copies.
         const RAID1C34 = 1 << 11;
@@ -49,41 +50,41 @@ bitflags! {
 }
 
 impl IncompatFlags {
-    /// The bits that this crate reads. A RAID bit may stay set after the last block group of
-    /// that profile went; the chunk map refuses the profiles themselves.
+    /// The bits that this crate can read. A RAID bit may stay set after the last block group of
+    /// that profile is removed; the chunk map refuses the profiles themselves.
     pub const READABLE: Self = Self::all()
         .difference(Self::ZONED)
         .difference(Self::EXTENT_TREE_V2)
         .difference(Self::RAID_STRIPE_TREE);
 
-    /// The bits that this crate writes. Simple quotas want an owner named in each new extent.
+    /// The bits that this crate can write. Simple quotas require an owner in each new extent.
     pub const WRITABLE: Self = Self::READABLE.difference(Self::SIMPLE_QUOTA);
 }
 
 bitflags! {
-    /// Features that only a writer must know.
+    /// Features that only a writer must support.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct CompatRoFlags: u64 {
         /// The free space tree exists.
         const FREE_SPACE_TREE = 1 << 0;
-        /// The free space tree may be trusted.
+        /// The free space tree is valid.
         const FREE_SPACE_TREE_VALID = 1 << 1;
         /// fs-verity was used.
         const VERITY = 1 << 2;
-        /// Block group items live in a tree of their own.
+        /// Block group items are stored in a tree of their own.
         const BLOCK_GROUP_TREE = 1 << 3;
     }
 }
 
-/// Tree blocks that every filesystem has, by Linux's count.
+/// The minimum number of tree blocks of a filesystem, as Linux checks it.
 const USED_BLOCKS_MIN: u64 = 6;
 
-/// The generation from which on nothing is written, so that none of those to come overflows.
+/// The first generation at which writing is refused, so that generations never overflow.
 const GENERATION_MAX: u64 = u64::MAX >> 1;
 
 impl Superblock {
-    /// The features and the states that stand in the way of writing, by name. Those that
-    /// [stand in the way of reading](Self::unreadable_features) are among them.
+    /// The names of the features and states that prevent writing. They include those that
+    /// [prevent reading](Self::unreadable_features).
     pub fn unwritable_features(&self) -> Vec<String> {
         let mut names = self.unreadable_features();
         let incompat = self.incompat.bits() & IncompatFlags::READABLE.bits();
@@ -102,13 +103,13 @@ impl Superblock {
         names
     }
 
-    /// Whether the features are there that Linux requires beside a block group tree.
+    /// Returns true if the features that Linux requires for a block group tree are set.
     fn fits_group_tree(&self) -> bool {
         let free_space = CompatRoFlags::FREE_SPACE_TREE | CompatRoFlags::FREE_SPACE_TREE_VALID;
         self.compat_ro.contains(free_space) && self.incompat.contains(IncompatFlags::NO_HOLES)
     }
 
-    /// A field with a value that stands in the way of writing, and the value.
+    /// The first field whose value prevents writing, and the value.
     pub fn unwritable_field(&self) -> Option<(&'static str, u64)> {
         let used_min = u64::from(self.nodesize) * USED_BLOCKS_MIN;
         let checks = [

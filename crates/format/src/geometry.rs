@@ -1,18 +1,18 @@
-//! What all tree blocks of a filesystem share.
+//! The properties that all tree blocks of a filesystem share.
 
 use userbtrfs_codec::checksum::ChecksumKind;
 use uuid::Uuid;
 
 use crate::superblock::Superblock;
 
-/// What all tree blocks of a filesystem share.
+/// The properties that all tree blocks of a filesystem share.
 #[derive(Clone, Debug)]
 pub struct Geometry {
-    /// How blocks are checksummed.
+    /// The checksum algorithm.
     pub checksum_kind: ChecksumKind,
     /// Bytes in a block.
     pub nodesize: u32,
-    /// The filesystem id that blocks carry.
+    /// The filesystem id in block headers.
     pub fsid: Uuid,
 }
 

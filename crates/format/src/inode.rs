@@ -1,7 +1,8 @@
-//! Inodes: their attributes and the names that lead to them.
+//! Attributes and names of inodes.
 //!
-//! 1. An [`InodeItem`] has a mode with a file type that exists.
-//! 2. A name has 1 to 255 bytes. It may still hold `/` or NUL: who builds a path refuses those.
+//! 1. An [`InodeItem`] has a mode with a valid file type.
+//! 2. A name has 1 to 255 bytes. It may contain `/` or NUL: code that builds paths must refuse
+//!    those.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::device::{exact, prefix};
 use crate::{ItemError, NAME_LEN_MAX};
 
-/// What an inode is, from the upper bits of its mode.
+/// The file type of an inode, from the upper bits of its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -35,7 +36,7 @@ pub enum FileKind {
 impl FileKind {
     const MASK: u32 = 0o170_000;
 
-    /// The kind in a mode, where there is one.
+    /// The file type in a mode, or `None` if it is invalid.
     pub fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode & Self::MASK {
             0o100_000 => Self::Regular,
@@ -49,7 +50,7 @@ impl FileKind {
         })
     }
 
-    /// The upper bits of the mode of such an inode; the permissions are 0.
+    /// The mode bits of the file type; the permissions are 0.
     pub fn to_mode(self) -> u32 {
         match self {
             Self::Regular => 0o100_000,
@@ -81,11 +82,11 @@ bitflags! {
         const SYNC = 1 << 5;
         /// May not be changed.
         const IMMUTABLE = 1 << 6;
-        /// May only grow.
+        /// May only be appended to.
         const APPEND = 1 << 7;
         /// Not to be dumped.
         const NODUMP = 1 << 8;
-        /// Reading leaves no trace.
+        /// Reading does not update atime.
         const NOATIME = 1 << 9;
         /// Changed synchronously (directories).
         const DIRSYNC = 1 << 10;
@@ -99,11 +100,11 @@ bitflags! {
 }
 
 impl InodeFlags {
-    /// The bits that a reader must know; the others matter to a writer only.
+    /// The bits that a reader must support; the others concern writers only.
     const READERS: u64 = 0xffff_ffff;
 }
 
-/// In a second.
+/// Nanoseconds per second.
 const NANOSECONDS: u32 = 1_000_000_000;
 
 /// A point in time.
@@ -115,7 +116,7 @@ pub struct Timestamp {
     pub nsec: u32,
 }
 
-/// Also of times before 1970.
+/// Times before 1970 are supported.
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let (is_before, distance) = match time.duration_since(UNIX_EPOCH) {
@@ -148,7 +149,7 @@ pub(crate) struct RawTimestamp {
 }
 
 impl RawTimestamp {
-    /// Nanoseconds that make no sense are read as the last of their second.
+    /// Nanoseconds out of range are read as the last of their second.
     pub(crate) fn get(&self) -> Timestamp {
         Timestamp { sec: self.sec.get(), nsec: self.nsec.get().min(999_999_999) }
     }
@@ -165,13 +166,13 @@ pub struct InodeItem {
     pub generation: u64,
     /// The transaction that last changed it.
     pub transid: u64,
-    /// Its size in bytes; of a directory, twice the sum of its names' lengths.
+    /// Its size in bytes; for a directory, twice the sum of the lengths of its names.
     pub size: u64,
     /// Bytes that its extents hold.
     pub nbytes: u64,
     /// Obsolete: where to allocate.
     pub block_group: u64,
-    /// How many names it has.
+    /// The number of links.
     pub nlink: u32,
     /// The owner.
     pub uid: u32,
@@ -179,9 +180,9 @@ pub struct InodeItem {
     pub gid: u32,
     /// File type and permissions.
     pub mode: u32,
-    /// What it is, from the mode.
+    /// Its file type, from the mode.
     pub kind: FileKind,
-    /// The device it stands for: major << 20 | minor.
+    /// The device number of a device node: major << 20 | minor.
     pub rdev: u64,
     /// Its flags.
     pub flags: InodeFlags,
@@ -254,7 +255,7 @@ impl InodeItem {
         })
     }
 
-    /// Writes the content of an INODE_ITEM. The mode counts, not the kind taken from it.
+    /// Writes the content of an INODE_ITEM. The file type is taken from `mode`, not from `kind`.
     pub fn encode(&self) -> [u8; size_of::<RawInodeItem>()] {
         debug_assert_eq!(FileKind::from_mode(self.mode), Some(self.kind));
         let times = [self.atime, self.ctime, self.mtime, self.otime];
@@ -276,12 +277,12 @@ impl InodeItem {
         })
     }
 
-    /// The `rdev` that stands for a device, of whose minor number 20 bits count.
+    /// The `rdev` of a device; only the lower 20 bits of its minor number are used.
     pub fn device_number(major: u32, minor: u32) -> u64 {
         u64::from(major) << 20 | u64::from(minor & 0xf_ffff)
     }
 
-    /// Major and minor number of the device that the inode stands for.
+    /// Major and minor number of the device node.
     pub fn device(&self) -> (u32, u32) {
         let major = u32::try_from(self.rdev >> 20).unwrap_or(u32::MAX);
         let minor = u32::try_from(self.rdev & 0xf_ffff).expect("20 bits fit in 32");
@@ -294,7 +295,7 @@ impl InodeItem {
 pub struct InodeName<'a> {
     /// The directory that holds it.
     pub parent: u64,
-    /// Its place in the directory: the offset of its DIR_INDEX.
+    /// Its index in the directory: the offset of its DIR_INDEX.
     pub index: u64,
     /// The name.
     pub name: &'a [u8],
@@ -316,7 +317,7 @@ struct RawInodeExtref {
 }
 
 impl InodeName<'_> {
-    /// Appends the name to the content of an INODE_REF, whose key names the directory.
+    /// Appends the name to the content of an INODE_REF, whose key holds the directory.
     pub fn encode_ref_into(&self, item: &mut Vec<u8>) {
         let raw = RawInodeRef { index: self.index.into(), name_len: name_len(self.name) };
         item.extend_from_slice(raw.as_bytes());
@@ -353,7 +354,8 @@ pub fn inode_extrefs(bytes: &[u8]) -> impl Iterator<Item = Result<InodeName<'_>,
     })
 }
 
-/// Entries packed back to back: each step reads one and gives what follows. An error ends it.
+/// Iterates over entries stored back to back. `next` reads one entry and returns it with the bytes
+/// after it; the iterator ends after an error.
 pub(crate) fn entries<'a, T>(
     mut bytes: &'a [u8],
     mut next: impl FnMut(&'a [u8]) -> Result<(T, &'a [u8]), ItemError>,
@@ -368,7 +370,7 @@ pub(crate) fn entries<'a, T>(
     })
 }
 
-/// Splits a name off, which has 1 to 255 bytes.
+/// Splits off a name of `len` bytes; fails if it does not have 1 to 255.
 pub(crate) fn split_name(bytes: &[u8], len: u16) -> Result<(&[u8], &[u8]), ItemError> {
     let len = usize::from(len);
     if len == 0 || len > NAME_LEN_MAX {
@@ -377,7 +379,7 @@ pub(crate) fn split_name(bytes: &[u8], len: u16) -> Result<(&[u8], &[u8]), ItemE
     bytes.split_at_checked(len).ok_or(ItemError::TooShort { need: len, have: bytes.len() })
 }
 
-/// The length of a name, which has 1 to 255 bytes.
+/// The length of a name. Panics if it does not have 1 to 255 bytes.
 pub(crate) fn name_len(name: &[u8]) -> U16 {
     assert!((1..=NAME_LEN_MAX).contains(&name.len()), "a name has 1 to 255 bytes");
     u16::try_from(name.len()).expect("a name has at most 255 bytes").into()

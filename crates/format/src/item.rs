@@ -1,4 +1,4 @@
-//! Items of leaves, and what can be wrong with their content.
+//! Items of leaves, and the errors of their content.
 
 use thiserror::Error;
 
@@ -9,21 +9,21 @@ use crate::Key;
 pub struct Item<'a> {
     /// Its key.
     pub key: Key,
-    /// Where its data starts, counted from the end of the header.
+    /// The start of its data, counted from the end of the header.
     pub offset: u32,
     /// Its data.
     pub data: &'a [u8],
 }
 
-/// A check that the content of an item failed.
+/// A failed check of the content of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ItemError {
     /// Fewer bytes than the structure has.
     #[error("item of {have} bytes is shorter than its {need}-byte structure")]
     TooShort {
-        /// What the structure needs.
+        /// The size of the structure.
         need: usize,
-        /// What the item has.
+        /// The size of the item.
         have: usize,
     },
     /// A size that the kind does not allow.
@@ -38,7 +38,7 @@ pub enum ItemError {
     /// The offset of the key is out of range for the kind.
     #[error("key offset {0} is out of range")]
     KeyOffset(u64),
-    /// An address or length that does not fall on sectors.
+    /// An address or length that is not a multiple of the sector size.
     #[error("{field} {value} is not aligned to sectors")]
     Unaligned {
         /// Which field.
@@ -74,42 +74,42 @@ pub enum ItemError {
         field: &'static str,
         /// Its value.
         value: u64,
-        /// The newest that can be.
+        /// The highest possible generation.
         limit: u64,
     },
-    /// A name of no or too many bytes.
+    /// A name that is empty or too long.
     #[error("name of {0} bytes is impossible")]
     NameLen(usize),
-    /// A name that hashes to something other than the key says.
+    /// A name whose hash differs from the one in the key.
     #[error("name hashes to {found}, the key says {expected}")]
     NameHash {
-        /// What the key says.
+        /// The hash in the key.
         expected: u64,
-        /// What the name gives.
+        /// The hash of the name.
         found: u64,
     },
     /// A directory entry type that does not exist or does not fit the item.
     #[error("directory entry type {0} is impossible here")]
     EntryKind(u8),
-    /// A directory entry that leads to neither an inode nor a subvolume.
+    /// A directory entry that refers to neither an inode nor a subvolume.
     #[error("directory entry leads to {0}")]
     EntryTarget(Key),
-    /// A mode whose file type does not exist.
+    /// A mode with an unknown file type.
     #[error("mode {0:o} has no valid file type")]
     Mode(u32),
     /// A directory with more than one link.
     #[error("directory with {0} links")]
     DirectoryLinks(u32),
-    /// Inode flags that do not exist.
+    /// Unknown inode flags.
     #[error("unknown inode flags {0:#x}")]
     InodeFlags(u64),
-    /// A file extent type that does not exist.
+    /// An unknown file extent type.
     #[error("unknown file extent type {0}")]
     ExtentType(u8),
-    /// A compression that does not exist.
+    /// An unknown compression.
     #[error("unknown compression {0}")]
     Compression(u8),
-    /// Data is encrypted or encoded in a way that does not exist.
+    /// An unknown encryption or encoding.
     #[error("unknown encryption {encryption} or encoding {encoding}")]
     Encoding {
         /// The encryption.
@@ -117,31 +117,31 @@ pub enum ItemError {
         /// The other encoding.
         encoding: u16,
     },
-    /// A part of an extent that reaches past its end.
+    /// A range of an extent that reaches past its end.
     #[error("part {offset} + {len} reaches past the extent's {limit} bytes")]
     PastExtent {
-        /// Where the part starts.
+        /// The start of the range.
         offset: u64,
-        /// How long it is.
+        /// The length of the range.
         len: u64,
-        /// How long the extent is.
+        /// The length of the extent.
         limit: u64,
     },
     /// The item starts before the one before it ends.
     #[error("overlaps the item before it, which ends at {0}")]
     Overlap(u64),
-    /// References out of order, of an impossible kind or count.
+    /// Back references that are out of order or of an impossible kind.
     #[error("back reference of kind {0} is out of order or impossible here")]
     BackReference(u8),
-    /// The count of references is not the sum of those listed.
+    /// The reference count is 0 or less than the sum of the inline references.
     #[error("{listed} references are listed, the count says {count}")]
     ReferenceCount {
-        /// What the item's count says.
+        /// The reference count of the item.
         count: u64,
-        /// The sum of those in the item.
+        /// The sum of the counts of the inline references.
         listed: u64,
     },
-    /// Flags that contradict each other or do not exist.
+    /// Flags that contradict each other or are unknown.
     #[error("{field} {value:#x} is impossible")]
     Flags {
         /// Which flags.
@@ -149,7 +149,7 @@ pub enum ItemError {
         /// Their value.
         value: u64,
     },
-    /// A chunk that cannot be.
+    /// An impossible chunk.
     #[error("chunk: {0}")]
     Chunk(#[from] crate::ChunkError),
 }

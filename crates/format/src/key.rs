@@ -1,7 +1,7 @@
-//! Keys: what every item and every pointer of a tree is sorted by.
+//! Keys, by which the items and pointers of a tree are sorted.
 //!
 //! 1. Keys compare by object id, then kind, then offset, each as an unsigned number.
-//! 2. A kind that is not known is kept as its number: reading never depends on knowing it.
+//! 2. An unknown kind is kept as its number: keys with unknown kinds can be read.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ macro_rules! item_kinds {
         impl ItemKind {
             $($(#[$doc])* pub const $name: Self = Self($value);)*
 
-            /// The format's name of the kind, where it is known.
+            /// The name of the kind in the format, or `None` if the kind is unknown.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($name)),)*
@@ -41,7 +41,7 @@ item_kinds! {
     VERITY_DESC_ITEM = 36,
     /// The fs-verity hashes.
     VERITY_MERKLE_ITEM = 37,
-    /// An inode without a name, to be removed.
+    /// An inode with no links, to be removed.
     ORPHAN_ITEM = 48,
     /// A logged range of directory items (old logs).
     DIR_LOG_ITEM = 60,
@@ -49,7 +49,7 @@ item_kinds! {
     DIR_LOG_INDEX = 72,
     /// Directory entries by hash of their names.
     DIR_ITEM = 84,
-    /// Directory entries in the order of their making.
+    /// Directory entries in the order of their creation.
     DIR_INDEX = 96,
     /// An extent of a file.
     EXTENT_DATA = 108,
@@ -57,31 +57,31 @@ item_kinds! {
     EXTENT_CSUM = 128,
     /// The root of a tree.
     ROOT_ITEM = 132,
-    /// From a subvolume to the one that contains it.
+    /// A reference from a subvolume to the subvolume that contains it.
     ROOT_BACKREF = 144,
-    /// From a subvolume to one that it contains.
+    /// A reference from a subvolume to a subvolume that it contains.
     ROOT_REF = 156,
     /// An allocated extent.
     EXTENT_ITEM = 168,
-    /// An allocated tree block, its level in the key.
+    /// An allocated tree block, with its level in the key.
     METADATA_ITEM = 169,
-    /// The subvolume that pays for an extent (simple quotas).
+    /// The subvolume that an extent is accounted to (simple quotas).
     EXTENT_OWNER_REF = 172,
-    /// A tree block used by a tree.
+    /// A reference from a tree to a tree block.
     TREE_BLOCK_REF = 176,
-    /// A data extent used by a file of a tree.
+    /// A reference from a file of a tree to a data extent.
     EXTENT_DATA_REF = 178,
-    /// A tree block used by another tree block.
+    /// A reference from a tree block to a tree block.
     SHARED_BLOCK_REF = 182,
-    /// A data extent used by a leaf.
+    /// A reference from a leaf to a data extent.
     SHARED_DATA_REF = 184,
     /// A block group.
     BLOCK_GROUP_ITEM = 192,
-    /// The free space of a block group: form and count.
+    /// The format and the number of the free space items of a block group.
     FREE_SPACE_INFO = 198,
     /// A free range.
     FREE_SPACE_EXTENT = 199,
-    /// Free sectors as bits.
+    /// A bitmap of free sectors.
     FREE_SPACE_BITMAP = 200,
     /// An allocated range of a device.
     DEV_EXTENT = 204,
@@ -89,19 +89,19 @@ item_kinds! {
     DEV_ITEM = 216,
     /// A chunk: the mapping of a logical range.
     CHUNK_ITEM = 228,
-    /// Where a RAID stripe went.
+    /// The physical location of a RAID stripe.
     RAID_STRIPE = 230,
     /// The state of quotas.
     QGROUP_STATUS = 240,
-    /// What a quota group uses.
+    /// The usage of a quota group.
     QGROUP_INFO = 242,
     /// The limits of a quota group.
     QGROUP_LIMIT = 244,
     /// Membership of quota groups.
     QGROUP_RELATION = 246,
-    /// A value that may be gone after the next mount (balance state).
+    /// A value that may be dropped at the next mount (balance state).
     TEMPORARY_ITEM = 248,
-    /// A value that stays (device statistics).
+    /// A value that is kept (device statistics).
     PERSISTENT_ITEM = 249,
     /// The state of a device replacement.
     DEV_REPLACE = 250,
@@ -131,26 +131,26 @@ impl fmt::Debug for ItemKind {
 /// The key of an item.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// What the item belongs to: an inode, a tree, an address.
+    /// The object that the item belongs to: an inode, a tree, an address.
     pub objectid: u64,
-    /// What the item is.
+    /// The kind of the item.
     pub kind: ItemKind,
-    /// Which of several it is; the meaning depends on the kind.
+    /// Distinguishes items of one object and kind; the meaning depends on the kind.
     pub offset: u64,
 }
 
 impl Key {
-    /// The least of all keys.
+    /// The smallest key.
     pub const MIN: Self = Self { objectid: 0, kind: ItemKind(0), offset: 0 };
-    /// The greatest of all keys.
+    /// The largest key.
     pub const MAX: Self = Self { objectid: u64::MAX, kind: ItemKind(u8::MAX), offset: u64::MAX };
 
-    /// A key from its parts.
+    /// Creates a key from its parts.
     pub const fn new(objectid: u64, kind: ItemKind, offset: u64) -> Self {
         Self { objectid, kind, offset }
     }
 
-    /// The key that follows directly, or nothing after the greatest.
+    /// The smallest key after this one, or `None` for [`Key::MAX`].
     pub fn successor(self) -> Option<Self> {
         if let Some(offset) = self.offset.checked_add(1) {
             return Some(Self { offset, ..self });
@@ -175,7 +175,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A key as it stands on disk: 17 bytes.
+/// A key as stored on disk: 17 bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RawKey {

@@ -1,16 +1,17 @@
-//! The on-disk structures of btrfs: pure bytes in, checked types out, and back again. No I/O, no
-//! caches.
+//! Parsing and encoding of the on-disk structures of btrfs. No I/O, no caches.
 //!
 //! `docs/format.md` gives the offset, the rule and the source of everything here.
 //!
 //! Invariants:
 //!
-//! 1. Raw bytes end here. A raw structure is private; what leaves this crate was validated once
-//!    and cannot hold a value that its type forbids.
+//! 1. Raw structures are private. Every value that leaves this crate has been validated and
+//!    cannot hold a value that its type forbids.
 //! 2. A [`TreeBlock`] exists only after its checksum, header, key order, item bounds and the
-//!    content of each item were verified, or it was made here and keeps its order and bounds
-//!    through every change; its accessors cannot fail, and it is verified before it is written.
-//! 3. One error variant for each check, naming the block, the slot and the key concerned.
+//!    content of each item were verified, or it was created by this crate, which keeps its order
+//!    and bounds through every change. Its accessors cannot fail, and it is verified before it is
+//!    written.
+//! 3. Each check has an error variant of its own, which names the block, the slot and the key
+//!    concerned.
 //! 4. No `as`, no unchecked arithmetic, no host-endian bytes.
 
 #![forbid(unsafe_code)]
@@ -67,7 +68,7 @@ pub use superblock::{
 };
 pub use text::Quoted;
 
-/// The sector size this crate reads, in bytes. Others are refused by name.
+/// The only sector size that this crate supports, in bytes.
 pub const SECTOR_SIZE: u32 = 4096;
 
 /// The highest level that a tree block may have.
@@ -76,7 +77,7 @@ pub const MAX_LEVEL: u8 = 7;
 /// The longest name of a directory entry or extended attribute, in bytes.
 pub const NAME_LEN_MAX: usize = 255;
 
-/// The object id of a subvolume's root directory, and the first that a file may have.
+/// The object id of a subvolume's root directory, and the lowest one that a file may have.
 pub const FIRST_FREE_OBJECTID: u64 = 256;
 
 /// The last object id that a file or a subvolume may have (-256).

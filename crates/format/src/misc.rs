@@ -1,4 +1,4 @@
-//! Items that reading files never needs, but that a look at the disk shows.
+//! Items that are not needed to read files.
 
 use uuid::Uuid;
 use zerocopy::little_endian::{U32, U64};
@@ -8,18 +8,18 @@ use crate::device::{exact, prefix};
 use crate::key::RawKey;
 use crate::{ItemError, ItemKind, Key};
 
-/// What a quota group uses: QGROUP_INFO.
+/// The usage of a quota group: QGROUP_INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QgroupInfo {
     /// The transaction it is valid for.
     pub generation: u64,
     /// Bytes it references.
     pub referenced: u64,
-    /// The same, compressed.
+    /// Bytes it references, compressed.
     pub referenced_compressed: u64,
-    /// Bytes it alone references.
+    /// Bytes that only it references.
     pub exclusive: u64,
-    /// The same, compressed.
+    /// Bytes that only it references, compressed.
     pub exclusive_compressed: u64,
 }
 
@@ -46,15 +46,15 @@ impl QgroupInfo {
 /// The limits of a quota group: QGROUP_LIMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QgroupLimit {
-    /// Which limits are set.
+    /// The limits that are set.
     pub flags: u64,
-    /// Most bytes to reference.
+    /// The limit of referenced bytes.
     pub max_referenced: u64,
-    /// Most bytes to reference alone.
+    /// The limit of exclusive bytes.
     pub max_exclusive: u64,
-    /// Bytes to reserve.
+    /// The reservation of referenced bytes.
     pub reserved_referenced: u64,
-    /// Bytes to reserve alone.
+    /// The reservation of exclusive bytes.
     pub reserved_exclusive: u64,
 }
 
@@ -87,14 +87,14 @@ pub struct QgroupStatus {
     pub generation: u64,
     /// On, rescanning, inconsistent, simple.
     pub flags: u64,
-    /// How far a rescan got.
+    /// The progress of a rescan.
     pub rescan: u64,
-    /// The transaction in which simple quotas were switched on, where the item has it.
+    /// The transaction in which simple quotas were enabled, if the item has the field.
     pub enable_generation: Option<u64>,
 }
 
 impl QgroupStatus {
-    /// Writes the content of a QGROUP_STATUS, of the size it was read with.
+    /// Writes the content of a QGROUP_STATUS, in the size it was read with.
     pub fn encode(&self) -> Vec<u8> {
         let head = [self.version, self.generation, self.flags, self.rescan];
         encode_numbers(head.iter().chain(&self.enable_generation))
@@ -123,7 +123,7 @@ fn encode_numbers<'a>(numbers: impl IntoIterator<Item = &'a u64>) -> Vec<u8> {
     numbers.into_iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Errors that a device has seen: PERSISTENT_ITEM of the device tree.
+/// Error counters of a device: PERSISTENT_ITEM of the device tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DevStats {
     /// Failed writes.
@@ -150,7 +150,7 @@ impl DevStats {
         ])
     }
 
-    /// Reads the content of device statistics; counters of newer kinds may follow.
+    /// Reads the content of device statistics; later versions may append counters.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let [write_errors, read_errors, flush_errors, corruption_errors, generation_errors] =
             prefix::<[U64; 5]>(bytes)?.0.map(U64::get);
@@ -161,23 +161,23 @@ impl DevStats {
 /// The state of a device replacement: DEV_REPLACE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevReplaceItem {
-    /// The device that is replaced.
+    /// The device that is being replaced.
     pub source: u64,
-    /// How far it got, left.
+    /// Its progress, left.
     pub cursor_left: u64,
-    /// How far it got, right.
+    /// Its progress, right.
     pub cursor_right: u64,
-    /// How the source is read.
+    /// The mode in which the source is read.
     pub mode: u64,
     /// 0 never started, 1 started, 2 finished, 3 cancelled, 4 suspended.
     pub state: u64,
-    /// When it was started, in seconds since 1970.
+    /// Its start time, in seconds since 1970.
     pub started: u64,
-    /// When it was stopped.
+    /// Its end time, in seconds since 1970.
     pub stopped: u64,
-    /// Write errors seen.
+    /// Write errors.
     pub write_errors: u64,
-    /// Read errors seen that nothing could repair.
+    /// Read errors that could not be repaired.
     pub uncorrectable_read_errors: u64,
 }
 
@@ -213,35 +213,35 @@ impl DevReplaceItem {
     }
 }
 
-/// The state of a balance: TEMPORARY_ITEM of object id -4.
+/// The state of a balance: TEMPORARY_ITEM with object id -4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalanceItem {
-    /// What is balanced.
+    /// The types of block groups to balance, and other flags.
     pub flags: u64,
-    /// How data is, then metadata, then the system's.
+    /// The arguments for data, metadata and system block groups, in this order.
     pub args: [BalanceArgs; 3],
 }
 
-/// Which block groups of one type a balance takes, and what becomes of them.
+/// The filters and the target profile of a balance, for one type of block groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalanceArgs {
-    /// Their profiles, as bits.
+    /// The profiles of the block groups, as bits.
     pub profiles: u64,
-    /// How full they are, from and to, in percent; without a range both stand in one number.
+    /// Minimum and maximum usage in percent; without the range flag, both are one 64-bit maximum.
     pub usage: [u32; 2],
-    /// The device they touch.
+    /// The device that they have a stripe on.
     pub device: u64,
-    /// The range of that device they touch.
+    /// The range of that device that they overlap.
     pub physical: [u64; 2],
-    /// The range of logical addresses they touch.
+    /// The range of logical addresses that they overlap.
     pub logical: [u64; 2],
-    /// The profile they get.
+    /// The profile to convert to.
     pub target: u64,
-    /// Which of these count.
+    /// The fields that are set.
     pub flags: u64,
-    /// How many are taken, from and to; without a range both stand in one number.
+    /// Minimum and maximum number of block groups; without the range flag, one 64-bit maximum.
     pub limit: [u32; 2],
-    /// How many stripes they have, from and to.
+    /// Minimum and maximum number of stripes.
     pub stripes: [u32; 2],
 }
 
@@ -274,7 +274,7 @@ impl BalanceItem {
     /// The object id of such items (-4).
     pub const OBJECTID: u64 = u64::MAX - 3;
 
-    /// Reads the content of a balance's state.
+    /// Reads the content of the item.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let raw = exact::<RawBalanceItem>(bytes)?;
         Ok(Self { flags: raw.flags.get(), args: raw.args.each_ref().map(RawBalanceArgs::get) })
@@ -297,22 +297,22 @@ impl RawBalanceArgs {
     }
 }
 
-/// The end of the range of hashes or indexes that a DIR_LOG_ITEM or DIR_LOG_INDEX says is logged
-/// whole; its start is the offset of the key.
+/// The last hash or index of the range that a DIR_LOG_ITEM or DIR_LOG_INDEX marks as completely
+/// logged; the first is the offset of its key.
 pub fn dir_log_end(bytes: &[u8]) -> Result<u64, ItemError> {
     Ok(exact::<U64>(bytes)?.get())
 }
 
-/// The head of the old space cache of a block group: item of kind 0, object id -11.
+/// The header of the v1 space cache of a block group: an item of kind 0 with object id -11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct V1SpaceCache {
     /// The inode in the root tree that holds the cache.
     pub location: Key,
     /// The transaction it is valid for.
     pub generation: u64,
-    /// How many ranges it lists.
+    /// The number of ranges in the cache.
     pub entries: u64,
-    /// How many bitmaps it has.
+    /// The number of bitmaps in the cache.
     pub bitmaps: u64,
 }
 
@@ -329,7 +329,7 @@ impl V1SpaceCache {
     /// The object id of such items.
     pub const OBJECTID: u64 = u64::MAX - 10;
 
-    /// Reads the content of a cache head.
+    /// Reads the content of the header.
     pub fn parse(bytes: &[u8]) -> Result<Self, ItemError> {
         let raw = exact::<RawV1SpaceCache>(bytes)?;
         Ok(Self {
@@ -341,7 +341,7 @@ impl V1SpaceCache {
     }
 }
 
-/// The subvolumes that an item of the UUID tree lists.
+/// Reads the subvolumes in an item of the UUID tree.
 pub fn uuid_subvolumes(bytes: &[u8]) -> Result<Vec<u64>, ItemError> {
     let numbers = <[U64]>::ref_from_bytes(bytes).map_err(|_| ItemError::Size(bytes.len()))?;
     if numbers.is_empty() {
@@ -355,13 +355,13 @@ pub fn encode_uuid_subvolumes(subvolumes: &[u64]) -> Vec<u8> {
     encode_numbers(subvolumes)
 }
 
-/// Where the UUID tree has what belongs to `uuid`: the inverse of [`uuid_of_key`].
+/// The key of the item for `uuid` in the UUID tree: the inverse of [`uuid_of_key`].
 pub fn uuid_key(uuid: Uuid, kind: ItemKind) -> Key {
     let (first, second) = uuid.as_u64_pair();
     Key::new(first.swap_bytes(), kind, second.swap_bytes())
 }
 
-/// The UUID that the key of an item of the UUID tree stands for.
+/// The UUID encoded in the key of an item of the UUID tree.
 pub fn uuid_of_key(key: Key) -> Uuid {
     let (first, second) = (key.objectid.to_le_bytes(), key.offset.to_le_bytes());
     let mut bytes = [0; 16];

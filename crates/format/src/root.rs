@@ -1,7 +1,7 @@
-//! Roots of trees, and how subvolumes hang together.
+//! Roots of trees, and the references between subvolumes.
 //!
-//! 1. A [`RootItem`] with the short, old structure, or written by a kernel that knew only that
-//!    one (`generation_v2` differs), has no UUIDs and no times.
+//! 1. A [`RootItem`] has no UUIDs and no times if it has the short, old structure, or if it was
+//!    last written by a kernel that knew only that one (`generation_v2` differs).
 
 use bitflags::bitflags;
 use uuid::Uuid;
@@ -43,21 +43,21 @@ pub struct RootItem {
     pub last_snapshot: u64,
     /// Its flags.
     pub flags: RootFlags,
-    /// References to it; 0 once deleted.
+    /// References to it; 0 after deletion.
     pub refs: u32,
-    /// How far its deletion got.
+    /// The key that its deletion has reached.
     pub drop_progress: Key,
-    /// The level at which its deletion goes on.
+    /// The level at which its deletion continues.
     pub drop_level: u8,
     /// The generation in the long structure, which is valid only if it is [`Self::generation`].
     pub generation_v2: Option<u64>,
-    /// What the root's inode structure says of itself.
+    /// The inode structure embedded in the item.
     pub inode: RootInode,
-    /// What the long structure adds, where it is valid.
+    /// The additional fields of the long structure, if they are valid.
     pub extended: Option<RootExtension>,
 }
 
-/// The inode structure in a ROOT_ITEM: fields as in an INODE_ITEM, which nobody relies on.
+/// The inode structure in a ROOT_ITEM: fields as in an INODE_ITEM, which are not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RootInode {
     /// Its generation.
@@ -66,9 +66,9 @@ pub struct RootInode {
     pub transid: u64,
     /// Its size.
     pub size: u64,
-    /// Its bytes.
+    /// Bytes that its extents hold.
     pub nbytes: u64,
-    /// Where to allocate.
+    /// Obsolete: where to allocate.
     pub block_group: u64,
     /// Its links.
     pub nlink: u32,
@@ -82,20 +82,20 @@ pub struct RootInode {
     pub rdev: u64,
     /// Its flags.
     pub flags: u64,
-    /// Its count of changes.
+    /// Counts changes (the NFS change attribute).
     pub sequence: u64,
-    /// When it was read, its attributes changed, its content changed, it was created.
+    /// atime, ctime, mtime and otime.
     pub times: [Timestamp; 4],
 }
 
 /// UUIDs, transactions and times of a subvolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootExtension {
-    /// Its own id.
+    /// Its own UUID.
     pub uuid: Uuid,
-    /// The id of what it is a snapshot of; nil where it is none.
+    /// The UUID of the subvolume that it is a snapshot of; nil if it is not a snapshot.
     pub parent_uuid: Uuid,
-    /// The id of what it was received from; nil where it was not.
+    /// The UUID of the subvolume that it was received from; nil if it was not received.
     pub received_uuid: Uuid,
     /// Transaction of the last change.
     pub ctransid: u64,
@@ -173,8 +173,8 @@ impl RootItem {
 
     /// Writes the content of a ROOT_ITEM.
     ///
-    /// With an extension its generation is the root's, so that it counts. Without one the item
-    /// keeps the size it was read with.
+    /// If the item has an extension, `generation_v2` is set to the root's generation, so that the
+    /// extension is valid. Otherwise the item keeps the size it was read with.
     pub fn encode(&self) -> Vec<u8> {
         let mut item = RawRootItem::from(self).as_bytes().to_vec();
         if let Some(extension) = RawRootExtension::of(self) {
@@ -312,12 +312,12 @@ impl RawRootExtension {
     }
 }
 
-/// Where a subvolume hangs: ROOT_REF and ROOT_BACKREF have this content.
+/// The directory entry of a subvolume: the content of ROOT_REF and ROOT_BACKREF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootRef<'a> {
     /// The directory that holds the name, in the containing subvolume.
     pub dirid: u64,
-    /// The name's place there.
+    /// The index of the name in the directory: the offset of its DIR_INDEX.
     pub sequence: u64,
     /// The name.
     pub name: &'a [u8],

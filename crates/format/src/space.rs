@@ -6,14 +6,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::device::exact;
 use crate::{BlockGroupFlags, ItemError};
 
-/// A block group: BLOCK_GROUP_ITEM. Its key gives start and length.
+/// A block group: BLOCK_GROUP_ITEM. Its key holds start and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockGroupItem {
     /// Bytes that are allocated.
     pub used: u64,
     /// The object id of chunks; 256.
     pub chunk_objectid: u64,
-    /// What it holds, and how; as in its chunk.
+    /// Its type and profile, as in its chunk.
     pub flags: BlockGroupFlags,
 }
 
@@ -52,12 +52,12 @@ impl BlockGroupItem {
     }
 }
 
-/// How the free space of a block group is kept: FREE_SPACE_INFO.
+/// The format of the free space items of a block group: FREE_SPACE_INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeSpaceInfo {
-    /// How many free ranges there are.
+    /// The number of free ranges.
     pub extent_count: u32,
-    /// 1 where they are kept as bitmaps.
+    /// 1 if the free ranges are stored as bitmaps.
     pub flags: u32,
 }
 
@@ -88,7 +88,7 @@ impl FreeSpaceInfo {
     }
 }
 
-/// How many checksums an EXTENT_CSUM of `len` bytes holds.
+/// Returns the number of checksums in an EXTENT_CSUM of `len` bytes.
 pub fn csum_count(len: usize, checksum_size: usize) -> Result<usize, ItemError> {
     if len == 0 || !len.is_multiple_of(checksum_size) {
         return Err(ItemError::Size(len));

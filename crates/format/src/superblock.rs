@@ -1,7 +1,7 @@
-//! The superblock: where everything starts.
+//! The superblock, through which all trees are found.
 //!
-//! 1. A copy is accepted only with the right magic, checksum, and its own address in it.
-//! 2. Each field is checked on its own here; features and devices are the volume's to judge.
+//! 1. A copy is accepted only if its magic, its checksum and the address in it are right.
+//! 2. Each field is checked on its own; the volume checks features and devices.
 
 use thiserror::Error;
 use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::device::{DeviceItem, RawDeviceItem};
 use crate::{CompatRoFlags, IncompatFlags, ItemError, Logical, MAX_LEVEL, Physical, SECTOR_SIZE};
 
-/// Where the copies of the superblock stand on each device that reaches so far, in bytes.
+/// The offsets of the superblock copies on each device that is large enough, in bytes.
 pub const SUPERBLOCK_OFFSETS: [Physical; 3] =
     [Physical(64 << 10), Physical(64 << 20), Physical(256 << 30)];
 
@@ -21,7 +21,7 @@ pub const SUPERBLOCK_SIZE: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"_BHRfS_M";
 const CSUM_AREA: usize = 32;
-/// The most bytes that the system chunks may take.
+/// The size of the system chunk array in bytes.
 pub const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
 /// The longest label in bytes; a NUL follows it.
 pub const LABEL_LEN_MAX: usize = 255;
@@ -30,7 +30,7 @@ const SYS_CHUNK_ARRAY_MIN: u32 = 17 + 48 + 32;
 const LOG_ROOT_TREE: &str = "log root tree";
 const BACKUP_ROOTS: usize = 4;
 
-/// Why a superblock copy is not accepted.
+/// A failed check of a superblock copy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SuperblockError {
     /// Fewer bytes than a superblock has.
@@ -39,30 +39,30 @@ pub enum SuperblockError {
     /// No btrfs magic.
     #[error("not a btrfs superblock: magic {0:02x?}")]
     Magic([u8; 8]),
-    /// A checksum kind that does not exist.
+    /// An unknown checksum kind.
     #[error("unknown checksum type {0}")]
     ChecksumKind(u16),
     /// The checksum does not match.
     #[error("superblock checksum is {found}, expected {expected}")]
     Checksum {
-        /// What the superblock says.
+        /// The checksum in the superblock.
         expected: Checksum,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         found: Checksum,
     },
-    /// The copy says that it stands elsewhere.
+    /// The address in the copy differs from the one where it was read.
     #[error("superblock copy at {at} says that it stands at {found}")]
     Address {
-        /// Where it was read.
+        /// The address where it was read.
         at: Physical,
-        /// Where it says it is.
+        /// The address in the copy.
         found: u64,
     },
-    /// A sector size that is not read here.
+    /// An unsupported sector size.
     #[error("sector size {0} is not supported (only 4096)")]
     SectorSize(u32),
-    /// A node size that is no power of two from 4 to 64 KiB, or, where data and metadata share
-    /// block groups, not the sector size.
+    /// A node size that is not a power of two from 4 to 64 KiB or, if data and metadata share block
+    /// groups, not the sector size.
     #[error("bad node size {0}")]
     NodeSize(u32),
     /// The obsolete leaf size differs from the node size.
@@ -73,18 +73,18 @@ pub enum SuperblockError {
         /// The node size.
         node: u32,
     },
-    /// A tree cannot be that high.
+    /// A level above the maximum.
     #[error("{tree} root has level {level}, at most 7 is possible")]
     Level {
-        /// Which root.
+        /// The name of the tree.
         tree: &'static str,
         /// Its level.
         level: u8,
     },
-    /// A root that does not start on a sector, or is missing.
+    /// A root whose address is not aligned to sectors, or a missing root.
     #[error("{tree} root address {logical} is 0 or not aligned")]
     RootAddress {
-        /// Which root.
+        /// The name of the tree.
         tree: &'static str,
         /// Its address.
         logical: Logical,
@@ -94,10 +94,10 @@ pub enum SuperblockError {
     ChunkGeneration {
         /// The generation of the chunk tree's root.
         chunk: u64,
-        /// That of the superblock.
+        /// The generation of the superblock.
         own: u64,
     },
-    /// The system chunk array does not fit its place, or is too short for one chunk.
+    /// The system chunk array is too long for its field, or too short for one chunk.
     #[error("system chunk array of {0} bytes is impossible")]
     SysChunkArraySize(u32),
     /// No device.
@@ -106,7 +106,7 @@ pub enum SuperblockError {
     /// The device item is damaged.
     #[error("device item: {0}")]
     Device(#[from] ItemError),
-    /// The device says that it belongs to another filesystem.
+    /// The device item names another filesystem.
     #[error("the device belongs to filesystem {found}, not {expected}")]
     DeviceFsid {
         /// The filesystem of the superblock.
@@ -124,17 +124,17 @@ bitflags::bitflags! {
         const WRITTEN = 1 << 0;
         /// Errors were found.
         const ERROR = 1 << 2;
-        /// The device seeds others.
+        /// The device is a seed device.
         const SEEDING = 1 << 32;
-        /// A dump of metadata alone.
+        /// A metadata-only dump.
         const METADUMP = 1 << 33;
-        /// A dump of metadata alone, second version.
+        /// A metadata-only dump, second version.
         const METADUMP_V2 = 1 << 34;
         /// The filesystem id is being changed.
         const CHANGING_FSID = 1 << 35;
         /// The filesystem id is being changed, second version.
         const CHANGING_FSID_V2 = 1 << 36;
-        /// The block group tree is being made.
+        /// The filesystem is being converted to or from a block group tree.
         const CHANGING_BG_TREE = 1 << 38;
         /// The checksums of data are being changed.
         const CHANGING_DATA_CSUM = 1 << 39;
@@ -144,19 +144,19 @@ bitflags::bitflags! {
 }
 
 impl SuperblockFlags {
-    /// Conversions that were cut off.
+    /// Interrupted conversions.
     pub const REFUSED: Self = Self::CHANGING_FSID
         .union(Self::CHANGING_FSID_V2)
         .union(Self::CHANGING_BG_TREE)
         .union(Self::CHANGING_DATA_CSUM)
         .union(Self::CHANGING_META_CSUM);
 
-    /// A dump of metadata, restored: it is read and written like any other filesystem, as Linux
-    /// does, and its data reads as errors where it has checksums.
+    /// Restored metadata dumps. They are read and written like any other filesystem, as in Linux;
+    /// reading data that has checksums fails.
     pub const METADUMPS: Self = Self::METADUMP.union(Self::METADUMP_V2);
 }
 
-/// One of the four remembered sets of roots.
+/// One of the four backup sets of roots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupRoot {
     /// The root tree's root.
@@ -187,7 +187,7 @@ pub struct BackupRoot {
     pub total_bytes: u64,
     /// Bytes in use.
     pub bytes_used: u64,
-    /// How many devices there were.
+    /// The number of devices.
     pub num_devices: u64,
     /// Levels of tree, chunk, extent, fs, dev and csum root.
     pub levels: [u8; 6],
@@ -196,15 +196,15 @@ pub struct BackupRoot {
 /// A superblock that passed its checks.
 #[derive(Clone, Debug)]
 pub struct Superblock {
-    /// How everything is checksummed.
+    /// The checksum algorithm of the filesystem.
     pub checksum_kind: ChecksumKind,
     /// The checksum of this copy.
     pub checksum: Checksum,
     /// The filesystem's id, as shown.
     pub fsid: Uuid,
-    /// Where this copy stands.
+    /// The offset of this copy on the device.
     pub physical: Physical,
-    /// What state it is in.
+    /// Its flags, which include the state of the filesystem.
     pub flags: SuperblockFlags,
     /// The generation of the last commit.
     pub generation: u64,
@@ -218,7 +218,7 @@ pub struct Superblock {
     pub chunk_root_level: u8,
     /// The generation of the chunk tree's root.
     pub chunk_root_generation: u64,
-    /// The log root tree's root, where a log is pending.
+    /// The log root tree's root, if a log is pending.
     pub log_root: Option<Logical>,
     /// The level of the log root tree's root.
     pub log_root_level: u8,
@@ -230,7 +230,7 @@ pub struct Superblock {
     pub bytes_used: u64,
     /// The object id of the root tree's directory; 6.
     pub root_dir_objectid: u64,
-    /// How many devices the filesystem has.
+    /// The number of devices of the filesystem.
     pub num_devices: u64,
     /// Bytes in a sector.
     pub sectorsize: u32,
@@ -238,27 +238,27 @@ pub struct Superblock {
     pub nodesize: u32,
     /// The obsolete stripe size.
     pub stripesize: u32,
-    /// Features that anyone may ignore.
+    /// Features that both readers and writers may ignore.
     pub compat: u64,
-    /// Features that a writer must know.
+    /// Features that a writer must support.
     pub compat_ro: CompatRoFlags,
-    /// Features that everyone must know.
+    /// Features that both readers and writers must support.
     pub incompat: IncompatFlags,
     /// The device that holds this copy.
     pub device: DeviceItem,
     /// The label, without its padding.
     pub label: Vec<u8>,
-    /// The generation that the old space cache is valid for; `u64::MAX` where it is not used.
+    /// The generation that the v1 space cache is valid for; `u64::MAX` if it is not used.
     pub cache_generation: u64,
     /// The generation that the UUID tree is valid for.
     pub uuid_tree_generation: u64,
     /// The id in tree blocks.
     pub metadata_uuid: Uuid,
-    /// What stands in fields that newer kernels know.
+    /// Reserved fields, which are kept because newer kernels may use them.
     pub reserved: [u64; 28],
     /// The system chunks, as `(key, chunk)` pairs; [`crate::sys_chunk_array`] reads them.
     pub sys_chunk_array: Vec<u8>,
-    /// The remembered roots.
+    /// The backup roots.
     pub backup_roots: [BackupRoot; BACKUP_ROOTS],
 }
 
@@ -319,7 +319,7 @@ const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK_SIZE);
 const _: () = assert!(size_of::<RawBackupRoot>() == 168);
 
 impl Superblock {
-    /// Reads the copy that stands at `at`, from its [`SUPERBLOCK_SIZE`] bytes.
+    /// Reads the copy at offset `at` from its [`SUPERBLOCK_SIZE`] bytes.
     pub fn parse(bytes: &[u8], at: Physical) -> Result<Self, SuperblockError> {
         let (raw, _) =
             RawSuperblock::ref_from_prefix(bytes).map_err(|_| SuperblockError::TooShort)?;
@@ -335,7 +335,7 @@ impl Superblock {
         raw.validated(checksum_kind, checksum, at)
     }
 
-    /// Writes the copy that stands at `at`: its address and checksum are its own.
+    /// Writes the copy for offset `at`, with that address and its own checksum.
     ///
     /// # Panics
     ///
@@ -348,7 +348,7 @@ impl Superblock {
         zerocopy::transmute!(raw)
     }
 
-    /// The incompat bits and the states that stand in the way of reading, by name.
+    /// The names of the incompat bits and states that prevent reading.
     pub fn unreadable_features(&self) -> Vec<String> {
         let refused =
             IncompatFlags::from_bits_retain(self.incompat.bits() & !IncompatFlags::READABLE.bits());
@@ -361,7 +361,7 @@ impl Superblock {
     }
 }
 
-/// The names of the bits that are set; unknown ones as their number.
+/// The names of the bits that are set; the numbers of unknown ones.
 pub(crate) fn flag_names<F: bitflags::Flags<Bits = u64>>(flags: &F) -> Vec<String> {
     let mut names: Vec<String> =
         flags.iter_names().map(|(name, _)| name.to_ascii_lowercase().replace('_', "-")).collect();
@@ -431,7 +431,7 @@ fn check_roots(raw: &RawSuperblock) -> Result<(), SuperblockError> {
     Ok(())
 }
 
-/// The bytes, and zeros after them.
+/// The bytes, padded with zeros.
 fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut area = [0; N];
     area.get_mut(..bytes.len()).expect("it fits its area").copy_from_slice(bytes);

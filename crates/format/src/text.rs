@@ -1,4 +1,4 @@
-//! Names are bytes; this is how they are shown in messages and listings.
+//! Display of names, which are bytes, in messages and listings.
 
 use std::fmt::{self, Write as _};
 

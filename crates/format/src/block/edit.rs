@@ -1,9 +1,9 @@
 //! Changing tree blocks in place.
 //!
-//! 1. Each call leaves a block that keeps invariants 2 to 4 of [`TreeBlock`]: keys ascend, item
-//!    data is packed against the end. What would break them is the caller's fault, and panics.
-//! 2. Contents of items are not looked at here: [`TreeBlock::seal`] checks them all, before the
-//!    block may be written.
+//! 1. Each call keeps invariants 2 to 4 of [`TreeBlock`]: keys ascend, item data is packed against
+//!    the end. A call that would break them panics: the caller must not make it.
+//! 2. Contents of items are not checked by the editing functions; [`TreeBlock::seal`] checks all
+//!    of them before the block may be written.
 //! 3. The checksum holds only after sealing.
 
 #[cfg(test)]
@@ -24,7 +24,7 @@ use crate::{BlockError, Geometry, Key, Logical, TreeId};
 const ITEM_SIZE: usize = size_of::<RawItem>();
 const POINTER_SIZE: usize = size_of::<RawPointer>();
 
-/// Where a block is made, and for whom.
+/// The header values of a block to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewBlock {
     /// Its address.
@@ -33,7 +33,7 @@ pub struct NewBlock {
     pub owner: TreeId,
     /// Its level; 0 is a leaf.
     pub level: u8,
-    /// The transaction that makes it.
+    /// The transaction that creates it.
     pub generation: u64,
 }
 
@@ -49,18 +49,18 @@ fn times(a: usize, b: usize) -> usize {
     a.checked_mul(b).expect("offsets within a block are small")
 }
 
-/// The bytes that an item of this size takes in a leaf, with its head.
+/// The space that an item with `data_len` bytes of data takes in a leaf, including its head.
 pub fn item_space(data_len: usize) -> usize {
     plus(ITEM_SIZE, data_len)
 }
 
-/// The most bytes that one item may hold in blocks of `nodesize`.
+/// The maximum data length of an item in blocks of `nodesize` bytes.
 pub fn item_len_max(nodesize: u32) -> usize {
     minus(minus(to_usize(nodesize), HEADER_SIZE), ITEM_SIZE)
 }
 
 impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
-    /// An empty block over `bytes`, which are `nodesize` zeros.
+    /// Creates an empty block in `bytes`, which must be `nodesize` zeros.
     pub fn empty(bytes: B, new: &NewBlock, geometry: &Geometry, chunk_tree_uuid: Uuid) -> Self {
         let len = bytes.as_ref().len();
         assert_eq!(len, to_usize(geometry.nodesize), "a block has the size of a node");
@@ -81,7 +81,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         block
     }
 
-    /// A copy of this block over `bytes`, at another place: what copy-on-write makes.
+    /// Creates a copy of this block in `bytes`, at another address, for copy-on-write.
     pub fn copy_to<C: AsRef<[u8]> + AsMut<[u8]>>(
         &self,
         mut bytes: C,
@@ -97,7 +97,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         block
     }
 
-    /// Writes the header but for the checksum.
+    /// Writes the header, except for the checksum.
     fn write_header(&mut self) {
         self.header.nritems = to_u32(self.count);
         let header = &self.header;
@@ -140,7 +140,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// Puts an item before `slot`. Panics where it does not fit or its key does not belong there.
+    /// Inserts an item at `slot`. Panics if it does not fit or its key does not belong there.
     pub fn insert_item(&mut self, slot: usize, key: Key, data: &[u8]) {
         assert!(self.free_space() >= item_space(data.len()), "the caller made room");
         self.check_between(slot, slot, &key);
@@ -163,7 +163,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         self.shift(plus(slot, 1)..count, |at| at.checked_sub(len).expect("there was room"));
     }
 
-    /// Gives the item in `slot` another content. Panics where it does not fit.
+    /// Replaces the data of the item in `slot`. Panics if the new data does not fit.
     pub fn replace_item(&mut self, slot: usize, data: &[u8]) {
         let (start, end) = (self.data_start(), self.data_end(slot));
         let old_at = to_usize(self.raw_items()[slot].offset.get());
@@ -204,12 +204,12 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         self.shift(slots.start..count, |at| at.checked_add(gone).expect("it was higher before"));
     }
 
-    /// Where item data starts: the end of the free space, from the end of the header.
+    /// The start of the item data, which ends the free space, counted from the end of the header.
     fn data_start(&self) -> usize {
         self.data_end(self.count)
     }
 
-    /// Where the data of an item in `slot` ends, or would.
+    /// The end of the data of the item in `slot`, or of an item inserted there.
     fn data_end(&self, slot: usize) -> usize {
         match slot.checked_sub(1) {
             Some(before) => to_usize(self.raw_items()[before].offset.get()),
@@ -217,7 +217,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// Bytes in a leaf that no item takes; in a node, those that no pointer takes.
+    /// The number of bytes that no item (in a leaf) or pointer (in a node) takes.
     pub fn free_space(&self) -> usize {
         match self.is_leaf() {
             true => minus(self.data_start(), times(ITEM_SIZE, self.count)),
@@ -225,24 +225,24 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// Bytes that items or pointers take.
+    /// The number of bytes that items or pointers take.
     pub fn used_space(&self) -> usize {
         minus(minus(self.bytes().len(), HEADER_SIZE), self.free_space())
     }
 
-    /// Bytes that the items before `slot` take, heads included.
+    /// The number of bytes that the items before `slot` take, including their heads.
     pub fn space_before(&self, slot: usize) -> usize {
         assert!(self.is_leaf(), "a node has no items");
         let area = minus(self.bytes().len(), HEADER_SIZE);
         plus(minus(area, self.data_end(slot)), times(ITEM_SIZE, slot))
     }
 
-    /// How many pointers a node holds at most.
+    /// The maximum number of pointers in a node.
     pub fn pointers_max(&self) -> usize {
         minus(self.bytes().len(), HEADER_SIZE).checked_div(POINTER_SIZE).expect("it has bytes")
     }
 
-    /// Puts a pointer before `slot`. Panics where the node is full or the key does not belong.
+    /// Inserts a pointer at `slot`. Panics if the node is full or the key does not belong there.
     pub fn insert_child(&mut self, slot: usize, child: &ChildPointer) {
         assert!(self.count < self.pointers_max(), "the caller made room");
         self.check_between(slot, slot, &child.key);
@@ -252,7 +252,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         self.write_child(slot, child);
     }
 
-    /// Makes the pointer in `slot` another one.
+    /// Replaces the pointer in `slot`. Panics if the new key does not belong there.
     pub fn set_child(&mut self, slot: usize, child: &ChildPointer) {
         self.check_between(slot, plus(slot, 1), &child.key);
         self.write_child(slot, child);
@@ -278,12 +278,12 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         raw.generation.set(child.generation);
     }
 
-    /// Changes the key of the pointer in `slot`: the first key of its child changed.
+    /// Changes the key of the pointer in `slot` after the first key of its child has changed.
     pub fn set_child_key(&mut self, slot: usize, key: Key) {
         self.set_child(slot, &ChildPointer { key, ..self.child(slot) });
     }
 
-    /// Moves what stands from `from` on to the front of `right`.
+    /// Moves the slots from `from` on to the front of `right`.
     pub fn move_tail(&mut self, from: usize, right: &mut Self) {
         right.take_front(self, from..self.count);
         match self.is_leaf() {
@@ -292,12 +292,12 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// Puts all that stands in `left` before what is here.
+    /// Copies all slots of `left` to the front of this block.
     pub fn prepend_all<C: AsRef<[u8]>>(&mut self, left: &TreeBlock<C>) {
         self.take_front(left, 0..left.len());
     }
 
-    /// Copies what stands in `slots` of `left` to the front of this block.
+    /// Copies `slots` of `left` to the front of this block.
     fn take_front<C: AsRef<[u8]>>(&mut self, left: &TreeBlock<C>, slots: Range<usize>) {
         for (at, slot) in slots.enumerate() {
             match left.is_leaf() {
@@ -307,7 +307,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// Appends all that stands in `right`.
+    /// Copies all slots of `right` to the end of this block.
     pub fn append_all<C: AsRef<[u8]>>(&mut self, right: &TreeBlock<C>) {
         for slot in 0..right.len() {
             match right.is_leaf() {
@@ -320,7 +320,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         }
     }
 
-    /// Panics unless `key` belongs between the keys before `low` and at `high`.
+    /// Panics unless `key` lies between the key before slot `low` and the key in slot `high`.
     fn check_between(&self, low: usize, high: usize, key: &Key) {
         let before = low.checked_sub(1).map(|slot| self.key(slot));
         let after = (high < self.count).then(|| self.key(high));
@@ -329,8 +329,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> TreeBlock<B> {
         assert!(fits, "key {key} does not belong between {before:?} and {after:?}");
     }
 
-    /// Makes the block ready to be written: checks all of it, clears what no item takes, marks it
-    /// as written, and sets its checksum.
+    /// Prepares the block for writing: sets its WRITTEN flag, clears its free space, sets its
+    /// checksum and checks all of its content.
     pub fn seal(&mut self, geometry: &Geometry) -> Result<(), BlockError> {
         self.header.flags |= BlockFlags::WRITTEN;
         self.write_header();

@@ -51,7 +51,7 @@ fn node_refused(expected: &BlockError, edit: impl FnOnce(&mut [u8])) {
 }
 
 #[test]
-fn a_sound_leaf_says_what_was_forged() {
+fn valid_leaf_returns_built_header_and_items() {
     let block = verify(leaf().build(), &leaf().expected(), |_| ()).unwrap();
     let header = block.header();
     assert_eq!((header.logical, header.fsid, header.owner), (HERE, FSID, TreeId::FS));
@@ -66,7 +66,7 @@ fn a_sound_leaf_says_what_was_forged() {
 }
 
 #[test]
-fn a_sound_node_says_what_was_forged() {
+fn valid_node_returns_built_pointers() {
     let block = verify(node().build(), &node().expected(), |_| ()).unwrap();
     assert!(!block.is_leaf());
     let child = block.child(1);

@@ -18,7 +18,7 @@ fn refused(expected: ChunkError, chunk: &ChunkSpec) {
 }
 
 #[test]
-fn a_sound_chunk_says_what_was_forged() {
+fn valid_chunk_returns_built_values() {
     let chunk = parse(&ChunkSpec::metadata()).unwrap();
     assert_eq!((chunk.logical, chunk.len), (Logical(0x20_0000), 0x2_0000));
     assert_eq!(chunk.end(), Logical(0x22_0000));

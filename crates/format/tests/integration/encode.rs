@@ -1,4 +1,4 @@
-//! Writing: what is written is read as what it was, at the bounds of each field too.
+//! Encoding and parsing returns the original values, also at the bounds of each field.
 
 use userbtrfs_codec::{ChecksumKind, Compression};
 use userbtrfs_format::{
@@ -129,7 +129,7 @@ fn root_sample() -> RootItem {
 }
 
 #[test]
-fn the_extension_of_a_root_counts_after_a_change() {
+fn root_extension_stays_valid_after_generation_changes() {
     let mut root = root_sample();
     root.generation += 1;
     assert!(root.extended.is_some());
@@ -176,7 +176,7 @@ fn superblocks_of_each_kind_at_each_place() {
 }
 
 #[test]
-fn a_metadata_uuid_is_written_where_it_counts() {
+fn metadata_uuid_is_written_if_its_feature_is_set() {
     let mut superblock =
         Superblock::parse(&SuperblockSpec::default().build(), SUPERBLOCK_OFFSETS[0]).unwrap();
     superblock.incompat |= userbtrfs_format::IncompatFlags::METADATA_UUID;

@@ -1,4 +1,4 @@
-//! Items: the sound ones of each kind say what was forged.
+//! Valid items of each kind return the values they were built from.
 
 use std::collections::BTreeSet;
 
@@ -106,7 +106,7 @@ fn directory_entries() {
 }
 
 #[test]
-fn the_number_of_an_entry_kind_leads_back_to_it() {
+fn entry_kind_to_disk_and_back_is_unchanged() {
     for number in 1..=8 {
         assert_eq!(DirEntryKind::try_from(number).unwrap().to_disk(), number);
     }

@@ -1,4 +1,4 @@
-//! Items: each variant of the error is met by the damage it is for, inside a sound leaf.
+//! Each variant of the item error is returned for its damage, inside a valid leaf.
 
 use userbtrfs_codec::hash::name_hash;
 use userbtrfs_format::{BlockError, ChunkError, ItemError, ItemKind, Key, Logical, TreeBlock};
@@ -14,7 +14,7 @@ const DATA: Logical = Logical(0x40_0000);
 const EXTENT: Key = Key::new(DATA.0, ItemKind::EXTENT_ITEM, 8192);
 const CSUM: Key = Key::new(u64::MAX - 9, ItemKind::EXTENT_CSUM, DATA.0);
 
-/// Puts the item in a leaf alone and reads the leaf.
+/// Builds a leaf that holds only the item, and verifies it.
 pub(crate) fn check(key: Key, content: Vec<u8>) -> Result<(), ItemError> {
     check_all(vec![(key, content)])
 }
@@ -29,19 +29,19 @@ fn check_all(items: Vec<Sample>) -> Result<(), ItemError> {
     }
 }
 
-/// The first sound item of a kind.
+/// The first sample of a kind.
 fn sample(kind: ItemKind) -> Sample {
     samples().into_iter().find(|(key, _)| key.kind == kind).expect("each kind has a sample")
 }
 
-/// The error of a sound item whose content was edited.
+/// The error of a valid item whose content was edited.
 fn edited(kind: ItemKind, edit: impl FnOnce(&mut Vec<u8>)) -> ItemError {
     let (key, mut content) = sample(kind);
     edit(&mut content);
     check(key, content).expect_err("it was damaged")
 }
 
-/// The error of a sound item whose key was edited.
+/// The error of a valid item whose key was edited.
 fn rekeyed(kind: ItemKind, edit: impl FnOnce(&mut Key)) -> ItemError {
     let (mut key, content) = sample(kind);
     edit(&mut key);

@@ -1,5 +1,5 @@
-//! Each check of the format crate: sound structures say what was forged, and every error variant
-//! is met by exactly the damage it is for, with all checksums right.
+//! Tests of each check of the format crate: valid structures return the values they were built
+//! from, and each error variant is returned for its damage, with all checksums right.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 const PRIMARY: Physical = SUPERBLOCK_OFFSETS[0];
 
-/// Parses a sound superblock after an edit, sealed again.
+/// Parses a valid superblock after an edit, with its checksum updated.
 fn edited(edit: impl FnOnce(&mut [u8])) -> Result<Superblock, SuperblockError> {
     let mut bytes = SuperblockSpec::default().build();
     edit(&mut bytes);
@@ -26,7 +26,7 @@ fn refused(expected: &SuperblockError, edit: impl FnOnce(&mut [u8])) {
 }
 
 #[test]
-fn a_sound_superblock_says_what_was_forged() {
+fn valid_superblock_returns_built_values() {
     let superblock = edited(|bytes| {
         put_u64(bytes, field::COMPAT_RO, 3);
         put_u64(bytes, field::LOG_ROOT, 0x20_9000);
@@ -66,7 +66,7 @@ fn a_superblock_of_each_checksum_kind_is_read() {
 }
 
 #[test]
-fn the_metadata_uuid_counts_only_with_its_feature() {
+fn metadata_uuid_is_used_only_if_its_feature_is_set() {
     let other = Uuid::from_u128(3);
     let put = |bytes: &mut [u8]| {
         bytes[field::METADATA_UUID..][..16].copy_from_slice(other.as_bytes());
@@ -81,7 +81,7 @@ fn the_metadata_uuid_counts_only_with_its_feature() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_features_returns_names() {
     let superblock = edited(|bytes| {
         put_u64(bytes, field::INCOMPAT, 1 << 12 | 1 << 15);
         put_u64(bytes, field::FLAGS, 1 | 1 << 36 | 1 << 38);

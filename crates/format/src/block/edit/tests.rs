@@ -1,4 +1,4 @@
-//! Changed blocks against maps of what they must hold.
+//! Compares edited blocks with maps of their expected content.
 
 #![expect(clippy::arithmetic_side_effects, reason = "a test that overflows has failed")]
 
@@ -22,7 +22,7 @@ fn block(level: u8) -> TreeBlock<Vec<u8>> {
     TreeBlock::empty(vec![0; 4096], &new, &geometry(), Uuid::nil())
 }
 
-/// A kind whose content is not judged.
+/// A key of a kind whose content is not checked.
 fn key(number: u8) -> Key {
     Key::new(u64::from(number), ItemKind(99), 0)
 }
@@ -129,7 +129,7 @@ fn a_copy_is_the_same_at_another_place() {
 }
 
 #[test]
-fn what_was_cleared_is_not_written() {
+fn seal_after_removal_clears_item_data() {
     let mut leaf = block(0);
     leaf.insert_item(0, key(1), b"secret");
     leaf.remove_items(0..1);
