@@ -1,6 +1,6 @@
-//! Prints what compression and checksums do per second on text, on one core.
+//! Measures the throughput of compression and checksums on text, on one core.
 //!
-//! `speed [FILE OR DIRECTORY]`: the text files there; `/usr/share` if none is named.
+//! `speed [FILE OR DIRECTORY]`: uses the text files there; by default, those in `/usr/share`.
 
 #![forbid(unsafe_code)]
 
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use userbtrfs_codec::{ChecksumKind, Compression, MAX_CONTENT};
 
-/// Bytes of text to collect.
+/// Number of bytes of text to collect.
 const CORPUS: usize = 32 << 20;
 
-/// How long each measurement repeats.
+/// The duration of each measurement.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn main() {
@@ -64,7 +64,7 @@ fn measure_compression(method: Compression, corpus: &[u8]) {
     );
 }
 
-/// The best of several runs.
+/// The throughput of the fastest of several runs.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 fn megabytes_per_second(bytes: usize, mut run: impl FnMut()) -> f64 {
     let start = Instant::now();
@@ -77,7 +77,7 @@ fn megabytes_per_second(bytes: usize, mut run: impl FnMut()) -> f64 {
     bytes as f64 / best.as_secs_f64() / 1e6
 }
 
-/// Adds the text files under `path`, in the order of their names.
+/// Appends the text files under `path`, in the order of their names.
 fn collect(path: &Path, corpus: &mut Vec<u8>) {
     if corpus.len() >= CORPUS || path.is_symlink() {
         return;
@@ -93,7 +93,7 @@ fn collect(path: &Path, corpus: &mut Vec<u8>) {
     }
 }
 
-/// Lines of numbers, where there is no text.
+/// Generates lines of numbers, used if there is no text.
 fn generated() -> Vec<u8> {
     let line = |n: usize| format!("line {n} of {}: {}\n", n % 97, n.wrapping_mul(2_654_435_761));
     (0..500_000).flat_map(|n| line(n).into_bytes()).collect()

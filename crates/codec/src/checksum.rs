@@ -1,6 +1,6 @@
 //! The four checksums a btrfs filesystem may use.
 //!
-//! 1. A filesystem has one kind, named by a `u16` in its superblock.
+//! 1. A filesystem uses one kind, identified by a `u16` in its superblock.
 //! 2. A checksum is stored as its bytes in order; crc32c and xxhash64 are little-endian numbers.
 //! 3. Bytes of a [`Checksum`] beyond its length are zero, so equal checksums have equal fields.
 
@@ -11,13 +11,13 @@ use sha2::{Digest, Sha256};
 
 use crate::hash::crc32c_raw;
 
-/// The longest checksum, in bytes; also the size of the field at the head of tree blocks.
+/// The size of the longest checksum in bytes, and of the checksum field of tree blocks.
 pub const MAX_SIZE: usize = 32;
 
-/// Blocks hashed side by side by [`ChecksumKind::compute_blocks`] for blake2b.
+/// Number of blocks that [`ChecksumKind::compute_blocks`] hashes in parallel for blake2b.
 const LANES: usize = 4;
 
-/// Which checksum a filesystem uses.
+/// A checksum algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChecksumKind {
     /// CRC-32C, 4 bytes.
@@ -30,7 +30,7 @@ pub enum ChecksumKind {
     Blake2b,
 }
 
-/// A superblock names a checksum that does not exist.
+/// A superblock has an unknown checksum type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown checksum type {0}")]
 pub struct UnknownChecksum(pub u16);
@@ -50,7 +50,7 @@ impl TryFrom<u16> for ChecksumKind {
 }
 
 impl ChecksumKind {
-    /// The number that stands for this kind in the superblock.
+    /// The number of this kind in the superblock.
     pub const fn to_disk(self) -> u16 {
         match self {
             Self::Crc32c => 0,
@@ -69,7 +69,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The name by which mkfs and mount options call this kind.
+    /// The name of this kind in mkfs and mount options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Crc32c => "crc32c",
@@ -89,7 +89,7 @@ impl ChecksumKind {
         }
     }
 
-    /// Gives `out` the checksum of each block of `data`, in order.
+    /// Calls `out` with the checksum of each block of `data`, in order.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Takes the stored bytes of a checksum; `None` unless some kind has that length.
+    /// Reads the stored bytes of a checksum. Returns `None` if no kind has that length.
     pub fn from_slice(stored: &[u8]) -> Option<Self> {
         let length = match stored.len() {
             4 => 4,
@@ -161,7 +161,7 @@ impl Checksum {
         Some(Self { bytes, length })
     }
 
-    /// The stored bytes, as many as the kind's [`size`](ChecksumKind::size).
+    /// The stored bytes; their number is the kind's [`size`](ChecksumKind::size).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }

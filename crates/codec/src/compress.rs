@@ -1,10 +1,10 @@
-//! Compression of file extents: zlib, LZO and zstd as Linux writes and reads them.
+//! Compression of file extents: zlib, LZO and zstd in the formats that Linux writes and reads.
 //!
 //! 1. An extent's content is at most [`MAX_CONTENT`] bytes and is compressed as a whole.
-//! 2. Zeros after a stream are no part of it: extents are padded to sectors.
-//! 3. Damaged input gives an error; it never writes beyond the destination.
-//! 4. After a success the destination beyond the content is zero; after an error its bytes mean
-//!    nothing.
+//! 2. Zeros after a stream are ignored: extents are padded to sectors.
+//! 3. Damaged input returns an error and never causes writes beyond the destination.
+//! 4. After success the destination beyond the content is zero; after an error its content is
+//!    unspecified.
 
 pub mod lzo;
 mod zlib;
@@ -12,25 +12,25 @@ mod zstd;
 
 pub use lzo::{BlockError, LzoError};
 
-/// The most bytes of a file that one compressed extent holds.
+/// The maximum number of bytes of a file in one compressed extent.
 pub const MAX_CONTENT: usize = 128 * 1024;
 
-/// A way to compress an extent.
+/// A compression algorithm of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// A zlib stream (RFC 1950).
     Zlib,
-    /// LZO1X, cut in segments of one sector each.
+    /// LZO1X, in segments of one sector each.
     Lzo,
     /// A zstd frame (RFC 8878) whose window is at most [`MAX_CONTENT`].
     Zstd,
 }
 
-/// Why a stream could not be decompressed.
+/// The reason why a stream could not be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecompressError {
-    /// The stream holds more than the destination takes.
+    /// The content of the stream is longer than the destination.
     #[error("the stream holds more than the {limit} bytes expected")]
     TooLong {
         /// Length of the destination in bytes.
@@ -39,7 +39,7 @@ pub enum DecompressError {
     /// The zlib stream is damaged: its header, a code, its end or its Adler-32.
     #[error("damaged zlib stream")]
     Zlib,
-    /// The zstd frame is damaged; the reason is zstd's.
+    /// The zstd frame is damaged; the message is from zstd.
     #[error("damaged zstd frame: {0}")]
     Zstd(&'static str),
     /// The LZO stream is damaged.
@@ -47,7 +47,7 @@ pub enum DecompressError {
     Lzo(#[from] LzoError),
 }
 
-/// Why content could not be compressed.
+/// The reason why content could not be compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressError {
@@ -57,16 +57,16 @@ pub enum CompressError {
         /// Length of the content in bytes.
         length: usize,
     },
-    /// zstd refused; the reason is its own.
+    /// zstd returned an error; the message is from zstd.
     #[error("zstd: {0}")]
     Zstd(&'static str),
 }
 
 impl Compression {
-    /// Decompresses the stream at the head of `src` into `dst` and returns how many bytes it held.
+    /// Decompresses the stream at the start of `src` into `dst` and returns the content's length.
     ///
-    /// The rest of `dst` is set to zero. A stream that holds more than `dst` takes is
-    /// [`DecompressError::TooLong`].
+    /// The rest of `dst` is set to zero. Fails with [`DecompressError::TooLong`] if the content is
+    /// longer than `dst`.
     pub fn decompress(self, src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
         let held = match self {
             Self::Zlib => zlib::decompress(src, dst),
@@ -77,11 +77,11 @@ impl Compression {
         Ok(held)
     }
 
-    /// Puts the compressed form of `src` into `dst`, whose former content is dropped.
+    /// Compresses `src` into `dst`, replacing its previous content.
     ///
-    /// `level` is brought into the range btrfs has: 1 to 9 for zlib, -15 to 15 for zstd, none for
-    /// LZO; `None` and 0 are the default, 3. The result may be longer than `src`: whether it is
-    /// worth storing is the caller's decision.
+    /// `level` is clamped to the range of btrfs: 1 to 9 for zlib, -15 to 15 for zstd; LZO has no
+    /// levels. `None` and 0 select the default, 3. The result may be longer than `src`: the caller
+    /// decides if it is worth storing.
     pub fn compress(
         self,
         level: Option<i32>,
@@ -101,7 +101,7 @@ impl Compression {
     }
 }
 
-/// The level to use in the range `least..=most`; zero stands for the default.
+/// The level to use in the range `least..=most`; `None` and 0 select the default.
 fn level_within(level: Option<i32>, least: i32, most: i32) -> i32 {
     const DEFAULT: i32 = 3;
     level.filter(|&level| level != 0).unwrap_or(DEFAULT).clamp(least, most)

@@ -1,6 +1,6 @@
-//! The hashes that make btrfs keys.
+//! The hashes used in btrfs keys.
 //!
-//! 1. All are built from the raw CRC-32C register, whatever checksum the filesystem uses.
+//! 1. All are built from the raw CRC-32C register, independent of the filesystem's checksum kind.
 //! 2. "Raw" means neither the seed nor the result is inverted.
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -8,7 +8,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 /// The seed of a name's hash.
 const NAME_SEED: u32 = !1;
 
-/// Runs `data` through the CRC-32C register that starts at `seed`, without any inversion.
+/// Computes the CRC-32C register over `data`, starting at `seed`, without any inversion.
 pub fn crc32c_raw(seed: u32, data: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed));
     digest.update(data);
@@ -42,7 +42,7 @@ fn low_half(value: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// The register bit by bit, from the polynomial alone.
+    /// Computes the register bit by bit from the polynomial.
     fn slow_register(seed: u32, data: &[u8]) -> u32 {
         data.iter().fold(seed, |register, &byte| {
             (0..8).fold(register ^ u32::from(byte), |r, _| {

@@ -1,9 +1,9 @@
 //! Checksums, name hashes and compression of btrfs: bytes in, bytes out.
 //!
-//! 1. Calls no other crate of ours, does no I/O and keeps no state a caller can see; compression
-//!    contexts are kept per thread and only save time.
-//! 2. No input makes a function panic, hang or allocate more than its output's bound.
-//! 3. What is compressed here is read by Linux; what Linux compresses is read here.
+//! 1. The crate uses no other crate of the workspace, does no I/O and keeps no state visible to
+//!    callers; compression contexts are cached per thread to save time.
+//! 2. No input makes a function panic, hang or allocate more than the bound of its output.
+//! 3. Linux can read the streams compressed here, and this crate those compressed by Linux.
 
 #![forbid(unsafe_code)]
 

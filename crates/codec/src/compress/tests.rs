@@ -1,4 +1,4 @@
-//! Every method on content of every shape, and on streams that someone damaged.
+//! Tests of every method on many kinds of content, and on damaged streams.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 pub(super) const METHODS: [Compression; 3] =
     [Compression::Zlib, Compression::Lzo, Compression::Zstd];
 
-/// Content made of noise, runs and repetitions of what came before.
+/// Content made of noise, runs, text and repetitions of earlier content.
 pub(super) fn content(longest: usize) -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..300).prop_map(Piece::Noise),
@@ -46,7 +46,7 @@ fn assemble(pieces: &[Piece], longest: usize) -> Vec<u8> {
     content
 }
 
-/// Bytes without pattern, the same for the same seed.
+/// Pseudo-random bytes, determined by the seed.
 pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -64,7 +64,7 @@ fn compressed(method: Compression, level: Option<i32>, content: &[u8]) -> Vec<u8
     stream
 }
 
-/// Checks that `stream` decompresses to `content` in a destination with `spare` bytes too many.
+/// Checks that `stream` decompresses to `content` in a destination with `spare` extra bytes.
 fn assert_holds(method: Compression, stream: &[u8], content: &[u8], spare: usize) {
     let mut dst = vec![0xff; content.len() + spare];
     assert_eq!(method.decompress(stream, &mut dst), Ok(content.len()), "{method:?}");
@@ -144,7 +144,7 @@ fn content_that_does_not_fit_is_too_long() {
 }
 
 #[test]
-fn nothing_holds_nothing_only_as_a_stream() {
+fn empty_content_needs_a_stream() {
     for method in METHODS {
         assert!(method.decompress(&[], &mut [0; 10]).is_err(), "{method:?}");
         assert!(method.decompress(&[0; 3], &mut [0; 10]).is_err(), "{method:?}");

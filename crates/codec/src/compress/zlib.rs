@@ -1,6 +1,6 @@
-//! zlib extents, by libdeflate.
+//! zlib extents, using libdeflate.
 //!
-//! 1. Each thread keeps one decompressor, and one compressor of the level it used last.
+//! 1. Each thread keeps one decompressor, and one compressor for the level it used last.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,7 @@
-//! zstd extents, by the reference library.
+//! zstd extents, using the reference library.
 //!
-//! 1. Each thread keeps one context a direction.
-//! 2. A frame's window is at most 2^17 bytes: Linux sets aside no more to read one.
+//! 1. Each thread keeps one context for each direction.
+//! 2. A frame's window is at most 2^17 bytes: Linux allocates no more to read one.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use zstd_safe::{CCtx, CParameter, DCtx, ErrorCode};
 
 use super::{CompressError, DecompressError, level_within};
 
-/// Base-two logarithm of the longest window Linux reads.
+/// Base-two logarithm of the largest window that Linux can read.
 const WINDOW_LOG: u32 = 17;
 
 /// zstd's stable number for "the destination is too small"; a call returns it negated.
@@ -26,7 +26,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, Decompress
         DESTINATION_TOO_SMALL => DecompressError::TooLong { limit },
         _ => DecompressError::Zstd(zstd_safe::get_error_name(code)),
     };
-    // zstd takes what follows a frame for another frame; the padding must not reach it.
+    // zstd reads the bytes after a frame as another frame, so the padding must be cut off.
     let length = zstd_safe::find_frame_compressed_size(src).map_err(to_error)?;
     DECOMPRESSOR
         .with_borrow_mut(|context| context.decompress(dst, &src[..length]))

@@ -1,54 +1,54 @@
 //! Decoding one LZO1X block.
 //!
-//! 1. A block is a sequence of instructions; each copies bytes from the output already made, from
+//! 1. A block is a sequence of instructions; each copies bytes from the previous output, from
 //!    the input (literals), or both, in this order.
-//! 2. What an instruction below 16 means depends on the literals just before it: none, one to
-//!    three, or four and more.
-//! 3. The output never grows beyond the destination. Within it, copies may write some bytes more
-//!    than asked: they are overwritten later or lie beyond the length returned.
+//! 2. The meaning of an instruction below 16 depends on the number of literals just before it:
+//!    none, one to three, or four and more.
+//! 3. The output never grows beyond the destination. Within it, copies may write more bytes than
+//!    the instruction specifies: these are overwritten later or lie beyond the returned length.
 
 use super::{FAR, NEAR};
 
-/// Bytes that a copy moves at once where there is room.
+/// Number of bytes that a copy moves at once if there is space.
 const CHUNK: usize = 16;
 
-/// The length that the end marker has in place of a copy's.
+/// The length encoded in the end marker.
 const END_LENGTH: usize = 3;
 
-/// What is wrong with a block.
+/// An error in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// The input ends before the block does.
+    /// The input ends before the end marker.
     #[error("input ends inside the block")]
     Truncated,
-    /// The block holds more than its destination takes.
+    /// The content of the block is longer than the destination.
     #[error("output does not fit")]
     OutputOverrun,
-    /// A copy starts before the output does.
+    /// The source of a copy starts before the output.
     #[error("copy from {distance} bytes back with {produced} produced")]
     LookbehindOutOfRange {
-        /// How far back the copy starts.
+        /// The distance of the copy.
         distance: usize,
-        /// Bytes there are.
+        /// The number of bytes decoded before.
         produced: usize,
     },
-    /// The end marker has a length that is not three.
+    /// The end marker has a length other than three.
     #[error("end marker of length {length}")]
     BadEnd {
-        /// The length it has.
+        /// Its length.
         length: usize,
     },
     /// Bytes follow the end marker.
     #[error("{count} bytes after the end marker")]
     TrailingBytes {
-        /// How many follow.
+        /// The number of bytes.
         count: usize,
     },
 }
 
-/// Decodes the block `src` to the head of `dst` and returns how many bytes it held. Bytes of `dst`
-/// beyond those are left in any state.
+/// Decodes the block `src` to the start of `dst` and returns the length of its content. The bytes
+/// of `dst` after that are unspecified.
 pub fn decompress_block(src: &[u8], dst: &mut [u8]) -> Result<usize, BlockError> {
     let mut decoder = Decoder { src, dst, read: 0, written: 0 };
     decoder.run()?;
@@ -66,7 +66,7 @@ enum Literals {
     Many,
 }
 
-/// A copy from the output, and how many literals follow it.
+/// A copy from the output, and the number of literals that follow it.
 struct Copy {
     length: usize,
     distance: usize,
@@ -104,7 +104,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The first byte may announce literals in a way of its own.
+    /// Reads the literals encoded in the first byte, which has codes of its own.
     fn first_literals(&mut self) -> Result<Literals, BlockError> {
         match self.src.first() {
             Some(&code @ 18..) => {
@@ -115,7 +115,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// 3 to 8 bytes from within 2 KiB: `LLLDDDSS DDDDDDDD`.
+    /// Reads a copy of 3 to 8 bytes from within 2 KiB: `LLLDDDSS DDDDDDDD`.
     #[inline]
     fn near_copy(&mut self, code: u8) -> Result<Copy, BlockError> {
         let high = usize::from(self.byte()?);
@@ -124,7 +124,7 @@ impl Decoder<'_> {
         Ok(Copy { length: 1 + (code >> 5), distance, literals: code & 3 })
     }
 
-    /// From within 16 KiB: `001LLLLL` and the distance.
+    /// Reads a copy from within 16 KiB: `001LLLLL` and the distance.
     #[inline]
     fn middle_copy(&mut self, code: u8) -> Result<Copy, BlockError> {
         let length = 2 + self.length(code, 31)?;
@@ -132,8 +132,8 @@ impl Decoder<'_> {
         Ok(Copy { length, distance: 1 + back, literals })
     }
 
-    /// From 16 to 48 KiB: `0001DLLL` and the rest of the distance. The distance of [`FAR`] itself
-    /// marks the block's end.
+    /// Reads a copy from 16 to 48 KiB: `0001DLLL` and the rest of the distance. A distance of
+    /// exactly [`FAR`] marks the end of the block.
     fn far_copy(&mut self, code: u8) -> Result<Copy, BlockError> {
         let length = 2 + self.length(code, 7)?;
         let (back, literals) = self.pair()?;
@@ -141,8 +141,8 @@ impl Decoder<'_> {
         Ok(Copy { length, distance: FAR + high + back, literals })
     }
 
-    /// Two bytes from within 1 KiB after few literals, three from the next after many:
-    /// `0000DDSS DDDDDDDD`.
+    /// Reads a copy `0000DDSS DDDDDDDD`: after one to three literals, of two bytes from within
+    /// 1 KiB; after four and more, of three bytes from 2 to 3 KiB.
     fn tiny_copy(&mut self, code: u8, before: Literals) -> Result<Copy, BlockError> {
         let high = usize::from(self.byte()?);
         let code = usize::from(code);
@@ -150,8 +150,8 @@ impl Decoder<'_> {
         Ok(Copy { length, distance: nearest + (high << 2) + (code >> 2), literals: code & 3 })
     }
 
-    /// The length in the bits of `code` under `mask`. Zero there means that it goes on: a zero byte
-    /// for each 255 and the first other byte, all on top of `mask`.
+    /// The length in the bits of `code` under `mask`. If they are zero, the length is `mask` plus
+    /// 255 for each zero byte that follows plus the first other byte.
     #[inline]
     fn length(&mut self, code: u8, mask: u8) -> Result<usize, BlockError> {
         match code & mask {
@@ -174,7 +174,7 @@ impl Decoder<'_> {
         Ok(byte)
     }
 
-    /// A distance of 14 bits over two bits of following literals.
+    /// Reads a distance of 14 bits above two bits with the number of following literals.
     #[inline]
     fn pair(&mut self) -> Result<(usize, usize), BlockError> {
         let pair = self.src[self.read..].first_chunk().ok_or(BlockError::Truncated)?;
@@ -219,7 +219,7 @@ impl Decoder<'_> {
     }
 }
 
-/// Copies exactly `length` literals: for long runs, and near the end of either buffer.
+/// Copies exactly `length` literals; used for long runs and near the end of either buffer.
 #[inline(never)]
 fn copy_literals(src: &[u8], dst: &mut [u8], length: usize) -> Result<(), BlockError> {
     let from = src.get(..length).ok_or(BlockError::Truncated)?;
@@ -227,7 +227,7 @@ fn copy_literals(src: &[u8], dst: &mut [u8], length: usize) -> Result<(), BlockE
     Ok(())
 }
 
-/// Copies exactly `length` bytes, also where they overlap what is copied: the run repeats then.
+/// Copies exactly `length` bytes. If source and destination overlap, the pattern repeats.
 #[inline(never)]
 fn copy_exactly(dst: &mut [u8], from: usize, to: usize, length: usize) -> Result<(), BlockError> {
     if length > dst.len() - to {

@@ -1,31 +1,32 @@
 //! Compressing one LZO1X block, greedily and in one pass.
 //!
-//! 1. A table remembers, by the hash of four bytes, where those were last seen; a place whose four
-//!    bytes are the same is extended to a match. The longer none is found, the longer the steps.
-//! 2. Matches reach back [`FAR`] bytes at most, so that two kinds of copies are enough.
-//! 3. Literals are moved in whole chunks: the search ends [`CHUNK`] bytes before the block does,
-//!    and [`worst_length`] leaves room behind the output.
+//! 1. A table maps the hash of four bytes to the position where they were last seen. If the four
+//!    bytes there are equal, they are extended to a match. The search steps grow with the distance
+//!    from the last match.
+//! 2. Match distances are at most [`FAR`], so that two kinds of copies are enough.
+//! 3. Literals are moved in whole chunks: the search ends [`CHUNK`] bytes before the end of the
+//!    block, and [`worst_length`] includes space after the output.
 
 use super::{END, FAR, NEAR};
 
-/// Bytes that a literal copy moves at once.
+/// Number of bytes that a literal copy moves at once.
 const CHUNK: usize = 16;
 
-/// Base-two logarithm of the number of places remembered.
+/// Base-two logarithm of the number of table entries.
 const TABLE_LOG: u32 = 12;
 
 /// The shortest match worth an instruction.
 const MIN_MATCH: usize = 4;
 
-/// The most bytes a block may have; the table's places are 16 bits wide.
+/// The maximum size of a block; the positions in the table are 16 bits wide.
 const MAX_BLOCK: usize = 1 << 16;
 
-/// Length of the output that [`compress_block`] needs for `length` bytes, at worst.
+/// The size of the output buffer that [`compress_block`] needs for `length` bytes.
 pub const fn worst_length(length: usize) -> usize {
     length + length / 16 + 64 + 3
 }
 
-/// Compresses `src` to the head of `dst` and returns the length of the result.
+/// Compresses `src` to the start of `dst` and returns the length of the result.
 ///
 /// # Panics
 ///
@@ -46,18 +47,18 @@ pub fn compress_block(src: &[u8], dst: &mut [u8]) -> usize {
     output.length
 }
 
-/// `length` bytes at `at` that also stand `distance` before it.
+/// `length` bytes at `at` that equal those `distance` bytes before.
 struct Match {
     at: usize,
     length: usize,
     distance: usize,
 }
 
-/// Where four bytes of some hash were last seen; zero, a true place, where never.
+/// The last position of four bytes with each hash; 0, which is also a valid position, if none.
 struct Table([u16; 1 << TABLE_LOG]);
 
 impl Table {
-    /// The first match at or after `start`, looking at two places a step.
+    /// Returns the first match found at or after `start`, trying two positions per step.
     #[inline]
     fn next_match(&mut self, src: &[u8], start: usize) -> Option<Match> {
         let mut at = start.max(1);
@@ -75,7 +76,7 @@ impl Table {
         None
     }
 
-    /// Remembers `at` for `word` and returns what was remembered.
+    /// Stores `at` for `word` and returns the previous position.
     #[inline]
     fn replace(&mut self, word: u32, at: usize) -> usize {
         let hash = word.wrapping_mul(0x9e37_79b1) >> (u32::BITS - TABLE_LOG);
@@ -90,7 +91,7 @@ fn word_at(src: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*src[at..].first_chunk().expect("the search ends a chunk early"))
 }
 
-/// How many bytes from `a` on equal those from `b` on; `b` is the later.
+/// Returns the number of equal bytes from `a` and from `b` on; `b` is the higher position.
 #[inline]
 fn common(src: &[u8], a: usize, b: usize) -> usize {
     let mut length = 0;
@@ -119,8 +120,8 @@ impl Output<'_> {
         self.length += N;
     }
 
-    /// The literals `src[at..][..length]`, which a whole chunk follows. The usual few go without a
-    /// branch: how many they are is hard to foretell.
+    /// Writes the literals `src[at..][..length]`, after which `src` has at least a chunk. Up to a
+    /// chunk is written without a branch on the length, which is hard to predict.
     #[inline]
     fn literals(&mut self, src: &[u8], at: usize, length: usize) {
         if length > CHUNK || self.length == 0 {
@@ -134,8 +135,8 @@ impl Output<'_> {
         self.length += length;
     }
 
-    /// As many literals as there are. Up to three are told by the copy before them; at the start of
-    /// the block there is none, and the first byte has a code of its own.
+    /// Writes all `literals`. The count of up to three is encoded in the copy before them; at the
+    /// start of the block, where there is none, the first byte has a code of its own.
     #[inline(never)]
     fn any_literals(&mut self, literals: &[u8]) {
         match literals.len() {
@@ -149,8 +150,8 @@ impl Output<'_> {
         self.length += literals.len();
     }
 
-    /// A copy of `length` bytes from `distance` back. Its last but one byte has two bits to spare,
-    /// for the literals that follow.
+    /// Writes a copy of `length` bytes from `distance` back. Two bits of its last but one byte are
+    /// free for the number of literals that follow.
     #[inline]
     fn copy(&mut self, length: usize, distance: usize) {
         let back = distance - 1;
@@ -161,14 +162,14 @@ impl Output<'_> {
         let near = (length - 1) << 5 | (back & 7) << 2 | (back >> 3) << 8;
         let middle = 32 | (length - 2) | back << 10;
         let is_near = distance <= NEAR && length <= 8;
-        // Four bytes are stored faster than two or three; the next instruction takes the rest back.
+        // Storing four bytes is faster than two or three; the next instruction overwrites the rest.
         let [a, b, c, d, ..] = if is_near { near } else { middle }.to_le_bytes();
         self.dst[self.length..][..4].copy_from_slice(&[a, b, c, d]);
         self.length += if is_near { 2 } else { 3 };
     }
 
-    /// An instruction whose length field is zero, and the rest of the length after it: a zero byte
-    /// for each 255, then what is left, which is not zero.
+    /// Writes an instruction whose length field is zero, followed by the rest of the length: a zero
+    /// byte for each 255, then the remainder, which is not zero.
     #[cold]
     fn long(&mut self, code: u8, mut rest: usize) {
         self.bytes([code]);

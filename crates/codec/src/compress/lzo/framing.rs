@@ -1,21 +1,21 @@
-//! The frame btrfs puts around LZO blocks.
+//! The framing of LZO blocks in btrfs.
 //!
 //! 1. A stream starts with its total length, this header included, as a little-endian `u32`.
-//! 2. Segments follow, each a little-endian `u32` length and as many bytes of one LZO1X block.
-//! 3. Each segment but the last decodes to one sector exactly; the last to one at most.
-//! 4. A segment's header does not cross a sector's boundary in the stream: fewer than four bytes
-//!    before one are padding.
+//! 2. Segments follow, each a little-endian `u32` length and one LZO1X block of that length.
+//! 3. Each segment but the last decodes to exactly one sector; the last to at most one.
+//! 4. A segment's header does not cross a sector boundary in the stream: fewer than four bytes
+//!    before a boundary are padding.
 
 use super::super::DecompressError;
 use super::{BlockError, compress_block, decompress_block, worst_length};
 
-/// Bytes of content in a segment, and the distance of the boundaries no header crosses.
+/// Bytes of content in a segment, and the unit of the boundaries that no header crosses.
 const SECTOR: usize = 4096;
 
 /// Size of the stream's and of each segment's header.
 const HEADER: usize = 4;
 
-/// What is wrong with an LZO stream. Offsets count from the stream's start.
+/// An error in an LZO stream. Offsets count from the stream's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LzoError {
@@ -41,7 +41,7 @@ pub enum LzoError {
         /// The stream's total length.
         total: usize,
     },
-    /// The segment is longer than a sector of content ever becomes.
+    /// The segment is longer than any compressed sector.
     #[error("segment at {offset} is {length} bytes long")]
     SegmentTooLong {
         /// Where the segment's data starts.
@@ -64,7 +64,7 @@ pub enum LzoError {
     ShortSegment {
         /// Where the next segment's header starts.
         offset: usize,
-        /// Bytes the short segment decoded to.
+        /// The number of bytes that the short segment decoded to.
         held: usize,
     },
     /// The block in a segment is damaged.
@@ -72,12 +72,12 @@ pub enum LzoError {
     Block {
         /// Where the segment's data starts.
         offset: usize,
-        /// What is wrong with it.
+        /// The error in the block.
         source: BlockError,
     },
 }
 
-/// Decompresses the stream at the head of `src` and returns how many bytes it held.
+/// Decompresses the stream at the start of `src` and returns the length of its content.
 pub fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
     let mut segments = Segments::new(src)?;
     let mut held = 0;
@@ -90,7 +90,7 @@ pub fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> 
     Ok(held)
 }
 
-/// Decodes one segment to `dst[held..]` and returns how many bytes it held.
+/// Decodes one segment to `dst[held..]` and returns the length of its content.
 fn decode_segment(
     offset: usize,
     data: &[u8],
@@ -107,9 +107,9 @@ fn decode_segment(
 
 /// The segments of a stream, in order.
 struct Segments<'a> {
-    /// The stream: as many bytes as its total length says.
+    /// The stream, cut to its total length.
     stream: &'a [u8],
-    /// Where the next header, or the padding before it, starts.
+    /// The start of the next header, or of the padding before it.
     offset: usize,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// The next segment's offset and data; `None` at the end of the stream.
+    /// Returns the next segment's offset and data; `None` at the end of the stream.
     fn next_segment(&mut self) -> Result<Option<(usize, &'a [u8])>, LzoError> {
         let header = past_padding(self.offset);
         let total = self.stream.len();
@@ -145,7 +145,7 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Puts the stream of `src` into `dst`, which is empty.
+/// Compresses `src` to a stream in `dst`, which must be empty.
 pub fn compress(src: &[u8], dst: &mut Vec<u8>) {
     let segment_bound = HEADER - 1 + HEADER + worst_length(SECTOR);
     dst.resize(HEADER + src.len().div_ceil(SECTOR) * segment_bound, 0);
@@ -162,7 +162,7 @@ pub fn compress(src: &[u8], dst: &mut Vec<u8>) {
     dst.truncate(end);
 }
 
-/// The first place at or after `offset` where a segment's header fits.
+/// The first offset at or after `offset` at which a segment's header may start.
 fn past_padding(offset: usize) -> usize {
     let left = SECTOR - offset % SECTOR;
     if left < HEADER { offset + left } else { offset }

@@ -1,5 +1,5 @@
-//! Blocks against the format's description and another implementation; streams against each rule
-//! of the frame.
+//! Tests of blocks against the format's description and another implementation, and of streams
+//! against each rule of the framing.
 
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ fn unframe(stream: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
     Ok(content)
 }
 
-/// A stream of these segments, padded as the frame's rule asks.
+/// A stream of these segments, padded according to the framing rules.
 fn frame(segments: &[&[u8]]) -> Vec<u8> {
     let mut stream = vec![0; 4];
     for segment in segments {
@@ -61,7 +61,7 @@ fn broken(stream: &[u8]) -> LzoError {
     }
 }
 
-/// A long run of literals as an instruction.
+/// An instruction for a long run of literals.
 fn literals(bytes: &[u8]) -> Vec<u8> {
     let mut run = vec![0];
     let mut rest = bytes.len() - 18;
@@ -74,7 +74,7 @@ fn literals(bytes: &[u8]) -> Vec<u8> {
     run
 }
 
-/// What the pieces, ended, decode to.
+/// Decodes the pieces with an end marker appended.
 fn ended(pieces: &[&[u8]]) -> Vec<u8> {
     decode(&[pieces.concat().as_slice(), &END].concat(), 100_000).unwrap()
 }
@@ -166,7 +166,7 @@ fn matches_are_found() {
     let text = include_bytes!("tests.rs");
     assert!(encode(text).len() < text.len() * 2 / 3);
     assert!(encode(&vec![0; 65_536]).len() < 300);
-    // The same noise again: found where a middle copy reaches, up to 16 KiB back.
+    // Repeated noise is found if it is in reach of a middle copy, up to 16 KiB back.
     let noise = noise(4, 200);
     let apart = |zeros| encode(&[&noise, &vec![0; zeros][..], &noise].concat()).len();
     assert!(apart(16_384 - 200) < apart(16_385 - 200) - 150);
@@ -174,7 +174,7 @@ fn matches_are_found() {
 
 #[test]
 fn headers_cross_no_sector_of_the_stream() {
-    // Noise gives segments of 4117 bytes, and so every place of a header after some time.
+    // Noise compresses to segments of 4117 bytes, so that headers get every position in a sector.
     let content = noise(8, 1 << 17);
     let mut stream = Vec::new();
     compress(&content, &mut stream);
@@ -186,7 +186,7 @@ fn headers_cross_no_sector_of_the_stream() {
     assert_eq!(stream[..4], u32::try_from(stream.len()).unwrap().to_le_bytes());
 }
 
-/// Where the headers are, by the rule.
+/// The offsets of the headers according to the framing rules.
 fn framing_offsets(stream: &[u8]) -> Vec<usize> {
     let mut headers = Vec::new();
     let mut at = 4;
@@ -256,7 +256,7 @@ proptest! {
         let ours = encode(&content);
         prop_assert!(decode(&ours, content.len()).unwrap() == content);
         prop_assert!(decode_elsewhere(&ours, content.len()) == content);
-        // Its block of nothing starts with a byte that no decoder takes.
+        // Its block for empty content starts with a byte that decoders refuse.
         if !content.is_empty() {
             let theirs = encode_elsewhere(&content);
             prop_assert!(decode(&theirs, content.len()).unwrap() == content);
