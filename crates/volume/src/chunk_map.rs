@@ -1,8 +1,8 @@
-//! The chunk map: from logical ranges to their copies on the device.
+//! The chunk map, which translates logical ranges to their copies on the device.
 //!
 //! 1. Chunks in the map do not overlap.
-//! 2. Each stripe lies on the device, and its profile is one that a single device can hold:
-//!    single, DUP, or RAID0 with one stripe, which is laid out like single.
+//! 2. Each stripe lies on the device, and the profile is one of those that one device can hold:
+//!    single, DUP, or RAID0 with one stripe, which has the layout of single.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use userbtrfs_format::{
 
 use crate::error::{OpenError, ReadError};
 
-/// Where a logical range is: the same bytes at each of these places.
+/// The location of a logical range: the physical offsets of its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     first: Physical,
@@ -20,7 +20,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// The place of a copy, counted from 0.
+    /// The physical offset of a copy, counted from 0.
     pub fn copy(&self, number: usize) -> Option<Physical> {
         match number {
             0 => Some(self.first),
@@ -29,7 +29,7 @@ impl Mapping {
         }
     }
 
-    /// All copies, in the order in which to try them.
+    /// The physical offsets of all copies, in the order in which to try them.
     pub fn copies(&self) -> impl Iterator<Item = Physical> + use<> {
         [Some(self.first), self.second].into_iter().flatten()
     }
@@ -42,7 +42,7 @@ pub struct ChunkMap {
 }
 
 impl ChunkMap {
-    /// The system chunks that the superblock lists, through which the chunk tree is read.
+    /// The map of the system chunks in the superblock, with which the chunk tree is read.
     pub fn of_superblock(superblock: &Superblock, device_len: u64) -> Result<Self, OpenError> {
         let mut map = Self::default();
         let chunks =
@@ -53,7 +53,7 @@ impl ChunkMap {
         Ok(map)
     }
 
-    /// Adds a chunk that lies on the device and overlaps no other.
+    /// Adds a chunk; fails if it does not lie on the device or overlaps another one.
     pub fn insert(
         &mut self,
         chunk: Chunk,
@@ -78,13 +78,13 @@ impl ChunkMap {
         self.chunks.remove(&logical)
     }
 
-    /// The chunk in which an address lies.
+    /// The chunk that contains an address.
     pub fn chunk_of(&self, logical: Logical) -> Option<&Chunk> {
         let (_, chunk) = self.chunks.range(..=logical).next_back()?;
         (logical < chunk.end()).then_some(chunk)
     }
 
-    /// Translates a range that lies in one chunk.
+    /// Translates a range; fails if it does not lie in one chunk.
     pub fn map(&self, logical: Logical, len: u64) -> Result<Mapping, ReadError> {
         let unmapped = ReadError::Unmapped { logical, len };
         let Some((_, chunk)) = self.chunks.range(..=logical).next_back() else {
@@ -132,7 +132,7 @@ fn check_stripes(chunk: &Chunk, device: &DeviceItem, device_len: u64) -> Result<
     Ok(())
 }
 
-/// Takes what an item of the chunk tree says into the map or the list of devices.
+/// Adds an item of the chunk tree to the map or to the list of devices.
 pub(crate) fn collect(
     map: &mut ChunkMap,
     devices: &mut Vec<DeviceItem>,

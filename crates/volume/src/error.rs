@@ -1,4 +1,4 @@
-//! Why a volume does not open, and why a range cannot be read or written.
+//! Errors of opening a volume, and of reading and writing ranges.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use userbtrfs_format::{
     BlockError, Chunk, ItemError, Logical, Physical, Profile, SuperblockError, TreeId,
 };
 
-/// Why a volume does not open.
+/// The reason why a volume cannot be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// A device cannot be read.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Too small to hold a superblock.
+    /// The device is too small for a superblock.
     #[error("{len} bytes are too few for a btrfs filesystem")]
     TooSmall {
         /// The size of the device.
@@ -24,32 +24,32 @@ pub enum OpenError {
     /// No copy of the superblock is good.
     #[error("no valid superblock: primary: {primary}{}", list_mirrors(.mirrors))]
     Superblock {
-        /// What is wrong with the first copy.
+        /// The error of the primary copy.
         primary: SuperblockMirrorError,
-        /// What is wrong with the others.
+        /// The errors of the mirrors.
         mirrors: Vec<(Physical, SuperblockMirrorError)>,
     },
-    /// Features that are not understood.
+    /// Features that are not supported.
     #[error("unsupported feature{}: {}", plural(.0.len()), .0.join(", "))]
     Features(Vec<String>),
-    /// More or fewer devices than one.
+    /// A number of devices other than one.
     #[error("the filesystem has {count} devices, only one is supported")]
     Devices {
-        /// How many there are.
+        /// The number of devices.
         count: u64,
     },
-    /// The chunk tree does not list the device.
+    /// The device is not the one in the chunk tree.
     #[error("device {id} is not the one that the chunk tree lists")]
     DeviceMissing {
-        /// Its number.
+        /// Its device id.
         id: u64,
     },
     /// The device is shorter than the filesystem.
     #[error("truncated: the device has {have} bytes, the filesystem needs {need}")]
     Truncated {
-        /// What the superblock says.
+        /// The size of the device according to the superblock.
         need: u64,
-        /// What is there.
+        /// The actual size of the device.
         have: u64,
     },
     /// The system chunk array is damaged.
@@ -58,7 +58,7 @@ pub enum OpenError {
     /// A chunk overlaps another.
     #[error("chunk at {logical} of {len} bytes overlaps the chunk at {other}")]
     ChunkOverlap {
-        /// Where it starts.
+        /// Its start.
         logical: Logical,
         /// Its length.
         len: u64,
@@ -70,14 +70,14 @@ pub enum OpenError {
     StripeOutside {
         /// The chunk.
         logical: Logical,
-        /// Where the stripe starts.
+        /// The start of the stripe.
         physical: Physical,
         /// Its length.
         len: u64,
         /// The device.
         device: u64,
     },
-    /// A chunk names a device that is not there.
+    /// A chunk refers to a missing device.
     #[error("chunk at {logical} is on device {device}, which is missing")]
     StripeDevice {
         /// The chunk.
@@ -85,7 +85,7 @@ pub enum OpenError {
         /// The device.
         device: u64,
     },
-    /// A chunk with a profile that is not supported.
+    /// A chunk has a profile that is not supported.
     #[error(
         "chunk at {logical}: profile {} of {stripes} stripes is not supported",
         .profile.name(),
@@ -95,23 +95,23 @@ pub enum OpenError {
         logical: Logical,
         /// Its profile.
         profile: Profile,
-        /// Its stripes.
+        /// The number of its stripes.
         stripes: usize,
     },
     /// The chunk tree cannot be read.
     #[error("chunk tree: {0}")]
     ChunkTree(#[from] ReadError),
-    /// Writing was asked for, and the device is open for reading alone.
+    /// Write access was requested, but the device is open for reading only.
     #[error("cannot be written: {device} is open for reading only")]
     DeviceReadOnly {
         /// The device's name.
         device: Box<str>,
     },
-    /// Writing was asked for, and features or states forbid it.
+    /// Write access was requested, but features or states forbid it.
     #[error("cannot be written: {}", .0.join(", "))]
     Unwritable(Vec<String>),
-    /// Writing was asked for, and a field of the superblock has a value that Linux does not mount,
-    /// or that cannot be counted on from.
+    /// Write access was requested, but a field of the superblock has a value with which Linux does
+    /// not mount the filesystem, or that would overflow.
     #[error("cannot be written: superblock: invalid {field} {value}")]
     UnwritableField {
         /// The field.
@@ -119,39 +119,39 @@ pub enum OpenError {
         /// Its value.
         value: u64,
     },
-    /// Writing was asked for, and the superblock counts fewer bytes than the device has.
+    /// Write access was requested, but `total_bytes` of the superblock is below the device size.
     #[error(
         "cannot be written: superblock: total_bytes {total} is less than the {device} of the device"
     )]
     UnwritableTotal {
-        /// The count in the superblock.
+        /// `total_bytes` of the superblock.
         total: u64,
-        /// The size of the device, as the chunk tree lists it.
+        /// The size of the device in the chunk tree.
         device: u64,
     },
-    /// Writing was asked for, and the chunk tree lists the device as larger than it is.
+    /// Write access was requested, but the device is smaller than its size in the chunk tree.
     #[error("cannot be written: device {id} has {have} bytes, the chunk tree lists {listed}")]
     UnwritableDeviceSize {
-        /// The number of the device.
+        /// The device id.
         id: u64,
-        /// The size that the chunk tree lists.
+        /// The size in the chunk tree.
         listed: u64,
-        /// The size that the device has.
+        /// The actual size of the device.
         have: u64,
     },
-    /// Writing was asked for, and the primary superblock is damaged: what was fsynced after the
+    /// Write access was requested, but the primary superblock is damaged: data fsynced after the
     /// mirror's generation would be lost.
     #[error(
         "cannot be written: the primary superblock is damaged ({primary}), \
          and the copy at {used} may be older"
     )]
     UnwritableFromMirror {
-        /// What is wrong with the primary.
+        /// The error of the primary superblock.
         primary: SuperblockMirrorError,
-        /// The copy that could be read.
+        /// The mirror that could be read.
         used: Physical,
     },
-    /// Writing was asked for, and a log waits to be replayed.
+    /// Write access was requested, but a log is pending.
     #[error("cannot be written: a log is pending after generation {generation}")]
     UnwritableBeforeReplay {
         /// The generation of the commit it follows.
@@ -159,10 +159,10 @@ pub enum OpenError {
     },
 }
 
-/// Why a copy of the superblock is not believed.
+/// The reason why a copy of the superblock is not used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SuperblockMirrorError {
-    /// The device does not give it; this is what it says.
+    /// The device failed to read it, with this message.
     #[error("{0}")]
     Unreadable(String),
     /// A check failed.
@@ -185,7 +185,7 @@ fn list_mirrors(mirrors: &[(Physical, SuperblockMirrorError)]) -> String {
     each.collect::<Vec<_>>().concat()
 }
 
-/// Why a range cannot be read.
+/// The reason why a range cannot be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -207,7 +207,7 @@ pub enum ReadError {
         logical: Logical,
         /// The tree through which it was reached.
         tree: TreeId,
-        /// What is wrong with each copy.
+        /// The error of each copy.
         copies: Vec<(Physical, MirrorError)>,
     },
     /// A tree has more blocks than fit on the device.
@@ -215,12 +215,12 @@ pub enum ReadError {
     TooManyBlocks {
         /// The tree.
         tree: TreeId,
-        /// How many can be.
+        /// The maximum number of blocks.
         bound: u64,
     },
 }
 
-/// Why a range cannot be written or given back.
+/// The reason why a range cannot be written or discarded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -230,7 +230,7 @@ pub enum WriteError {
         /// The device's name.
         device: Box<str>,
     },
-    /// Nothing is written any more: see [`Volume::stop_writing`](crate::Volume::stop_writing).
+    /// Writing was stopped: see [`Volume::stop_writing`](crate::Volume::stop_writing).
     #[error("{device}: the filesystem was shut down")]
     Stopped {
         /// The device's name.
@@ -244,14 +244,14 @@ pub enum WriteError {
         /// Its length in bytes.
         len: u64,
     },
-    /// The range would fall on a copy of the superblock.
+    /// The range overlaps a copy of the superblock.
     #[error("logical range {logical} of {len} bytes: its copy at {physical} is on a superblock")]
     OnSuperblock {
         /// Its start.
         logical: Logical,
         /// Its length in bytes.
         len: u64,
-        /// Where the copy starts.
+        /// The start of the copy of the range.
         physical: Physical,
     },
     /// A device failed to write a copy of a range.
@@ -259,13 +259,13 @@ pub enum WriteError {
     Range {
         /// Its start.
         logical: Logical,
-        /// What the device says; it names the place.
+        /// The error of the device, which contains the physical offset.
         source: DeviceError,
     },
-    /// A device failed to make durable what it was given.
+    /// A flush of a device failed.
     #[error(transparent)]
     Flush(DeviceError),
-    /// Something failed before that was to make writes durable: these may be lost, too.
+    /// An earlier flush or superblock write failed: later writes may be lost, too.
     #[error("{device}: what was written may be lost, since an earlier flush failed")]
     NotDurable {
         /// The device's name.
@@ -274,14 +274,14 @@ pub enum WriteError {
     /// A device failed to write a copy of the superblock.
     #[error("superblock copy at {at}: {source}")]
     Superblock {
-        /// Which copy.
+        /// The offset of the copy.
         at: Physical,
-        /// What the device says.
+        /// The error of the device.
         source: DeviceError,
     },
 }
 
-/// What is wrong with one copy of a tree block.
+/// The error of one copy of a tree block.
 #[derive(Debug, Error)]
 pub enum MirrorError {
     /// The device failed.

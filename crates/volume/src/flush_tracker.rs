@@ -1,13 +1,13 @@
-//! What makes writes durable: flushes, and superblocks that are written through.
+//! Tracking of the operations that make writes durable: flushes and FUA superblock writes.
 //!
-//! A kernel tells of a write that it lost once, to the flush that happens to come next, whoever
-//! wrote. So:
+//! The kernel reports a lost write once, to whichever flush comes next, independent of the thread
+//! that wrote. So:
 //!
-//! 1. After one that failed all others fail, for good: what they cover may be lost.
-//! 2. A flush that succeeds says nothing yet: an error that belongs to its writes may have been
-//!    told to another that was under way. What it covers is durable once all of those have ended,
-//!    and none has failed ([`FlushTracker::check`]).
-//! 3. A superblock is written after such a check, and another one follows.
+//! 1. After one operation fails, all later ones fail: the writes that they cover may be lost.
+//! 2. A successful flush alone does not imply durability: the error of one of its writes may have
+//!    been reported to another flush in progress. The writes it covers are durable after all of
+//!    those have ended and none has failed ([`FlushTracker::check`]).
+//! 3. A superblock is written only after such a check, and is followed by another check.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use userbtrfs_sync::{Class, Condvar, Mutex};
 
 use crate::error::WriteError;
 
-/// See the module's text.
+/// Numbers the operations in progress, and records if one has failed.
 pub(crate) struct FlushTracker {
     state: Mutex<State>,
     changed: Condvar,
@@ -24,9 +24,9 @@ pub(crate) struct FlushTracker {
 #[derive(Default)]
 struct State {
     failed: bool,
-    /// How many have begun.
+    /// The number of operations that have begun.
     begun: u64,
-    /// The numbers of those under way.
+    /// The numbers of the operations in progress.
     under_way: BTreeSet<u64>,
 }
 
@@ -36,7 +36,7 @@ impl FlushTracker {
         Self { state, changed: Condvar::new() }
     }
 
-    /// Does what is to make writes durable; `name` is the device's.
+    /// Runs an operation that makes writes durable; `name` is the device's name, for errors.
     pub(crate) fn run<R>(
         &self,
         name: &str,
@@ -51,7 +51,7 @@ impl FlushTracker {
         done
     }
 
-    /// Waits for all that are under way; an error if one has ever failed.
+    /// Waits for all operations in progress; fails if any operation has ever failed.
     pub(crate) fn check(&self, name: &str) -> Result<(), WriteError> {
         let mut state = self.state.lock();
         let last = state.begun;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn after_one_that_failed_none_succeeds() {
+    fn run_after_failure_fails() {
         let barriers = FlushTracker::new();
         barriers.run("device", || Ok(())).unwrap();
         let told = barriers.run("device", || Err::<Physical, _>(failure())).unwrap_err();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_another_was_told_meanwhile_is_everybodys() {
+    fn check_fails_if_concurrent_operation_fails() {
         let barriers = FlushTracker::new();
         let fails = AtomicBool::new(false);
         let slow_work = || {

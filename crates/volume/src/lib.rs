@@ -1,28 +1,29 @@
-//! The volume: devices made into one logical address space with redundant copies.
+//! The volume: the logical address space of a filesystem on its device, with mirrored copies.
 //!
-//! It finds the superblock, reads the chunk tree with a plain walker, and from then on answers
-//! where a logical range is and what stands there; opened for writing, it also changes what stands
-//! there, adds and removes chunks, and replaces the superblock.
+//! It finds the superblock and reads the chunk tree with a plain walker; it then maps and reads
+//! logical ranges. A volume opened for writing also writes ranges, adds and removes chunks, and
+//! replaces the superblock.
 //!
 //! Invariants:
 //!
-//! 1. A volume is open only if its features can all be read; what cannot be is refused by name.
+//! 1. A volume can be opened only if all its features can be read; the error names those that
+//!    cannot.
 //! 2. Chunks never overlap and every stripe lies on its device.
-//! 3. A range is translated whole: what crosses the end of a chunk is an error, since no extent
-//!    or tree block does.
-//! 4. A tree block leaves [`Volume::read_block`] verified; each copy is tried in turn, and an
-//!    error names every copy and its check.
+//! 3. A range is translated as a whole: one that crosses the end of a chunk is an error, since no
+//!    extent or tree block does.
+//! 4. [`Volume::read_block`] returns verified tree blocks. It tries each copy in turn; its error
+//!    lists every copy with the check that failed.
 //! 5. A volume opened from a superblock mirror is read-only, and [`Volume::notices`] says so.
-//! 6. A volume is open for writing only if everything in it may be written; what may not is
-//!    refused by name. Opened for reading, it changes nothing.
-//! 7. A write goes to every copy of its range, and never on a copy of the superblock.
-//! 8. A copy that a read finds bad is noted, and rewritten only by who knows that its place is
-//!    still the same one's: see `repair`.
-//! 9. After a flush or a primary superblock that failed nothing is made durable any more: see
-//!    `barriers`.
+//! 6. A volume can be opened for writing only if all its features and states permit writing; the
+//!    error names those that do not. A volume opened for reading never changes the device.
+//! 7. A write goes to every copy of its range, and never to a copy of the superblock.
+//! 8. A copy that a read finds bad is recorded. Only a caller that knows that the range still has
+//!    the same owner and content rewrites it: see `repair`.
+//! 9. After a failed flush or a failed write of the primary superblock, all later flushes and
+//!    superblock writes fail: see `flush_tracker`.
 //!
-//! What it does not do: caching, searching, checksums of data; the order of writes, flushes and
-//! superblocks is the caller's, but for that of the superblock's copies.
+//! It has no caching, no tree search and no data checksums. The caller orders writes, flushes and
+//! superblock writes; only the order of the superblock's copies is determined here.
 
 #![forbid(unsafe_code)]
 
@@ -56,12 +57,12 @@ pub use walker::{BlockReader, Walk, walk};
 /// A verified tree block.
 pub type TreeBlock = userbtrfs_format::TreeBlock<NodeBytes>;
 
-/// The bytes of a tree block, aligned for I/O; shared, and never changed while they are.
+/// The bytes of a tree block, aligned for I/O. They are reference-counted and copied on write.
 #[derive(Clone, Debug)]
 pub struct NodeBytes(Arc<Buffer>);
 
 impl NodeBytes {
-    /// The buffer, as a device takes it.
+    /// The buffer, as used for device I/O.
     pub fn buffer(&self) -> &Arc<Buffer> {
         &self.0
     }
@@ -73,7 +74,7 @@ impl From<Buffer> for NodeBytes {
     }
 }
 
-/// Whoever changes shared bytes gets bytes of its own: those who share them see no change.
+/// Copies the bytes first if they are shared: other owners do not see the change.
 impl AsMut<[u8]> for NodeBytes {
     fn as_mut(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.0).is_none() {
@@ -103,7 +104,7 @@ pub struct Volume {
     chunks: RwLock<ChunkMap>,
     notices: Vec<Warning>,
     writable: bool,
-    /// Nothing is written any more.
+    /// All writes are refused.
     stopped: AtomicBool,
     barriers: FlushTracker,
     bad_copies: BadMirrors,
@@ -119,15 +120,16 @@ impl Volume {
 
     /// Opens the filesystem on these devices, for writing; writes nothing yet.
     ///
-    /// Refuses by name what must not be written: devices open for reading, features and states
-    /// that only a reader may pass over, a damaged primary superblock, a pending log. What only
-    /// the trees tell (a balance that was cut off) is left to who reads them.
+    /// Fails if the device is open for reading only, if the filesystem has features or states that
+    /// permit reading only, if the primary superblock is damaged, or if a log is pending.
+    /// Conditions that are recorded in the trees (an interrupted balance) are checked by the code
+    /// that reads the trees.
     pub fn open_for_writing(devices: Vec<Arc<dyn Device>>) -> Result<Self, OpenError> {
         Self::open_checked(devices, Purpose::Write)
     }
 
-    /// As [`Volume::open_for_writing`], where a log may be pending: the caller replays it, and
-    /// allocates nothing before it knows what the log names.
+    /// Like [`Volume::open_for_writing`], but a log may be pending. The caller replays it, and
+    /// allocates nothing before it knows the extents that the log refers to.
     pub fn open_for_replay(devices: Vec<Arc<dyn Device>>) -> Result<Self, OpenError> {
         Self::open_checked(devices, Purpose::Replay)
     }
@@ -163,7 +165,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// The current superblock: the one it was opened with, or the last one written since.
+    /// The current superblock: the last one written, or the one the volume was opened with.
     pub fn superblock(&self) -> Arc<Superblock> {
         Arc::clone(&self.superblock.read())
     }
@@ -172,13 +174,12 @@ impl Volume {
         *self.superblock.write() = Arc::new(superblock);
     }
 
-    /// Whether it was opened for writing.
+    /// Returns true if the volume was opened for writing.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// From now on nothing is written, made durable or given back: each such call fails, for good.
-    /// What was on its way may still arrive.
+    /// Makes all later writes, flushes and discards fail. Requests in flight may still complete.
     pub fn stop_writing(&self) {
         self.stopped.store(true, Ordering::SeqCst);
     }
@@ -187,12 +188,12 @@ impl Volume {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// What all tree blocks share.
+    /// The properties that all tree blocks share.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// What the one who opens it must be told.
+    /// The warnings to report after opening the volume.
     pub fn notices(&self) -> &[Warning] {
         &self.notices
     }
@@ -207,7 +208,7 @@ impl Volume {
         &self.device
     }
 
-    /// Where the chunk tree starts, and what is expected there.
+    /// The root block of the chunk tree, and the expectation of it.
     pub fn chunk_root(&self) -> (Logical, Expectation) {
         let superblock = self.superblock();
         let expected = Expectation {
@@ -220,20 +221,20 @@ impl Volume {
         (superblock.chunk_root, expected)
     }
 
-    /// Adds a chunk to the map. It is checked as at open: its profile is one that is supported, it
-    /// lies on the device and overlaps no other.
+    /// Adds a chunk to the map. Fails, as when the volume is opened, if its profile is not
+    /// supported, if it does not lie on the device or if it overlaps another chunk.
     pub fn add_chunk(&self, chunk: Chunk) -> Result<(), OpenError> {
         let superblock = self.superblock();
         self.chunks.write().insert(chunk, &superblock.device, self.device.len())
     }
 
-    /// Removes the chunk that starts at `logical` from the map; nothing if there is none.
+    /// Removes the chunk that starts at `logical` from the map; returns `None` if there is none.
     pub fn remove_chunk(&self, logical: Logical) -> Option<Chunk> {
         self.chunks.write().remove(logical)
     }
 
-    /// Replaces the system chunks of the superblock by the chunk tree, which lists them too.
-    /// Returns the device as the tree lists it.
+    /// Replaces the chunk map built from the superblock by that of the chunk tree, which includes
+    /// the system chunks. Returns the device item in the tree.
     fn read_chunk_tree(&self) -> Result<DeviceItem, OpenError> {
         let mut map = ChunkMap::default();
         let mut devices = Vec::new();
@@ -265,7 +266,7 @@ impl Volume {
         }
     }
 
-    /// Takes the size of the device from the chunk tree, as Linux does, and checks it.
+    /// Uses the size of the device in the chunk tree, as Linux does, after checking it.
     fn use_listed_device(&self, listed: DeviceItem) -> Result<(), OpenError> {
         let mut superblock = (*self.superblock()).clone();
         let (id, bytes) = (listed.id, listed.total_bytes);
@@ -283,12 +284,12 @@ impl Volume {
     }
 }
 
-/// What a volume is opened for.
+/// The access for which a volume is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Read,
     Write,
-    /// Writing, whether or not a log is pending.
+    /// Writing, even if a log is pending.
     Replay,
 }
 

@@ -1,7 +1,7 @@
-//! Reading logical ranges: one at a time or many in flight.
+//! Reads of logical ranges, one at a time or many in flight.
 //!
-//! 1. A read names the copy it wants; trying the next one is the caller's decision, since only
-//!    the caller can tell a good copy from a bad one.
+//! 1. A read specifies the copy. The caller decides to try the next one, since only the caller can
+//!    distinguish a good copy from a bad one.
 //! 2. [`PendingReads`] belong to the thread that submitted them.
 
 use userbtrfs_device::{Buffer, Request, Ticket};
@@ -14,26 +14,26 @@ use crate::{BadMirror, NodeBytes, TreeBlock, Volume};
 /// A range of logical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Where it starts.
+    /// Its start.
     pub logical: Logical,
     /// Its length in bytes.
     pub len: usize,
 }
 
-/// Reads that are on their way.
+/// Reads in flight.
 pub struct PendingReads {
-    /// For each range, whether it was submitted or why not.
+    /// For each range, the error if it was not submitted.
     outcomes: Vec<Result<(), ReadError>>,
     ticket: Ticket,
 }
 
 impl Volume {
-    /// Where a range is.
+    /// Translates a range; fails if it does not lie in one chunk.
     pub fn map(&self, logical: Logical, len: u64) -> Result<Mapping, ReadError> {
         self.chunks.read().map(logical, len)
     }
 
-    /// The chunk in which an address lies.
+    /// The chunk that contains an address.
     pub fn chunk_of(&self, logical: Logical) -> Result<Chunk, ReadError> {
         let unmapped = ReadError::Unmapped { logical, len: 1 };
         self.chunks.read().chunk_of(logical).cloned().ok_or(unmapped)
@@ -44,12 +44,12 @@ impl Volume {
         self.chunks.read().iter().cloned().collect()
     }
 
-    /// The first chunk that holds this.
+    /// The first chunk that has all these flags.
     pub fn chunk_with(&self, flags: BlockGroupFlags) -> Option<Chunk> {
         self.chunks.read().iter().find(|chunk| chunk.flags.contains(flags)).cloned()
     }
 
-    /// Reads copy number `copy` of a range; nothing where there is no such copy.
+    /// Reads copy number `copy` of a range; returns `None` if there is no such copy.
     pub fn read(&self, range: Range, copy: usize) -> Result<Option<Buffer>, ReadError> {
         let mapping = self.map(range.logical, range.len as u64)?;
         let Some(physical) = mapping.copy(copy) else { return Ok(None) };
@@ -71,7 +71,7 @@ impl Volume {
         PendingReads { outcomes, ticket: self.device.submit(requests) }
     }
 
-    /// Waits for reads; the results stand in the order of their ranges.
+    /// Waits for reads; returns the results in the order of their ranges.
     pub fn wait(&self, pending: PendingReads) -> Vec<Result<Buffer, ReadError>> {
         let mut completions = self.device.wait(pending.ticket).into_iter();
         let mut next = || completions.next().expect("one completion for each request");
@@ -82,7 +82,7 @@ impl Volume {
             .collect()
     }
 
-    /// Whether waiting would return at once.
+    /// Returns true if [`Volume::wait`] would return at once.
     pub fn is_ready(&self, pending: &PendingReads) -> bool {
         self.device.is_ready(&pending.ticket)
     }
@@ -96,7 +96,7 @@ impl Volume {
         self.try_copies(logical, expected, Vec::new())
     }
 
-    /// Verifies a tree block whose first copy was read already; tries the others if it is bad.
+    /// Verifies a tree block whose first copy was already read; tries the others if it is bad.
     pub fn accept_block(
         &self,
         logical: Logical,

@@ -1,11 +1,10 @@
-//! Copies that were found bad, and how they are made good again.
+//! Tracking and repair of bad copies.
 //!
-//! 1. A read that finds a copy bad, and takes another one, notes that and goes on; it writes
-//!    nothing.
-//! 2. A note says what was read, not that it is still there: by the time of the repair the place
-//!    may be somebody else's. That is for the caller to know: see [`Volume::repair`].
-//! 3. Nothing rests on a repair. What is not noted, for want of room, or cannot be repaired, the
-//!    next read that meets it finds again.
+//! 1. A read that finds a bad copy and uses another one records that; it writes nothing.
+//! 2. A record describes what was read, which may have been freed and its space reused before the
+//!    repair. The caller must rule that out: see [`Volume::repair`].
+//! 3. Nothing depends on a repair. A bad copy that is not recorded because the list is full, or
+//!    that cannot be repaired, is found again by the next read of it.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +16,28 @@ use userbtrfs_sync::{Arc, Class, Mutex};
 use crate::error::WriteError;
 use crate::{Range, Volume};
 
-/// The most notes that are kept.
+/// The maximum number of records.
 const NOTES_MAX: usize = 1024;
 
-/// A range of which a copy was bad, and another one was taken.
+/// A range with a bad copy, which was read from another copy.
 #[derive(Clone, Copy, Debug)]
 pub enum BadMirror {
-    /// A tree block, and what was to stand there.
+    /// A tree block, with the expectation of it.
     Block(Logical, Expectation),
     /// Data that has checksums.
     Data(Range),
 }
 
-/// What was found of bad copies, since the volume was opened.
+/// The numbers of bad and repaired copies since the volume was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorStats {
-    /// Tree blocks, and pieces of data, of which a copy was bad and another one was taken.
+    /// Reads of tree blocks and data ranges that found a bad copy and used another one.
     pub bad: u64,
-    /// Copies that were made good again.
+    /// Copies that were repaired.
     pub repaired: u64,
 }
 
-/// See the module's text.
+/// The recorded bad copies, and their numbers.
 pub(crate) struct BadMirrors {
     notes: Mutex<BTreeMap<Logical, BadMirror>>,
     bad: AtomicU64,
@@ -53,7 +52,7 @@ impl BadMirrors {
 }
 
 impl Volume {
-    /// Notes a bad copy, to be repaired where the volume is open for writing.
+    /// Records a bad copy, to be repaired if the volume is open for writing.
     pub fn note_bad_copy(&self, what: BadMirror) {
         self.bad_copies.bad.fetch_add(1, Ordering::Relaxed);
         if self.check_writable().is_err() {
@@ -66,22 +65,22 @@ impl Volume {
         }
     }
 
-    /// What was noted since this was last called, by address.
+    /// Takes the bad copies recorded since the last call, sorted by address.
     pub fn take_bad_copies(&self) -> Vec<BadMirror> {
         std::mem::take(&mut *self.bad_copies.notes.lock()).into_values().collect()
     }
 
-    /// How many copies were bad, and are good again.
+    /// The numbers of bad and repaired copies.
     pub fn copy_stats(&self) -> MirrorStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         MirrorStats { bad: read(&self.bad_copies.bad), repaired: read(&self.bad_copies.repaired) }
     }
 
-    /// Reads all copies of a range, and writes one that `is_good` over each that is not; nothing
-    /// where none is. It is durable with the next flush.
+    /// Reads all copies of a range, and overwrites each bad one with one that `is_good`. Does
+    /// nothing if no copy is good. The repair is durable after the next flush.
     ///
-    /// The caller knows that nobody else writes there meanwhile, and that what is good is what is
-    /// to stand there.
+    /// The caller ensures that the range is not written meanwhile, and that `is_good` accepts only
+    /// the current content of the range.
     pub fn repair(
         &self,
         range: Range,
@@ -100,7 +99,7 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Volume::repair`], of a tree block.
+    /// Repairs a tree block: see [`Volume::repair`].
     pub fn repair_block(&self, logical: Logical, expected: &Expectation) -> Result<(), WriteError> {
         let range = Range { logical, len: self.geometry().nodesize as usize };
         self.repair(range, |copy| self.verify(Arc::clone(copy).into(), logical, expected).is_ok())

@@ -1,11 +1,11 @@
-//! The copies of the superblock: which of them to believe, and how they are replaced.
+//! The copies of the superblock: how one is selected, and how they are replaced.
 //!
-//! 1. The primary copy is believed if it is good, whatever the mirrors say: only it can name a
+//! 1. The primary copy is used if it is valid, independent of the mirrors: only it can refer to a
 //!    log, and Linux reads no other.
-//! 2. Otherwise the good mirror of the highest generation is, and the volume is read-only.
-//! 3. No mirror is newer than a primary that could still be lost: a mirror is written once the
-//!    primary is durable. It is durable itself with the next flush.
-//! 4. No mirror names a log: with one the primary alone is written.
+//! 2. Otherwise the valid mirror with the highest generation is used, and the volume is read-only.
+//! 3. No mirror is newer than the durable primary: the mirrors are written after the primary is
+//!    durable. They become durable with the next flush.
+//! 4. No mirror refers to a log: a superblock with a log is written to the primary only.
 
 use std::fmt;
 
@@ -15,20 +15,20 @@ use userbtrfs_format::{Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, S
 use crate::Volume;
 use crate::error::{OpenError, SuperblockMirrorError, WriteError};
 
-/// What the one who opens a volume must be told.
+/// A condition to be reported after opening a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
     /// The primary superblock is damaged.
     Mirror {
-        /// What is wrong with it.
+        /// The error of the primary superblock.
         primary: SuperblockMirrorError,
         /// The copy that is used instead.
         used: Physical,
         /// The generation of that copy.
         generation: u64,
     },
-    /// A log waits to be replayed.
+    /// A log is pending.
     PendingLog {
         /// The generation of the commit it follows.
         generation: u64,
@@ -52,7 +52,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Reads the copy at `at`; nothing where the device does not reach so far.
+/// Reads the copy at `at`; returns `None` if the device is too short for it.
 pub fn read_copy(
     device: &dyn Device,
     at: Physical,
@@ -99,11 +99,11 @@ fn pending_log(superblock: &Superblock) -> Option<Warning> {
 }
 
 impl Volume {
-    /// Replaces the superblock by one without a log, durably; what it points to must be durable
-    /// before. The caller sees to it that one is written at a time.
+    /// Replaces the superblock durably by one without a log. The blocks that it refers to must be
+    /// durable before. The caller ensures that one superblock is written at a time.
     ///
-    /// It is the [current](Volume::superblock) one from the moment the primary copy is durable,
-    /// also where a mirror then fails: an error that names a mirror says no more than that.
+    /// It becomes the [current](Volume::superblock) superblock when the primary copy is durable,
+    /// even if a mirror then fails: an error that names a mirror means only that.
     pub fn write_superblock(&self, superblock: &Superblock) -> Result<(), WriteError> {
         assert!(superblock.log_root.is_none(), "a log comes by a call of its own");
         self.check_writable()?;
@@ -113,11 +113,12 @@ impl Volume {
         self.write_copies(superblock, &mirrors, false).map(drop)
     }
 
-    /// Writes the primary copy of the superblock anew, durably, with a log of the transaction after
-    /// it, and nothing else changed; what the log consists of must be durable before. The caller
-    /// sees to it that one superblock is written at a time.
+    /// Rewrites the primary copy of the superblock durably, with a log of the transaction after it
+    /// and no other change. The blocks of the log must be durable before. The caller ensures that
+    /// one superblock is written at a time.
     ///
-    /// The [current](Volume::superblock) one names no log: what is written next replaces it.
+    /// The [current](Volume::superblock) superblock stays without a log, so that the next
+    /// superblock written drops the log.
     pub fn write_log_superblock(&self, root: Logical, level: u8) -> Result<(), WriteError> {
         self.check_writable()?;
         let mut superblock = (*self.superblock()).clone();
@@ -136,7 +137,7 @@ impl Volume {
         self.check_durable().map(|()| done)
     }
 
-    /// Writes the copies that lie on the device; the last of them as it can be read there.
+    /// Writes the copies at `places` that lie on the device; returns the last of them, as parsed.
     fn write_copies(
         &self,
         superblock: &Superblock,

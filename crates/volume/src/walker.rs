@@ -1,17 +1,17 @@
-//! A plain read-only walk over the leaves of a tree: no cache, no locks, one path in memory.
+//! A simple read-only walk over the leaves of a tree, without cache and locks.
 //!
-//! The volume reads its chunk tree with it, and an independent checker every other.
+//! The volume uses it to read its chunk tree, and an independent checker to read all other trees.
 //!
-//! 1. Memory is one block for each level.
-//! 2. It ends: levels fall on the way down, keys rise on the way along, and the number of blocks
-//!    read is bounded.
+//! 1. It holds at most one block of each level in memory.
+//! 2. It terminates: levels decrease on the way down, keys increase from leaf to leaf, and the
+//!    number of blocks read is bounded.
 
 use userbtrfs_format::{ChildPointer, Expectation, Key, Logical, TreeId};
 
 use crate::error::ReadError;
 use crate::{TreeBlock, Volume};
 
-/// Whoever reads verified tree blocks.
+/// A source of verified tree blocks.
 pub trait BlockReader {
     /// Reads the block at `logical`.
     fn read_block(&self, logical: Logical, expected: &Expectation) -> Result<TreeBlock, ReadError>;
@@ -28,13 +28,13 @@ pub struct Walk<'a, R> {
     reader: &'a R,
     tree: TreeId,
     root: Option<(Logical, Expectation)>,
-    /// The nodes above the next leaf, each with the next slot to go down.
+    /// The nodes above the next leaf, each with the next slot to descend to.
     path: Vec<(TreeBlock, usize)>,
     left: u64,
     bound: u64,
 }
 
-/// Starts a walk at the root that stands at `logical`. It fails after `bound` blocks.
+/// Starts a walk at the root block `logical`. The walk fails after `bound` blocks.
 pub fn walk<R: BlockReader>(
     reader: &R,
     logical: Logical,
@@ -46,7 +46,7 @@ pub fn walk<R: BlockReader>(
 }
 
 impl<R: BlockReader> Walk<'_, R> {
-    /// The next leaf, or nothing after the last.
+    /// Returns the next leaf, or `None` after the last.
     pub fn next_leaf(&mut self) -> Result<Option<TreeBlock>, ReadError> {
         let next = match self.root.take() {
             Some(root) => Some(root),
@@ -65,7 +65,7 @@ impl<R: BlockReader> Walk<'_, R> {
         }
     }
 
-    /// The next child on the path that was not walked yet.
+    /// Returns the next child of the path's nodes that was not visited yet.
     fn next_child(&mut self) -> Option<(Logical, Expectation)> {
         while let Some((node, slot)) = self.path.last_mut() {
             if *slot < node.len() {

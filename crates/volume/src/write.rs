@@ -1,9 +1,9 @@
-//! Writing logical ranges, all copies of each.
+//! Writes of logical ranges to all of their copies.
 //!
-//! 1. A call that returns has nothing in flight any more, also when it returns an error.
-//! 2. The first error, in the order of what was given, is the one returned; what was given after
-//!    it may not have been written. Nothing is tried again.
-//! 3. Writes are durable with the next [`Volume::flush`], not before.
+//! 1. A call that returns, even with an error, has nothing in flight.
+//! 2. The first error, in the order of the given blocks, is returned; later blocks may not have
+//!    been written. Writes are not retried.
+//! 3. Writes are durable after the next [`Volume::flush`], not before.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,16 +16,16 @@ use crate::Volume;
 use crate::chunk_map::Mapping;
 use crate::error::WriteError;
 
-/// Requests handed to the device at once. It may do neighbours in one go.
+/// Number of requests submitted to the device together. It may merge adjacent ones.
 const BATCH: usize = 128;
 
-/// Batches in flight while the next is put together.
+/// Number of batches in flight while the next is collected.
 const IN_FLIGHT: usize = 3;
 
 impl Volume {
-    /// Writes each buffer at its logical address, to all copies, and waits. A range lies in one
-    /// chunk; ranges do not overlap. Neighbours given one after the other are what a device does
-    /// best.
+    /// Writes each buffer to all copies at its logical address, and waits. A range must lie in one
+    /// chunk; ranges must not overlap. Adjacent ranges should be given in ascending order, which
+    /// devices handle best.
     pub fn write_blocks(
         &self,
         blocks: impl IntoIterator<Item = (Logical, Arc<Buffer>)>,
@@ -39,7 +39,7 @@ impl Volume {
                 break;
             }
         }
-        // What was pushed was given earlier than what has no place.
+        // The pushed blocks come before the one that could not be mapped, and so do their errors.
         writes.finish().and(unplaced)
     }
 
@@ -49,7 +49,7 @@ impl Volume {
         logical: Logical,
         buffer: &Arc<Buffer>,
     ) -> Result<(), WriteError> {
-        // It may have been stopped meanwhile.
+        // The volume may have been stopped meanwhile.
         self.check_writable()?;
         for Physical(offset) in self.place(logical, buffer.len() as u64)?.copies() {
             let buffer = Arc::clone(buffer).into();
@@ -58,21 +58,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Has the device make durable what was written before the call, and waits. After one that
-    /// failed all fail. It is durable if [`Volume::check_durable`] says so.
+    /// Flushes the writes that completed before the call, and waits. After a failed flush all later
+    /// ones fail. The writes are durable only if [`Volume::check_durable`] then succeeds.
     pub fn flush(&self) -> Result<(), WriteError> {
         self.check_writable()?;
         self.barriers.run(self.name(), || self.device().flush().map_err(WriteError::Flush))
     }
 
-    /// Whether all flushes until now hold, as far as a device can tell: waits for those under way,
-    /// by whomever, and fails if one ever failed.
+    /// Waits for all flushes in progress, of all threads, and fails if any flush has ever failed.
+    /// If it succeeds, all flushes until now have taken effect, as far as the device reports.
     pub fn check_durable(&self) -> Result<(), WriteError> {
         self.barriers.check(self.name())
     }
 
-    /// Gives all copies of a range back to the device, and waits. The range lies in one chunk;
-    /// superblock copies in it are left alone. A device that cannot do this is no error.
+    /// Discards all copies of a range, and waits. The range must lie in one chunk; superblock
+    /// copies in it are skipped. Succeeds without effect if the device does not support it.
     pub fn discard(&self, logical: Logical, len: u64) -> Result<(), WriteError> {
         self.check_writable()?;
         let mapping = self.map_for_writing(logical, len)?;
@@ -88,7 +88,7 @@ impl Volume {
         }
     }
 
-    /// Says that whoever has the volume open for writing will soon be done: see
+    /// Announces that the volume, which is open for writing, will soon be closed: see
     /// [`Device::closing`].
     pub fn closing(&self) {
         self.device().closing();
@@ -103,7 +103,7 @@ impl Volume {
         }
     }
 
-    /// Where a range is to be written: in one chunk, and on no superblock.
+    /// Maps a range to write; fails if it does not lie in one chunk or overlaps a superblock.
     pub(crate) fn place(&self, logical: Logical, len: u64) -> Result<Mapping, WriteError> {
         let mapping = self.map_for_writing(logical, len)?;
         let on_superblock = |copy: &Physical| {
@@ -130,7 +130,7 @@ fn superblocks() -> impl Iterator<Item = Range<u64>> {
     SUPERBLOCK_OFFSETS.into_iter().map(|at| at.0..at.0 + SUPERBLOCK_SIZE as u64)
 }
 
-/// What is left of a range of the device without the superblock copies in it.
+/// The parts of a range of the device outside of the superblock copies.
 fn outside_superblocks(range: Range<u64>) -> Vec<Range<u64>> {
     let mut pieces = Vec::new();
     let mut start = range.start;
@@ -143,16 +143,16 @@ fn outside_superblocks(range: Range<u64>) -> Vec<Range<u64>> {
     pieces
 }
 
-/// Writes on their way, in batches.
+/// Writes in flight, in batches.
 struct Writes<'a> {
     device: &'a dyn Device,
-    /// Put together, not submitted yet.
+    /// The batch that is being collected.
     next: Vec<Request>,
     /// The ranges of `next`.
     ranges: Vec<Logical>,
     /// The batches in flight with their ranges, oldest first.
     in_flight: VecDeque<(Ticket, Vec<Logical>)>,
-    /// The first error of what is done.
+    /// The first error of the completed batches.
     result: Result<(), WriteError>,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Writes<'a> {
         self.in_flight.push_back((ticket, std::mem::take(&mut self.ranges)));
     }
 
-    /// Waits until no more than so many batches are in flight.
+    /// Waits until at most `most` batches are in flight.
     fn wait_until_in_flight(&mut self, most: usize) {
         while self.in_flight.len() > most
             && let Some((ticket, ranges)) = self.in_flight.pop_front()
@@ -191,7 +191,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Waits for all that was pushed.
+    /// Waits for all pushed writes.
     fn finish(mut self) -> Result<(), WriteError> {
         self.submit();
         self.wait_until_in_flight(0);

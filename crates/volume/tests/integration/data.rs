@@ -1,4 +1,4 @@
-//! Data on its way: each part has its own end.
+//! Asynchronous data writes: each part has its own result.
 
 use userbtrfs_device::Device;
 use userbtrfs_format::{Logical, SUPERBLOCK_OFFSETS};
@@ -11,7 +11,7 @@ use crate::writing::chunk;
 
 const SECTOR: u64 = 4096;
 
-/// Parts of one buffer, from `start` on, each of its own bytes.
+/// Parts of one buffer, from `start` on, each with different bytes.
 fn parts(start: Logical, count: u8) -> Vec<(Logical, Slice)> {
     let bytes: Vec<_> = (0..count).flat_map(|n| [n + 1; 4096]).collect();
     let buffer = Arc::new(Buffer::from(&bytes[..]));
@@ -45,7 +45,7 @@ fn parts_of_a_buffer_reach_all_copies() {
 }
 
 #[test]
-fn a_part_fails_alone_whichever_copy_failed() {
+fn submit_data_bad_copy_fails_only_its_part() {
     let metadata = ChunkSpec::metadata();
     for copy in 0..2 {
         let bad = metadata.stripes[copy] + 2 * SECTOR;

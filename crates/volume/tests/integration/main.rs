@@ -1,4 +1,4 @@
-//! Volumes that are opened for writing, and written.
+//! Tests of volumes that are opened for writing, and of their writes.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -1,4 +1,4 @@
-//! What is opened for writing, and what is refused.
+//! Filesystems that can and cannot be opened for writing.
 
 use userbtrfs_format::{
     CompatRoFlags, IncompatFlags, ItemKind, Key, Logical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE,
@@ -23,7 +23,7 @@ fn unwritable(change: impl FnOnce(&mut Superblock)) -> Vec<String> {
 }
 
 #[test]
-fn what_we_know_is_opened() {
+fn open_for_writing_known_features_succeeds() {
     let known = image(|superblock| {
         superblock.compat_ro = CompatRoFlags::all();
         superblock.incompat |= IncompatFlags::COMPRESS_ZSTD | IncompatFlags::RAID56;

@@ -1,4 +1,4 @@
-//! In what order the copies of the superblock are replaced, and what a failure leaves.
+//! The order in which the copies of the superblock are replaced, and the state after a failure.
 
 use userbtrfs_device::Operation;
 use userbtrfs_format::{Logical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
@@ -38,7 +38,7 @@ fn only_copies_that_lie_on_the_filesystem_are_written() {
     volume.write_superblock(&next(&volume)).unwrap();
     assert_eq!(device.changes(), [write(0, true)]);
 
-    // The device goes on where the filesystem has ended.
+    // The device is longer than the filesystem.
     let mut image = image(|_| {});
     image.resize(usize::try_from(SUPERBLOCK_OFFSETS[1].0).unwrap() + SUPERBLOCK_SIZE, 7);
     let (volume, device) = open(Recorder::over(image));

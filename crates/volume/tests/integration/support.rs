@@ -1,4 +1,4 @@
-//! A small filesystem on a device that keeps a record, and fails where it is told to.
+//! A small filesystem on a device that records changes and can inject failures.
 
 use userbtrfs_device::{Completion, Device, DeviceError, MemoryDevice, Operation, Request, Ticket};
 use userbtrfs_format::{ItemKind, Key, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock, TreeId};
@@ -6,7 +6,7 @@ use userbtrfs_image_builder::{IMAGE_LEN, ImageEditor, field, put_u64, small_imag
 use userbtrfs_sync::{Arc, Class, Mutex};
 use userbtrfs_volume::Volume;
 
-/// What was asked of a device that changes it.
+/// A request that changes a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub operation: Operation,
@@ -15,11 +15,11 @@ pub(crate) struct Change {
     pub fua: bool,
 }
 
-/// Records changes, in the order of their submission.
+/// A memory device that records changes in the order of their submission.
 pub(crate) struct Recorder {
     pub memory: MemoryDevice,
     changes: Mutex<Vec<Change>>,
-    /// A change at this offset fails; `u64::MAX` stands for a flush.
+    /// A change at this offset fails; `u64::MAX` means flushes.
     failing: Option<u64>,
     read_only: bool,
 }
@@ -85,7 +85,7 @@ impl Device for Recorder {
     }
 }
 
-/// The small filesystem, its superblock changed.
+/// The small filesystem with a changed superblock.
 pub(crate) fn image(change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
     let mut image = small_image();
     let at = SUPERBLOCK_OFFSETS[0];
@@ -96,7 +96,7 @@ pub(crate) fn image(change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
     image
 }
 
-/// The small filesystem on a device that the first mirror fits on, which is not there yet.
+/// The small filesystem on a device that is large enough for the first mirror, but without it.
 pub(crate) fn image_with_room_for_a_mirror() -> Vec<u8> {
     let len = SUPERBLOCK_OFFSETS[1].0 + SUPERBLOCK_SIZE as u64;
     let mut image = image(|superblock| {

@@ -1,4 +1,4 @@
-//! Where ranges go, and what becomes of errors.
+//! The locations of written ranges, and the handling of errors.
 
 use userbtrfs_device::{Device, Operation};
 use userbtrfs_format::{Chunk, Logical, Physical, SUPERBLOCK_OFFSETS};
@@ -14,7 +14,7 @@ fn node(fill: u8) -> Arc<Buffer> {
     Arc::new(Buffer::from(&[fill; 4096][..]))
 }
 
-/// Blocks from `start` on, each of its own bytes.
+/// Blocks from `start` on, each with different bytes.
 fn blocks(start: Logical, count: u8) -> Vec<(Logical, Arc<Buffer>)> {
     (0..count).map(|n| (Logical(start.0 + u64::from(n) * NODE), node(n + 1))).collect()
 }
@@ -23,7 +23,7 @@ fn assert_holds(device: &Recorder, at: u64, fill: u8) {
     assert!(device.memory.read(at, 4096).unwrap().iter().all(|&byte| byte == fill), "at {at}");
 }
 
-/// A chunk like that of the data, elsewhere.
+/// A chunk with the flags of the data chunk, at another location.
 pub(crate) fn chunk(logical: u64, physical: u64, len: u64) -> Chunk {
     let spec =
         ChunkSpec { logical: Logical(logical), len, stripes: vec![physical], ..ChunkSpec::data() };
@@ -72,7 +72,7 @@ fn more_blocks_than_are_in_flight_at_once_arrive() {
 }
 
 #[test]
-fn nothing_is_written_after_a_stop_not_even_the_rest_of_a_call() {
+fn stop_writing_during_write_blocks_stops_all_writes() {
     let (volume, device) = open(Recorder::over(image_with_room_for_a_mirror()));
     let at = Logical(0x1000_0000);
     volume.add_chunk(chunk(at.0, 0x100_0000, 0x100_0000)).unwrap();
@@ -118,12 +118,12 @@ fn after_an_error_no_more_is_written_than_was_in_flight() {
     let many = (0..4000).map(|n| (Logical(0x1000_0000 + n * NODE), node(1)));
     let error = volume.write_blocks(many).unwrap_err();
     assert!(matches!(error, WriteError::Range { logical: Logical(0x1000_0000), .. }), "{error}");
-    // Three batches of 128 may be in flight while the next is made.
+    // Three batches of 128 may be in flight while the next is collected.
     assert!(device.changes().len() <= 4 * 128);
 }
 
 #[test]
-fn what_lies_in_no_chunk_is_refused_after_what_does_is_written() {
+fn write_blocks_unmapped_range_fails_after_earlier_blocks_are_written() {
     let (volume, device) = open(Recorder::over(image(|_| {})));
     let data = ChunkSpec::data();
     let crossing = Logical(data.logical.0 + data.len - 1);
@@ -156,7 +156,7 @@ fn a_superblock_in_a_chunk_is_never_written_on() {
 }
 
 #[test]
-fn discard_gives_every_copy_back() {
+fn discard_reaches_every_copy() {
     let (volume, device) = open(Recorder::over(image(|_| {})));
     let metadata = ChunkSpec::metadata();
     volume.discard(metadata.logical, 2 * NODE).unwrap();
@@ -179,7 +179,7 @@ fn is_mapped(volume: &Volume, logical: u64) -> bool {
 }
 
 #[test]
-fn chunks_come_and_go() {
+fn chunks_are_added_and_removed() {
     let (volume, _) = open(Recorder::over(image_with_room_for_a_mirror()));
     let new = chunk(0x1000_0000, 0x100_0000, 0x1_0000);
     assert!(!is_mapped(&volume, 0x1000_0000));
