@@ -1,4 +1,4 @@
-//! Tree blocks: builders of leaves and nodes, and a view of them that judges nothing.
+//! Tree blocks: builders of leaves and nodes, and an unchecked view of blocks.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use userbtrfs_format::{Expectation, Geometry, ItemKind, Key, Logical, TreeId};
 use crate::bytes::{Bytes, put_u32, put_u64, u32_at, u64_at};
 use crate::{GENERATION, geometry};
 
-/// Where the fields of a block's header stand.
+/// The offsets of the fields of a block's header.
 pub mod header {
     /// The checksum, 32 bytes.
     pub const CSUM: usize = 0;
@@ -30,7 +30,7 @@ pub mod header {
     pub const NRITEMS: usize = 0x60;
     /// The level, one byte.
     pub const LEVEL: usize = 0x64;
-    /// The header's size, where item heads and pointers begin.
+    /// The header's size, which is the offset of the first item head or pointer.
     pub const SIZE: usize = 0x65;
 }
 
@@ -38,7 +38,7 @@ const KEY_SIZE: usize = 17;
 const ITEM_SIZE: usize = 25;
 const POINTER_SIZE: usize = 33;
 
-/// Where a block is, and whose it is.
+/// The address, owner and generation of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// Its address.
@@ -56,7 +56,7 @@ impl Default for Place {
 }
 
 impl Place {
-    /// What someone must expect who is led to a block of this level here.
+    /// The expectation of a block with this level.
     pub fn expected(&self, level: u8, first_key: Option<Key>) -> Expectation {
         let Self { owner, generation, .. } = *self;
         Expectation { owner, level, generation, first_key, end: None }
@@ -90,7 +90,7 @@ pub fn seal_block(block: &mut [u8], kind: ChecksumKind) {
     block[..kind.size()].copy_from_slice(checksum.as_bytes());
 }
 
-/// A leaf in the making.
+/// A builder of a leaf.
 #[derive(Clone, Debug)]
 pub struct LeafBuilder {
     geometry: Geometry,
@@ -105,12 +105,12 @@ impl Default for LeafBuilder {
 }
 
 impl LeafBuilder {
-    /// An empty leaf of the top-level subvolume.
+    /// Creates a builder of an empty leaf of the top-level subvolume.
     pub fn new(geometry: &Geometry) -> Self {
         Self { geometry: geometry.clone(), place: Place::default(), items: Vec::new() }
     }
 
-    /// Puts the leaf elsewhere.
+    /// Sets the place of the leaf.
     #[must_use]
     pub fn place(mut self, place: Place) -> Self {
         self.place = place;
@@ -124,12 +124,12 @@ impl LeafBuilder {
         self
     }
 
-    /// What someone must expect who is led to the leaf.
+    /// The expectation of the leaf.
     pub fn expected(&self) -> Expectation {
         self.place.expected(0, self.items.first().map(|(key, _)| *key))
     }
 
-    /// The leaf's bytes, sealed.
+    /// Builds the leaf, sealed.
     pub fn build(&self) -> Vec<u8> {
         let mut block = self.place.header(&self.geometry, self.items.len(), 0);
         let mut end = block.len();
@@ -151,7 +151,7 @@ impl LeafBuilder {
     }
 }
 
-/// A node in the making.
+/// A builder of a node.
 #[derive(Clone, Debug)]
 pub struct NodeBuilder {
     geometry: Geometry,
@@ -161,13 +161,13 @@ pub struct NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// A node without pointers at this level of the top-level subvolume.
+    /// Creates a builder of a node without pointers, at this level of the top-level subvolume.
     pub fn new(geometry: &Geometry, level: u8) -> Self {
         let geometry = geometry.clone();
         Self { geometry, place: Place::default(), level, pointers: Vec::new() }
     }
 
-    /// Puts the node elsewhere.
+    /// Sets the place of the node.
     #[must_use]
     pub fn place(mut self, place: Place) -> Self {
         self.place = place;
@@ -181,12 +181,12 @@ impl NodeBuilder {
         self
     }
 
-    /// What someone must expect who is led to the node.
+    /// The expectation of the node.
     pub fn expected(&self) -> Expectation {
         self.place.expected(self.level, self.pointers.first().map(|(key, ..)| *key))
     }
 
-    /// The node's bytes, sealed.
+    /// Builds the node, sealed.
     pub fn build(&self) -> Vec<u8> {
         let mut block = self.place.header(&self.geometry, self.pointers.len(), self.level);
         for (slot, (key, child, generation)) in self.pointers.iter().enumerate() {
@@ -199,7 +199,7 @@ impl NodeBuilder {
     }
 }
 
-/// A tree block seen without any check; slots past its end are not there.
+/// An unchecked view of a tree block; slots past its end do not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct RawBlock<'a>(pub &'a [u8]);
 
@@ -209,17 +209,17 @@ impl RawBlock<'_> {
         self.0[header::LEVEL]
     }
 
-    /// How many items or pointers it says it has.
+    /// The number of items or pointers in its header.
     pub fn nritems(&self) -> usize {
         usize::try_from(u32_at(self.0, header::NRITEMS)).expect("32 bits fit")
     }
 
-    /// How many items or pointers of those have room.
+    /// The number of items or pointers, limited to those that fit in the block.
     pub fn slots(&self) -> usize {
         self.nritems().min((self.0.len() - header::SIZE) / self.unit())
     }
 
-    /// Where the head or pointer of a slot stands in the block.
+    /// The offset of the head or pointer of a slot in the block.
     pub fn slot_at(&self, slot: usize) -> usize {
         header::SIZE + slot * self.unit()
     }
@@ -235,7 +235,7 @@ impl RawBlock<'_> {
         Logical(u64_at(self.0, self.slot_at(slot) + KEY_SIZE))
     }
 
-    /// Where the content of a slot of a leaf stands in the block, if it is inside.
+    /// The range of the content of a slot of a leaf; `None` if it reaches past the block.
     pub fn item(&self, slot: usize) -> Option<Range<usize>> {
         let at = self.slot_at(slot) + KEY_SIZE;
         let start = usize::try_from(u32_at(self.0, at)).ok()?.checked_add(header::SIZE)?;
@@ -248,7 +248,7 @@ impl RawBlock<'_> {
     }
 }
 
-/// Setters of what a slot says; they seal nothing.
+/// Setters of the fields of a slot; they do not seal the block.
 impl RawBlock<'_> {
     /// Sets the key of a slot.
     pub fn set_key(block: &mut [u8], slot: usize, key: Key) {
@@ -256,13 +256,13 @@ impl RawBlock<'_> {
         block[at..at + KEY_SIZE].copy_from_slice(&Bytes::new().key(key).build());
     }
 
-    /// Sets where the data of a slot of a leaf starts, counted from the end of the header.
+    /// Sets the start of the data of a slot of a leaf, counted from the end of the header.
     pub fn set_item_offset(block: &mut [u8], slot: usize, offset: u32) {
         let at = RawBlock(block).slot_at(slot) + KEY_SIZE;
         put_u32(block, at, offset);
     }
 
-    /// Sets how long the data of a slot of a leaf is.
+    /// Sets the length of the data of a slot of a leaf.
     pub fn set_item_size(block: &mut [u8], slot: usize, size: u32) {
         let at = RawBlock(block).slot_at(slot) + KEY_SIZE + 4;
         put_u32(block, at, size);

@@ -1,13 +1,13 @@
-//! Little-endian fields: appended one by one, or put at an offset.
+//! Little-endian fields, appended one by one or written at an offset.
 
 use userbtrfs_format::Key;
 
-/// Bytes in the making.
+/// A builder of bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Bytes(Vec<u8>);
 
 impl Bytes {
-    /// No bytes yet.
+    /// Creates a builder without bytes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -68,32 +68,32 @@ impl Bytes {
     }
 }
 
-/// Puts a number of 16 bits at `at`.
+/// Writes a number of 16 bits at `at`.
 pub fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Puts a number of 32 bits at `at`.
+/// Writes a number of 32 bits at `at`.
 pub fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Puts a number of 64 bits at `at`.
+/// Writes a number of 64 bits at `at`.
 pub fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// The number of 16 bits at `at`.
+/// Reads a number of 16 bits at `at`.
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(array_at(bytes, at))
 }
 
-/// The number of 32 bits at `at`.
+/// Reads a number of 32 bits at `at`.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array_at(bytes, at))
 }
 
-/// The number of 64 bits at `at`.
+/// Reads a number of 64 bits at `at`.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, at))
 }

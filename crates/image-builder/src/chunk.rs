@@ -5,12 +5,12 @@ use userbtrfs_format::{ItemKind, Key, Logical};
 use crate::bytes::Bytes;
 use crate::{DEVICE_UUID, FSID};
 
-/// What a CHUNK_ITEM says. `num_stripes` follows from `stripes`.
+/// The fields of a CHUNK_ITEM. `num_stripes` is the length of `stripes`.
 #[derive(Clone, Debug)]
 pub struct ChunkSpec {
-    /// Where it starts.
+    /// Its start.
     pub logical: Logical,
-    /// How long it is.
+    /// Its length.
     pub len: u64,
     /// Type and profile.
     pub flags: u64,
@@ -18,7 +18,7 @@ pub struct ChunkSpec {
     pub stripe_len: u64,
     /// Copies inside a stripe set.
     pub sub_stripes: u16,
-    /// Where its stripes stand on device 1.
+    /// The offsets of its stripes on device 1.
     pub stripes: Vec<u64>,
 }
 
@@ -33,12 +33,12 @@ impl ChunkSpec {
         Self { logical, len, flags, stripe_len: 65536, sub_stripes: 1, stripes: stripes.to_vec() }
     }
 
-    /// The system chunk of the small image, twice on its device.
+    /// The system chunk of the small image, with two copies on its device.
     pub fn system() -> Self {
         Self::new(0x10_0000, 0x1_0000, SYSTEM_DUP, &[0x2_0000, 0x3_0000])
     }
 
-    /// The metadata chunk of the small image, twice on its device.
+    /// The metadata chunk of the small image, with two copies on its device.
     pub fn metadata() -> Self {
         Self::new(0x20_0000, 0x2_0000, METADATA_DUP, &[0x4_0000, 0x6_0000])
     }

@@ -1,9 +1,9 @@
-//! Changes to a whole image that leave every checksum right.
+//! Edits of an image that keep all checksums right.
 //!
-//! 1. The chunks are those of the image as it was opened: damage to the chunk tree does not keep
-//!    the editor from finding a block.
+//! 1. The chunk map is that of the image when it was opened: the editor finds blocks even after it
+//!    has damaged the chunk tree.
 //! 2. An edit reaches every copy, and each copy is sealed on its own.
-//! 3. What was edited can be put back as it was: [`ImageEditor::revert`].
+//! 3. All edits can be undone: [`ImageEditor::revert`].
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,10 +21,10 @@ use crate::block::{LeafBuilder, RawBlock, header, seal_block};
 use crate::bytes::u64_at;
 use crate::superblock::{field, seal_superblock};
 
-/// Where a ROOT_ITEM names the root block.
+/// The offset of the root block's address in a ROOT_ITEM.
 const ROOT_BYTENR: usize = 0xb0;
 
-/// Where an item stands.
+/// The location of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemPlace {
     /// Its key.
@@ -37,11 +37,11 @@ pub struct ItemPlace {
     pub range: Range<usize>,
 }
 
-/// An image under change.
+/// An editor of an image.
 pub struct ImageEditor {
     device: Arc<dyn Device>,
     volume: Volume,
-    /// What stood where before each edit, the last edit last.
+    /// The original bytes of each edit, in the order of the edits.
     originals: Vec<(Physical, Buffer)>,
 }
 
@@ -58,41 +58,41 @@ impl ImageEditor {
         Self::over(Arc::new(device))
     }
 
-    /// Edits what is on a device; the filesystem there must be sound as far as its chunk tree.
+    /// Edits the filesystem on a device; its superblock and its chunk tree must be valid.
     pub fn over(device: Arc<dyn Device>) -> Result<Self, OpenError> {
         let volume = Volume::open(vec![Arc::clone(&device)])?;
         Ok(Self { device, volume, originals: Vec::new() })
     }
 
-    /// The device with the image; edits are seen through it at once.
+    /// The device with the image, which contains all edits.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// What tree blocks share.
+    /// The properties that all tree blocks share.
     pub fn geometry(&self) -> &Geometry {
         self.volume.geometry()
     }
 
-    /// All bytes of the image as they are now.
+    /// The current bytes of the image.
     pub fn image(&self) -> Result<Vec<u8>, DeviceError> {
         let len = usize::try_from(self.device.len()).expect("an image to edit fits in memory");
         Ok(self.device.read(0, len)?.to_vec())
     }
 
-    /// The places of the copies of a tree block; none where no chunk holds it.
+    /// The physical offsets of the copies of a tree block; empty if no chunk contains it.
     pub fn copies(&self, logical: Logical) -> Vec<Physical> {
         let mapping = self.volume.map(logical, u64::from(self.geometry().nodesize));
         mapping.map(|mapping| mapping.copies().collect()).unwrap_or_default()
     }
 
-    /// The first copy of a tree block, unjudged; nothing where no chunk holds it.
+    /// The first copy of a tree block, not verified; `None` if no chunk contains it.
     pub fn block(&self, logical: Logical) -> Option<Vec<u8>> {
         let at = self.copies(logical).into_iter().next()?;
         Some(self.read(at, self.nodesize()).to_vec())
     }
 
-    /// The primary superblock, unjudged.
+    /// The primary superblock, not verified.
     pub fn superblock(&self) -> Vec<u8> {
         self.read(SUPERBLOCK_OFFSETS[0], SUPERBLOCK_SIZE).to_vec()
     }
@@ -128,12 +128,12 @@ impl ImageEditor {
         self.edit_block(place.logical, |block| edit(&mut block[place.range.clone()]));
     }
 
-    /// Changes the items of a leaf, in each copy of it: their keys, contents and number. They are
-    /// stored in the order of their keys.
+    /// Changes the items of a leaf (keys, contents and number) in each copy of it. They are stored
+    /// in key order.
     ///
     /// # Panics
     ///
-    /// If the block is no leaf, or the items do not fit into it.
+    /// If the block is not a leaf, or the items do not fit into it.
     pub fn edit_items(&mut self, leaf: Logical, edit: impl FnOnce(&mut Vec<Sample>)) {
         let block = self.block(leaf).expect("a chunk holds the leaf");
         let raw = RawBlock(&block);
@@ -151,7 +151,7 @@ impl ImageEditor {
         });
     }
 
-    /// Changes bytes of the device, and seals nothing.
+    /// Changes bytes of the device without sealing them.
     pub fn edit_raw(&mut self, physical: Physical, len: usize, edit: impl FnOnce(&mut [u8])) {
         let mut buffer = self.read(physical, len);
         self.originals.push((physical, Buffer::from(&*buffer)));
@@ -159,14 +159,15 @@ impl ImageEditor {
         self.write(physical, buffer);
     }
 
-    /// Puts back everything that was edited.
+    /// Undoes all edits.
     pub fn revert(&mut self) {
         while let Some((physical, original)) = self.originals.pop() {
             self.write(physical, original);
         }
     }
 
-    /// The root block of a tree, as far as the superblock and the root tree lead to one.
+    /// The root block of a tree according to the superblock and the root tree; `None` if there is
+    /// none.
     pub fn root(&self, tree: TreeId) -> Option<Logical> {
         let superblock = self.superblock();
         match tree {
@@ -185,12 +186,12 @@ impl ImageEditor {
         }
     }
 
-    /// The item of a tree that has this key.
+    /// Returns the first item of a tree with this key.
     pub fn find_item(&self, tree: TreeId, key: Key) -> Option<ItemPlace> {
         self.items(tree).into_iter().find(|item| item.key == key)
     }
 
-    /// All items of a tree, in the order in which its blocks hold them.
+    /// All items of a tree, in the order in which its blocks store them.
     pub fn items(&self, tree: TreeId) -> Vec<ItemPlace> {
         let mut items = Vec::new();
         for (logical, block) in self.tree_blocks(tree) {
@@ -223,7 +224,7 @@ impl ImageEditor {
         blocks
     }
 
-    /// The trees that the superblock and the root tree lead to.
+    /// The trees in the superblock and the root tree, except the log tree.
     pub fn trees(&self) -> Vec<TreeId> {
         let roots = self.items(TreeId::ROOT);
         let roots = roots.iter().filter(|item| item.key.kind == ItemKind::ROOT_ITEM);

@@ -1,31 +1,31 @@
-//! Extents of files, and what the extent tree says of them.
+//! File extents, and the items of the extent tree.
 
 use userbtrfs_format::{Key, Logical};
 
 use crate::GENERATION;
 use crate::bytes::Bytes;
 
-/// What an EXTENT_DATA on disk says.
+/// The fields of an EXTENT_DATA that is not inline.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentSpec {
     /// 0 none, 1 zlib, 2 LZO, 3 zstd.
     pub compression: u8,
     /// 1 regular, 2 preallocated.
     pub kind: u8,
-    /// Where it is; 0 is a hole.
+    /// Its address; 0 is a hole.
     pub disk: Logical,
     /// Its bytes on disk.
     pub disk_bytes: u64,
-    /// Where the file's part starts.
+    /// The start of the file's range in the extent.
     pub offset: u64,
-    /// How many bytes of the file it covers.
+    /// The number of bytes of the file that it covers.
     pub bytes: u64,
-    /// Its bytes when decoded.
+    /// Its size when decompressed.
     pub ram_bytes: u64,
 }
 
 impl ExtentSpec {
-    /// An extent that is not compressed, used whole.
+    /// An extent that is not compressed and completely used by the file.
     pub fn plain(disk: Logical, bytes: u64) -> Self {
         let ram_bytes = bytes;
         Self { compression: 0, kind: 1, disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes }
@@ -57,7 +57,7 @@ pub fn inline_extent(data: &[u8]) -> Vec<u8> {
     head(ram_bytes, 0, 0).raw(data).build()
 }
 
-/// An inline EXTENT_DATA that is compressed, as 1 zlib, 2 LZO or 3 zstd.
+/// A compressed inline EXTENT_DATA; `compression` is 1 for zlib, 2 for LZO and 3 for zstd.
 pub fn compressed_inline(compression: u8, ram_bytes: u64, data: &[u8]) -> Vec<u8> {
     head(ram_bytes, compression, 0).raw(data).build()
 }
@@ -71,7 +71,7 @@ pub fn extent_head(refs: u64, flags: u64, block: Option<(Key, u8)>) -> Bytes {
     }
 }
 
-/// An inline reference of one number: kind 172, 176 or 182.
+/// An inline reference with one number: kind 172, 176 or 182.
 pub fn tree_ref(kind: u8, number: u64) -> Vec<u8> {
     Bytes::new().u8(kind).u64(number).build()
 }

@@ -1,4 +1,4 @@
-//! A whole filesystem, as small as one can be that has a bit of everything.
+//! A minimal filesystem that has examples of most structures.
 //!
 //! ```text
 //! logical    content                        physical
@@ -35,7 +35,8 @@ const CSUM: Logical = Logical(0x20_6000);
 const SUBVOLUME: Logical = Logical(0x20_7000);
 const UUIDS: Logical = Logical(0x20_8000);
 
-/// The names in the root directory, with inode and type. They have 26 bytes together.
+/// The names in the root directory, with inode and type; 0 is the subvolume. Their total length is
+/// [`NAME_BYTES`].
 const ENTRIES: [(&[u8], u64, u8); 6] = [
     (b"small", 257, 1),
     (b"large", 258, 1),
@@ -49,7 +50,7 @@ const SUB_INDEX: u64 = 5;
 const SUB_UUID: Uuid = Uuid::from_u128(0x7375_6276_6f6c_756d_655f_6f66_5f66_6f72);
 const FS_UUID: Uuid = Uuid::from_u128(0x746f_705f_6c65_7665_6c5f_6f66_5f66_6f72);
 
-/// A filesystem of [`IMAGE_LEN`] bytes with a subvolume, and extents of each form.
+/// Builds a filesystem of [`IMAGE_LEN`] bytes with a subvolume, and extents of each kind.
 pub fn small_image() -> Vec<u8> {
     let mut image = vec![0; usize::try_from(IMAGE_LEN).expect("it is small")];
     let extents = data_extents();
@@ -106,7 +107,7 @@ fn used(extents: &[DataExtent]) -> u64 {
     extents.iter().map(|extent| extent.spec.disk_bytes).sum()
 }
 
-/// The extents of "large": one of each compression, one plain, one preallocated.
+/// The extents of "large": one for each compression, one plain, one preallocated.
 fn data_extents() -> Vec<DataExtent> {
     let text: Vec<u8> =
         (0u8..=250).flat_map(|n| [b'a' + n % 26, b'.', n / 26]).cycle().take(16384).collect();
@@ -226,7 +227,7 @@ fn root_dir() -> Sample {
     (key(256, ItemKind::INODE_ITEM, 0), InodeSpec::directory(NAME_BYTES).build())
 }
 
-/// The root directory with its entries.
+/// The items of the root directory.
 fn top_level_left() -> Vec<Sample> {
     let mut items = vec![root_dir(), (key(256, ItemKind::INODE_REF, 256), inode_ref(0, b".."))];
     for (index, (name, inode, kind)) in (2..).zip(ENTRIES) {
@@ -242,7 +243,7 @@ fn top_level_left() -> Vec<Sample> {
     items
 }
 
-/// The other inodes.
+/// The items of the other inodes.
 fn top_level_right(extents: &[DataExtent]) -> Vec<Sample> {
     let size = extents.iter().map(|extent| extent.spec.bytes).sum();
     let nameless = key(0, ItemKind(0), 0);
@@ -286,7 +287,7 @@ fn subvolume() -> Vec<Sample> {
     ]
 }
 
-/// The checksums of all data that was written, which lies in one range.
+/// The checksums of all written data, which is contiguous.
 fn checksums(extents: &[DataExtent]) -> Sample {
     let written = extents.iter().filter(|extent| extent.spec.kind == 1);
     let mut sums = Vec::new();
@@ -297,7 +298,7 @@ fn checksums(extents: &[DataExtent]) -> Sample {
     (key(u64::MAX - 9, ItemKind::EXTENT_CSUM, ChunkSpec::data().logical.0), sums)
 }
 
-/// What is allocated.
+/// The items of the extent tree.
 fn extent_tree(extents: &[DataExtent]) -> Vec<Sample> {
     let groups = chunks().into_iter().zip([NODE, 9 * NODE, used(extents)]);
     let groups = groups.map(|(chunk, used)| {

@@ -5,7 +5,7 @@ use userbtrfs_format::Key;
 use crate::GENERATION;
 use crate::bytes::Bytes;
 
-/// What an INODE_ITEM says.
+/// The fields of an INODE_ITEM.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeSpec {
     /// The transaction that created it, and the last that changed it.
@@ -14,7 +14,7 @@ pub struct InodeSpec {
     pub size: u64,
     /// Bytes of its extents.
     pub nbytes: u64,
-    /// How many names it has.
+    /// The number of links.
     pub nlink: u32,
     /// Type and permissions.
     pub mode: u32,
@@ -31,7 +31,7 @@ impl InodeSpec {
         Self { generation, size, nbytes: size, nlink: 1, mode, flags: 0, time: (1_700_000_000, 5) }
     }
 
-    /// A directory whose names have so many bytes together.
+    /// A directory whose names have a total length of `name_bytes`.
     pub fn directory(name_bytes: u64) -> Self {
         Self { nbytes: 0, ..Self::new(0o40_755, 2 * name_bytes) }
     }
@@ -67,7 +67,7 @@ pub fn inode_ref(index: u64, name: &[u8]) -> Vec<u8> {
     Bytes::new().u64(index).len16(name).raw(name).build()
 }
 
-/// An INODE_EXTREF of names: parent, index, name.
+/// An INODE_EXTREF with names, each given as parent, index and name.
 pub fn extrefs(names: &[(u64, u64, &[u8])]) -> Vec<u8> {
     let entry = |bytes: Bytes, (parent, index, name): &(u64, u64, &[u8])| {
         bytes.u64(*parent).u64(*index).len16(name).raw(name)

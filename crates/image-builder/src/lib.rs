@@ -1,14 +1,14 @@
-//! Forges on-disk structures, sound ones and damaged ones: for tests and fuzzing only.
+//! Builds valid and damaged on-disk structures, for tests and fuzzing only.
 //!
-//! It writes fields at the offsets that `docs/format.md` gives, not through the structures of the
-//! `format` crate, so that a wrong offset there meets a second opinion here.
+//! It writes fields at the offsets in `docs/format.md`, not through the structures of the `format`
+//! crate, so that wrong offsets there are detected.
 //!
-//! 1. What a builder makes is sound until the caller sets a field to something else.
+//! 1. The structure that a builder returns is valid unless the caller changes a field.
 //! 2. Sealing a superblock or tree block sets its checksum, and nothing else.
-//! 3. An [`ImageEditor`] changes every copy of a block and seals each; it reads without judging,
-//!    so that it works on what it has damaged.
+//! 3. An [`ImageEditor`] changes every copy of a block and seals each. It reads blocks without
+//!    verifying them, so that it also works on damaged blocks.
 //!
-//! Misuse panics: whoever calls this is a test.
+//! Misuse panics, since all callers are tests.
 
 #![forbid(unsafe_code)]
 
@@ -40,16 +40,16 @@ use userbtrfs_codec::ChecksumKind;
 use userbtrfs_format::Geometry;
 use uuid::Uuid;
 
-/// The filesystem id of all that is forged.
+/// The filesystem id of all structures.
 pub const FSID: Uuid = Uuid::from_u128(0x7573_6572_6274_7266_735f_666f_7267_6531);
 
-/// The id of the device that everything forged lies on.
+/// The UUID of the device of all structures.
 pub const DEVICE_UUID: Uuid = Uuid::from_u128(0x6465_7669_6365_5f6f_665f_666f_7267_6531);
 
-/// The generation of all that is forged, unless the caller says otherwise.
+/// The generation of all structures, unless the caller sets another.
 pub const GENERATION: u64 = 7;
 
-/// Tree blocks of 4096 bytes with CRC-32C.
+/// The geometry of tree blocks of 4096 bytes with CRC-32C.
 pub fn geometry() -> Geometry {
     Geometry { checksum_kind: ChecksumKind::Crc32c, nodesize: 4096, fsid: FSID }
 }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::bytes::Bytes;
 use crate::{GENERATION, InodeSpec};
 
-/// What a ROOT_ITEM says.
+/// The fields of a ROOT_ITEM.
 #[derive(Clone, Copy, Debug)]
 pub struct RootSpec {
     /// The root block.
@@ -15,18 +15,18 @@ pub struct RootSpec {
     pub level: u8,
     /// The transaction that wrote it.
     pub generation: u64,
-    /// The same again, where the long structure is valid.
+    /// The generation in the long structure, which is valid only if it equals `generation`.
     pub generation_v2: u64,
     /// 256 in subvolumes, 0 elsewhere.
     pub dirid: u64,
-    /// Bytes of its blocks.
+    /// The total size of its blocks in bytes.
     pub bytes_used: u64,
-    /// The subvolume's id.
+    /// The subvolume's UUID.
     pub uuid: Uuid,
 }
 
 impl RootSpec {
-    /// A root of a tree that holds no files.
+    /// The root of a tree without files.
     pub fn new(logical: Logical) -> Self {
         Self {
             logical,
@@ -44,7 +44,7 @@ impl RootSpec {
         Self { dirid: 256, uuid, ..Self::new(logical) }
     }
 
-    /// The short structure, 239 bytes.
+    /// Builds the short structure, 239 bytes.
     pub fn build_short(&self) -> Vec<u8> {
         let inode = InodeSpec { nbytes: 4096, ..InodeSpec::new(0o40_755, 3) };
         Bytes::new()
@@ -62,7 +62,7 @@ impl RootSpec {
             .build()
     }
 
-    /// The long structure, 439 bytes.
+    /// Builds the long structure, 439 bytes.
     pub fn build(&self) -> Vec<u8> {
         let head = Bytes::new()
             .raw(&self.build_short())

@@ -1,4 +1,4 @@
-//! One sound item, or more, of each kind that is checked.
+//! Valid items, at least one of each kind that is checked.
 
 use userbtrfs_codec::hash::{extent_data_ref_hash, extref_hash, name_hash};
 use userbtrfs_format::{ItemKind, Key, Logical};
@@ -11,10 +11,10 @@ use crate::{
     root_ref, shared_data_ref, tree_ref,
 };
 
-/// A sound item.
+/// A valid item.
 pub type Sample = (Key, Vec<u8>);
 
-/// Sound items, at least one of each kind that has a check. They do not belong in one leaf.
+/// Valid items, at least one of each kind that has a check. They do not fit together in one leaf.
 pub fn samples() -> Vec<Sample> {
     [names(), files(), roots(), extents(), space(), rare()].concat()
 }

@@ -1,4 +1,4 @@
-//! Superblocks, field by field.
+//! A builder of superblocks.
 
 use userbtrfs_codec::ChecksumKind;
 use userbtrfs_format::{Key, Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE};
@@ -6,7 +6,7 @@ use userbtrfs_format::{Key, Logical, Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SI
 use crate::bytes::{Bytes, put_u16, put_u32, put_u64, u16_at};
 use crate::{FSID, GENERATION, device_item};
 
-/// Where the fields of a superblock stand.
+/// The offsets of the fields of a superblock.
 pub mod field {
     /// The filesystem id, 16 bytes.
     pub const FSID: usize = 0x20;
@@ -30,7 +30,7 @@ pub mod field {
     pub const BYTES_USED: usize = 0x78;
     /// The directory of the root tree.
     pub const ROOT_DIR: usize = 0x80;
-    /// How many devices there are.
+    /// The number of devices.
     pub const NUM_DEVICES: usize = 0x88;
     /// The sector size, 4 bytes.
     pub const SECTORSIZE: usize = 0x90;
@@ -40,7 +40,7 @@ pub mod field {
     pub const LEAFSIZE: usize = 0x98;
     /// The obsolete stripe size, 4 bytes.
     pub const STRIPESIZE: usize = 0x9c;
-    /// How long the array of system chunks is, 4 bytes.
+    /// The length of the system chunk array, 4 bytes.
     pub const SYS_CHUNK_ARRAY_SIZE: usize = 0xa0;
     /// The generation of the chunk tree's root.
     pub const CHUNK_ROOT_GENERATION: usize = 0xa4;
@@ -60,13 +60,13 @@ pub mod field {
     pub const DEV_ITEM: usize = 0xc9;
     /// The label, 256 bytes.
     pub const LABEL: usize = 0x12b;
-    /// The generation of the old space cache.
+    /// The generation of the v1 space cache.
     pub const CACHE_GENERATION: usize = 0x22b;
     /// The generation of the UUID tree.
     pub const UUID_TREE_GENERATION: usize = 0x233;
     /// The UUID in tree blocks, 16 bytes.
     pub const METADATA_UUID: usize = 0x23b;
-    /// The array of system chunks, 2048 bytes.
+    /// The system chunk array, 2048 bytes.
     pub const SYS_CHUNK_ARRAY: usize = 0x32b;
     /// The backup roots.
     pub const BACKUP_ROOTS: usize = 0xb2b;
@@ -75,14 +75,14 @@ pub mod field {
 /// MIXED_BACKREF, BIG_METADATA, EXTENDED_IREF, SKINNY_METADATA, NO_HOLES.
 const INCOMPAT: u64 = 0x361;
 
-/// What a superblock says.
+/// The fields of a superblock.
 #[derive(Clone, Debug)]
 pub struct SuperblockSpec {
-    /// How everything is checksummed.
+    /// The checksum algorithm.
     pub checksum_kind: ChecksumKind,
     /// Bytes in a tree block.
     pub nodesize: u32,
-    /// The last commit.
+    /// The generation of the last commit.
     pub generation: u64,
     /// The root tree's root.
     pub root: Logical,
@@ -90,9 +90,9 @@ pub struct SuperblockSpec {
     pub chunk_root: Logical,
     /// The size of the device.
     pub total_bytes: u64,
-    /// Bytes that extents take.
+    /// Bytes that extents use.
     pub bytes_used: u64,
-    /// Bytes of the device that chunks take.
+    /// Bytes of the device that are allocated to chunks.
     pub device_used: u64,
     /// System chunks, with their keys.
     pub system_chunks: Vec<(Key, Vec<u8>)>,
@@ -119,12 +119,12 @@ impl Default for SuperblockSpec {
 }
 
 impl SuperblockSpec {
-    /// The primary copy, sealed.
+    /// Builds the primary copy, sealed.
     pub fn build(&self) -> Vec<u8> {
         self.copy_at(SUPERBLOCK_OFFSETS[0])
     }
 
-    /// The copy that stands at `at`, sealed.
+    /// Builds the copy for offset `at`, sealed.
     pub fn copy_at(&self, at: Physical) -> Vec<u8> {
         let mut bytes = vec![0; SUPERBLOCK_SIZE];
         let mut put = |at: usize, content: &[u8]| {
@@ -176,7 +176,7 @@ impl SuperblockSpec {
     }
 }
 
-/// Sets the checksum of a superblock, of the kind it names; CRC-32C if it names none that exists.
+/// Sets the checksum of a superblock, with the kind in it, or with CRC-32C if that is unknown.
 pub fn seal_superblock(bytes: &mut [u8]) {
     let number = u16_at(bytes, field::CSUM_TYPE);
     let kind = ChecksumKind::try_from(number).unwrap_or(ChecksumKind::Crc32c);

@@ -1,7 +1,7 @@
-//! The filesystem before it is written: its ids, its chunks, and where each tree block goes.
+//! The plan of a filesystem before it is written: its ids, its chunks and its tree blocks.
 //!
-//! 1. The chunk tree stands in the system's chunk, every other tree in that of metadata.
-//! 2. Blocks of one tree are listed together, its root last.
+//! 1. The chunk tree is in the system chunk, every other tree in the metadata chunk.
+//! 2. The blocks of a tree are consecutive in `places`, with its root last.
 
 use std::time::SystemTime;
 
@@ -19,7 +19,7 @@ use crate::{MkfsError, Options};
 /// The generation of everything.
 pub(crate) const GENERATION: u64 = 1;
 
-/// The ids that are drawn for a filesystem.
+/// The ids of a filesystem; all are random, but the caller may choose `fsid`.
 pub(crate) struct Ids {
     pub(crate) fsid: Uuid,
     pub(crate) chunk_tree: Uuid,
@@ -27,14 +27,14 @@ pub(crate) struct Ids {
     pub(crate) top_level: Uuid,
 }
 
-/// Where a tree block goes.
+/// The address, tree and level of a tree block.
 pub(crate) struct Place {
     pub(crate) tree: TreeId,
     pub(crate) logical: Logical,
     pub(crate) level: u8,
 }
 
-/// A filesystem to be.
+/// The plan of a filesystem.
 pub(crate) struct Draft<'a> {
     pub(crate) options: &'a Options,
     pub(crate) ids: Ids,
@@ -45,7 +45,7 @@ pub(crate) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Plans a filesystem on a device of so many bytes.
+    /// Plans a filesystem on a device of `device_len` bytes.
     pub(crate) fn new(options: &'a Options, device_len: u64) -> Result<Self, MkfsError> {
         let fsid = options.fsid.unwrap_or_else(Uuid::new_v4);
         let ids = Ids {
@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// The trees there are.
+    /// The trees of the filesystem.
     fn trees(&self) -> impl Iterator<Item = TreeId> {
         let always = [
             TreeId::CHUNK,
@@ -80,8 +80,8 @@ impl<'a> Draft<'a> {
         always.into_iter().chain(free_space).chain(block_groups)
     }
 
-    /// Gives each tree its places. How many items the trees have depends on the number of all
-    /// blocks, so this is done again until each tree fits.
+    /// Allocates the blocks of each tree. The number of items depends on the total number of
+    /// blocks, so this is repeated until each tree fits.
     fn place(&mut self) {
         let mut counts: Vec<(TreeId, usize)> = self.trees().map(|tree| (tree, 1)).collect();
         loop {
@@ -122,7 +122,7 @@ impl<'a> Draft<'a> {
         self.places.iter().rfind(|place| place.tree == tree).expect("the tree is there")
     }
 
-    /// How many bytes the blocks of a tree take.
+    /// The total size of the blocks of a tree in bytes.
     pub(crate) fn bytes_of(&self, tree: TreeId) -> u64 {
         let count = self.places.iter().filter(|place| place.tree == tree).count();
         count as u64 * u64::from(self.options.nodesize)
@@ -137,7 +137,7 @@ impl<'a> Draft<'a> {
         blocks
     }
 
-    /// All tree blocks, ready to be written.
+    /// Builds all tree blocks, sealed.
     pub(crate) fn blocks(&self) -> Vec<TreeBlock> {
         let geometry = Geometry {
             checksum_kind: self.options.checksum,
@@ -154,7 +154,7 @@ impl<'a> Draft<'a> {
         self.trees().flat_map(build).collect()
     }
 
-    /// The places of a tree block on the device.
+    /// The physical offsets of the copies of a tree block.
     pub(crate) fn copies(&self, logical: Logical) -> impl Iterator<Item = Physical> {
         let holds = |chunk: &&Chunk| (chunk.logical..chunk.end()).contains(&logical);
         let chunk = self.chunks.iter().find(holds).expect("a block lies in a chunk");
@@ -162,7 +162,7 @@ impl<'a> Draft<'a> {
         chunk.stripes.iter().map(move |stripe| Physical(stripe.physical.0 + offset))
     }
 
-    /// The device.
+    /// The device item.
     pub(crate) fn device(&self) -> DeviceItem {
         let used = |chunk: &Chunk| chunk.len * chunk.stripes.len() as u64;
         DeviceItem {

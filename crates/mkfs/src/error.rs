@@ -1,28 +1,28 @@
-//! Why no filesystem is made.
+//! Errors of creating a filesystem.
 
 use thiserror::Error;
 use userbtrfs_device::DeviceError;
 use userbtrfs_format::Profile;
 
-/// Why no filesystem is made.
+/// The reason why no filesystem is created.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MkfsError {
-    /// The first chunks do not fit.
+    /// The device is too small for the initial chunks.
     #[error("{have} bytes are too small for a filesystem, it needs at least {need}")]
     TooSmall {
-        /// Bytes that are needed with these options.
+        /// The number of bytes needed with these options.
         need: u64,
-        /// Bytes that are there.
+        /// The size of the device.
         have: u64,
     },
-    /// There is something on the device.
+    /// The device has existing content.
     #[error("there is {found} on it already; not overwritten without force")]
     NotEmpty {
-        /// What was found.
+        /// A description of the content.
         found: &'static str,
     },
-    /// The node size is no power of two from 4 to 64 KiB.
+    /// The node size is not a power of two from 4 to 64 KiB.
     #[error("node size {0} is impossible: it is a power of two from 4096 to 65536")]
     NodeSize(u32),
     /// Mixed block groups with nodes larger than a sector.
@@ -35,9 +35,9 @@ pub enum MkfsError {
         metadata.name()
     )]
     MixedProfiles {
-        /// How data shall be kept.
+        /// The profile of data.
         data: Profile,
-        /// How metadata shall be kept.
+        /// The profile of metadata.
         metadata: Profile,
     },
     /// A profile that needs several devices.

@@ -16,12 +16,12 @@ use crate::pack::NewItem;
 /// The object id of device items.
 const DEV_ITEMS: u64 = 1;
 
-/// The mode of the directories that are made.
+/// The permissions of all directories.
 const MODE: u32 = 0o755;
-/// The owner of those that are nobody's to see.
+/// The owner of internal directories.
 const ROOT: (u32, u32) = (0, 0);
 
-/// The name in the root tree's directory that leads to the default subvolume.
+/// The name of the default subvolume in the root tree's directory.
 const DEFAULT: &[u8] = b"default";
 
 impl Draft<'_> {
@@ -115,7 +115,7 @@ impl Draft<'_> {
         extension
     }
 
-    /// An empty directory that is its own parent.
+    /// The items of an empty directory that is its own parent.
     fn directory(&self, number: u64, (uid, gid): (u32, u32)) -> [NewItem; 2] {
         let inode = InodeItem {
             generation: GENERATION,
@@ -191,8 +191,8 @@ impl Draft<'_> {
         vec![(key, encode_uuid_subvolumes(&[TreeId::FS.0]))]
     }
 
-    /// The free space of a block group: what no tree block takes. What belongs to copies of the
-    /// superblock counts as free there.
+    /// The free space items of a block group: all ranges without tree blocks. Areas reserved for
+    /// superblock copies count as free.
     fn free_space(&self, chunk: &Chunk) -> Vec<NewItem> {
         let nodesize = u64::from(self.options.nodesize);
         let (mut items, mut free_from) = (Vec::new(), chunk.logical.0);
@@ -224,7 +224,7 @@ fn extent_item(place: &Place) -> NewItem {
     (Key::new(place.logical.0, ItemKind::METADATA_ITEM, level), extent.encode())
 }
 
-/// The only name of an inode.
+/// The INODE_REF of an inode with one name.
 fn name(inode: u64, parent: u64, name: &[u8]) -> NewItem {
     let mut item = Vec::new();
     InodeName { parent, index: 0, name }.encode_ref_into(&mut item);

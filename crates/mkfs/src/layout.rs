@@ -1,8 +1,8 @@
-//! Where the first chunks go, and the tree blocks in them.
+//! Layout of the initial chunks, and of the tree blocks in them.
 //!
-//! 1. Chunks follow one another from 1 MiB on, on the device and in logical addresses, in whole
-//!    MiB; the copies of one chunk are neighbours.
-//! 2. A tree block keeps clear of the 64 KiB that belong to a copy of the superblock.
+//! 1. Chunks are adjacent from 1 MiB on, both on the device and in logical addresses, in units of
+//!    1 MiB; the copies of a chunk are adjacent, too.
+//! 2. No tree block overlaps the 64 KiB reserved for a copy of the superblock.
 
 use userbtrfs_format::{
     BlockGroupFlags, Chunk, Logical, Physical, Profile, SECTOR_SIZE, STRIPE_LEN,
@@ -15,19 +15,19 @@ use crate::{MkfsError, Options};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// What no chunk may take, at the start of a device.
+/// Number of bytes at the start of a device that no chunk may use.
 pub(crate) const RESERVED: u64 = MIB;
 
-/// The number of the only device.
+/// The id of the only device.
 pub(crate) const DEVICE: u64 = 1;
 
-/// Bytes that chunks of data have at first.
+/// Size of the initial data chunk.
 const DATA_LEN: u64 = 8 * MIB;
 
-/// A chunk to be: what it holds, how, and how long.
+/// A chunk to be laid out: its type, profile and length.
 type Wish = (BlockGroupFlags, Profile, u64);
 
-/// The first chunks: that of the system, that of metadata, and of data unless that is the same.
+/// The initial chunks: system, metadata, and data unless the block groups are mixed.
 fn wishes(options: &Options, device_bytes: u64) -> Vec<Wish> {
     let system = if options.metadata == Profile::Dup { 8 * MIB } else { 4 * MIB };
     let mut wishes = vec![(BlockGroupFlags::SYSTEM, options.metadata, system)];
@@ -42,7 +42,7 @@ fn wishes(options: &Options, device_bytes: u64) -> Vec<Wish> {
     wishes
 }
 
-/// A twentieth of the device, within bounds.
+/// The length of the metadata chunk: a twentieth of the device, within bounds.
 fn metadata_len(device_bytes: u64, least: u64) -> u64 {
     let most = if device_bytes > 50 * GIB { GIB } else { 256 * MIB };
     (device_bytes / 20 / MIB * MIB).clamp(least, most)
@@ -52,7 +52,7 @@ fn copies(profile: Profile) -> u64 {
     if profile == Profile::Dup { 2 } else { 1 }
 }
 
-/// Lays out the first chunks on a device of so many bytes.
+/// Lays out the initial chunks on a device of `device_bytes`.
 pub(crate) fn chunks(
     options: &Options,
     device_bytes: u64,
@@ -105,7 +105,7 @@ fn chunk(
     }
 }
 
-/// The addresses in a chunk where tree blocks may stand, ascending.
+/// The addresses in a chunk that tree blocks may use, ascending.
 pub(crate) fn block_places(chunk: &Chunk, nodesize: u32) -> impl Iterator<Item = Logical> {
     let nodesize = u64::from(nodesize);
     (0..chunk.len / nodesize)
@@ -114,7 +114,8 @@ pub(crate) fn block_places(chunk: &Chunk, nodesize: u32) -> impl Iterator<Item =
         .map(|offset| Logical(chunk.logical.0 + offset))
 }
 
-/// Whether a copy of so many bytes of a chunk touches what belongs to a superblock.
+/// Returns true if a copy of `len` bytes at `offset` of a chunk overlaps the area reserved for a
+/// superblock.
 fn holds_superblock(chunk: &Chunk, offset: u64, len: u64) -> bool {
     let touches = |start: u64, at: Physical| start < at.0 + STRIPE_LEN && at.0 < start + len;
     chunk

@@ -1,15 +1,15 @@
-//! Makes an empty filesystem on one device, laid out as `mkfs.btrfs` and Linux would.
+//! Creates an empty filesystem on one device, with the layout that `mkfs.btrfs` uses.
 //!
-//! 1. Nothing is written before the options are judged, the device is found large enough, and no
-//!    filesystem is found on it (or the caller said to overwrite it).
+//! 1. Nothing is written before the options and the size of the device are checked, and no existing
+//!    content is found on it (unless the caller set `force`).
 //! 2. When [`make`] returns, the filesystem is durable. Its primary superblock is written last;
 //!    until then Linux finds no filesystem on the device, neither the old nor the new one.
-//! 3. All is written as generation 1: chunks for system, metadata and data side by side from
-//!    1 MiB on, each tree in as few blocks as it needs.
-//! 4. No tree block lies in the 64 KiB that belong to a copy of the superblock.
-//! 5. [`unmake`] takes back what [`make`] made, and nothing else.
+//! 3. Everything has generation 1. The system, metadata and data chunks are adjacent from 1 MiB
+//!    on, and each tree has as few blocks as possible.
+//! 4. No tree block lies in the 64 KiB reserved for a copy of the superblock.
+//! 5. [`unmake`] removes the filesystem that [`make`] created, and no other.
 //!
-//! What it does not do: more than one device, putting files in.
+//! Multiple devices and copying files into the filesystem are not supported.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ pub use uuid::Uuid;
 
 use userbtrfs_device::Device;
 
-/// Makes a filesystem on all of `device`, and gives its superblock.
+/// Creates a filesystem on all of `device`, and returns its superblock.
 pub fn make(device: &dyn Device, options: &Options) -> Result<Superblock, MkfsError> {
     options.check()?;
     let draft = draft::Draft::new(options, device.len())?;

@@ -1,4 +1,4 @@
-//! What kind of filesystem is made.
+//! Options of a new filesystem.
 
 use userbtrfs_codec::checksum::ChecksumKind;
 use userbtrfs_format::{CompatRoFlags, IncompatFlags, LABEL_LEN_MAX, Profile, SECTOR_SIZE};
@@ -6,33 +6,33 @@ use uuid::Uuid;
 
 use crate::MkfsError;
 
-/// What kind of filesystem is made. The default is that of `mkfs.btrfs` 6.2.
+/// Options of a new filesystem. The defaults are those of `mkfs.btrfs` 6.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct Options {
     /// Its label: at most 255 bytes, no newline, no NUL.
     pub label: Vec<u8>,
-    /// Its id; a random one where there is none.
+    /// Its id; random if `None`.
     pub fsid: Option<Uuid>,
-    /// The owner and the group of the root directory, by number.
+    /// The user id and group id of the root directory.
     pub owner: (u32, u32),
-    /// How everything is checksummed.
+    /// The checksum algorithm.
     pub checksum: ChecksumKind,
     /// Bytes in a tree block.
     pub nodesize: u32,
-    /// How tree blocks are kept: single or DUP.
+    /// The profile of metadata: single or DUP.
     pub metadata: Profile,
-    /// How data is kept: single or DUP.
+    /// The profile of data: single or DUP.
     pub data: Profile,
-    /// Whether data and metadata share block groups. Node size and profiles must fit.
+    /// Data and metadata share block groups: the node size must be 4 KiB and the profiles equal.
     pub mixed: bool,
-    /// Whether block group items have a tree of their own.
+    /// Block group items are stored in a tree of their own.
     pub block_group_tree: bool,
-    /// Whether there is a free space tree.
+    /// The filesystem has a free space tree.
     pub free_space_tree: bool,
-    /// Whether what is on the device may be overwritten.
+    /// Existing content of the device may be overwritten.
     pub force: bool,
-    /// Whether all that is on the device is given back to it first: an image file gets one hole.
+    /// The whole device is discarded first; an image file becomes a hole.
     pub discard: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Mixed block groups, and what fits to them: nodes of 4 KiB, one copy of everything.
+    /// Options for mixed block groups: nodes of 4 KiB, single profiles.
     pub fn mixed() -> Self {
         let (metadata, data) = (Profile::Single, Profile::Single);
         Self { mixed: true, nodesize: SECTOR_SIZE, metadata, data, ..Self::default() }

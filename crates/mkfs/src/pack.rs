@@ -1,4 +1,4 @@
-//! Items made into a tree: leaves filled one after another, and a node above several.
+//! Building a tree from items: full leaves, and a node above them if there are several.
 
 use userbtrfs_device::Buffer;
 use userbtrfs_format::{
@@ -7,17 +7,17 @@ use userbtrfs_format::{
 use userbtrfs_volume::{NodeBytes, TreeBlock};
 use uuid::Uuid;
 
-/// An item to be: its key and its content.
+/// A new item: its key and its content.
 pub(crate) type NewItem = (Key, Vec<u8>);
 
-/// What all blocks share.
+/// The properties that all blocks share.
 pub(crate) struct Context {
     pub(crate) geometry: Geometry,
     pub(crate) chunk_tree_uuid: Uuid,
     pub(crate) generation: u64,
 }
 
-/// How many blocks these items take, with the node above them.
+/// The number of blocks that the items need, including the node above several leaves.
 pub(crate) fn blocks_needed(items: &[NewItem], nodesize: u32) -> usize {
     match leaves(items, nodesize).len() {
         1 => 1,
@@ -25,7 +25,7 @@ pub(crate) fn blocks_needed(items: &[NewItem], nodesize: u32) -> usize {
     }
 }
 
-/// The items of each leaf; no items are one empty leaf.
+/// Divides the items into leaves. Without items there is one empty leaf.
 fn leaves(items: &[NewItem], nodesize: u32) -> Vec<&[NewItem]> {
     let room = item_len_max(nodesize) + item_space(0);
     let (mut leaves, mut start, mut used) = (Vec::new(), 0, 0);
@@ -41,7 +41,7 @@ fn leaves(items: &[NewItem], nodesize: u32) -> Vec<&[NewItem]> {
     leaves
 }
 
-/// Builds the tree of these items in blocks at these places, the root last.
+/// Builds the tree of the items in blocks at the addresses `places`, the root last.
 pub(crate) fn build(
     tree: TreeId,
     items: &[NewItem],

@@ -1,5 +1,5 @@
-//! What stands on a device already: a look at the places where filesystems, volumes and partition
-//! tables have a sign of what they are. Where these are is as libblkid knows them.
+//! Detection of existing content of a device by the signatures of filesystems, volumes and
+//! partition tables, at the offsets that libblkid uses.
 
 use std::ops::RangeInclusive;
 
@@ -11,13 +11,13 @@ use crate::MkfsError;
 
 const KIB: u64 = 1 << 10;
 
-/// Most signs stand in the first bytes of a device.
+/// Number of bytes at the start of a device that contain most signatures.
 const START: u64 = (1 << 20) + 64;
 
-/// Where in a superblock its magic stands.
+/// The offset of the magic in a superblock.
 const MAGIC_AT: u64 = 0x40;
 
-/// The start of a superblock of Linux's software RAID.
+/// The magic of a Linux software RAID superblock.
 const MD: &[u8] = b"\xfc\x4e\x2b\xa9";
 
 const RAID: &str = "a part of a RAID";
@@ -31,7 +31,7 @@ const OCFS2: &str = "an OCFS2 filesystem";
 const HFS: &str = "an HFS or HFS+ filesystem";
 const OPTICAL: &str = "a filesystem of an optical disc";
 
-/// Bytes at an offset, and what they are the sign of.
+/// Signatures: offset, bytes, and a description of the content.
 const SIGNS: &[(u64, &[u8], &str)] = &[
     (0, b"XFSB", "an XFS filesystem"),
     (0, b"LUKS\xba\xbe", "an encrypted volume"),
@@ -94,18 +94,18 @@ const SIGNS: &[(u64, &[u8], &str)] = &[
     (1024 * KIB, b"\x0d\xd0\x01\xc0", "a VMFS volume"),
 ];
 
-/// What an uberblock of ZFS begins with: which of them were written depends on how often the pool
-/// was. They stand in the second half of each of four labels, two at either end.
+/// The magic of a ZFS uberblock. The uberblocks are in the second half of each of four labels, two
+/// at either end of the device; the number of them in use depends on the age of the pool.
 const ZFS: &[u8] = b"\x0c\xb1\xba\0\0\0\0\0";
 const ZFS_LABEL: u64 = 256 * KIB;
 
-/// The second header of an encrypted volume stands at one of several powers of two.
+/// The second header of a LUKS2 volume is at one of several powers of two.
 const LUKS2: &[u8] = b"SKUL\xba\xbe";
 const LUKS2_SHIFTS: RangeInclusive<u32> = 14..=22;
 
 type Sign = (u64, &'static [u8], &'static str);
 
-/// All places of a device of so many bytes that it has.
+/// All signatures that fit on a device of `len` bytes.
 fn signs(len: u64) -> impl Iterator<Item = Sign> {
     let copies = SUPERBLOCK_OFFSETS
         .map(|at| (at.0 + MAGIC_AT, &b"_BHRfS_M"[..], "a btrfs filesystem, or a part of one,"));
@@ -115,7 +115,8 @@ fn signs(len: u64) -> impl Iterator<Item = Sign> {
     let pools = labels.flat_map(|label| (label + ZFS_LABEL / 2..label + ZFS_LABEL).step_by(1024));
     let pools = pools.map(|at| (at, ZFS, "a ZFS pool"));
     let volumes = LUKS2_SHIFTS.map(|shift| (1 << shift, LUKS2, "an encrypted volume"));
-    // The last two: 8 KiB before the end, at 4 KiB; the last 64 KiB but a rest, at 64 KiB.
+    // The last two: 8 KiB before the end, aligned to 4 KiB; 64 KiB before the end, with the end
+    // aligned to 64 KiB.
     let ends: [(Option<u64>, &'static [u8], &'static str); 5] = [
         (len.checked_sub(512), b"EFI PART", TABLE),
         (len.checked_sub(512), b"\xde\x11\xde\x11", RAID),
@@ -129,7 +130,7 @@ fn signs(len: u64) -> impl Iterator<Item = Sign> {
     all.filter(move |(at, sign, _)| at + sign.len() as u64 <= len)
 }
 
-/// The signs that a device has.
+/// Returns the signatures found on a device.
 fn found(device: &dyn Device) -> Result<Vec<Sign>, MkfsError> {
     let len = usize::try_from(device.len().min(START)).expect("the start fits in memory");
     let start = device.read(0, len)?;
@@ -147,7 +148,7 @@ fn found(device: &dyn Device) -> Result<Vec<Sign>, MkfsError> {
     Ok(found)
 }
 
-/// Fails where a sign of content is found.
+/// Fails if a signature of existing content is found.
 pub(crate) fn refuse_content(device: &dyn Device) -> Result<(), MkfsError> {
     match found(device)?.first() {
         Some((_, _, found)) => Err(MkfsError::NotEmpty { found }),
@@ -155,7 +156,7 @@ pub(crate) fn refuse_content(device: &dyn Device) -> Result<(), MkfsError> {
     }
 }
 
-/// Clears all signs of content that are found.
+/// Clears all signatures that are found.
 pub(crate) fn clear(device: &dyn Device) -> Result<(), MkfsError> {
     for (at, sign, _) in found(device)? {
         device.write(at, Arc::new(Buffer::zeroed(sign.len())), false)?;
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn each_sign_is_found_and_cleared() {
-        // A few of the many places of a pool do.
+        // A few of the many uberblock offsets are enough.
         let is_one = |(at, sign, _): &Sign| *sign != ZFS || at % (64 * KIB) == 0;
         for (at, sign, name) in signs(LEN as u64).filter(is_one) {
             let mut bytes = vec![0; LEN];

@@ -1,4 +1,4 @@
-//! Taking a filesystem back that was just made.
+//! Removal of a filesystem that was just created.
 
 use userbtrfs_device::{Buffer, Device};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
@@ -7,10 +7,10 @@ use uuid::Uuid;
 
 use crate::MkfsError;
 
-/// Clears every copy of the superblock of the filesystem with this fsid, durably, and tells
-/// whether it was there: where something else is on the device by now, that stays as it is.
+/// Durably clears every copy of the superblock of the filesystem with this fsid, and returns true.
+/// Returns false, and changes nothing, if the primary superblock is not that of this filesystem.
 ///
-/// The primary copy goes last. Who is stopped before that may try again.
+/// The primary copy is cleared last, so that an interrupted call can be repeated.
 pub fn unmake(device: &dyn Device, fsid: Uuid) -> Result<bool, MkfsError> {
     let [primary, mirrors @ ..] = SUPERBLOCK_OFFSETS;
     if !holds(device, primary, fsid)? {
@@ -27,7 +27,7 @@ pub fn unmake(device: &dyn Device, fsid: Uuid) -> Result<bool, MkfsError> {
     Ok(true)
 }
 
-/// Whether there is a superblock of the filesystem at a place.
+/// Returns true if the superblock copy at `at` is valid and belongs to the filesystem `fsid`.
 fn holds(device: &dyn Device, at: Physical, fsid: Uuid) -> Result<bool, MkfsError> {
     if at.0 + SUPERBLOCK_SIZE as u64 > device.len() {
         return Ok(false);

@@ -1,7 +1,8 @@
-//! Writing the draft.
+//! Writing the planned filesystem.
 //!
-//! 1. Old superblocks are gone, durably, before anything new is written.
-//! 2. A superblock is written when all it leads to is durable; the primary one last of all.
+//! 1. Old superblocks are durably cleared before anything new is written.
+//! 2. A superblock is written after all the blocks it refers to are durable; the primary
+//!    superblock is written last.
 
 use userbtrfs_device::{Buffer, Device, DeviceError};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
@@ -21,7 +22,7 @@ pub(crate) fn write(device: &dyn Device, draft: &Draft<'_>) -> Result<Superblock
     device.flush()?;
     let superblock = draft.superblock();
     let [primary, mirrors @ ..] = SUPERBLOCK_OFFSETS;
-    // Linux keeps a mirror only where the device goes on after it.
+    // Linux uses a mirror only if the device extends beyond it.
     let end = |at: Physical| at.0 + SUPERBLOCK_SIZE as u64;
     for at in mirrors.into_iter().filter(|&at| end(at) < draft.device_bytes) {
         device.write(at.0, sealed(&superblock, at), false)?;
@@ -32,7 +33,7 @@ pub(crate) fn write(device: &dyn Device, draft: &Draft<'_>) -> Result<Superblock
     Ok(Superblock::parse(&written, primary).expect("what is written passes every check"))
 }
 
-/// Gives everything back to the device, if it takes that.
+/// Discards the whole device, if it supports that.
 pub(crate) fn discard(device: &dyn Device) -> Result<(), MkfsError> {
     match device.discard(0, device.len()) {
         Err(DeviceError::Unsupported { .. }) | Ok(()) => Ok(()),
@@ -44,8 +45,8 @@ fn sealed(superblock: &Superblock, at: Physical) -> Arc<Buffer> {
     Arc::new(Buffer::from(&superblock.encode(at)[..]))
 }
 
-/// Clears what would lead to an older filesystem, or to anything else that was there: all signs of
-/// it, the start of the device, and every copy of a superblock.
+/// Clears all traces of previous content: its signatures, the start of the device, and every copy
+/// of a superblock.
 fn wipe(device: &dyn Device) -> Result<(), MkfsError> {
     probe::clear(device)?;
     let start = usize::try_from(RESERVED).expect("1 MiB fits in memory");

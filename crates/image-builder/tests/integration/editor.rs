@@ -1,4 +1,4 @@
-//! The editor reaches every copy, seals it, and can take everything back.
+//! The editor changes and seals every copy, and can undo all edits.
 
 use userbtrfs_codec::ChecksumKind;
 use userbtrfs_format::{
@@ -13,7 +13,7 @@ fn editor() -> ImageEditor {
 }
 
 #[test]
-fn an_item_is_found_where_it_stands() {
+fn find_item_returns_its_location() {
     let editor = editor();
     let key = Key::new(257, ItemKind::EXTENT_DATA, 0);
     let place = editor.find_item(TreeId::FS, key).unwrap();
@@ -71,9 +71,9 @@ fn an_edited_superblock_is_sealed() {
     assert_eq!((superblock.bytes_used, superblock.checksum_kind), (5, ChecksumKind::Crc32c));
 }
 
-/// A leaf whose items have all shrunk to nothing names no roots, and is no reason to fail.
+/// A leaf whose items are all empty contains no roots, and does not cause a panic.
 #[test]
-fn a_root_item_without_content_leads_nowhere() {
+fn root_of_empty_root_item_is_none() {
     let mut editor = editor();
     let root_tree = editor.root(TreeId::ROOT).unwrap();
     editor.edit_block(root_tree, |block| {

@@ -1,4 +1,4 @@
-//! The small image is a sound filesystem.
+//! The small image is a valid filesystem.
 
 use std::process::Command;
 
@@ -30,7 +30,7 @@ fn every_block_of_every_tree_is_sound() {
     }
 }
 
-/// Asks btrfs-progs, where they are installed.
+/// Runs `btrfs check` if btrfs-progs is installed.
 #[test]
 fn btrfs_check_finds_nothing() {
     let path = std::env::temp_dir().join(format!("forged-{}.img", std::process::id()));

@@ -1,4 +1,4 @@
-//! What is forged must be sound, by the judgement of `volume` and of btrfs-progs.
+//! Built structures must be valid according to `volume` and btrfs-progs.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is made, as btrfs-progs and Linux see it.
+//! New filesystems, checked by btrfs-progs and used by Linux.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use userbtrfs_testkit::skip_unless_linux;
 
 use crate::{Case, Image, cases};
 
-/// Has Linux use a filesystem: it must be empty, take files, and give them back.
+/// Mounts a filesystem in Linux: it must be empty, and files written must be read back.
 fn use_it(linux: &Linux, image: &Path, name: &str) {
     let mount = linux.mount(image, "noatime").unwrap();
     assert_eq!(fs::read_dir(mount.path()).unwrap().count(), 0, "{name}: not empty");
@@ -37,7 +37,7 @@ fn judge(linux: &Linux, case: &Case) {
 }
 
 #[test]
-fn every_filesystem_is_one_of_theirs() {
+fn every_filesystem_passes_btrfs_check_and_mounts_in_linux() {
     skip_unless_linux!();
     let linux = Linux::lock().unwrap();
     for case in cases() {

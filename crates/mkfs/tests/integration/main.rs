@@ -1,4 +1,4 @@
-//! What is made: read by us, by btrfs-progs and by Linux, and what is refused.
+//! Tests of new filesystems with this crate, btrfs-progs and Linux, and of refused options.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -18,13 +18,13 @@ use userbtrfs_mkfs::{ChecksumKind, MkfsError, Options, Profile, make};
 
 const MIB: u64 = 1 << 20;
 
-/// An image file, gone when dropped.
+/// An image file, which is removed when dropped.
 struct Image {
     folder: TempDir,
 }
 
 impl Image {
-    /// A sparse file of zeros.
+    /// Creates a sparse file of zeros.
     fn empty(len: u64) -> Self {
         let image = Self { folder: tempfile::tempdir().unwrap() };
         File::create(image.path()).unwrap().set_len(len).unwrap();
@@ -45,7 +45,7 @@ impl Image {
     }
 }
 
-/// Options, what they are, and a size that suits them.
+/// Options with a name, and a suitable device size.
 struct Case {
     name: &'static str,
     options: Options,
@@ -56,7 +56,7 @@ fn case(name: &'static str, len: u64, options: Options) -> Case {
     Case { name, options, len }
 }
 
-/// Every option in some case, and every size that makes a difference.
+/// Test cases that cover every option and every relevant size.
 fn cases() -> Vec<Case> {
     let plain = Options::default;
     let nodes = |nodesize| Options { nodesize, ..plain() };

@@ -1,4 +1,4 @@
-//! What is refused, before anything is written.
+//! Options and devices that are refused before anything is written.
 
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::SUPERBLOCK_OFFSETS;
@@ -60,7 +60,7 @@ fn an_existing_filesystem_unless_forced() {
 }
 
 #[test]
-fn a_mirror_that_is_left_of_an_existing_filesystem() {
+fn remaining_mirror_of_existing_filesystem() {
     let device = MemoryDevice::new(65 << 20);
     make(&device, &Options::default()).unwrap();
     let zeros = userbtrfs_device::Buffer::zeroed(4096);

@@ -1,10 +1,10 @@
-//! What was made is taken back.
+//! Removal of a new filesystem.
 
 use userbtrfs_device::{Device, MemoryDevice};
 use userbtrfs_format::{Physical, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE};
 use userbtrfs_mkfs::{Options, Uuid, make, unmake};
 
-/// So long that it has one mirror of the superblock.
+/// A device size with one mirror of the superblock.
 const LEN: usize = 65 << 20;
 
 fn is_zero(device: &MemoryDevice, at: Physical) -> bool {
@@ -12,7 +12,7 @@ fn is_zero(device: &MemoryDevice, at: Physical) -> bool {
 }
 
 #[test]
-fn no_copy_of_its_superblock_stays() {
+fn unmake_clears_all_superblock_copies() {
     let device = MemoryDevice::new(LEN);
     let made = make(&device, &Options::default()).unwrap();
     let [primary, mirror, _] = SUPERBLOCK_OFFSETS;
@@ -24,7 +24,7 @@ fn no_copy_of_its_superblock_stays() {
 }
 
 #[test]
-fn what_else_is_there_stays() {
+fn unmake_other_fsid_changes_nothing() {
     let device = MemoryDevice::new(LEN);
     make(&device, &Options::default()).unwrap();
     let before = device.snapshot();

@@ -1,4 +1,4 @@
-//! What is written, as we read it ourselves.
+//! New filesystems, read with our own crates.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn items(volume: &Volume, owner: TreeId, at: userbtrfs_format::Logical, level: u
     items
 }
 
-/// All items of all trees but the chunk tree.
+/// The items of all trees except the chunk tree.
 fn all_items(volume: &Volume) -> Items {
     let superblock = volume.superblock();
     let roots = items(volume, TreeId::ROOT, superblock.root, superblock.root_level);
@@ -37,7 +37,7 @@ fn all_items(volume: &Volume) -> Items {
     all
 }
 
-/// Each sum that stands in two places is the same in both.
+/// Checks that totals that are stored in two places are equal.
 fn check_sums(volume: &Volume, superblock: &Superblock) {
     let items = all_items(volume);
     let of = |kind| items.iter().filter(move |(key, _)| key.kind == kind);
@@ -58,7 +58,7 @@ fn check_sums(volume: &Volume, superblock: &Superblock) {
 }
 
 #[test]
-fn every_filesystem_is_one_that_we_read() {
+fn every_filesystem_opens_without_warnings() {
     for case in cases() {
         let image = Image::empty(case.len);
         let made = image.make(&case.options).unwrap();
@@ -72,7 +72,7 @@ fn every_filesystem_is_one_that_we_read() {
 }
 
 #[test]
-fn mirrors_stand_where_the_device_goes_on_after_them() {
+fn mirrors_are_written_if_device_extends_beyond_them() {
     let [_, second, third] = SUPERBLOCK_OFFSETS.map(|at| at.0);
     for (len, copies) in [
         (64 * MIB, 1),
@@ -93,7 +93,7 @@ fn mirrors_stand_where_the_device_goes_on_after_them() {
 }
 
 #[test]
-fn a_mirror_that_does_not_count_is_wiped() {
+fn unused_mirror_at_end_of_device_is_wiped() {
     let image = Image::empty(80 * MIB);
     image.make(&Options::default()).unwrap();
     let file = std::fs::File::options().write(true).open(image.path()).unwrap();
@@ -104,7 +104,7 @@ fn a_mirror_that_does_not_count_is_wiped() {
 }
 
 #[test]
-fn ids_are_as_wished_or_random() {
+fn ids_are_as_requested_or_random() {
     let image = Image::empty(64 * MIB);
     let fsid = Uuid::from_u128(7);
     let wished = Options { fsid: Some(fsid), force: true, ..Options::default() };
@@ -116,7 +116,7 @@ fn ids_are_as_wished_or_random() {
     assert_ne!(random.fsid, fsid);
 }
 
-/// What a device holds that was full of something, once a filesystem is made on it.
+/// The content of a device that was full of data after a filesystem is created on it.
 fn made_over_old(discard: bool) -> Vec<u8> {
     let device = MemoryDevice::from_bytes(vec![0xa5; usize::try_from(128 * MIB).unwrap()]);
     let fsid = Some(Uuid::from_u128(1));
@@ -125,7 +125,7 @@ fn made_over_old(discard: bool) -> Vec<u8> {
 }
 
 #[test]
-fn the_old_content_is_given_back_where_that_is_asked_for() {
+fn make_with_discard_discards_old_content() {
     let (kept, given_back) = (made_over_old(false), made_over_old(true));
     let old = |image: &[u8]| image.chunks(4096).filter(|page| **page == [0xa5; 4096]).count();
     assert!(old(&kept) > 100 << 8);
@@ -133,7 +133,7 @@ fn the_old_content_is_given_back_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_device_that_fails_to_take_its_content_back_is_told_of() {
+fn make_with_failing_discard_returns_error() {
     let inner = Arc::new(SparseDevice::new(128 * MIB));
     let device = FaultyDevice::new(inner.clone());
     let (operation, how) = (Operation::Discard, How::Eio);
