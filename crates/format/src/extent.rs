@@ -17,7 +17,7 @@ pub const MAX_COMPRESSED_EXTENT: u64 = 128 << 10;
 /// An extent of a file: EXTENT_DATA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent<'a> {
-    /// The transaction that made it.
+    /// The transaction that created it.
     pub generation: u64,
     /// The compression of its data.
     pub compression: Option<Compression>,

@@ -1,8 +1,8 @@
 //! Feature bits, which a reader or writer must understand before it uses the filesystem.
 //!
-//! 1. A filesystem with an incompat bit outside [`IncompatFlags::READABLE`] cannot be opened; the
-//!    error names the bit.
-//! 2. An unknown compat_ro bit, an incompat bit outside [`IncompatFlags::WRITABLE`] and every
+//! 1. A filesystem with an incompat bit outside [`IncompatFlags::READABLE`] or a state in
+//!    [`SuperblockFlags::REFUSED`] cannot be opened; the error names it.
+//! 2. An unknown compat_ro bit, an incompat bit outside [`IncompatFlags::WRITABLE`] and every other
 //!    state of the filesystem but the ordinary one prevent writing only.
 
 use bitflags::bitflags;

@@ -1,6 +1,6 @@
 //! Parsing and encoding of the on-disk structures of btrfs. No I/O, no caches.
 //!
-//! `docs/format.md` gives the offset, the rule and the source of everything here.
+//! `docs/format.md` lists the offset, the rule and the source of every field.
 //!
 //! Invariants:
 //!

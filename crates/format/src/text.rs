@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-/// A name or path, shown with control characters, quotes and invalid UTF-8 escaped.
+/// A name or path, shown with control characters, backslashes and invalid UTF-8 escaped.
 pub struct Quoted<'a>(pub &'a [u8]);
 
 impl fmt::Display for Quoted<'_> {

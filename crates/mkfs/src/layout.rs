@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_size_is_enough_and_a_byte_less_is_not() {
+    fn chunks_fit_minimum_size_but_not_a_byte_less() {
         for options in [Options::default(), Options::mixed()] {
             let Err(MkfsError::TooSmall { need, have: 0 }) = laid_out(&options, 0) else {
                 panic!("nothing is too small");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn no_block_lies_where_a_superblock_does() {
+    fn block_places_skip_superblock_areas() {
         let stripe = |physical| Stripe {
             device: DEVICE,
             physical: Physical(physical),

@@ -162,7 +162,7 @@ fn zstd_window_is_one_that_linux_reads() {
 }
 
 #[test]
-fn zlib_checks_its_sum() {
+fn zlib_wrong_checksum_is_an_error() {
     let content = include_bytes!("tests.rs");
     let mut stream = compressed(Compression::Zlib, None, content);
     *stream.last_mut().unwrap() ^= 1;

@@ -1,4 +1,4 @@
-//! Changing tree blocks in place.
+//! In-place edits of tree blocks.
 //!
 //! 1. Each call keeps invariants 2 to 4 of [`TreeBlock`]: keys ascend, item data is packed against
 //!    the end. A call that would break them panics: the caller must not make it.

@@ -32,7 +32,7 @@ fn every_block_of_every_tree_is_sound() {
 
 /// Runs `btrfs check` if btrfs-progs is installed.
 #[test]
-fn btrfs_check_finds_nothing() {
+fn btrfs_check_finds_no_errors() {
     let path = std::env::temp_dir().join(format!("forged-{}.img", std::process::id()));
     std::fs::write(&path, small_image()).unwrap();
     let check = Command::new("btrfs").args(["check", "--check-data-csum"]).arg(&path).output();

@@ -109,7 +109,7 @@ fn a_device_open_for_reading_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_mirror_is_read_and_not_written() {
+fn open_for_writing_from_mirror_fails() {
     let mut image = image_with_room_for_a_mirror();
     let [primary, mirror, _] = SUPERBLOCK_OFFSETS;
     let at = usize::try_from(primary.0).unwrap();

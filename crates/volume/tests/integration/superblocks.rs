@@ -47,7 +47,7 @@ fn only_copies_that_lie_on_the_filesystem_are_written() {
 }
 
 #[test]
-fn a_log_changes_the_primary_alone_and_nothing_else_of_it() {
+fn write_log_superblock_changes_only_log_root_of_primary() {
     let (volume, device) = open(Recorder::over(image_with_room_for_a_mirror()));
     let before = device.superblock(0).encode(SUPERBLOCK_OFFSETS[0]);
     volume.write_log_superblock(Logical(0x20_a000), 1).unwrap();
@@ -60,7 +60,7 @@ fn a_log_changes_the_primary_alone_and_nothing_else_of_it() {
 }
 
 #[test]
-fn a_primary_that_fails_leaves_the_old_one_current_and_the_mirror_alone() {
+fn write_superblock_failing_primary_keeps_old_one_and_mirror() {
     let primary = SUPERBLOCK_OFFSETS[0];
     let image = image_with_room_for_a_mirror();
     let (volume, device) = open(Recorder::over(image).failing_at(primary.0));
@@ -72,7 +72,7 @@ fn a_primary_that_fails_leaves_the_old_one_current_and_the_mirror_alone() {
 }
 
 #[test]
-fn a_mirror_that_fails_is_named_and_the_new_one_is_current() {
+fn write_superblock_failing_mirror_is_named_and_new_one_is_current() {
     let mirror = SUPERBLOCK_OFFSETS[1];
     let image = image_with_room_for_a_mirror();
     let (volume, device) = open(Recorder::over(image).failing_at(mirror.0));

@@ -56,7 +56,7 @@ fn every_copy_is_written_and_nothing_else() {
 }
 
 #[test]
-fn more_blocks_than_are_in_flight_at_once_arrive() {
+fn write_blocks_more_than_fit_in_flight_are_all_written() {
     let (volume, device) = open(Recorder::over(image_with_room_for_a_mirror()));
     let physical = 0x100_0000;
     volume.add_chunk(chunk(0x1000_0000, physical, 0x100_0000)).unwrap();
@@ -110,7 +110,7 @@ fn the_first_error_names_block_and_place() {
 }
 
 #[test]
-fn after_an_error_no_more_is_written_than_was_in_flight() {
+fn write_blocks_after_error_writes_only_batches_in_flight() {
     let physical = 0x100_0000;
     let device = Recorder::over(image_with_room_for_a_mirror()).failing_at(physical);
     let (volume, device) = open(device);

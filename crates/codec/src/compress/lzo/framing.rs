@@ -36,7 +36,7 @@ pub enum LzoError {
     /// The stream ends inside a segment's header.
     #[error("segment header at {offset} crosses the end at {total}")]
     HeaderPastEnd {
-        /// Where the header starts.
+        /// The start of the header.
         offset: usize,
         /// The stream's total length.
         total: usize,
@@ -44,7 +44,7 @@ pub enum LzoError {
     /// The segment is longer than any compressed sector.
     #[error("segment at {offset} is {length} bytes long")]
     SegmentTooLong {
-        /// Where the segment's data starts.
+        /// The start of the segment's data.
         offset: usize,
         /// The length its header claims.
         length: usize,
@@ -52,7 +52,7 @@ pub enum LzoError {
     /// The segment ends beyond the stream.
     #[error("segment at {offset} of {length} bytes crosses the end at {total}")]
     SegmentPastEnd {
-        /// Where the segment's data starts.
+        /// The start of the segment's data.
         offset: usize,
         /// The length its header claims.
         length: usize,
@@ -62,7 +62,7 @@ pub enum LzoError {
     /// A segment that is not the last decodes to less than a sector.
     #[error("segment before {offset} holds {held} bytes and is not the last")]
     ShortSegment {
-        /// Where the next segment's header starts.
+        /// The start of the next segment's header.
         offset: usize,
         /// The number of bytes that the short segment decoded to.
         held: usize,
@@ -70,7 +70,7 @@ pub enum LzoError {
     /// The block in a segment is damaged.
     #[error("segment at {offset}: {source}")]
     Block {
-        /// Where the segment's data starts.
+        /// The start of the segment's data.
         offset: usize,
         /// The error in the block.
         source: BlockError,

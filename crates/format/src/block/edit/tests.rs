@@ -116,7 +116,7 @@ fn a_node_holds_its_pointers_in_order() {
 }
 
 #[test]
-fn a_copy_is_the_same_at_another_place() {
+fn copy_to_keeps_items_and_replaces_header() {
     let mut leaf = block(0);
     leaf.insert_item(0, key(1), b"one");
     leaf.seal(&geometry()).unwrap();
