@@ -1,4 +1,4 @@
-//! Data of files: in memory, in extents on disk, and on its way from one to the other.
+//! File data: the page cache, the extents on disk, and the I/O between them.
 //!
 //! | folder      | holds                                                                         |
 //! |-------------|-------------------------------------------------------------------------------|
@@ -7,22 +7,22 @@
 //! | `writeback` | from dirty blocks to extents: allocate, submit, complete                      |
 //! | `ops`       | the system calls: write, direct I/O, truncate, fallocate                      |
 //!
-//! The way of a read: what is in memory is taken from there. For the rest, the file's extents
-//! become *pieces*, each a part of one extent that can be fetched at once; all pieces of a window
-//! are submitted together; while they are on their way their checksums are looked up; each piece
-//! is then verified, taken from another copy where the first is bad, and decompressed.
+//! A read takes cached blocks from the page cache. For the rest, the file's extents are split into
+//! *pieces*, each a part of one extent that can be read in one go; all pieces of a window are
+//! submitted together; their checksums are looked up while they are in flight; each piece is then
+//! verified, read from another mirror if the first copy is bad, and decompressed.
 //!
-//! The way of a write: space is reserved for what it newly dirties, the bytes are copied into
-//! memory, and the file grows there. Later what is dirty is written back: space is allocated, the
-//! data submitted, its checksums computed meanwhile; when it is on the device, its extents are put
-//! into the file, in one change.
+//! A write reserves space for the sectors that it newly dirties, copies the bytes into the page
+//! cache and extends the file there. Writeback later allocates space, submits the data and computes
+//! its checksums while it is in flight; once the data is on the device, its extents are put into
+//! the file, in one change.
 //!
 //! 1. No byte leaves this module unverified, unless its inode is NODATASUM.
-//! 2. What a read holds in memory is bounded by its window, and by one compressed extent for
-//!    each piece in flight.
+//! 2. The memory of a read is bounded by its window, and by one compressed extent for each piece in
+//!    flight.
 //! 3. Gaps between extents, holes and preallocated extents read as zeros; nothing reads past the
 //!    size of the file.
-//! 4. What is in memory is newer than what is beneath, or the same.
+//! 4. Cached data is newer than the data on disk, or equal to it.
 
 mod cache;
 mod ops;
@@ -50,25 +50,25 @@ use userbtrfs_transaction::TransactionManager;
 use crate::error::InodeId;
 use crate::inode::{ExtentChanges, Inode};
 
-/// What reading needs to know of what is beneath a file, at one moment.
+/// A snapshot of the state that is needed to read a file from disk.
 #[derive(Clone)]
 pub(crate) struct BackingExtents {
-    /// Which file.
+    /// The file.
     pub(crate) id: InodeId,
-    /// Its inode, which knows what waits to come into the tree.
+    /// The inode, which knows the extents that are not in the tree yet.
     pub(crate) inode: Arc<Inode>,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub(crate) size: u64,
-    /// Whether its data has checksums.
+    /// Whether the data has checksums.
     pub(crate) checksummed: bool,
-    /// Who knows which checksums wait to come into their tree; nothing where none do.
+    /// Knows the checksums that are not in their tree yet; `None` if none can be pending.
     pub(crate) transactions: Option<Arc<TransactionManager>>,
-    /// What is on its way, and so about to be put over what is beneath; where that counts.
+    /// Extents in flight, which will replace those on disk; `None` if the reader ignores them.
     pub(crate) arriving: Option<Arc<ExtentChanges>>,
 }
 
 impl BackingExtents {
-    /// The file as it is now.
+    /// Returns the present state of the file.
     pub(crate) fn new(inode: &Arc<Inode>, transactions: Option<&Arc<TransactionManager>>) -> Self {
         let (id, item) = (inode.id(), inode.item());
         let free = item.flags.contains(InodeFlags::NODATASUM) || id.subvolume == TreeId::ROOT;

@@ -1,13 +1,14 @@
-//! Writing dirty data back: of one file, of those that nobody else is busy with, of all.
+//! Writeback of dirty data: of one file, of the files that are not under writeback, of all files.
 //!
-//! An fsync gets it back while it is on its way, to be logged meanwhile: see `ordered`.
+//! An fsync gets the batch while it is in flight, and logs its extents meanwhile: see `ordered`.
 //!
-//! 1. Who holds the writeback lock of a file waits for no other one: more files are locked
-//!    together only where that needs no waiting.
-//! 2. What fails is told to those who use its file, and to who makes all durable: see `failures`.
-//! 3. What is dirty of a deleted file is dropped.
-//! 4. Where nobody asks for it, the sector in which an open file ends stays dirty while other data
-//!    can be written instead: the file may be about to grow in it.
+//! 1. A thread that holds the writeback lock of a file never waits for that of another one: further
+//!    files are locked only with `try_lock`.
+//! 2. A write error is reported to the open files of its file, and to syncs of the filesystem: see
+//!    `writeback_errors`.
+//! 3. The dirty data of a deleted file is dropped.
+//! 4. Unless a caller asks for it, the last, partial sector of an open file stays dirty while other
+//!    data can be written instead: the file may be about to grow in that sector.
 
 pub(in crate::data) mod batch;
 pub(in crate::data) mod context;
@@ -30,36 +31,36 @@ use super::writeback::reservation::DelallocReserved;
 use super::{DirtyRuns, ExtentMapKind, ExtentMaps, FilePages, OrderedExtents};
 use crate::error::{Error, Result, Unwritten};
 
-/// The most files that are written together.
+/// The most files that are written in one batch.
 const FILES_MAX: usize = 64;
 
-/// Files that somebody else is busy with.
+/// Files that another thread is writing back.
 type UnderWriteback = Vec<Arc<FilePages>>;
 
-/// What becomes of the sector in which a file ends, if it does not fill that.
+/// What to do with the last sector of a file if the file fills only a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EofBlock {
     /// It is written.
     Written,
-    /// It stays dirty, as the module's text says.
+    /// It stays dirty, as rule 4 of the module says.
     Left,
 }
 
-/// What was taken of a file to be written, and what is reserved for that.
+/// The dirty runs taken from a file to be written, and the space reserved for them.
 struct Taken<'a> {
     pages: &'a Arc<FilePages>,
     runs: DirtyRuns,
     reserved: DelallocReserved,
-    /// The size of the file at that moment.
+    /// The size of the file when the runs were taken.
     size: u64,
 }
 
-/// What was taken of files, mostly of one.
+/// The runs taken from several files, usually from one.
 type TakenAll<'a> = SmallVec<[Taken<'a>; 1]>;
 
 impl WriteContext {
-    /// Writes what is dirty of a file, and waits for it and for what is on its way; gives the
-    /// first failure, which the file remembers, too.
+    /// Writes the dirty data of a file, and waits for it and for data in flight. Returns the first
+    /// failure, which is also recorded for the file.
     pub(crate) fn write_back(&self, pages: &Arc<FilePages>) -> Result<()> {
         self.transactions.check()?;
         let done = {
@@ -70,7 +71,7 @@ impl WriteContext {
         done
     }
 
-    /// Starts to write what is dirty of a file, and waits for what was on its way.
+    /// Starts to write the dirty data of a file, after waiting for data in flight.
     pub(crate) fn submit<'a>(&'a self, pages: &'a Arc<FilePages>) -> Result<OrderedExtents<'a>> {
         self.transactions.check()?;
         let one = pages.writeback.lock();
@@ -80,8 +81,8 @@ impl WriteContext {
         Ok(OrderedExtents::new(self, pages, size, transfer, one))
     }
 
-    /// Writes what is dirty of files that nobody else is busy with, also after one of them fails;
-    /// gives the others, and the first failure.
+    /// Writes the dirty data of the files that are not under writeback, continuing after a failure.
+    /// Returns the other files, and the first failure.
     pub(super) fn write_idle(
         &self,
         files: &[Arc<FilePages>],
@@ -110,7 +111,7 @@ impl WriteContext {
         (busy, result)
     }
 
-    /// Writes all that is dirty, and waits for what is on its way; gives the first failure.
+    /// Writes all dirty data, and waits for data in flight; returns the first failure.
     pub(super) fn write_back_all(&self) -> Result<()> {
         let files = self.cache.unfinished_files().into_iter().map(|file| file.pages);
         let files: Vec<_> = files.collect();
@@ -131,7 +132,7 @@ impl WriteContext {
         tell(files, transfer.arrive(None))
     }
 
-    /// Starts to write what was taken; gives the files of which it is.
+    /// Starts to write the runs that were taken; returns their files.
     fn send<'a>(
         &'a self,
         taken: TakenAll<'a>,
@@ -147,14 +148,14 @@ impl WriteContext {
         (transfer, files)
     }
 
-    /// Takes what is dirty of files, as far as something is.
+    /// Takes the dirty runs of the files that have some.
     fn take<'a>(&self, files: &[&'a Arc<FilePages>], tail: EofBlock) -> TakenAll<'a> {
         let alive = files.iter().copied().filter(|pages| !pages.account.is_dead());
         alive.map(|pages| self.take_of(pages, tail)).filter(|t| !t.runs.is_empty()).collect()
     }
 
     fn take_of<'a>(&self, pages: &'a Arc<FilePages>, tail: EofBlock) -> Taken<'a> {
-        // Who made something dirty has settled that before the range is free.
+        // A writer settles the reservation of what it dirtied before it unlocks the range.
         let _range = pages.range.lock_shared(0..u64::MAX);
         let (end, cut) = match tail {
             EofBlock::Written => (u64::MAX, None),
@@ -166,8 +167,9 @@ impl WriteContext {
         Taken { pages, runs, reserved, size: size_of(pages) }
     }
 
-    /// Where the sector begins in which an open file ends that does not fill it; with space for the
-    /// items of a run that is cut there, if that is to be had at once.
+    /// Returns the start of the last sector if the file is open and fills only a part of it, with
+    /// space for the items of a run that is cut there. Returns `u64::MAX` otherwise, or if that
+    /// space is not available at once.
     fn before_tail(&self, pages: &FilePages) -> (u64, Option<Reservation>) {
         let size = size_of(pages);
         let grows = !size.is_multiple_of(SECTOR) && pages.inode().is_open();
@@ -184,7 +186,7 @@ impl WriteContext {
         }
     }
 
-    /// Bytes that a file counts for what is beneath a range.
+    /// Returns the bytes that the file counts for its extents on disk in a range.
     pub(super) fn bytes_of(&self, pages: &FilePages, range: Range<u64>) -> Result<u64> {
         let source = pages.beneath();
         let mut segments =
@@ -203,7 +205,7 @@ impl WriteContext {
     }
 }
 
-/// Tells what failed, to who uses the files; gives the first of it that somebody misses.
+/// Records the failures for their files; returns the first one that matters.
 pub(super) fn tell<'a>(
     files: impl IntoIterator<Item = &'a Arc<FilePages>>,
     failed: Failed,
@@ -218,7 +220,7 @@ pub(super) fn tell<'a>(
     result
 }
 
-/// Whether somebody misses what could not be written: not where the file was deleted meanwhile.
+/// Returns true if a failed write matters, that is unless the file has been deleted.
 fn is_missed(pages: &FilePages, failed: &Unwritten) -> bool {
     !pages.account.is_dead() && !matches!(*failed.why, Error::NoInode(_))
 }

@@ -1,8 +1,9 @@
-//! A block: a few consecutive sectors of a file in one buffer, with a bit of each kind for each.
+//! A cache block: a few consecutive sectors of a file in one buffer, with state bits for each
+//! sector.
 //!
 //! 1. A sector that is dirty or writing is valid.
-//! 2. A buffer that somebody else holds too (a write on its way, a slice that was handed out) is
-//!    never changed: the block gets a copy of its own.
+//! 2. A buffer with another holder (a write in flight, a slice that was handed out) is never
+//!    changed: the block gets a copy of its own.
 
 use std::ops::Range;
 
@@ -14,31 +15,32 @@ use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 /// Bytes in a sector.
 pub(in crate::data) const SECTOR: usize = SECTOR_SIZE as usize;
 
-/// The most sectors in a block: one bit of a mask for each.
+/// The most sectors in a block: each has one bit in a mask.
 pub(in crate::data) const SECTORS_MAX: u32 = u32::BITS;
 
-/// See the module's text.
+/// A few consecutive sectors of a file in one buffer, with state bits for each sector.
 pub(in crate::data) struct CacheBlock {
-    /// At least of the block's length.
+    /// At least as long as the block.
     buffer: Arc<Buffer>,
-    /// How many sectors there is room for.
+    /// The number of sectors that fit.
     pub(in crate::data) len: u32,
-    /// Holds what the file holds.
+    /// Sectors that hold the data of the file.
     pub(in crate::data) valid: u32,
-    /// What is beneath is older.
+    /// Sectors that are newer than on disk.
     pub(in crate::data) dirty: u32,
-    /// On its way to what is beneath.
+    /// Sectors that are being written to disk.
     pub(in crate::data) writing: u32,
-    /// It was, since it was last looked at for eviction. A hint: who reads sets it, with others.
+    /// Whether the block was accessed since it was last looked at for eviction. A hint: readers set
+    /// it under a shared lock.
     asked_for: AtomicBool,
-    /// Whether it stands in the list for eviction.
+    /// Whether the block is in the eviction list.
     pub(in crate::data) listed: bool,
-    /// Tells it from others that were or will be in its place.
+    /// Distinguishes this block from earlier and later ones at the same position.
     pub(in crate::data) ticket: u64,
 }
 
 impl CacheBlock {
-    /// A block of `len` sectors, none of them valid.
+    /// Returns a block of `len` sectors, none of them valid.
     pub(in crate::data) fn new(buffer: Arc<Buffer>, len: u32, ticket: u64) -> Self {
         assert!((1..=SECTORS_MAX).contains(&len) && buffer.len() >= bytes(len), "room for it");
         let (valid, dirty, writing) = (0, 0, 0);
@@ -46,45 +48,46 @@ impl CacheBlock {
         Self { buffer, len, valid, dirty, writing, asked_for, listed: false, ticket }
     }
 
-    /// Which sectors are not yet beneath as they are here.
+    /// Returns the sectors that are dirty or under writeback.
     pub(in crate::data) fn unfinished(&self) -> u32 {
         self.dirty | self.writing
     }
 
-    /// Whether its buffer is this one.
+    /// Returns true if the block uses this buffer.
     pub(in crate::data) fn shares(&self, buffer: &Arc<Buffer>) -> bool {
         Arc::ptr_eq(&self.buffer, buffer)
     }
 
-    /// Whether somebody else holds its buffer.
+    /// Returns true if the buffer has another holder.
     pub(in crate::data) fn in_use(&self) -> bool {
         Arc::strong_count(&self.buffer) > 1
     }
 
-    /// Somebody asks for what is in it. Who finds that said does not write it again, which would
-    /// take the block's line from the caches of other processors.
+    /// Marks the block as accessed. Does not write the mark again if it is set, which would take
+    /// the cache line from other processors.
     pub(in crate::data) fn ask(&self) {
         if !self.asked_for.load(Ordering::Relaxed) {
             self.asked_for.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether somebody did since this was last asked.
+    /// Clears the accessed mark; returns true if it was set.
     pub(in crate::data) fn take_asked(&self) -> bool {
         self.asked_for.swap(false, Ordering::Relaxed)
     }
 
-    /// Bytes of it.
+    /// Returns bytes of the block.
     pub(in crate::data) fn bytes(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
     }
 
-    /// Sectors of it, shared.
+    /// Returns sectors of the block as a shared slice.
     pub(in crate::data) fn slice(&self, sectors: Range<u32>) -> Slice {
         Slice::new(Arc::clone(&self.buffer), bytes(sectors.start)..bytes(sectors.end))
     }
 
-    /// Its bytes, to change those in `changed`; what is there before may be anything.
+    /// Returns the bytes of the block for changing those in `changed`, whose old values are
+    /// unspecified.
     pub(in crate::data) fn bytes_mut(&mut self, changed: Range<usize>) -> &mut [u8] {
         let len = bytes(self.len);
         if Arc::get_mut(&mut self.buffer).is_none() {
@@ -93,13 +96,13 @@ impl CacheBlock {
         &mut Arc::get_mut(&mut self.buffer).expect("it is the only holder")[..len]
     }
 
-    /// Makes room for more sectors.
+    /// Enlarges the block to `len` sectors.
     pub(in crate::data) fn grow(&mut self, len: u32) {
         assert!((self.len + 1..=SECTORS_MAX).contains(&len), "it grows, within bounds");
         self.replace(len, 0..0);
     }
 
-    /// Takes a buffer of its own, with what the old one holds but for `changed`.
+    /// Replaces the buffer by one of its own, with the old bytes except those in `changed`.
     fn replace(&mut self, len: u32, changed: Range<usize>) {
         let mut buffer = Buffer::unspecified(bytes(len));
         for kept in [0..changed.start, changed.end..bytes(self.len)] {
@@ -109,18 +112,18 @@ impl CacheBlock {
     }
 }
 
-/// The bytes of so many sectors of a block.
+/// Returns the length of `sectors` sectors in bytes.
 pub(in crate::data) fn bytes(sectors: u32) -> usize {
     sectors as usize * SECTOR
 }
 
-/// The bits of these sectors.
+/// Returns a mask with the bits of these sectors set.
 pub(in crate::data) fn mask(sectors: Range<u32>) -> u32 {
     let up_to = |end: u32| 1_u32.checked_shl(end).map_or(u32::MAX, |bit| bit - 1);
     up_to(sectors.end) & !up_to(sectors.start)
 }
 
-/// Maximal runs of bits that are set, ascending.
+/// Returns the maximal runs of set bits, ascending.
 pub(in crate::data) fn runs(mut bits: u32) -> impl Iterator<Item = Range<u32>> {
     std::iter::from_fn(move || {
         let start = bits.trailing_zeros();
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_slice_does_not_see_later_changes() {
+    fn shared_slice_does_not_see_later_changes() {
         let mut block = CacheBlock::new(Arc::new(Buffer::zeroed(2 * SECTOR)), 2, 0);
         let slice = block.slice(1..2);
         block.bytes_mut(0..SECTOR)[..SECTOR].fill(1);

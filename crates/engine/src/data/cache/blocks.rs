@@ -1,13 +1,13 @@
-//! The blocks of one file in memory: which sectors are here, which are dirty, which are being
+//! The cached blocks of one file: which sectors are valid, which are dirty, which are being
 //! written. Pure bookkeeping and copying; no lock, no I/O.
 //!
-//! 1. Blocks do not overlap, and none crosses a multiple of 128 KiB. They are as large as what
-//!    came at once, and grow where a file is written in order by little.
-//! 2. Each block has a sector that is valid.
-//! 3. What is filled from beneath never takes the place of what is valid.
-//! 4. What reads as zeros and was not written takes no memory but the block's own.
+//! 1. Blocks do not overlap, and none crosses a multiple of 128 KiB. A block is as large as the
+//!    write or fill that made it, and grows if the file is written in order in small pieces.
+//! 2. Each block has a valid sector.
+//! 3. Data filled from disk never replaces valid data.
+//! 4. Sectors that read as zeros and were not written take no memory but that of the block's entry.
 //!
-//! Places are sectors of the file, counted from its start.
+//! Positions are sectors of the file, counted from its start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,53 +22,53 @@ use crate::data::cache::dirty::{Delta, DirtyRun, DirtyRuns, RUN_MAX};
 /// Sectors between two boundaries that no block crosses.
 const UNIT: u64 = SECTORS_MAX as u64;
 
-/// Sectors that, coming at once, are a block of their own: growing copies what was there before.
+/// A write of this many sectors gets a block of its own: growing copies the old bytes of a block.
 const APART: u32 = SECTORS_MAX / 4;
 
-/// About what a block takes beside its bytes: its places in maps that are half full, and in the
-/// list for eviction.
+/// About the memory of a block besides its bytes: its entries in maps that are half full, and in
+/// the eviction list.
 const BLOCK_BYTES: usize = 2 * size_of::<(u64, CacheBlock)>() + 96;
 
-/// What the blocks of a file take.
+/// The memory and the sectors of the blocks of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::data) struct Usage {
-    /// Of memory.
+    /// Bytes of memory.
     pub(in crate::data) bytes: u64,
     pub(in crate::data) blocks: u64,
     /// Sectors that are dirty.
     pub(in crate::data) dirty: u64,
     /// Sectors that are dirty or being written.
     pub(in crate::data) unfinished: u64,
-    /// Of memory, by blocks with such sectors: these stay.
+    /// Bytes of memory of blocks with unfinished sectors: these cannot be evicted.
     pub(in crate::data) pinned: u64,
 }
 
-/// What became of a block that was looked at for eviction.
+/// The outcome of looking at a block for eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::data) enum Evicted {
-    /// It is not here any more, or will come to the list again.
+    /// It is gone, or will be added to the list again.
     Unlisted,
-    /// It stays for another round.
+    /// It stays in the list for another round.
     Kept,
 }
 
-/// See the module's text.
+/// The cached blocks of one file.
 pub(in crate::data) struct CacheBlocks {
     /// By their first sectors.
     by_first: BTreeMap<u64, CacheBlock>,
-    /// The first sectors of those that are unfinished.
+    /// The first sectors of the blocks with unfinished sectors.
     unfinished: BTreeSet<u64>,
-    /// What blocks of zeros share.
+    /// The buffer that blocks of zeros share.
     zeros: Arc<Buffer>,
     usage: Usage,
     dirty: Delta,
     next_ticket: u64,
-    /// Blocks that are to come to the list for eviction, with their tickets.
+    /// Blocks to add to the eviction list, with their tickets.
     newcomers: Vec<(u64, u64)>,
 }
 
 impl CacheBlocks {
-    /// None. `zeros` are as many as a block may have.
+    /// Returns an empty set. `zeros` is as long as the largest block.
     pub(in crate::data) fn new(zeros: Arc<Buffer>) -> Self {
         assert!(zeros.len() == bytes(SECTORS_MAX), "zeros for the largest block");
         Self {
@@ -86,21 +86,21 @@ impl CacheBlocks {
         self.usage
     }
 
-    /// The blocks to put into the list for eviction since this was last asked: their first
-    /// sectors and their tickets.
+    /// Returns the blocks to add to the eviction list since the last call: their first sectors and
+    /// their tickets.
     pub(in crate::data) fn take_newcomers(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.newcomers)
     }
 
-    // What is here.
+    // Lookup.
 
-    /// Valid sectors from this one on, as far as they are in one block.
+    /// Returns the valid sectors from `sector` on, as far as they are in one block.
     pub(in crate::data) fn slice(&self, sector: u64) -> Option<Slice> {
         let (block, valid) = self.valid_from(sector)?;
         Some(block.slice(valid))
     }
 
-    /// Copies valid bytes from an offset on, as far as they are in one block: how many.
+    /// Copies valid bytes from `offset` on, as far as they are in one block; returns how many.
     pub(in crate::data) fn copy_out(&self, offset: u64, target: &mut [u8]) -> usize {
         let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
         let Some((block, valid)) = self.valid_from(sector) else { return 0 };
@@ -110,7 +110,7 @@ impl CacheBlocks {
         len
     }
 
-    /// The block that a sector is valid in, and which of its sectors are from there on.
+    /// Returns the block in which a sector is valid, and its valid sectors from there on.
     fn valid_from(&self, sector: u64) -> Option<(&CacheBlock, Range<u32>)> {
         let (first, block) = self.block_of(sector)?;
         let at = count(first..sector);
@@ -121,11 +121,11 @@ impl CacheBlocks {
         })
     }
 
-    /// The block that has room for a sector, and its first one.
+    /// Returns the block that covers a sector, and the first sector of that block.
     fn block_of(&self, sector: u64) -> Option<(u64, &CacheBlock)> {
         let unit = sector / UNIT * UNIT;
         let is_in = |first: u64, block: &CacheBlock| sector - first < u64::from(block.len);
-        // Most blocks start where a unit does, and are found faster by name than by order.
+        // Most blocks start at a unit boundary, and an exact lookup is faster than a range lookup.
         if let Some(block) = self.by_first.get(&unit).filter(|block| is_in(unit, block)) {
             return Some((unit, block));
         }
@@ -133,7 +133,7 @@ impl CacheBlocks {
         is_in(*first, block).then_some((*first, block))
     }
 
-    /// The sectors of a range that are not valid: maximal runs, ascending.
+    /// Returns the sectors of a range that are not valid: maximal runs, ascending.
     pub(in crate::data) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let (mut found, mut at) = (Vec::new(), range.start);
         for (first, block) in self.by_first.range(self.first_touching(range.start)..range.end) {
@@ -151,7 +151,7 @@ impl CacheBlocks {
         found
     }
 
-    /// Maximal runs of unfinished sectors in a range, ascending, at most `max` of them.
+    /// Returns the maximal runs of unfinished sectors in a range, ascending, at most `max` of them.
     pub(in crate::data) fn unfinished(&self, range: Range<u64>, max: usize) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = Vec::new();
         for (first, block) in self.unfinished_blocks(&range) {
@@ -168,13 +168,13 @@ impl CacheBlocks {
         found
     }
 
-    /// What would newly be dirty if a range were.
+    /// Returns by how much the dirty sectors and runs would grow if the range became dirty.
     pub(in crate::data) fn new_dirty(&self, range: Range<u64>) -> Delta {
         let around = around(&range);
         let now = self.tally(&around);
         let neighbour = |sector: u64| around.contains(&sector) && self.is_dirty(sector);
         let left = range.start > 0 && neighbour(range.start - 1);
-        // One run in the middle of what it touches; the runs at its sides are parts of it.
+        // The range becomes one run; dirty neighbours on its sides become parts of it.
         let sides = i64::from(left) + i64::from(neighbour(range.end));
         let sectors = to_i64(range.end - range.start) + sides - now.sectors;
         Delta { sectors, runs: 1 - now.runs }
@@ -184,7 +184,7 @@ impl CacheBlocks {
         self.tally(&(sector..sector + 1)).sectors > 0
     }
 
-    /// The dirty sectors of a range, and the runs of them as far as they are in it.
+    /// Counts the dirty sectors of a range, and their runs clipped to the range.
     fn tally(&self, range: &Range<u64>) -> Delta {
         let (mut tally, mut end) = (Delta::default(), None);
         for (first, block) in self.unfinished_blocks(range) {
@@ -205,17 +205,16 @@ impl CacheBlocks {
         firsts.map(|first| (*first, &self.by_first[first]))
     }
 
-    /// The first sector of the block that a sector is in; or the sector.
+    /// Returns the first sector of the block that covers `sector`, or `sector` if there is none.
     fn first_touching(&self, sector: u64) -> u64 {
         let before = self.by_first.range(..sector).next_back();
         let touching = before.filter(|(first, block)| sector < **first + u64::from(block.len));
         touching.map_or(sector, |(first, _)| *first)
     }
 
-    // Filling from beneath.
+    // Filling from disk.
 
-    /// Puts sectors in that are as beneath: a whole buffer of them, without a copy where the
-    /// place is free.
+    /// Fills in a buffer of sectors as they are on disk, without a copy if no block is in the way.
     pub(in crate::data) fn fill(&mut self, sector: u64, buffer: &Arc<Buffer>) {
         let len = (buffer.len() / SECTOR) as u64;
         let one_unit = sector / UNIT == (sector + len - 1) / UNIT;
@@ -228,7 +227,7 @@ impl CacheBlocks {
         }
     }
 
-    /// Copies sectors in that are as beneath.
+    /// Copies in sectors as they are on disk, where none are valid.
     pub(in crate::data) fn fill_from(&mut self, sector: u64, source: &[u8]) {
         for missing in self.missing(sector..sector + (source.len() / SECTOR) as u64) {
             let from = to_bytes(missing.start - sector);
@@ -236,7 +235,7 @@ impl CacheBlocks {
         }
     }
 
-    /// Puts zeros in, where beneath are none but these.
+    /// Fills in zeros where the file reads as zeros on disk.
     pub(in crate::data) fn fill_zeros(&mut self, range: Range<u64>) {
         for missing in self.missing(range) {
             let mut at = missing.start;
@@ -258,7 +257,7 @@ impl CacheBlocks {
         self.by_first.range(range).next().is_none()
     }
 
-    /// Copies whole sectors in, and makes them valid.
+    /// Copies in whole sectors, and makes them valid.
     fn put(&mut self, sector: u64, source: &[u8]) {
         let mut done = 0;
         while done < source.len() {
@@ -269,8 +268,8 @@ impl CacheBlocks {
 
     // Writing.
 
-    /// Writes bytes from an offset in the file on: they are valid and dirty. Sectors that are
-    /// written in part must be valid.
+    /// Writes bytes from `offset` on and makes them valid and dirty. Sectors that are written in
+    /// part must be valid.
     pub(in crate::data) fn write(&mut self, offset: u64, source: &[u8]) -> Delta {
         let range = sectors_of(offset, source.len());
         let before = self.tally(&around(&range));
@@ -281,7 +280,7 @@ impl CacheBlocks {
         self.account(&range, before)
     }
 
-    /// Copies as many bytes as one block takes; their sectors are valid, and dirty if `dirty` is
+    /// Copies as many bytes as one block takes. Makes their sectors valid, and dirty if `dirty` is
     /// all ones.
     fn copy_in(&mut self, offset: u64, source: &[u8], dirty: u32) -> usize {
         let range = sectors_of(offset, source.len());
@@ -302,8 +301,8 @@ impl CacheBlocks {
         len
     }
 
-    /// Makes sure that a block has room for the first sectors of a range: which block, where in
-    /// it, and for how many.
+    /// Makes sure that a block covers the first sectors of a range. Returns the first sector of the
+    /// block, the index of the range in it, and the number of sectors covered.
     fn make_room(&mut self, range: Range<u64>) -> (u64, u32, u32) {
         let sector = range.start;
         let limit = self.limit(sector);
@@ -325,7 +324,7 @@ impl CacheBlocks {
         (first, at, count(sector..range.end.min(first + u64::from(len))))
     }
 
-    /// Where a block that has room at `sector` must end.
+    /// Returns where a block that covers `sector` must end.
     fn limit(&self, sector: u64) -> u64 {
         let unit_end = (sector / UNIT + 1) * UNIT;
         let next = self.by_first.range(sector + 1..unit_end).next();
@@ -339,7 +338,7 @@ impl CacheBlocks {
         (range.start, 0, len)
     }
 
-    /// Makes zeros of what comes after an offset in its sector, if that is valid.
+    /// Zeros the bytes after `offset` in its sector, if that is valid.
     pub(in crate::data) fn zero_tail(&mut self, offset: u64) {
         let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
         if skip > 0 && self.missing(sector..sector + 1).is_empty() {
@@ -349,8 +348,8 @@ impl CacheBlocks {
 
     // Writing back.
 
-    /// Takes dirty sectors of a range that are not already being written, at most so many bytes:
-    /// they are being written now. Runs are maximal, but for the length of an extent.
+    /// Takes dirty sectors of a range that are not already being written, at most `max` bytes, and
+    /// marks them as being written. Runs are maximal, up to the length of an extent.
     pub(in crate::data) fn take_dirty(
         &mut self,
         range: Range<u64>,
@@ -391,12 +390,12 @@ impl CacheBlocks {
         }
     }
 
-    /// What was being written in a range is beneath now.
+    /// Ends the writing of a range that is on disk now.
     pub(in crate::data) fn written(&mut self, range: Range<u64>) {
         self.change_unfinished(range, |block, bits| block.writing &= !bits);
     }
 
-    /// What was being written in a range could not be: it is no longer valid, unless it was
+    /// Ends the writing of a range that failed: its sectors become invalid, unless they were
     /// written to again.
     pub(in crate::data) fn failed(&mut self, range: Range<u64>) {
         self.change_unfinished(range, |block, bits| {
@@ -421,14 +420,14 @@ impl CacheBlocks {
         self.account(&range, before)
     }
 
-    /// Drops what is not unfinished.
+    /// Drops the sectors that are neither dirty nor being written.
     pub(in crate::data) fn drop_clean(&mut self) {
         for first in self.by_first.keys().copied().collect::<Vec<_>>() {
             self.change(first, |block| block.valid = block.unfinished());
         }
     }
 
-    /// Drops the block with this ticket, if nobody needs it.
+    /// Drops the block with this ticket, if it is not in use.
     pub(in crate::data) fn evict(&mut self, first: u64, ticket: u64) -> Evicted {
         let zeros = Arc::clone(&self.zeros);
         let here = self.by_first.get_mut(&first).filter(|block| block.ticket == ticket);
@@ -457,7 +456,7 @@ impl CacheBlocks {
         assert!(before.is_none(), "blocks do not overlap");
     }
 
-    /// Changes a block, and keeps what is known of all of them; but for the runs.
+    /// Changes a block, and updates the counts of all blocks except those of the runs.
     fn change(&mut self, first: u64, change: impl FnOnce(&mut CacheBlock)) {
         let Self { by_first, unfinished, zeros, usage, newcomers, .. } = self;
         let block = by_first.get_mut(&first).expect("asked for by its place");
@@ -477,7 +476,7 @@ impl CacheBlocks {
         }
     }
 
-    /// Changes which sectors of a range are being written.
+    /// Changes the state of sectors of a range that are being written.
     fn change_unfinished(&mut self, range: Range<u64>, change: impl Fn(&mut CacheBlock, u32)) {
         let firsts: SmallVec<[u64; 4]> =
             self.unfinished_blocks(&range).map(|(first, _)| first).collect();
@@ -487,14 +486,14 @@ impl CacheBlocks {
         }
     }
 
-    /// Changes the bits of sectors that are in one block.
+    /// Changes the state of sectors that are in one block.
     fn change_bits(&mut self, sectors: Range<u64>, change: impl FnOnce(&mut CacheBlock)) {
         let before = self.tally(&around(&sectors));
         self.change(self.first_touching(sectors.start), change);
         self.account(&sectors, before);
     }
 
-    /// Takes in how the dirty sectors of a range changed.
+    /// Updates the counts after the dirty sectors of a range changed; returns the change.
     fn account(&mut self, range: &Range<u64>, before: Delta) -> Delta {
         let change = self.tally(&around(range)).since(before);
         self.dirty.sectors += change.sectors;
@@ -537,26 +536,27 @@ impl Usage {
     }
 }
 
-/// Puts a block among those that come to the list for eviction, unless it is on it.
+/// Queues a block for the eviction list, unless it is in it.
 fn enlist(newcomers: &mut Vec<(u64, u64)>, first: u64, block: &mut CacheBlock) {
     if !std::mem::replace(&mut block.listed, true) {
         newcomers.push((first, block.ticket));
     }
 }
 
-/// The bits of a block that lie in a range.
+/// Returns the bits of a block that lie in a range.
 fn clipped(bits: u32, first: u64, range: &Range<u64>) -> u32 {
     let start = range.start.saturating_sub(first).min(UNIT);
     let end = range.end.saturating_sub(first).min(UNIT);
     bits & mask(count(0..start)..count(0..end))
 }
 
-/// A range and the sectors at its sides: runs count alike inside of it as in the whole file.
+/// Returns a range widened by a sector on each side: there, a change of its runs is the same as in
+/// the whole file.
 fn around(range: &Range<u64>) -> Range<u64> {
     range.start.saturating_sub(1)..range.end.saturating_add(1)
 }
 
-/// The sectors that bytes of a file touch.
+/// Returns the sectors that a range of bytes touches.
 fn sectors_of(offset: u64, len: usize) -> Range<u64> {
     let sector = SECTOR as u64;
     offset / sector..(offset + len as u64).div_ceil(sector)

@@ -1,7 +1,7 @@
-//! Writing to a file in memory.
+//! Buffered writes to the page cache.
 //!
-//! 1. Sectors that are written in part are brought first. Beyond the size they are zeros.
-//! 2. What can fail is done before anything is changed.
+//! 1. Sectors that are written in part are read first. Beyond the size of the file they are zeros.
+//! 2. All that can fail is done before anything is changed.
 
 use userbtrfs_device::Buffer;
 
@@ -11,10 +11,11 @@ use crate::data::cache::file_pages::{BLOCK, FilePages, sectors};
 use crate::error::Result;
 use crate::inode::TreeRoots;
 
-/// The caller of each holds the range, and up to the ends of its sectors, exclusively. All give
-/// what newly is dirty. After an error nothing was changed.
+/// The caller holds the range exclusively, extended to sector boundaries. Each method returns what
+/// it newly made dirty. After an error nothing was changed.
 impl FilePages {
-    /// Writes bytes from an offset on. The size of the inode is changed after that, if it is.
+    /// Writes bytes from `offset` on. The caller changes the size of the inode afterwards, if
+    /// needed.
     pub(crate) fn write(&self, tree_roots: &TreeRoots, offset: u64, bytes: &[u8]) -> Result<Delta> {
         if let Some(delta) = self.copy_over(offset, bytes) {
             self.shrink();
@@ -51,7 +52,7 @@ impl FilePages {
         Ok(delta)
     }
 
-    /// Makes the sectors that a range touches dirty as they are: at most a block.
+    /// Makes the sectors that a range touches dirty, unchanged: at most a block.
     pub(crate) fn redirty(&self, tree_roots: &TreeRoots, start: u64, end: u64) -> Result<Delta> {
         let sectors = sectors(start, end);
         let offset = sectors.start * SECTOR as u64;
@@ -59,8 +60,8 @@ impl FilePages {
         self.modify(tree_roots, offset, len, |_| {})
     }
 
-    /// Lets `change` see and change at most a block's worth of bytes. It may do what it likes:
-    /// only the range is locked.
+    /// Passes at most a block's worth of bytes to `change` and writes them back. `change` may
+    /// block: only the range is locked.
     pub(crate) fn modify(
         &self,
         tree_roots: &TreeRoots,
@@ -75,7 +76,7 @@ impl FilePages {
         self.write(tree_roots, offset, &bytes)
     }
 
-    /// The first and the last sector of a range, where only a part of them is in it.
+    /// Reads the first and the last sector of a range, if the range covers only a part of them.
     fn edges(&self, tree_roots: &TreeRoots, start: u64, end: u64) -> Result<Vec<(u64, Buffer)>> {
         let (size, sector) = (self.inode().item().size, SECTOR as u64);
         let partial = |at: u64| at * sector < start || end < (at + 1) * sector;

@@ -1,4 +1,4 @@
-//! What is dirty of a file: how much, and the runs of it that are written back.
+//! The dirty sectors of a file: their number, and the runs of them that are written back.
 
 use smallvec::SmallVec;
 use userbtrfs_device::Slice;
@@ -6,11 +6,11 @@ use userbtrfs_sync::Arc;
 
 use crate::data::cache::block::SECTOR;
 
-/// The most bytes of a run that is written back: what an extent may have.
+/// The most bytes of a run that is written back: the largest extent.
 pub(in crate::data) const RUN_MAX: u64 = 128 << 20;
 
-/// How many sectors, and maximal runs of them, are dirty; or by how much more than before. A run
-/// that grows counts nothing, one in whose middle others are no longer dirty counts one more.
+/// A number of dirty sectors and of maximal runs of them, or a change of it. Extending a run adds
+/// no run; cleaning sectors in the middle of a run adds one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
     /// Sectors.
@@ -19,39 +19,39 @@ pub(crate) struct Delta {
     pub(crate) runs: i64,
 }
 
-/// Consecutive sectors that were dirty and are now being written, shared as they were then.
+/// Consecutive sectors that were dirty and are now being written, as they were at that time.
 #[derive(Debug)]
 pub(crate) struct DirtyRun {
-    /// Where it starts in the file, in bytes: whole sectors.
+    /// The start in the file, in bytes: whole sectors.
     pub(crate) start: u64,
-    /// Where it ends.
+    /// The end in the file, in bytes.
     pub(crate) end: u64,
-    /// All of its bytes, in order.
+    /// The bytes, in order.
     pub(crate) parts: SmallVec<[Slice; 1]>,
 }
 
-/// Runs of a file, mostly one.
+/// The runs of a file, usually one.
 pub(crate) type DirtyRuns = SmallVec<[DirtyRun; 1]>;
 
 impl Delta {
-    /// Both together.
+    /// Returns the sum.
     pub(in crate::data) fn plus(self, more: Self) -> Self {
         Self { sectors: self.sectors + more.sectors, runs: self.runs + more.runs }
     }
 
-    /// What changed since then.
+    /// Returns the change since `before`.
     pub(in crate::data) fn since(self, before: Self) -> Self {
         Self { sectors: self.sectors - before.sectors, runs: self.runs - before.runs }
     }
 }
 
 impl DirtyRun {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Cuts it at a sector of the file inside it, and gives what comes after.
+    /// Splits the run at a sector boundary inside it, and returns the part after that.
     pub(crate) fn split_off(&mut self, at: u64) -> Self {
         assert!(self.start < at && at < self.end && at.is_multiple_of(SECTOR as u64));
         let mut from = self.start;

@@ -1,12 +1,14 @@
-//! A file in memory: its blocks, and the locks of those who read, write and write back.
+//! A file in the page cache (Linux: `address_space`): its blocks, and its locks for reading,
+//! writing and writeback.
 //!
-//! 1. Who fills blocks from beneath holds the range shared, who writes holds it exclusively. So
-//!    what a reader finds missing stays missing until it brings it, and what is beneath such a
-//!    place does not change meanwhile.
-//! 2. What is here is read without locking a range: each block is as it was at one moment.
-//! 3. Who puts something else beneath holds `writeback`. While nobody does, nothing is writing.
-//! 4. The blocks are locked to copy at most 128 KiB, by who reads together with others; nothing is
-//!    awaited, no other file is looked at.
+//! 1. A thread that fills blocks from disk holds the range shared, a writer holds it exclusively.
+//!    So sectors that a reader finds missing stay missing until the reader fills them, and their
+//!    data on disk does not change meanwhile.
+//! 2. Cached data is read without locking a range: each block is consistent at one moment.
+//! 3. A thread that changes the data on disk holds `writeback`. While nobody holds it, no sector is
+//!    being written.
+//! 4. The lock of the blocks is held to copy at most 128 KiB, shared by readers. Its holder does
+//!    not wait for anything, and looks at no other file.
 //! 5. Beyond the size, the last sector holds zeros.
 
 use std::ops::Range;
@@ -32,19 +34,19 @@ use crate::inode::Inode;
 /// The most bytes that are copied while the blocks are locked.
 pub(in crate::data) const BLOCK: usize = 128 << 10;
 
-/// About what a file in memory takes beside its blocks: this, its inode, their places in tables.
+/// About the memory of a file besides its blocks: this struct, its inode, their entries in tables.
 const CONTENTS_BYTES: u64 = 1 << 10;
 
-/// See the module's text.
+/// A file in the page cache: its blocks, and its locks for reading, writing and writeback.
 pub(crate) struct FilePages {
     inode: Arc<Inode>,
-    /// Ranges of bytes of the file.
+    /// Locks ranges of bytes of the file.
     pub(crate) range: RangeLock,
-    /// Held by who changes what is beneath.
+    /// Held to change the extents, or the data in them.
     pub(in crate::data) writeback: Mutex<()>,
-    /// What is promised to what is dirty.
+    /// The space reserved for dirty data.
     pub(in crate::data) account: DelallocReservation,
-    /// How many let it grow just now over its end.
+    /// The number of threads that are extending the file.
     growing: AtomicU32,
     state: RwLock<State>,
     cache: Arc<Shared>,
@@ -53,21 +55,21 @@ pub(crate) struct FilePages {
 
 struct State {
     blocks: CacheBlocks,
-    /// How often something came to be no longer in memory what is not beneath in the same way.
+    /// The number of times that dirty data was written to disk or dropped.
     finishes: u64,
-    /// Under what the file stands among those that are unfinished.
+    /// The position of the file in the list of unfinished files.
     listed: Option<Listed>,
 }
 
-/// Whether a file stays in its place among those that are unfinished.
+/// Whether a file keeps its position in the list of unfinished files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CacheListing {
     Kept,
-    /// What is left of it counts from now on.
+    /// It moves to the end of the list.
     Anew,
 }
 
-/// One who lets a file grow over its end: while he is there none of it goes into the tree.
+/// Marks that a thread extends the file: while it lives, the file is not written inline.
 pub(in crate::data) struct ExtendGuard<'a>(&'a FilePages);
 
 impl Drop for ExtendGuard<'_> {
@@ -76,13 +78,13 @@ impl Drop for ExtendGuard<'_> {
     }
 }
 
-/// Which content is beneath a file. As long as it stays the same, nothing beneath changes, and
-/// nothing that was in memory alone comes there.
+/// A version of the file's data on disk. While it is unchanged, nothing on disk changes, and no
+/// data that was only in memory is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::data) struct Version(u64, u64);
 
 impl FilePages {
-    /// Nothing of a file yet.
+    /// Returns the file with no blocks.
     pub(in crate::data) fn new(inode: &Arc<Inode>, cache: &Arc<Shared>) -> Arc<Self> {
         let InodeId { subvolume, number } = inode.id();
         let identity = |class| Identity::of_inode(class, subvolume.0, number);
@@ -100,61 +102,62 @@ impl FilePages {
         })
     }
 
-    /// Its inode.
+    /// Returns the inode.
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
 
-    /// Which file it is.
+    /// Returns which file this is.
     pub(crate) fn id(&self) -> InodeId {
         self.inode.id()
     }
 
-    /// What is beneath, as it is now.
+    /// Returns the present state of the file on disk.
     pub(crate) fn source(&self) -> BackingExtents {
         BackingExtents::new(&self.inode, self.cache.transactions.as_ref())
     }
 
-    /// The file is about to grow over its end.
+    /// Marks that the caller is about to extend the file.
     pub(in crate::data) fn grow(&self) -> ExtendGuard<'_> {
         self.growing.fetch_add(1, Ordering::SeqCst);
         ExtendGuard(self)
     }
 
-    /// Whether it is.
+    /// Returns true if a thread is extending the file.
     pub(in crate::data) fn is_growing(&self) -> bool {
         self.growing.load(Ordering::SeqCst) > 0
     }
 
-    /// Somebody opens the file: of which failures of writing it he counts as told.
+    /// Opens the file; returns the point up to which errors count as reported.
     pub(crate) fn opened(&self) -> ErrSeq {
         self.cache.failures.opened(self.id())
     }
 
-    /// Tells a user of the file what could not be written after the failure of this number.
+    /// Returns the last write error of the file after the failure numbered `since`, as a user of
+    /// the file.
     pub(crate) fn tell_failure(&self, since: u64, told: &ErrSeq) -> Result<()> {
         self.cache.failures.tell(self.id(), since, told)
     }
 
-    /// Something of the file could not be written.
+    /// Records a write error of the file.
     pub(in crate::data) fn add_failure(&self, what: Unwritten) {
         self.cache.failures.add(self.id(), what);
-        // Who deletes the file says so first, then takes what there is of it.
+        // The thread that deletes the file marks it first, then removes its errors.
         if self.account.is_dead() {
             self.cache.failures.deleted(self.id());
         }
     }
 
-    /// Which content is beneath.
+    /// Returns the version of the data on disk.
     pub(in crate::data) fn version(&self) -> Version {
         let extents = self.inode.extents_version();
         Version(extents, self.state.read().finishes)
     }
 
-    /// How far from the start of a range what was fetched beneath it is what the file holds.
-    /// `version` is from before the extents were looked at.
+    /// Returns up to where in a range the data that was read from disk is what the file holds.
+    /// `version` was taken before the extents were looked at.
     pub(in crate::data) fn settled(&self, version: Version, range: Range<u64>) -> u64 {
-        // What was finished after this look shows in the version.
+        // Sectors that are finished after this look change the version.
         let unfinished = self.unfinished_from(range.start).unwrap_or(range.end);
         match self.version() == version {
             true => unfinished.clamp(range.start, range.end),
@@ -162,34 +165,35 @@ impl FilePages {
         }
     }
 
-    /// The most blocks that one read may bring.
+    /// Returns the most blocks that one read may bring in.
     pub(in crate::data) fn ahead_max(&self) -> u64 {
         self.cache.ahead_max
     }
 
-    /// Keeps the bound of memory. No lock of a file in memory is held.
+    /// Evicts blocks until the memory bound is met. The caller holds no lock of a file in memory.
     pub(in crate::data) fn shrink(&self) {
         self.cache.shrink();
     }
 
-    // What is here.
+    // Lookup.
 
-    /// Valid bytes from an offset on, as far as they are in one block; also beyond the size.
+    /// Returns the valid bytes from `offset` on, as far as they are in one block; also beyond the
+    /// size.
     pub(crate) fn held(&self, offset: u64) -> Option<Slice> {
         let (sector, skip) = (offset / SECTOR as u64, to_usize(offset % SECTOR as u64));
         let (buffer, range) = self.state.read().blocks.slice(sector)?.into_parts();
         Some(Slice::new(buffer, range.start + skip..range.end))
     }
 
-    /// Copies valid bytes from an offset on, as far as they are in one block: how many; also beyond
-    /// the size. What is copied under the lock needs no count of who holds it, and makes no writer
-    /// take another buffer.
+    /// Copies valid bytes from `offset` on, as far as they are in one block, also beyond the size;
+    /// returns how many. Copying under the lock needs no reference to the buffer, so it does not
+    /// force a writer to copy the buffer.
     pub(in crate::data) fn copy_out(&self, offset: u64, target: &mut [u8]) -> usize {
         self.state.read().blocks.copy_out(offset, target)
     }
 
-    /// What is here of a range of sectors, where it starts, and which sectors are not: of one
-    /// moment.
+    /// Returns the cached parts of a range of sectors with their offsets, and the sectors that are
+    /// missing, at one moment.
     pub(in crate::data) fn look(
         &self,
         sectors: Range<u64>,
@@ -210,12 +214,13 @@ impl FilePages {
         (held, missing)
     }
 
-    /// The sector where the first byte is that is unfinished at or after the sector of `offset`.
+    /// Returns the offset of the first unfinished sector at or after the sector of `offset`.
     pub(crate) fn unfinished_from(&self, offset: u64) -> Option<u64> {
         self.unfinished(offset, u64::MAX, 1).first().map(|range| range.start)
     }
 
-    /// The runs of unfinished sectors that touch a range: clipped to it, ascending, at most `max`.
+    /// Returns the runs of unfinished sectors in a byte range: clipped to it, ascending, at most
+    /// `max`.
     pub(crate) fn unfinished(&self, start: u64, end: u64, max: usize) -> Vec<Range<u64>> {
         let runs = self.state.read().blocks.unfinished(sectors(start, end), max);
         let size = SECTOR as u64;
@@ -224,19 +229,19 @@ impl FilePages {
         runs.into_iter().map(clip).collect()
     }
 
-    /// What a write would newly dirty: the sectors, and at most so many runs.
+    /// Returns the sectors and runs that a write would newly make dirty.
     pub(crate) fn new_dirty(&self, start: u64, end: u64) -> Delta {
         self.state.read().blocks.new_dirty(sectors(start, end))
     }
 
-    // Filling and writing: see `load` and `change`.
+    // Filling and writing: see `buffered_read` and `buffered_write`.
 
-    /// Puts sectors in that are as beneath. The caller holds the range.
+    /// Fills in sectors as they are on disk. The caller holds the range.
     pub(in crate::data) fn fill(&self, sector: u64, buffer: &Arc<Buffer>) {
         self.change(|state| state.blocks.fill(sector, buffer));
     }
 
-    /// Puts sectors in that are zeros beneath. The caller holds the range.
+    /// Fills in sectors that are zeros on disk. The caller holds the range.
     pub(in crate::data) fn fill_zeros(&self, sectors: Range<u64>) {
         self.change(|state| state.blocks.fill_zeros(sectors));
     }
@@ -258,8 +263,8 @@ impl FilePages {
         })
     }
 
-    /// Writes at most a block, if nothing has to be brought for that: sectors that are written in
-    /// part are valid.
+    /// Writes at most a block, if the sectors that are written in part are valid; returns `None` if
+    /// some must be read first.
     pub(in crate::data) fn copy_over(&self, offset: u64, bytes: &[u8]) -> Option<Delta> {
         let (block, sector) = (BLOCK as u64, SECTOR as u64);
         let end = offset + bytes.len() as u64;
@@ -282,9 +287,9 @@ impl FilePages {
         })
     }
 
-    /// The file is to end at `size`: drops what is behind, and makes zeros of the rest of the last
-    /// sector where that is here, which does not make it dirty. The caller holds the range from
-    /// that sector on exclusively, and `writeback`.
+    /// Drops the sectors after `size`, and zeros the rest of the last sector if it is cached,
+    /// without making it dirty. The caller holds the range from that sector on exclusively, and
+    /// `writeback`.
     pub(crate) fn truncate(&self, size: u64) -> Delta {
         self.change(|state| {
             state.finishes += 1;
@@ -296,14 +301,14 @@ impl FilePages {
     // Writing back. The caller holds `writeback`.
 
     /// Takes dirty sectors of a range that are not already being written, about `max` bytes at
-    /// most: they are being written now. Runs are maximal, but for the length of an extent. The
-    /// file stands behind others from now on; what is left of it is as old as it was.
+    /// most, and marks them as being written. Runs are maximal, up to the length of an extent.
+    /// Moves the file to the end of the list of unfinished files, with the age that it had.
     pub(crate) fn take_dirty(&self, range: Range<u64>, max: u64) -> (DirtyRuns, Delta) {
         let sectors = sectors(range.start, range.end);
         self.change_listed(CacheListing::Anew, |state| state.blocks.take_dirty(sectors, max))
     }
 
-    /// What was being written in a range is beneath now.
+    /// Ends the writing of a range that is on disk now.
     pub(crate) fn written(&self, start: u64, end: u64) {
         self.change(|state| {
             state.finishes += 1;
@@ -311,7 +316,8 @@ impl FilePages {
         });
     }
 
-    /// What was being written in a range could not be: it is gone, unless it was written to again.
+    /// Ends the writing of a range that failed: its data is dropped, unless it was written to
+    /// again.
     pub(crate) fn failed(&self, start: u64, end: u64) {
         self.change(|state| {
             state.finishes += 1;
@@ -321,17 +327,17 @@ impl FilePages {
 
     // Memory.
 
-    /// Drops what is not unfinished.
+    /// Drops the sectors that are neither dirty nor being written.
     pub(crate) fn drop_clean(&self) {
         self.change(|state| state.blocks.drop_clean());
     }
 
-    /// Drops the block with this ticket, if nobody needs it.
+    /// Drops the block with this ticket, if it is not in use.
     pub(in crate::data) fn evict(&self, first: u64, ticket: u64) -> Evicted {
         self.change(|state| state.blocks.evict(first, ticket))
     }
 
-    /// Changes the blocks, and tells the cache what they take now.
+    /// Changes the blocks, and updates the counts of the cache.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         self.change_listed(CacheListing::Kept, change)
     }
@@ -353,9 +359,9 @@ impl FilePages {
         result
     }
 
-    /// Keeps the file among those that are unfinished while it is, by the time since when some of
-    /// it is dirty. It stands in its new place before it leaves the old one: who looks for what
-    /// is unfinished meets it at any moment.
+    /// Keeps the file in the list of unfinished files while it is unfinished, with the time since
+    /// which it has been dirty. The new entry is added before the old one is removed, so that a
+    /// thread that looks for unfinished files finds the file at any moment.
     fn list(&self, state: &mut State, listing: CacheListing, before: Usage, after: Usage) {
         let newly_dirty = before.dirty == 0 && after.dirty > 0;
         let leaves = after.unfinished == 0 || newly_dirty || listing == CacheListing::Anew;
@@ -381,13 +387,13 @@ impl Drop for FilePages {
     }
 }
 
-/// What a file takes, with all that goes with its first block.
+/// Adds the memory of the file itself to that of its blocks, if it has any.
 fn with_contents(usage: Usage) -> Usage {
     let own = if usage.blocks > 0 { CONTENTS_BYTES } else { 0 };
     Usage { bytes: usage.bytes + own, ..usage }
 }
 
-/// The sectors that a range of bytes touches.
+/// Returns the sectors that a range of bytes touches.
 pub(in crate::data) fn sectors(start: u64, end: u64) -> Range<u64> {
     start / SECTOR as u64..end.div_ceil(SECTOR as u64)
 }

@@ -1,11 +1,12 @@
-//! All files in memory, and the bound of what they take.
+//! The page cache: all files in memory, and the bound of their memory.
 //!
-//! 1. There is at most one [`FilePages`] of a file. It lives while somebody holds it, or while it
-//!    has blocks: those hold it.
-//! 2. Blocks that are not needed go, oldest first, but what was asked for since it was last looked
-//!    at stays for another round. What is unfinished stays; so does what somebody else holds.
-//! 3. The bound may be passed by what stays, and by what one read or write brings. Who makes data
-//!    dirty sees to it that what stays is no more than the bound.
+//! 1. There is at most one [`FilePages`] of a file. It lives while there is a reference to it; the
+//!    eviction list holds one for each of its blocks.
+//! 2. Blocks that are not in use are evicted, oldest first; a block that was accessed since it was
+//!    last looked at stays for another round. Unfinished blocks and blocks with another holder
+//!    stay.
+//! 3. The bound may be exceeded by blocks that cannot be evicted, and by the blocks of one read or
+//!    write. Writers keep the former within the bound.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Weak;
@@ -26,16 +27,16 @@ use crate::inode::Inode;
 
 const SHARDS: usize = 16;
 
-/// The most blocks that are read at once, so that a read does not drive out what it brought.
+/// The most blocks that are read at once, so that a read does not evict its own blocks.
 const AHEAD_MAX: u64 = 16;
 
-/// How many blocks are looked at, at most, by one who keeps the bound.
+/// The most blocks that one call of `shrink` looks at.
 const LOOKS_MAX: usize = 4096;
 
-/// How many places in the list may be of blocks that are gone, beside as many as there are blocks.
+/// The most entries for dropped blocks in the eviction list, besides one per existing block.
 const GONE_MAX: u64 = 1024;
 
-/// See the module's text.
+/// The page cache: all files in memory, and the bound of their memory.
 pub(crate) struct PageCache {
     shared: Arc<Shared>,
 }
@@ -43,21 +44,20 @@ pub(crate) struct PageCache {
 /// Files by their inodes.
 type Files = HashMap<InodeId, Weak<FilePages>, ShortKeys>;
 
-/// What the files in memory share.
+/// The state that the files in memory share.
 pub(in crate::data) struct Shared {
     shards: [Mutex<Files>; SHARDS],
-    /// Blocks, oldest first, by their first sectors and their tickets; some are gone.
+    /// The eviction list: the first sectors and the tickets of blocks, oldest first; some are gone.
     ages: Mutex<VecDeque<(Arc<FilePages>, u64, u64)>>,
-    /// The files that are unfinished, in the order in which something was taken of them, or they
-    /// became dirty.
+    /// The unfinished files, in the order in which runs were taken from them or they became dirty.
     unfinished: Mutex<Unfinished>,
     pub(in crate::data) failures: WritebackErrors,
     usage: Counters,
     bytes_max: u64,
     pub(in crate::data) ahead_max: u64,
-    /// What blocks of zeros share.
+    /// The buffer that blocks of zeros share.
     pub(in crate::data) zeros: Arc<Buffer>,
-    /// Nothing where the filesystem is open for reading.
+    /// `None` if the filesystem is open read-only.
     pub(in crate::data) transactions: Option<Arc<TransactionManager>>,
 }
 
@@ -67,19 +67,19 @@ struct Unfinished {
     next: u64,
 }
 
-/// What all blocks take together.
+/// The counts of all blocks.
 #[derive(Default)]
 struct Counters {
     bytes: AtomicU64,
     blocks: AtomicU64,
     unfinished: AtomicU64,
     pinned: AtomicU64,
-    /// The most that it was.
+    /// The highest value of `unfinished`.
     #[cfg(test)]
     unfinished_peak: AtomicU64,
 }
 
-/// Where a file stands among those that are unfinished, and since when some of it is dirty.
+/// The position of a file in the list of unfinished files, and since when it has been dirty.
 #[derive(Clone, Copy)]
 pub(in crate::data) struct Listed {
     place: u64,
@@ -91,12 +91,12 @@ pub(in crate::data) struct Listed {
 pub(crate) struct UnfinishedFile {
     /// The file.
     pub(crate) pages: Arc<FilePages>,
-    /// Since when some of it is dirty.
+    /// Since when it has been dirty.
     pub(crate) since: Instant,
 }
 
 impl PageCache {
-    /// No files, and room for about `bytes_max` bytes.
+    /// Returns an empty cache of about `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize, transactions: Option<Arc<TransactionManager>>) -> Self {
         let bytes_max = bytes_max as u64;
         let shared = Shared {
@@ -113,7 +113,7 @@ impl PageCache {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The file of an inode in memory.
+    /// Returns the cached file of an inode, and creates it if there is none.
     pub(crate) fn pages(&self, inode: &Arc<Inode>) -> Arc<FilePages> {
         if let Some(there) = self.get(inode.id()) {
             return there;
@@ -121,7 +121,7 @@ impl PageCache {
         let new = FilePages::new(inode, &self.shared);
         let mut shard = self.shared.shard(inode.id()).lock();
         if let Some(there) = shard.get(&inode.id()).and_then(Weak::upgrade) {
-            // The new one takes the lock when it goes.
+            // Dropping the new one locks the shard.
             drop(shard);
             return there;
         }
@@ -129,62 +129,62 @@ impl PageCache {
         new
     }
 
-    /// The same, if it is here.
+    /// Returns the cached file of an inode; `None` if there is none.
     pub(crate) fn get(&self, id: InodeId) -> Option<Arc<FilePages>> {
         self.shared.shard(id).lock().get(&id).and_then(Weak::upgrade)
     }
 
-    /// Drops what is not unfinished of a file that is gone.
+    /// Drops the clean sectors of a file that was deleted.
     pub(crate) fn forget(&self, id: InodeId) {
         if let Some(pages) = self.get(id) {
             pages.drop_clean();
         }
     }
 
-    /// What could not be written.
+    /// Returns the writeback errors.
     pub(in crate::data) fn failures(&self) -> &WritebackErrors {
         &self.shared.failures
     }
 
-    /// The bytes of all sectors that are dirty, or being written.
+    /// Returns the bytes of all sectors that are dirty or being written.
     pub(crate) fn unfinished_bytes(&self) -> u64 {
         self.shared.usage.unfinished.load(Ordering::Relaxed) * SECTOR as u64
     }
 
-    /// The bytes of memory that stay for such sectors.
+    /// Returns the bytes of memory that cannot be evicted because of such sectors.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.shared.usage.pinned.load(Ordering::Relaxed)
     }
 
-    /// About how much all files may take.
+    /// Returns about how many bytes all files may take.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.shared.bytes_max
     }
 
-    /// The most bytes that were ever unfinished.
+    /// Returns the most bytes that were ever unfinished.
     #[cfg(test)]
     pub(crate) fn unfinished_peak(&self) -> u64 {
         self.shared.usage.unfinished_peak.load(Ordering::Relaxed) * SECTOR as u64
     }
 
-    /// About how much they do.
+    /// Returns about how many bytes all files take.
     #[cfg(test)]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shared.usage.bytes.load(Ordering::Relaxed)
     }
 
-    /// How many files are in memory.
+    /// Returns the number of files in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shared.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// The files that are unfinished, those first of which nothing was taken for the longest time.
+    /// Returns the unfinished files, those first from which nothing was taken for the longest time.
     pub(crate) fn unfinished_files(&self) -> Vec<UnfinishedFile> {
         self.shared.unfinished.lock().files.values().cloned().collect()
     }
 
-    /// The first of them, at most so many.
+    /// Returns the first `max` of them.
     pub(crate) fn oldest_unfinished(&self, max: usize) -> Vec<UnfinishedFile> {
         self.shared.unfinished.lock().files.values().take(max).cloned().collect()
     }
@@ -192,7 +192,7 @@ impl PageCache {
 
 impl Drop for PageCache {
     fn drop(&mut self) {
-        // What is here holds its files, and they hold this. None of it goes under the lock.
+        // The entries hold files, which hold `Shared`. None may be dropped under the lock.
         let ages = std::mem::take(&mut *self.shared.ages.lock());
         let files = std::mem::take(&mut self.shared.unfinished.lock().files);
         drop((ages, files));
@@ -205,7 +205,7 @@ impl Shared {
         &self.shards[usize::from(low) % SHARDS]
     }
 
-    /// Forgets a file that is dropped, unless there is another one of its number.
+    /// Removes a file that is dropped, unless a new one of the same inode has replaced it.
     pub(in crate::data) fn removed(&self, id: InodeId, pages: &Weak<FilePages>) {
         let failures = self.failures.count();
         let is_it = |there: &Weak<FilePages>| Weak::ptr_eq(there, pages);
@@ -217,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// What the blocks of a file take changed.
+    /// Updates the counts after the blocks of a file changed.
     pub(in crate::data) fn account(&self, before: Usage, after: Usage) {
         let count = |counter: &AtomicU64, before: u64, after: u64| {
             if before != after {
@@ -234,13 +234,13 @@ impl Shared {
             .fetch_max(self.usage.unfinished.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Puts blocks of a file at the end of the list: their first sectors and tickets.
+    /// Appends blocks of a file to the eviction list: their first sectors and tickets.
     pub(in crate::data) fn enlist(&self, pages: &Arc<FilePages>, blocks: Vec<(u64, u64)>) {
         let place = |(first, ticket)| (Arc::clone(pages), first, ticket);
         self.ages.lock().extend(blocks.into_iter().map(place));
     }
 
-    /// Puts a file behind those that are unfinished, of which some is dirty since then.
+    /// Appends a file that has been dirty since `since` to the list of unfinished files.
     pub(in crate::data) fn list(&self, pages: Arc<FilePages>, since: Instant) -> Listed {
         let mut unfinished = self.unfinished.lock();
         unfinished.next += 1;
@@ -249,13 +249,13 @@ impl Shared {
         Listed { place, since }
     }
 
-    /// Takes a file away from there. The caller holds it.
+    /// Removes a file from that list. The caller holds a reference to it.
     pub(in crate::data) fn unlist(&self, listed: Listed) {
-        // Where the cache is dropped already, it does not stand there any more.
+        // If the cache has been dropped, the entry is gone already.
         let _not_the_last = self.unfinished.lock().files.remove(&listed.place);
     }
 
-    /// Drops blocks until the bound is kept, or enough were looked at.
+    /// Evicts blocks until the bound is met, or enough were looked at.
     pub(in crate::data) fn shrink(&self) {
         for _ in 0..LOOKS_MAX {
             if !self.is_full() {

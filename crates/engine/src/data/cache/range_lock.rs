@@ -1,9 +1,9 @@
-//! The range lock of a file: parts of it, shared or exclusive.
+//! The range lock of a file: locks byte ranges, shared or exclusive.
 //!
 //! 1. Two requests conflict where their ranges overlap and one of them is exclusive.
-//! 2. Requests stand in the order of their coming. One is granted when it conflicts with none
-//!    before it, granted or not: so each waits only for those that came first, and nobody starves.
-//! 3. A thread locks one range of a file at a time: a second one could wait for somebody who waits
+//! 2. Requests are queued in order of arrival. A request is granted when it conflicts with none
+//!    before it, granted or not: so each waits only for earlier ones, and none starves.
+//! 3. A thread locks one range of a file at a time: a second one could wait for a thread that waits
 //!    for the first.
 
 use std::collections::VecDeque;
@@ -14,14 +14,14 @@ use userbtrfs_sync::{Class, Condvar, Mutex, MutexGuard};
 
 use crate::error::InodeId;
 
-/// See the module's text.
+/// A lock of byte ranges of a file, shared or exclusive.
 pub(crate) struct RangeLock {
     identity: Identity,
     requests: Mutex<Requests>,
     granted: Condvar,
 }
 
-/// Held or waited for, in the order of their coming.
+/// The requests that are granted or waiting, in order of arrival.
 #[derive(Default)]
 struct Requests {
     list: VecDeque<Request>,
@@ -42,7 +42,7 @@ impl Request {
     }
 }
 
-/// The range is locked while this lives.
+/// Keeps a range locked.
 #[must_use = "the range is unlocked when the guard is dropped"]
 pub(crate) struct RangeGuard<'a> {
     lock: &'a RangeLock,
@@ -51,7 +51,7 @@ pub(crate) struct RangeGuard<'a> {
 }
 
 impl RangeLock {
-    /// The lock of this file.
+    /// Returns the range lock of this file.
     pub(crate) fn new(id: InodeId) -> Self {
         let of = |class| Identity::of_inode(class, id.subvolume.0, id.number);
         Self {
@@ -61,19 +61,19 @@ impl RangeLock {
         }
     }
 
-    /// Locks a range, in bytes, together with others who lock it shared.
+    /// Locks a range of bytes, together with others that lock it shared.
     #[track_caller]
     pub(crate) fn lock_shared(&self, range: Range<u64>) -> RangeGuard<'_> {
         self.lock(range, false)
     }
 
-    /// Locks a range, in bytes, alone.
+    /// Locks a range of bytes exclusively.
     #[track_caller]
     pub(crate) fn lock_exclusive(&self, range: Range<u64>) -> RangeGuard<'_> {
         self.lock(range, true)
     }
 
-    /// As [`RangeLock::lock_shared`], if that needs no waiting.
+    /// Like [`RangeLock::lock_shared`]; returns `None` if that would block.
     #[track_caller]
     pub(crate) fn try_lock_shared(&self, range: Range<u64>) -> Option<RangeGuard<'_>> {
         let mut requests = self.requests.lock();
@@ -97,7 +97,7 @@ impl RangeLock {
 }
 
 impl Requests {
-    /// Puts a request at the end, and says by which number it is known.
+    /// Appends a request, and returns its serial number.
     fn enter(&mut self, range: Range<u64>, exclusive: bool) -> u64 {
         let serial = self.next_serial;
         self.next_serial += 1;
@@ -111,7 +111,7 @@ impl Requests {
         self.list[self.place(serial)].granted
     }
 
-    /// Takes a request away, and says whether others are granted for it.
+    /// Removes a request, and returns whether others are granted because of that.
     fn leave(&mut self, serial: u64) -> bool {
         self.list.remove(self.place(serial));
         let mut any = false;
@@ -125,7 +125,7 @@ impl Requests {
         any
     }
 
-    /// Serials rise along the list.
+    /// Returns the index of a request. Serials ascend in the list.
     fn place(&self, serial: u64) -> usize {
         let found = self.list.binary_search_by_key(&serial, |request| request.serial);
         found.expect("a request stays until it leaves")
@@ -153,7 +153,7 @@ mod tests {
         RangeLock::new(InodeId { subvolume: TreeId::FS, number: 257 })
     }
 
-    /// Enters a request as another thread would, and says whether it is granted at once.
+    /// Enters a request as another thread would, and returns whether it is granted at once.
     fn enter(lock: &RangeLock, range: Range<u64>, exclusive: bool) -> (u64, bool) {
         let mut requests = lock.requests.lock();
         let serial = requests.enter(range, exclusive);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_does_not_overtake_who_waits() {
+    fn later_request_does_not_overtake_waiting_one() {
         let lock = lock();
         let shared = lock.lock_shared(0..10);
         let (writer, granted) = enter(&lock, 5..15, true);
@@ -192,7 +192,7 @@ mod tests {
         assert!(is_granted(&lock, other));
     }
 
-    /// Threads lock random ranges of so many slots; in each slot there is one writer, or readers.
+    /// Threads lock random ranges of `SLOTS` slots; each slot has one writer, or readers.
     #[test]
     fn many_threads_exclude_each_other_slot_by_slot() {
         const SLOTS: u64 = 16;

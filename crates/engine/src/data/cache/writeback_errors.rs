@@ -1,12 +1,13 @@
-//! What could not be written of files, until it is told.
+//! Writeback errors of files, until they are reported (Linux: errseq_t).
 //!
-//! 1. Failures are counted through all files. Who uses a file is told of those after he opened it;
-//!    of one before that, if no user of the file was told of it. He is told of each once.
-//! 2. A sync asks what failed since it began: all who waited for a write are told, also those who
-//!    share one open file.
-//! 3. What no user of a file was told of stays though the file leaves memory. It goes with the
-//!    file, or once it was told and nobody has the file open.
-//! 4. Who makes all durable is told of what nobody was told of; users of the file still are.
+//! 1. Failures are numbered across all files. An open file reports those after it was opened, and
+//!    an earlier one if no user of the file was told of it. Each is reported once per open file.
+//! 2. A sync asks for the failures since it began: all syncs that waited for a write report its
+//!    failure, also those that share one open file.
+//! 3. A failure that no user of the file was told of is kept when the file leaves memory. It is
+//!    removed when the file is deleted, or when it has been reported and nobody has the file open.
+//! 4. A sync of the filesystem reports the failures that were not reported yet; users of the files
+//!    still get them afterwards.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +16,26 @@ use userbtrfs_sync::{Class, Mutex};
 
 use crate::error::{InodeId, Result, Unwritten};
 
-/// See the module's text.
+/// The writeback errors of all files.
 pub(in crate::data) struct WritebackErrors {
-    /// How many there were; grows under the lock.
+    /// The number of failures; grows under the lock.
     count: AtomicU64,
     of: Mutex<BTreeMap<InodeId, WritebackError>>,
 }
 
-/// What failed of a file.
+/// The failure of a file.
 struct WritebackError {
     /// The number of the last failure.
     number: u64,
-    /// The first one that nobody was told of, or else the last.
+    /// The first failure that was not reported, or else the last one.
     what: Unwritten,
-    /// Whether a user of the file was told.
+    /// Whether it was reported to a user of the file.
     is_told: bool,
-    /// Whether somebody was who made all durable.
+    /// Whether it was reported to a sync of the filesystem.
     is_known: bool,
 }
 
-/// Up to which number a user of a file was told of failures.
+/// The number up to which an open file has reported failures.
 pub(crate) struct ErrSeq(AtomicU64);
 
 impl ErrSeq {
@@ -42,7 +43,7 @@ impl ErrSeq {
         Self(AtomicU64::new(number))
     }
 
-    /// Up to which one now.
+    /// Returns the number.
     pub(crate) fn number(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -54,12 +55,12 @@ impl WritebackErrors {
         Self { count: AtomicU64::new(0), of }
     }
 
-    /// How many there were.
+    /// Returns the number of failures.
     pub(in crate::data) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Something of a file could not be written.
+    /// Records a failure of a file.
     pub(in crate::data) fn add(&self, file: InodeId, what: Unwritten) {
         let mut of = self.of.lock();
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
@@ -71,7 +72,7 @@ impl WritebackErrors {
         }
     }
 
-    /// A file is opened: what its new user counts as told of.
+    /// Opens a file; returns the number up to which failures count as reported.
     pub(in crate::data) fn opened(&self, file: InodeId) -> ErrSeq {
         if self.count() == 0 {
             return ErrSeq::new(0);
@@ -81,7 +82,8 @@ impl WritebackErrors {
         ErrSeq::new(if untold { 0 } else { self.count() })
     }
 
-    /// Tells a user of a file what failed after the failure of this number.
+    /// Returns the failure of a file after the one numbered `since`, if any, and marks it as
+    /// reported.
     pub(in crate::data) fn tell(&self, file: InodeId, since: u64, told: &ErrSeq) -> Result<()> {
         if self.count() <= since {
             return Ok(());
@@ -95,7 +97,8 @@ impl WritebackErrors {
         Err(failure.what.clone().into())
     }
 
-    /// Tells who makes all durable what nobody was told of: the first of it.
+    /// Returns the first failure that was not reported, and marks all as reported to a sync of the
+    /// filesystem.
     pub(in crate::data) fn tell_of_all(&self) -> Result<()> {
         if self.count() == 0 {
             return Ok(());
@@ -109,14 +112,15 @@ impl WritebackErrors {
         first
     }
 
-    /// The file is deleted.
+    /// Removes the failure of a file that was deleted.
     pub(in crate::data) fn deleted(&self, file: InodeId) {
         if self.count() > 0 {
             self.of.lock().remove(&file);
         }
     }
 
-    /// The file has left memory, after the failure of this number.
+    /// Removes the failure of a file that left memory after the failure of this number, if it was
+    /// reported.
     pub(in crate::data) fn closed(&self, file: InodeId, number: u64) {
         if number == 0 {
             return;
@@ -144,7 +148,7 @@ mod tests {
         Unwritten { file: file(number), offset, why: Arc::new(Error::NoSpace) }
     }
 
-    /// The offset that is told of.
+    /// Returns the offset of the failure that is reported.
     fn offset(told: Result<()>) -> Option<u64> {
         match told {
             Ok(()) => None,
@@ -169,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_was_told_of_is_told_to_who_opens_the_file_then_no_more() {
+    fn unreported_failure_is_reported_once_to_the_next_opener() {
         let failures = WritebackErrors::new();
         failures.add(file(1), unwritten(1, 7));
         failures.add(file(1), unwritten(1, 8));
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_all_durable_is_told_once_and_the_file_still() {
+    fn filesystem_sync_reports_failure_once_and_the_file_still_does() {
         let failures = WritebackErrors::new();
         let told = failures.opened(file(1));
         failures.add(file(1), unwritten(1, 7));

@@ -1,9 +1,9 @@
-//! Writing past memory: from a caller's buffer to the device, before the call returns.
+//! Direct I/O: writes a caller's buffer to the device before the call returns, bypassing the page
+//! cache.
 //!
-//! 1. The bytes are the caller's, who shares them and cannot change them: checksum and device see
-//!    the same.
-//! 2. What is in memory of the range goes when the write is done, and stays when it failed.
-//! 3. Who writes so holds the range over the I/O: readers see all of it or nothing, sector by
+//! 1. The buffer is shared, so the caller cannot change it: checksum and device see the same bytes.
+//! 2. The cached data of the range is dropped when the write is done, and stays if it failed.
+//! 3. A direct write holds the range over the I/O: readers see all of it or nothing, sector by
 //!    sector.
 
 use smallvec::smallvec;
@@ -20,7 +20,7 @@ use crate::data::{Delta, DirtyRun, FilePages};
 use crate::error::{Error, Result};
 
 impl WriteContext {
-    /// Writes a buffer of whole sectors at the start of one, and waits.
+    /// Writes a buffer of whole sectors at a sector boundary, and waits.
     pub(crate) fn write_direct(
         &self,
         pages: &Arc<FilePages>,
@@ -59,8 +59,9 @@ impl WriteContext {
         }
     }
 
-    /// Writes bytes in place, at once, if all of them can be: where no space is left. Says
-    /// whether it did. No lock is held but the operation lock, where the file may grow.
+    /// Writes bytes in place, at once, if all of them can be: used when no space is left. Returns
+    /// true if it did. The caller holds no lock but the operation lock, which it holds if the file
+    /// may grow.
     pub(in crate::data) fn write_through(
         &self,
         pages: &Arc<FilePages>,
@@ -92,8 +93,8 @@ impl WriteContext {
         Ok(true)
     }
 
-    /// Writes sectors of a caller's, with space that is for a cut, too. The range and the writeback
-    /// lock are held.
+    /// Writes sectors from a caller's buffer; `reserved` includes space for a cut. The caller holds
+    /// the range and the writeback lock.
     fn transfer(
         &self,
         pages: &Arc<FilePages>,
@@ -102,7 +103,7 @@ impl WriteContext {
         origin: Origin,
         mut reserved: DelallocReserved,
     ) -> Result<()> {
-        // What is dropped may be the middle of what is dirty.
+        // The dropped sectors may be in the middle of a dirty run.
         let metadata = reserved.split_metadata(CUT_ITEMS, self.costs);
         let mut cut = DelallocReserved { data: None, metadata };
         let _claim = pages.account.claim(&mut cut, Delta::default(), self.costs);
@@ -121,7 +122,7 @@ impl WriteContext {
     }
 }
 
-/// The need of a write that may also cut a run of dirty data in two.
+/// Returns the need of a write that may also cut a dirty run in two.
 fn with_a_cut(need: SpaceNeeded) -> SpaceNeeded {
     SpaceNeeded { items: need.items + CUT_ITEMS, ..need }
 }

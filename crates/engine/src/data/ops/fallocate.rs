@@ -1,9 +1,9 @@
-//! Space of files that is allocated ahead, and holes that are made: what `fallocate` does.
+//! `fallocate`: preallocates space of files, and punches holes.
 //!
-//! 1. All the space is reserved before anything is allocated or zeroed. It comes in steps, each in
-//!    a transaction of its own.
-//! 2. Space allocated ahead reads as zeros until it is written; what is in memory stays.
-//! 3. Sectors of which a part is to be zeros are written, if they hold something.
+//! 1. All the space is reserved before anything is allocated or zeroed. It is allocated in steps,
+//!    each in a transaction of its own.
+//! 2. Preallocated space reads as zeros until it is written; cached data stays.
+//! 3. Sectors that are to be zeroed in part are written if they hold data.
 
 use std::ops::Range;
 
@@ -24,29 +24,29 @@ use crate::inode::{PendingExtentKind, TreeRoots};
 /// The most extents that are allocated in one step.
 const STEP: usize = 64;
 
-/// Extents that are allocated, and where each comes in its file, in bytes.
+/// The allocated extents, each with its offset in the file.
 type Filling = Vec<(u64, RegularExtent)>;
 
-/// What is done with the space of a range of a file.
+/// The operation on the space of a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
-    /// Space is allocated where there is none; what is there stays. The file grows to the end of
-    /// the range, unless its size is kept.
+    /// Allocates space for the holes of the range. The file grows to the end of the range, unless
+    /// its size is kept.
     Reserve {
-        /// Whether the size stays, though space comes behind it.
+        /// Whether the size stays, even if space is allocated beyond it.
         keep_size: bool,
     },
-    /// The range becomes a hole, and reads as zeros. The size stays.
+    /// Makes the range a hole, which reads as zeros. The size stays.
     PunchHole,
-    /// The range reads as zeros, and has space.
+    /// Makes the range read as zeros, and allocates its space.
     ZeroRange {
-        /// Whether the size stays, though space comes behind it.
+        /// Whether the size stays, even if space is allocated beyond it.
         keep_size: bool,
     },
 }
 
 impl WriteContext {
-    /// Allocates space for a range of a file, or takes it.
+    /// Allocates or frees the space of a range of a file.
     pub(crate) fn allocate(
         &self,
         pages: &Arc<FilePages>,
@@ -67,18 +67,18 @@ impl WriteContext {
             Allocate::ZeroRange { keep_size } => {
                 let unless_prealloc =
                     |kind: &ExtentMapKind| !matches!(kind, ExtentMapKind::Prealloc(_));
-                // Where there is not room enough, nothing is zeroed.
+                // Zero nothing if there is not enough space.
                 let whole = whole_sectors(&range);
                 let room = self.reserve_for_holes(pages, whole, unless_prealloc)?;
                 self.zero(pages, range.clone(), times, unless_prealloc)?;
-                // The holes that there are by now reserve their own.
+                // The holes that exist by now reserve their own space.
                 drop(room);
                 self.preallocate(pages, range, keep_size, times)
             }
         }
     }
 
-    /// Lets a range read as zeros; whole sectors lose what is `unwanted`.
+    /// Makes a range read as zeros; in whole sectors the `unwanted` segments become holes.
     fn zero(
         &self,
         pages: &Arc<FilePages>,
@@ -94,13 +94,12 @@ impl WriteContext {
         if first < last {
             return self.remove(pages, first..last, times, unwanted);
         }
-        // The inode is there, and changes: that needs no space that is free, so that no error comes
-        // after the zeros.
+        // Only the inode changes. That needs no free space, so that no error follows the zeroing.
         let touched = self.nodes.reserve_for_removal(1)?;
         self.grow_with(pages, size_of(pages), times, touched)
     }
 
-    /// Writes zeros over a part of a sector, where that holds something.
+    /// Writes zeros over a part of a sector, if that holds data.
     fn zero_part(&self, pages: &Arc<FilePages>, range: Range<u64>, times: Times) -> Result<()> {
         let (start, end) = (range.start, range.end.min(size_of(pages)));
         if start >= end {
@@ -134,7 +133,7 @@ impl WriteContext {
         times: Times,
     ) -> Result<()> {
         let size = size_of(pages);
-        // Also where the size stays: inline data never has anything behind it.
+        // Also if the size stays: a file with inline data has no extents behind it.
         let _growing = self.settle_end(pages, range.end)?;
         let (mut at, end) = (sector_start(range.start), sector_end(range.end));
         let mut data = self.reserve_for_holes(pages, at..end, is_hole)?;
@@ -146,7 +145,7 @@ impl WriteContext {
         self.grow_with(pages, size, times, grown)
     }
 
-    /// Allocates space for the first holes of a range; gives where it is done.
+    /// Allocates space for the first holes of a range; returns the offset up to which it is done.
     fn preallocate_step(
         &self,
         pages: &Arc<FilePages>,
@@ -180,8 +179,8 @@ impl WriteContext {
         changed.map(|()| done)
     }
 
-    /// Allocates extents for the first holes of a range: where they come, and up to where there
-    /// are none left.
+    /// Allocates extents for the first holes of a range. Returns them with their offsets, and the
+    /// offset up to which no holes are left.
     fn fill_holes(
         &self,
         pages: &FilePages,
@@ -191,7 +190,7 @@ impl WriteContext {
         let mut extents = Filling::new();
         match self.fill_first_holes(pages, range, data, &mut extents) {
             Ok(done) => Ok((extents, done)),
-            // What was allocated until now is put into the file; the next step meets the error.
+            // The extents allocated until now are put into the file; the next step meets the error.
             Err(error) => match extents.last() {
                 Some((start, extent)) => {
                     let done = start + extent.bytes;
@@ -202,7 +201,7 @@ impl WriteContext {
         }
     }
 
-    /// The same, into what is there already when it fails.
+    /// Like `fill_holes`, but adds to `extents`, which keeps those allocated before an error.
     fn fill_first_holes(
         &self,
         pages: &FilePages,
@@ -234,8 +233,8 @@ impl WriteContext {
         Ok(range.end)
     }
 
-    /// Reserves room for the holes of a range, and for what is to be one. No lock is held but the
-    /// file's operation lock.
+    /// Reserves space for the holes of a range, and for segments that become holes. The caller
+    /// holds no lock but the file's operation lock.
     fn reserve_for_holes(
         &self,
         pages: &Arc<FilePages>,
@@ -244,7 +243,7 @@ impl WriteContext {
     ) -> Result<Option<Reservation>> {
         let bytes = || self.bytes_of_holes(pages, range.clone(), &becomes_hole);
         match self.reserve_bytes(bytes()?) {
-            // What is dirty has its space already, and is no hole once it is written.
+            // Dirty data has its space already, and is no hole once it is written.
             Err(Error::NoSpace) => {
                 self.write_back(pages)?;
                 self.reserve_bytes(bytes()?)
@@ -276,7 +275,7 @@ fn is_hole(kind: &ExtentMapKind) -> bool {
     matches!(kind, ExtentMapKind::Hole)
 }
 
-/// The sectors that are in a range as a whole.
+/// Returns the whole sectors of a range.
 fn whole_sectors(range: &Range<u64>) -> Range<u64> {
     let start = sector_end(range.start);
     start..sector_start(range.end).max(start)

@@ -1,23 +1,24 @@
-//! Who may make more data dirty, so that never more is unfinished than the bound.
+//! Throttles writers, so that the unfinished data never exceeds its bound (Linux:
+//! balance_dirty_pages).
 //!
-//! 1. Before anything becomes dirty, its bytes are *admitted*: what is unfinished and what is
-//!    admitted are together no more than the bound. Who is admitted leaves when all of it counts
-//!    as unfinished, or will not.
-//! 2. Who is admitted waits for nobody who wants to be: it is asked for where no lock is held but
-//!    operation locks, and for one change at a time.
-//! 3. Who finds no room writes data back; where little is unfinished, it is others who are
-//!    admitted that take the room, and they leave soon.
+//! 1. Before data becomes dirty, its bytes are *admitted*: unfinished and admitted bytes together
+//!    are within the bound. A permit is dropped when all of its bytes count as unfinished, or will
+//!    not become dirty.
+//! 2. The holder of a permit never waits for a thread that wants one: permits are requested while
+//!    no lock is held but operation locks, and for one change at a time.
+//! 3. A thread that is not admitted writes data back. If little is unfinished, the permits of
+//!    others take the space, and they are dropped soon.
 
 use userbtrfs_sync::{Class, Condvar, Mutex};
 
-/// See the module's text.
+/// Admits writers while the unfinished data is within its bound.
 pub(in crate::data) struct DirtyThrottle {
-    /// Bytes of those who are admitted.
+    /// The bytes of all permits.
     admitted: Mutex<u64>,
     left: Condvar,
 }
 
-/// One who is admitted.
+/// A permit to make some bytes dirty.
 pub(in crate::data) struct DirtyPermit<'a> {
     throttle: &'a DirtyThrottle,
     bytes: u64,
@@ -28,7 +29,7 @@ impl DirtyThrottle {
         Self { admitted: Mutex::new(Class::TransactionState, 0), left: Condvar::new() }
     }
 
-    /// Admits so many bytes, if there is room for them. Where nothing else takes any, there is.
+    /// Admits `bytes` if they fit into the bound, or if nothing else is admitted or unfinished.
     pub(in crate::data) fn admit(
         &self,
         bytes: u64,
@@ -36,7 +37,8 @@ impl DirtyThrottle {
         unfinished: impl FnOnce() -> u64,
     ) -> Option<DirtyPermit<'_>> {
         let mut admitted = self.admitted.lock();
-        // Who left before counts here: it left by this lock.
+        // The bytes of permits dropped before this count as unfinished here: they are dropped under
+        // this lock.
         let taken = *admitted + unfinished();
         if taken > 0 && taken + bytes > max {
             return None;
@@ -45,7 +47,7 @@ impl DirtyThrottle {
         Some(DirtyPermit { throttle: self, bytes })
     }
 
-    /// Waits until somebody leaves, if anybody is admitted and there is still no room.
+    /// Waits until a permit is dropped, if there is one and the bytes still do not fit.
     pub(in crate::data) fn wait(&self, bytes: u64, max: u64, unfinished: impl FnOnce() -> u64) {
         let mut admitted = self.admitted.lock();
         if *admitted > 0 && *admitted + unfinished() + bytes > max {

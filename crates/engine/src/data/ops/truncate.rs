@@ -1,12 +1,13 @@
-//! Files that become longer or shorter, and extents that go.
+//! Truncation: files that become longer or shorter, and extents that are dropped.
 //!
 //! 1. A file is cut in bounded steps, each in a transaction that may be a later one: from its end
 //!    backwards, so that after a crash it is as long as it has data for.
-//! 2. Callers see the new size at once. Until the last step the tree goes on to know of more.
-//! 3. What can fail of a step is done before anything changes: what was taken stays until it goes.
-//! 4. What a cut leaves of the last sector is written again, with zeros behind the end: so what was
-//!    taken away does not come back if a later write fails. But cutting needs no space: without
-//!    any it stays on the disk, hidden by the size, and growing writes the zeros
+//! 2. Callers see the new size at once. Until the last step the size on disk is larger.
+//! 3. All of a step that can fail is done before anything changes: extents stay until they are
+//!    dropped.
+//! 4. The last sector is written again after a cut, with zeros beyond the end: so the old bytes do
+//!    not reappear if a later write fails. But a cut must not need space: if there is none, the old
+//!    bytes stay on disk, hidden by the size, and extending the file zeros them
 //!    ([`WriteContext::settle_end`]).
 
 use std::ops::Range;
@@ -24,11 +25,11 @@ use crate::data::{Delta, ExtentMapKind, ExtentMaps, FilePages};
 use crate::error::{Error, Result};
 use crate::inode::{Inline, PendingExtentKind};
 
-/// What is left of a file that is kept in the tree: its bytes, and how many there were.
+/// The rest of a truncated inline file: its bytes, and how many there were before.
 type ShortInline = Option<(Arc<[u8]>, u64)>;
 
 impl WriteContext {
-    /// Gives a file this size: bytes go, or zeros come.
+    /// Sets the size of a file: drops bytes at its end, or adds zeros.
     pub(crate) fn set_len(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
         self.transactions.check()?;
         if size > SIZE_MAX {
@@ -41,7 +42,7 @@ impl WriteContext {
         }
     }
 
-    /// Makes a file longer, or touches it. The operation lock is held.
+    /// Extends a file, or only updates its times. The caller holds the operation lock.
     pub(in crate::data) fn grow(
         &self,
         pages: &Arc<FilePages>,
@@ -53,8 +54,8 @@ impl WriteContext {
         self.grow_with(pages, size, times, reservation)
     }
 
-    /// Makes a file longer, or touches it, with space that was reserved for the inode. The
-    /// operation lock is held, and the end settled.
+    /// Extends a file, or only updates its times, with space reserved for the inode. The caller
+    /// holds the operation lock, and has called `settle_end`.
     pub(in crate::data) fn grow_with(
         &self,
         pages: &Arc<FilePages>,
@@ -70,15 +71,15 @@ impl WriteContext {
         })
     }
 
-    /// Makes a file shorter. The operation lock is held.
+    /// Truncates a file. The caller holds the operation lock.
     pub(in crate::data) fn shrink(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
         let cut = self.cut(pages, size);
-        // Who cannot do it now (there is no space, the sector is damaged) does when it grows.
+        // If this fails (there is no space, the sector is damaged), extending the file does it.
         let _left = self.zero_tail(pages, size);
         cut
     }
 
-    /// Makes zeros of what is behind the end of a file, in its last sector.
+    /// Zeros the last sector beyond the end of a file.
     fn zero_tail(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
         let (last, end) = (sector_start(size), sector_end(size));
         if last < end && self.holds_data(pages, last..end)? {
@@ -90,12 +91,12 @@ impl WriteContext {
     fn cut(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
         let mut done = self.shrink_step(pages, size, true)?;
         while !done {
-            // So that the next step finds other extents in the tree.
+            // Move the change into the tree, so that the next step finds other extents there.
             let merged = self.transactions.merge_most().map_err(Error::from);
             done = match merged.and_then(|()| self.shrink_step(pages, size, false)) {
                 Ok(done) => done,
                 Err(error) => {
-                    // What is left behind the end goes when the file grows, or with it.
+                    // The extents beyond the end are dropped when the file grows or is deleted.
                     let inode = pages.inode();
                     self.nodes.change_file(inode, HandleKind::Operation, None, |change| {
                         change.set_disk_size(change.disk_size().min(size));
@@ -107,8 +108,8 @@ impl WriteContext {
         Ok(())
     }
 
-    /// Takes the last extents of a file, and the first time cuts what is in memory. Says whether
-    /// that was all.
+    /// Drops the last extents of a file; the first step also truncates the page cache. Returns true
+    /// if no extents are left beyond the end.
     fn shrink_step(&self, pages: &Arc<FilePages>, size: u64, first: bool) -> Result<bool> {
         let (reservation, most) = self.nodes.reserve_step(pages.inode(), 0)?;
         let _one = pages.writeback.lock();
@@ -143,8 +144,8 @@ impl WriteContext {
         Ok(start == keep)
     }
 
-    /// What is left of a file that is kept in the tree, where a part of it goes. What was
-    /// compressed may be too long then: it stays as it is, and is hidden by the size.
+    /// Returns the rest of an inline file that is cut. If compressed data would become too long,
+    /// returns `None`: the item stays as it is, hidden by the size.
     fn short_inline(&self, pages: &Arc<FilePages>, size: u64) -> Result<ShortInline> {
         if size == 0 || size > self.inline_fits() {
             return Ok(None);
@@ -153,7 +154,7 @@ impl WriteContext {
         let tree_roots = self.nodes.tree_roots();
         let first = ExtentMaps::new(tree_roots, &source, 0, SECTOR).next()?.map(|first| first.kind);
         let Some(ExtentMapKind::Inline(data)) = first else { return Ok(None) };
-        // The file may have grown in memory: that is on its way out of the tree.
+        // The file may have grown in memory: then it will not stay inline.
         if size >= data.ram_bytes() {
             return Ok(None);
         }
@@ -162,8 +163,8 @@ impl WriteContext {
         Ok(Some((bytes.into(), data.ram_bytes())))
     }
 
-    /// Makes a hole of what is `wanted` in a range of whole sectors, in memory of all of it. The
-    /// operation lock is held.
+    /// Makes holes of the `wanted` segments in a range of whole sectors, and drops all of the range
+    /// from the page cache. The caller holds the operation lock.
     pub(in crate::data) fn remove(
         &self,
         pages: &Arc<FilePages>,
@@ -173,8 +174,8 @@ impl WriteContext {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            // A hole in the middle of what is dirty makes two runs of one. Space for both comes at
-            // once: callers that wait for space hold none.
+            // A hole in the middle of a dirty run makes two runs of it. Space for both is reserved
+            // at once: a thread that waits for space holds none.
             let (mut reservation, most) = self.nodes.reserve_step(pages.inode(), CUT_ITEMS)?;
             let cut = reservation.split(self.costs.of_a_cut());
             let _one = pages.writeback.lock();
@@ -203,8 +204,8 @@ impl WriteContext {
         Ok(())
     }
 
-    /// What is wanted of the first segments of a range, at most so many: where, how many bytes the
-    /// file counts for it, and where the segments end that were looked at.
+    /// Finds the `wanted` segments among the first `most` of a range. Returns their ranges, the
+    /// bytes that the file counts for them, and the end of the segments that were looked at.
     fn removable(
         &self,
         pages: &FilePages,

@@ -1,14 +1,14 @@
-//! Writing into memory.
+//! Buffered writes.
 //!
-//! The way of a write: reserve what it will newly dirty, lock the range, copy, let the file grow
-//! in memory. No transaction takes part.
+//! A write reserves space for what it will newly dirty, locks the range, copies the bytes, and
+//! extends the file in memory. It joins no transaction.
 //!
-//! 1. A write goes part by part, each whole or not at all; it is short only where space ends, or
-//!    an error comes after the first part.
-//! 2. Who makes a file longer holds its operation lock. What comes to lie between its old end and
-//!    the new bytes reads as zeros, whatever is beneath.
-//! 3. It never has more unfinished than the bound: see `throttle`.
-//! 4. Where no space is left, what may be overwritten in place is, at once.
+//! 1. A write is split into parts, each written whole or not at all; it is short only if space runs
+//!    out, or on an error after the first part.
+//! 2. A writer that extends a file holds its operation lock. The range between the old end and the
+//!    new bytes reads as zeros, whatever is on disk.
+//! 3. A write never makes the unfinished data exceed its bound: see `throttle`.
+//! 4. If no space is left, ranges that may be overwritten in place are, at once.
 
 use std::ops::Range;
 
@@ -28,22 +28,22 @@ use crate::inode::{FileChange, TreeRoots};
 
 /// The most bytes that are reserved and copied in one go: a power of two.
 const PART_MAX: u64 = 1 << 20;
-/// But never more than one part in so many of what may be unfinished.
+/// Nor are they more than one part in `PARTS` of the bound of unfinished data.
 const PARTS: u64 = 16;
 
-/// Whether a write may make the file longer: the operation lock is held then.
+/// Whether a write may extend the file: if so, the caller holds the operation lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::data) enum MayExtend {
     Allowed,
     Refused,
 }
 
-/// What a change of its content does to the times of a file.
+/// The effect of a change of content on the times of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Times {
-    /// It is changed now.
+    /// Set to now.
     Now,
-    /// It was changed before, and whoever knows when says so.
+    /// Left alone: the content was changed earlier, and the caller sets the times.
     Kept,
 }
 
@@ -52,7 +52,7 @@ impl Times {
         (self == Self::Now).then(clock::now)
     }
 
-    /// The content of a file changes in a transaction.
+    /// Applies this to a file whose content changes in a transaction.
     pub(in crate::data) fn touch(self, change: &mut FileChange<'_>) {
         match self {
             Self::Now => change.touch(),
@@ -62,7 +62,7 @@ impl Times {
 }
 
 impl WriteContext {
-    /// Writes bytes, and gives how many: fewer than there are only where space ends.
+    /// Writes bytes, and returns how many: fewer than given only if space runs out.
     pub(crate) fn write(
         &self,
         pages: &Arc<FilePages>,
@@ -85,7 +85,7 @@ impl WriteContext {
         if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
 
-    /// Writes bytes to the end of a file, all of them or none, and gives where they are.
+    /// Appends bytes to a file, all of them or none, and returns their offset.
     pub(crate) fn append(&self, pages: &Arc<FilePages>, bytes: &[u8]) -> Result<u64> {
         self.transactions.check()?;
         let _operation = pages.inode().lock_operation();
@@ -101,10 +101,9 @@ impl WriteContext {
         ended.map(|()| start)
     }
 
-    /// Writes bytes that somebody has kept of a file that only grows, as [`WriteContext::write`]
-    /// does. [`Error::NotPermitted`], and nothing written, where they would change what is there;
-    /// but zeros give way: what comes in another order than it was appended finds them in its
-    /// place.
+    /// Writes bytes that were cached for an append-only file, like [`WriteContext::write`]. Returns
+    /// [`Error::NotPermitted`], and writes nothing, if that would change existing bytes other than
+    /// zeros. Zeros may be overwritten: bytes that arrive out of order find them in their place.
     pub(crate) fn write_grown(
         &self,
         pages: &Arc<FilePages>,
@@ -126,14 +125,14 @@ impl WriteContext {
         if done > 0 { Ok(done) } else { ended.map(|()| 0) }
     }
 
-    /// The most bytes that are reserved and copied in one go.
+    /// Returns the most bytes that are reserved and copied in one go.
     fn part_max(&self) -> u64 {
         let share = (self.unfinished_max() / PARTS).clamp(SECTOR, PART_MAX);
         1 << share.ilog2()
     }
 
-    /// Writes bytes part by part: gives how many, and which error ended it before the last. Without
-    /// one it ends before where the file would grow, and may not.
+    /// Writes bytes part by part; returns how many, and the error that ended it early. Without an
+    /// error it is short if the file would grow, and may not.
     fn write_parts(
         &self,
         pages: &Arc<FilePages>,
@@ -155,7 +154,7 @@ impl WriteContext {
         (done, Ok(()))
     }
 
-    /// Writes a part; says no where the file would grow, and may not.
+    /// Writes a part; returns false if the file would grow, and may not.
     fn write_part(
         &self,
         pages: &Arc<FilePages>,
@@ -177,7 +176,7 @@ impl WriteContext {
         }
     }
 
-    /// Changes bytes in memory, with space for what becomes dirty.
+    /// Changes bytes in the page cache, with space reserved for those that become dirty.
     pub(in crate::data) fn change(
         &self,
         pages: &Arc<FilePages>,
@@ -200,7 +199,7 @@ impl WriteContext {
                 claim.settle(delta);
                 return Ok(true);
             }
-            // What was dirty is being written by now, or others took what was held beyond need.
+            // Dirty data is under writeback by now, or others took the excess of the reservation.
             drop((locked, reserved));
             let sectors = (sector_end(end) - sector_start(start)) / SECTOR;
             let all = Delta { sectors: i64::try_from(sectors).expect("of one part"), runs: 1 };
@@ -210,8 +209,8 @@ impl WriteContext {
         }
     }
 
-    /// The file is about to get bytes at `to`, and to be as long as that before: what comes to
-    /// lie between reads as zeros. The operation lock is held; what is given, until it has grown.
+    /// Prepares a file for growing to `to` bytes or beyond: the range from its end to there reads
+    /// as zeros. The caller holds the operation lock, and keeps the guard until the file has grown.
     pub(in crate::data) fn settle_end<'a>(
         &self,
         pages: &'a Arc<FilePages>,
@@ -223,8 +222,8 @@ impl WriteContext {
         }
         let growing = pages.grow();
         let (last, end) = (sector_start(size), sector_end(size));
-        // What is on the disk behind the end of a file may be anything, and inline data never has
-        // anything behind it: nor does what is on its way to be that, which lands before this.
+        // The bytes on disk beyond the end of a file may be anything, and inline data has no
+        // extents behind it: nor has data in flight that becomes inline, and lands before this.
         let may_be_inline = || size <= INLINE_MAX && pages.unfinished_from(0) == Some(0);
         if last < end && (may_be_inline() || self.holds_data(pages, last..end)?) {
             self.redirty_end(pages, size)?;
@@ -237,8 +236,8 @@ impl WriteContext {
         Ok(Some(growing))
     }
 
-    /// Lets the last sector of a file be written as it is read: with zeros behind the end. The
-    /// operation lock is held.
+    /// Makes the last sector of a file dirty, with zeros beyond the end. The caller holds the
+    /// operation lock.
     pub(in crate::data) fn redirty_end(&self, pages: &Arc<FilePages>, size: u64) -> Result<()> {
         let (last, end) = (sector_start(size), sector_end(size));
         let redirty = |tree_roots: &TreeRoots| pages.redirty(tree_roots, last, end);
@@ -246,7 +245,7 @@ impl WriteContext {
         Ok(())
     }
 
-    /// Whether something was written beneath a range.
+    /// Returns true if a range has written data on disk.
     pub(in crate::data) fn holds_data(&self, pages: &FilePages, range: Range<u64>) -> Result<bool> {
         let source = pages.beneath();
         let mut segments =
@@ -259,8 +258,8 @@ impl WriteContext {
         Ok(false)
     }
 
-    /// Lets `change` change bytes in place, as a writer to mapped memory does, sector by sector;
-    /// gives how many there were: fewer than asked for only where the file or space ends.
+    /// Calls `change` on bytes in place, sector by sector, like a writer to mapped memory. Returns
+    /// how many bytes there were: fewer than given only if the file or space ends.
     pub(crate) fn modify(
         &self,
         pages: &Arc<FilePages>,
@@ -291,7 +290,7 @@ impl WriteContext {
     }
 }
 
-/// The bytes that lie where a file may reach.
+/// Returns the bytes within the largest file size.
 fn reachable(offset: u64, bytes: &[u8]) -> Result<&[u8]> {
     match SIZE_MAX.saturating_sub(offset) {
         0 if !bytes.is_empty() => Err(Error::FileTooLarge),
@@ -299,7 +298,7 @@ fn reachable(offset: u64, bytes: &[u8]) -> Result<&[u8]> {
     }
 }
 
-/// The first part of bytes at an offset: parts end at multiples of `part_max`.
+/// Returns the first part of bytes at an offset: parts end at multiples of `part_max`.
 fn first_part(offset: u64, bytes: &[u8], part_max: u64) -> &[u8] {
     let len = part_max - offset % part_max;
     &bytes[..usize::try_from(len).expect("a part in memory").min(bytes.len())]

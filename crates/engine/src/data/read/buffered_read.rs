@@ -1,10 +1,10 @@
-//! Reading a file: from memory, and what is not there from beneath it.
+//! Buffered reads: from the page cache, and from disk for what is not cached.
 //!
-//! 1. A read fails only for what it asked for: where fetching more does, that alone is fetched.
-//! 2. It waits only for writers of what it asked for.
-//! 3. A window of a long read is fetched at once; memory is bounded by it.
-//! 4. Of a compressed extent all is kept that is in the blocks of what was asked for: it had to be
-//!    decompressed anyway.
+//! 1. A read fails only for the bytes it asked for: if fetching more fails, only those are fetched.
+//! 2. It waits only for writers of the bytes it asked for.
+//! 3. A window of a long read is fetched at once, and bounds its memory.
+//! 4. Of a compressed extent all bytes are kept that are in the blocks of those asked for: they had
+//!    to be decompressed anyway.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ use crate::inode::TreeRoots;
 const WINDOW: usize = 2 << 20;
 
 impl FilePages {
-    /// Copies bytes of the file; those beyond its size are zeros. `ahead` is how many blocks after
-    /// them will be wanted soon. The caller holds no range of the file.
+    /// Copies bytes of the file; those beyond its size are zeros. `ahead` is the number of
+    /// following blocks that will be needed soon. The caller holds no range of the file.
     pub(crate) fn read(
         &self,
         tree_roots: &TreeRoots,
@@ -43,7 +43,7 @@ impl FilePages {
         Ok(())
     }
 
-    /// As [`FilePages::read`], for who holds the range.
+    /// Like [`FilePages::read`], for a caller that holds the range.
     pub(crate) fn read_locked(
         &self,
         tree_roots: &TreeRoots,
@@ -58,8 +58,8 @@ impl FilePages {
         Ok(())
     }
 
-    /// Bytes from an offset on, without a copy: as far as they are in one buffer, and below the
-    /// size; nothing where that ends before. The caller holds no range of the file.
+    /// Returns the bytes from `offset` on, without a copy: as far as they are in one buffer, and
+    /// below the size; `None` at or beyond the size. The caller holds no range of the file.
     pub(crate) fn slice(&self, tree_roots: &TreeRoots, offset: u64) -> Result<Option<Slice>> {
         let left = self.inode().size().saturating_sub(offset);
         if left == 0 {
@@ -72,17 +72,16 @@ impl FilePages {
         Ok(Some(shared.first(left)))
     }
 
-    /// Brings the rest of the sector of an offset, with `left` bytes to the end, and what comes
-    /// soon after.
+    /// Reads the rest of the sector of an offset, `left` bytes before the end, and reads ahead.
     fn read_slice(&self, tree_roots: &TreeRoots, offset: u64, left: u64) -> Result<Slice> {
         let len = SECTOR - to_usize(offset % SECTOR as u64);
         let mut bytes = Buffer::zeroed(usize::try_from(left).map_or(len, |left| len.min(left)));
         self.read(tree_roots, offset, &mut bytes, 1)?;
-        // Where it is dropped again already, this is a copy.
+        // If the block has been evicted already, return the copy.
         Ok(self.held(offset).unwrap_or_else(|| Slice::from(bytes)))
     }
 
-    /// Copies what is here, up to the first byte that is not: how many bytes.
+    /// Copies cached bytes, up to the first byte that is missing; returns how many.
     fn copy_held(&self, offset: u64, target: &mut [u8]) -> usize {
         let mut done = 0;
         while done < target.len() {
@@ -94,7 +93,7 @@ impl FilePages {
         done
     }
 
-    /// Brings and copies at most a window.
+    /// Reads and copies at most a window.
     fn load(
         &self,
         tree_roots: &TreeRoots,
@@ -117,7 +116,7 @@ impl FilePages {
         Ok(())
     }
 
-    /// Keeps a piece. The caller holds its range.
+    /// Adds a piece to the page cache. The caller holds its range.
     fn keep(&self, file: &BackingExtents, piece: &ReadRequest, fetched: ReadExtents) {
         let aligned = |offset: u64| offset.is_multiple_of(SECTOR as u64);
         if !aligned(piece.start) || !(aligned(piece.end()) || piece.end() == file.size) {
@@ -134,7 +133,7 @@ impl FilePages {
     }
 }
 
-/// So many bytes, of which the first `len` come from a buffer, and the others are zeros.
+/// Returns `bytes` bytes, of which the first `len` come from a buffer, and the others are zeros.
 fn whole_sectors(mut buffer: Arc<Buffer>, skip: usize, len: usize, bytes: usize) -> Arc<Buffer> {
     let whole = skip == 0 && buffer.len() == bytes;
     if whole && let Some(own) = Arc::get_mut(&mut buffer) {
@@ -147,13 +146,13 @@ fn whole_sectors(mut buffer: Arc<Buffer>, skip: usize, len: usize, bytes: usize)
     Arc::new(own)
 }
 
-/// What is fetched for a read.
+/// The range that is fetched for a read.
 enum Reach {
-    /// The sectors that it asks for.
+    /// The sectors that the read asks for.
     Wanted,
-    /// All of this range, which it lies in.
+    /// All of this range, which includes those.
     All(Range<u64>),
-    /// All of this range where compressed extents are among the sectors asked for, else those.
+    /// All of this range if some of those sectors are in compressed extents, else only those.
     Compressed(Range<u64>),
 }
 
@@ -166,7 +165,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// What would be good to fetch: whole blocks, and what will be wanted soon.
+    /// Returns the range that is best to fetch: whole blocks, and `ahead` blocks after them.
     fn more(&self, ahead: u64) -> Range<u64> {
         let block = BLOCK as u64;
         let ahead_max = self.pages.ahead_max();
@@ -200,7 +199,7 @@ impl Load<'_> {
         groups.into_iter().try_for_each(|group| self.fetch(&file, group))
     }
 
-    /// Copies what is here, and finds the pieces of what is not: in groups that are fetched at
+    /// Copies cached data, and finds the pieces of missing data: in groups that are fetched at
     /// once.
     fn find(
         &mut self,
@@ -239,7 +238,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Copies what is wanted of a range of the file: from these bytes, or zeros.
+    /// Copies the wanted part of a range of the file: from these bytes, or zeros.
     fn copy(&mut self, start: u64, len: u64, bytes: Option<&[u8]>) {
         let from = start.max(self.wanted.start);
         let until = start.saturating_add(len).min(self.wanted.end);
@@ -255,7 +254,7 @@ impl Load<'_> {
     }
 }
 
-/// Damage of a sector is told where what was asked for meets it.
+/// Reports damage of a sector at the first byte that was asked for.
 fn not_before(error: Error, start: u64) -> Error {
     match error {
         Error::Data { file, offset, error } => {

@@ -1,8 +1,7 @@
-//! The checksums of data on disk.
+//! Looks up the checksums of data on disk.
 //!
-//! 1. What is found is the checksum of each sector of a range, or that it has none.
-//! 2. Those that wait to come into their tree count before those in it, and are looked up before
-//!    it is.
+//! 1. The result has a checksum for each sector of a range, or the fact that it has none.
+//! 2. Pending checksums take precedence over those in the tree, and are looked up before the tree.
 
 use userbtrfs_btree::{Cursor, ReadAhead};
 use userbtrfs_codec::checksum::{Checksum, ChecksumKind};
@@ -25,7 +24,7 @@ pub(crate) struct SectorChecksums {
 }
 
 impl SectorChecksums {
-    /// Looks up the checksums of `range`. Without a ledger none wait.
+    /// Looks up the checksums of `range`. Without a transaction manager none are pending.
     pub(crate) fn find(
         tree_roots: &TreeRoots,
         transactions: Option<&TransactionManager>,
@@ -47,7 +46,7 @@ impl SectorChecksums {
         Self { kind, stored: vec![0; sectors * kind.size()], present: vec![false; sectors] }
     }
 
-    /// Those that wait to come into their tree.
+    /// Looks up the pending checksums.
     fn pending(transactions: &TransactionManager, kind: ChecksumKind, range: Range) -> Self {
         let mut sums = Self::none(kind, range);
         let sectors = sums.present.len() as u64;
@@ -89,7 +88,7 @@ impl SectorChecksums {
         }
     }
 
-    /// Takes those checksums that an item at `at` has for the range at `start`.
+    /// Takes the checksums that an item at `at` has for the range at `start`.
     fn take(&mut self, start: Logical, at: u64, data: &[u8]) {
         let (size, sector) = (self.kind.size(), u64::from(SECTOR_SIZE));
         let first = at.max(start.0);
@@ -104,8 +103,8 @@ impl SectorChecksums {
         self.present[to..][..count].fill(true);
     }
 
-    /// The checksums of sectors in a row that have one: the number of the first, and all of them
-    /// as stored.
+    /// Returns the runs of sectors that have checksums: the index of the first sector, and the
+    /// checksums as stored.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let size = self.kind.size();
         let mut at = 0;
@@ -116,15 +115,15 @@ impl SectorChecksums {
         })
     }
 
-    /// The checksum of a sector, counted from the start of the range.
+    /// Returns the checksum of a sector, counted from the start of the range.
     pub(crate) fn get(&self, sector: usize) -> Option<Checksum> {
         let size = self.kind.size();
         let stored = &self.stored[sector * size..][..size];
         self.present[sector].then(|| Checksum::from_slice(stored).expect("of the right size"))
     }
 
-    /// The first sector of `bytes` that has no or another checksum: its number, and what its
-    /// bytes give.
+    /// Returns the first sector of `bytes` whose checksum is missing or different: its index, and
+    /// the computed checksum.
     pub(crate) fn first_bad(&self, bytes: &[u8], from: usize) -> Option<(usize, Checksum)> {
         let size = SECTOR_SIZE as usize;
         let sectors = bytes.chunks_exact(size).enumerate().skip(from);
@@ -134,7 +133,7 @@ impl SectorChecksums {
         })
     }
 
-    /// Whether `bytes` are what a sector's checksum says.
+    /// Returns true if `bytes` match the checksum of a sector.
     pub(crate) fn is_good(&self, sector: usize, bytes: &[u8]) -> bool {
         self.get(sector) == Some(self.kind.compute(bytes))
     }

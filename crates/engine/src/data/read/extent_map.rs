@@ -1,13 +1,14 @@
-//! A file as a gapless sequence of segments: one for each extent, pending or in the tree, and for
-//! each hole.
+//! The extent map of a file: a gapless sequence of segments, one for each extent, pending or in the
+//! tree, and for each hole.
 //!
-//! 1. Segments follow each other without gap or overlap, from the start asked for to the end of
-//!    the file.
+//! 1. Segments follow each other without gap or overlap, from the given start to the end of the
+//!    file.
 //! 2. A gap between extent items is a hole, whether the filesystem has NO_HOLES or not.
-//! 3. Inline data covers whole sectors, as to Linux: what follows it there reads as zeros, and
-//!    is no hole.
-//! 4. What is pending is looked up before the tree is, a few extents at a time: what is merged
-//!    meanwhile is then seen in one of both. The tree is searched only where that is not enough.
+//! 3. Inline data covers whole sectors, as in Linux: the rest of its sector reads as zeros, and is
+//!    no hole.
+//! 4. Pending extents are looked up before the tree, a few at a time: an extent that is moved to
+//!    the tree meanwhile is then seen in one of the two. The tree is searched only if they do not
+//!    cover the range.
 
 use std::collections::VecDeque;
 
@@ -19,34 +20,34 @@ use crate::data::BackingExtents;
 use crate::error::Result;
 use crate::inode::{Inline, PendingExtent, PendingExtentKind, TreeRoots};
 
-/// How many pending extents are looked up at a time.
+/// The number of pending extents that are looked up at a time.
 const PENDING_MAX: usize = 64;
 
-/// A range of a file that one extent holds, or none.
+/// A range of a file that is in one extent or hole.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtentMap {
-    /// Where it starts in the file, in bytes.
+    /// The start in the file, in bytes.
     pub(crate) start: u64,
-    /// Where it ends.
+    /// The end in the file, in bytes.
     pub(crate) end: u64,
-    /// What holds it.
+    /// The extent or hole.
     pub(crate) kind: ExtentMapKind,
 }
 
-/// What holds a segment.
+/// The extent or hole of a segment.
 #[derive(Clone, Debug)]
 pub(crate) enum ExtentMapKind {
-    /// Nothing.
+    /// No extent.
     Hole,
-    /// An extent that was not written yet: the part of it from the segment's start on.
+    /// A preallocated extent: the part of it from the segment's start on.
     Prealloc(RegularExtent),
-    /// The tree, or what waits to come into it.
+    /// Inline data, in the tree or pending.
     Inline(InlineData),
-    /// An extent. The segment may start inside what the item covers: `skip` bytes further on.
+    /// A regular extent. The segment starts `skip` bytes after the start of the item's range.
     Regular { extent: RegularExtent, compression: Option<Compression>, skip: u64 },
 }
 
-/// Where the bytes of inline data are.
+/// The location of inline data.
 #[derive(Clone, Debug)]
 pub(crate) enum InlineData {
     /// In the item in this slot of this leaf.
@@ -56,7 +57,7 @@ pub(crate) enum InlineData {
 }
 
 impl InlineData {
-    /// How many bytes of the file it is.
+    /// Returns the number of bytes of the file.
     pub(crate) fn ram_bytes(&self) -> u64 {
         match self {
             Self::Memory(inline) => inline.ram_bytes,
@@ -72,9 +73,9 @@ impl InlineData {
 /// A few pending extents.
 struct Pending {
     extents: VecDeque<PendingExtent>,
-    /// How far they are all that is pending.
+    /// The offset up to which `extents` has all that are pending.
     known: u64,
-    /// Whether the tree knew nothing of the file when they were looked up.
+    /// Whether the tree had no extents of the file when they were looked up.
     is_all: bool,
 }
 
@@ -82,16 +83,16 @@ struct Pending {
 pub(crate) struct ExtentMaps<'a> {
     tree_roots: &'a TreeRoots,
     file: &'a BackingExtents,
-    /// In the tree; nothing until it is searched.
+    /// The position in the tree; `None` until it is searched.
     cursor: Option<Cursor<'a>>,
-    /// What takes the place of what the tree has.
+    /// Pending extents, which replace those in the tree.
     pending: Pending,
     at: u64,
     end: u64,
 }
 
 impl<'a> ExtentMaps<'a> {
-    /// The segments between two offsets of a file, as far as the file goes.
+    /// Returns the segments between two offsets of a file, up to its size.
     pub(crate) fn new(
         tree_roots: &'a TreeRoots,
         file: &'a BackingExtents,
@@ -103,7 +104,7 @@ impl<'a> ExtentMaps<'a> {
         Self { tree_roots, file, cursor: None, pending, at: start, end }
     }
 
-    /// The next segment, or nothing at the end.
+    /// Returns the next segment; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<ExtentMap>> {
         if self.at >= self.end {
             return Ok(None);
@@ -127,7 +128,7 @@ impl<'a> ExtentMaps<'a> {
         self.stored(until).map(Some)
     }
 
-    /// The next segment of those in the tree, which counts up to an offset.
+    /// Returns the next segment from the tree, which is valid up to `until`.
     fn stored(&mut self, until: u64) -> Result<ExtentMap> {
         let mut cursor = match self.cursor.take() {
             Some(cursor) => cursor,
@@ -151,7 +152,7 @@ impl<'a> ExtentMaps<'a> {
         Ok(segment)
     }
 
-    /// The segment from here to `end`, but not beyond that of all.
+    /// Advances to `end`, or to the end of the whole range, and returns the segment up to there.
     fn pass(&mut self, end: u64, kind: ExtentMapKind) -> ExtentMap {
         let end = end.min(self.end);
         let start = std::mem::replace(&mut self.at, end);
@@ -159,8 +160,8 @@ impl<'a> ExtentMaps<'a> {
     }
 }
 
-/// The extent item at a cursor: where it starts and ends in the file, and what it holds. Items
-/// before the file's extents are passed as if they ended at 0.
+/// Returns the extent item at a cursor: its start and end in the file, and its kind. Items before
+/// the file's extents are returned as ending at 0.
 fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<(u64, u64, ExtentMapKind)> {
     let (leaf, slot) = cursor.leaf()?;
     let item = leaf.item(slot);
@@ -189,7 +190,7 @@ fn extent_at(cursor: &Cursor<'_>, inode: u64) -> Option<(u64, u64, ExtentMapKind
 }
 
 impl Pending {
-    /// Looks up those from an offset on.
+    /// Looks up the pending extents from an offset on.
     fn look_up(file: &BackingExtents, start: u64, end: u64) -> Self {
         let above = file.arriving.as_deref();
         let (extents, known, is_all) =

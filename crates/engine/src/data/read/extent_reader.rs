@@ -1,8 +1,9 @@
-//! Fetching pieces: submit all, verify each, take what is bad from a second copy, decompress.
+//! Reads pieces: submits all, verifies each, replaces bad sectors from another mirror,
+//! decompresses.
 //!
-//! 1. A sector that fails on the first copy is taken from another on which it is right, and noted,
-//!    so that it is repaired: see `repair`.
-//! 2. What is left of a compressed extent is no more than twice what the piece needs of it.
+//! 1. A sector that fails on the first mirror is read from another one that is good, and recorded
+//!    for repair: see `repair`.
+//! 2. The memory kept of a compressed extent is at most twice what the piece needs.
 
 use userbtrfs_btree::NodeRef;
 use userbtrfs_codec::compress::Compression;
@@ -21,7 +22,7 @@ const SECTOR: usize = SECTOR_SIZE as usize;
 /// Bytes of a piece, verified and decompressed.
 #[derive(Clone, Debug)]
 pub(crate) enum ReadExtents {
-    /// So many zeros.
+    /// This many zeros.
     Zeros(u64),
     /// A part of a buffer.
     Bytes { buffer: Arc<Buffer>, skip: usize, len: usize },
@@ -35,7 +36,7 @@ impl From<Slice> for ReadExtents {
 }
 
 impl ReadExtents {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Zeros(len) => *len,
@@ -43,7 +44,7 @@ impl ReadExtents {
         }
     }
 
-    /// At most its first `len` bytes.
+    /// Returns at most the first `len` bytes.
     pub(in crate::data) fn first(self, len: u64) -> Self {
         let len = len.min(self.len());
         match self {
@@ -52,7 +53,7 @@ impl ReadExtents {
         }
     }
 
-    /// The bytes; nothing where they are zeros.
+    /// Returns the bytes; `None` if they are zeros.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Zeros(_) => None,
@@ -61,14 +62,14 @@ impl ReadExtents {
     }
 }
 
-/// Pieces on their way from the device.
+/// Pieces in flight from the device.
 pub(crate) struct ExtentReader {
     pieces: Vec<ReadRequest>,
     reads: PendingReads,
 }
 
 impl ExtentReader {
-    /// Starts to read what `pieces` need.
+    /// Starts to read `pieces`.
     pub(crate) fn submit(tree_roots: &TreeRoots, pieces: Vec<ReadRequest>) -> Self {
         let ranges: Vec<Range> = reads_of(&pieces).collect();
         let reads = tree_roots.store().volume().submit(&ranges);
@@ -88,7 +89,7 @@ impl ExtentReader {
         ReadDone { pieces: pieces.collect::<Vec<_>>().into_iter() }
     }
 
-    /// Looks checksums up while the data is on its way.
+    /// Looks up checksums while the data is in flight.
     fn find_checksums(
         &self,
         tree_roots: &TreeRoots,
@@ -104,8 +105,8 @@ impl ExtentReader {
     }
 }
 
-/// Pieces that arrived. Each is verified and decompressed when it is asked for, so that what it
-/// gives is still at hand, in the processor's caches, for who uses it.
+/// Pieces that were read. Each is verified and decompressed on demand, so that its bytes are still
+/// in the processor's caches when the caller uses them.
 pub(crate) struct ReadDone {
     pieces: std::vec::IntoIter<(ReadRequest, Option<Read>)>,
 }
@@ -116,7 +117,7 @@ struct Read {
 }
 
 impl ReadDone {
-    /// The next piece and its bytes.
+    /// Returns the next piece and its bytes.
     pub(crate) fn next(
         &mut self,
         tree_roots: &TreeRoots,
@@ -134,7 +135,7 @@ impl ReadDone {
     }
 }
 
-/// The reads that pieces need: one for each that is on disk.
+/// Returns the device reads of pieces: one for each that is on disk.
 fn reads_of(pieces: &[ReadRequest]) -> impl Iterator<Item = Range> {
     pieces.iter().filter_map(|piece| match piece.source {
         ReadSource::Disk { range, .. } => Some(range),
@@ -152,7 +153,7 @@ fn part(buffer: Buffer, skip: u64, len: u64) -> ReadExtents {
     ReadExtents::Bytes { buffer: Arc::new(buffer), skip, len }
 }
 
-/// Fetches pieces and waits for them.
+/// Reads pieces and waits for them.
 pub(crate) fn fetch(
     tree_roots: &TreeRoots,
     file: &BackingExtents,
@@ -182,7 +183,7 @@ fn inline(file: &BackingExtents, piece: &ReadRequest) -> Result<ReadExtents> {
     Ok(part(buffer, *skip, piece.len))
 }
 
-/// What is in an item of a leaf.
+/// Returns the inline data of an item of a leaf.
 fn inline_in(leaf: &NodeRef, slot: usize) -> (FileExtentKind<'_>, Option<Compression>) {
     let item = leaf.item(slot);
     let extent = FileExtent::parse(item.key.offset, item.data).expect("verified with its block");
@@ -228,13 +229,13 @@ impl OnDisk<'_> {
         let Some((how, ram_bytes)) = compression else {
             return Ok(part(bytes, skip, self.piece.len));
         };
-        // Decompression fills all of it, with zeros where the stream is short.
+        // Decompression fills the whole buffer, with zeros if the stream is short.
         let mut plain = Buffer::unspecified(to_usize(ram_bytes));
         decompress(self.file, self.piece, range.logical, how, &bytes, &mut plain)?;
         Ok(part(plain, skip, self.piece.len))
     }
 
-    /// The bytes of the first copy that the device gives.
+    /// Returns the bytes of the first mirror that can be read.
     fn readable(&self, range: Range, first: Result<Buffer, ReadError>) -> Result<Buffer> {
         let failed = match first {
             Ok(bytes) => return Ok(bytes),
@@ -257,7 +258,7 @@ impl OnDisk<'_> {
         Err(self.error(0, DataError::Device(failed)))
     }
 
-    /// Checks each sector, and takes a bad one from another copy.
+    /// Verifies each sector, and replaces a bad one from another mirror.
     fn verify(&self, range: Range, sums: &SectorChecksums, bytes: &mut [u8]) -> Result<()> {
         let mut from = 0;
         while let Some((sector, found)) = sums.first_bad(bytes, from) {
@@ -276,7 +277,7 @@ impl OnDisk<'_> {
         Ok(())
     }
 
-    /// Takes a good copy of a sector; gives how many there are where none is.
+    /// Reads a good mirror of a sector; returns the number of mirrors if none is good.
     fn replace(
         &self,
         logical: Logical,
@@ -304,8 +305,8 @@ impl OnDisk<'_> {
         self.tree_roots.store().volume().note_bad_copy(BadMirror::Data(range));
     }
 
-    /// An error at a sector of the piece: where it is in the file. In a compressed extent that
-    /// is where the extent's part of the file starts.
+    /// Returns an error at a sector of the piece, as an offset in the file. For a compressed extent
+    /// that is the start of the piece.
     fn error(&self, sector: usize, error: DataError) -> Error {
         let ReadSource::Disk { compression, skip, .. } = self.piece.source else {
             unreachable!("made for pieces on disk")

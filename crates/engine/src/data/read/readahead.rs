@@ -1,12 +1,12 @@
-//! A file from start to end: one window is worked on while the next is on its way.
+//! Streams a file from start to end: one window is processed while the next is in flight.
 //!
 //! 1. At most two windows are in memory.
 //! 2. Holes cost nothing: a window ends where a long one starts.
-//! 3. All that comes before damage is given before the error; after an error the stream ends.
-//! 4. What is given is what the file holds when it is given: what was fetched counts only where
-//!    nothing changed beneath meanwhile, and as far as memory does not know better. What does not
-//!    count is read again, with the range locked.
-//! 5. What is read stays with the reader: a long file does not drive out what others need.
+//! 3. All data before damage is returned before the error; after an error the stream ends.
+//! 4. The data returned is what the file holds at that time: data read from disk is used only if
+//!    nothing changed on disk meanwhile, and only up to newer data in memory. The rest is read
+//!    again, with the range locked.
+//! 5. Data read stays out of the page cache: a long file does not evict what others need.
 
 use userbtrfs_device::{Buffer, Slice};
 use userbtrfs_sync::Arc;
@@ -19,50 +19,50 @@ use crate::data::{
 use crate::error::{Error, Result};
 use crate::inode::TreeRoots;
 
-/// The longest uncompressed piece of a stream, in bytes: the largest for which there is memory that
-/// was used before, which spares the faults of its pages, and it stays in the processor's cache.
+/// The longest uncompressed piece of a stream, in bytes: the largest buffer whose memory is reused,
+/// which avoids page faults; it also stays in the processor's cache.
 const PIECE_MAX: u64 = BLOCK as u64;
 
-/// What is in memory is taken from there if it is so many bytes, or newer than what is beneath.
+/// Cached data is used if it is this many bytes, or newer than the data on disk.
 const HELD_MIN: u64 = 64 << 10;
 
-/// Pieces of a file, in order.
+/// A stream of pieces of a file, in order.
 pub(crate) struct Stream {
     tree_roots: Arc<TreeRoots>,
     pages: Arc<FilePages>,
     window: u64,
-    /// Where what was given ends.
+    /// The end of the data that was returned.
     given: u64,
-    /// Where the next window starts.
+    /// The start of the next window.
     at: u64,
     end: u64,
-    /// The window after the one that is worked on.
+    /// The window after the current one.
     next: Option<Window>,
-    /// Why there is none.
+    /// The error that prevented it.
     failed: Option<Error>,
     current: Option<OnDiskStream<ReadDone>>,
-    /// How far the range is locked to read what comes next.
+    /// The offset up to which data is read with the range locked.
     careful: u64,
 }
 
-/// What is read at once.
+/// A part of the file that is read at once.
 enum Window {
-    /// So many bytes that were in memory.
+    /// This many bytes from the page cache.
     Held(u64),
-    /// What was not, or is better read together with what was not.
+    /// Data that is not cached, or is better read together with such data.
     Beneath(OnDiskStream<ExtentReader>),
 }
 
-/// Pieces from beneath.
+/// Pieces on disk.
 struct OnDiskStream<T> {
     pieces: T,
     file: BackingExtents,
-    /// Of before the extents were looked at.
+    /// Taken before the extents were looked at.
     version: Version,
 }
 
 impl Stream {
-    /// A stream over a range of a file, which holds about two windows of so many bytes.
+    /// Returns a stream over a range of a file, which buffers about two windows of `window` bytes.
     pub(crate) fn new(
         tree_roots: Arc<TreeRoots>,
         pages: Arc<FilePages>,
@@ -75,7 +75,7 @@ impl Stream {
         Self { tree_roots, pages, window, given, at, end, next, failed, current, careful }
     }
 
-    /// Starts to read the next window, if none is on its way.
+    /// Starts to read the next window, if none is in flight.
     pub(crate) fn prefetch(&mut self) -> Result<()> {
         if self.next.is_none() {
             self.next = self.submit()?;
@@ -83,7 +83,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The next piece: where it starts, and its bytes.
+    /// Returns the next piece: its offset, and its bytes.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, ReadExtents)>> {
         loop {
             let more = match self.given < self.careful {
@@ -107,7 +107,7 @@ impl Stream {
         }
     }
 
-    /// Gives a piece that arrived, or sees to it that one arrives.
+    /// Returns a piece that was read, or takes the next window.
     fn advance(&mut self) -> Result<More> {
         let Some(current) = &mut self.current else { return self.receive() };
         match current.pieces.next(&self.tree_roots, &current.file) {
@@ -115,7 +115,8 @@ impl Stream {
                 let version = current.version;
                 Ok(self.check(version, &piece, bytes))
             }
-            // Whether the error counts, and what comes before it, shows with the range locked.
+            // Reading with the range locked shows whether the error is real, and returns the data
+            // before it.
             Some(Err(Error::Data { offset, .. })) => Ok(self.go_back(offset.saturating_add(1))),
             Some(Err(_)) => Ok(self.go_back(self.a_block_on())),
             None => {
@@ -125,11 +126,11 @@ impl Stream {
         }
     }
 
-    /// What of a piece the file holds, if it does of its start.
+    /// Returns the part of a piece that is up to date, if its start is.
     fn check(&mut self, version: Version, piece: &ReadRequest, bytes: ReadExtents) -> More {
         let good = self.pages.settled(version, piece.start..piece.end());
         if piece.start != self.given || good == piece.start {
-            // Where memory knows better it is asked; else what was read may be out of date.
+            // If memory has newer data, use that; else the data read may be out of date.
             let newer = self.pages.unfinished_from(self.given) == Some(self.given);
             return self.go_back(if newer { 0 } else { self.a_block_on() });
         }
@@ -140,8 +141,8 @@ impl Stream {
         More::Bytes(bytes.first(good - piece.start))
     }
 
-    /// Forgets what is on its way: what comes next is what comes after what was given, and as far
-    /// as `careful` it is read with its range locked.
+    /// Drops the windows in flight and restarts after the data that was returned; up to `careful`
+    /// the file is then read with the range locked.
     fn go_back(&mut self, careful: u64) -> More {
         (self.at, self.careful) = (self.given, careful);
         (self.next, self.failed, self.current) = (None, None, None);
@@ -152,7 +153,7 @@ impl Stream {
         self.given.saturating_add(BLOCK as u64)
     }
 
-    /// Takes the window on its way, and starts to read the one after it.
+    /// Takes the window in flight, and starts to read the one after it.
     fn receive(&mut self) -> Result<More> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -178,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// Bytes that were in memory, if they still are.
+    /// Returns bytes that were cached, if they still are.
     fn take_held(&mut self, len: u64) -> More {
         let left = self.end().saturating_sub(self.given);
         let held = self.pages.held(self.given).map(ReadExtents::from);
@@ -207,7 +208,7 @@ impl Stream {
         Ok(Some(Window::Beneath(OnDiskStream { pieces, file, version })))
     }
 
-    /// How many bytes from here on are to be taken from memory.
+    /// Returns how many bytes from here on are to be taken from the page cache.
     fn held(&self, end: u64) -> Option<u64> {
         let len = (self.pages.held(self.at)?.len() as u64).min(end - self.at);
         let worth_it = len >= HELD_MIN || self.at + len == end;
@@ -215,7 +216,7 @@ impl Stream {
         (worth_it || newer()).then_some(len)
     }
 
-    /// A window's worth of bytes that are not holes, or one whole hole.
+    /// Returns the end of a window of bytes that are not holes, or of one whole hole.
     fn window_end(&self, file: &BackingExtents, end: u64) -> Result<u64> {
         let mut segments = ExtentMaps::new(&self.tree_roots, file, self.at, end);
         let until = self.at.saturating_add(self.window).min(end);
@@ -227,12 +228,12 @@ impl Stream {
         }
     }
 
-    /// Where it ends, as the file is now.
+    /// Returns the end of the stream, given the present size of the file.
     fn end(&self) -> u64 {
         self.end.min(self.pages.inode().item().size)
     }
 
-    /// Reads with the range locked: what is before damage, if there is some.
+    /// Reads with the range locked: up to the damage, if there is some.
     fn read_carefully(&mut self) -> Result<More> {
         let left = self.end().saturating_sub(self.given);
         if left == 0 {
@@ -255,10 +256,10 @@ impl Stream {
     }
 }
 
-/// What a step of a stream comes to.
+/// The result of a step of a stream.
 enum More {
     Bytes(ReadExtents),
-    /// The next step tells.
+    /// The next step may return bytes.
     Later,
     Nothing,
 }

@@ -1,10 +1,10 @@
-//! Pieces: parts of a file that are fetched in one go.
+//! Splits a read into pieces: parts of a file that are read in one go.
 //!
 //! 1. A piece is a part of one segment.
-//! 2. A piece that is not compressed has at most the length asked for, and ends on a multiple of
-//!    it, so that windows and cache blocks are made of whole pieces.
-//! 3. A compressed piece covers all of the window that its extent holds: fetching any of it
-//!    costs the whole extent.
+//! 2. An uncompressed piece has at most the given length, and ends on a multiple of it, so that
+//!    windows and cache blocks consist of whole pieces.
+//! 3. A compressed piece covers all of the window that its extent holds: reading any of it costs
+//!    the whole extent.
 
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_format::{Logical, SECTOR_SIZE};
@@ -14,47 +14,47 @@ use crate::data::{BackingExtents, ExtentMap, ExtentMapKind, ExtentMaps, InlineDa
 use crate::error::Result;
 use crate::inode::TreeRoots;
 
-/// A part of a file that is fetched in one go.
+/// A piece: a part of a file that is read in one go.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadRequest {
-    /// Where it starts in the file, in bytes.
+    /// The start in the file, in bytes.
     pub(crate) start: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub(crate) len: u64,
-    /// Where its bytes come from.
+    /// The source of its bytes.
     pub(crate) source: ReadSource,
 }
 
-/// Where the bytes of a piece come from.
+/// The source of the bytes of a piece.
 #[derive(Clone, Debug)]
 pub(crate) enum ReadSource {
-    /// They are zeros.
+    /// No data: the bytes are zeros.
     Zeros,
-    /// From inline data, `skip` bytes in.
+    /// Inline data, `skip` bytes in.
     Inline { data: InlineData, skip: u64 },
-    /// From the device.
+    /// The device.
     Disk {
-        /// What is read: whole sectors.
+        /// The range to read: whole sectors.
         range: Range,
-        /// How it is compressed, and its length once it is not.
+        /// The compression, and the uncompressed length.
         compression: Option<(Compression, u64)>,
-        /// How far into what was read (and decompressed) the piece starts.
+        /// The start of the piece in the bytes read (and decompressed).
         skip: u64,
     },
 }
 
 impl ReadRequest {
-    /// Where it ends in the file.
+    /// Returns the end in the file.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.len
     }
 
-    /// Whether it is compressed on disk.
+    /// Returns true if it is compressed on disk.
     pub(in crate::data) fn is_compressed(&self) -> bool {
         matches!(self.source, ReadSource::Disk { compression: Some(_), .. })
     }
 
-    /// The bytes of memory that fetching it takes.
+    /// Returns the bytes of memory needed to read it.
     pub(in crate::data) fn cost(&self) -> u64 {
         match &self.source {
             ReadSource::Zeros => 0,
@@ -66,8 +66,8 @@ impl ReadRequest {
     }
 }
 
-/// The pieces of a range of a file, each uncompressed one of at most `len_max` bytes; only the
-/// first ones, where fetching all would take more than `memory` bytes.
+/// Returns the pieces of a range of a file, each uncompressed one of at most `len_max` bytes; only
+/// the first ones, if reading all would take more than `memory` bytes.
 pub(crate) fn pieces(
     tree_roots: &TreeRoots,
     file: &BackingExtents,
@@ -83,7 +83,7 @@ pub(crate) fn pieces(
         let segment = match segments.next() {
             Ok(Some(segment)) => segment,
             Ok(None) => break,
-            // Whoever asks for what comes after these meets the error again.
+            // The caller meets the error again when it asks for what comes after these.
             Err(_) if !found.is_empty() => break,
             Err(error) => return Err(error),
         };
@@ -140,7 +140,7 @@ fn split_plain(start: u64, len: u64, disk: u64, len_max: u64, found: &mut Vec<Re
     }
 }
 
-/// Lengths of extents and pieces, which their types bound.
+/// Converts lengths of extents and pieces, which their types bound.
 fn to_usize(len: u64) -> usize {
     usize::try_from(len).expect("a length in memory")
 }

@@ -1,15 +1,16 @@
-//! Data on its way into extents: allocated, submitted, summed while it travels, and then put into
-//! its files.
+//! A batch of writeback: data is allocated, submitted, checksummed while in flight, and then put
+//! into its files.
 //!
-//! 1. Data of several files goes in groups. Two groups are on their way at a time: one is waited
-//!    for while the next one is allocated, submitted and summed.
-//! 2. An extent is put into its file only when all of it is on the device, so that a commit whose
-//!    flush comes after finds it there. What a group has for a file comes into it at once.
-//! 3. Where a log may speak of an extent that fails, the transaction is marked before its space is
-//!    given back.
-//! 4. Each extent succeeds or fails alone. What failed leaves the file as it was, and gives its
-//!    space back.
-//! 5. The writeback locks of all the files are held all the time.
+//! 1. Data of several files is written in groups. Two groups are in flight at a time: one is waited
+//!    for while the next one is allocated, submitted and checksummed.
+//! 2. An extent is put into its file only when all of it is on the device, so that it is durable
+//!    after the flush of a later commit. All extents that a group has for a file are put in by one
+//!    change.
+//! 3. If a log may refer to an extent that fails, the transaction is marked for a full commit
+//!    before its space is released.
+//! 4. Each extent succeeds or fails alone. A failed one leaves the file as it was, and its space is
+//!    released.
+//! 5. The writeback locks of all the files are held throughout.
 
 use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
@@ -33,25 +34,25 @@ use crate::inode::FileChange;
 /// The largest extent, in bytes, as Linux makes them.
 pub(in crate::data) const EXTENT_MAX: u64 = 128 << 20;
 
-/// Bytes after which a group is closed.
+/// The bytes after which a group is closed.
 const GROUP_BYTES: u64 = 8 << 20;
-/// Runs after which it is, too.
+/// The runs after which a group is closed.
 const GROUP_RUNS: usize = 4096;
 
-/// Groups that are on their way while the next one is made.
+/// The groups in flight while the next one is made.
 const IN_FLIGHT: usize = 2;
 
-/// Where the data comes from.
+/// The source of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::data) enum Origin {
-    /// From the file's memory, where it counts as being written; the file was that long when it was
-    /// taken.
+    /// The page cache, where the data is marked as being written; `size` is that of the file when
+    /// the data was taken.
     Memory { size: u64 },
-    /// From a caller; the file is as long as `end` after it, at least.
+    /// A caller's buffer; afterwards the file is at least as long as `end`.
     Caller { end: u64, times: Times },
 }
 
-/// A file of which data is written.
+/// A file whose data is written.
 pub(in crate::data) struct FileJob<'a> {
     pages: &'a Arc<FilePages>,
     origin: Origin,
@@ -61,38 +62,38 @@ pub(in crate::data) struct FileJob<'a> {
     failed: Option<Unwritten>,
 }
 
-/// What a group has of one file.
+/// The extents that a group has of one file.
 struct FileExtents {
     job: usize,
     write_extents: WriteExtents,
     metadata: Option<Reservation>,
 }
 
-/// What a group has of its files, mostly of one.
+/// The extents that a group has of its files, usually of one.
 type FilesExtents = SmallVec<[FileExtents; 1]>;
 
-/// Runs, each with the number of its job or load.
+/// Runs, each with the index of its job, or of its [`FileExtents`].
 type NumberedRuns = SmallVec<[(usize, DirtyRun); 1]>;
 
-/// A group on its way.
+/// A group in flight.
 struct InFlight {
     loads: FilesExtents,
     writes: PendingWrites,
 }
 
-/// The first failure of each file, where there is one.
+/// The first failure of each file, if any.
 pub(in crate::data) type Failed = SmallVec<[Option<Unwritten>; 1]>;
 
-/// See the module's text.
+/// A batch of data of several files that is written to extents.
 pub(in crate::data) struct WritebackBatch<'a> {
     writer: &'a WriteContext,
     jobs: Vec<FileJob<'a>>,
-    /// The oldest first.
+    /// The groups in flight, oldest first.
     flying: SmallVec<[InFlight; IN_FLIGHT]>,
 }
 
 impl<'a> FileJob<'a> {
-    /// Data of a file, which uses up what is reserved.
+    /// Returns the job to write data of a file, using the reserved space.
     pub(in crate::data) fn new(
         pages: &'a Arc<FilePages>,
         origin: Origin,
@@ -106,7 +107,7 @@ impl<'a> FileJob<'a> {
         Self { pages, origin, item, checksums, reserved, failed: None }
     }
 
-    /// Where a run goes: see [`WriteContext::places`].
+    /// Returns the targets of a run: see [`WriteContext::places`].
     fn places(&self, writer: &WriteContext, run: &DirtyRun) -> Result<WriteTargets> {
         let now = size_of(self.pages);
         let size = match self.origin {
@@ -116,8 +117,8 @@ impl<'a> FileJob<'a> {
         writer.places(self.pages, &self.item, run, size)
     }
 
-    /// Up to where the file has all that it had when this was taken of it, once these portions have
-    /// landed, whatever was written since. They land in order.
+    /// Returns up to where the file has all the data that it had when this was taken, once these
+    /// extents have landed, whatever was written since. Extents land in order.
     fn landed_with(&self, write_extents: &[(WriteExtent, u64)]) -> u64 {
         match (self.origin, &self.failed) {
             (Origin::Memory { size }, None) => {
@@ -142,13 +143,13 @@ impl<'a> WritebackBatch<'a> {
         Self { writer, jobs: Vec::new(), flying: SmallVec::new() }
     }
 
-    /// Takes a file on; gives the number by which its runs are told.
+    /// Adds a file; returns the index to pass with its runs.
     pub(in crate::data) fn add(&mut self, job: FileJob<'a>) -> usize {
         self.jobs.push(job);
         self.jobs.len() - 1
     }
 
-    /// Writes runs of files, file by file; gives the first failure of each.
+    /// Writes runs of files, file by file; returns the first failure of each file.
     pub(in crate::data) fn run(
         mut self,
         runs: impl IntoIterator<Item = (usize, DirtyRun)>,
@@ -157,7 +158,7 @@ impl<'a> WritebackBatch<'a> {
         self.arrive(None)
     }
 
-    /// Starts to write runs of files, file by file; the last of them are on their way after that.
+    /// Starts to write runs of files, file by file; the last groups are in flight afterwards.
     pub(in crate::data) fn send(&mut self, runs: impl IntoIterator<Item = (usize, DirtyRun)>) {
         let mut runs = runs.into_iter().peekable();
         while runs.peek().is_some() {
@@ -176,8 +177,8 @@ impl<'a> WritebackBatch<'a> {
         }
     }
 
-    /// Waits for all that is on its way, and puts it into its files; gives the first failure of
-    /// each. Where the caller is in a transaction, its log may speak of what is on its way.
+    /// Waits for all groups, and puts their extents into the files; returns the first failure of
+    /// each file. `logged` is the caller's transaction, whose log may refer to data in flight.
     pub(in crate::data) fn arrive(mut self, logged: Option<&Handle<'_>>) -> Failed {
         while !self.flying.is_empty() {
             self.land(logged);
@@ -185,18 +186,18 @@ impl<'a> WritebackBatch<'a> {
         self.jobs.into_iter().map(|job| job.failed).collect()
     }
 
-    /// Whether something failed.
+    /// Returns true if a write has failed.
     pub(in crate::data) fn has_failed(&self) -> bool {
         self.jobs.iter().any(|job| job.failed.is_some())
     }
 
-    /// What is on its way.
+    /// Returns the extents in flight.
     pub(in crate::data) fn on_its_way(&self) -> impl Iterator<Item = &WriteExtent> {
         self.flying.iter().flat_map(|flight| &flight.loads).flat_map(|load| &load.write_extents)
     }
 
-    /// Finds places for the runs of a group; those that find none have failed. Of the job that is
-    /// `unfinished` more comes in the next group.
+    /// Finds targets for the runs of a group; runs without one fail. The job `unfinished` has more
+    /// runs in the next group.
     fn load(&mut self, group: NumberedRuns, unfinished: Option<usize>) -> FilesExtents {
         let (mut loads, mut needs_allocation) = (FilesExtents::new(), NumberedRuns::new());
         for (job, run) in group {
@@ -221,7 +222,7 @@ impl<'a> WritebackBatch<'a> {
         loads
     }
 
-    /// Gives a run's share of what is reserved for its file.
+    /// Moves a run's share of the file's reservation to the group.
     fn share(&mut self, load: &mut FileExtents, run: &DirtyRun) {
         let sectors = i64::try_from(run.len() / SECTOR).expect("of data in memory");
         let costs = self.writer.costs;
@@ -230,11 +231,11 @@ impl<'a> WritebackBatch<'a> {
         merge(&mut load.metadata, share);
     }
 
-    /// Allocates space for runs, for as many in one go as follow each other on the disk.
+    /// Allocates space for runs, in one allocation for several if they fit.
     fn allocate(&mut self, mut runs: NumberedRuns, loads: &mut [FileExtents]) {
         let mut left = runs.iter().map(|(_, run)| run.len()).sum::<u64>();
         let (mut at, mut room) = (0, 0);
-        // The next one last.
+        // Runs are popped from the end.
         runs.reverse();
         while let Some((load, mut run)) = runs.pop() {
             let job = &mut self.jobs[loads[load].job];
@@ -259,7 +260,7 @@ impl<'a> WritebackBatch<'a> {
         assert!(room == 0, "no more is allocated than there are runs for");
     }
 
-    /// Submits a group, and computes its checksums meanwhile.
+    /// Submits a group, and computes its checksums while it is in flight.
     fn depart(&mut self, mut loads: FilesExtents) {
         let parts =
             loads.iter().flat_map(|load| load.write_extents.iter().flat_map(WriteExtent::parts));
@@ -274,7 +275,7 @@ impl<'a> WritebackBatch<'a> {
         self.flying.push(InFlight { loads, writes });
     }
 
-    /// Waits for the oldest group, and puts into its files what was written.
+    /// Waits for the oldest group, and puts the extents that were written into their files.
     fn land(&mut self, logged: Option<&Handle<'_>>) {
         let InFlight { loads, writes } = self.flying.remove(0);
         let mut results = self.writer.transactions.volume().wait_writes(writes).into_iter();
@@ -299,7 +300,7 @@ impl<'a> WritebackBatch<'a> {
         }
     }
 
-    /// Puts portions that are written into their file.
+    /// Puts written extents into their file.
     fn finish(
         &self,
         job: usize,
@@ -339,7 +340,7 @@ impl<'a> WritebackBatch<'a> {
         Ok(())
     }
 
-    /// Bytes that the file counts for what a portion takes the place of.
+    /// Returns the bytes that the file counts for what an extent replaces.
     fn bytes_beneath(&self, job: usize, write_extent: &WriteExtent) -> Result<u64> {
         match write_extent.place {
             WriteTarget::Prealloc { .. } | WriteTarget::Same { .. } => Ok(write_extent.run.len()),
@@ -350,7 +351,7 @@ impl<'a> WritebackBatch<'a> {
         }
     }
 
-    /// A portion is not put into its file.
+    /// Fails an extent, which is not put into its file.
     fn give_up(
         &mut self,
         job: usize,
@@ -359,7 +360,7 @@ impl<'a> WritebackBatch<'a> {
         logged: Option<&Handle<'_>>,
     ) {
         if let Some(handle) = logged {
-            // Before its space may be somebody else's.
+            // Before its space may be reused.
             self.writer.transactions.require_commit(handle, FullCommitReason::DataFailed);
         }
         if let WriteTarget::New(logical) = write_extent.place {

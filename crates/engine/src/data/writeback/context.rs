@@ -1,14 +1,14 @@
-//! What changes data of files in a filesystem that is open for writing.
+//! The context of all changes of file data in a filesystem that is open for writing.
 //!
-//! The locks of a file, in their order, and what each keeps:
+//! The locks of a file, in their order, and what each protects:
 //!
-//! 1. its operation lock: its size, for those who change it;
-//! 2. its writeback lock: what is beneath, that is its extents, pending or in the tree. Who puts
-//!    extents or overwrites them in place holds it, over the I/O;
-//! 3. its ranges: what is in memory, and so what readers find.
+//! 1. its operation lock: the size, against other changes of it;
+//! 2. its writeback lock: the file on disk, that is its extents, pending or in the tree. A thread
+//!    that adds extents or overwrites them in place holds it, over the I/O;
+//! 3. its range lock: the page cache, and so what readers find.
 //!
-//! Space is reserved before the second is taken: a reservation may write other files back, merge
-//! and commit.
+//! Space is reserved before the second is taken: a reservation may write other files back, run
+//! delayed items and commit.
 
 use std::sync::Weak;
 
@@ -30,25 +30,25 @@ use crate::inode::{FileChange, InodeEvents, Inodes};
 /// Bytes in a sector.
 pub(in crate::data) const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// The largest size of a file: what a signed offset can name.
+/// The largest size of a file: the largest signed offset.
 pub(in crate::data) const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// The part of the bound of unfinished data at which workers begin to write.
+/// Workers begin to write when one part in `EARLY` of the bound is unfinished.
 const EARLY: u64 = 4;
 
-/// The most files that a writer over the bound writes before it looks again.
+/// The most files that a writer over the bound writes before it checks again.
 const FILES_AT_ONCE: usize = 64;
 
-/// How data is written.
+/// The limits of writeback.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteOptions {
-    /// Bytes of data in memory that may wait to be written, or be on their way.
+    /// The most bytes of data in memory that may be dirty or in flight.
     pub(crate) unfinished_max: u64,
-    /// Seconds after which it is written though nobody asks; 0 for no limit.
+    /// The age in seconds at which data is written back; 0 for no limit.
     pub(crate) age_seconds: u64,
 }
 
-/// See the module's text.
+/// The context of all changes of file data.
 pub(crate) struct WriteContext {
     pub(in crate::data) cache: Arc<PageCache>,
     pub(in crate::data) nodes: Arc<Inodes>,
@@ -57,7 +57,7 @@ pub(crate) struct WriteContext {
     options: WriteOptions,
     worker: Worker,
     throttle: DirtyThrottle,
-    /// How often somebody waited for a file to be written.
+    /// Counts waits for a file under writeback.
     turns: AtomicUsize,
 }
 
@@ -87,25 +87,25 @@ impl WriteContext {
         Ok(writer)
     }
 
-    /// Bytes of data in memory that may be unfinished.
+    /// Returns the most bytes of data in memory that may be unfinished.
     pub(in crate::data) fn unfinished_max(&self) -> u64 {
         self.options.unfinished_max
     }
 
-    /// Writes all data, to make it durable; gives a failure that nobody was told of.
+    /// Writes all data, to make it durable; returns a failure that was not reported yet.
     pub(crate) fn settle(&self) -> Result<()> {
         let written = self.write_back_all();
         let told = self.cache.failures().tell_of_all();
         written.and(told)
     }
 
-    /// Ends the background work, after what it is doing.
+    /// Stops the background threads after their present work.
     pub(crate) fn stop(&self) {
         self.worker.stop();
     }
 
-    /// Waits until so many bytes more may become dirty; the caller writes, too. No lock is held but
-    /// operation locks.
+    /// Waits until `bytes` more may become dirty; the caller helps to write data back. The caller
+    /// holds no lock but operation locks.
     pub(in crate::data) fn admit(&self, bytes: u64) -> Result<DirtyPermit<'_>> {
         if self.is_pressed() {
             self.worker.hurry();
@@ -123,39 +123,40 @@ impl WriteContext {
         }
     }
 
-    /// Writes the files of which nothing was taken for the longest time.
+    /// Writes the files from which nothing was taken for the longest time.
     fn write_oldest(&self) {
         let files = self.cache.oldest_unfinished(FILES_AT_ONCE).into_iter();
         let files: Vec<_> = files.map(|file| file.pages).collect();
-        // What fails is told to those who use the files.
+        // Failures are recorded for the users of the files.
         let (busy, _failed) = self.write_idle(&files, EofBlock::Left);
-        // Where all are on their way, each is soon there; not all wait for the same one.
+        // If all are under writeback, wait for one that is soon done; not all wait for the same
+        // one.
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
         if let Some(one) = turn.checked_rem(busy.len()).map(|turn| &busy[turn]) {
             drop(one.writeback.lock());
         }
     }
 
-    /// Whether so much is unfinished that it is written before it is old.
+    /// Returns true if there is so much unfinished data that it is written before it is old.
     pub(in crate::data) fn is_pressed(&self) -> bool {
         self.waiting_bytes() > self.options.unfinished_max / EARLY
     }
 
-    /// The bytes of data that wait to be written; more where they keep so much memory besides that
-    /// it comes nearer to its bound than they do to theirs.
+    /// Returns the bytes of unfinished data; more if the memory that it pins is nearer to its own
+    /// bound.
     fn waiting_bytes(&self) -> u64 {
         let by_memory = u128::from(self.cache.pinned_bytes()) * u128::from(self.unfinished_max())
             / u128::from(self.cache.bytes_max().max(1));
         self.cache.unfinished_bytes().max(u64::try_from(by_memory).unwrap_or(u64::MAX))
     }
 
-    /// Reserves room for so many bytes of data. No lock is held but operation locks.
+    /// Reserves `bytes` bytes of data. The caller holds no lock but operation locks.
     pub(in crate::data) fn reserve_bytes(&self, bytes: u64) -> Result<Option<Reservation>> {
         Ok(self.reserve_need(SpaceNeeded { data: bytes, items: 0 })?.data)
     }
 
-    /// Reserves what is needed before so much more of a file becomes dirty. No lock is held but
-    /// the file's operation lock.
+    /// Reserves what is needed before `delta` more of a file becomes dirty. The caller holds no
+    /// lock but the file's operation lock.
     pub(in crate::data) fn reserve(
         &self,
         pages: &FilePages,
@@ -164,7 +165,7 @@ impl WriteContext {
         self.reserve_need(pages.account.more(delta, self.costs))
     }
 
-    /// Reserves space. No lock is held but operation locks.
+    /// Reserves space. The caller holds no lock but operation locks.
     pub(in crate::data) fn reserve_need(&self, need: SpaceNeeded) -> Result<DelallocReserved> {
         let SpaceNeeded { data, items } = need;
         let metadata = (items > 0).then(|| self.nodes.reserve(items)).transpose()?;
@@ -174,7 +175,7 @@ impl WriteContext {
 
     fn reserve_data(&self, bytes: u64) -> Result<Reservation> {
         match self.transactions.reserve_data(bytes) {
-            // What dirty data takes the place of comes free once it is written.
+            // Writing dirty data frees the extents that it replaces.
             Err(userbtrfs_transaction::Error::NoSpace) if self.cache.unfinished_bytes() > 0 => {
                 let _failed = self.write_back_all();
                 Ok(self.transactions.reserve_data(bytes)?)
@@ -183,8 +184,8 @@ impl WriteContext {
         }
     }
 
-    /// Drops what is in memory of a deleted file, unless it is being written just now: then who
-    /// writes it does that after.
+    /// Drops the cached data of a deleted file. If it is under writeback, the thread that writes it
+    /// does that afterwards.
     pub(in crate::data) fn purge(&self, pages: &FilePages) {
         let Some(_idle) = pages.writeback.try_lock() else { return };
         let dropped = pages.discard(0, u64::MAX);
@@ -194,7 +195,7 @@ impl WriteContext {
 }
 
 impl FilePages {
-    /// The file as it is beneath, as far as its extents go.
+    /// Returns the file as it is on disk, as far as its extents go.
     pub(in crate::data) fn beneath(&self) -> BackingExtents {
         BackingExtents { size: u64::MAX, ..self.source() }
     }
@@ -216,12 +217,13 @@ impl InodeEvents for WriteContext {
     }
 }
 
-/// What writes data back when the ledger is short of space; it does not keep the filesystem open.
+/// Writes data back when the transaction manager is short of space; does not keep the filesystem
+/// open.
 pub(crate) struct WritebackHandle(pub(crate) Weak<WriteContext>);
 
 impl TransactionHooks for WritebackHandle {
     fn is_clean(&self) -> bool {
-        // What is dirty is in no transaction yet.
+        // Dirty data is in no transaction yet.
         true
     }
 
@@ -231,7 +233,7 @@ impl TransactionHooks for WritebackHandle {
 
     fn write_back(&self) -> userbtrfs_transaction::Result<()> {
         if let Some(writer) = self.0.upgrade() {
-            // What fails is told to those who use the files.
+            // Failures are recorded for the users of the files.
             let _failed = writer.write_back_all();
         }
         Ok(())
@@ -240,29 +242,29 @@ impl TransactionHooks for WritebackHandle {
     fn aborted(&self) {}
 }
 
-/// The size of a file, as callers see it.
+/// Returns the size of a file, as callers see it.
 pub(in crate::data) fn size_of(pages: &FilePages) -> u64 {
     pages.inode().item().size
 }
 
-/// Where the sector begins in which an offset lies.
+/// Returns the start of the sector of an offset.
 pub(in crate::data) fn sector_start(offset: u64) -> u64 {
     offset / SECTOR * SECTOR
 }
 
-/// Where the sectors end that hold what is before an offset.
+/// Returns an offset rounded up to a sector boundary; `u64::MAX` if that overflows.
 pub(in crate::data) fn sector_end(offset: u64) -> u64 {
     offset.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)
 }
 
-/// Checks that a range ends where a file may; gives its end.
+/// Checks that a range ends within the largest file size; returns its end.
 pub(in crate::data) fn end_of(offset: u64, len: u64) -> Result<u64> {
     offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Error::FileTooLarge)
 }
 
-/// Lets the tree know as much of a file's size as it has data for: up to the first byte that is
-/// not yet in an extent, and all that has `landed`. What landed may be unfinished again, since it
-/// was written again on its way; but who had it made durable was promised what there was.
+/// Advances the size on disk to what the file has data for: up to the first byte that is not yet in
+/// an extent, and all that has `landed`. What landed may be dirty again, written to while it was in
+/// flight; but a sync has promised its old data.
 pub(in crate::data) fn advance_size(change: &mut FileChange<'_>, pages: &FilePages, landed: u64) {
     let (known, size) = (change.disk_size(), change.size());
     if known < size {

@@ -1,9 +1,10 @@
-//! Which data is written where it is, or into the tree, and not into new space.
+//! Decides where data is written: in place, inline in the tree, or copied on write (Linux:
+//! run_delalloc_nocow).
 //!
-//! 1. Space that was allocated ahead is written in place, and data of a file that is not copied
-//!    on write: each only where nobody else refers to the extent.
-//! 2. A file that is small, and all dirty, goes into the tree, unless it is about to get something
-//!    behind its first sector.
+//! 1. Preallocated space, and data of a file that is not copied on write, is written in place,
+//!    provided that the file is the only user of the extent.
+//! 2. A small file of which all is dirty is written inline, unless it is about to grow beyond its
+//!    first sector.
 //! 3. Everything else is copied on write.
 
 use smallvec::smallvec;
@@ -18,27 +19,27 @@ use crate::data::{DirtyRun, ExtentMap, ExtentMapKind, ExtentMaps, FilePages};
 use crate::error::Result;
 use crate::inode::reference;
 
-/// The longest file that is kept in the tree, in bytes, as Linux does it by default.
+/// The longest file that is stored inline, in bytes: the default of Linux.
 pub(in crate::data) const INLINE_MAX: u64 = 2048;
 
 /// Bytes of an EXTENT_DATA before inline data.
 const INLINE_HEAD: u64 = 21;
 
-/// What a file has that is not copied on write: checksums would not fit what is there.
+/// The flags of a file that is overwritten in place: with checksums, the old ones would not match.
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 
-/// The extent that was asked about last, which is held if the file is its only user.
+/// The extent that was checked last, with a guard if the file is its only user.
 type NocowCheck = Option<(Logical, Option<NocowGuard>)>;
 
 impl WriteContext {
-    /// Whether something of a file may be written in place.
+    /// Returns true if data of a file may be written in place.
     pub(in crate::data) fn may_be_in_place(item: &InodeItem) -> bool {
         item.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC)
     }
 
-    /// Cuts a run of a file by where it goes: the end of each part, and its place, where that is
-    /// not newly allocated. With the run the file has this size, or more soon. The writeback lock
-    /// is held.
+    /// Splits a run of a file by its targets: the end of each part, and its target, or `None` if it
+    /// needs allocation. `size` is the size of the file including the run. The caller holds the
+    /// writeback lock.
     pub(in crate::data) fn places(
         &self,
         pages: &FilePages,
@@ -53,7 +54,7 @@ impl WriteContext {
         Ok(smallvec![(run.end, inline.map(WriteTarget::Inline))])
     }
 
-    /// The bytes of a file of this size that is kept in the tree from now on.
+    /// Returns the bytes of a file of this size if it can be stored inline.
     fn inline(&self, pages: &FilePages, run: &DirtyRun, size: u64) -> Result<Option<Arc<[u8]>>> {
         if run.start > 0 || run.end > SECTOR || pages.is_growing() {
             return Ok(None);
@@ -70,14 +71,14 @@ impl WriteContext {
         Ok(alone.then(|| run.parts[0][..size].into()))
     }
 
-    /// The most bytes that can be inline data at all: less than a sector, and what fits into a
+    /// Returns the most bytes of inline data: less than a sector, and at most what fits into a
     /// leaf.
     pub(in crate::data) fn inline_fits(&self) -> u64 {
         let nodesize = self.transactions.volume().geometry().nodesize;
         (SECTOR - 1).min(item_len_max(nodesize) as u64 - INLINE_HEAD)
     }
 
-    /// As `places`, for a file that may have extents to be written in place.
+    /// Like `places`, for a file that may have extents to be written in place.
     pub(in crate::data) fn places_in_extents(
         &self,
         pages: &FilePages,
@@ -99,7 +100,7 @@ impl WriteContext {
         Ok(places)
     }
 
-    /// The place for what is written over a segment.
+    /// Returns the target of data written over a segment; `None` if it must be allocated.
     fn place_in(
         &self,
         pages: &FilePages,
@@ -124,8 +125,8 @@ impl WriteContext {
         }))
     }
 
-    /// Holds an extent to which nobody but this file refers, where the part of it starts at
-    /// `start`.
+    /// Returns a guard of an extent if this file is its only user. `start` is the file offset of
+    /// the part.
     fn hold_if_only_user(
         &self,
         pages: &FilePages,

@@ -1,11 +1,11 @@
-//! The data of one file while it is on its way: what Linux calls ordered extents.
+//! The data of one file in flight (Linux: ordered extents).
 //!
-//! 1. Its places are known, and its checksums: it can be logged. The file has it once it has
-//!    *landed*; then it is on the device.
-//! 2. Until it has landed the writeback lock of the file is held: nothing else changes beneath.
-//! 3. It lands once, in the transaction of who logged it, or else in one of its own.
-//! 4. What fails leaves the file as it was; its space comes free only after the transaction was
-//!    marked, so that no log that speaks of it becomes durable.
+//! 1. Its addresses and checksums are known, so it can be logged. When it has *landed*, it is on
+//!    the device and in the extents of the file.
+//! 2. The writeback lock of the file is held until then: nothing else changes the file on disk.
+//! 3. It lands once, in the transaction of the thread that logged it, or else in one of its own.
+//! 4. A failed extent leaves the file as it was. Its space is freed only after the transaction was
+//!    marked for a full commit, so that no log that refers to it becomes durable.
 
 use std::ops::Range;
 
@@ -22,15 +22,15 @@ use crate::data::{BackingExtents, FilePages};
 use crate::error::Result;
 use crate::inode::{ExtentChanges, FileChange, PendingExtent};
 
-/// See the module's text.
+/// The data of one file in flight.
 pub(crate) struct OrderedExtents<'a> {
     writer: &'a WriteContext,
     pages: &'a Arc<FilePages>,
-    /// The size of the file with all of it.
+    /// The size of the file including this data.
     size: u64,
-    /// Nothing where it has landed.
+    /// `None` once the data has landed.
     flying: Option<OrderedExtent<'a>>,
-    /// With which group it was logged.
+    /// The log commit that it was logged with.
     group: Option<LogTransId>,
     has_failed: bool,
 }
@@ -41,8 +41,8 @@ struct OrderedExtent<'a> {
 }
 
 impl<'a> OrderedExtents<'a> {
-    /// What is on its way of a file, whose writeback lock is given, and has nothing dirty besides.
-    /// Where some of it failed already, the rest lands at once.
+    /// Wraps the batch in flight of a file that has no other dirty data; `one` is its writeback
+    /// lock. If some of it has failed already, the rest lands at once.
     pub(in crate::data) fn new(
         writer: &'a WriteContext,
         pages: &'a Arc<FilePages>,
@@ -68,17 +68,17 @@ impl<'a> OrderedExtents<'a> {
         self.flying.iter().flat_map(|flying| flying.transfer.on_its_way())
     }
 
-    /// Whether some of it could not be written.
+    /// Returns true if some of it could not be written.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Whether nothing is on its way.
+    /// Returns true if nothing is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.write_extents().next().is_none()
     }
 
-    /// How long the file is at least with what is on its way.
+    /// Returns the least size of the file including the data in flight.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
@@ -87,29 +87,31 @@ impl<'a> OrderedExtents<'a> {
         self.write_extents().filter_map(WriteExtent::extent)
     }
 
-    /// Which ranges of the file get other extents.
+    /// Returns the ranges of the file that get new extents.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.extents().map(|extent| extent.start..extent.end)
     }
 
-    /// The checksums of what is on its way: each the sectors from there on, as stored.
+    /// Returns the checksums of the data in flight, as stored, each with the address of its first
+    /// sector.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (Logical, &[u8])> {
         self.write_extents().filter_map(WriteExtent::sums)
     }
 
-    /// The file as it is when all has landed, as far as its extents go.
+    /// Returns the file as it will be on disk when all has landed, as far as its extents go.
     pub(crate) fn source(&self) -> BackingExtents {
         let arriving = self.extents().collect::<ExtentChanges>();
         BackingExtents { arriving: Some(Arc::new(arriving)), ..self.pages.beneath() }
     }
 
-    /// It was logged with this group.
+    /// Records the log commit that it was logged with.
     pub(crate) fn logged(&mut self, group: LogTransId) {
         self.group = Some(group);
     }
 
-    /// Waits for it, and puts it into the file; asked again, says whether that failed. Failures
-    /// are told to who uses the file. The caller is in the transaction of the handle, if any.
+    /// Waits for the data, and puts it into the file. Returns false if some of it failed, also when
+    /// called again. Failures are recorded for the users of the file. The caller is in the
+    /// transaction of the handle, if any.
     pub(crate) fn land(&mut self, handle: Option<&Handle<'_>>) -> bool {
         let ranges: SmallVec<[_; 1]> = self.ranges().collect();
         if let Some(OrderedExtent { transfer, _one }) = self.flying.take() {
@@ -118,7 +120,7 @@ impl<'a> OrderedExtents<'a> {
             if !self.has_failed {
                 self.has_failed = self.know_size(handle).is_err();
             }
-            // Who misses something asks for the failures of the file.
+            // A caller that needs the failures asks the file for them.
             let _told = tell([self.pages], failed);
             if let Some((handle, group)) = handle.zip(self.group) {
                 self.know_logged(handle.generation(), group, ranges);
@@ -128,9 +130,9 @@ impl<'a> OrderedExtents<'a> {
         !self.has_failed
     }
 
-    /// The tree is to know the size that goes with what landed: all that was dirty of the file then
-    /// has landed. Of what was written since, in its middle or in a hole of it, nothing is
-    /// promised; but that keeps the size back with what lands part by part.
+    /// Sets the size on disk to that at the time when the data was taken: all data that was dirty
+    /// then has landed. Data written since, in the middle of the file or in a hole, is not covered
+    /// by this sync, but would hold back the size when the extents land one by one.
     fn know_size(&self, handle: Option<&Handle<'_>>) -> Result<()> {
         let (nodes, inode) = (&self.writer.nodes, self.pages.inode());
         if inode.may_know_size(self.size) {
@@ -147,7 +149,7 @@ impl<'a> OrderedExtents<'a> {
         }
     }
 
-    /// What landed is in the log already.
+    /// Records that what landed is in the log already.
     fn know_logged(
         &self,
         running: u64,

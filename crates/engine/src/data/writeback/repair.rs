@@ -1,15 +1,15 @@
-//! Rewriting of copies that reads found bad, where another copy is good.
+//! Repair of bad mirrors that reads found, from a good mirror.
 //!
-//! 1. A read does not write: what it read may be freed, and its place given to another, before it
-//!    is done. It notes what was bad, and that is repaired soon, at the latest when the filesystem
+//! 1. A read does not write: before it is done, the extent that it read may be freed and its space
+//!    reused. It records the bad mirror, which is repaired soon, at the latest when the filesystem
 //!    is closed.
-//! 2. A repair is in a transaction, and the one before is durable. What the extent tree lists then
-//!    was there when this transaction began, and does not become free before it is durable: so
-//!    nobody else writes there. Nor does who has the extent: what has checksums is never
-//!    overwritten.
-//! 3. All copies are read anew, and what is good is what the trees say now: of a tree block, the
-//!    transaction that wrote it; of data, its checksums.
-//! 4. What cannot be repaired harms nobody: the next read finds it again.
+//! 2. A repair runs in a transaction, after the previous one is durable. An extent that the extent
+//!    tree lists then existed when this transaction began, and its space is not reused before this
+//!    transaction is durable: so nobody else writes there. Nor does the owner of the extent: data
+//!    with checksums is never overwritten.
+//! 3. All mirrors are read again, and the trees decide which is good: for a tree block, the
+//!    generation that wrote it; for data, its checksums.
+//! 4. A failed repair does no harm: the next read finds the bad mirror again.
 
 use userbtrfs_format::Logical;
 use userbtrfs_transaction::HandleKind;
@@ -20,7 +20,7 @@ use crate::data::writeback::context::{SECTOR, WriteContext};
 use crate::error::Result;
 
 impl WriteContext {
-    /// Repairs what reads found bad until now. No lock is held.
+    /// Repairs the bad mirrors that reads have found. The caller holds no lock.
     pub(crate) fn repair(&self) {
         let found = self.transactions.volume().take_bad_copies();
         if !found.is_empty() {

@@ -1,10 +1,10 @@
-//! What is promised to the dirty data of a file.
+//! The space reserved for the dirty data of a file (Linux: delalloc-space.c).
 //!
-//! 1. Each dirty sector has a sector of data reserved, each run of them metadata for the items
-//!    that it becomes. What is taken to be written takes its share along; what is dropped gives
-//!    it back.
-//! 2. Who makes sectors dirty brings at least what they need, before the range is unlocked: so
-//!    the account of a file of which all is locked is exact.
+//! 1. Each dirty sector has a sector of data reserved, each run of them metadata for the items that
+//!    it becomes. Runs that are taken to be written take their share with them; dropped runs
+//!    release it.
+//! 2. A writer brings at least what its sectors need, before it unlocks the range: so the account
+//!    is exact for a file whose ranges are all locked.
 
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Mutex};
@@ -15,17 +15,18 @@ use crate::data::cache::dirty::RUN_MAX;
 use crate::data::cache::file_pages::BLOCK;
 use crate::data::writeback::context::SECTOR;
 
-/// Leaves that a run may cost: one of the file's extents, one of checksums.
+/// Leaves that a run may change: one of the file's extents, one of checksums.
 const RUN_ITEMS: u64 = 2;
 
-/// Items that it may cost more to write a run in two parts: those of a run, and a leaf of checksums
-/// of which each part fills only some.
+/// Additional items to write a run in two parts: those of a run, and a leaf of checksums that both
+/// parts fill in part.
 pub(in crate::data) const CUT_ITEMS: u64 = RUN_ITEMS + 1;
 
-/// Sectors that one extent holds at least of a run that is too long for one: blocks are not cut.
+/// The least number of sectors in each extent of a run that is too long for one: blocks are not
+/// cut.
 const SECTORS_OF_EXTENT: u64 = (RUN_MAX - BLOCK as u64) / SECTOR;
 
-/// What decides what dirty data costs.
+/// The parameters of the space that dirty data needs.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::data) struct DelallocCosts {
     pub(in crate::data) nodesize: u32,
@@ -33,7 +34,7 @@ pub(in crate::data) struct DelallocCosts {
     pub(in crate::data) checksum: u64,
 }
 
-/// What dirty data needs.
+/// The space that dirty data needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::data) struct SpaceNeeded {
     /// Bytes of data.
@@ -43,18 +44,18 @@ pub(in crate::data) struct SpaceNeeded {
 }
 
 impl DelallocCosts {
-    /// The space that dirty data needs. Two parts never need less than the whole, but for what the
-    /// whole is cut into because it is too long for one extent.
+    /// Returns the space that dirty data needs. Two parts never need less than the whole, except
+    /// for the extents into which a run is cut that is too long for one.
     pub(in crate::data) fn need(self, dirty: Delta) -> SpaceNeeded {
         let sectors = u64::try_from(dirty.sectors).unwrap_or(0);
         let runs = u64::try_from(dirty.runs).unwrap_or(0);
-        // Checksums come to leaves that stay half empty, an item counts for two leaves.
+        // Checksum leaves may stay half full; an item counts for two leaves.
         let sums = (sectors * self.checksum).div_ceil(u64::from(self.nodesize));
         let extents = runs + sectors / SECTORS_OF_EXTENT;
         SpaceNeeded { data: sectors * SECTOR, items: extents * RUN_ITEMS + sums }
     }
 
-    /// Bytes of metadata that it costs more to write a run in two parts.
+    /// Returns the additional bytes of metadata to write a run in two parts.
     pub(in crate::data) fn of_a_cut(self) -> u64 {
         bytes_for_items(CUT_ITEMS, self.nodesize)
     }
@@ -64,7 +65,7 @@ impl DelallocCosts {
     }
 }
 
-/// Space that is promised.
+/// Reserved space.
 #[derive(Default)]
 pub(in crate::data) struct DelallocReserved {
     pub(in crate::data) data: Option<Reservation>,
@@ -72,35 +73,35 @@ pub(in crate::data) struct DelallocReserved {
 }
 
 impl DelallocReserved {
-    /// Bytes of data.
+    /// Returns the bytes of data.
     fn data_bytes(&self) -> u64 {
         self.data.as_ref().map_or(0, Reservation::bytes)
     }
 
-    /// Bytes of metadata.
+    /// Returns the bytes of metadata.
     fn metadata_bytes(&self) -> u64 {
         self.metadata.as_ref().map_or(0, Reservation::bytes)
     }
 
-    /// Takes another one in.
+    /// Merges another reservation into this one.
     pub(in crate::data) fn merge(&mut self, other: Self) {
         merge(&mut self.data, other.data);
         merge(&mut self.metadata, other.metadata);
     }
 
-    /// Takes out what it has beyond these bytes.
+    /// Splits off what exceeds these bytes.
     fn excess(&mut self, data: u64, metadata: u64) -> Self {
         Self { data: excess(&mut self.data, data), metadata: excess(&mut self.metadata, metadata) }
     }
 
-    /// Gives back bytes of data: they are allocated now, or not needed.
+    /// Releases bytes of data, which are allocated now or not needed.
     pub(in crate::data) fn spend(&mut self, bytes: u64) {
         if let Some(data) = &mut self.data {
             data.shrink(bytes);
         }
     }
 
-    /// Takes metadata for so many items out, or what is left of it.
+    /// Splits off metadata for `items` items, or what is left of it.
     pub(in crate::data) fn split_metadata(
         &mut self,
         items: u64,
@@ -111,7 +112,7 @@ impl DelallocReserved {
     }
 }
 
-/// Takes in what else is promised.
+/// Merges another reservation into this one.
 pub(in crate::data) fn merge(into: &mut Option<Reservation>, other: Option<Reservation>) {
     match (into.as_mut(), other) {
         (Some(into), Some(other)) => into.merge(other),
@@ -126,7 +127,7 @@ fn excess(of: &mut Option<Reservation>, needed: u64) -> Option<Reservation> {
     Some(of.split(excess))
 }
 
-/// See the module's text.
+/// The account of the dirty data of a file, and the space reserved for it.
 pub(crate) struct DelallocReservation {
     state: Mutex<State>,
     dead: AtomicBool,
@@ -136,13 +137,13 @@ pub(crate) struct DelallocReservation {
 struct State {
     dirty: Delta,
     held: DelallocReserved,
-    /// Claims that are not settled. Until then nothing that is held is given back: what others
-    /// drop beside it may make two runs of one.
+    /// The number of claims that are not settled. Until it is 0 no reserved space is released: a
+    /// sector dropped beside a claim may make two runs of one.
     claims: usize,
 }
 
-/// Data that is about to become dirty, and has its space. Dropped, also by a panic, it leaves the
-/// account with what did become dirty.
+/// Space for data that is about to become dirty. Dropping it, also by a panic, corrects the account
+/// to what did become dirty.
 pub(in crate::data) struct Claim<'a> {
     account: &'a DelallocReservation,
     costs: DelallocCosts,
@@ -151,7 +152,7 @@ pub(in crate::data) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Records what did become dirty.
+    /// Records what became dirty.
     pub(in crate::data) fn settle(mut self, actual: Delta) {
         self.actual = actual;
     }
@@ -169,7 +170,7 @@ impl Drop for Claim<'_> {
 }
 
 impl State {
-    /// Takes out what is held beyond the need, unless a claim is not settled.
+    /// Splits off what exceeds the need, unless a claim is not settled.
     fn excess(&mut self, costs: DelallocCosts) -> DelallocReserved {
         if self.claims > 0 {
             return DelallocReserved::default();
@@ -193,8 +194,8 @@ impl Default for DelallocReservation {
 }
 
 impl DelallocReservation {
-    /// Takes in what was reserved for data that is about to become dirty. `None`, and nothing
-    /// taken, where that is too little by now. The caller holds the range of the data exclusively
+    /// Adds what was reserved for data that is about to become dirty. Returns `None`, and takes
+    /// nothing, if that is too little by now. The caller holds the range of the data exclusively
     /// until the claim is settled.
     pub(in crate::data) fn claim<'a>(
         &'a self,
@@ -216,7 +217,7 @@ impl DelallocReservation {
         Some(Claim { account: self, costs, expected, actual: Delta::default() })
     }
 
-    /// What must be reserved before so much more becomes dirty.
+    /// Returns what must be reserved before `delta` more becomes dirty.
     pub(in crate::data) fn more(&self, delta: Delta, costs: DelallocCosts) -> SpaceNeeded {
         let now = self.state.lock().dirty;
         let (before, after) = (costs.need(now), costs.need(now.plus(delta)));
@@ -224,8 +225,8 @@ impl DelallocReservation {
         SpaceNeeded { data: costs.need(delta).data, items }
     }
 
-    /// Data became dirty, or was dropped: takes in what was reserved for it, and gives back what
-    /// is no longer needed.
+    /// Records data that became dirty, or was dropped: adds what was reserved for it, and releases
+    /// what is no longer needed.
     pub(in crate::data) fn settle(
         &self,
         reserved: DelallocReserved,
@@ -235,7 +236,7 @@ impl DelallocReservation {
         drop(self.change(reserved, delta, costs));
     }
 
-    /// Data was taken to be written: gives what is reserved for it.
+    /// Records data that was taken to be written; returns the space reserved for it.
     pub(in crate::data) fn withdraw(&self, delta: Delta, costs: DelallocCosts) -> DelallocReserved {
         self.change(DelallocReserved::default(), delta, costs)
     }
@@ -252,12 +253,12 @@ impl DelallocReservation {
         state.excess(costs)
     }
 
-    /// The file is deleted.
+    /// Marks the file as deleted.
     pub(in crate::data) fn die(&self) {
         self.dead.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the file is deleted.
+    /// Returns true if the file is deleted.
     pub(in crate::data) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::SeqCst)
     }
@@ -306,7 +307,7 @@ mod tests {
         TransactionManager::open(roots, TransactionOptions::default()).unwrap()
     }
 
-    /// Metadata for this many items.
+    /// Reserves metadata for this many items.
     fn reserve(fs: &TransactionManager, items: u64) -> DelallocReserved {
         let bytes = bytes_for_items(items, PRICES.nodesize);
         let metadata = fs.space().reserve(bytes).unwrap();
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!(reserved.metadata_bytes(), 32768, "nothing was taken");
         reserved.merge(reserve(&fs, 1));
         let claim = account.claim(&mut reserved, dirty(0, 1), costs).unwrap();
-        // A neighbour is dropped meanwhile: what it had stays until this is settled.
+        // A neighbour is dropped meanwhile: its space is kept until the claim is settled.
         account.settle(reserve(&fs, 2), dirty(0, 0), costs);
         assert_eq!(account.state.lock().held.metadata_bytes(), 4 * 32768);
         claim.settle(dirty(0, 2));

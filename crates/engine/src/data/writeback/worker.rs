@@ -1,10 +1,11 @@
-//! Threads that write data back when nobody asks: what is old, and where too much waits; and that
-//! repair bad copies, and delete what could not be deleted before.
+//! Background threads that write back old data and excess dirty data, repair bad mirrors, and retry
+//! deletions that failed.
 //!
-//! 1. They hold the writer only while they work, so that a filesystem that nobody uses goes.
-//! 2. What fails is told to those who use the file.
-//! 3. Each takes what is old, and then files of which nothing was taken for the longest time; but
-//!    none that another one is busy with.
+//! 1. They hold a reference to the `WriteContext` only while they work, so that a filesystem
+//!    without users is dropped.
+//! 2. Failures are recorded for the users of the file.
+//! 3. Each thread writes old data first, then the files from which nothing was taken for the
+//!    longest time; it skips files that are under writeback.
 
 use std::time::Duration;
 
@@ -15,16 +16,16 @@ use crate::data::UnfinishedFile;
 use crate::data::writeback::EofBlock;
 use crate::data::writeback::context::WriteContext;
 
-/// How often it is looked for what is old.
+/// The interval between looks for old data.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The most files that are written before it is asked anew whether too much waits.
+/// The most files that are written between two checks for excess dirty data.
 const FILES_AT_ONCE: usize = 64;
 
 /// The most threads.
 const THREADS_MAX: usize = 4;
 
-/// See the module's text.
+/// The background writeback threads.
 pub(in crate::data) struct Worker {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -78,10 +79,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Asks for what waits to be written, before it is old.
+    /// Wakes the threads to write dirty data before it is old.
     pub(in crate::data) fn hurry(&self) {
         let is_asked = std::mem::replace(&mut self.shared.wishes.lock().hurry, true);
-        // Who is woken may run at once, and wants the lock.
+        // A woken thread may run at once, and needs the lock.
         if !is_asked {
             self.shared.wake.notify_all();
         }
@@ -93,7 +94,7 @@ impl Worker {
         self.shared.wake.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // It may be a worker itself that lets go of the last handle.
+            // A worker itself may drop the last reference.
             if thread.thread().id() != thread::current().id() {
                 thread.join().expect("a worker does not panic");
             }
@@ -102,7 +103,7 @@ impl Worker {
 }
 
 impl Shared {
-    /// Waits for a wish, or until it is time to look; no when all is over.
+    /// Waits for a request, or until it is time to look; returns false when the threads must end.
     fn next(&self, look: bool) -> bool {
         let mut wishes = self.wishes.lock();
         if !wishes.stop && !wishes.hurry {
@@ -117,8 +118,8 @@ impl Shared {
 }
 
 impl WriteContext {
-    /// Writes files that are dirty for longer than `age`, to their ends, and others while too much
-    /// waits; but none that somebody else writes just now.
+    /// Writes all of the files that are dirty for longer than `age`, then others while there is
+    /// excess dirty data; skips files that are under writeback.
     fn write_due(&self, age: Option<Duration>) {
         let is_old = |file: &UnfinishedFile| age.is_some_and(|age| file.since.elapsed() >= age);
         let (old, others): (Vec<_>, Vec<_>) =

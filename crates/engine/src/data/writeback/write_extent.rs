@@ -1,4 +1,4 @@
-//! A range of a file that is written to one place.
+//! A range of a file that is written to one extent.
 
 use smallvec::SmallVec;
 use userbtrfs_codec::checksum::ChecksumKind;
@@ -11,34 +11,34 @@ use crate::data::DirtyRun;
 use crate::data::writeback::context::SECTOR;
 use crate::inode::{FileChange, Inline, PendingExtent, PendingExtentKind};
 
-/// Where a range of a file is written.
+/// The target of a range of a file.
 #[derive(Clone, Debug)]
 pub(in crate::data) enum WriteTarget {
-    /// Into the tree: all bytes of the file.
+    /// Inline in the tree: all bytes of the file.
     Inline(Arc<[u8]>),
-    /// Into space just allocated.
+    /// Newly allocated space (copy on write).
     New(Logical),
-    /// Into space allocated earlier and not written before: this part of the extent.
+    /// This part of a preallocated extent.
     Prealloc { extent: RegularExtent, _hold: NocowGuard },
-    /// Over what is there.
+    /// The data on disk, overwritten in place (nocow).
     Same { logical: Logical, _hold: NocowGuard },
 }
 
-/// See the module's text.
+/// A range of a file and its target.
 pub(in crate::data) struct WriteExtent {
     pub(in crate::data) run: DirtyRun,
     pub(in crate::data) place: WriteTarget,
-    /// The checksums of its sectors, as stored; none where it has none.
+    /// The checksums of the sectors, as stored; empty if there are none.
     sums: SmallVec<[u8; 64]>,
 }
 
-/// Portions of one file.
+/// Extents to be written of one file.
 pub(in crate::data) type WriteExtents = SmallVec<[WriteExtent; 1]>;
 
-/// Where a run goes: where each part ends, and its place, if that is not newly allocated.
+/// The targets of a run: the end of each part, and its target, or `None` if it needs allocation.
 pub(in crate::data) type WriteTargets = SmallVec<[(u64, Option<WriteTarget>); 1]>;
 
-/// Runs without a place.
+/// Runs that need allocation.
 pub(in crate::data) type NeedsAllocation = SmallVec<[DirtyRun; 1]>;
 
 impl WriteTarget {
@@ -56,7 +56,7 @@ impl WriteExtent {
         Self { run, place, sums: SmallVec::new() }
     }
 
-    /// What is written, and where to.
+    /// Returns the slices to write, with their logical addresses.
     pub(in crate::data) fn parts(&self) -> impl Iterator<Item = (Logical, Slice)> + '_ {
         let mut at = self.place.logical();
         self.run.parts.iter().map_while(move |part| {
@@ -79,7 +79,7 @@ impl WriteExtent {
         }
     }
 
-    /// Its checksums, as stored, and from where on the sectors are that have them.
+    /// Returns the checksums, as stored, and the address of the first sector that they cover.
     pub(in crate::data) fn sums(&self) -> Option<(Logical, &[u8])> {
         let logical = self.place.logical().filter(|_| !self.sums.is_empty())?;
         Some((logical, &self.sums))
@@ -91,7 +91,7 @@ impl WriteExtent {
         }
     }
 
-    /// What it comes to be in its file; nothing where what is there stays.
+    /// Returns the extent that is added to the file; `None` if the present one stays.
     pub(in crate::data) fn extent(&self) -> Option<PendingExtent> {
         let bytes = self.run.len();
         let kind = match &self.place {
@@ -103,7 +103,8 @@ impl WriteExtent {
         Some(PendingExtent { start: self.run.start, end: self.run.end, kind })
     }
 
-    /// Puts it over what is there, for which the file counts so many bytes.
+    /// Puts the extent into the file. `beneath` is the bytes that the file counts for what it
+    /// replaces.
     pub(in crate::data) fn put(&self, change: &mut FileChange<'_>, beneath: u64) {
         let Some(PendingExtent { start, end, kind }) = self.extent() else {
             return change.overwritten();
@@ -118,8 +119,8 @@ impl WriteExtent {
     }
 }
 
-/// Cuts a run by its places, which are given by where each ends; what has none becomes a run of
-/// its own.
+/// Splits a run by its targets, which are given by their ends. Parts without a target become runs
+/// that need allocation.
 pub(in crate::data) fn cut(
     mut run: DirtyRun,
     places: WriteTargets,
@@ -138,12 +139,12 @@ pub(in crate::data) fn cut(
     unreachable!("the last place ends where the run does");
 }
 
-/// All of an uncompressed extent.
+/// Returns the reference to all of an uncompressed extent.
 pub(in crate::data) fn whole_extent(disk: Logical, bytes: u64) -> RegularExtent {
     RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes }
 }
 
-/// By how much `to` is more than `from`; what an image says of its extents may be beyond all sizes.
+/// Returns `to - from`. Saturates each, since the extents of an image may be beyond all sizes.
 pub(in crate::data) fn difference(to: u64, from: u64) -> i64 {
     let size = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     size(to) - size(from)

@@ -1,4 +1,4 @@
-//! Blocks against plain bytes, with a fake file beneath.
+//! Blocks against plain bytes, with a fake file on disk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ enum Step {
         len: usize,
         byte: u8,
     },
-    /// Fills what is missing from beneath: as whole buffers or copied.
+    /// Fills missing sectors from disk: as whole buffers or copied.
     Fill {
         range: Range<u64>,
         whole: bool,
@@ -29,7 +29,7 @@ enum Step {
         range: Range<u64>,
         max: u64,
     },
-    /// Ends the writing of one of the runs that were taken.
+    /// Ends the writing of one of the taken runs.
     Written(usize),
     Failed(usize),
     Discard(Range<u64>),
@@ -58,14 +58,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The same file as plain bytes: what it holds, and what is beneath it.
+/// The same file as plain bytes: its present data, and the data on disk.
 struct Model {
     blocks: CacheBlocks,
     now: Vec<u8>,
     beneath: Vec<u8>,
     dirty: Vec<bool>,
     writing: Vec<bool>,
-    /// Runs on their way, and their bytes when they were taken.
+    /// Runs in flight, and their bytes when they were taken.
     taken: Vec<(DirtyRun, Vec<u8>)>,
     listed: Vec<(u64, u64)>,
 }
@@ -77,7 +77,7 @@ fn places(range: &Range<u64>) -> Range<usize> {
 impl Model {
     fn new() -> Self {
         let mut beneath = vec![0; BYTES];
-        // Zeros in the middle, as a hole.
+        // Zeros in the middle, like a hole.
         for (place, byte) in beneath.iter_mut().enumerate() {
             let sector = place / SECTOR;
             *byte = if (20..50).contains(&sector) { 0 } else { u8::try_from(sector).unwrap() + 1 };
@@ -127,7 +127,7 @@ impl Model {
                 self.blocks.fill_from(missing.start, bytes);
             }
         }
-        // What is here is never replaced by what is beneath.
+        // Cached data is never replaced by that on disk.
         self.blocks.fill_from(0, &self.beneath);
         Delta::default()
     }
@@ -288,9 +288,9 @@ fn a_file_written_in_order_is_in_large_blocks_and_one_sector_alone_in_a_small_on
     assert_eq!(runs, [(0, 64 * 4096, 2), (1000 * 4096, 1001 * 4096, 1)]);
 }
 
-/// What is there already is not copied to make room for it.
+/// A block is not copied to make room for a large write after it.
 #[test]
-fn what_comes_in_large_pieces_is_in_blocks_of_its_own() {
+fn large_writes_are_in_blocks_of_their_own() {
     let mut blocks = blocks();
     let (piece, at) = (bytes(APART), |number: usize| (number * bytes(APART)) as u64);
     blocks.write(at(0), &vec![1; piece]);
