@@ -1,18 +1,18 @@
-//! Access lists of POSIX.1e, as extended attributes have them, and what they have to do with
+//! POSIX.1e access control lists, in the format of their extended attributes, and their relation to
 //! permissions.
 //!
 //! An attribute is a version, 2, in four bytes, and entries of eight: a tag, the permissions, and
-//! the number of a user or group; all little-endian.
+//! the id of a user or group; all little-endian.
 //!
 //! 1. The permissions of a file are three entries of its list: that of the owner, that of the mask
-//!    or, where there is none, of the owning group, and that of others. Both change together.
-//! 2. A list that says no more than permissions can say is not kept.
-//! 3. What is made in a directory with a default list gets that, cut down to the permissions that
-//!    were asked for; the umask then counts for nothing.
+//!    or, if there is none, of the owning group, and that of others. Both change together.
+//! 2. A list that is equivalent to permissions is not stored.
+//! 3. A new inode in a directory with a default list inherits that, limited to the permissions that
+//!    were asked for; the umask then has no effect.
 
-/// The attribute with the list that is checked.
+/// The attribute with the access list, which is checked.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the list that is inherited.
+/// The attribute with the default list, which is inherited.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Returns whether an attribute of this name holds an access list.
@@ -67,17 +67,17 @@ impl Acl {
         bytes
     }
 
-    /// The tag of the entry that the group bits of a mode are.
+    /// Returns the tag of the entry for the group bits of a mode.
     fn group_tag(&self) -> u16 {
         if self.0.iter().any(|entry| entry.tag == MASK) { MASK } else { OWNING_GROUP }
     }
 
-    /// The entries that the bits of a mode are, and how far up they stand in it.
+    /// Returns the tags of the entries for the bits of a mode, and their shifts.
     fn classes(&self) -> [(u16, u32); 3] {
         [(OWNER, 6), (self.group_tag(), 3), (OTHERS, 0)]
     }
 
-    /// The nine permission bits.
+    /// Returns the nine permission bits.
     pub fn mode(&self) -> u32 {
         let bits = |(tag, shift)| {
             let entry = self.0.iter().find(|entry| entry.tag == tag);
@@ -86,7 +86,7 @@ impl Acl {
         self.classes().into_iter().map(bits).sum()
     }
 
-    /// The list after chmod(2).
+    /// Returns the list after chmod(2).
     #[must_use]
     pub fn with_mode(mut self, mode: u32) -> Self {
         for (tag, shift) in self.classes() {
@@ -97,14 +97,14 @@ impl Acl {
         self
     }
 
-    /// The list of what is made with these permissions where this one is inherited.
+    /// Returns the list of a new inode with these permissions that inherits this one.
     #[must_use]
     pub fn inherited(self, mode: u32) -> Self {
         let both = self.mode() & mode;
         self.with_mode(both)
     }
 
-    /// Whether it says no more than permissions can say.
+    /// Returns true if the list is equivalent to permissions.
     pub fn is_plain(&self) -> bool {
         self.0.len() == self.classes().len()
     }
@@ -121,7 +121,7 @@ impl Entry {
     }
 }
 
-/// The mode with the permissions of a list in place of its own.
+/// Returns the mode with its permissions replaced by those of a list.
 pub fn mode_with(mode: u32, acl: &Acl) -> u32 {
     mode & !PERMISSIONS | acl.mode()
 }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_round() {
+    fn encoded_list_parses_to_the_same_list() {
         let bytes = with_user().to_bytes();
         assert_eq!(bytes.len(), 4 + 5 * 8);
         assert_eq!(bytes[..12], [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_stands_for_the_group() {
+    fn group_bits_of_list_with_mask_are_the_mask() {
         assert_eq!(with_user().mode(), 0o761);
         let changed = with_user().with_mode(0o640);
         assert_eq!(changed.mode(), 0o640);

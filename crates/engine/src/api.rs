@@ -1,11 +1,11 @@
-//! The public face, in the manner of `std::fs`.
+//! The public API, in the manner of `std::fs`.
 //!
-//! [`Filesystem`] is open; paths in it are absolute and start at its root: the subvolume that
-//! [`OpenOptions`] names, or the default one. [`Inode`] is a handle on anything; [`File`] and
-//! [`Dir`] are what it gives for files and directories.
+//! [`Filesystem`] is an open filesystem; paths in it are absolute and start at its root: the
+//! subvolume that [`OpenOptions`] names, or the default one. [`Inode`] is a handle on any inode; it
+//! opens files as [`File`] and directories as [`Dir`].
 //!
-//! 1. Nothing here interprets bytes of the disk; it joins what the other modules give.
-//! 2. What is changed is there at once for every call, and durable after a commit.
+//! 1. Nothing here interprets bytes of the disk; it combines the results of the other modules.
+//! 2. A change is visible at once to every call, and durable after a commit.
 //! 3. A path never leaves the root: `..` of the root is the root, and an absolute symbolic link
 //!    starts there.
 

@@ -1,12 +1,12 @@
-//! What time it is, for who changes something.
+//! The clock that stamps changes.
 //!
-//! 1. All changes are stamped by the clock by which the kernel stamps what it caches of a mount: it
-//!    goes by ticks. By a finer one, what is written first could be stamped as the later.
+//! 1. All changes use the coarse clock, with which the kernel stamps what it caches of a mount.
+//!    With a finer clock, an earlier write could get the later time.
 
 use rustix::time::{ClockId, clock_gettime};
 use userbtrfs_format::Timestamp;
 
-/// The time that a change gets which is made now.
+/// Returns the time of a change that is made now.
 pub fn now() -> Timestamp {
     let time = clock_gettime(ClockId::RealtimeCoarse);
     let nsec = u32::try_from(time.tv_nsec).expect("less than a second");

@@ -1,4 +1,4 @@
-//! What can go wrong, in words and as errno.
+//! The errors of the engine, with their messages and errno.
 
 use thiserror::Error;
 use userbtrfs_codec::checksum::Checksum;
@@ -27,7 +27,7 @@ impl std::fmt::Display for InodeId {
     }
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -45,27 +45,27 @@ pub enum Error {
     Data {
         /// The file.
         file: InodeId,
-        /// Where in the file, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The error there.
         error: DataError,
     },
-    /// Data of a file that was taken could not be written.
+    /// Written data of a file was lost before it reached the device.
     #[error(transparent)]
     Unwritten(#[from] Unwritten),
     /// A tree that must be there is not.
     #[error("tree {0} has no root")]
     NoTree(TreeId),
-    /// The books do not allow it.
+    /// An error of the transactions or of their trees.
     #[error(transparent)]
     Ledger(LedgerError),
     /// A tree log cannot be replayed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log could not be written, nor perhaps what was written just before it.
+    /// The log, and perhaps the data of the same sync, could not be written.
     #[error("the log cannot be written: {0}")]
     LogUnwritten(Arc<LedgerError>),
-    /// A place in a file beyond 2^63 - 1.
+    /// An offset in a file beyond 2^63 - 1.
     #[error("file too large")]
     FileTooLarge,
     /// A thread of the filesystem cannot be started.
@@ -74,10 +74,11 @@ pub enum Error {
     /// No space is left on the device.
     #[error("no space left on the device")]
     NoSpace,
-    /// An extended attribute that does not fit into an item, alone or beside those that hash alike.
+    /// An extended attribute that does not fit into an item, alone or together with those of the
+    /// same hash.
     #[error("the attribute is too long for a tree block")]
     AttributeTooLong,
-    /// An inode that a name leads to is not there.
+    /// An inode that a name refers to does not exist.
     #[error("{0} does not exist, though a name leads to it")]
     NoInode(InodeId),
     /// An inode lacks an item that it must have.
@@ -94,76 +95,77 @@ pub enum Error {
     /// A directory is its own ancestor.
     #[error("{0} contains itself")]
     DirectoryLoop(InodeId),
-    /// A directory that does not know the name that leads to it as its own.
+    /// A directory that does not list the name that refers to it as its own.
     #[error(
         "{child} does not know its name \"{}\" in {dir}",
         userbtrfs_format::Quoted(.name)
     )]
     Stray {
-        /// Where the name is.
+        /// The directory with the name.
         dir: InodeId,
         /// The name.
         name: Vec<u8>,
-        /// The directory it leads to.
+        /// The directory that it refers to.
         child: InodeId,
     },
-    /// A name that cannot be: empty, `.`, `..`, or with `/` or NUL.
+    /// An invalid name: empty, `.`, `..`, or with `/` or NUL.
     #[error("impossible name \"{}\"", userbtrfs_format::Quoted(.0))]
     BadName(Vec<u8>),
-    /// Nothing has that name.
+    /// No inode has that name.
     #[error("no such file or directory")]
     NotFound,
-    /// No subvolume has that path or number.
+    /// No subvolume has that path or id.
     #[error("no such subvolume")]
     NoSubvolume,
-    /// Paths cannot start at the subvolume that was asked for.
+    /// The subvolume that was asked for cannot be the root of paths.
     #[error("subvolume {wanted}: {source}")]
     RootSubvolume {
-        /// Its number, or its path in quotes.
+        /// Its id, or its path in quotes.
         wanted: String,
-        /// Why not.
+        /// The reason.
         source: Box<Error>,
     },
-    /// Something has that name already.
+    /// The name exists already.
     #[error("file exists")]
     Exists,
-    /// The root directory has no name that it could lose.
+    /// The root directory cannot be removed or renamed.
     #[error("is the root directory")]
     IsRoot,
-    /// A name of more than 255 bytes, or a target of a symbolic link that fits no tree block.
+    /// A name of more than 255 bytes, or a target of a symbolic link that does not fit a tree
+    /// block.
     #[error("file name too long")]
     NameTooLong,
     /// A directory that has entries.
     #[error("directory not empty")]
     NotEmpty,
-    /// An inode that has as many names as it may.
+    /// An inode that has the most names allowed.
     #[error("too many links")]
     TooManyLinks,
-    /// Too many names or attributes that hash alike.
+    /// Too many names or attributes of the same hash.
     #[error("too many names of this hash")]
     Overflow,
-    /// Two places that are in different subvolumes.
+    /// Two inodes that are in different subvolumes.
     #[error("in another subvolume")]
     CrossDevice,
-    /// A directory that would come to be within itself.
+    /// A directory that would be moved into itself.
     #[error("a directory cannot be within itself")]
     IntoItself,
-    /// What nobody may do.
+    /// An operation that no user may do.
     #[error("operation not permitted")]
     NotPermitted,
-    /// What cannot be, in words.
+    /// An invalid request, in words.
     #[error("invalid: {0}")]
     Invalid(&'static str),
-    /// What is not supported, by name.
+    /// An unsupported feature, by name.
     #[error("not supported: {0}")]
     Unsupported(&'static str),
     /// The filesystem, or the subvolume, may not be changed.
     #[error("read-only")]
     ReadOnly,
-    /// A name of an extended attribute that cannot be: empty, too long, or with NUL.
+    /// An invalid name of an extended attribute: empty, too long, or with NUL.
     #[error("impossible attribute name \"{}\"", userbtrfs_format::Quoted(.0))]
     BadAttributeName(Vec<u8>),
-    /// Something on the way is no directory.
+    /// A component of the path is no directory.
     #[error("not a directory")]
     NotADirectory,
     /// A directory where a file is needed.
@@ -175,7 +177,7 @@ pub enum Error {
     /// Not a symbolic link.
     #[error("not a symbolic link")]
     NotASymlink,
-    /// Too many symbolic links on the way.
+    /// Too many symbolic links in a path.
     #[error("too many levels of symbolic links")]
     SymlinkLoop,
     /// No data after the offset.
@@ -184,65 +186,65 @@ pub enum Error {
     /// No extended attribute of that name.
     #[error("no such attribute")]
     NoAttribute,
-    /// Less memory than the content of a file takes.
+    /// Not enough memory for the content of a file.
     #[error("no memory for {bytes} bytes")]
     OutOfMemory {
         /// The size of the file.
         bytes: u64,
     },
-    /// A limit of memory too small to work with.
+    /// A memory bound that is too small.
     #[error("memory bound of {0} bytes is too small: at least 4 MiB are needed")]
     MemoryBound(u64),
 }
 
-/// Data of a file that could not be written: what is there is what was there before.
+/// Data of a file that could not be written: the file holds its old data there.
 #[derive(Clone, Debug, Error)]
 #[error("{file}: at offset {offset}: what was written is lost: {}", reason(why))]
 pub struct Unwritten {
     /// The file.
     pub file: InodeId,
-    /// Where in the file, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
-    /// Why not.
+    /// The reason.
     pub why: Arc<Error>,
 }
 
-/// What is wrong with data of a file.
+/// The errors of file data.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// No copy has the right checksum.
+    /// No mirror has the right checksum.
     #[error(
         "checksum of sector {logical} is {found}, expected {expected} (copies tried: {copies})"
     )]
     Checksum {
         /// The sector.
         logical: Logical,
-        /// What the checksum tree says.
+        /// The checksum in the tree.
         expected: Checksum,
-        /// What the first copy gives.
+        /// The checksum of the first mirror.
         found: Checksum,
-        /// How many copies were tried.
+        /// The number of mirrors that were tried.
         copies: usize,
     },
     /// The checksum tree has none for data that must have one.
     #[error("sector {0} has no checksum")]
     NoChecksum(Logical),
-    /// The device failed on every copy.
+    /// The device failed on every mirror.
     #[error(transparent)]
     Device(DeviceError),
-    /// The extent lies in no chunk.
+    /// The extent is not in a chunk.
     #[error(transparent)]
     Range(ReadError),
     /// The device failed to write it.
     #[error(transparent)]
     Write(WriteError),
-    /// Compressed data is damaged, though its checksum is right.
+    /// Compressed data is damaged, although its checksum is right.
     #[error("extent at {logical}: {error}")]
     Decompress {
-        /// The extent; 0 where it is inline.
+        /// The extent; 0 if it is inline.
         logical: Logical,
-        /// What is wrong.
+        /// The error.
         error: DecompressError,
     },
 }
@@ -251,15 +253,16 @@ pub enum DataError {
 #[derive(Clone, Debug, Error)]
 #[error("the log{}{} cannot be replayed: {why}", of(.subvolume.as_ref()), at(.key.as_ref()))]
 pub struct LogError {
-    /// The subvolume; nothing where it is the list of logs itself.
+    /// The subvolume; `None` for the tree of log roots itself.
     pub subvolume: Option<TreeId>,
     /// The item.
     pub key: Option<Key>,
-    /// Why not.
+    /// The reason.
     pub why: LogDamage,
 }
 
-/// Why data of a file is lost, where the file and the place in it are told already.
+/// Returns the reason of a lost write without the file and the offset, which the message has
+/// already.
 fn reason(why: &Error) -> String {
     match why {
         Error::Data { error, .. } => error.to_string(),
@@ -275,42 +278,42 @@ fn at(key: Option<&Key>) -> String {
     key.map_or_else(String::new, |key| format!(" at item {key}"))
 }
 
-/// What is wrong with an item of a tree log.
+/// The errors of an item of a tree log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LogDamage {
-    /// The list of logs has something else.
+    /// An item in the tree of log roots that is not a log.
     #[error("it is not the log of a subvolume")]
     NotALog,
-    /// It cannot be read.
+    /// The item cannot be parsed.
     #[error(transparent)]
     Item(#[from] ItemError),
-    /// A name that cannot be.
+    /// An invalid name.
     #[error("impossible name \"{}\"", userbtrfs_format::Quoted(.0))]
     Name(Vec<u8>),
     /// An inode that is neither in the log nor in the subvolume.
     #[error("there is no inode {0}")]
     NoInode(u64),
-    /// The inode is there, and is something else.
+    /// The inode exists, and is of another type.
     #[error("inode {inode} is a {found:?}, not a {logged:?}")]
     Kind {
         /// The inode.
         inode: u64,
-        /// What the log says it is.
+        /// The type in the log.
         logged: FileKind,
-        /// What it is.
+        /// The type in the subvolume.
         found: FileKind,
     },
-    /// Entries or names in something that is no directory.
+    /// Entries or names in an inode that is no directory.
     #[error("inode {0} is no directory")]
     NotADirectory(u64),
-    /// Extents of something that has no contents.
+    /// Extents of an inode that has no content.
     #[error("inode {0} has no contents")]
     NoContents(u64),
     /// More inline data than a sector.
     #[error("{0} bytes of inline data")]
     Inline(usize),
-    /// The name of a subvolume would go, which no log makes go.
+    /// The name of a subvolume would be removed, which no log does.
     #[error("\"{}\" in directory {dir} is a subvolume", userbtrfs_format::Quoted(.name))]
     Subvolume {
         /// The directory.
@@ -323,16 +326,16 @@ pub enum LogDamage {
     DirectoryNames {
         /// The directory.
         inode: u64,
-        /// How many.
+        /// The number of names.
         names: usize,
     },
     /// The checksums of an extent cannot be read.
     #[error("the checksums of the extent at {0} cannot be read")]
     Checksums(Logical),
-    /// An extent lies in space that is in use otherwise.
+    /// An extent overlaps space that is otherwise in use.
     #[error("the extent of {len} bytes at {logical} lies over others")]
     ExtentInUse {
-        /// Where it starts.
+        /// The start of the extent.
         logical: Logical,
         /// Its length in bytes.
         len: u64,
@@ -340,8 +343,9 @@ pub enum LogDamage {
 }
 
 impl Error {
-    /// The errno that a system call would give, as Linux numbers it. Whatever a device says is
-    /// EIO, also that the disk below an image file is full: ENOSPC is of the filesystem alone.
+    /// Returns the errno that a system call would return, with the numbers of Linux. Every error of
+    /// a device is EIO, also if the disk below an image file is full: ENOSPC always refers to the
+    /// filesystem.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unwritten(Unwritten { why, .. }) => why.errno(),

@@ -1,4 +1,4 @@
-//! The filesystem: inodes, data, subvolumes, and the one public face over them.
+//! The filesystem: inodes, data, subvolumes, and the public API over them.
 //!
 //! | module  | what it is                                            | calls         |
 //! |---------|-------------------------------------------------------|---------------|
@@ -10,12 +10,12 @@
 //!
 //! Invariants:
 //!
-//! 1. Bytes of a file leave the engine only after their checksum was verified, unless the file
-//!    has none by its NODATASUM flag.
-//! 2. What can be repaired from a second copy is; what cannot is an error that names the file,
-//!    the offset and both checksums.
-//! 3. A change is in memory, and seen by everybody, when its call returns; it is durable, together
-//!    with all before it, after the next commit that somebody asked for.
+//! 1. Bytes of a file leave the engine only after their checksum was verified, unless the file has
+//!    none by its NODATASUM flag.
+//! 2. Damage that can be repaired from another mirror is; otherwise the error names the file, the
+//!    offset and both checksums.
+//! 3. A change is in memory, and visible to every call, when its own call returns; it is durable,
+//!    together with all before it, after the next commit that was requested.
 //! 4. Every call takes `&self`, is synchronous, and may be made from any thread.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Subvolumes and snapshots: which there are, where they hang, which is the default.
+//! Subvolumes and snapshots: their list, their paths, the default one.
 //!
 //! 1. A subvolume without references is being deleted: it is hidden, and kept.
 //! 2. Paths of subvolumes are followed upwards with a bound: a loop of references is an error.

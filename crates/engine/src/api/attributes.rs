@@ -6,13 +6,12 @@ use super::Inode;
 use crate::error::Result;
 use crate::inode::{Membership, PutXattr, SetAttributes, XattrKind};
 
-/// Attributes to be set; what is nothing stays as it is.
+/// Attributes to be set; those that are `None` stay as they are.
 ///
-/// A new owner or group takes the set-id bits from what is no directory, unless the mode is set,
-/// too.
+/// A new owner or group clears the set-id bits, except of a directory, or if the mode is set, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Permissions, 12 bits; a symbolic link has none to be set.
+    /// Permissions, 12 bits; those of a symbolic link cannot be set.
     pub mode: Option<u32>,
     /// The owner.
     pub uid: Option<u32>,
@@ -20,35 +19,35 @@ pub struct Attributes {
     pub gid: Option<u32>,
     /// The size of a file in bytes.
     pub size: Option<u64>,
-    /// When it was last read.
+    /// The time of the last read.
     pub accessed: Option<Timestamp>,
-    /// When its content last changed.
+    /// The time of the last change of the content.
     pub modified: Option<Timestamp>,
-    /// When its attributes last changed; now, where this is nothing.
+    /// The time of the last change of the attributes; `None` for now.
     pub changed: Option<Timestamp>,
-    /// When it was created.
+    /// The time of creation.
     pub created: Option<Timestamp>,
 }
 
-/// Whether an extended attribute that is set may or must be there.
+/// Whether an extended attribute that is set may or must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
-    /// It may.
+    /// It may or may not exist.
     Either,
-    /// It may not: [`Error::Exists`](super::Error::Exists).
+    /// It must not exist: [`Error::Exists`](super::Error::Exists).
     Create,
-    /// It must: [`Error::NoAttribute`](super::Error::NoAttribute).
+    /// It must exist: [`Error::NoAttribute`](super::Error::NoAttribute).
     Replace,
 }
 
 impl Inode {
-    /// Sets attributes: the size first, and then the others, all at once.
+    /// Sets attributes: the size first, then all others in one change.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         self.set(attributes, None)
     }
 
-    /// The same with an extended attribute, at once with what is no size: it is set, or removed
-    /// where it has no value. To remove one that is not there is no error.
+    /// Like [`Inode::set_attributes`], and sets an extended attribute in the same change as all but
+    /// the size. Without a value it is removed; removing one that does not exist is no error.
     pub fn set_attributes_with(
         &self,
         attributes: &Attributes,
@@ -62,7 +61,7 @@ impl Inode {
         if let Some(size) = size {
             self.nodes().file_to_change(self.id(), false)?;
             let file = self.open()?;
-            // To set the size that it has says nothing of times, as truncate(2) has it.
+            // Setting the size that the file has changes no times, as with truncate(2).
             if size != file.len() {
                 file.set_len(size)?;
             }
@@ -76,8 +75,8 @@ impl Inode {
         self.nodes().set_attributes(self.id(), &set, xattr)
     }
 
-    /// Sets the times of access and modification, as touch(1) does with the time of now. An
-    /// append-only inode allows that, an immutable one does not.
+    /// Sets the times of access and modification, as touch(1) does with the current time. Allowed
+    /// for an append-only inode, but not for an immutable one.
     ///
     /// # Errors
     /// [`Error::NotPermitted`](super::Error::NotPermitted) if the inode is immutable.
@@ -85,38 +84,37 @@ impl Inode {
         self.nodes().touch(self.id(), accessed, modified)
     }
 
-    /// Takes the set-id bits from what is no directory, as part of a change that its flags allow;
-    /// says whether there were any. Where the group may not execute, set-group-id stays if the
-    /// writer is a member of the group, as in Linux.
+    /// Clears the set-id bits, except of a directory, as part of a change that the inode's flags
+    /// allow; returns whether there were any. If the group may not execute, set-group-id stays if
+    /// the writer is a member of the group, as in Linux.
     pub fn drop_set_id(&self, writer: Membership) -> Result<bool> {
         self.nodes().drop_set_id(self.id(), writer)
     }
 
-    /// Sets the flags that can be set, as `chattr` does. With COMPRESS `btrfs.compression` becomes
-    /// `zlib`, and without it goes, as in Linux.
+    /// Sets the flags that can be set, like `chattr`. COMPRESS sets `btrfs.compression` to `zlib`;
+    /// clearing it removes the property, as in Linux.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         self.set_some_flags(InodeFlags::all(), flags)
     }
 
-    /// The same of these flags alone: all others stay. Where neither COMPRESS nor NOCOMPRESS is
-    /// among them, so does `btrfs.compression`.
+    /// Like [`Inode::set_flags`], but only for the flags in `which`. If neither COMPRESS nor
+    /// NOCOMPRESS is among them, `btrfs.compression` stays.
     pub fn set_some_flags(&self, which: InodeFlags, flags: InodeFlags) -> Result<()> {
         self.nodes().set_flags(self.id(), which, flags)
     }
 
-    /// Sets an extended attribute of this full name: `user.`, `trusted.`, `security.` or `btrfs.`
-    /// and more, or one of the two access lists of `system.`.
+    /// Sets an extended attribute of this full name: in the namespace `user.`, `trusted.`,
+    /// `security.` or `btrfs.`, or one of the two access lists of `system.`.
     ///
-    /// [`Error::Unsupported`](super::Error::Unsupported) for another namespace, and
-    /// [`Error::Invalid`](super::Error::Invalid) for a name that is a namespace alone, or an access
+    /// Returns [`Error::Unsupported`](super::Error::Unsupported) for another namespace, and
+    /// [`Error::Invalid`](super::Error::Invalid) for a name that is only a namespace, or an access
     /// list that cannot be parsed.
     ///
-    /// `btrfs.compression`, the one property that there is, takes `zlib`, `lzo` or `zstd`, each
-    /// with a level or without, and `no` or `none`; an empty value removes it. The flags change
-    /// with it, and a directory passes it on. It says how Linux compresses what it writes from
-    /// then on; nothing is compressed here. [`Error::Invalid`](super::Error::Invalid) for other
-    /// values, and for other names in `btrfs.`; of what is no file and no directory it is passed
-    /// over.
+    /// `btrfs.compression`, the only property, takes `zlib`, `lzo` or `zstd`, each with or without
+    /// a level, and `no` or `none`; an empty value removes it. The flags change with it, and new
+    /// inodes inherit it from a directory. It determines how Linux compresses later writes; nothing
+    /// is compressed here. Returns [`Error::Invalid`](super::Error::Invalid) for other values, and
+    /// for other names in `btrfs.`; it is ignored for inodes other than files and directories.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let kind = match mode {
             XattrMode::Either => XattrKind::Any,
@@ -126,7 +124,7 @@ impl Inode {
         self.nodes().set_xattr(self.id(), name, value, kind)
     }
 
-    /// Removes an extended attribute; [`Error::NoAttribute`](super::Error::NoAttribute) where
+    /// Removes an extended attribute; returns [`Error::NoAttribute`](super::Error::NoAttribute) if
     /// there is none.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         self.nodes().remove_xattr(self.id(), name)

@@ -1,18 +1,19 @@
 //! Changes by path, under the names that `std::fs` has for them.
 //!
-//! A path that ends with a slash is that of a directory, as in POSIX: [`Error::NotADirectory`]
-//! where something else is there, or would be made.
+//! A path that ends with a slash names a directory, as in POSIX: [`Error::NotADirectory`] if
+//! something else exists there, or would be created.
 
 use super::{Attributes, Dir, Filesystem, RenameMode, join_path};
 use crate::error::{Error, Result};
 
-/// The permissions of files that are made without a word about them.
+/// The permissions of files that are created without a mode.
 const FILE_MODE: u32 = 0o644;
 
 impl Filesystem {
-    /// The directory that holds the last name of a path, and that name. The path may end with
-    /// slashes. [`Error::BadName`] where the last name is `.` or `..`; [`Error::Exists`] where
-    /// the path is that of the root; [`Error::NotFound`] where it is empty.
+    /// Opens the directory that contains the last component of a path, and returns that component,
+    /// too. The path may end with slashes. Returns [`Error::BadName`] if the last component is `.`
+    /// or `..`, [`Error::Exists`] if the path is that of the root, and [`Error::NotFound`] if it is
+    /// empty.
     pub fn open_parent(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
         let path = path.as_ref();
         let is_empty = path.is_empty();
@@ -26,8 +27,8 @@ impl Filesystem {
         }
     }
 
-    /// As [`Self::open_parent`], for what will be no directory: [`Error::NotADirectory`] if the
-    /// path ends with a slash.
+    /// Like [`Self::open_parent`], to create anything but a directory: returns
+    /// [`Error::NotADirectory`] if the path ends with a slash.
     pub fn open_parent_of_file(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
         let found = self.open_parent(path.as_ref())?;
         match path.as_ref().ends_with(b"/") {
@@ -36,9 +37,9 @@ impl Filesystem {
         }
     }
 
-    /// As [`Self::open_parent`], for what will lose that name. [`Error::IsRoot`] if the path is
-    /// that of the root; [`Error::NotADirectory`] if it ends with a slash and no directory is
-    /// there.
+    /// Like [`Self::open_parent`], to remove or rename the name. Returns [`Error::IsRoot`] if the
+    /// path is that of the root, and [`Error::NotADirectory`] if it ends with a slash and does not
+    /// lead to a directory.
     pub fn open_parent_to_remove(&self, path: impl AsRef<[u8]>) -> Result<(Dir, Vec<u8>)> {
         let (dir, name) = match self.open_parent(path.as_ref()) {
             Err(Error::Exists) => return Err(Error::IsRoot),
@@ -50,14 +51,14 @@ impl Filesystem {
         Ok((dir, name))
     }
 
-    /// Makes an empty directory with these permissions.
+    /// Creates an empty directory with these permissions.
     pub fn create_dir(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<Dir> {
         let (dir, name) = self.open_parent(path)?;
         dir.create_dir(&name, mode)
     }
 
-    /// Makes a directory with these permissions, and those on the way that are missing. What is a
-    /// directory already stays as it is.
+    /// Creates a directory with these permissions, and those of its ancestors that are missing.
+    /// Existing directories stay as they are.
     pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<()> {
         let parts = path.as_ref().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
         let mut way = b"/".to_vec();
@@ -71,7 +72,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Gives the file at a path this content, and no other; makes it if it is not there, with the
+    /// Replaces the content of the file at a path; creates the file if it does not exist, with the
     /// permissions 0644.
     pub fn write(&self, path: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
@@ -85,7 +86,7 @@ impl Filesystem {
         inode.write_content(content.as_ref())
     }
 
-    /// Removes a name of what is no directory. A symbolic link is not followed.
+    /// Removes a name of an inode other than a directory. A symbolic link is not followed.
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = self.open_parent_to_remove(path)?;
         dir.remove_file(&name)
@@ -97,14 +98,14 @@ impl Filesystem {
         dir.remove_dir(&name)
     }
 
-    /// Removes a directory with all that is in it. A symbolic link is not followed. The first
+    /// Removes a directory with all of its content. A symbolic link is not followed. The first
     /// failure ends it.
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
         self.remove_dir_all_with(path, |_, error| Err(error))
     }
 
-    /// The same, but each failure below the directory is given to `failed`, and the rest goes on,
-    /// as with [`Dir::remove_content_with`].
+    /// Like [`Self::remove_dir_all`], but passes each failure below the directory to `failed`, and
+    /// continues, like [`Dir::remove_content_with`].
     pub fn remove_dir_all_with(
         &self,
         path: impl AsRef<[u8]>,
@@ -120,13 +121,13 @@ impl Filesystem {
         }
     }
 
-    /// Moves what is at a path to another one; what is there is replaced, as
-    /// [`RenameMode::Replace`] says.
+    /// Moves an inode from one path to another, and replaces what is there, as
+    /// [`RenameMode::Replace`] describes.
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         self.rename_with(from, to, RenameMode::Replace)
     }
 
-    /// As [`Self::rename`], in another mode.
+    /// Like [`Self::rename`], in another mode.
     pub fn rename_with(
         &self,
         from: impl AsRef<[u8]>,
@@ -142,21 +143,21 @@ impl Filesystem {
         dir.rename(&name, &to, &new_name, mode)
     }
 
-    /// Gives what is at the path `original`, which is no directory, one more name at `link`. A
-    /// symbolic link at the end of `original` is not followed.
+    /// Adds the name `link` to the inode at the path `original`, which is no directory. A symbolic
+    /// link at the end of `original` is not followed.
     pub fn hard_link(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
         let inode = self.lookup_no_follow(original)?;
         let (dir, name) = self.open_parent_of_file(link)?;
         dir.link(&name, &inode)
     }
 
-    /// Makes a symbolic link to `original` at `link`.
+    /// Creates a symbolic link to `original` at `link`.
     pub fn symlink(&self, original: impl AsRef<[u8]>, link: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = self.open_parent_of_file(link)?;
         dir.symlink(&name, original.as_ref()).map(drop)
     }
 
-    /// Sets the permissions of what is at a path; a symbolic link at its end is followed.
+    /// Sets the permissions of the inode at a path; a symbolic link at its end is followed.
     pub fn set_permissions(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<()> {
         let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
         self.lookup(path)?.set_attributes(&attributes)

@@ -1,4 +1,4 @@
-//! Changes of a directory: names that come, go and move.
+//! Changes of a directory: names that are added, removed and renamed.
 
 use userbtrfs_format::{FileKind, InodeItem};
 use userbtrfs_sync::Arc;
@@ -7,22 +7,22 @@ use super::{Dir, DirEntries, DirEntry, Inode};
 use crate::error::{Error, Result};
 use crate::inode::{NewInode, NewKind, RenameKind};
 
-/// How a name is moved.
+/// The mode of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
-    /// What has the new name is replaced: a directory only by a directory, and if it is empty.
+    /// An inode with the new name is replaced: a directory only by a directory, and if it is empty.
     Replace,
-    /// Nothing may have the new name: [`Error::Exists`].
+    /// The new name must not exist: [`Error::Exists`].
     NoReplace,
-    /// Both names change places.
+    /// The two names are exchanged.
     Exchange,
-    /// As `Replace`, and a whiteout takes the old name: a character device 0:0.
+    /// Like `Replace`, and a whiteout takes the old name: a character device 0:0.
     Whiteout,
-    /// As `NoReplace`, and a whiteout takes the old name.
+    /// Like `NoReplace`, and a whiteout takes the old name.
     WhiteoutNoReplace,
 }
 
-/// A directory that is being emptied, and its name in the one above.
+/// A directory that is being emptied, and its name in its parent.
 struct Level {
     dir: Dir,
     entries: DirEntries,
@@ -36,7 +36,7 @@ impl Level {
         Self { entries: dir.entries(), dir, name: name.to_vec(), stays: false }
     }
 
-    /// Removes what an entry leads to; a directory is first to be emptied.
+    /// Removes an entry. Returns the level of a directory that must be emptied first.
     fn remove(&self, entry: &DirEntry) -> Result<Option<Self>> {
         let is_of_this = || entry.target().subvolume == self.dir.inode().id().subvolume;
         match self.dir.remove_file(entry.name()) {
@@ -50,27 +50,27 @@ impl Level {
     }
 }
 
-/// What is made belongs to root, or to whom [`Dir::for_owner`] names, and to the group of the
-/// directory where that has its set-group-id bit.
+/// New inodes belong to root, or to the owner set by [`Dir::for_owner`], and to the group of the
+/// directory if that has its set-group-id bit.
 impl Dir {
-    /// Makes an empty file.
+    /// Creates an empty file.
     pub fn create(&self, name: &[u8], mode: u32) -> Result<Inode> {
         self.make(name, NewKind::File, mode)
     }
 
-    /// Makes an empty directory.
+    /// Creates an empty directory.
     pub fn create_dir(&self, name: &[u8], mode: u32) -> Result<Dir> {
         self.make(name, NewKind::Directory, mode).map(Dir::new)
     }
 
-    /// Makes a symbolic link to any path.
+    /// Creates a symbolic link to any path.
     pub fn symlink(&self, name: &[u8], target: &[u8]) -> Result<Inode> {
         self.make(name, NewKind::Symlink(target), 0o777)
     }
 
-    /// Makes a device, pipe, socket or empty file, as the type in `mode` says; `device` is the
-    /// major and minor number of a device, and counts for nothing else. [`Error::Invalid`] where
-    /// the mode has another type.
+    /// Creates a device, pipe, socket or empty file, according to the type in `mode`; `device` is
+    /// the major and minor number of a device, and is ignored otherwise. Returns [`Error::Invalid`]
+    /// if the mode has another type.
     pub fn make_node(&self, name: &[u8], mode: u32, device: (u32, u32)) -> Result<Inode> {
         let number = InodeItem::device_number(device.0, device.1);
         let kind = match FileKind::from_mode(mode) {
@@ -84,8 +84,9 @@ impl Dir {
         self.make(name, kind, mode)
     }
 
-    /// Makes a file without a name in the subvolume of this directory. It may be given one by
-    /// [`Dir::link`], and is deleted where it has none when its last handle goes.
+    /// Creates a file without a name in the subvolume of this directory (`O_TMPFILE`).
+    /// [`Dir::link`] can give it a name; if it has none when its last handle is dropped, it is
+    /// deleted.
     pub fn create_unnamed(&self, mode: u32) -> Result<Inode> {
         let inode = self.inode();
         let new = self.new_inode(NewKind::File, mode);
@@ -105,13 +106,13 @@ impl Dir {
         NewInode { kind, mode, uid, gid, xattrs: &self.xattrs }
     }
 
-    /// Gives an inode of the same subvolume, which is no directory, one more name.
+    /// Adds a name for an inode of the same subvolume, which is no directory.
     pub fn link(&self, name: &[u8], inode: &Inode) -> Result<()> {
         self.check_same(inode)?;
         inode.nodes().link(inode.id(), self.inode().id(), name)
     }
 
-    /// Removes a name of what is no directory.
+    /// Removes a name of an inode other than a directory.
     pub fn remove_file(&self, name: &[u8]) -> Result<()> {
         self.inode().nodes().unlink(self.inode().id(), name)
     }
@@ -121,15 +122,16 @@ impl Dir {
         self.inode().nodes().rmdir(self.inode().id(), name)
     }
 
-    /// Removes what is in this directory, and in those below, but not itself. The first failure
-    /// ends it.
+    /// Removes the content of this directory recursively, but not the directory itself. The first
+    /// failure ends it.
     pub fn remove_content(&self) -> Result<()> {
         self.remove_content_with(|_, error| Err(error)).map(drop)
     }
 
-    /// The same, but each failure is given to `failed`, with the path below this directory. Where
-    /// that returns an error, it ends with that; otherwise the rest goes on, and what cannot be
-    /// removed stays, with the directories that it is in. Tells whether nothing stays.
+    /// Like [`Dir::remove_content`], but passes each failure to `failed`, with the path below this
+    /// directory. If that returns an error, returns that; otherwise continues, and leaves what
+    /// cannot be removed, with the directories that contain it. Returns true if the directory is
+    /// empty.
     pub fn remove_content_with(
         &self,
         mut failed: impl FnMut(&[u8], Error) -> Result<()>,
@@ -161,8 +163,8 @@ impl Dir {
         }
     }
 
-    /// Moves a name of this directory to a name of a directory in the same subvolume. A whiteout
-    /// belongs to whom what is made in this directory belongs to.
+    /// Renames a name of this directory to a name of a directory in the same subvolume. A whiteout
+    /// gets the owner of new inodes in this directory.
     pub fn rename(&self, name: &[u8], to: &Dir, new_name: &[u8], mode: RenameMode) -> Result<()> {
         self.check_same(to.inode())?;
         let kind = match mode {

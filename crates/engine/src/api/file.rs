@@ -1,4 +1,4 @@
-//! Regular files: reading, and what holds them.
+//! Regular files: reading, and their extents.
 
 use userbtrfs_codec::compress::Compression;
 use userbtrfs_device::{Buffer, Slice};
@@ -13,64 +13,63 @@ use crate::inode::{EMPTY_DIR, InodeRef};
 
 /// An open regular file. Every call may be made from any thread.
 ///
-/// What is written is seen at once by everybody, and waits in memory; it is written to the device
-/// in time, where too much waits, and before a commit. [`File::sync_all`] makes it durable. A
-/// file that is dropped stays dirty, and loses nothing; who wants to know of an error calls
-/// [`File::close`] or syncs.
+/// Written data is visible at once to every call, and stays dirty in memory; it is written to the
+/// device after a time, under memory pressure, and before a commit. [`File::sync_all`] makes it
+/// durable. Dropping a file loses no dirty data; to learn of errors call [`File::close`] or sync.
 pub struct File {
     pub(super) pages: Arc<FilePages>,
-    /// Of which failures of writing it told.
+    /// The write errors that this file has reported.
     pub(super) told: ErrSeq,
-    /// Before the inode, and with it the filesystem, which it needs while it is dropped.
+    /// Dropped before the inode, and with it the filesystem, which it needs for that.
     opened: InodeRef,
     inode: Inode,
-    /// Where the last read ended, and how many blocks the next one gets in advance if it
-    /// starts there. Only a guess hangs on them: threads may overwrite each other's.
+    /// The end of the last read, and the number of blocks that the next one reads ahead if it
+    /// starts there. Only a heuristic: threads may overwrite each other's values.
     last_end: AtomicU64,
     ahead: AtomicU64,
-    /// Whether it was found that the file may be written.
+    /// Whether a check found that the file may be written.
     pub(super) is_writable: AtomicBool,
-    /// What is done to its times.
+    /// How changes set its times.
     pub(super) times: Times,
 }
 
-/// What holds a range of a file.
+/// A range of a file in one extent or hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where the range starts in the file, in bytes.
+    /// The start in the file, in bytes.
     pub start: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// What holds it.
+    /// The extent or hole.
     pub kind: ExtentKind,
 }
 
-/// What holds a range of a file.
+/// The extent or hole of a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
-    /// Nothing: it reads as zeros.
+    /// No extent: it reads as zeros.
     Hole,
-    /// Space that was allocated and not written: it reads as zeros.
+    /// A preallocated extent: it reads as zeros.
     Prealloc {
         /// The logical address of the extent.
         logical: u64,
     },
-    /// The tree itself.
+    /// Inline data in the tree.
     Inline,
     /// An extent on disk.
     Data {
         /// The logical address of the extent.
         logical: u64,
-        /// Bytes of the whole extent on disk.
+        /// The length of the whole extent on disk, in bytes.
         disk_bytes: u64,
-        /// Where in the (decompressed) extent the range starts, in bytes.
+        /// The start of the range in the (decompressed) extent, in bytes.
         offset: u64,
-        /// How it is compressed.
+        /// The compression.
         compression: Option<Compression>,
     },
 }
 
-/// The most blocks that a sequential reader gets in advance.
+/// The most blocks that a sequential reader reads ahead.
 const AHEAD_MAX: u64 = 15;
 
 impl File {
@@ -94,35 +93,35 @@ impl File {
         Ok(Self { pages, told, opened, inode, last_end, ahead, is_writable, times })
     }
 
-    /// The file, whose times [`File::write_at`], [`File::copy_from`] and [`File::allocate`] leave
-    /// as they are: somebody else knows when it was changed, and sets that.
+    /// Returns the file so that [`File::write_at`], [`File::copy_from`] and [`File::allocate`]
+    /// leave its times alone: the caller knows when it was changed, and sets them.
     #[must_use]
     pub fn keeping_times(self) -> Self {
         Self { times: Times::Kept, ..self }
     }
 
-    /// The file as it is now.
+    /// Returns the present state of the file on disk.
     fn source(&self) -> BackingExtents {
         self.pages.source()
     }
 
-    /// The handle on its inode.
+    /// Returns the handle on its inode.
     pub fn inode(&self) -> &Inode {
         &self.inode
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         self.opened.inode().size()
     }
 
-    /// Whether its size is 0.
+    /// Returns true if the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads bytes from `offset` on into `target`, and gives how many: fewer than asked for
-    /// only where the file ends.
+    /// Reads bytes from `offset` on into `target`, and returns how many: fewer than asked for only
+    /// at the end of the file.
     pub fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
         let left = self.len().saturating_sub(offset);
         let len = usize::try_from(left).map_or(target.len(), |left| left.min(target.len()));
@@ -135,7 +134,8 @@ impl File {
         Ok(len)
     }
 
-    /// Each read that starts where the last one ended doubles what is read ahead.
+    /// Returns the blocks to read ahead: about doubled by each read that starts where the last one
+    /// ended.
     fn guess_ahead(&self, offset: u64, len: u64) -> u64 {
         let last_end = self.last_end.load(Ordering::Relaxed);
         self.last_end.store(offset + len, Ordering::Relaxed);
@@ -148,22 +148,22 @@ impl File {
         ahead
     }
 
-    /// Bytes from `offset` on without a copy: some at least, unless the file ends there. They stay
-    /// as they are now, whatever is written after.
+    /// Returns bytes from `offset` on without a copy: at least one, unless the file ends there.
+    /// Later writes do not change them.
     pub fn slice(&self, offset: u64) -> Result<Option<Slice>> {
         self.pages.slice(self.inode.inner().tree_roots(), offset)
     }
 
-    /// Bytes from `offset` on without a copy, if they are in memory: as far as in one buffer. They
-    /// stay as they are now, whatever is written after.
+    /// Returns bytes from `offset` on without a copy, if they are cached: as far as they are in one
+    /// buffer. Later writes do not change them.
     pub fn held(&self, offset: u64) -> Option<Slice> {
         let left = self.len().checked_sub(offset).filter(|left| *left > 0)?;
         Some(self.pages.held(offset)?.first(left))
     }
 
-    /// Reads whole sectors past the memory that is kept for files, but sees what is dirty there:
-    /// as many bytes as asked for, zeros behind the end of the file. [`Error::Invalid`] where the
-    /// range is not of whole sectors.
+    /// Reads whole sectors, bypassing the page cache except for dirty data: as many bytes as asked
+    /// for, with zeros beyond the end of the file. Returns [`Error::Invalid`] if the range is not
+    /// of whole sectors.
     pub fn read_direct(&self, offset: u64, len: usize) -> Result<Buffer> {
         let sector = SECTOR_SIZE as usize;
         if !offset.is_multiple_of(sector as u64) || !len.is_multiple_of(sector) {
@@ -179,8 +179,8 @@ impl File {
         Ok(buffer)
     }
 
-    /// Its whole content, holes as zeros. Memory for all of it is taken at once;
-    /// [`Error::OutOfMemory`] where there is not so much.
+    /// Reads the whole content, holes as zeros. Allocates the memory for all of it at once; returns
+    /// [`Error::OutOfMemory`] if there is not enough.
     pub fn read_all(&self) -> Result<Vec<u8>> {
         let mut content = Vec::new();
         let bytes = self.len();
@@ -199,12 +199,12 @@ impl File {
         Ok(content)
     }
 
-    /// A reader of its content from start to end, which fetches ahead of what is asked for.
+    /// Returns a reader of the content from start to end, which reads ahead.
     pub fn reader(&self) -> FileReader {
         self.reader_of(0, u64::MAX)
     }
 
-    /// A reader of the bytes between two offsets, as far as the file goes.
+    /// Returns a reader of the bytes between two offsets, up to the end of the file.
     pub fn reader_of(&self, start: u64, end: u64) -> FileReader {
         let inner = self.inode.inner();
         let tree_roots = inner.tree_roots().clone();
@@ -213,7 +213,7 @@ impl File {
         FileReader::new(stream, self.inode.clone())
     }
 
-    /// What holds its content, from start to end, without gap. What is dirty is written first.
+    /// Returns the extents of the file, from start to end, without gap, after writing dirty data.
     pub fn extents(&self) -> Result<Vec<Extent>> {
         if let Some(writer) = &self.inode.inner().writer {
             writer.write_back(&self.pages)?;
@@ -226,8 +226,8 @@ impl File {
         Ok(extents)
     }
 
-    /// The first offset from `offset` on that holds data (`SEEK_DATA`);
-    /// [`Error::NoMoreData`] where none follows.
+    /// Returns the first offset from `offset` on that holds data (`SEEK_DATA`);
+    /// [`Error::NoMoreData`] if there is none.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         let size = self.len();
         if offset >= size {
@@ -239,8 +239,8 @@ impl File {
         dirty.into_iter().chain(beneath).min().ok_or(Error::NoMoreData)
     }
 
-    /// The first offset from `offset` on that is in a hole (`SEEK_HOLE`); the end of the file
-    /// counts as one. [`Error::NoMoreData`] at or past the end.
+    /// Returns the first offset from `offset` on that is in a hole (`SEEK_HOLE`); the end of the
+    /// file counts as one. [`Error::NoMoreData`] at or past the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         let size = self.len();
         if offset >= size {
@@ -248,7 +248,7 @@ impl File {
         }
         let mut at = offset;
         while at < size {
-            // First what is unfinished: what lands meanwhile is found beneath.
+            // Unfinished data first: what lands meanwhile is found on disk.
             match self.pages.unfinished(at, size, 1).first() {
                 Some(dirty) if dirty.start <= at => at = dirty.end,
                 _ => match self.seek(at, |kind| !is_data(kind))? {
@@ -270,7 +270,7 @@ impl File {
         Ok(found)
     }
 
-    /// Calls `each` for the extents from `start` on, until it says no.
+    /// Calls `each` for the extents from `start` on, until it returns false.
     fn each_segment(&self, start: u64, mut each: impl FnMut(Extent) -> bool) -> Result<()> {
         let (tree_roots, source) = (self.inode.inner().tree_roots(), self.source());
         let mut segments = ExtentMaps::new(tree_roots, &source, start, u64::MAX);

@@ -21,27 +21,26 @@ use crate::share;
 
 /// An open filesystem. Clones share it; every call may be made from any thread.
 ///
-/// One that is open for writing is closed by [`Filesystem::close`], which tells whether all is
-/// durable. When the last handle of it is dropped without that, it is closed all the same, and
-/// nobody is told of an error.
+/// A writable one should be closed by [`Filesystem::close`], which returns whether all is durable.
+/// If the last handle is dropped without that, it is closed as well, and errors are lost.
 #[derive(Clone)]
 pub struct Filesystem {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What is dropped first needs what comes after it.
+/// Fields are dropped in this order: each may need those after it.
 pub(crate) struct Inner {
-    /// Nothing where it is open for reading.
+    /// `None` if the filesystem is open read-only.
     pub(crate) log: Option<Log>,
-    /// Nothing where it is open for reading.
+    /// `None` if the filesystem is open read-only.
     pub(crate) writer: Option<Arc<WriteContext>>,
     pub(crate) files: Arc<PageCache>,
     pub(crate) nodes: Arc<Inodes>,
     pub(crate) window: u64,
     root: InodeId,
-    /// Whether opening it has come to its end.
+    /// Whether opening has completed.
     is_open: bool,
-    /// Nothing where it is open for reading.
+    /// `None` if the filesystem is open read-only.
     pub(super) transactions: Option<Arc<TransactionManager>>,
     replayed: Option<Replayed>,
 }
@@ -51,21 +50,21 @@ impl Inner {
         self.nodes.tree_roots()
     }
 
-    /// Whether an inode may be deleted while a handle is on it, unless it is held.
+    /// Returns true if an inode may be deleted while a handle refers to it, unless it is held.
     pub(crate) fn may_lose(&self, id: InodeId) -> bool {
         self.transactions.is_some() && id.number != EMPTY_DIR
     }
 
-    /// Keeps an inode from being deleted, if it can be.
+    /// Holds an inode, which keeps it from being deleted; `None` if it cannot be deleted.
     pub(crate) fn hold(&self, id: InodeId) -> Option<Arc<InodeRef>> {
         if !self.may_lose(id) {
             return None;
         }
-        // Where it is not there, that shows with the first use.
+        // If it does not exist, the first use reports that.
         self.nodes.open(id).ok().map(Arc::new)
     }
 
-    /// The attributes of an inode.
+    /// Returns the attributes of an inode.
     pub(crate) fn metadata(&self, id: InodeId) -> Result<Metadata> {
         match id.number {
             EMPTY_DIR => Ok(Metadata::empty_dir(id)),
@@ -73,7 +72,7 @@ impl Inner {
         }
     }
 
-    /// Who writes data.
+    /// Returns the write context; fails if the filesystem is read-only.
     pub(crate) fn writer(&self) -> Result<&Arc<WriteContext>> {
         self.writer.as_ref().ok_or(Error::ReadOnly)
     }
@@ -85,13 +84,14 @@ impl Inner {
         written
     }
 
-    /// Deletes what earlier runs left without a name, and what could not be deleted before.
+    /// Deletes orphans of earlier runs, and inodes whose deletion failed before.
     fn clean(&self) {
         let writes =
             self.transactions.as_ref().is_some_and(|transactions| transactions.check().is_ok());
         if writes && self.is_open {
             for subvolume in BTreeSet::from([TreeId::FS, self.root.subvolume]) {
-                // What fails is for who opens it next; so is what may not be changed now.
+                // Failed deletions are left to the next opener, as is a subvolume that may not be
+                // changed now.
                 let _left = self.nodes.clean(subvolume);
             }
             self.nodes.delete_at_last();
@@ -104,7 +104,7 @@ impl Inner {
         let writer = self.writer.take().inspect(|writer| writer.stop());
         let written = writer.as_ref().map_or(Ok(()), |writer| writer.settle());
         self.transactions.take().map_or(Ok(()), |transactions| transactions.close())?;
-        // Also what was read to be closed.
+        // Also mirrors that the closing itself found bad.
         writer.inspect(|writer| writer.repair());
         written
     }
@@ -112,20 +112,19 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Who wants to know calls `Filesystem::close`.
+        // Callers that need the result use `Filesystem::close`.
         let _ = self.close();
     }
 }
 
-/// What is made durable before a filesystem is shut down.
+/// The changes that are made durable before a filesystem is shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Everything.
+    /// All changes.
     Sync,
-    /// Names and attributes, but no data that waits to be written: of a file, what the commit has
-    /// of it.
+    /// Names and attributes, but no dirty data: of a file, only the data that is in the commit.
     Metadata,
-    /// Nothing: what is durable already stays.
+    /// No changes: only what is durable already stays.
     Nothing,
 }
 
@@ -135,13 +134,13 @@ pub enum Shutdown {
 pub struct Stats {
     /// The cache of tree nodes.
     pub nodes: CacheStats,
-    /// What was given back to the device: see [`OpenOptions::discard`].
+    /// The space that was discarded on the device: see [`OpenOptions::discard`].
     pub discards: Discards,
-    /// Transactions that were committed.
+    /// The committed transactions.
     pub commits: Commits,
-    /// What was done with logs, and why transactions were committed in their place.
+    /// The log commits, and the reasons for full commits in their place.
     pub log: LogStats,
-    /// Bad copies that were met, and repaired where it is open for writing.
+    /// The bad mirrors that were found, and repaired if the filesystem is writable.
     pub copies: MirrorStats,
 }
 
@@ -163,24 +162,24 @@ impl Filesystem {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Whether it was opened for writing, and still takes changes.
+    /// Returns true if it was opened for writing, and still accepts changes.
     pub fn is_writable(&self) -> bool {
         self.inner.transactions.as_ref().is_some_and(|transactions| transactions.check().is_ok())
     }
 
-    /// Makes all that was changed before the call durable, data too, and waits for it. Does
-    /// nothing where the filesystem is open for reading.
+    /// Makes all changes before the call durable, including data, and waits for that. Does nothing
+    /// if the filesystem is open read-only.
     ///
-    /// [`Error::Unwritten`] where data of a file could not be written, which nobody was told yet:
-    /// all else is durable, and the next sync of the file tells it, too. After any other error
-    /// nothing is written any more: every later change fails with it.
+    /// Returns [`Error::Unwritten`] if data of a file could not be written, and that was not
+    /// reported yet: all else is durable, and the next sync of the file reports it, too. After any
+    /// other error nothing is written any more: every later change fails with it.
     pub fn commit(&self) -> Result<()> {
         self.inner.commit()
     }
 
-    /// As [`Filesystem::commit`], and deletes what [`Filesystem::close`] would, and waits until all
-    /// that this frees is given back to the device, where that is wanted. Who closes it after that,
-    /// and changes nothing before, does nothing to the device any more.
+    /// Like [`Filesystem::commit`], but also deletes what [`Filesystem::close`] would, and waits
+    /// until all space that this frees is discarded, if that is enabled. Closing it afterwards,
+    /// without a change in between, does not touch the device any more.
     pub fn finish(&self) -> Result<()> {
         self.inner.clean();
         let committed = self.inner.commit();
@@ -193,15 +192,15 @@ impl Filesystem {
         committed.and(completed.map_err(Error::from))
     }
 
-    /// Says that it is about to be closed: who opens the image from now on waits for that, and is
-    /// not refused.
+    /// Announces that the filesystem is about to be closed: openers of the image wait for that from
+    /// now on, instead of being refused.
     pub fn closing(&self) {
         self.volume().closing();
     }
 
-    /// Makes all changes durable, and closes. Where clones of it or handles into it are left, it
-    /// stays open for them, and is closed with the last one. Inodes without a name that an earlier
-    /// run left in the top level, or in the subvolume that was opened, are deleted by then.
+    /// Makes all changes durable, and closes. If there are other clones or handles, it stays open
+    /// for them, and is closed with the last one. By then, inodes without a name that an earlier
+    /// run left in the top level, or in the subvolume that was opened, are deleted.
     pub fn close(self) -> Result<()> {
         match Arc::try_unwrap(self.inner) {
             Ok(mut inner) => inner.close(),
@@ -209,19 +208,19 @@ impl Filesystem {
         }
     }
 
-    /// Drops all changes that are not durable yet, as a crash would; every later change fails.
+    /// Drops all changes that are not durable yet, as in a crash; every later change fails.
     pub fn abandon(self) {
         if let Some(transactions) = &self.inner.transactions {
             transactions.fail("it was abandoned");
         }
     }
 
-    /// Ends all writing, as a cut of the power would, but for what `first` says: what others change
-    /// meanwhile may be durable or not. Every later change and every sync fails with EIO, also that
-    /// of closing; what can be read still is.
+    /// Ends all writing, as in a power failure, except for what `first` makes durable; concurrent
+    /// changes may be durable or not. Every later change and every sync fails with EIO, including
+    /// that of closing; reads still work.
     ///
-    /// Where making durable fails, that is the error, and nothing is ended. Does nothing where the
-    /// filesystem is open for reading, or was shut down before.
+    /// If making changes durable fails, returns that error, and writing continues. Does nothing if
+    /// the filesystem is open read-only, or was shut down before.
     pub fn shutdown(&self, first: Shutdown) -> Result<()> {
         let Some(transactions) = self.inner.transactions.as_ref().filter(|_| !self.is_shut_down())
         else {
@@ -236,73 +235,74 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Whether it was shut down.
+    /// Returns true if it was shut down.
     pub fn is_shut_down(&self) -> bool {
         matches!(self.failure(), Some(Error::Ledger(userbtrfs_transaction::Error::ShutDown)))
     }
 
-    /// Why nothing is written any more, where it was opened for writing.
+    /// Returns why nothing is written any more; `None` if writing works, or it was opened
+    /// read-only.
     pub fn failure(&self) -> Option<Error> {
         self.inner.transactions.as_ref()?.check().err().map(Error::from)
     }
 
-    /// Has `tell` called, once, when something fails from now on after which nothing is written any
-    /// more; not a shutdown. Who calls it may hold locks, so it does no more than pass the word on.
-    /// To be said once; nothing comes of it where the filesystem is open for reading.
+    /// Registers a callback that runs once if a failure after this call ends all writing (not for a
+    /// shutdown). It may run with locks held, so it must only forward the error. Panics if called
+    /// twice. No effect if the filesystem is open read-only.
     pub fn tell_failure(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
         if let Some(transactions) = &self.inner.transactions {
             transactions.tell_failure(move |error| tell(error.into()));
         }
     }
 
-    /// What the one who opened it must be told: a damaged superblock, a pending log.
+    /// Returns the warnings of opening: a damaged superblock, a pending log.
     pub fn notices(&self) -> &[Warning] {
         self.volume().notices()
     }
 
-    /// What was done with the log that waited when it was opened; nothing where none did, or where
-    /// it stayed.
+    /// Returns the result of replaying the log that was pending when it was opened; `None` if there
+    /// was none, or it was left alone.
     pub fn replayed(&self) -> Option<&Replayed> {
         self.inner.replayed.as_ref()
     }
 
-    /// Takes what [`Filesystem::replayed`] tells; nothing where clones or handles of it are left.
+    /// Takes the result of [`Filesystem::replayed`]; `None` if there are other clones or handles.
     pub fn take_replayed(&mut self) -> Option<Replayed> {
         Arc::get_mut(&mut self.inner)?.replayed.take()
     }
 
-    /// The superblock of the last commit.
+    /// Returns the superblock of the last commit.
     pub fn superblock(&self) -> Arc<Superblock> {
         self.volume().superblock()
     }
 
-    /// The volume below, for those who look at the disk itself.
+    /// Returns the volume, for callers that look at the disk itself.
     pub fn volume(&self) -> &Arc<Volume> {
         self.inner.tree_roots().store().volume()
     }
 
-    /// The directory at which paths start.
+    /// Returns the directory at which paths start.
     pub fn root(&self) -> Dir {
         Dir::new(self.inode(self.inner.root))
     }
 
-    /// The handle on an inode. That it exists shows with the first use.
+    /// Returns the handle on an inode. If it does not exist, the first use reports that.
     pub fn inode(&self, id: InodeId) -> Inode {
         Inode::new(self.clone(), id)
     }
 
-    /// The attributes of an inode, where they are in memory and nobody changes them just now:
-    /// neither a device nor anybody else is waited for.
+    /// Returns the attributes of an inode if they are in memory and not being changed: never waits
+    /// for a device or another thread.
     pub fn metadata_at_once(&self, id: InodeId) -> Option<Metadata> {
         Metadata::at_once(&*self.inner.nodes.in_table(id)?)
     }
 
-    /// What is at a path; a symbolic link at its end is followed.
+    /// Looks up a path; a symbolic link at its end is followed.
     pub fn lookup(&self, path: impl AsRef<[u8]>) -> Result<Inode> {
         self.resolve(path.as_ref(), FinalSymlink::Follow)
     }
 
-    /// What is at a path; a symbolic link at its end is not followed.
+    /// Looks up a path; a symbolic link at its end is not followed.
     pub fn lookup_no_follow(&self, path: impl AsRef<[u8]>) -> Result<Inode> {
         self.resolve(path.as_ref(), FinalSymlink::Keep)
     }
@@ -322,48 +322,48 @@ impl Filesystem {
         self.lookup(path)?.open_dir()
     }
 
-    /// The attributes of what is at a path; a symbolic link at its end is followed.
+    /// Returns the attributes of the inode at a path; a symbolic link at its end is followed.
     pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata> {
         self.lookup(path)?.metadata()
     }
 
-    /// The attributes of what is at a path; a symbolic link at its end is not followed.
+    /// Returns the attributes of the inode at a path; a symbolic link at its end is not followed.
     pub fn symlink_metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata> {
         self.lookup_no_follow(path)?.metadata()
     }
 
-    /// The target of the symbolic link at a path.
+    /// Returns the target of the symbolic link at a path.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.lookup_no_follow(path)?.read_link()
     }
 
-    /// The whole content of the regular file at a path.
+    /// Reads the whole content of the regular file at a path.
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.open_file(path)?.read_all()
     }
 
-    /// Everything at and below a path, parents before children. Symbolic links are not followed.
+    /// Walks the tree at a path, parents before children. Symbolic links are not followed.
     pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
         let path = path.as_ref();
         Ok(Walk::new(self.lookup_no_follow(path)?, path))
     }
 
-    /// From now on tells `listener` of each sync, when it is over and before its call returns; no
-    /// other is told any more. What is told may come from several threads at once.
+    /// Calls `listener` from now on for each sync, before the call of the sync returns; replaces an
+    /// earlier listener. It may be called by several threads at once.
     pub fn trace_syncs(&self, listener: impl Fn(&SyncRecord) + Send + Sync + 'static) {
         if let Some(log) = &self.inner.log {
             log.listen(Some(Arc::new(listener)));
         }
     }
 
-    /// Tells of syncs no more.
+    /// Removes the listener of syncs.
     pub fn stop_trace(&self) {
         if let Some(log) = &self.inner.log {
             log.listen(None);
         }
     }
 
-    /// Counters since it was opened.
+    /// Returns the counters since it was opened.
     pub fn stats(&self) -> Stats {
         let nodes = self.inner.tree_roots().store().stats();
         let copies = self.volume().copy_stats();
@@ -385,7 +385,7 @@ const TOP: InodeId = InodeId { subvolume: TreeId::FS, number: ROOT_DIR };
 
 type Devices = Vec<Arc<dyn Device>>;
 
-/// Where paths start.
+/// Returns the subvolume at which paths start.
 fn root_subvolume(inner: &Inner, asked: &RootSubvolume) -> Result<TreeId> {
     let subvolume = |id| Ok(share::subvolume(inner.tree_roots(), id)?.id);
     let (wanted, found) = match asked {
@@ -405,8 +405,8 @@ fn root_subvolume(inner: &Inner, asked: &RootSubvolume) -> Result<TreeId> {
     found.map_err(|error| Error::RootSubvolume { wanted, source: Box::new(error) })
 }
 
-/// Replays a log that is pending, or lets go of it: on the devices that it gives, which are those
-/// that there are or, for reading, others over them.
+/// Replays or discards a pending log. Returns the devices to use: the given ones or, if they are
+/// open read-only, overlays over them.
 fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Option<Replayed>)> {
     let wanted = options.pending().filter(|_| {
         let [device] = &devices[..] else { return false };
@@ -425,7 +425,7 @@ fn settle_log(devices: Devices, options: &OpenOptions) -> Result<(Devices, Optio
     }
 }
 
-/// Whether it is the filesystem that cannot be written, whatever is in its log.
+/// Returns true if the filesystem itself cannot be written, regardless of its log.
 fn is_unwritable(error: &Error) -> bool {
     use userbtrfs_transaction::Error as TransactionManager;
     let Error::Ledger(error) = error else { return matches!(error, Error::Open(_)) };

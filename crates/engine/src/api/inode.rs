@@ -10,16 +10,16 @@ use crate::error::{Error, InodeId, Result};
 use crate::inode;
 use crate::inode::{DirPosition, EMPTY_DIR, Entry, EntryTarget, InodeRef, Inodes, Link, ROOT_DIR};
 
-/// What an inode or an entry of a directory is.
+/// The type of an inode or of a directory entry.
 pub type FileType = FileKind;
 
 /// A handle on an inode of any kind.
 ///
-/// Where the filesystem is open for writing, it holds the inode: that stays, though its last name
-/// goes, while a handle or an open file lives.
+/// If the filesystem is writable, the handle holds the inode: it is not deleted while a handle or
+/// an open file exists, even after its last name is removed.
 #[derive(Clone)]
 pub struct Inode {
-    /// Before the filesystem, which it needs while it is dropped.
+    /// Dropped before the filesystem, which it needs for that.
     held: Option<Arc<InodeRef>>,
     fs: Filesystem,
     id: InodeId,
@@ -31,45 +31,46 @@ pub struct Inode {
 pub struct Metadata {
     /// The inode.
     pub id: InodeId,
-    /// What it is.
+    /// The type.
     pub kind: FileKind,
     /// File type and permissions.
     pub mode: u32,
-    /// How many names it has.
+    /// The number of names.
     pub nlink: u32,
     /// The owner.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// Major and minor number of the device that it stands for.
+    /// The major and minor number of a device file.
     pub device: (u32, u32),
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Bytes that its extents hold, before compression.
+    /// The bytes of its extents, before compression.
     pub allocated: u64,
-    /// Bytes of its content that wait in memory to be written, or are on their way.
+    /// The bytes of its data in memory that are dirty or in flight.
     pub unfinished: u64,
-    /// Its flags.
+    /// The flags.
     pub flags: InodeFlags,
-    /// The transaction that created it.
+    /// The generation in which it was created.
     pub generation: u64,
-    /// The transaction that last changed it.
+    /// The generation in which it was last changed.
     pub transid: u64,
-    /// Counts changes.
+    /// A counter of changes.
     pub sequence: u64,
-    /// When it was last read.
+    /// The time of the last read.
     pub accessed: Timestamp,
-    /// When its content last changed.
+    /// The time of the last change of the content.
     pub modified: Timestamp,
-    /// When its attributes last changed.
+    /// The time of the last change of the attributes.
     pub changed: Timestamp,
-    /// When it was created.
+    /// The time of creation.
     pub created: Timestamp,
 }
 
 impl Metadata {
     pub(crate) fn of(inode: &inode::Inode) -> Self {
-        // Before what the extents hold: where nothing is unfinished any more, that is among it.
+        // Read before the item: data that is not unfinished any more is then among the item's
+        // extents.
         let unfinished = inode.unfinished();
         Self::new(inode.id(), unfinished, &inode.item())
     }
@@ -102,7 +103,8 @@ impl Metadata {
         }
     }
 
-    /// What stands in the place of a subvolume of which only the name was snapshotted.
+    /// Returns the attributes of the directory in place of a subvolume of which only the name was
+    /// snapshotted.
     pub(crate) fn empty_dir(id: InodeId) -> Self {
         let never = Timestamp::default();
         Self {
@@ -127,23 +129,24 @@ impl Metadata {
         }
     }
 
-    /// Whether it is a directory.
+    /// Returns true for a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
     }
 
-    /// Whether it is the place of a subvolume of which only the name was snapshotted: an empty
-    /// directory that nobody can change. All such places in a subvolume are one inode.
+    /// Returns true for the directory in place of a subvolume of which only the name was
+    /// snapshotted: an empty directory that cannot be changed. All of these in a subvolume are one
+    /// inode.
     pub fn is_empty_place(&self) -> bool {
         self.id.number == EMPTY_DIR
     }
 
-    /// Whether it is a regular file.
+    /// Returns true for a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == FileKind::Regular
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns true for a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.kind == FileKind::Symlink
     }
@@ -155,9 +158,9 @@ impl Inode {
         Self { held, fs, id }
     }
 
-    /// The handle on what a name leads to. Where that was deleted before it was held, or a
-    /// directory on the way to it, its name went before, and is looked for again; one that still
-    /// leads there is damaged.
+    /// Returns a handle on the inode that a name leads to. If the inode, or a directory on the
+    /// path, was deleted before it was held, its name was removed before that: the lookup is
+    /// repeated. If the name still leads there, it is damaged.
     pub(crate) fn found(fs: &Filesystem, find: impl Fn() -> Result<InodeId>) -> Result<Self> {
         let mut before = None;
         loop {
@@ -178,12 +181,12 @@ impl Inode {
         Self { held: Some(Arc::new(opened)), fs, id }
     }
 
-    /// Which inode it is.
+    /// Returns which inode it is.
     pub fn id(&self) -> InodeId {
         self.id
     }
 
-    /// The filesystem it is in.
+    /// Returns the filesystem of the inode.
     pub fn filesystem(&self) -> &Filesystem {
         &self.fs
     }
@@ -196,7 +199,7 @@ impl Inode {
         &self.fs.inner.nodes
     }
 
-    /// Its attributes.
+    /// Returns the attributes.
     pub fn metadata(&self) -> Result<Metadata> {
         match &self.held {
             Some(opened) => Ok(Metadata::of(opened.inode())),
@@ -204,18 +207,18 @@ impl Inode {
         }
     }
 
-    /// All its extended attributes: names and values. ACLs are among them, as
+    /// Returns all extended attributes: names and values. They include ACLs, as
     /// `system.posix_acl_access` and `system.posix_acl_default`.
     pub fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.nodes().xattrs(self.id)
     }
 
-    /// The value of an extended attribute; [`Error::NoAttribute`] where there is none.
+    /// Returns the value of an extended attribute; [`Error::NoAttribute`] if there is none.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         self.nodes().xattr(self.id, name)?.ok_or(Error::NoAttribute)
     }
 
-    /// All its names: the directory of each, in the same subvolume, and the name there. The
+    /// Returns all names: the directory of each, in the same subvolume, and the name there. The
     /// root directory of a subvolume has one in itself: `..`.
     pub fn names(&self) -> Result<Vec<(Inode, Vec<u8>)>> {
         let names = self.nodes().names(self.id)?;
@@ -226,7 +229,7 @@ impl Inode {
         Ok(names.into_iter().map(handle).collect())
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn read_link(&self) -> Result<Vec<u8>> {
         read_link(self.nodes(), self.id)
     }
@@ -236,8 +239,8 @@ impl Inode {
         File::open(self)
     }
 
-    /// Makes it durable: its attributes, its names, and what it holds, as [`File::sync_all`] and
-    /// [`Dir::sync_all`] say.
+    /// Makes the inode durable: its attributes, its names, and its content, as described at
+    /// [`File::sync_all`] and [`Dir::sync_all`].
     pub fn sync_all(&self) -> Result<()> {
         let Some(log) = &self.inner().log else { return Ok(()) };
         if self.id.number == EMPTY_DIR {
@@ -262,13 +265,13 @@ impl Inode {
 #[derive(Clone)]
 pub struct Dir {
     inode: Inode,
-    /// User and group of what is made in it.
+    /// The user and group of new inodes in it.
     pub(super) owner: (u32, u32),
-    /// Extended attributes of what is made in it.
+    /// The extended attributes of new inodes in it.
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// User and group of what is made where nobody is named.
+/// The user and group of new inodes if none are given.
 const ROOT_USER: (u32, u32) = (0, 0);
 
 /// An entry of a directory.
@@ -283,33 +286,33 @@ impl Dir {
         Self { inode, owner: ROOT_USER, xattrs: Vec::new() }
     }
 
-    /// The directory, as the place where what is made from now on belongs to this user, and to this
-    /// group unless the directory passes its own on.
+    /// Returns the directory with this owner for new inodes, and with this group unless the
+    /// directory passes its own on.
     #[must_use]
     pub fn for_owner(self, uid: u32, gid: u32) -> Self {
         Self { owner: (uid, gid), ..self }
     }
 
-    /// The directory, as the place where what is made from now on has these extended attributes,
-    /// names and values, as soon as it is there: nothing, no crash either, shows it without them.
-    /// No name is there twice.
+    /// Returns the directory with these extended attributes, names and values, for new inodes. They
+    /// are set together with the creation: an inode is never visible without them, not even after a
+    /// crash. Each name may occur only once.
     #[must_use]
     pub fn giving(self, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         Self { xattrs, ..self }
     }
 
-    /// Makes the directory durable: its attributes, and its entries as they are now, with what new
-    /// ones lead to; of files, not the content.
+    /// Makes the directory durable: its attributes, and its present entries, with the inodes of new
+    /// ones; not the content of files.
     pub fn sync_all(&self) -> Result<()> {
         self.inode.sync_all()
     }
 
-    /// The handle on its inode.
+    /// Returns the handle on its inode.
     pub fn inode(&self) -> &Inode {
         &self.inode
     }
 
-    /// What `name` leads to. Symbolic links are not followed.
+    /// Looks up `name`. Symbolic links are not followed.
     pub fn lookup(&self, name: &[u8]) -> Result<Inode> {
         if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
             return Err(Error::BadName(name.to_vec()));
@@ -318,19 +321,19 @@ impl Dir {
         Inode::found(&self.inode.fs, find)
     }
 
-    /// What the entry of this name says that it leads to, as [`DirEntry::target`].
+    /// Returns the inode that the entry of this name refers to, like [`DirEntry::target`].
     pub fn target(&self, name: &[u8]) -> Result<InodeId> {
         let dir = self.inode.id;
         let found = self.inode.nodes().lookup(dir, name)?.ok_or(Error::NotFound)?;
         Ok(said(dir, found.target))
     }
 
-    /// The handle on what an entry of this directory leads to.
+    /// Returns the handle on the inode of an entry of this directory.
     pub fn follow(&self, entry: &DirEntry) -> Result<Inode> {
         Ok(Inode::new(self.inode.fs.clone(), self.resolve(entry)?))
     }
 
-    /// The attributes of what an entry of this directory leads to.
+    /// Returns the attributes of the inode of an entry of this directory.
     pub fn metadata_of(&self, entry: &DirEntry) -> Result<Metadata> {
         self.inode.inner().metadata(self.resolve(entry)?)
     }
@@ -340,11 +343,11 @@ impl Dir {
         entry.target.resolve(self.inode.nodes().tree_roots(), *dir, &entry.name)
     }
 
-    /// The directory that an entry of this directory leads to.
+    /// Opens the directory of an entry of this directory.
     ///
-    /// The directory must know the entry as its own name: a directory has one. So whoever goes
-    /// down this way comes to each directory once, however damaged the filesystem, and the way
-    /// ends. [`Error::Stray`] where it does not.
+    /// That directory must list the entry as its own name, of which a directory has only one. So a
+    /// walk visits each directory once, however damaged the filesystem, and ends. Returns
+    /// [`Error::Stray`] if it does not.
     pub fn enter(&self, entry: &DirEntry) -> Result<Dir> {
         let inode = self.follow(entry)?;
         let child = inode.open_dir()?;
@@ -352,15 +355,15 @@ impl Dir {
         Ok(child)
     }
 
-    /// Its entries in the order of their making, without `.` and `..`: those that are there when
-    /// the first is asked for. Who makes others meanwhile, or gives them other names, comes to an
-    /// end all the same.
+    /// Returns the entries in order of creation, without `.` and `..`: those that exist when the
+    /// first is requested. So the iteration ends even if the caller adds or renames entries
+    /// meanwhile.
     pub fn entries(&self) -> DirEntries {
         self.entries_from(0)
     }
 
-    /// Its entries from a position on; [`DirEntry::position`] names the one after an entry.
-    /// Positions stay good while entries come and go.
+    /// Returns the entries from a position on; [`DirEntry::position`] is the one after an entry.
+    /// Positions stay valid while entries are added and removed.
     pub fn entries_from(&self, position: u64) -> DirEntries {
         let empty = self.inode.id.number == EMPTY_DIR;
         DirEntries {
@@ -371,33 +374,33 @@ impl Dir {
         }
     }
 
-    /// About `max` entries from a position on, and the position after them; nothing where none
-    /// follow. There may be none although some follow.
+    /// Returns about `max` entries from a position on, and the position after them, which is `None`
+    /// if none follow. The list may be empty although some follow.
     pub fn list(&self, position: u64, max: usize) -> Result<(Vec<DirEntry>, Option<u64>)> {
         let dir = self.inode.id;
         let (entries, next) = self.inode.nodes().list_some_of(dir, position, max)?;
         Ok((entries.into_iter().map(|entry| DirEntry { dir, entry }).collect(), next))
     }
 
-    /// The directory that it is in; of the root directory of a subvolume, itself. Nothing where its
-    /// names are damaged.
+    /// Returns the directory that contains it; for the root directory of a subvolume, itself.
+    /// `None` if its names are damaged.
     pub fn parent(&self) -> Result<Option<InodeId>> {
         self.inode.nodes().parent(self.inode.id)
     }
 
-    /// The position behind all its entries: those that are made from now on stand there.
+    /// Returns the position behind all entries, where new ones are added.
     pub fn end(&self) -> Result<u64> {
         self.inode.nodes().end_of(self.inode.id)
     }
 }
 
 impl DirEntry {
-    /// The name; any bytes but none, though `/` and NUL only on a damaged filesystem.
+    /// Returns the name: any bytes but none, though `/` and NUL only on a damaged filesystem.
     pub fn name(&self) -> &[u8] {
         &self.entry.name
     }
 
-    /// What it leads to, where the entry says so. A subvolume is a directory.
+    /// Returns the type of the inode, if the entry has it. A subvolume is a directory.
     pub fn kind(&self) -> Option<FileType> {
         Some(match self.entry.kind {
             DirEntryKind::Regular => FileKind::Regular,
@@ -411,19 +414,19 @@ impl DirEntry {
         })
     }
 
-    /// What it says that it leads to: of a subvolume, the root directory. Whether that is so shows
-    /// [`Dir::follow`].
+    /// Returns the inode that the entry refers to: for a subvolume, its root directory.
+    /// [`Dir::follow`] verifies it.
     pub fn target(&self) -> InodeId {
         said(self.dir, self.entry.target)
     }
 
-    /// The position after it, for [`Dir::entries_from`].
+    /// Returns the position after it, for [`Dir::entries_from`].
     pub fn position(&self) -> u64 {
         self.entry.index.saturating_add(1)
     }
 }
 
-/// What an entry of `dir` says that it leads to.
+/// Returns the inode that an entry of `dir` refers to.
 fn said(dir: InodeId, target: EntryTarget) -> InodeId {
     match target {
         EntryTarget::Inode(number) => InodeId { number, ..dir },
@@ -431,12 +434,12 @@ fn said(dir: InodeId, target: EntryTarget) -> InodeId {
     }
 }
 
-/// Entries of a directory, in the order of their making. Where some cannot be read, it is an error,
-/// after which those come that can.
+/// The entries of a directory, in order of creation. Returns an error for entries that cannot be
+/// read, and continues with those after them.
 pub struct DirEntries {
     inode: Inode,
     next: Option<DirPosition>,
-    /// Behind the last that was there at first, where that is more than was listed at once.
+    /// The position behind the last entry that existed at first, if not all were listed at once.
     end: Option<DirPosition>,
     listed: std::vec::IntoIter<Arc<Entry>>,
 }
@@ -466,7 +469,7 @@ impl DirEntries {
         let (nodes, id) = (self.inode.nodes(), self.inode.id);
         let (mut listed, next) = nodes.list(id, from)?;
         if next.is_some() && self.end.is_none() {
-            // Where it is damaged, nobody makes another one.
+            // If the end cannot be read, no entries can be added.
             self.end = Some(nodes.end_of(id).unwrap_or(DirPosition::MAX));
         }
         let end = self.end.unwrap_or(DirPosition::MAX);

@@ -1,4 +1,4 @@
-//! Items of trees, as they are on disk.
+//! The items of trees, as they are on disk.
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{Key, TreeId};
@@ -7,11 +7,11 @@ use super::Filesystem;
 use crate::error::Result;
 
 impl Filesystem {
-    /// Shows the items of a tree in key order, from the first whose key is not less than `first`:
-    /// the key, the transaction that last changed the leaf that it is in, and its bytes; until
-    /// `show` says that it wants no more.
+    /// Calls `show` for the items of a tree in key order, from the first whose key is not less than
+    /// `first`, with the key, the generation of its leaf, and its bytes; until `show` returns
+    /// false.
     ///
-    /// What was changed and waits in memory is not in trees before the next commit.
+    /// Changes that are pending in memory are not in the trees before the next commit.
     pub fn show_items(
         &self,
         tree: TreeId,

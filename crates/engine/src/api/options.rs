@@ -1,4 +1,4 @@
-//! How to open a filesystem.
+//! The options for opening a filesystem.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::inode::InodesOptions;
 use crate::log::ReplayOptions;
 
-/// How to open a filesystem, in the manner of `std::fs::OpenOptions`.
+/// The options for opening a filesystem, in the manner of `std::fs::OpenOptions`.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     pub(crate) memory: u64,
@@ -23,7 +23,7 @@ pub struct OpenOptions {
     discard: bool,
     pending_log: PendingLog,
     tree_log: bool,
-    /// What new files are without: NODATACOW, NODATASUM.
+    /// The features that new files lack: NODATACOW, NODATASUM.
     without: InodeFlags,
     direct: Direct,
     io_uring: IoUring,
@@ -31,24 +31,23 @@ pub struct OpenOptions {
     lock: bool,
 }
 
-/// What is done with a log that waits to be replayed: what was fsynced since the last commit.
+/// What to do with a log that is pending: the fsyncs since the last commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PendingLog {
-    /// It is replayed. Where the filesystem is opened for reading, that is done in memory, and
-    /// nothing is written; where it is one that cannot be written, the log stays as with `Leave`.
+    /// Replay it. If the filesystem is opened read-only, that is done in memory, and nothing is
+    /// written; if it cannot be written at all, the log stays as with `Leave`.
     #[default]
     Replay,
-    /// As `Replay`, but what of the log is damaged is left out: [`Filesystem::replayed`] tells of
-    /// it. Then nothing is removed because the rest of the log does not have it.
+    /// Like `Replay`, but skip damaged items: [`Filesystem::replayed`] lists them. Then nothing is
+    /// removed for being absent from the rest of the log.
     Salvage,
-    /// It is let go, and what is in it is lost. Where the filesystem is opened for reading, it
-    /// stays.
+    /// Discard it, and lose its changes. If the filesystem is opened read-only, it stays.
     Discard,
-    /// It stays as it is, and what is in it is not shown: for reading alone.
+    /// Leave it as it is, and do not show its changes: only if opened read-only.
     Leave,
 }
 
-/// Where paths start.
+/// The subvolume at which paths start.
 #[derive(Clone, Debug)]
 pub(crate) enum RootSubvolume {
     Default,
@@ -56,10 +55,10 @@ pub(crate) enum RootSubvolume {
     Path(Vec<u8>),
 }
 
-/// The least bound of memory, in bytes.
+/// The least memory bound, in bytes.
 const MEMORY_MIN: u64 = 4 << 20;
 
-/// About what an inode takes in memory.
+/// About the memory of an inode.
 const INODE_BYTES: usize = 1 << 10;
 
 impl Default for OpenOptions {
@@ -69,8 +68,8 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The defaults: for reading, 256 MiB of memory, the filesystem's default subvolume, the page
-    /// cache for image files and direct I/O for block devices, io_uring where it is allowed.
+    /// Returns the defaults: read-only, 256 MiB of memory, the filesystem's default subvolume, the
+    /// page cache for image files and direct I/O for block devices, io_uring if it is allowed.
     pub fn new() -> Self {
         Self {
             memory: 256 << 20,
@@ -88,91 +87,90 @@ impl OpenOptions {
         }
     }
 
-    /// Whether it is opened for writing, too. Then it is locked: a second writer is refused
+    /// Sets whether it is opened for writing, too. Then it is locked: a second writer is refused
     /// while the first has it open.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.write = write;
         self
     }
 
-    /// How many seconds may pass between a change and the commit that makes it durable, if
-    /// nobody asks for one before; data may wait for as long before that. 0 for no limit: data
-    /// is then written only where too much waits, or somebody asks. The default is 30.
+    /// Sets the most seconds between a change and the commit that makes it durable, if none is
+    /// requested before; data may stay dirty as long before that. 0 for no limit: data is then
+    /// written only under memory pressure, or on request. The default is 30.
     pub fn commit_seconds(&mut self, seconds: u64) -> &mut Self {
         self.commit_seconds = seconds;
         self
     }
 
-    /// Whether data of files that are made from now on is written anew where it is overwritten,
-    /// and not in place. The default is yes; what is overwritten in place has no checksums. A
-    /// directory's flags are passed on all the same.
+    /// Sets whether overwritten data of new files is copied on write, rather than overwritten in
+    /// place. The default is yes; data overwritten in place has no checksums. Flags of a directory
+    /// are inherited regardless.
     pub fn data_cow(&mut self, cow: bool) -> &mut Self {
         self.without.set(InodeFlags::NODATACOW, !cow);
         self
     }
 
-    /// Whether data of files that are made from now on has checksums, unless it is overwritten in
-    /// place. The default is yes.
+    /// Sets whether data of new files has checksums, unless it is overwritten in place. The default
+    /// is yes.
     pub fn data_checksums(&mut self, checksums: bool) -> &mut Self {
         self.without.set(InodeFlags::NODATASUM, !checksums);
         self
     }
 
-    /// Whether the device is told of space that is free again: the image file then gets a hole
-    /// there, so that its size follows what it holds. The default is no.
+    /// Sets whether freed space is discarded on the device: an image file then gets a hole there,
+    /// so that its size follows its content. The default is no.
     pub fn discard(&mut self, discard: bool) -> &mut Self {
         self.discard = discard;
         self
     }
 
-    /// What is done with a log that waits to be replayed. To replay one when opening for reading
-    /// may take as much memory as [`OpenOptions::memory`] once more.
+    /// Sets what to do with a pending log. Replaying one read-only may take as much memory as
+    /// [`OpenOptions::memory`] once more.
     pub fn pending_log(&mut self, what: PendingLog) -> &mut Self {
         self.pending_log = what;
         self
     }
 
-    /// Whether what is synced is made durable by writing a log, where that can be. The default is
-    /// yes; without it each sync of a file is a commit.
+    /// Sets whether a sync writes a tree log, if possible. The default is yes; without it each sync
+    /// of a file is a commit.
     pub fn tree_log(&mut self, log: bool) -> &mut Self {
         self.tree_log = log;
         self
     }
 
-    /// The bound of memory for all caches together, in bytes; at least 4 MiB.
+    /// Sets the memory bound of all caches together, in bytes; at least 4 MiB.
     ///
-    /// For reading, half of it keeps tree nodes, three eighths keep contents of files. The rest is
-    /// for reads on their way: a [`super::FileReader`] takes up to a sixteenth of the bound, but
-    /// never more than 8 MiB. Beside the bound, each thread that reads keeps up to 2 MiB of buffers
-    /// to use again.
+    /// If opened read-only, half of it caches tree nodes, and three eighths file data. The rest is
+    /// for reads in flight: a [`super::FileReader`] takes up to a sixteenth of the bound, but never
+    /// more than 8 MiB. In addition, each thread that reads keeps up to 2 MiB of buffers for reuse.
     ///
-    /// For writing, of sixteen parts three keep tree nodes, two those that changed, four contents
-    /// of files, of which half may wait to be written, one inodes, one what waits to be merged,
-    /// three the names among that which wait longer, and two the names that are known.
+    /// If opened for writing, of sixteen parts three cache tree nodes, two hold changed ones, four
+    /// cache file data, of which half may be dirty, one caches inodes, one holds delayed items,
+    /// three the names of deferred directory items, and two cache names.
     pub fn memory(&mut self, bytes: u64) -> &mut Self {
         self.memory = bytes;
         self
     }
 
-    /// Starts paths at the subvolume of this number.
+    /// Starts paths at the subvolume of this id.
     pub fn subvolume_id(&mut self, id: TreeId) -> &mut Self {
         self.root = RootSubvolume::Id(id);
         self
     }
 
-    /// Starts paths at the subvolume of this path, counted from the top level.
+    /// Starts paths at the subvolume of this path, relative to the top level.
     pub fn subvolume_path(&mut self, path: &[u8]) -> &mut Self {
         self.root = RootSubvolume::Path(path.to_vec());
         self
     }
 
-    /// Whether the device is read and written past the page cache.
+    /// Sets whether device I/O bypasses the page cache of the kernel.
     pub fn direct(&mut self, direct: Direct) -> &mut Self {
         self.direct = direct;
         self
     }
 
-    /// Whether io_uring is used.
+    /// Sets whether io_uring is used.
     pub fn io_uring(&mut self, io_uring: IoUring) -> &mut Self {
         self.io_uring = io_uring;
         self
@@ -194,9 +192,9 @@ impl OpenOptions {
 
     /// Opens the filesystem in an image file or on a block device.
     ///
-    /// Fails where the device cannot be read, is no btrfs, is damaged where everything starts,
-    /// or has features that are not supported; and for writing where someone else does, or where
-    /// what is there may only be read. [`Error`] says which.
+    /// Fails if the device cannot be read, is not btrfs, is damaged in the superblock or the root
+    /// trees, or has unsupported features; for writing, also if another process writes it, or if it
+    /// may only be read. The [`Error`] tells which.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
         let options = FileOptions {
             region: self.region,
@@ -234,7 +232,7 @@ impl OpenOptions {
         }
     }
 
-    /// What is done with a log that is pending; nothing where it stays.
+    /// Returns what to do with a pending log; `None` if it stays.
     pub(crate) fn pending(&self) -> Option<PendingLog> {
         match self.pending_log {
             PendingLog::Leave => None,
@@ -243,7 +241,7 @@ impl OpenOptions {
         }
     }
 
-    /// How a log is replayed.
+    /// Returns the options for replaying a log.
     pub(crate) fn replaying(&self) -> ReplayOptions {
         let writing = Self { write: true, ..self.clone() };
         let salvage = self.pending_log == PendingLog::Salvage;
@@ -253,12 +251,12 @@ impl OpenOptions {
         ReplayOptions { node_cache_bytes, transactions, nodes, salvage }
     }
 
-    /// A device that shows what `device` shows, and takes changes in memory.
+    /// Returns a device with the content of `device`, which keeps changes in memory.
     pub(crate) fn overlay(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
         Arc::new(Overlay::new(device, to_usize(self.memory)))
     }
 
-    /// What each file that is made gets, beside what its directory passes on.
+    /// Returns the flags of new files, in addition to those inherited from the directory.
     fn file_flags(&self) -> InodeFlags {
         match self.without.contains(InodeFlags::NODATACOW) {
             true => InodeFlags::NODATACOW | InodeFlags::NODATASUM,
@@ -285,7 +283,7 @@ impl OpenOptions {
         WriteOptions { unfinished_max: self.memory / 8, age_seconds: self.commit_seconds }
     }
 
-    /// Bytes in one window of a reader, of which it holds two.
+    /// Returns the bytes in one window of a reader, which has two.
     pub(crate) fn window_bytes(&self) -> u64 {
         (self.memory / 32).clamp(128 << 10, 4 << 20)
     }

@@ -1,7 +1,7 @@
-//! Paths to inodes.
+//! Resolution of paths to inodes.
 //!
-//! 1. The way from the root is kept as a stack, so that `..` needs no look at the disk and
-//!    cannot leave the root.
+//! 1. The path from the root is kept as a stack, so that `..` needs no disk access and cannot leave
+//!    the root.
 //! 2. At most [`LINKS_MAX`] symbolic links are followed.
 
 use userbtrfs_format::{DirEntryKind, FileKind, NAME_LEN_MAX};
@@ -18,13 +18,13 @@ const TARGET_MAX: u64 = 4095;
 /// What to do with a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinalSymlink {
-    /// Go where it leads.
+    /// Follow it.
     Follow,
-    /// Stay.
+    /// Return the link itself.
     Keep,
 }
 
-/// The inode at `path`, counted from `root`.
+/// Returns the inode at `path`, relative to `root`.
 pub(crate) fn resolve(
     nodes: &Inodes,
     root: InodeId,
@@ -32,7 +32,7 @@ pub(crate) fn resolve(
     last: FinalSymlink,
 ) -> Result<InodeId> {
     let mut way = vec![root];
-    // The parts still to go, the next one last.
+    // The remaining components, the next one last.
     let mut parts = split(path);
     let directory_wanted = path.ends_with(b"/");
     let mut links = 0;
@@ -70,13 +70,13 @@ pub(crate) fn resolve(
     Ok(found)
 }
 
-/// The parts of a path, the first one last.
+/// Returns the components of a path, the first one last.
 fn split(path: &[u8]) -> Vec<Vec<u8>> {
     let parts = path.split(|&b| b == b'/').filter(|part| !part.is_empty());
     parts.rev().map(<[u8]>::to_vec).collect()
 }
 
-/// What `name` in a directory leads to.
+/// Looks up `name` in a directory.
 pub(crate) fn step(nodes: &Inodes, dir: InodeId, name: &[u8]) -> Result<(InodeId, DirEntryKind)> {
     check_directory(nodes, dir)?;
     if dir.number == EMPTY_DIR {
@@ -102,7 +102,7 @@ fn check_directory(nodes: &Inodes, id: InodeId) -> Result<()> {
     }
 }
 
-/// The target of a symbolic link.
+/// Returns the target of a symbolic link.
 pub(crate) fn read_link(nodes: &Inodes, id: InodeId) -> Result<Vec<u8>> {
     let inode = nodes.inode(id)?;
     if inode.kind() != FileKind::Symlink {
@@ -119,7 +119,7 @@ pub(crate) fn read_link(nodes: &Inodes, id: InodeId) -> Result<Vec<u8>> {
     Ok(target)
 }
 
-/// The path of a name in a directory.
+/// Returns the path of a name in a directory.
 pub fn join_path(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
     [dir, separator, name].concat()

@@ -1,4 +1,4 @@
-//! Files from start to end.
+//! Sequential reading of files.
 
 use std::io;
 
@@ -6,18 +6,17 @@ use super::Inode;
 use crate::data::{ReadExtents, Stream};
 use crate::error::Result;
 
-/// Reads a file from start to end, and fetches ahead of what is asked for. It belongs to the
-/// thread that made it.
+/// Reads a file from start to end, with readahead. It belongs to the thread that created it.
 ///
-/// [`FileReader::next_chunk`] hands out the buffers themselves and names holes;
-/// [`std::io::Read`] copies, and reads holes as zeros.
+/// [`FileReader::next_chunk`] returns the buffers themselves and reports holes; [`std::io::Read`]
+/// copies, and reads holes as zeros.
 ///
-/// As an open file does, it keeps what it reads, though its last name goes.
+/// Like an open file, it keeps the file from being deleted when its last name is removed.
 pub struct FileReader {
     stream: Stream,
     /// The chunk that `read` is in, and how much of it was read.
     current: Option<(Chunk, u64)>,
-    /// Held while it is read.
+    /// Keeps the inode from being deleted.
     _inode: Inode,
 }
 
@@ -29,12 +28,12 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Where it starts in the file, in bytes.
+    /// Returns the start in the file, in bytes.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Its length in bytes; holes may be long.
+    /// Returns the length in bytes; holes may be long.
     pub fn len(&self) -> u64 {
         match &self.fetched {
             ReadExtents::Zeros(len) => *len,
@@ -42,12 +41,12 @@ impl Chunk {
         }
     }
 
-    /// Whether it has no bytes; a chunk has some.
+    /// Returns true if it has no bytes, which no chunk is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its bytes; nothing where it is a hole or was never written, and reads as zeros.
+    /// Returns the bytes; `None` if it is a hole or preallocated, and reads as zeros.
     pub fn bytes(&self) -> Option<&[u8]> {
         self.fetched.bytes()
     }
@@ -58,13 +57,13 @@ impl FileReader {
         Self { stream, current: None, _inode: inode }
     }
 
-    /// Starts to fetch the first bytes without waiting for them.
+    /// Starts to read the first bytes without waiting for them.
     pub fn prefetch(&mut self) -> Result<()> {
         self.stream.prefetch()
     }
 
-    /// The next bytes or hole, in order and without gap; nothing at the end, and after an
-    /// error, before which all that is good was given.
+    /// Returns the next bytes or hole, in order and without gap; `None` at the end, and after an
+    /// error, before which all good data was returned.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         let next = self.stream.next()?;
         Ok(next.map(|(offset, fetched)| Chunk { offset, fetched }))

@@ -1,4 +1,4 @@
-//! What space is used for.
+//! The use of space.
 
 use userbtrfs_format::{
     BlockGroupFlags, BlockGroupItem, Chunk, CompatRoFlags, ItemKind, Key, Profile, TreeId,
@@ -8,44 +8,44 @@ use userbtrfs_transaction::{CHUNK_LEN_MIN, DEVICE_START, SpaceKind, TransactionM
 use super::Filesystem;
 use crate::error::{Error, Result};
 
-/// Space of one kind.
+/// The space of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceUse {
-    /// What it holds: data, metadata, system, or data and metadata.
+    /// The content: data, metadata, system, or data and metadata.
     pub flags: BlockGroupFlags,
-    /// How it spreads over devices.
+    /// The profile: how it is spread over devices.
     pub profile: Profile,
-    /// Bytes of its block groups.
+    /// The bytes of its block groups.
     pub total: u64,
-    /// Bytes of them that are allocated.
+    /// The allocated bytes of its block groups.
     pub used: u64,
 }
 
-/// Space of all kinds.
+/// The space of all kinds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Size of the device in bytes, as the filesystem uses it.
+    /// The size of the device in bytes, as the filesystem uses it.
     pub device_size: u64,
-    /// Bytes of the device that chunks hold.
+    /// The bytes of the device in chunks.
     pub device_allocated: u64,
     /// By kind: data, system, metadata.
     pub kinds: Vec<SpaceUse>,
 }
 
-/// How much room there is, in bytes of content: what is kept twice counts once.
+/// The total and the free space, in bytes of content: data in two copies counts once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
-    /// What the device could hold if nothing were on it.
+    /// The capacity of the empty device.
     pub total: u64,
-    /// What nothing holds: neither content nor trees.
+    /// The space that neither data nor trees use.
     pub free: u64,
     /// About what files can still take.
     pub available: u64,
 }
 
-/// Bytes of the device that are used, and what files can still take: where there are chunks for
-/// them, and in chunks that could be made.
+/// The used bytes of the device, and the bytes that files can still take: in existing data chunks,
+/// and in chunks that could be allocated.
 struct Room {
     used: u64,
     data_free: u64,
@@ -53,7 +53,7 @@ struct Room {
 }
 
 impl Filesystem {
-    /// How much space is left, with what is promised to data that waits to be written.
+    /// Returns how much space is left, counting reservations of dirty data as used.
     pub fn space_left(&self) -> Result<StatFs> {
         let copies = self.copies(BlockGroupFlags::DATA);
         let room = match &self.inner.transactions {
@@ -77,19 +77,19 @@ impl Filesystem {
             kinds.iter().filter(|(kind, _)| *kind != SpaceKind::Metadata || !space.is_mixed());
         let used = counted.map(|(kind, flags)| space.usage(*kind).allocated * self.copies(*flags));
         let data = space.usage(SpaceKind::Data);
-        // What is reserved for metadata is the most that it could take, and comes back.
+        // Reservations of metadata are worst cases, and are released.
         let global = if space.is_mixed() { data.global } else { 0 };
         let taken = [data.allocated, data.reserved_for_data, global];
         let data_free = data.total.saturating_sub(taken.iter().sum());
         Room { used: used.sum(), data_free, chunks_free: space.unallocated_for_data() }
     }
 
-    /// In how many copies something is kept.
+    /// Returns the number of copies of a kind of content.
     fn copies(&self, flags: BlockGroupFlags) -> u64 {
         self.volume().chunk_with(flags).map_or(1, |chunk| copies(chunk.profile))
     }
 
-    /// How much space there is, and what it is used for.
+    /// Returns the total space, and its use.
     pub fn usage(&self) -> Result<Usage> {
         let superblock = self.superblock();
         let mut kinds: Vec<SpaceUse> = Vec::new();
@@ -128,7 +128,7 @@ impl Filesystem {
     }
 }
 
-/// The same of a filesystem that does not change, with data in so many copies.
+/// Computes the room of a filesystem that does not change, with `data_copies` copies of data.
 fn room_of(usage: &Usage, data_copies: u64) -> Room {
     let of_files = |row: &&SpaceUse| row.flags.contains(BlockGroupFlags::DATA);
     let used = |row: &SpaceUse| row.used.saturating_mul(copies(row.profile));

@@ -1,4 +1,4 @@
-//! Subvolumes, as listings show them.
+//! Information about subvolumes.
 
 use userbtrfs_format::{RootFlags, RootItem, TreeId};
 
@@ -11,39 +11,39 @@ use crate::share::{self, Subvolume};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SubvolumeInfo {
-    /// Its number.
+    /// The id.
     pub id: TreeId,
-    /// The number of the subvolume that contains it; nothing for the top level.
+    /// The id of the subvolume that contains it; `None` for the top level.
     pub parent: Option<TreeId>,
-    /// The directory of that one that has its name; nothing for the top level.
+    /// The directory there that has its name; `None` for the top level.
     pub dir: Option<u64>,
-    /// Its name; empty for the top level.
+    /// The name; empty for the top level.
     pub name: Vec<u8>,
-    /// Its path from the top level, without a leading slash; empty for the top level.
+    /// The path from the top level, without a leading slash; empty for the top level.
     pub path: Vec<u8>,
-    /// What the root tree says of it.
+    /// The item in the root tree.
     pub root: RootItem,
 }
 
 impl SubvolumeInfo {
-    /// Whether it may not be changed.
+    /// Returns true if it may not be changed.
     pub fn is_read_only(&self) -> bool {
         self.root.flags.contains(RootFlags::READ_ONLY)
     }
 }
 
 impl Filesystem {
-    /// All subvolumes but the top level, by number. Those being deleted are hidden.
+    /// Returns all subvolumes except the top level, by id. Those being deleted are hidden.
     pub fn subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
         share::subvolumes(self.inner.tree_roots())?.into_iter().map(|s| self.describe(s)).collect()
     }
 
-    /// The subvolume of a number; 5 is the top level.
+    /// Returns the subvolume of an id; 5 is the top level.
     pub fn subvolume(&self, id: TreeId) -> Result<SubvolumeInfo> {
         self.describe(share::subvolume(self.inner.tree_roots(), id)?)
     }
 
-    /// The subvolume whose root directory an inode is.
+    /// Returns the subvolume whose root directory is this inode.
     pub fn subvolume_at(&self, inode: &Inode) -> Result<SubvolumeInfo> {
         match inode.id().number {
             ROOT_DIR => self.subvolume(inode.id().subvolume),
@@ -51,12 +51,12 @@ impl Filesystem {
         }
     }
 
-    /// The number of the subvolume that is mounted when none is named.
+    /// Returns the id of the subvolume that is mounted when none is named.
     pub fn default_subvolume(&self) -> Result<TreeId> {
         share::default_subvolume(self.inner.tree_roots())
     }
 
-    /// The handle on a subvolume's root directory.
+    /// Returns the handle on a subvolume's root directory.
     pub fn subvolume_root(&self, id: TreeId) -> Result<Inode> {
         let subvolume = share::subvolume(self.inner.tree_roots(), id)?.id;
         Ok(self.inode(InodeId { subvolume, number: ROOT_DIR }))

@@ -1,16 +1,16 @@
-//! Everything below a directory.
+//! A recursive walk of a directory.
 //!
-//! 1. Parents come before what they contain; entries come in the order of their directory.
-//! 2. Each directory is come to once: one that contains itself, or that a second name leads to,
-//!    is an error there, and not entered ([`Dir::enter`]).
-//! 3. Memory is the way to the current place.
+//! 1. Parents are visited before their children; entries in the order of their directory.
+//! 2. Each directory is visited once: one that contains itself, or that has a second name, is an
+//!    error there, and not entered ([`Dir::enter`]).
+//! 3. The memory is that of the path to the current entry.
 
 use userbtrfs_format::FileKind;
 
 use super::{Dir, DirEntries, DirEntry, FileType, Inode, join_path};
 use crate::error::{Error, InodeId, Result};
 
-/// Everything at and below an inode. After an error it goes on with what it can.
+/// A walk of everything at and below an inode. It continues after an error where it can.
 pub struct Walk {
     start: Option<(Inode, Vec<u8>)>,
     levels: Vec<Level>,
@@ -23,14 +23,14 @@ struct Level {
     entries: DirEntries,
 }
 
-/// Something that a walk came to.
+/// An entry that a walk visits.
 #[derive(Clone)]
 pub struct WalkEntry {
-    /// Its path.
+    /// The path.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The type.
     pub kind: FileType,
-    /// How many directories below the start it is.
+    /// The number of directories from the start to it.
     pub depth: usize,
     /// The handle on it.
     pub inode: Inode,
@@ -41,7 +41,7 @@ impl Walk {
         Self { start: Some((start, path.to_vec())), levels: Vec::new() }
     }
 
-    /// Goes into the directory that an entry of the innermost one leads to.
+    /// Enters the directory of an entry of the innermost one.
     fn enter(&mut self, inode: &Inode, entry: &DirEntry, path: &[u8]) -> Result<()> {
         let id = inode.id();
         if self.levels.iter().any(|level| level.id == id) {
@@ -87,14 +87,15 @@ impl Walk {
         Ok(None)
     }
 
-    /// Does not enter the directory that came last.
+    /// Skips the content of the directory that was returned last.
     pub fn skip_dir(&mut self) {
         self.levels.pop();
     }
 }
 
 impl Inode {
-    /// Everything at and below it, parents before children; `path` is what its path is called.
+    /// Walks everything at and below it, parents before children; `path` is its path in the
+    /// results.
     pub fn walk(&self, path: &[u8]) -> Walk {
         Walk::new(self.clone(), path)
     }

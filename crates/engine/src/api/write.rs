@@ -10,11 +10,11 @@ use super::File;
 use crate::data::{Allocate, Times, WriteContext};
 use crate::error::{Error, Result};
 
-/// Bytes that are copied from file to file in one go.
+/// The bytes that are copied from file to file in one go.
 const COPY_PART: usize = 1 << 20;
 
 impl File {
-    /// Who writes it, if it may be written.
+    /// Returns the write context, if the file may be written.
     fn writer(&self) -> Result<&Arc<WriteContext>> {
         let inner = self.inode().inner();
         if !self.is_writable.load(Ordering::Relaxed) {
@@ -24,28 +24,28 @@ impl File {
         inner.writer()
     }
 
-    /// Who makes it longer, if that may be.
+    /// Returns the write context, if the file may be extended.
     fn appender(&self) -> Result<&Arc<WriteContext>> {
         let inner = self.inode().inner();
         inner.nodes.file_to_change(self.inode().id(), true)?;
         inner.writer()
     }
 
-    /// Writes bytes at `offset`, and gives how many: fewer than there are only where space ends,
-    /// or an error comes behind the first of them.
+    /// Writes bytes at `offset`, and returns how many: fewer than given only if space runs out, or
+    /// on an error after the first of them.
     ///
-    /// The file grows as need be; what comes to lie between its old end and `offset` is a hole.
-    /// Set-id bits stay. [`Error::NoSpace`] where there is no room for the first byte,
-    /// [`Error::FileTooLarge`] where it would lie behind 2^63 - 1.
+    /// The file grows as needed; the range between its old end and `offset` is a hole. Set-id bits
+    /// stay. Returns [`Error::NoSpace`] if there is no space for the first byte, and
+    /// [`Error::FileTooLarge`] if it would be beyond 2^63 - 1.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         self.writer()?.write(&self.pages, offset, bytes, self.times)
     }
 
-    /// As [`File::write_at`], but its times stay: of bytes that somebody has kept, who knows when
-    /// they were written, and sets that as well.
+    /// Like [`File::write_at`], but leaves the times alone: for cached bytes of which the caller
+    /// knows when they were written, and sets that as well.
     ///
-    /// A file that only grows takes them, too, in any order, as long as no byte of it changes but
-    /// zeros: otherwise [`Error::NotPermitted`].
+    /// An append-only file accepts them, too, in any order, as long as only zeros are overwritten:
+    /// otherwise [`Error::NotPermitted`].
     pub fn write_back_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         match self.writer() {
             Err(Error::NotPermitted) => self.appender()?.write_grown(&self.pages, offset, bytes),
@@ -53,7 +53,7 @@ impl File {
         }
     }
 
-    /// Writes all bytes at `offset`; where that fails, the first of them may be written.
+    /// Writes all bytes at `offset`; on an error, the first of them may be written.
     pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<()> {
         while !bytes.is_empty() {
             let written = self.write_at(bytes, offset)?;
@@ -62,15 +62,15 @@ impl File {
         Ok(())
     }
 
-    /// Writes bytes behind the end of the file, all or none, and gives where they are. What
-    /// others append meanwhile comes before or after them.
+    /// Appends bytes to the file, all or none, and returns their offset. Concurrent appends come
+    /// before or after them.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         self.appender()?.append(&self.pages, bytes)
     }
 
-    /// Copies bytes of `source` from one offset to another, and gives how many: fewer than asked
-    /// for where `source` ends, or an error comes behind the first of them. [`Error::Invalid`]
-    /// where both are one file, and the ranges overlap as far as the file goes.
+    /// Copies bytes of `source` from one offset to another, and returns how many: fewer than asked
+    /// for at the end of `source`, or on an error after the first of them. Returns
+    /// [`Error::Invalid`] if both are one file, and the ranges overlap within its size.
     pub fn copy_from(&self, source: &Self, from: u64, to: u64, len: u64) -> Result<u64> {
         let len = len.min(source.len().saturating_sub(from));
         if self.inode().id() == source.inode().id() && from.abs_diff(to) < len {
@@ -96,13 +96,13 @@ impl File {
         Ok(self.write_at(&bytes[..read], to)? as u64)
     }
 
-    /// Gives the file this size: bytes go, or zeros come.
+    /// Sets the size of the file: drops bytes at its end, or adds zeros.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.writer()?.set_len(&self.pages, size)
     }
 
-    /// Allocates space for a range, makes a hole of it, or zeros: as `fallocate` does. Space may be
-    /// allocated in a file that only grows.
+    /// Allocates space for a range, or makes it a hole or zeros, like `fallocate`. Space may be
+    /// allocated in an append-only file.
     pub fn allocate(&self, offset: u64, len: u64, what: Allocate) -> Result<()> {
         let writer = match what {
             Allocate::Reserve { .. } => self.appender(),
@@ -111,24 +111,23 @@ impl File {
         writer?.allocate(&self.pages, offset, len, what, self.times)
     }
 
-    /// Lets `change` change bytes where they are in memory, as a writer to a mapped file does, at
-    /// most a sector at a time; gives how many: fewer than asked for where the file ends.
+    /// Calls `change` on bytes in place in memory, as a writer to a mapped file does, at most a
+    /// sector at a time; returns how many: fewer than asked for at the end of the file.
     pub fn modify(&self, offset: u64, len: usize, change: impl FnMut(&mut [u8])) -> Result<usize> {
         self.writer()?.modify(&self.pages, offset, len, change)
     }
 
-    /// Writes a buffer past memory: it is on the device when the call returns, and durable after
-    /// the next commit. Both ends lie between sectors ([`Error::Invalid`]).
+    /// Writes a buffer, bypassing the page cache: it is on the device when the call returns, and
+    /// durable after the next commit. Both ends must be sector boundaries ([`Error::Invalid`]).
     pub fn write_direct(&self, buffer: &Arc<Buffer>, offset: u64) -> Result<()> {
         self.writer()?.write_direct(&self.pages, buffer, offset)
     }
 
-    /// Makes the file durable: its data and its attributes, and all that was changed before the
-    /// call.
+    /// Makes the file durable: its data and its attributes, with all changes before the call.
     ///
-    /// [`Error::Unwritten`] where data could not be written, by whomever, since this `File` was
-    /// opened or told last, which each `File` is told of once; or before, if no `File` was told of
-    /// it. There the file holds what it held before.
+    /// Returns [`Error::Unwritten`] if data, written through any handle, could not be written since
+    /// this `File` was opened or last reported one; each `File` reports it once. It also reports an
+    /// earlier failure that no `File` has reported. The file then holds its old data there.
     pub fn sync_all(&self) -> Result<()> {
         match &self.inode().inner().log {
             Some(log) => log.sync_file(&self.pages, &self.told),
@@ -136,25 +135,26 @@ impl File {
         }
     }
 
-    /// Makes the data of the file durable, and what is needed to find it.
+    /// Makes the data of the file durable, and the metadata that is needed to find it.
     pub fn sync_data(&self) -> Result<()> {
         self.sync_all()
     }
 
-    /// Closes the file, and tells of what could not be written, as [`File::sync_all`] does, if it
-    /// was not told. What is dirty is written later: who wants it durable syncs before.
+    /// Closes the file, and reports data that could not be written, like [`File::sync_all`], if
+    /// this `File` has not reported it. Dirty data is written later: to make it durable, sync
+    /// before.
     pub fn close(self) -> Result<()> {
         self.pages.tell_failure(self.told.number(), &self.told)
     }
 
-    /// A writer from `offset` on.
+    /// Returns a writer from `offset` on.
     pub fn writer_at(&self, offset: u64) -> FileWriter<'_> {
         FileWriter { file: self, offset }
     }
 }
 
-/// Writes a file from one place on, in the manner of [`std::io::Write`]. Nothing is kept back: to
-/// flush it does nothing.
+/// Writes a file from an offset on, in the manner of [`std::io::Write`]. It buffers nothing:
+/// flushing does nothing.
 pub struct FileWriter<'a> {
     file: &'a File,
     offset: u64,

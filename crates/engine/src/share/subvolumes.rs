@@ -1,4 +1,4 @@
-//! What the root tree says of subvolumes.
+//! Subvolumes in the root tree.
 
 use std::collections::HashSet;
 
@@ -8,22 +8,22 @@ use userbtrfs_format::{ItemKind, Key, RootItem, TreeId};
 use crate::error::{Error, InodeId, Result};
 use crate::inode::{Inodes, TreeRoots, subvolume_name};
 
-/// A subvolume and where it hangs.
+/// A subvolume and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Subvolume {
     pub(crate) id: TreeId,
     pub(crate) root: RootItem,
-    /// The containing subvolume, the directory there, and the name; nothing for the top level.
+    /// The containing subvolume, the directory there, and the name; `None` for the top level.
     pub(crate) parent: Option<(TreeId, u64, Vec<u8>)>,
 }
 
-/// The subvolume of a number.
+/// Returns the subvolume of an id.
 pub(crate) fn subvolume(tree_roots: &TreeRoots, id: TreeId) -> Result<Subvolume> {
     let root = tree_roots.root_item(id)?.filter(|_| id.is_subvolume()).ok_or(Error::NoSubvolume)?;
     Ok(Subvolume { id, root, parent: parent(tree_roots, id)? })
 }
 
-/// All subvolumes but the top level, by number.
+/// Returns all subvolumes except the top level, by id.
 pub(crate) fn subvolumes(tree_roots: &TreeRoots) -> Result<Vec<Subvolume>> {
     let mut found = Vec::new();
     let first = Key::new(TreeId::FS.0 + 1, ItemKind(0), 0);
@@ -46,7 +46,7 @@ fn parent(tree_roots: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, u64, Vec
     Ok(found.map(|(parent, name)| (parent, name.dir, name.name)))
 }
 
-/// The subvolume that is mounted when none is named.
+/// Returns the subvolume that is mounted when none is named.
 pub(crate) fn default_subvolume(tree_roots: &TreeRoots) -> Result<TreeId> {
     let dir = tree_roots.store().volume().superblock().root_dir_objectid;
     Ok(match crate::inode::lookup_in_roots(tree_roots, dir, b"default")? {
@@ -55,7 +55,7 @@ pub(crate) fn default_subvolume(tree_roots: &TreeRoots) -> Result<TreeId> {
     })
 }
 
-/// The path of a subvolume from the top level, without a leading slash; empty for the top
+/// Returns the path of a subvolume from the top level, without a leading slash; empty for the top
 /// level itself.
 pub(crate) fn path_of(nodes: &Inodes, subvolume: &Subvolume) -> Result<Vec<u8>> {
     let mut parts: Vec<Vec<u8>> = Vec::new();
