@@ -1,10 +1,11 @@
-//! The log beside the commit under shuttle: threads write and sync files and directories, rename
-//! and link what is logged, and commit.
+//! Shuttle models of the log beside the commit: threads write and sync files and directories,
+//! rename and link logged inodes, and commit.
 //!
-//! 1. Which threads run when, and what they do, is shuttle's choice, by its seed.
-//! 2. After some sync time stops: what the device has then is opened again, which replays the log.
-//!    What had been synced is there, by a name that it had since, and by no more than it had.
-//! 3. Nothing is told of a failure, and when all is done all of it is there.
+//! 1. Shuttle chooses the schedule of the threads and their operations, by its seed.
+//! 2. After a certain number of syncs time stops: the content of the device at that moment is
+//!    opened again, which replays the log. Everything that was synced exists, under a name that it
+//!    had since the sync, and under no others.
+//! 3. No failure is reported, and when all threads are done all changes exist.
 //! 4. Often enough there is a log when time stops.
 //!
 //! ```text
@@ -28,44 +29,44 @@ use crate::inode::exploring::{JOINED, kept, runs};
 
 /// Syncs of one thread in one run.
 const STEPS: u32 = 3;
-/// Bytes that are appended at once.
+/// The bytes of one append.
 const BLOCK: usize = 4096;
-/// What a file without a name of its own has: `w` is appended to, `r` goes round.
+/// The names of the files: `w` is appended to, `r` is moved around.
 const FILES: [&[u8]; 2] = [b"w", b"r"];
-/// Where `r` goes, from one place to the next: a directory, and a name in it.
+/// The places of `r`, in order: a directory, and a name in it.
 const PLACES: [(usize, &[u8]); 3] = [(0, b"r"), (1, b"r"), (1, b"s")];
-/// Directories that stay.
+/// The directories, which stay.
 const DIRS: [&[u8]; 2] = [b"left", b"rite"];
 
-/// What was acknowledged.
+/// The syncs that were acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
 struct Synced {
-    /// How often something was.
+    /// The number of syncs.
     count: u32,
-    /// Blocks of `w`.
+    /// The synced blocks of `w`.
     blocks: u32,
-    /// Names in `left`.
+    /// The synced names in `left`.
     names: u32,
-    /// How often `r` had moved when it was synced.
+    /// How often `r` had moved when it was last synced.
     moves: u32,
 }
 
-/// How often there was a log when time was stopped.
+/// The number of runs with a log when time stopped.
 static WITH_A_LOG: AtomicUsize = AtomicUsize::new(0);
 
 struct World {
     device: Arc<MemoryDevice>,
     filesystem: Filesystem,
-    /// After so many syncs time is stopped.
+    /// The number of syncs after which time stops.
     stop_at: u32,
     told: Mutex<Told>,
 }
 
-/// What was told of syncs.
+/// The record of syncs.
 #[derive(Default)]
 struct Told {
     synced: Synced,
-    /// What the device had when time was stopped, and what had been synced.
+    /// The content of the device when time stopped, and the syncs until then.
     stopped: Option<(Vec<u8>, Synced)>,
 }
 
@@ -88,7 +89,7 @@ impl World {
         self.filesystem.root().lookup(DIRS[number]).unwrap().open_dir().unwrap()
     }
 
-    /// Appends to a file that others link meanwhile.
+    /// Appends to a file that another thread links meanwhile.
     fn append(&self) {
         let file = self.dir(0).lookup(b"w").unwrap().open().unwrap();
         for count in 1..=STEPS {
@@ -99,7 +100,7 @@ impl World {
         file.close().unwrap();
     }
 
-    /// Makes names in a directory, and syncs that.
+    /// Creates names in a directory, and syncs the directory.
     fn create(&self) {
         let dir = self.dir(0);
         for count in 1..=STEPS {
@@ -109,7 +110,7 @@ impl World {
         }
     }
 
-    /// Moves a file round, and syncs it, or not.
+    /// Moves a file around, and sometimes syncs it.
     fn rename(&self) {
         let dirs = [self.dir(0), self.dir(1)];
         let inode = dirs[0].lookup(b"r").unwrap();
@@ -123,7 +124,7 @@ impl World {
         }
     }
 
-    /// Links the file that is appended to elsewhere, and unlinks it there.
+    /// Links the file that is appended to into the other directory, and unlinks it there.
     fn link(&self) {
         let (left, rite) = (self.dir(0), self.dir(1));
         let inode = left.lookup(b"w").unwrap();
@@ -136,7 +137,7 @@ impl World {
         }
     }
 
-    /// Moves names of a directory about, which nobody syncs but with the directory.
+    /// Renames entries of a directory, which are only synced with the directory.
     fn shuffle(&self) {
         let dir = self.dir(0);
         let rename = |from: &[u8], to: &[u8], mode| dir.rename(from, &dir, to, mode).unwrap();
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// Notes that something was synced, or stops time.
+    /// Records a sync, and stops time if it is the last one.
     fn acknowledge(&self, note: impl FnOnce(&mut Synced)) {
         let mut told = self.told.lock();
         note(&mut told.synced);
@@ -188,12 +189,12 @@ fn new_name(count: u32) -> Vec<u8> {
     format!("new {count}").into_bytes()
 }
 
-/// Where a file is that moved so often.
+/// Returns the place of a file that moved this often.
 fn place(moves: u32) -> (usize, &'static [u8]) {
     PLACES[usize::try_from(moves).expect("there are few") % PLACES.len()]
 }
 
-/// An image with the directories and files.
+/// Returns an image with the directories and files.
 fn image() -> Vec<u8> {
     static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
     kept(&IMAGE, |empty| {
@@ -209,14 +210,14 @@ fn image() -> Vec<u8> {
     })
 }
 
-/// What is there: each file's names and what it is.
+/// The content after reopening: the names with their inodes, and the data of `w`.
 struct Left {
     names: BTreeMap<(Vec<u8>, Vec<u8>), u64>,
     written: Vec<u8>,
     has_log: bool,
 }
 
-/// Opens what is left, and checks that names and counts agree.
+/// Opens an image, and checks that names and link counts agree.
 fn left(image: Vec<u8>) -> Left {
     let filesystem = open(&Arc::new(MemoryDevice::from_bytes(image)));
     let has_log = filesystem.replayed().is_some();
@@ -246,7 +247,7 @@ fn left(image: Vec<u8>) -> Left {
 }
 
 impl Left {
-    /// What was synced is there, and what was not is new or old.
+    /// Checks that synced changes exist, and that others are old or new, never mixed.
     fn check(&self, synced: Synced) {
         let Self { names, written, .. } = self;
         let whole: Vec<u8> = (1..=STEPS).flat_map(block).collect();
@@ -267,7 +268,7 @@ impl Left {
     }
 }
 
-/// All of them at once.
+/// Runs all threads at once.
 fn crowd() {
     let world = Arc::new(World::new(image()));
     let works: [fn(&World); 5] =
@@ -294,8 +295,8 @@ fn crowd() {
     assert_eq!((synced_last.blocks, synced_last.names), (STEPS, STEPS));
 }
 
-/// A directory is synced while new names in it change places and replace others: both files are
-/// there, each by one name, and the name that is replaced always is.
+/// Syncs a directory while new names in it are exchanged and replace others: both files exist, each
+/// under one name, and the replaced name always exists.
 fn names_in_a_synced_directory() {
     let world = Arc::new(World::new(image()));
     let dir = world.dir(0);
@@ -320,8 +321,8 @@ fn names_in_a_synced_directory() {
     assert!(names.contains_key(&(DIRS[0].to_vec(), b"d".to_vec())), "{names:?}");
 }
 
-/// A file without a name is synced while it gets one, and the directory is synced after that: the
-/// name and what is in the file are there.
+/// Syncs a file without a name while it gets one, and then syncs the directory: the name and the
+/// content of the file exist.
 fn a_first_name_beside_a_sync() {
     let World { device, filesystem, .. } = World::new(image());
     let dir = filesystem.root().lookup(DIRS[0]).unwrap().open_dir().unwrap();

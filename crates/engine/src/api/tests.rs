@@ -1,4 +1,4 @@
-//! Files through the public face, over a filesystem in memory.
+//! Tests of files through the public API, on a filesystem in memory.
 
 mod at_once;
 mod coherence;
@@ -45,7 +45,7 @@ impl Lab {
         Self::of(128 << 20, &Options::default(), 32 << 20)
     }
 
-    /// Of so many bytes, and a bound of memory.
+    /// Creates one of `len` bytes, with a memory bound.
     fn of(len: usize, options: &Options, memory: u64) -> Self {
         let device = Arc::new(MemoryDevice::new(len));
         userbtrfs_mkfs::make(&*device, options).unwrap();
@@ -65,7 +65,7 @@ impl Lab {
         self.fs.open_file(name).unwrap()
     }
 
-    /// Closes, lets Linux's checker look at the image where it is there, and opens it again.
+    /// Closes it, runs Linux's checker on the image if that is available, and opens it again.
     fn reopened(self) -> Self {
         let Self { device, memory, fs } = self;
         fs.close().unwrap();
@@ -77,7 +77,7 @@ impl Lab {
         self.reopened().fs.close().unwrap();
     }
 
-    /// Bytes of data that are reserved or allocated.
+    /// Returns the bytes of data that are reserved or allocated.
     fn data_in_use(&self) -> u64 {
         data_in_use(&self.fs)
     }
@@ -97,7 +97,7 @@ fn open(device: Arc<dyn Device>, memory: u64) -> Filesystem {
     options.open_devices(vec![device]).unwrap()
 }
 
-/// Lets `btrfs check` look at an image, if it is there.
+/// Runs `btrfs check` on an image, if it is available.
 fn check(device: &MemoryDevice) {
     let name = format!("userbtrfs-engine-{:?}", std::thread::current().id());
     let path: PathBuf = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
@@ -110,7 +110,7 @@ fn check(device: &MemoryDevice) {
     assert!(output.status.success(), "{}", text.concat());
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ by position.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = Vec::with_capacity(len + 8);

@@ -1,4 +1,4 @@
-//! What is done in one call is there as a whole after any crash, or not at all.
+//! Changes of one call are atomic: a crash shows all of them or none.
 
 use std::thread;
 
@@ -7,17 +7,17 @@ use super::*;
 const LIST: &[u8] = b"user.list";
 const OTHER: &[u8] = b"user.other";
 const COMPRESSION: &[u8] = b"btrfs.compression";
-/// How often it is looked what a crash would leave.
+/// The number of simulated crashes.
 const LOOKS: usize = 12;
 
-/// What a crash would leave now.
+/// Opens what a crash would leave now.
 fn left(lab: &Lab) -> Filesystem {
     let device = MemoryDevice::from_bytes(lab.device.snapshot());
     OpenOptions::new().open_devices(vec![Arc::new(device)]).unwrap()
 }
 
-/// Lets `change` do something over and over, and makes it durable beside that; `look` sees what
-/// crashes would leave.
+/// Repeats `change` while another thread makes its changes durable; `look` checks what crashes
+/// would leave.
 fn beside(
     lab: &Lab,
     change: impl Fn(usize),
@@ -41,12 +41,12 @@ fn beside(
 }
 
 #[test]
-fn what_is_made_has_its_attributes_whenever_it_is_there() {
+fn new_inode_is_never_visible_without_its_attributes() {
     let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
     let given = [(LIST.to_vec(), vec![7; 60]), (OTHER.to_vec(), Vec::new())];
     let dir = lab.fs.root().giving(given.to_vec());
     let make = |number: usize| {
-        // No more than a few: each look goes through all of them.
+        // Few, since each look visits all of them.
         let name = format!("{}", number % 50);
         match lab.fs.root().lookup(name.as_bytes()) {
             Ok(there) if there.metadata().unwrap().is_dir() => {
@@ -76,7 +76,7 @@ fn what_is_made_has_its_attributes_whenever_it_is_there() {
 }
 
 #[test]
-fn attributes_are_set_at_once_with_an_extended_one() {
+fn attributes_and_xattr_are_set_atomically() {
     let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
     let file = lab.create("file");
     let set = |number: usize| {
@@ -102,7 +102,8 @@ fn attributes_are_set_at_once_with_an_extended_one() {
     check(&lab.device);
 }
 
-/// Whether an inode is compressed by its flags and by its property: `None` where they say nothing.
+/// Returns whether an inode is compressed according to its flags and to its property: `None` if
+/// unset.
 fn compressed(inode: &Inode) -> [Option<bool>; 2] {
     let flags = inode.metadata().unwrap().flags;
     let by_flags = match flags & (InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
@@ -116,7 +117,7 @@ fn compressed(inode: &Inode) -> [Option<bool>; 2] {
 }
 
 #[test]
-fn a_property_is_set_at_once_with_its_flags() {
+fn property_and_its_flags_are_set_atomically() {
     let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
     let file = lab.create("file");
     let set = |number: usize| match number % 4 {
@@ -138,7 +139,7 @@ fn a_property_is_set_at_once_with_its_flags() {
 }
 
 #[test]
-fn what_is_made_has_its_property_and_the_flags_whatever_becomes_of_its_directory() {
+fn new_inode_inherits_property_and_flags_together_while_they_change() {
     let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
     let dir = lab.fs.root().create_dir(b"dir", 0o755).unwrap();
     let values: [&[u8]; 4] = [b"zstd", b"", b"lzo:3", b"none"];
@@ -147,7 +148,7 @@ fn what_is_made_has_its_property_and_the_flags_whatever_becomes_of_its_directory
             for number in 0..3000 {
                 let made = dir.create(format!("{number}").as_bytes(), 0o644).unwrap();
                 let [by_flags, by_property] = compressed(&made);
-                // Of what is never compressed the flag alone is passed on.
+                // An inode that is never compressed inherits only the flag.
                 assert!(by_flags == by_property || by_flags == Some(false), "{number}");
                 assert!(by_flags != Some(false) || by_property.is_none(), "{number}");
             }
@@ -164,7 +165,7 @@ fn what_is_made_has_its_property_and_the_flags_whatever_becomes_of_its_directory
 }
 
 #[test]
-fn what_cannot_have_its_attributes_is_not_made() {
+fn create_with_invalid_attributes_creates_nothing() {
     let lab = Lab::of(64 << 20, &Options::default(), 32 << 20);
     let root = lab.fs.root();
     let made = |name: &[u8], value: &[u8]| {

@@ -1,5 +1,4 @@
-//! Files in memory over a filesystem in memory: coherent, bounded, and failing only where they
-//! must.
+//! Cached files on a filesystem in memory: coherent, bounded, and failing only where they must.
 
 use std::ops::Range;
 
@@ -15,7 +14,7 @@ use crate::error::{Error, Result};
 
 const SECTOR: usize = SECTOR_SIZE as usize;
 
-/// The least bound of memory, so that blocks come and go.
+/// The least memory bound, so that blocks are evicted.
 const MEMORY: u64 = 4 << 20;
 
 fn made(options: &Options) -> Arc<MemoryDevice> {
@@ -50,12 +49,12 @@ impl Random {
 
 // Many threads, one file.
 
-/// Sectors of the file that threads share, and how many in a row one writer has.
+/// The sectors of the file that threads share, and the consecutive ones of one writer.
 const SECTORS: u64 = 1024;
 const STRIPE: u64 = 20;
 const WRITERS: u64 = 2;
 
-/// Which change each sector is in, or has seen, at least. Every fifth makes zeros.
+/// The last change that was started and done in each sector. Every fifth writes zeros.
 struct Told {
     started: Vec<AtomicU64>,
     done: Vec<AtomicU64>,
@@ -68,13 +67,13 @@ impl Told {
         Self { started: none(), done: none(), stop: AtomicBool::new(false) }
     }
 
-    /// What a sector holds after a change.
+    /// Returns the content of a sector after a change.
     fn content(sector: u64, change: u64) -> Vec<u8> {
         let words = if change.is_multiple_of(5) { [0, 0] } else { [sector + 1, change] };
         words.map(u64::to_le_bytes).concat().repeat(SECTOR / 16)
     }
 
-    /// A writer's change of a few sectors of one of its stripes.
+    /// Changes a few sectors of one of a writer's stripes.
     fn change(&self, file: &File, writer: u64, change: u64, random: &mut Random) {
         let stripes = SECTORS / STRIPE / WRITERS;
         let stripe = (random.below(stripes) * WRITERS + writer) * STRIPE;
@@ -94,8 +93,8 @@ impl Told {
         mark(&self.done);
     }
 
-    /// Reads a few sectors in one of three ways: each is as one of the changes left it that were
-    /// under way meanwhile.
+    /// Reads a few sectors in one of three ways: each has the content after one of the changes that
+    /// were in progress meanwhile.
     fn look(&self, file: &File, random: &mut Random) {
         let start = random.below(SECTORS);
         let end = (start + 1 + random.below(80)).min(SECTORS);
@@ -191,7 +190,7 @@ fn many_threads_see_one_file() {
 }
 
 #[test]
-fn who_reads_what_is_not_in_memory_waits_for_who_writes_it() {
+fn read_of_missing_data_waits_for_its_writer() {
     let device = made(&Options::default());
     open(&device, true).write("file", [7; 10_000]).unwrap();
     let file = open(&device, true).open_file("file").unwrap();
@@ -211,9 +210,9 @@ fn who_reads_what_is_not_in_memory_waits_for_who_writes_it() {
     assert!(done.load(Ordering::SeqCst));
 }
 
-/// A commit that looked for dirty files just then went on without one of them.
+/// A commit that listed the dirty files at that moment once missed one of them.
 #[test]
-fn who_looks_for_what_is_unfinished_misses_no_file_that_is_being_taken() {
+fn list_of_unfinished_files_includes_file_that_is_being_taken() {
     let fs = open(&made(&Options::default()), true);
     let file = create(&fs, "f");
     file.write_all_at(&[1; SECTOR], 0).unwrap();
@@ -234,9 +233,9 @@ fn who_looks_for_what_is_unfinished_misses_no_file_that_is_being_taken() {
     fs.abandon();
 }
 
-/// The end of a file that grows is left where too much waits; it grows no younger by that.
+/// Under memory pressure the end of a growing file stays dirty; its age must not change by that.
 #[test]
-fn what_is_left_of_a_file_is_as_old_as_it_was() {
+fn rest_of_a_partly_taken_file_keeps_its_age() {
     let fs = open(&made(&Options::default()), true);
     let (first, second) = (create(&fs, "first"), create(&fs, "second"));
     first.write_all_at(&[1; 2 * SECTOR], 0).unwrap();
@@ -248,14 +247,14 @@ fn what_is_left_of_a_file_is_as_old_as_it_was() {
     assert_eq!(numbers(), [one, other]);
     thread::sleep(std::time::Duration::from_millis(2));
     pages(&first).take_dirty(0..SECTOR as u64, u64::MAX);
-    // It stands behind the other, and counts as dirty since then.
+    // It is behind the other file, with its old age.
     assert_eq!((numbers(), unfinished()[1].since), (vec![other, one], since));
     pages(&first).take_dirty(0..u64::MAX, u64::MAX);
     assert!(unfinished()[1].since > since);
     fs.abandon();
 }
 
-/// What a stream gives of a file that changes after the stream has begun to fetch it.
+/// Reads a stream of a file that changes after the stream has started to read it.
 fn streamed(flags: InodeFlags, change: impl Fn(&File)) -> Vec<u8> {
     let device = made(&Options::default());
     let fs = open(&device, true);
@@ -285,7 +284,7 @@ fn streamed(flags: InodeFlags, change: impl Fn(&File)) -> Vec<u8> {
 }
 
 #[test]
-fn a_stream_gives_what_the_file_holds_when_it_is_asked_though_it_was_fetched_before() {
+fn stream_returns_changes_made_after_prefetch() {
     let in_place = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
     let mut expected = [1; 1000].repeat(1000);
     expected[10_000..300_100].fill(2);
@@ -306,7 +305,7 @@ fn a_stream_gives_what_the_file_holds_when_it_is_asked_though_it_was_fetched_bef
 }
 
 #[test]
-fn a_stream_ends_where_the_file_ends_and_gives_no_more_of_a_hole_than_there_is() {
+fn stream_sees_later_truncation_and_holes() {
     let cut = |file: &File| file.set_len(100_000).unwrap();
     assert!(streamed(InodeFlags::empty(), cut) == [1; 1000].repeat(100));
     let punch = |file: &File| file.allocate(50_000, 900_000, Allocate::PunchHole).unwrap();
@@ -359,7 +358,7 @@ fn neither_many_small_files_nor_one_large_one_take_more_than_the_bound() {
 }
 
 #[test]
-fn what_somebody_holds_stays_as_it_is_and_what_nobody_can_read_goes() {
+fn held_slice_is_unchanged_and_deleted_file_leaves_memory() {
     let fs = open(&made(&Options::default()), true);
     let file = create(&fs, "file");
     file.write_all_at(&[1; 1000].repeat(200), 0).unwrap();
@@ -376,7 +375,7 @@ fn what_somebody_holds_stays_as_it_is_and_what_nobody_can_read_goes() {
 
 // Damage.
 
-/// A file whose sector 40 of 100 is damaged on the device, opened for reading and for writing.
+/// Returns a filesystem with a file whose sector 40 of 100 is damaged on the device.
 fn damaged(write: bool) -> Filesystem {
     let device = made(&Options::default());
     let fs = open(&device, true);
@@ -400,11 +399,11 @@ fn fails_at(result: &Result<usize, Error>) -> u64 {
 }
 
 #[test]
-fn a_read_fails_only_for_what_it_asked_for() {
+fn read_fails_only_for_damage_in_its_range() {
     for write in [false, true] {
         let file = damaged(write).open_file("file").unwrap();
         let mut bytes = vec![0; 10_000];
-        // In order, so that much is read ahead; then across it, and behind it.
+        // In order, so that much is read ahead; then across the damage, and behind it.
         for at in (0..DAMAGED - 10_000).step_by(10_000) {
             assert_eq!(file.read_at(&mut bytes, at).unwrap(), 10_000);
         }
@@ -417,7 +416,7 @@ fn a_read_fails_only_for_what_it_asked_for() {
 }
 
 #[test]
-fn a_stream_gives_all_before_damage_then_the_error_and_then_nothing() {
+fn stream_returns_data_before_damage_then_error_then_end() {
     for write in [false, true] {
         let file = damaged(write).open_file("file").unwrap();
         let (mut reader, mut given) = (file.reader(), 0);
@@ -433,7 +432,7 @@ fn a_stream_gives_all_before_damage_then_the_error_and_then_nothing() {
 }
 
 #[test]
-fn what_is_written_over_damage_is_read_though_the_rest_of_it_is_not_written() {
+fn sector_written_over_damage_is_readable() {
     let fs = damaged(true);
     let file = fs.open_file("file").unwrap();
     assert_eq!(fails_at(&file.write_at(&[1; 10], DAMAGED)), DAMAGED);

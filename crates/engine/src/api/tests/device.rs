@@ -1,4 +1,4 @@
-//! A device that fails, or holds still, as it is told.
+//! A device that fails or blocks on request.
 
 use std::thread::{self, ThreadId};
 
@@ -7,31 +7,31 @@ use userbtrfs_sync::{Class, Condvar, Mutex};
 
 use super::*;
 
-/// See the module's text.
+/// A device that fails or blocks on request.
 pub(super) struct Failing {
     pub(super) memory: MemoryDevice,
     told: Mutex<What>,
     changed: Condvar,
 }
 
-/// What it was told.
+/// The requested behaviour, and counters.
 #[derive(Default)]
 struct What {
     /// Data that starts with `!!!!!!!!` cannot be written.
     fails_writes: bool,
-    /// Whose reads fail, after so many that still succeed.
+    /// The thread whose reads fail, and how many still succeed before that.
     reads_left: Option<(ThreadId, u64)>,
-    /// Reads until now.
+    /// The number of reads.
     reads: u64,
-    /// Flushes until now.
+    /// The number of flushes.
     flushes: u64,
-    /// Batches with such a request wait.
+    /// Batches with such a request block.
     holds: Option<(Operation, Which)>,
-    /// How many do.
+    /// The number of batches that block.
     held: usize,
 }
 
-/// Which batches wait: all, the first one alone, or the first one for this place alone.
+/// Which batches block: all, only the first, or only the first at this offset.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     First,
@@ -40,12 +40,12 @@ pub(super) enum Which {
 }
 
 impl Failing {
-    /// One of so many MiB, with an empty filesystem of small nodes.
+    /// Returns a device of `mib` MiB, with an empty filesystem of small nodes.
     pub(super) fn new(mib: usize) -> Arc<Self> {
         Self::of(mib, &Options { nodesize: 4096, ..Options::default() })
     }
 
-    /// The same, with a filesystem as it is told.
+    /// Like `new`, with the given options of the filesystem.
     pub(super) fn of(mib: usize, options: &Options) -> Arc<Self> {
         let memory = MemoryDevice::new(mib << 20);
         userbtrfs_mkfs::make(&memory, options).unwrap();
@@ -57,50 +57,50 @@ impl Failing {
         open(Arc::clone(self) as Arc<dyn Device>, memory)
     }
 
-    /// Whether data that starts with `!!!!!!!!` cannot be written.
+    /// Sets whether writes of data that starts with `!!!!!!!!` fail.
     pub(super) fn fail_writes(&self, fails: bool) {
         self.told.lock().fails_writes = fails;
     }
 
-    /// From now on so many reads of this thread succeed, and no more.
+    /// Lets only `left` more reads of this thread succeed.
     pub(super) fn allow_reads(&self, left: u64) {
         self.told.lock().reads_left = Some((thread::current().id(), left));
     }
 
-    /// All reads succeed again.
+    /// Lets all reads succeed again.
     pub(super) fn allow_all_reads(&self) {
         self.told.lock().reads_left = None;
     }
 
-    /// How many reads there were.
+    /// Returns the number of reads.
     pub(super) fn reads(&self) -> u64 {
         self.told.lock().reads
     }
 
-    /// How many flushes there were.
+    /// Returns the number of flushes.
     pub(super) fn flushes(&self) -> u64 {
         self.told.lock().flushes
     }
 
-    /// From now on who asks for such a thing waits.
+    /// Blocks such requests from now on.
     pub(super) fn hold(&self, operation: Operation, which: Which) {
         self.told.lock().holds = Some((operation, which));
     }
 
-    /// Waits until somebody waits.
+    /// Waits until a batch blocks.
     pub(super) fn wait_until_held(&self) {
         let mut told = self.told.lock();
         self.changed.wait_while(&mut told, |told| told.held == 0);
     }
 
-    /// All go on.
+    /// Unblocks all batches.
     pub(super) fn release(&self) {
         let mut told = self.told.lock();
         (told.holds, told.held) = (None, 0);
         self.changed.notify_all();
     }
 
-    /// Waits while it is to wait.
+    /// Waits if the batch is to block.
     fn pass(&self, batch: &[Request]) {
         let mut told = self.told.lock();
         let Some((operation, which)) = told.holds else { return };

@@ -6,7 +6,7 @@ use super::device::Failing;
 use super::*;
 
 #[test]
-fn what_cannot_be_written_is_told_once_and_the_old_data_stays() {
+fn write_error_is_reported_once_and_old_data_stays() {
     let device = Failing::new(128);
     let fs = device.open(32 << 20);
     let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
@@ -41,7 +41,7 @@ fn what_cannot_be_written_is_told_once_and_the_old_data_stays() {
 }
 
 #[test]
-fn one_file_that_fails_does_not_keep_the_others_from_being_written() {
+fn failing_file_does_not_prevent_writeback_of_others() {
     let device = Failing::new(128);
     let fs = device.open(32 << 20);
     let write = |n: usize, byte: u8| {
@@ -61,7 +61,7 @@ fn one_file_that_fails_does_not_keep_the_others_from_being_written() {
     fs.close().unwrap();
 }
 
-/// A file whose data cannot be written, opened twice, and what is dirty of it.
+/// Returns a file with dirty data that cannot be written, opened twice.
 fn with_lost_data() -> (Arc<Failing>, Filesystem, [File; 2]) {
     let device = Failing::new(128);
     let fs = device.open(4 << 20);
@@ -82,14 +82,14 @@ fn is_unwritten(result: Result<()>) -> bool {
     }
 }
 
-/// Writes what is dirty of a file, as the background does: nobody is told.
+/// Writes the dirty data of a file like the background worker, without reporting the error.
 fn write_in_the_background(fs: &Filesystem, id: InodeId) {
     let pages = fs.inner.files.get(id).unwrap();
     fs.inner.writer().unwrap().write_back(&pages).unwrap_err();
 }
 
 #[test]
-fn each_sync_that_waited_for_a_write_is_told_that_it_failed() {
+fn each_open_file_reports_a_write_error_on_sync() {
     let (_device, fs, [one, other]) = with_lost_data();
     assert!(is_unwritten(one.sync_all()));
     assert!(is_unwritten(other.sync_all()), "nothing of it is durable");
@@ -100,7 +100,7 @@ fn each_sync_that_waited_for_a_write_is_told_that_it_failed() {
 }
 
 #[test]
-fn who_closes_a_file_takes_nothing_from_who_syncs_it() {
+fn close_of_one_file_keeps_error_for_sync_of_another() {
     let (_device, fs, [one, other]) = with_lost_data();
     write_in_the_background(&fs, one.inode().id());
     assert!(is_unwritten(other.close()));
@@ -109,24 +109,24 @@ fn who_closes_a_file_takes_nothing_from_who_syncs_it() {
 }
 
 #[test]
-fn what_failed_while_nobody_had_the_file_open_is_told_though_it_left_memory() {
+fn error_while_file_is_closed_is_reported_after_eviction() {
     let (_device, fs, [one, other]) = with_lost_data();
     let id = one.inode().id();
     drop((one, other));
     write_in_the_background(&fs, id);
-    // Other files drive it out of memory.
+    // Other files evict it.
     let other = fs.root().create(b"other", 0o644).unwrap().open().unwrap();
     other.write_all_at(&[2].repeat(16 << 20), 0).unwrap();
     other.sync_all().unwrap();
     assert!(fs.inner.files.get(id).is_none(), "in memory");
     assert!(is_unwritten(fs.commit()));
     assert!(!is_unwritten(fs.commit()));
-    // As a server does, which opens the file for each request.
+    // Like a server that opens the file for each request.
     assert!(is_unwritten(fs.inode(id).sync_all()));
     assert!(!is_unwritten(fs.inode(id).sync_all()));
 }
 
-/// A file of many extents, the leaves of which are not in memory.
+/// Returns a file of many extents, the leaves of which are not cached.
 fn with_many_leaves(device: &Arc<Failing>, extents: u64, memory: u64) -> (Filesystem, File) {
     let fs = device.open(memory);
     for (name, extents) in [("file", extents), ("behind", 200)] {
@@ -138,7 +138,7 @@ fn with_many_leaves(device: &Arc<Failing>, extents: u64, memory: u64) -> (Filesy
     fs.close().unwrap();
     let fs = device.open(memory);
     let file = fs.open_file("file").unwrap();
-    // What has to be known before something changes.
+    // Caches the blocks that a change needs to read.
     fs.root().create(b"other", 0o644).unwrap();
     (fs, file)
 }
@@ -147,7 +147,7 @@ const SECTOR: u64 = 4096;
 const STRIDE: u64 = 2 * SECTOR;
 
 #[test]
-fn a_cut_that_fails_loses_nothing() {
+fn failed_truncation_loses_nothing() {
     let device = Failing::new(128);
     let (fs, file) = with_many_leaves(&device, 1000, 32 << 20);
     let size = file.len();
@@ -167,7 +167,7 @@ fn a_cut_that_fails_loses_nothing() {
 }
 
 #[test]
-fn what_a_cut_took_away_does_not_come_back_when_a_later_write_fails() {
+fn truncated_data_does_not_reappear_when_a_later_write_fails() {
     let device = Failing::new(128);
     let fs = device.open(32 << 20);
     let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
@@ -189,7 +189,7 @@ fn what_a_cut_took_away_does_not_come_back_when_a_later_write_fails() {
 }
 
 #[test]
-fn space_for_holes_that_ends_with_an_error_is_not_lost() {
+fn failed_preallocation_leaks_no_space() {
     let device = Failing::new(384);
     let (fs, file) = with_many_leaves(&device, 16_000, 4 << 20);
     let bytes = |file: &File| {
@@ -201,7 +201,7 @@ fn space_for_holes_that_ends_with_an_error_is_not_lost() {
     let transactions = fs.inner.transactions.as_ref().unwrap();
     let usage = || transactions.space().usage(userbtrfs_transaction::SpaceKind::Data);
     let (held, used) = (bytes(&file), usage().allocated);
-    // They are looked for in all of the file first.
+    // The holes of the whole file are looked up first.
     let looked = device.reads() - before;
     device.allow_reads(looked * 3 / 2);
     let failed = file.allocate(0, file.len(), Allocate::Reserve { keep_size: false });
@@ -215,7 +215,7 @@ fn space_for_holes_that_ends_with_an_error_is_not_lost() {
 }
 
 #[test]
-fn a_sync_that_fails_is_traced_as_one() {
+fn failed_sync_is_traced_as_failed() {
     let device = Failing::new(128);
     let fs = device.open(32 << 20);
     let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
@@ -235,7 +235,7 @@ fn a_sync_that_fails_is_traced_as_one() {
 }
 
 #[test]
-fn after_an_abort_nothing_is_written_and_everything_says_so() {
+fn change_after_abort_fails_and_is_not_written() {
     let lab = Lab::new();
     let file = lab.create("file");
     file.write_at(&[1; 10_000], 0).unwrap();

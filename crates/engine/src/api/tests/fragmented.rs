@@ -1,4 +1,4 @@
-//! A file of a tebibyte in many pieces: cut and deleted in transactions that stay small.
+//! A file of a tebibyte in many pieces: truncated and deleted in transactions that stay small.
 
 use std::thread;
 
@@ -8,20 +8,20 @@ use userbtrfs_transaction::bytes_for_items;
 use super::*;
 use crate::inode::EXTENTS_PER_STEP;
 
-/// How many pieces there are, and from where to where each goes.
+/// The number of pieces, their length, and the distance from one to the next.
 const PIECES: u64 = 100_000;
 const STRIDE: u64 = (1 << 40) / PIECES / 4096 * 4096;
 const PIECE: u64 = 4096;
-/// One of so many is written; the others have space alone.
+/// One piece in `WRITTEN` is written; the others are preallocated.
 const WRITTEN: u64 = 16;
 
-/// What is changed under one handle: the extents of a step, each perhaps cut in two rounds, and a
-/// few items of the inode.
+/// The changes of one handle: the extents of a step, each perhaps cut in two rounds, and a few
+/// items of the inode.
 const CHANGED_MAX: u64 = 2 * EXTENTS_PER_STEP as u64 + 100;
-/// What is reserved for a step, in items: less than the extents, since they stand in a row.
+/// The items reserved for a step: fewer than the extents, since those are consecutive.
 const RESERVED_MAX: u64 = EXTENTS_PER_STEP as u64 / 10;
 
-/// A file of a tebibyte, committed.
+/// Creates a file of a tebibyte, and commits it.
 fn fragmented(lab: &Lab) {
     let file = lab.create("file");
     for number in 0..PIECES {
@@ -46,7 +46,7 @@ fn transactions(fs: &Filesystem) -> &Arc<userbtrfs_transaction::TransactionManag
     fs.inner.transactions.as_ref().unwrap()
 }
 
-/// Does something while others commit again and again; says how often they did meanwhile.
+/// Runs `act` while another thread commits repeatedly; returns the number of commits.
 fn with_commits(fs: &Filesystem, act: impl FnOnce() + Send) -> u64 {
     let before = transactions(fs).generation();
     thread::scope(|scope| {
@@ -84,14 +84,14 @@ fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
     assert_eq!((pieces(&file), lab.data_in_use()), (left, none + left * PIECE));
     drop(file);
 
-    // Nobody commits here but for space and memory.
+    // Commits here are only for space and memory.
     lab.file("file").set_len(7 << 36).unwrap();
     assert_small_steps(&lab.fs);
     lab.fs.commit().unwrap();
 
     let lab = cut_off_while_it_is_deleted(lab, none);
     assert!(lab.fs.metadata("file").is_err());
-    // The first change finishes what was left.
+    // The first change completes the deletion.
     drop(lab.create("other"));
     lab.fs.commit().unwrap();
     assert_small_steps(&lab.fs);
@@ -99,7 +99,7 @@ fn a_tebibyte_in_pieces_is_cut_and_deleted_in_small_steps() {
     lab.close();
 }
 
-/// Deletes the file; when some of it is gone, that is committed, all ends, and is opened again.
+/// Deletes the file, commits and aborts when a part of it is deleted, and reopens the filesystem.
 fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
     let Lab { device, memory, fs } = lab;
     let whole = fs.metadata("file").unwrap().allocated;
@@ -112,10 +112,10 @@ fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
         changed = transactions(&fs).take_largest().items_changed;
         assert!(changed <= CHANGED_MAX, "{changed} items");
     }
-    // A step was done. This waits for no more than the one that is under way.
+    // A step was done. This waits at most for the step in progress.
     fs.commit().unwrap();
     fs.abandon();
-    // The name was gone before; what is left to do is for who opens it next.
+    // The name was removed before; the next opener completes the deletion.
     removing.join().unwrap().unwrap();
     let lab = Lab::open(device, memory);
     let left = data_in_use(&lab.fs) - none;
@@ -123,7 +123,7 @@ fn cut_off_while_it_is_deleted(lab: Lab, none: u64) -> Lab {
     lab
 }
 
-/// Leaves that were written early while files were being cut had items that overlapped.
+/// Leaves written out early while files were being truncated once had items that overlapped.
 #[test]
 fn many_files_are_cut_with_little_memory() {
     const SECTOR: usize = 4096;
@@ -132,7 +132,7 @@ fn many_files_are_cut_with_little_memory() {
     let files: Vec<_> = (0..600).map(|number| lab.create(&number.to_string())).collect();
     for file in &files {
         file.write_all_at(&[1].repeat(8 * SECTOR), 0).unwrap();
-        // So that each has a leaf of its own.
+        // Each file gets a leaf of its own.
         for at in (10..90).step_by(2) {
             file.write_all_at(&[2; SECTOR], at * SECTOR as u64).unwrap();
         }

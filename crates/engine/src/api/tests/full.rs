@@ -4,7 +4,7 @@ use userbtrfs_mkfs::Profile;
 
 use super::*;
 
-/// Writes a file until nothing fits any more; gives how much did.
+/// Writes a file until nothing fits any more; returns its size.
 fn fill(lab: &Lab, name: &str) -> u64 {
     let file = lab.create(name);
     let bytes = pattern(1, 1 << 20);
@@ -48,7 +48,7 @@ fn a_filesystem_is_filled_to_the_last_sector_deleted_and_filled_again() {
 }
 
 #[test]
-fn on_a_full_filesystem_what_is_in_place_may_be_overwritten() {
+fn overwrite_in_place_succeeds_on_full_filesystem() {
     let lab = Lab::of(128 << 20, &Options::default(), 32 << 20);
     let in_place = lab.fs.root().create(b"in place", 0o644).unwrap();
     in_place.set_flags(InodeFlags::NODATACOW).unwrap();
@@ -74,7 +74,7 @@ fn on_a_full_filesystem_what_is_in_place_may_be_overwritten() {
 }
 
 #[test]
-fn what_does_not_fit_is_written_in_part_or_appended_not_at_all() {
+fn write_is_short_and_append_fails_when_space_runs_out() {
     let lab = Lab::of(128 << 20, &Options::default(), 32 << 20);
     let filled = fill(&lab, "large");
     let large = lab.file("large");
@@ -135,7 +135,7 @@ fn allocating_more_than_there_is_changes_nothing() {
 }
 
 #[test]
-fn space_is_allocated_ahead_over_what_is_dirty_and_has_it() {
+fn preallocation_over_dirty_data_uses_its_reserved_space() {
     let lab = Lab::of(128 << 20, &Options::default(), 256 << 20);
     let reserve = Allocate::Reserve { keep_size: true };
     lab.create("spare").allocate(0, 12 << 20, reserve).unwrap();
@@ -153,7 +153,7 @@ fn space_is_allocated_ahead_over_what_is_dirty_and_has_it() {
     lab.close();
 }
 
-/// Makes small files until there is no space for the metadata of one more; says how many.
+/// Creates small files until there is no space for the metadata of one more; returns how many.
 fn fill_metadata(lab: &Lab) -> usize {
     let value = [7; 3000];
     let make = |at: usize| {
@@ -169,9 +169,9 @@ fn fill_metadata(lab: &Lab) -> usize {
     unreachable!("a filesystem that is never full")
 }
 
-/// An item that is there needs no space to say something else.
+/// Changing an existing item needs no space.
 #[test]
-fn without_space_for_metadata_attributes_are_set_and_files_cut() {
+fn attributes_and_truncation_need_no_free_metadata() {
     let lab = Lab::of(128 << 20, &Options::default(), 256 << 20);
     lab.create("file").write_at(&pattern(1, 100_000), 0).unwrap();
     lab.fs.commit().unwrap();
@@ -193,7 +193,7 @@ fn without_space_for_metadata_attributes_are_set_and_files_cut() {
         let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
         small.set_attributes(&mode).unwrap();
     }
-    // That leaves what removing takes.
+    // That leaves enough space for removal.
     for number in 0..made {
         lab.fs.remove_file(format!("small {number}")).unwrap();
     }
@@ -204,9 +204,10 @@ fn without_space_for_metadata_attributes_are_set_and_files_cut() {
     lab.close();
 }
 
-/// Extents of each file in nearly all leaves of the extent tree: to delete one changes them all.
+/// The extents of each file are in nearly all leaves of the extent tree: deleting a file changes
+/// them all.
 #[test]
-fn what_is_scattered_over_the_books_can_be_deleted_without_space() {
+fn file_scattered_over_the_extent_tree_is_deleted_without_space() {
     let lab = Lab::of(256 << 20, &Options { nodesize: 4096, ..Options::default() }, 64 << 20);
     let files: Vec<_> = (0..40).map(|number| lab.create(&format!("file {number}"))).collect();
     for round in 0..700 {
@@ -225,9 +226,9 @@ fn what_is_scattered_over_the_books_can_be_deleted_without_space() {
     lab.close();
 }
 
-/// What is kept for the commit is no more than a part of little metadata, however large its blocks.
+/// The reserve for the commit is only a part of a small metadata space, however large its blocks.
 #[test]
-fn with_large_blocks_and_little_metadata_a_full_filesystem_is_emptied() {
+fn full_filesystem_with_large_blocks_and_little_metadata_can_be_emptied() {
     let options = Options { nodesize: 65536, metadata: Profile::Single, ..Options::default() };
     let lab = Lab::of(128 << 20, &options, 256 << 20);
     for number in 0..20 {

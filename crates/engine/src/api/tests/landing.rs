@@ -1,4 +1,4 @@
-//! What others see and do while data is on its way to the device.
+//! Concurrent operations while data is in flight to the device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ use super::*;
 const SECTOR: u64 = 4096;
 
 #[test]
-fn what_lands_while_a_hole_is_looked_for_is_none() {
+fn seek_hole_skips_data_that_lands_meanwhile() {
     let device = Failing::new(128);
     let fs = device.open(32 << 20);
     for name in ["file", "behind"] {
@@ -23,7 +23,7 @@ fn what_lands_while_a_hole_is_looked_for_is_none() {
         }
     }
     fs.close().unwrap();
-    // The leaves of the extents are not in memory.
+    // The leaves of the extents are not cached.
     let fs = device.open(32 << 20);
     let file = fs.open_file("file").unwrap();
     file.write_at(&[2; 4096], 801 * SECTOR).unwrap();
@@ -41,7 +41,7 @@ fn what_lands_while_a_hole_is_looked_for_is_none() {
 }
 
 #[test]
-fn what_lands_in_place_of_a_deleted_file_lands_on_nobody_elses_data() {
+fn write_in_flight_of_a_deleted_file_overwrites_no_reused_space() {
     let device = Failing::new(128);
     let fs = device.open(32 << 20);
     let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
@@ -74,7 +74,7 @@ fn what_lands_in_place_of_a_deleted_file_lands_on_nobody_elses_data() {
         transactions.give_back_data(at, len);
     }
     drop(pages);
-    // The next transaction that is durable lets it go.
+    // The next durable transaction frees it.
     fs.root().create(b"other", 0o644).unwrap();
     fs.commit().unwrap();
     assert_eq!(transactions.space().usage(userbtrfs_transaction::SpaceKind::Data).allocated, 0);
@@ -84,7 +84,7 @@ fn what_lands_in_place_of_a_deleted_file_lands_on_nobody_elses_data() {
 }
 
 #[test]
-fn what_grows_while_it_is_on_its_way_into_the_tree_leaves_it() {
+fn file_that_grows_while_it_is_written_is_not_inline() {
     let grow: [fn(&File); 2] = [
         |file| file.set_len(10_000).unwrap(),
         |file| assert_eq!(file.write_at(&[3; 10], 9000).unwrap(), 10),
@@ -96,7 +96,7 @@ fn what_grows_while_it_is_on_its_way_into_the_tree_leaves_it() {
         let other = fs.root().create(b"other", 0o644).unwrap().open().unwrap();
         fs.commit().unwrap();
         file.write_at(&[1; 100], 0).unwrap();
-        // Of the same group.
+        // Written in the same group.
         other.write_at(&[2].repeat(100_000), 0).unwrap();
         device.hold(Operation::Write, Which::First);
         thread::scope(|scope| {
@@ -118,17 +118,16 @@ fn what_grows_while_it_is_on_its_way_into_the_tree_leaves_it() {
     }
 }
 
-/// What an fsync made durable is in the commit that ends its log, also where it was written again
-/// while it was on its way, and is unfinished when it has landed.
+/// The commit that ends a log has the data that an fsync made durable, even if it was overwritten
+/// while it was in flight, and is dirty again when it has landed.
 #[test]
-fn a_commit_has_what_was_synced_and_written_again_meanwhile() {
+fn commit_has_synced_data_that_was_overwritten_in_flight() {
     let cases: [(usize, usize, u64, u64); 5] = [
-        // What is appended to one that has been committed, large and small; the first block of a
-        // new one.
+        // Data appended to a committed file, large and small; the first block of a new file.
         (10_000, 10_500, 10_500, 0),
         (100, 200, 200, 0),
         (0, 100_000, 0, 0),
-        // One that ends in a hole: its only block again, and one in the hole.
+        // A file that ends in a hole: its only block again, and a block in the hole.
         (0, 4096, 0, 100_000),
         (0, 4096, 8192, 100_000),
     ];
@@ -148,7 +147,7 @@ fn a_commit_has_what_was_synced_and_written_again_meanwhile() {
             device.release();
             syncing.join().unwrap();
         });
-        // One that writes no data back.
+        // A commit that writes no data back.
         fs.inner.transactions.as_ref().unwrap().commit().unwrap();
         let left = Arc::new(MemoryDevice::from_bytes(device.memory.snapshot()));
         drop(file);
@@ -157,13 +156,13 @@ fn a_commit_has_what_was_synced_and_written_again_meanwhile() {
         let found = open(left, 32 << 20).read("file").unwrap();
         let least = synced.max(usize::try_from(size).unwrap());
         assert!(found.len() >= least, "{} of {least}", found.len());
-        // What was written again may be there, and need not.
+        // The overwriting data may or may not be there.
         assert!(found[committed..synced].iter().all(|byte| *byte == 2 || again_at == 0));
     }
 }
 
-/// A sector that is dirty keeps all of its block in memory: who writes few of many waits before the
-/// bound of memory is passed.
+/// A dirty sector pins all of its block: a writer of few sectors in many blocks waits before the
+/// memory bound is exceeded.
 #[test]
 fn scattered_writes_take_no_more_memory_than_the_bound() {
     const PARTS: u64 = 512;
@@ -185,7 +184,7 @@ fn scattered_writes_take_no_more_memory_than_the_bound() {
                 written.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // Until it comes no further.
+        // Until the writer blocks.
         let mut last = 0;
         while written.load(Ordering::Relaxed) != last || last == 0 {
             last = written.load(Ordering::Relaxed);
@@ -222,7 +221,7 @@ fn many_writers_never_have_more_unfinished_than_the_bound() {
                 file.write_all_at(&part, 10 << 20).unwrap();
             });
         }
-        // Until more would be too much.
+        // Until more would exceed the bound.
         while fs.inner.files.unfinished_bytes() + max / 8 < max {
             thread::yield_now();
         }
@@ -238,9 +237,9 @@ fn many_writers_never_have_more_unfinished_than_the_bound() {
     check(&device.memory);
 }
 
-/// The place of what is overwritten in place stays: nothing else tells that it changed.
+/// Overwriting in place keeps the extent: only the writeback shows that the data changed.
 #[test]
-fn what_is_overwritten_in_place_while_a_sync_goes_on_is_made_durable_by_the_next() {
+fn next_sync_makes_nocow_data_written_during_a_sync_durable() {
     let device = Failing::new(128);
     let fs = device.open(32 << 20);
     let inode = fs.root().create(b"file", 0o644).unwrap();
@@ -257,7 +256,7 @@ fn what_is_overwritten_in_place_while_a_sync_goes_on_is_made_durable_by_the_next
         device.release();
         syncing.join().unwrap();
     });
-    // Nobody asked for it: it was old, or too much.
+    // Background writeback: the data was old, or there was too much.
     let pages = fs.inner.files.get(inode.id()).unwrap();
     fs.inner.writer().unwrap().write_back(&pages).unwrap();
     let before = device.flushes();

@@ -1,10 +1,10 @@
-//! What a directory says of its entries, and of where it is.
+//! Listings of directories, and their parents.
 
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// The places and names of all entries.
+/// Returns the positions and names of all entries.
 fn listed(dir: &Dir) -> Vec<(u64, Vec<u8>)> {
     let line = |entry: DirEntry| (entry.position(), entry.name().to_vec());
     dir.entries().map(|entry| line(entry.unwrap())).collect()
@@ -92,9 +92,9 @@ fn attributes_at_once_are_those_of_the_inode() {
     lab.close();
 }
 
-/// Who looks a name up that is replaced, or changes places with another, finds one or the other.
+/// A lookup of a name that is replaced or exchanged finds the old or the new inode.
 #[test]
-fn a_name_that_is_replaced_is_there_at_any_time() {
+fn replaced_name_always_resolves() {
     let lab = Lab::new();
     let root = lab.fs.root();
     let dirs = ["one", "two"].map(|name| root.create_dir(name.as_bytes(), 0o755).unwrap());

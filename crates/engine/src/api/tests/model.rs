@@ -4,7 +4,7 @@ use userbtrfs_mkfs::ChecksumKind;
 
 use super::*;
 
-/// Where files end at most, in bytes.
+/// The largest size of a file, in bytes.
 const END: u64 = 600 << 10;
 
 const FILES: [&str; 3] = ["a", "b", "c"];
@@ -28,7 +28,7 @@ impl Model {
         self.lab.as_ref().expect("open")
     }
 
-    /// A range, often short, often between sectors.
+    /// Returns a range, often short, often not aligned to sectors.
     fn range(&mut self) -> (u64, u64) {
         let mut offset = self.random.below(END);
         let mut len = 1 + match self.random.below(4) {

@@ -1,10 +1,9 @@
-//! Inodes without a name that an earlier run left.
+//! Orphans: inodes without a name that an earlier run left.
 
 use super::device::Failing;
 use super::*;
 
-/// Leaves a file of so many bytes without a name in a directory, as a crash does; gives how much
-/// data was in use before.
+/// Leaves an orphan of `bytes` bytes, as a crash does; returns the bytes of data in use before.
 fn left(lab: Lab, bytes: usize) -> (Lab, InodeId, u64) {
     let used = lab.data_in_use();
     let file = lab.create("file");
@@ -18,15 +17,15 @@ fn left(lab: Lab, bytes: usize) -> (Lab, InodeId, u64) {
     let Lab { device, memory, fs } = lab;
     drop(fs);
     let device = Arc::new(MemoryDevice::from_bytes(device.snapshot()));
-    // A handle of who can write would delete it when it goes.
+    // A handle in a writable filesystem would delete it when dropped.
     let reading = OpenOptions::new().open_devices(vec![Arc::clone(&device) as Arc<dyn Device>]);
     assert_eq!(reading.unwrap().inode(id).metadata().unwrap().nlink, 0);
     (Lab::open(device, memory), id, used)
 }
 
 #[test]
-fn what_a_crash_left_without_a_name_is_gone_when_the_filesystem_was_open() {
-    // The second one goes in steps.
+fn orphan_of_a_crash_is_deleted_after_the_next_run() {
+    // The second one is deleted in steps.
     for bytes in [100_000, 9 << 20] {
         let (lab, id, used) = left(Lab::new(), bytes);
         assert_eq!(lab.data_in_use(), used + (bytes as u64).next_multiple_of(4096));
@@ -38,13 +37,13 @@ fn what_a_crash_left_without_a_name_is_gone_when_the_filesystem_was_open() {
 }
 
 #[test]
-fn a_deletion_that_fails_is_done_later_and_at_the_latest_by_closing() {
+fn failed_deletion_is_retried_later_or_on_close() {
     for closes in [false, true] {
         let device = Failing::new(256);
         let fs = device.open(32 << 20);
         let used = data_in_use(&fs);
         let file = fs.root().create(b"file", 0o644).unwrap().open().unwrap();
-        // Of many leaves, and more than goes at once.
+        // Many leaves, and more extents than one step deletes.
         (0..1500).for_each(|n| file.write_all_at(&[1; 4096], 8192 * n).unwrap());
         let id = file.inode().id();
         drop(file);

@@ -1,4 +1,4 @@
-//! Bad copies, of which another one is good.
+//! Bad mirrors of which another one is good.
 
 use userbtrfs_format::{Logical, Physical};
 use userbtrfs_mkfs::Profile;
@@ -8,26 +8,26 @@ use super::*;
 
 const SECTOR: usize = 4096;
 
-/// Everything twice.
+/// Returns options with two copies of everything.
 fn twice() -> Options {
     Options { nodesize: 4096, data: Profile::Dup, ..Options::default() }
 }
 
-/// A filesystem with a file of so many sectors, opened after that was made.
+/// Returns a filesystem with a file of `sectors` sectors, reopened after creating it.
 fn lab_with_file(sectors: usize) -> Lab {
     let lab = Lab::of(256 << 20, &twice(), 32 << 20);
     lab.create("file").write_all_at(&pattern(1, sectors * SECTOR), 0).unwrap();
     lab.reopened()
 }
 
-/// Where the copies of a sector of a file are.
+/// Returns the places of the copies of a sector of a file.
 fn copies_of_sector(fs: &Filesystem, name: &str, sector: usize) -> Vec<Physical> {
     let extents = fs.open_file(name).unwrap().extents().unwrap();
     let ExtentKind::Data { logical, .. } = extents[0].kind else { panic!("{extents:?}") };
     copies(fs, Logical(logical + (sector * SECTOR) as u64))
 }
 
-/// Where the copies of a sector, or of a tree block, are.
+/// Returns the places of the copies of a sector, or of a tree block.
 fn copies(fs: &Filesystem, logical: Logical) -> Vec<Physical> {
     let copies: Vec<_> = fs.volume().map(logical, SECTOR as u64).unwrap().copies().collect();
     assert_eq!(copies.len(), 2);
@@ -46,14 +46,14 @@ fn closed(lab: Lab) -> Arc<MemoryDevice> {
 }
 
 #[test]
-fn a_bad_copy_that_is_read_is_repaired_where_it_may_be_written() {
+fn bad_mirror_found_by_read_is_repaired_if_writable() {
     let lab = lab_with_file(50);
     let mut places = copies_of_sector(&lab.fs, "file", 3);
     let files = lab.fs.inner.tree_roots().tree(TreeId::FS).unwrap().root().logical;
     places.extend([lab.fs.superblock().root, files].iter().flat_map(|at| copies(&lab.fs, *at)));
     let device = closed(lab);
     let sound = device.snapshot();
-    // A copy of each is bad: the first one, which is the one that is read.
+    // Damage one copy of each: the first, which is the one that is read.
     places.iter().step_by(2).for_each(|at| damage(&*device, *at));
     let damaged = device.snapshot();
 
@@ -77,7 +77,7 @@ fn a_bad_copy_that_is_read_is_repaired_where_it_may_be_written() {
 }
 
 #[test]
-fn what_only_closing_can_repair_is_repaired_by_it() {
+fn bad_mirror_is_repaired_on_close() {
     let lab = lab_with_file(5);
     let places = copies_of_sector(&lab.fs, "file", 4);
     let device = closed(lab);
@@ -89,7 +89,7 @@ fn what_only_closing_can_repair_is_repaired_by_it() {
 }
 
 #[test]
-fn a_place_that_became_free_is_left_alone() {
+fn bad_mirror_in_freed_space_is_not_repaired() {
     let lab = lab_with_file(5);
     let places = copies_of_sector(&lab.fs, "file", 4);
     damage(&*lab.device, places[0]);
@@ -105,7 +105,7 @@ fn a_place_that_became_free_is_left_alone() {
 }
 
 #[test]
-fn a_repair_that_fails_harms_nobody() {
+fn failed_repair_does_no_harm() {
     let device = Failing::of(256, &twice());
     let fs = device.open(32 << 20);
     let content = vec![b'!'; 5 * SECTOR];

@@ -6,7 +6,7 @@ use super::*;
 
 /// Bytes of a tree block.
 const NODE: usize = 4096;
-/// Files that are made after what is looked at: they are in other blocks of the log.
+/// The number of files created after the inodes under test, so that they are in other log blocks.
 const OTHERS: usize = 150;
 
 fn lab() -> Lab {
@@ -18,7 +18,7 @@ fn make_others(dir: &Dir) -> Vec<u64> {
     (0..OTHERS).map(|number| make(number).id().number).collect()
 }
 
-/// The numbers of the inodes whose items are in a block, where that is a leaf of a tree.
+/// Returns the numbers of the inodes with items in a block, if that is a leaf of a tree.
 fn inodes_in(block: &[u8], tree: TreeId) -> Vec<u64> {
     let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
     let count = u32::from_le_bytes(block[0x60..0x64].try_into().unwrap());
@@ -27,7 +27,8 @@ fn inodes_in(block: &[u8], tree: TreeId) -> Vec<u64> {
     slots.map(|slot| word(0x65 + 25 * slot)).collect()
 }
 
-/// What a crash leaves, but that no leaf of a tree can be read that has items of an inode.
+/// Returns the image of a crash in which the leaves of a tree that have items of an inode are
+/// damaged.
 fn crashed_without(lab: Lab, tree: TreeId, inode: u64) -> Arc<MemoryDevice> {
     lab.fs.abandon();
     let mut image = lab.device.snapshot();
@@ -44,7 +45,8 @@ fn opened(device: &Arc<MemoryDevice>, what: PendingLog) -> Result<Filesystem> {
     options.open_devices(vec![Arc::clone(device) as Arc<dyn Device>])
 }
 
-/// Salvages; shows the filesystem, which is sound. Something was left out, and something was not.
+/// Salvages the log, and passes the filesystem, which is sound, to `look`. Some items were skipped,
+/// and some were not.
 fn salvaged(device: &Arc<MemoryDevice>, look: impl FnOnce(&Filesystem)) {
     assert!(matches!(opened(device, PendingLog::Replay), Err(Error::Read(_))));
     let fs = opened(device, PendingLog::Salvage).unwrap();
@@ -56,7 +58,7 @@ fn salvaged(device: &Arc<MemoryDevice>, look: impl FnOnce(&Filesystem)) {
 }
 
 #[test]
-fn what_was_replaced_stays_where_its_successor_cannot_be_read() {
+fn replaced_file_stays_if_its_replacement_is_unreadable() {
     let lab = lab();
     lab.create("file").write_at(b"old", 0).unwrap();
     lab.fs.commit().unwrap();
@@ -75,7 +77,7 @@ fn what_was_replaced_stays_where_its_successor_cannot_be_read() {
 }
 
 #[test]
-fn what_was_renamed_stays_where_its_names_cannot_be_read() {
+fn renamed_file_stays_if_its_names_are_unreadable() {
     let lab = lab();
     let file = lab.create("file");
     file.write_at(b"old", 0).unwrap();
@@ -91,7 +93,7 @@ fn what_was_renamed_stays_where_its_names_cannot_be_read() {
 }
 
 #[test]
-fn attributes_stay_that_may_be_in_what_cannot_be_read() {
+fn xattrs_stay_if_their_removal_is_uncertain() {
     let lab = lab();
     let file = lab.create("file");
     file.inode().set_xattr(b"user.old", b"value", XattrMode::Create).unwrap();
@@ -112,14 +114,14 @@ fn attributes_stay_that_may_be_in_what_cannot_be_read() {
     });
 }
 
-/// What is elsewhere in the log cannot be read: the name is taken from where the directory was.
+/// Another part of the log cannot be read: the old name of the directory is removed.
 #[test]
-fn a_directory_that_was_renamed_is_in_one_place() {
+fn renamed_directory_has_one_name() {
     let lab = lab();
     let dir = lab.fs.create_dir("/dir", 0o755).unwrap();
     dir.create_dir(b"before", 0o755).unwrap().create(b"file", 0o644).unwrap();
     lab.fs.commit().unwrap();
-    // After a move to another directory a sync would be a commit.
+    // After a move to another directory a sync would be a full commit.
     lab.fs.rename("/dir/before", "/dir/after").unwrap();
     let others = make_others(&dir);
     dir.sync_all().unwrap();
@@ -131,7 +133,7 @@ fn a_directory_that_was_renamed_is_in_one_place() {
 }
 
 #[test]
-fn damage_that_is_not_of_the_log_ends_a_replay() {
+fn damage_outside_the_log_ends_the_replay() {
     let lab = lab();
     let others = make_others(&lab.fs.root());
     lab.fs.commit().unwrap();

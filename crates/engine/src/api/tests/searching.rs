@@ -1,10 +1,10 @@
-//! An fsync searches no tree for what is in memory.
+//! An fsync searches no tree for items that are cached.
 
 use userbtrfs_format::TreeId;
 
 use super::*;
 
-/// How often the tree of the files was searched while something was done.
+/// Returns the number of searches of the file tree during `act`.
 fn searches(lab: &Lab, act: impl FnOnce()) -> u64 {
     let tree = lab.fs.inner.tree_roots().tree(TreeId::FS).unwrap();
     let before = tree.searches();
@@ -19,7 +19,7 @@ fn sync(lab: &Lab, file: &File) -> u64 {
     found
 }
 
-/// A directory that is committed.
+/// Returns a filesystem with a committed directory.
 fn with_dir() -> (Lab, Dir) {
     let lab = Lab::new();
     let dir = lab.fs.root().create_dir(b"d", 0o755).unwrap();
@@ -50,8 +50,8 @@ fn an_fsync_of_what_was_appended_searches_nothing() {
     file.close().unwrap();
 }
 
-/// What is beneath what was written is looked up each time; names and attributes are not. That
-/// there are no attributes is known as long as the file is in memory.
+/// The extents on disk under a write are looked up each time, but names and attributes are not.
+/// While the file is in memory, it is cached that it has no attributes.
 #[test]
 fn names_and_attributes_of_an_old_file_are_read_once_in_a_transaction() {
     let (lab, dir) = with_dir();
@@ -75,8 +75,8 @@ fn names_and_attributes_of_an_old_file_are_read_once_in_a_transaction() {
     file.close().unwrap();
 }
 
-/// Each look for an attribute looks into the tree, but for those after the first one that found the
-/// file to have none; until it gets one.
+/// Each lookup of an attribute searches the tree, unless an earlier one found that the file has
+/// none, and it has not got one since.
 #[test]
 fn a_file_without_attributes_is_known_to_have_none() {
     let (lab, dir) = with_dir();
@@ -100,7 +100,7 @@ fn a_file_without_attributes_is_known_to_have_none() {
     assert_eq!(look().0, none);
     lab.fs.commit().unwrap();
     assert!(look().0 == none && look() == (none.clone(), 0));
-    // What was there and is not known to be gone.
+    // Attributes on disk that are not known to be removed.
     file.set_xattr(b"user.b", b"2", XattrMode::Create).unwrap();
     assert_eq!(look().0, none);
     lab.fs.commit().unwrap();

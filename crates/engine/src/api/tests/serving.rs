@@ -1,9 +1,9 @@
-//! What who serves a filesystem to programs needs.
+//! The API for servers of a filesystem.
 
 use super::*;
 
 #[test]
-fn what_is_made_belongs_to_whom_it_is_made_for() {
+fn new_inode_belongs_to_the_given_owner() {
     let lab = Lab::new();
     let dir = lab.fs.root().for_owner(7, 8);
     let owner = |inode: &Inode| {
@@ -36,7 +36,7 @@ fn a_directory_is_listed_in_parts() {
             found.push(entry.name().to_vec());
         }
         next = after;
-        // What comes meanwhile is met, once.
+        // An entry added meanwhile is listed at most once.
         if found.len() == 49 {
             root.create(b"late", 0o600).unwrap();
         }
@@ -48,8 +48,8 @@ fn a_directory_is_listed_in_parts() {
     lab.close();
 }
 
-/// Those that are there at first, though each gets another name as it is listed: all names are in
-/// memory, or none is.
+/// Lists the entries that exist at first, although each is renamed as it is listed: with all names
+/// in memory, or with none.
 #[test]
 fn entries_come_to_an_end_while_they_are_renamed() {
     const COUNT: usize = 5000;
@@ -99,7 +99,7 @@ fn copy_of_overlapping_ranges_is_invalid_and_changes_nothing() {
         assert!(matches!(copied, Err(Error::Invalid(_))), "{from} {to} {len}: {copied:?}");
     }
     assert!(file.read_all().unwrap() == bytes);
-    // As far as the file goes they do not overlap.
+    // Within the size of the file they do not overlap.
     assert_eq!(file.copy_from(&again, 5_000, 10_000, u64::MAX).unwrap(), 5_000);
     assert_eq!(file.copy_from(&again, 15_000, 15_000, 1).unwrap(), 0);
     assert_eq!(other.copy_from(&file, 0, 0, u64::MAX).unwrap(), 15_000);
@@ -107,7 +107,7 @@ fn copy_of_overlapping_ranges_is_invalid_and_changes_nothing() {
 }
 
 #[test]
-fn what_somebody_has_kept_is_written_without_a_time() {
+fn write_back_of_cached_data_keeps_times() {
     let lab = Lab::new();
     let file = lab.create("file");
     let times = Timestamp { sec: -5, nsec: 7 };
@@ -118,7 +118,7 @@ fn what_somebody_has_kept_is_written_without_a_time() {
         let metadata = file.inode().metadata().unwrap();
         (metadata.modified, metadata.changed)
     };
-    // Also where it is put behind what was there.
+    // Also if it extends the file.
     assert_eq!(file.write_back_at(b"kept", 0).unwrap(), 4);
     file.sync_all().unwrap();
     assert_eq!(file.write_back_at(&[1; 10_000], 4).unwrap(), 10_000);
@@ -148,7 +148,7 @@ fn what_somebody_has_kept_is_written_without_a_time() {
 }
 
 #[test]
-fn what_is_in_memory_is_had_without_reading() {
+fn cached_data_is_held_without_reading() {
     let lab = Lab::new();
     let file = lab.create("file");
     let bytes = pattern(4, 200_000);
@@ -167,7 +167,7 @@ fn what_is_in_memory_is_had_without_reading() {
 }
 
 #[test]
-fn what_waits_to_be_written_is_told() {
+fn dirty_bytes_are_reported_as_unfinished() {
     let lab = Lab::new();
     let file = lab.create("file");
     let told = || {
@@ -209,9 +209,9 @@ fn space_that_is_left_is_what_can_be_written() {
     }
 }
 
-/// The start of the device is nobody's, so nothing is left where files find no space.
+/// The start of the device is reserved, so that no space is left when files find none.
 #[test]
-fn nothing_is_left_of_what_is_full() {
+fn full_filesystem_has_no_space_left() {
     let lab = Lab::of(256 << 20, &Options::default(), 32 << 20);
     let file = lab.create("file");
     let mut size = 0;
@@ -224,13 +224,13 @@ fn nothing_is_left_of_what_is_full() {
     let Lab { device, fs, .. } = lab;
     fs.close().unwrap();
     let reader = OpenOptions::new().open_devices(vec![device]).unwrap();
-    // Which of it copies of the superblock take, a reader does not look for.
+    // A read-only filesystem ignores the space that copies of the superblock take.
     assert!(reader.space_left().unwrap().available <= 64 << 10);
 }
 
-/// The kernel sends what it keeps page by page, in any order, and again what it sent before.
+/// The kernel writes back its cache page by page, in any order, and repeats earlier data.
 #[test]
-fn what_somebody_has_kept_of_an_append_only_file_leaves_what_is_there() {
+fn write_back_to_append_only_file_keeps_existing_bytes() {
     let lab = Lab::new();
     let file = lab.create("log");
     file.write_at(b"there", 0).unwrap();
@@ -291,9 +291,10 @@ fn touch_of_append_only_inode_succeeds_and_of_immutable_one_fails() {
     lab.close();
 }
 
-/// Who has kept the times of a change says them when flags may forbid a later one.
+/// A caller that caches the times of a change sets them after flags may have forbidden later
+/// changes.
 #[test]
-fn flags_let_the_times_of_changes_pass_that_they_allow() {
+fn times_of_earlier_allowed_changes_can_be_set_despite_flags() {
     let lab = Lab::new();
     let inode = lab.create("file").inode().clone();
     let early = inode.metadata().unwrap().changed;

@@ -5,7 +5,7 @@ use userbtrfs_sync::thread;
 use super::*;
 
 #[test]
-fn what_threads_append_stays_in_one_piece() {
+fn concurrent_appends_stay_in_one_piece() {
     let lab = Lab::of(128 << 20, &Options::default(), 8 << 20);
     let file = lab.create("log");
     thread::scope(|scope| {
@@ -30,7 +30,7 @@ fn what_threads_append_stays_in_one_piece() {
     lab.close();
 }
 
-/// Each thread owns every fourth sector of the file, which another thread cuts and lets grow.
+/// Each thread owns every fourth sector of the file, which another thread truncates and extends.
 #[test]
 fn writers_truncators_and_syncs_of_one_file_do_not_mix_up_its_bytes() {
     let lab = Lab::of(256 << 20, &Options::default(), 8 << 20);

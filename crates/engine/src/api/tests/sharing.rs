@@ -1,5 +1,5 @@
-//! Extents of a transaction that files share, as a clone makes them: what was fsynced is there
-//! after a crash, with its checksums, to us and to Linux.
+//! Extents of a transaction that files share, as after a clone: after a crash, fsynced data exists
+//! with its checksums, for us and for Linux.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::inode::{FileChange, PendingExtentKind};
 
 const KIB: u64 = 1024;
 
-/// Puts a part of a file into another one, or elsewhere into the same.
+/// Clones a part of a file into another one, or elsewhere into the same.
 fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) {
     let inner = &lab.fs.inner;
     for file in [from, to] {
@@ -53,7 +53,7 @@ fn share(lab: &Lab, (from, range): (&File, Range<u64>), (to, at): (&File, u64)) 
     inner.nodes.change_file(inode, HandleKind::Operation, Some(reserved), put).unwrap();
 }
 
-/// A crash, and what is there then is what was there before it.
+/// Simulates a crash, and checks that the files are unchanged.
 fn crash(lab: Lab, names: &[&str]) {
     let before: Vec<_> = names.iter().map(|name| lab.fs.read(name).unwrap()).collect();
     assert!(lab.fs.stats().log.groups > 0, "it was logged");
@@ -69,7 +69,7 @@ fn crash(lab: Lab, names: &[&str]) {
     judge(&SparseImage::from_bytes(&snapshot), cut);
 }
 
-/// Linux replays it as we do.
+/// Checks that Linux replays the log like us.
 fn judge(image: &SparseImage, cut: Time) {
     skip_unless_linux!();
     let linux = judge_by_linux(&Linux::lock().unwrap(), image).unwrap();
@@ -77,7 +77,7 @@ fn judge(image: &SparseImage, cut: Time) {
     assert_eq!(linux.differences_of_judges(&us, cut), [""; 0]);
 }
 
-/// As the story of this name, which waits for clone.
+/// The story of the same name, which needs clone.
 #[test]
 fn two_files_share_new_extents() {
     for part in [false, true] {
@@ -103,7 +103,7 @@ fn two_files_share_new_extents() {
     }
 }
 
-/// As the story of this name: source and destination are one file.
+/// The story of the same name: source and destination are one file.
 #[test]
 fn a_part_of_a_new_extent_is_shared_and_written_again() {
     for is_committed in [true, false] {

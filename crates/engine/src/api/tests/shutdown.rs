@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A filesystem with files of each state: committed, synced, and only written.
+/// Returns a filesystem with files of each state: committed, synced, and only written.
 fn lab() -> Lab {
     let lab = Lab::new();
     lab.create("committed").write_at(&[1; 10_000], 0).unwrap();
@@ -14,7 +14,7 @@ fn lab() -> Lab {
     lab
 }
 
-/// Shuts it down; then nothing of it is written, whatever is tried. Gives what is left.
+/// Shuts it down; then no change is written, whatever is tried. Returns what is left.
 fn shut_down(lab: Lab, first: Shutdown) -> Lab {
     lab.fs.shutdown(first).unwrap();
     let left = lab.device.snapshot();
@@ -54,7 +54,7 @@ fn every_change_fails(lab: &Lab) {
 }
 
 #[test]
-fn after_a_full_sync_everything_is_there() {
+fn shutdown_with_sync_keeps_everything() {
     let lab = shut_down(lab(), Shutdown::Sync);
     assert!(lab.fs.replayed().is_none());
     for (name, byte) in [("committed", 1), ("synced", 2), ("written", 3)] {
@@ -64,7 +64,7 @@ fn after_a_full_sync_everything_is_there() {
 }
 
 #[test]
-fn without_data_there_are_names_and_what_was_synced() {
+fn shutdown_with_metadata_keeps_names_and_synced_data() {
     let lab = shut_down(lab(), Shutdown::Metadata);
     assert!(lab.fs.replayed().is_none());
     assert!(lab.fs.read("committed").unwrap() == [1; 10_000]);
@@ -74,7 +74,7 @@ fn without_data_there_are_names_and_what_was_synced() {
 }
 
 #[test]
-fn without_a_sync_there_is_what_was_synced() {
+fn shutdown_without_sync_keeps_synced_data() {
     let lab = shut_down(lab(), Shutdown::Nothing);
     assert!(lab.fs.replayed().is_some());
     assert!(lab.fs.read("committed").unwrap() == [1; 10_000]);
@@ -83,9 +83,9 @@ fn without_a_sync_there_is_what_was_synced() {
     lab.close();
 }
 
-/// What is written in place, or into space set aside, would be seen by who comes after.
+/// Data written in place, or into preallocated space, would be visible to the next opener.
 #[test]
-fn nothing_is_written_in_place() {
+fn shutdown_prevents_writes_in_place() {
     let lab = Lab::new();
     let file = lab.fs.root().create(b"file", 0o644).unwrap();
     file.set_flags(InodeFlags::NODATACOW).unwrap();
@@ -106,7 +106,7 @@ fn nothing_is_written_in_place() {
 }
 
 #[test]
-fn what_is_open_for_reading_is_not_shut_down() {
+fn shutdown_of_read_only_filesystem_does_nothing() {
     let Lab { device, fs, .. } = lab();
     fs.close().unwrap();
     let fs = OpenOptions::new().open_devices(vec![device]).unwrap();

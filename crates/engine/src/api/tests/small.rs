@@ -1,10 +1,10 @@
-//! Small files, which are kept in the tree while they are.
+//! Small files, which are stored inline in the tree.
 
 use super::*;
 
-/// It is on its way out of the tree, and no leaf of the small nodes would hold all of it.
+/// It is about to leave the tree, and no leaf of the small nodes would hold all of it.
 #[test]
-fn a_file_in_the_tree_that_grew_in_memory_and_was_cut_is_no_longer_there_than_it_was() {
+fn inline_file_that_grew_and_was_cut_keeps_its_content() {
     for nodesize in [4096, 8192, 16384] {
         let lab = Lab::of(64 << 20, &Options { nodesize, ..Options::default() }, 16 << 20);
         let file = lab.create("file");

@@ -1,4 +1,4 @@
-//! What a sync does, and what is told of it.
+//! The effects of a sync, and their trace.
 
 use userbtrfs_format::{InodeItem, ItemKind, Key, TreeId};
 use userbtrfs_sync::{Class, Mutex};
@@ -8,7 +8,7 @@ use super::*;
 
 const LARGE: SyncOutcome = SyncOutcome::Committed(FullCommitReason::LargeItem);
 
-/// A filesystem whose syncs are told of.
+/// A filesystem whose syncs are traced.
 struct Traced {
     lab: Lab,
     records: Arc<Mutex<Vec<SyncRecord>>>,
@@ -27,7 +27,7 @@ impl Traced {
         Self { lab, records }
     }
 
-    /// How the syncs went since this was last asked.
+    /// Returns the outcomes of the syncs since the last call.
     fn told(&self) -> Vec<SyncOutcome> {
         let records = std::mem::take(&mut *self.records.lock());
         records.iter().map(|record| record.how).collect()
@@ -43,7 +43,7 @@ impl Traced {
 }
 
 #[test]
-fn what_changed_is_logged_and_what_did_not_is_not() {
+fn changed_inode_is_logged_and_unchanged_one_is_not() {
     let traced = Traced::new();
     let file = traced.lab.create("file");
     file.write_at(&pattern(3, 100_000), 0).unwrap();
@@ -63,10 +63,10 @@ fn what_changed_is_logged_and_what_did_not_is_not() {
     traced.lab.close();
 }
 
-/// Who changes an inode notes it just after: who logs the inode in between has the change in what
-/// he took it for, but not in the log.
+/// A change of an inode is recorded just after it is made. If the inode is logged in between, the
+/// change may be in memory, but not in the log.
 #[test]
-fn what_is_noted_of_an_inode_after_it_was_logged_is_logged() {
+fn change_recorded_after_logging_is_logged_again() {
     let traced = Traced::new();
     let file = traced.lab.create("file");
     file.write_at(&[1], 0).unwrap();
@@ -85,7 +85,7 @@ fn what_is_noted_of_an_inode_after_it_was_logged_is_logged() {
 }
 
 #[test]
-fn who_counts_more_names_than_he_has_is_committed() {
+fn inode_with_too_high_link_count_causes_full_commit() {
     let traced = Traced::new();
     let file = traced.lab.create("file");
     file.write_at(&[1], 0).unwrap();
@@ -96,7 +96,7 @@ fn who_counts_more_names_than_he_has_is_committed() {
 }
 
 #[test]
-fn how_much_was_logged_is_told() {
+fn sync_record_counts_what_was_logged() {
     let traced = Traced::new();
     let dir = traced.lab.fs.root().create_dir(b"dir", 0o755).unwrap();
     let file = dir.create(b"file", 0o644).unwrap();
@@ -106,15 +106,15 @@ fn how_much_was_logged_is_told() {
     let records = std::mem::take(&mut *traced.records.lock());
     let amounts = |record: &SyncRecord| (record.inodes, record.items, record.bytes);
     let [logged, unchanged] = &records[..] else { panic!("{records:?}") };
-    // The file, and the directory that is new, too.
+    // The file and its directory, which is new, too.
     assert_eq!(logged.inodes, 2, "{logged:?}");
     assert!(logged.items > 3 && logged.bytes > 1000 && logged.bytes < 2000, "{logged:?}");
     assert_eq!(amounts(unchanged), (0, 0, 0));
 }
 
-/// Who had a name before and is gone costs the log of who has it now nothing.
+/// Unlinked inodes that had the name before add nothing to the log.
 #[test]
-fn a_name_that_many_had_is_logged_as_any_other() {
+fn often_reused_name_is_logged_without_its_previous_owners() {
     let traced = Traced::new();
     for _ in 0..20 {
         let file = traced.lab.create("file");
@@ -129,7 +129,7 @@ fn a_name_that_many_had_is_logged_as_any_other() {
 }
 
 #[test]
-fn what_linux_may_find_no_room_for_is_committed() {
+fn xattr_too_large_for_linux_replay_causes_full_commit() {
     let traced = Traced::new();
     let file = traced.lab.create("file");
     traced.lab.fs.commit().unwrap();
@@ -142,7 +142,7 @@ fn what_linux_may_find_no_room_for_is_committed() {
 }
 
 #[test]
-fn names_for_which_linux_may_find_no_room_are_committed() {
+fn names_too_large_for_linux_replay_cause_full_commit() {
     let traced = Traced::new();
     let root = traced.lab.fs.root();
     let file = root.create(b"file", 0o644).unwrap();
@@ -163,7 +163,7 @@ fn names_for_which_linux_may_find_no_room_are_committed() {
 }
 
 #[test]
-fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
+fn crash_keeps_synced_file_and_loses_unsynced_one() {
     let traced = Traced::new();
     let bytes = pattern(5, 300_000);
     let dir = traced.lab.fs.root().create_dir(b"dir", 0o755).unwrap();
@@ -180,7 +180,7 @@ fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
 }
 
 #[test]
-fn who_wants_no_logs_commits_and_is_told_why() {
+fn sync_without_tree_log_is_a_counted_commit() {
     let device = Arc::new(MemoryDevice::new(128 << 20));
     userbtrfs_mkfs::make(&*device, &Options::default()).unwrap();
     let mut options = OpenOptions::new();
@@ -195,7 +195,7 @@ fn who_wants_no_logs_commits_and_is_told_why() {
 }
 
 #[test]
-fn a_file_that_nobody_will_find_is_not_logged() {
+fn unlinked_file_is_not_logged() {
     let traced = Traced::new();
     let root = traced.lab.fs.root();
     let file = root.create(b"gone", 0o600).unwrap().open().unwrap();
@@ -207,7 +207,7 @@ fn a_file_that_nobody_will_find_is_not_logged() {
 }
 
 #[test]
-fn a_file_that_may_get_a_name_is_logged() {
+fn file_created_without_a_name_is_logged() {
     let traced = Traced::new();
     let root = traced.lab.fs.root();
     let file = root.create_unnamed(0o600).unwrap().open().unwrap();
@@ -224,7 +224,7 @@ fn a_file_that_may_get_a_name_is_logged() {
 }
 
 #[test]
-fn a_file_without_a_name_counts_one_in_the_log() {
+fn file_without_a_name_has_one_link_in_the_log() {
     let traced = Traced::new();
     let fs = &traced.lab.fs;
     let file = fs.root().create_unnamed(0o600).unwrap().open().unwrap();
@@ -241,7 +241,7 @@ fn a_file_without_a_name_counts_one_in_the_log() {
     assert_eq!((logged.nlink, file.inode().metadata().unwrap().nlink), (1, 0));
 }
 
-/// What there is in a directory and below.
+/// Returns the entries in and below a directory.
 fn listing(dir: &Dir) -> Vec<String> {
     let mut found = Vec::new();
     for entry in dir.entries() {
@@ -262,7 +262,7 @@ fn listing(dir: &Dir) -> Vec<String> {
     found
 }
 
-/// Makes a new entry of a directory, mostly a file, and maybe changes what another one has.
+/// Creates a new entry of a directory, usually a file, and sometimes changes another directory.
 fn make_one(old: &Dir, dir: &Dir, number: u32) {
     let name = format!("new-{number}");
     let name = name.as_bytes();
@@ -280,7 +280,7 @@ fn make_one(old: &Dir, dir: &Dir, number: u32) {
             .unwrap(),
         4 => {
             let file = dir.create(name, 0o640).unwrap();
-            // Sometimes more names than one item holds.
+            // Sometimes more names than fit into one item.
             let links = if number % 320 == 4 { 100 } else { 1 };
             for link in 0..links {
                 let name = format!("{number}-{link:0200}");
@@ -296,7 +296,7 @@ fn make_one(old: &Dir, dir: &Dir, number: u32) {
 }
 
 #[test]
-fn all_that_new_entries_lead_to_is_there_wherever_it_waited() {
+fn inodes_of_new_entries_survive_sync_of_their_directory() {
     let traced = Traced::of(Lab::of(128 << 20, &Options::default(), 4 << 20));
     let make = |name: &str| traced.lab.fs.root().create_dir(name.as_bytes(), 0o755).unwrap();
     let (old, dir) = (make("old"), make("dir"));
@@ -308,7 +308,7 @@ fn all_that_new_entries_lead_to_is_there_wherever_it_waited() {
         make_one(&old, &dir, number);
     }
     dir.sync_all().unwrap();
-    // A sync of `old`, which names left for another directory, would be a commit, as in Linux.
+    // A sync of `old`, from which names moved to another directory, would be a commit, as in Linux.
     assert_eq!(traced.told(), [SyncOutcome::Logged]);
     let there = listing(&dir);
     drop((old, dir));

@@ -8,8 +8,8 @@ use userbtrfs_format::{ItemKind, Key};
 use super::device::{Failing, Which};
 use super::*;
 
-/// Files between those that matter, two of which fill a leaf: whoever reads one of these reads no
-/// leaf of the other ahead.
+/// Files between the inodes under test, two of which fill a leaf: reading one of the inodes does
+/// not read ahead the leaf of the other.
 const BETWEEN: u32 = 300;
 
 struct World {
@@ -18,7 +18,7 @@ struct World {
 }
 
 impl World {
-    /// With `/dir` and `/file`, neither near the other nor near anything else.
+    /// Creates `/dir` and `/file`, far from each other and from all others.
     fn new() -> Self {
         let device = Failing::new(128);
         let fs = device.open(32 << 20);
@@ -37,13 +37,13 @@ impl World {
         make_others(2 * BETWEEN..3 * BETWEEN);
         drop((root, others));
         fs.close().unwrap();
-        // Nobody merges in the background after that.
+        // After that no delayed items are run in the background.
         let fs = device.open(32 << 20);
         Self { device, fs }
     }
 
-    /// Waits, while a directory is synced, for somebody to read the leaf that an inode is in, and
-    /// does something then. Gives what a crash leaves after that sync.
+    /// Syncs a directory, and runs `meanwhile` while a thread reads the leaf of an inode. Returns
+    /// what a crash leaves after that sync.
     fn sync_and_crash(self, dir: &Dir, inode: InodeId, meanwhile: impl FnOnce()) -> Filesystem {
         let Self { device, fs } = &self;
         let tree_roots = fs.inner.nodes.tree_roots();
@@ -51,7 +51,7 @@ impl World {
         let key = Key::new(inode.number, ItemKind::INODE_ITEM, 0);
         let leaf = tree.search(tree_roots.store(), &key).unwrap().leaf.header().logical;
         let place = tree_roots.store().volume().map(leaf, 4096).unwrap().copies().next().unwrap();
-        // Nothing changed it since it was written.
+        // It is unchanged since it was written.
         tree_roots.store().discard(leaf);
         device.hold(Operation::Read, Which::At(place.0));
         thread::scope(|scope| {
@@ -72,7 +72,7 @@ impl World {
 }
 
 #[test]
-fn a_file_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
+fn file_deleted_while_it_is_logged_is_not_in_the_log() {
     let world = World::new();
     let root = world.fs.root();
     let (dir, file) = (world.fs.open_dir("/dir").unwrap(), root.lookup(b"file").unwrap().id());
@@ -83,23 +83,23 @@ fn a_file_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
 }
 
 #[test]
-fn a_directory_that_is_deleted_while_it_is_logged_is_gone_from_the_log() {
+fn directory_deleted_while_it_is_logged_is_not_in_the_log() {
     let world = World::new();
     let (root, dir) = (world.fs.root(), world.fs.open_dir("/dir").unwrap());
     let transactions = Arc::clone(world.fs.inner.transactions.as_ref().unwrap());
     dir.inode().set_xattr(b"user.x", b"value", XattrMode::Create).unwrap();
     let left = world.sync_and_crash(&dir, dir.inode().id(), || {
         root.remove_dir(b"dir").unwrap();
-        // So that no leaf has its name any more.
+        // Afterwards no leaf has its name.
         transactions.merge_pending().unwrap();
     });
     assert!(left.lookup("/dir").is_err());
     left.close().unwrap();
 }
 
-/// Between the name and the inode.
+/// The removal happens between the lookup of the name and that of the inode.
 #[test]
-fn who_makes_or_finds_what_is_removed_meanwhile_has_it_or_does_not() {
+fn lookup_and_create_racing_with_removal_find_the_inode_or_nothing() {
     let lab = Lab::new();
     let root = lab.fs.root();
     std::thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn who_makes_or_finds_what_is_removed_meanwhile_has_it_or_does_not() {
                 dir.create(b"name", 0o644).unwrap();
                 dir.remove_file(b"name").unwrap();
                 root.remove_dir(b"dir").unwrap();
-                // It may be removed as soon as it is there.
+                // It may be removed right after its creation.
                 let other = root.create(b"other", 0o644);
                 drop(other.map(|other| other.metadata().unwrap()));
             }

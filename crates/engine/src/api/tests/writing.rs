@@ -1,11 +1,11 @@
-//! What one writer sees, and finds when the image is opened again.
+//! The view of a single writer, also after the image is opened again.
 
 use userbtrfs_device::Buffer;
 
 use super::*;
 
 #[test]
-fn what_is_written_is_there_at_once_and_after_reopening() {
+fn written_data_is_visible_at_once_and_after_reopening() {
     let lab = Lab::of(128 << 20, &Options::default(), 128 << 20);
     let file = lab.create("file");
     let bytes = pattern(1, 3 << 20);
@@ -25,7 +25,7 @@ fn what_is_written_is_there_at_once_and_after_reopening() {
 }
 
 #[test]
-fn files_grow_out_of_the_tree_and_come_back_into_it() {
+fn file_leaves_the_tree_when_it_grows_and_returns_when_it_shrinks() {
     let mut lab = Lab::new();
     for (name, sizes) in [
         ("grows", [100, 2048, 2049, 5000]),
@@ -75,9 +75,9 @@ fn a_file_that_grows_by_a_direct_write_leaves_the_tree() {
     }
 }
 
-/// What is on the disk behind the end of a file never comes to light.
+/// The old bytes on disk beyond the end of a file are never visible.
 #[test]
-fn a_file_that_was_cut_and_grows_again_has_zeros_there() {
+fn file_extended_after_truncation_reads_zeros() {
     let mut lab = Lab::new();
     lab.create("file").write_at(&[7; 10_000], 0).unwrap();
     for grown in [5_500, 8_192, 20_000] {
@@ -116,7 +116,7 @@ fn a_small_file_is_in_the_tree_and_takes_no_space_for_data() {
 }
 
 #[test]
-fn files_reach_as_far_as_an_offset_can_name() {
+fn file_reaches_the_largest_offset() {
     let lab = Lab::new();
     let file = lab.create("file");
     let last = i64::MAX as u64 - 3;
@@ -141,7 +141,7 @@ fn files_reach_as_far_as_an_offset_can_name() {
 }
 
 #[test]
-fn dirty_data_is_data_to_those_who_look_for_holes() {
+fn dirty_data_is_data_for_seek_hole() {
     let lab = Lab::new();
     let file = lab.create("file");
     file.set_len(100 << 10).unwrap();
@@ -202,7 +202,7 @@ fn a_slice_stays_as_it_is_and_memory_is_changed_in_place() {
 }
 
 #[test]
-fn space_allocated_ahead_is_filled_in_place() {
+fn preallocated_space_is_written_in_place() {
     let lab = Lab::new();
     let file = lab.create("file");
     file.write_at(&[7; 5000], 0).unwrap();
@@ -300,7 +300,7 @@ fn a_file_that_grows_while_it_is_written_back_has_no_sector_in_two_extents() {
 }
 
 #[test]
-fn many_extents_go_in_steps() {
+fn many_extents_are_changed_in_steps() {
     let lab = Lab::of(256 << 20, &Options::default(), 16 << 20);
     let file = lab.create("file");
     let mut expected = vec![0; 3000 * 8192 - 4096];
@@ -330,7 +330,7 @@ fn many_extents_go_in_steps() {
 }
 
 #[test]
-fn what_is_old_is_written_and_committed_though_nobody_asks() {
+fn old_data_is_written_and_committed_in_the_background() {
     let device = Arc::new(MemoryDevice::new(128 << 20));
     userbtrfs_mkfs::make(&*device, &Options::default()).unwrap();
     let devices = || vec![Arc::clone(&device) as Arc<dyn Device>];
