@@ -4,7 +4,7 @@
 //! |---------|-------------------------------------------------------|---------------|
 //! | `inode` | inodes, directories, names, extended attributes       | lower crates  |
 //! | `data`  | data of files: in memory, in extents, and in flight   | `inode`       |
-//! | `log`   | the tree log: what it says, and its replay            | `inode` `data`|
+//! | `log`   | the tree log: what is logged, and its replay          | `inode` `data`|
 //! | `share` | subvolumes and snapshots                              | `inode` `data`|
 //! | `api`   | the public face, in the manner of `std::fs`           | all of them   |
 //!

@@ -23,7 +23,7 @@ pub struct OpenOptions {
     discard: bool,
     pending_log: PendingLog,
     tree_log: bool,
-    /// The features that new files lack: NODATACOW, NODATASUM.
+    /// The flags of new files that turn features off: NODATACOW, NODATASUM.
     without: InodeFlags,
     direct: Direct,
     io_uring: IoUring,
@@ -31,7 +31,7 @@ pub struct OpenOptions {
     lock: bool,
 }
 
-/// What to do with a log that is pending: the fsyncs since the last commit.
+/// The treatment of a pending log, which has the fsyncs since the last commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PendingLog {
     /// Replay it. If the filesystem is opened read-only, that is done in memory, and nothing is

@@ -15,7 +15,7 @@ const LINKS_MAX: usize = 40;
 /// The longest target of a symbolic link, in bytes.
 const TARGET_MAX: u64 = 4095;
 
-/// What to do with a symbolic link at the end of a path.
+/// The treatment of a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinalSymlink {
     /// Follow it.

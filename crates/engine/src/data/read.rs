@@ -1,7 +1,7 @@
 //! Reads of file data.
 //!
 //! [`buffered_read`] serves a read from the cache or the device; [`readahead`] reads a whole file
-//! in windows. Below them [`extent_map`] says which extent holds a range, [`requests`] splits a
+//! in windows. Below them [`extent_map`] finds the extents of a range, [`requests`] splits a
 //! read into device requests, [`extent_reader`] does them, and [`checksums`] verifies the sectors.
 
 pub(in crate::data) mod buffered_read;

@@ -37,7 +37,7 @@ const FILES_MAX: usize = 64;
 /// Files that another thread is writing back.
 type UnderWriteback = Vec<Arc<FilePages>>;
 
-/// What to do with the last sector of a file if the file fills only a part of it.
+/// The treatment of the last sector of a file if the file fills only a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EofBlock {
     /// It is written.

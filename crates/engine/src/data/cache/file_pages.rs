@@ -55,7 +55,7 @@ pub(crate) struct FilePages {
 
 struct State {
     blocks: CacheBlocks,
-    /// The number of times that dirty data was written to disk or dropped.
+    /// The number of times that unfinished data was written to disk, failed or was dropped.
     finishes: u64,
     /// The position of the file in the list of unfinished files.
     listed: Option<Listed>,
@@ -133,8 +133,8 @@ impl FilePages {
         self.cache.failures.opened(self.id())
     }
 
-    /// Returns the last write error of the file after the failure numbered `since`, as a user of
-    /// the file.
+    /// Fails if there is a write error of the file after the failure numbered `since`, and marks
+    /// it as reported.
     pub(crate) fn tell_failure(&self, since: u64, told: &ErrSeq) -> Result<()> {
         self.cache.failures.tell(self.id(), since, told)
     }

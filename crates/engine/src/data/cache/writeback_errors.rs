@@ -82,8 +82,7 @@ impl WritebackErrors {
         ErrSeq::new(if untold { 0 } else { self.count() })
     }
 
-    /// Returns the failure of a file after the one numbered `since`, if any, and marks it as
-    /// reported.
+    /// Fails if a file has a failure after the one numbered `since`, and marks it as reported.
     pub(in crate::data) fn tell(&self, file: InodeId, since: u64, told: &ErrSeq) -> Result<()> {
         if self.count() <= since {
             return Ok(());
@@ -119,8 +118,8 @@ impl WritebackErrors {
         }
     }
 
-    /// Removes the failure of a file that left memory after the failure of this number, if it was
-    /// reported.
+    /// Removes the failure of a file that left memory, if it was reported and its number is at
+    /// most `number`.
     pub(in crate::data) fn closed(&self, file: InodeId, number: u64) {
         if number == 0 {
             return;

@@ -129,8 +129,8 @@ impl WriteContext {
         let files: Vec<_> = files.map(|file| file.pages).collect();
         // Failures are recorded for the users of the files.
         let (busy, _failed) = self.write_idle(&files, EofBlock::Left);
-        // If all are under writeback, wait for one that is soon done; not all wait for the same
-        // one.
+        // If all are under writeback, wait for one, which is soon done; threads wait for different
+        // ones.
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
         if let Some(one) = turn.checked_rem(busy.len()).map(|turn| &busy[turn]) {
             drop(one.writeback.lock());
@@ -263,8 +263,8 @@ pub(in crate::data) fn end_of(offset: u64, len: u64) -> Result<u64> {
 }
 
 /// Advances the size on disk to what the file has data for: up to the first byte that is not yet in
-/// an extent, and all that has `landed`. What landed may be dirty again, written to while it was in
-/// flight; but a sync has promised its old data.
+/// an extent, and all that has `landed`. Landed data may be dirty again, if it was written to while
+/// it was in flight; but a sync may have reported the landed data as durable.
 pub(in crate::data) fn advance_size(change: &mut FileChange<'_>, pages: &FilePages, landed: u64) {
     let (known, size) = (change.disk_size(), change.size());
     if known < size {

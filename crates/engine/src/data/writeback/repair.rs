@@ -5,8 +5,8 @@
 //!    is closed.
 //! 2. A repair runs in a transaction, after the previous one is durable. An extent that the extent
 //!    tree lists then existed when this transaction began, and its space is not reused before this
-//!    transaction is durable: so nobody else writes there. Nor does the owner of the extent: data
-//!    with checksums is never overwritten.
+//!    transaction is durable: so no other extent is written there. Nor does the owner of the extent
+//!    write there: data with checksums is never overwritten.
 //! 3. All mirrors are read again, and the trees decide which is good: for a tree block, the
 //!    generation that wrote it; for data, its checksums.
 //! 4. A failed repair does no harm: the next read finds the bad mirror again.
