@@ -10,13 +10,14 @@
 //! | `ops`       | the operations: create, link, unlink, rename, attributes, xattrs, orphans |
 //! | `flush`     | delayed items into trees                                                  |
 //!
-//! 1. The inode in memory is the truth; the tree is its durable image.
-//! 2. Reads look into what waits, newest first, then into the tree. What comes late is the oldest
-//!    of what waits.
-//! 3. Entries of a directory are listed by their index, so that a position stays good while
-//!    entries come and go.
-//! 4. A name is looked up by its hash, and compared in full among those that hash alike.
-//! 5. What can fail is decided before anything is changed, never when it is merged.
+//! 1. The inode in memory is authoritative; the tree is its durable image.
+//! 2. Reads look into the delayed items, newest first, then into the tree. Deferred DIR_ITEMs are
+//!    the oldest of the delayed items.
+//! 3. Entries of a directory are listed by their index, so that a position stays valid while
+//!    entries are added and removed.
+//! 4. A name is looked up by its hash, and compared in full with the names of the same hash.
+//! 5. Every check that can fail is done before anything is changed; a flush finds nothing to
+//!    refuse.
 
 mod dir;
 #[cfg(all(test, shuttle))]
@@ -73,31 +74,32 @@ use pending::delayed_inodes::DelayedInodes;
 use pending::reservation::DelayedReservation;
 use tree::subvolume::{Subvolume, Subvolumes};
 
-/// The number of a subvolume's root directory.
+/// The inode number of a subvolume's root directory.
 pub(crate) const ROOT_DIR: u64 = 256;
 
-/// The number that the place of a subvolume has where only its name was snapshotted.
+/// The inode number of an empty directory that stands in for a subvolume which a snapshot did not
+/// copy.
 pub const EMPTY_DIR: u64 = 2;
 
-/// How much more memory the known names of directories may take than what waits.
+/// The factor by which the dentry caches may take more memory than the delayed items.
 const NAMES_SHARE: usize = 2;
 
-/// About what it takes in memory to know that an inode is in the log, in bytes.
+/// The approximate memory, in bytes, of the log state of an inode.
 const LOGGED_BYTES: usize = 128;
 
-/// So many inodes may be in the log at least: what they take is little.
+/// The least limit on inodes in the log: their state takes little memory.
 const LOGGED_MIN: usize = 4096;
 
-/// How much is kept in memory.
+/// Limits on what is kept in memory, and the flags of new files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodesOptions {
-    /// About how many inodes that nobody uses.
+    /// The approximate number of unused inodes to keep.
     pub(crate) inodes_max: usize,
-    /// Bytes of changes above which a merge is due.
+    /// Bytes of delayed items above which they are flushed.
     pub(crate) pending_max: usize,
-    /// Bytes of names that come late above which these are merged, too.
+    /// Bytes of deferred DIR_ITEMs above which these are flushed, too.
     pub(crate) late_bytes: usize,
-    /// Flags that each new file gets, beside what its directory passes on.
+    /// Flags of each new file, in addition to those inherited from its directory.
     pub(crate) file_flags: InodeFlags,
 }
 
@@ -106,35 +108,35 @@ pub(crate) struct Inodes {
     tree_roots: Arc<TreeRoots>,
     options: InodesOptions,
     table: InodeCache,
-    /// Of memory for names of directories.
+    /// The memory limit of all dentry caches.
     budget: Arc<DentryBudget>,
     subvolumes: Subvolumes,
     waiting: DelayedInodes,
-    /// Directories with names that come late.
+    /// Directories with deferred DIR_ITEMs.
     late: DelayedInodes,
     delayed_reservation: DelayedReservation,
-    /// What the log may have to know.
+    /// What the tree log needs to know.
     log_tracker: LogTracker,
     /// Held while a directory changes its parent.
     renames: Mutex<()>,
-    /// Held while changes are merged.
+    /// Held while delayed items are flushed.
     merging: Mutex<()>,
-    /// Who keeps data of files in memory.
+    /// Notified when a file is deleted; it keeps the data of files in memory.
     watch: OnceLock<Weak<dyn InodeEvents>>,
-    /// Inodes without a name that could not be deleted, and in which transaction that was.
+    /// Orphans whose deletion failed, each with the transaction in which it failed.
     undeleted: Mutex<Vec<(u64, Arc<Inode>)>>,
-    /// Nothing where the filesystem is open for reading. What waits holds space that the ledger
-    /// promised, and goes before it: fields are dropped in this order.
+    /// `None` if the filesystem is open read-only. Delayed items hold reservations of the
+    /// transaction manager and must be dropped before it: fields are dropped in this order.
     transactions: Option<Arc<TransactionManager>>,
 }
 
 impl Inodes {
-    /// The inodes of a filesystem that is open for reading.
+    /// Creates the inodes of a filesystem that is open read-only.
     pub(crate) fn read_only(tree_roots: Arc<TreeRoots>, options: InodesOptions) -> Self {
         Self::new(tree_roots, None, options)
     }
 
-    /// The inodes of a filesystem that is open for writing.
+    /// Creates the inodes of a filesystem that is open for writing.
     pub(crate) fn writable(transactions: Arc<TransactionManager>, options: InodesOptions) -> Self {
         Self::new(Arc::clone(transactions.tree_roots()), Some(transactions), options)
     }
@@ -162,46 +164,46 @@ impl Inodes {
         }
     }
 
-    /// What the log may have to know.
+    /// Returns the log state of the inodes.
     pub(crate) fn log_tracker(&self) -> &LogTracker {
         &self.log_tracker
     }
 
-    /// The trees.
+    /// Returns the tree roots.
     pub(crate) fn tree_roots(&self) -> &Arc<TreeRoots> {
         &self.tree_roots
     }
 
-    /// The inode of a number.
+    /// Returns an inode by number, and loads it if it is not in memory.
     pub(crate) fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
         let known = self.table.get(id).map_or_else(|| self.enter(id), Ok)?;
         known.load(&self.tree_roots, &self.budget)?;
         Ok(known)
     }
 
-    /// The inode of a number, if it is in memory, whatever is known of it.
+    /// Returns an inode by number if it is cached, loaded or not.
     pub(crate) fn in_table(&self, id: InodeId) -> Option<Arc<Inode>> {
         self.table.get(id)
     }
 
-    /// What is in memory of an inode.
+    /// Returns what memory holds of an inode.
     pub(crate) fn in_memory(&self, id: InodeId) -> InMemory {
         self.table.peek(id).map_or(InMemory::Nothing, |inode| inode.in_memory())
     }
 
-    /// Puts an inode into the table whose state is not known.
+    /// Adds an inode, not yet loaded, to the cache.
     fn enter(&self, id: InodeId) -> Result<Arc<Inode>> {
         let inode = Inode::unknown(id, self.tree_roots.tree(id.subvolume)?);
         Ok(self.table.insert(Arc::new(inode), self.running()))
     }
 
-    /// The number of the running transaction; 0 where there is none.
+    /// Returns the number of the running transaction, or 0 if the filesystem is read-only.
     fn running(&self) -> u64 {
         self.transactions.as_ref().map_or(0, |transactions| transactions.generation())
     }
 
-    /// The subvolume of inodes that are about to change. What an earlier run left in it without
-    /// a name is deleted first. No lock is held.
+    /// Returns the subvolume of inodes that are about to change, after deleting the orphans that an
+    /// earlier mount left in it. The caller holds no lock.
     fn subvolume_to_change(&self, id: InodeId) -> Result<Arc<Subvolume>> {
         self.transactions()?;
         let subvolume = self.subvolumes.get(&self.tree_roots, id.subvolume)?;
@@ -209,7 +211,7 @@ impl Inodes {
         Ok(subvolume)
     }
 
-    /// The inode of a number, to be changed. No lock is held.
+    /// Returns an inode that is to be changed. The caller holds no lock.
     fn inode_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
         if id.number == EMPTY_DIR {
             return Err(Error::NotPermitted);
@@ -218,7 +220,7 @@ impl Inodes {
         self.inode(id)
     }
 
-    /// The directory of a number, to be changed. No lock is held.
+    /// Returns a directory that is to be changed. The caller holds no lock.
     fn directory_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
         let inode = self.inode_to_change(id)?;
         let (kind, flags) = inode.kind_and_flags();
@@ -232,7 +234,7 @@ impl Inodes {
     }
 }
 
-/// Checks that the flags of an inode let it be changed, named, or lose a name.
+/// Checks that the flags of an inode allow it to be changed, linked or unlinked.
 fn check_mutable(inode: &Inode) -> Result<()> {
     match inode.kind_and_flags().1.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         true => Err(Error::NotPermitted),

@@ -1,4 +1,4 @@
-//! What tests of this module share.
+//! Helpers for the tests of this module.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,19 +14,19 @@ use super::{Entry, EntryTarget, Inodes, TreeRoots};
 use crate::error::{InodeId, Result};
 
 impl Inodes {
-    /// The attributes of an inode.
+    /// Returns the attributes of an inode.
     pub(super) fn item(&self, id: InodeId) -> Result<InodeItem> {
         Ok(self.inode(id)?.item())
     }
 }
 
-/// An entry that leads to a file.
+/// Returns an entry of a regular file.
 pub(super) fn entry(index: u64, name: &[u8], number: u64) -> Arc<Entry> {
     let (kind, target) = (DirEntryKind::Regular, EntryTarget::Inode(number));
     Arc::new(Entry { index, name: name.into(), kind, target, transid: 7 })
 }
 
-/// The attributes of an empty inode.
+/// Returns the attributes of an empty inode.
 pub(super) fn item(kind: FileKind) -> InodeItem {
     let time = Timestamp::default();
     InodeItem {
@@ -50,7 +50,7 @@ pub(super) fn item(kind: FileKind) -> InodeItem {
     }
 }
 
-/// Two names that hash alike.
+/// Returns two names with the same hash.
 pub(super) fn alike() -> [Vec<u8>; 2] {
     let mut seen = HashMap::new();
     for number in 0..u64::MAX {
@@ -62,10 +62,10 @@ pub(super) fn alike() -> [Vec<u8>; 2] {
     unreachable!("there are fewer hashes than numbers")
 }
 
-/// What follows `start` in a name that hashes as another one does: four bytes.
+/// Returns four bytes which, appended to `start`, make a name with this hash.
 pub(super) fn ending_alike(start: &[u8], hash: u32) -> [u8; 4] {
     let with = |end: u32| name_hash(&[start, &end.to_le_bytes()].concat());
-    // Each bit of the end turns the same bits of the hash, whatever the others are.
+    // Each bit of the end flips the same bits of the hash, independently of the other bits.
     let (mut end, mut left) = (0, with(0) ^ hash);
     let mut rows: Vec<(u32, u32)> =
         (0..32).map(|bit| (with(1 << bit) ^ with(0), 1 << bit)).collect();
@@ -82,8 +82,8 @@ pub(super) fn ending_alike(start: &[u8], hash: u32) -> [u8; 4] {
     end.to_le_bytes()
 }
 
-/// The references that the extent tree has of a file: the address of the extent, and where in the
-/// file it would start. There are no others.
+/// Returns the backrefs of a file in the extent tree, by extent address and by the offset in the
+/// file at which the extent would start. Asserts that there are no others.
 pub(super) fn references(tree_roots: &TreeRoots, id: InodeId) -> BTreeMap<(u64, u64), u32> {
     let tree = tree_roots.tree(TreeId::EXTENT).unwrap();
     let mut cursor = tree_roots.cursor(&tree, &Key::MIN, ReadAhead::Off).unwrap();

@@ -1,14 +1,15 @@
 //! An inode in memory.
 //!
-//! 1. What is here is the truth; the tree is what is left of it when it is not in memory.
+//! 1. The state in memory is authoritative; the tree is read only if the inode is not in memory.
 //! 2. Reads look into the running set, the frozen one, then the tree, in this order: an entry
-//!    leaves a set only after it is in the tree; or, by its name, in `late`, which comes between
-//!    and has a lock of its own: who merges is at it for longer than anybody may hold the state.
-//! 3. What the tree says of a file's size may lag behind, but never tells of bytes that are not
-//!    in extents: data is written after it is taken.
-//! 4. The entries of a directory change under its lock `entries`, what is asked about an inode
-//!    before it is changed stays so under its lock `operation`; all else is short, under the
-//!    state's own, where nothing is awaited.
+//!    leaves a set only after it is in the tree, or, for its DIR_ITEM, in `late`. That is between
+//!    the sets and the tree, and has its own lock, since a flush uses it for longer than the state
+//!    may be locked.
+//! 3. The size of a file in the tree may lag behind, but never covers bytes that are not in
+//!    extents: the size is recorded after the data is written.
+//! 4. The entries of a directory change under its lock `entries`. The results of checks before a
+//!    change stay valid under the lock `operation`. All else is short, under the lock of the state,
+//!    under which no thread waits.
 
 use std::ops::Range;
 
@@ -35,84 +36,85 @@ pub(crate) struct Inode {
     tree: Arc<Tree>,
     entries: Mutex<()>,
     operation: Mutex<()>,
-    /// Filled by whoever needs it first; never before the inode stands in the table, so that
-    /// what is read from the tree cannot be older than what another one changed.
+    /// Loaded by its first user, and only after the inode is in the cache, so that what is read
+    /// from the tree cannot be older than a change by another thread.
     state: OnceLock<Mutex<State>>,
-    /// Of a directory. It is not locked together with the state.
+    /// The deferred DIR_ITEMs of a directory. It is not locked together with the state.
     late: Mutex<Option<Arc<DeferredDirItems>>>,
-    /// Of a file, as who keeps its content says.
+    /// Bytes of a file that are dirty or under writeback, set by the page cache.
     unfinished: AtomicU64,
 }
 
-/// What is in memory of an inode, and not in its tree.
+/// What memory holds of an inode that is not in its tree.
 pub(crate) enum InMemory {
     /// Nothing.
     Nothing,
-    /// At most that these are its attributes; [`Inode::item_to_log`] tells the same.
+    /// At most the attributes differ from the tree; the value equals [`Inode::item_to_log`].
     Attributes(InodeItem),
-    /// Maybe more.
+    /// Possibly more.
     More,
 }
 
-/// What there is of an inode in memory.
+/// The state of an inode in memory.
 pub(in crate::inode) struct State {
     pub(in crate::inode) item: InodeItem,
     pub(in crate::inode) running: Option<Arc<DelayedItems>>,
     pub(in crate::inode) merging: Option<Arc<DelayedItems>>,
-    /// Of a directory.
+    /// The known names of a directory.
     pub(in crate::inode) dentry_cache: Option<Box<DentryCache>>,
-    /// Where the one name of a directory is, once that was seen.
+    /// The parent of a directory, once it is known.
     pub(in crate::inode) parent: Option<u64>,
-    /// Of the tree, as long as nothing was merged since it was looked at.
+    /// The length of an INODE_REF in the tree; invalid once a set is frozen.
     pub(in crate::inode) ref_len: Option<InodeRefLen>,
-    /// The size of a file that the tree may know, where that is not its size.
+    /// The size that may be written to the tree, if it differs from the size of the file (Linux:
+    /// disk_i_size).
     pub(in crate::inode) disk_size: Option<u64>,
-    /// Grows with each change of a file's extents, of what they hold, or of how far the tree may
-    /// know of them.
+    /// Incremented by each change of a file's extents, of their content, or of `disk_size`.
     pub(in crate::inode) extents_version: u64,
     pub(in crate::inode) xattrs: KnownXattrs,
-    /// The place for the next entry of a directory, once it was needed.
+    /// The index of the next entry of a directory, once it was needed.
     pub(in crate::inode) next_index: Option<u64>,
-    /// The last transaction that added an entry to a directory, and the place of its first one.
+    /// The last transaction that added an entry to a directory, and the index of the first entry
+    /// that it added.
     pub(in crate::inode) first_added: Option<(u64, u64)>,
-    /// The transaction of which the tree said that it changed the inode last; 0 for a new one.
+    /// The transid of the inode when it was loaded from the tree; 0 for a new inode.
     pub(in crate::inode) stored_transid: u64,
-    /// What the running transaction changed of a file's extents, and its log does not know.
+    /// Ranges of a file whose extents the running transaction changed and did not log yet.
     pub(in crate::inode) changed: ChangedRanges,
-    /// How many keep it though it may have no name.
+    /// The number of open handles, which keep the inode although it may have no name.
     pub(in crate::inode) opens: u32,
-    /// It is listed among the inodes without a name, or will be.
+    /// The inode has an ORPHAN_ITEM, or will have one.
     pub(in crate::inode) listed: bool,
-    /// It never had a name, and so may still get one.
+    /// It never had a name, and may still be linked (O_TMPFILE).
     pub(in crate::inode) linkable: bool,
-    /// It is deleted, or that is under way.
+    /// It is deleted, or being deleted.
     pub(in crate::inode) dead: bool,
 }
 
-/// What is known of extended attributes.
+/// What is known of the extended attributes of an inode.
 #[derive(Clone, Copy, Default)]
 pub(in crate::inode) struct KnownXattrs {
-    /// Grows with each change.
+    /// Incremented by each change.
     version: u64,
-    /// Whether there are any, in the tree or waiting, where that is known.
+    /// Whether there are any, in the tree or delayed; `None` if that is not known.
     are_any: Option<bool>,
 }
 
 impl KnownXattrs {
-    /// Of what is new and has none.
+    /// The value of a new inode without attributes.
     pub(in crate::inode) const NONE: Self = Self { version: 0, are_any: Some(false) };
 
-    /// Whether it is known that there are none.
+    /// Returns true if it is known that there are none.
     pub(in crate::inode) fn are_none(self) -> bool {
         self.are_any == Some(false)
     }
 }
 
-/// The most extents of a file that are logged at a time.
+/// The most extents of a file that are logged at once.
 pub(crate) const EXTENTS_MAX: usize = 1 << 15;
 
-/// Ranges of a file, in bytes, whose extents a transaction changed: more of them than the log takes
-/// at a time may be all.
+/// Ranges of a file, in bytes, whose extents a transaction changed. If there are more than
+/// [`EXTENTS_MAX`], the whole file counts as changed.
 #[derive(Default)]
 pub(in crate::inode) struct ChangedRanges {
     transaction: u64,
@@ -133,13 +135,13 @@ impl ChangedRanges {
         self.ranges.remove(range);
     }
 
-    /// Takes what transaction `running` changed.
+    /// Takes the ranges that transaction `running` changed.
     fn take(&mut self, running: u64) -> RangeSet {
         self.turn_to(running);
         std::mem::take(&mut self.ranges)
     }
 
-    /// From now on they are those of this transaction.
+    /// Discards the ranges of an earlier transaction.
     pub(in crate::inode) fn turn_to(&mut self, running: u64) {
         if self.transaction != running {
             *self = Self { transaction: running, ranges: RangeSet::default() };
@@ -148,7 +150,7 @@ impl ChangedRanges {
 }
 
 impl Inode {
-    /// An inode whose state is not known.
+    /// Creates an inode whose state is not loaded.
     pub(in crate::inode) fn unknown(id: InodeId, tree: Arc<Tree>) -> Self {
         let lock =
             |class| Mutex::with_identity(Identity::of_inode(class, id.subvolume.0, id.number), ());
@@ -158,13 +160,13 @@ impl Inode {
         Self { id, tree, entries, operation, state, late, unfinished }
     }
 
-    /// It is being made: there was nothing to load.
+    /// Sets the state of an inode that is being created.
     pub(in crate::inode) fn become_new(&self, state: State) {
         assert!(self.state.get().is_none(), "a number is given once");
         self.set_state(state);
     }
 
-    /// Makes sure that the state is known.
+    /// Loads the state if it is not loaded. Fails if the inode is deleted.
     pub(in crate::inode) fn load(
         &self,
         tree_roots: &TreeRoots,
@@ -187,18 +189,18 @@ impl Inode {
         self.state.get_or_init(|| Mutex::with_identity(identity, state));
     }
 
-    /// How many bytes of a file are in memory alone. Asked before the attributes, it misses none
-    /// that these do not count yet.
+    /// Returns how many bytes of a file are dirty or under writeback. If it is read before the
+    /// attributes, every byte is counted in at least one of the two.
     pub(crate) fn unfinished(&self) -> u64 {
         self.unfinished.load(Ordering::Acquire)
     }
 
-    /// So many bytes of a file are in memory alone.
+    /// Sets how many bytes of a file are dirty or under writeback.
     pub(crate) fn set_unfinished(&self, bytes: u64) {
         self.unfinished.store(bytes, Ordering::Release);
     }
 
-    /// Which it is.
+    /// Returns the subvolume and the number.
     pub(crate) fn id(&self) -> InodeId {
         self.id
     }
@@ -207,7 +209,7 @@ impl Inode {
         self.id.number
     }
 
-    /// The tree of its subvolume.
+    /// Returns the tree of its subvolume.
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
@@ -216,18 +218,18 @@ impl Inode {
         self.entries.lock()
     }
 
-    /// What is asked about the inode before it is changed stays so.
+    /// Locks the inode for a change: the results of checks stay valid until the guard is dropped.
     pub(crate) fn lock_operation(&self) -> MutexGuard<'_, ()> {
         self.operation.lock()
     }
 
-    /// The state, of an inode that the table gave out. No I/O while it is locked.
+    /// Locks the state of a loaded inode. No I/O while it is locked.
     pub(in crate::inode) fn state(&self) -> MutexGuard<'_, State> {
         self.state.get().expect("loaded before it is given out").lock()
     }
 
-    /// The same, of an inode that is not deleted: of another one, what its tree still has would
-    /// seem to be there. [`Error::NoInode`] otherwise.
+    /// Locks the state, or returns [`Error::NoInode`] if the inode is deleted: items that its tree
+    /// still has must not be seen.
     pub(in crate::inode) fn living(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state();
         match state.dead {
@@ -236,12 +238,12 @@ impl Inode {
         }
     }
 
-    /// The names that come late, of a directory: to be looked at after the state.
+    /// Locks the deferred DIR_ITEMs of a directory. To be read after the state.
     pub(in crate::inode) fn late(&self) -> MutexGuard<'_, Option<Arc<DeferredDirItems>>> {
         self.late.lock()
     }
 
-    /// What waits of a name, where it is not in a set any more.
+    /// Returns the deferred DIR_ITEM of a name. To be asked if no set has the name.
     pub(in crate::inode) fn late_name(
         &self,
         hash: u32,
@@ -250,51 +252,52 @@ impl Inode {
         self.late().as_ref().map_or(Delayed::Nothing, |late| late.find(hash, name))
     }
 
-    /// The state if it is there and nobody holds it.
+    /// Locks the state if it is loaded and not locked.
     pub(in crate::inode) fn try_state(&self) -> Option<MutexGuard<'_, State>> {
         self.state.get()?.try_lock()
     }
 
-    /// The attributes.
+    /// Returns the attributes.
     pub(crate) fn item(&self) -> InodeItem {
         self.state().item.clone()
     }
 
-    /// How many bytes of a file are in memory alone, and the attributes, where those are known and
-    /// nobody is at them: nothing is waited for. Nothing of a deleted one.
+    /// Returns the number of unwritten bytes and the attributes without blocking; `None` if the
+    /// state is not loaded, locked, or that of a deleted inode.
     pub(crate) fn at_once(&self) -> Option<(u64, InodeItem)> {
         let unfinished = self.unfinished();
         let state = self.try_state()?;
         (!state.dead).then(|| (unfinished, state.item.clone()))
     }
 
-    /// Whether it has no name yet, and may get its first.
+    /// Returns true if the inode has no name yet and may be given one.
     pub(crate) fn is_linkable(&self) -> bool {
         self.state().is_linkable()
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.state().item.size
     }
 
-    /// What it is.
+    /// Returns the file type.
     pub(crate) fn kind(&self) -> FileKind {
         self.state().item.kind
     }
 
-    /// What it is, and its flags.
+    /// Returns the file type and the flags.
     pub(in crate::inode) fn kind_and_flags(&self) -> (FileKind, InodeFlags) {
         let state = self.state();
         (state.item.kind, state.item.flags)
     }
 
-    /// What waits to come into a file between two offsets, widened to whole sectors: ascending,
-    /// disjoint, and clipped to that; but only a few times `max` ranges. And the offset up to which
-    /// those are all: until there everything else is as the tree says.
+    /// Returns the pending extents between two offsets, widened to whole sectors: ascending,
+    /// disjoint and clipped, and at most a few times `max`. Also returns the offset up to which the
+    /// list is complete: until there, the tree is current for every other byte.
     ///
-    /// To be asked before the tree is, by a new cursor: a merge moves ranges from here to there,
-    /// and while it cuts items the tree shows the same as ever for what does not wait.
+    /// Must be called before the tree is read, and with a new cursor: a flush moves extents into
+    /// the tree, and while it splits items, the tree shows what it did before for bytes that are
+    /// not pending.
     pub(crate) fn pending_extents(
         &self,
         start: u64,
@@ -305,8 +308,8 @@ impl Inode {
         (extents, until)
     }
 
-    /// The same, where something else is about to be put over it; and whether that is all there is
-    /// of the file, since the tree knows nothing of it.
+    /// Like [`Inode::pending_extents`], with `above` over the pending extents. Also returns whether
+    /// that is the whole file, since the tree has nothing of the inode.
     pub(crate) fn pending_extents_under(
         &self,
         above: Option<&ExtentChanges>,
@@ -321,25 +324,25 @@ impl Inode {
         (flattened(sets(), start, until), until, is_all)
     }
 
-    /// What changes with each change of what the log would have of the inode alone; while it is in
-    /// memory, unless the running transaction evicted it after it had changed it.
+    /// Returns a value that changes with each change that the log of this inode would contain;
+    /// `None` if the running transaction may have evicted the inode after changing it.
     pub(crate) fn stamp(&self, running: u64) -> Option<ChangeVersion> {
         let state = self.state();
         let is_known = state.stored_transid < running;
         is_known.then_some((state.item.sequence, state.extents_version))
     }
 
-    /// The attributes, with the size that the tree may know.
+    /// Returns the attributes, with the size that may be written to the tree.
     pub(crate) fn item_to_log(&self) -> InodeItem {
         self.state().item_to_log()
     }
 
-    /// What changes with each change of extended attributes, and with it what else that changes.
+    /// Returns a number that grows with each change of extended attributes.
     pub(crate) fn xattrs_version(&self) -> u64 {
         self.state().xattrs.version
     }
 
-    /// What is in memory of it.
+    /// Returns what memory holds of the inode.
     pub(in crate::inode) fn in_memory(&self) -> InMemory {
         let Some(state) = self.state.get() else { return InMemory::More };
         let state = state.lock();
@@ -349,42 +352,43 @@ impl Inode {
         }
     }
 
-    /// Whether the tree may know as much of a file as this size, as far as it is still that long.
+    /// Returns true if the size that may be written to the tree reaches `size`, or the end of a
+    /// file that is shorter now.
     pub(crate) fn may_know_size(&self, size: u64) -> bool {
         let state = self.state();
         state.disk_size() >= size.min(state.item.size)
     }
 
-    /// The size of a file of which all is committed but what waits in memory alone: its extents,
-    /// and that size. Nothing where the running transaction changed them, or may have.
+    /// Returns the on-disk size of a file whose extents and on-disk size are committed, so that at
+    /// most dirty data is not; `None` if the running transaction changed them, or may have.
     pub(crate) fn committed_size(&self, running: u64) -> Option<u64> {
         let state = self.state();
         let is_committed = state.changed.transaction < running && state.stored_transid < running;
         is_committed.then(|| state.disk_size())
     }
 
-    /// Takes the ranges of a file whose extents the running transaction changed; nothing where
-    /// that is not known, and may be all.
+    /// Takes the ranges of a file whose extents the running transaction changed; `None` if they are
+    /// not known, so that the whole file may have changed.
     pub(crate) fn take_changed(&self, running: u64) -> Option<RangeSet> {
         let mut state = self.state();
         let changed = state.changed.take(running);
-        // Next time it is known.
+        // From the next call on, the ranges are known.
         let stored = std::mem::take(&mut state.stored_transid);
         (stored < running).then_some(changed)
     }
 
-    /// Puts back what was taken and is still not in the log.
+    /// Puts back a range that was taken and not logged.
     pub(crate) fn put_back_changed(&self, running: u64, range: Range<u64>) {
         self.state().changed.insert(running, range);
     }
 
-    /// The log knows of a range, of which it was told that it changed.
+    /// Removes a changed range that is logged.
     pub(crate) fn forget_changed(&self, running: u64, range: Range<u64>) {
         self.state().changed.remove(running, range);
     }
 
-    /// The place of the first entry that the running transaction added to a directory; those
-    /// before it are committed. Nothing where it added none.
+    /// Returns the index of the first entry that the running transaction added to a directory;
+    /// `None` if it added none. Entries before it are committed.
     pub(crate) fn first_added(&self, running: u64) -> Option<u64> {
         let state = self.state();
         match state.item.generation == running {
@@ -393,15 +397,15 @@ impl Inode {
         }
     }
 
-    /// A number that grows with each change of the extents, of what they hold, or of how far the
-    /// tree may know of them.
+    /// Returns a number that grows with each change of the extents, of their content, or of the
+    /// size that may be written to the tree.
     pub(crate) fn extents_version(&self) -> u64 {
         self.state().extents_version
     }
 
-    /// Data was written to memory, as far as `end`. What the tree knows of the size stays, until
-    /// the data is in extents; until then the caller keeps the inode. Set-id bits stay, too:
-    /// whether they go is for those who know who writes. So do the times, where `now` is nothing.
+    /// Records that data was written to the page cache up to `end`. The size in the tree stays
+    /// until the data is in extents; until then the caller keeps the inode. Set-id bits stay, too:
+    /// the caller, which knows the writer, removes them. If `now` is `None`, the times stay.
     pub(crate) fn written_to(&self, end: u64, now: Option<Timestamp>) {
         let mut state = self.state();
         let size = state.item.size.max(end);
@@ -411,7 +415,7 @@ impl Inode {
 }
 
 impl State {
-    /// Of a directory, with what is known of its names.
+    /// Creates the state of an inode. A directory comes with what is known of its names.
     pub(in crate::inode) fn new(item: InodeItem, dentry_cache: Option<DentryCache>) -> Self {
         Self {
             item,
@@ -434,83 +438,83 @@ impl State {
         }
     }
 
-    /// The set that is added to; there is one while something is changed.
+    /// Returns the running set, which exists while the inode is being changed.
     pub(in crate::inode) fn pending(&mut self) -> &mut DelayedItems {
         let running = self.running.as_mut().expect("made when the change began");
         Arc::get_mut(running).expect("only a set that is merged is shared")
     }
 
-    /// It gets the name that an entry of a directory has.
+    /// Adds the name that an entry of a directory has.
     pub(in crate::inode) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefIndex) {
         self.parent = self.dentry_cache.is_some().then_some(dir);
         self.pending().add_ref(dir, entry, place);
     }
 
-    /// It loses the name that an entry of a directory has.
+    /// Removes the name that an entry of a directory has.
     pub(in crate::inode) fn remove_ref(&mut self, dir: u64, entry: &Arc<Entry>) {
         self.parent = None;
         self.pending().remove_ref(dir, entry);
     }
 
-    /// What is known of the names of a directory.
+    /// Returns the known names of a directory.
     pub(in crate::inode) fn dentry_cache(&mut self) -> &mut DentryCache {
         self.dentry_cache.as_mut().expect("only directories have names in them")
     }
 
-    /// How long the INODE_REF is in the tree that holds the names in a directory, where that is
-    /// known.
+    /// Returns the length, in the tree, of the INODE_REF for names in a directory; `None` if that
+    /// is not known.
     pub(in crate::inode) fn known_ref_len(&self, dir: u64) -> Option<usize> {
         if self.sets().any(|set| set.created) {
-            // What is merged of the set that made the inode still counts as waiting.
+            // Names that were flushed with the set that created the inode still count as pending.
             return Some(0);
         }
         self.ref_len.filter(|known| known.dir == dir).map(|known| known.len)
     }
 
-    /// Whether it is there without one of its names: it has another, or is open.
+    /// Returns true if the inode survives the loss of a name: it has another one, or is open.
     pub(in crate::inode) fn outlives_a_name(&self) -> bool {
         self.item.nlink > 1 || self.opens > 0
     }
 
-    /// Lists the inode among those without a name, or takes it off that list.
+    /// Adds an ORPHAN_ITEM for the inode, or removes it.
     pub(in crate::inode) fn set_listed(&mut self, listed: bool) {
         let known_below = std::mem::replace(&mut self.listed, listed) && !self.pending().created;
-        // What came and went in the set that made the inode leaves nothing.
+        // In the set that created the inode, adding and removing the item cancel out.
         self.pending().orphan = (listed || known_below).then_some(listed);
     }
 
-    /// The sets, newest first.
+    /// Returns the sets, newest first.
     pub(in crate::inode) fn sets(&self) -> impl Iterator<Item = &DelayedItems> {
         self.running.as_deref().into_iter().chain(self.merging.as_deref())
     }
 
-    /// What waits of the entry of a name.
+    /// Returns the delayed change of the entry of a name.
     pub(in crate::inode) fn pending_entry(&self, hash: u32, name: &[u8]) -> Delayed<Arc<Entry>> {
         newest(self.sets().map(|set| set.entries.find(hash, name)))
     }
 
-    /// Sets an attribute, or removes it.
+    /// Sets an extended attribute, or removes it.
     pub(in crate::inode) fn set_xattr(&mut self, name: &[u8], value: Option<&[u8]>) {
         self.xattrs = KnownXattrs { version: self.xattrs.version + 1, are_any: None };
         self.pending().set_xattr(name, value);
     }
 
-    /// The version of the attributes, where it is not known whether there are any, and the tree can
-    /// say: no change of them waits.
+    /// Returns the version of the attributes if it is not known whether there are any, and the tree
+    /// can tell: no change of them is delayed.
     pub(in crate::inode) fn xattrs_to_learn(&self) -> Option<u64> {
         let is_open = self.xattrs.are_any.is_none() && self.sets().all(|set| set.xattrs.is_empty());
         is_open.then_some(self.xattrs.version)
     }
 
-    /// Whether the tree has any, looked at after that `version`. What waits is all that could come
-    /// into the tree meanwhile.
+    /// Records whether the tree has any, as read after `version` was returned. Only delayed changes
+    /// could have reached the tree meanwhile.
     pub(in crate::inode) fn learn_xattrs(&mut self, version: u64, are_any: bool) {
         if self.xattrs.version == version {
             self.xattrs.are_any = Some(are_any);
         }
     }
 
-    /// What waits of an attribute.
+    /// Returns the delayed change of an attribute.
     pub(in crate::inode) fn pending_xattr(&self, name: &[u8]) -> Delayed<Arc<[u8]>> {
         newest(self.sets().map(|set| set.xattr(name)))
     }
@@ -525,12 +529,12 @@ impl State {
         InodeItem { size: self.disk_size(), ..self.item.clone() }
     }
 
-    /// The size that the tree may know.
+    /// Returns the size that may be written to the tree.
     pub(in crate::inode) fn disk_size(&self) -> u64 {
         self.disk_size.unwrap_or(self.item.size)
     }
 
-    /// Whether extents of a file wait: nothing where none do, and whether some are being merged.
+    /// Returns whether some pending extents of a file are being flushed; `None` if there are none.
     pub(in crate::inode) fn waiting_extents(&self) -> Option<bool> {
         let waits = |set: &Option<Arc<DelayedItems>>| {
             set.as_ref().is_some_and(|set| !set.extents.is_empty())
@@ -539,7 +543,7 @@ impl State {
         (is_merging || waits(&self.running)).then_some(is_merging)
     }
 
-    /// Sets the size, if it is another one; the tree may know no more of it than before.
+    /// Sets the size, if it differs; the size that may be written to the tree does not grow.
     pub(in crate::inode) fn set_size(&mut self, size: u64) {
         if size != self.item.size {
             let known = self.disk_size();
@@ -548,14 +552,15 @@ impl State {
         }
     }
 
-    /// Sets the size, to less; what the tree may know stays, until the extents behind it are gone.
+    /// Reduces the size. The size that may be written to the tree stays until the extents beyond
+    /// the new end are removed.
     pub(in crate::inode) fn cut_size(&mut self, size: u64) {
         let known = self.disk_size();
         self.item.size = size;
         self.disk_size = (known != size).then_some(known);
     }
 
-    /// Sets the size that the tree may know.
+    /// Sets the size that may be written to the tree.
     pub(in crate::inode) fn set_disk_size(&mut self, size: u64) {
         let most = self.item.size.max(self.disk_size());
         assert!(size <= most, "the tree knows of no more than there is");
@@ -563,7 +568,7 @@ impl State {
         self.disk_size = (size != self.item.size).then_some(size);
     }
 
-    /// The content changed, at this time or at one that somebody else says.
+    /// Records a change of the content at this time; if `now` is `None`, the caller sets the times.
     pub(in crate::inode) fn touch(&mut self, now: Option<Timestamp>) {
         if let Some(now) = now {
             (self.item.mtime, self.item.ctime) = (now, now);
@@ -571,7 +576,7 @@ impl State {
         self.item.sequence = self.item.sequence.wrapping_add(1);
     }
 
-    /// Takes the running set away to be merged, with the attributes of this moment.
+    /// Freezes the running set to be flushed; returns it with the attributes of this moment.
     pub(in crate::inode) fn freeze(&mut self) -> Option<(Arc<DelayedItems>, InodeItem)> {
         let set = self.running.take()?;
         self.ref_len = None;
@@ -581,7 +586,7 @@ impl State {
     }
 }
 
-/// What the newest set says that says anything.
+/// Returns the first of these changes, newest first, that is one.
 fn newest<'a, T: ?Sized + 'a>(
     mut said: impl Iterator<Item = Delayed<&'a Arc<T>>>,
 ) -> Delayed<Arc<T>> {
@@ -597,7 +602,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_ranges_than_the_log_takes_are_all() {
+    fn changed_ranges_beyond_log_limit_cover_whole_file() {
         let mut changed = ChangedRanges::default();
         let most = EXTENTS_MAX as u64;
         (0..most).for_each(|at| changed.insert(7, 2 * at..2 * at + 1));

@@ -1,10 +1,10 @@
 //! The inodes in memory, by number.
 //!
-//! 1. There is at most one [`Inode`] for a number: who asks gets that one.
-//! 2. Only what nobody else holds is dropped, oldest first, but what was used since it was last
-//!    looked at stays for another round. What waits to be merged is held by the list of it.
-//! 3. A directory that the running transaction changed stays: it knows which places were taken.
-//!    So does a file that is larger than its tree knows.
+//! 1. There is at most one [`Inode`] for a number, which all users share.
+//! 2. Only inodes without other references are dropped, oldest first; one that was used since it
+//!    was last considered stays for another round. The list of delayed inodes holds a reference.
+//! 3. A directory that the running transaction changed stays: it knows which indexes were used. So
+//!    does a file whose size exceeds its size in the tree.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -18,20 +18,20 @@ use crate::inode::Inode;
 
 const SHARDS: usize = 16;
 
-/// How many of the oldest are looked at for each that comes.
+/// The number of old inodes to consider when one is added.
 const LOOKS: usize = 2;
 
-/// See the module's text.
+/// A sharded cache of inodes, by number (Linux: the inode hash table).
 pub(in crate::inode) struct InodeCache {
     shards: Vec<Mutex<Shard>>,
-    /// The most that each shard keeps, but for those in use.
+    /// The most inodes that each shard keeps, except those in use.
     shard_max: usize,
 }
 
 #[derive(Default)]
 struct Shard {
     inodes: HashMap<InodeId, Place, ShortKeys>,
-    /// Those in it, oldest first; and some that are not.
+    /// Inodes of the shard, oldest first; some may have been removed.
     ages: VecDeque<InodeId>,
 }
 
@@ -41,7 +41,7 @@ struct Place {
 }
 
 impl InodeCache {
-    /// A table of about so many inodes.
+    /// Creates a cache of about `inodes_max` inodes.
     pub(in crate::inode) fn new(inodes_max: usize) -> Self {
         let shard = || Mutex::new(Class::CacheShard, Shard::default());
         let shards = (0..SHARDS).map(|_| shard()).collect();
@@ -53,7 +53,7 @@ impl InodeCache {
         &self.shards[usize::from(low) % SHARDS]
     }
 
-    /// The inode of a number, if it is here.
+    /// Returns the inode of a number if it is cached, and marks it used.
     pub(in crate::inode) fn get(&self, id: InodeId) -> Option<Arc<Inode>> {
         let mut shard = self.shard(id).lock();
         let place = shard.inodes.get_mut(&id)?;
@@ -61,12 +61,12 @@ impl InodeCache {
         Some(Arc::clone(&place.inode))
     }
 
-    /// As [`InodeCache::get`], by who does not use it.
+    /// Like [`InodeCache::get`], but does not mark the inode used.
     pub(in crate::inode) fn peek(&self, id: InodeId) -> Option<Arc<Inode>> {
         self.shard(id).lock().inodes.get(&id).map(|place| Arc::clone(&place.inode))
     }
 
-    /// Puts an inode in, if there is none of its number, and gives the one that is there.
+    /// Adds an inode unless there is one of its number, and returns the one that is cached.
     /// `running` is the number of the running transaction.
     pub(in crate::inode) fn insert(&self, inode: Arc<Inode>, running: u64) -> Arc<Inode> {
         let mut shard = self.shard(inode.id()).lock();
@@ -79,7 +79,7 @@ impl InodeCache {
         inode
     }
 
-    /// Forgets an inode that is gone.
+    /// Removes an inode that is deleted.
     pub(in crate::inode) fn remove(&self, id: InodeId) {
         self.shard(id).lock().inodes.remove(&id);
     }
@@ -102,7 +102,7 @@ impl Shard {
     }
 }
 
-/// Whether nothing is lost when the inode is dropped: only the table holds it.
+/// Returns true if the inode can be dropped without losing anything: only the cache holds it.
 fn is_idle(inode: &Arc<Inode>, running: u64) -> bool {
     if Arc::strong_count(inode) > 1 {
         return false;

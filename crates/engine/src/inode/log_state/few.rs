@@ -1,13 +1,13 @@
-//! A list that mostly has one element, which then takes no memory of its own.
+//! A list that usually has one element, which is then stored inline.
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::slice;
 
-/// See the module's text.
+/// A list that stores a single element inline.
 pub(in crate::inode) enum Few<T> {
     One(T),
-    /// None, or several, or one of them left.
+    /// None, or several, or the last of several.
     More(Vec<T>),
 }
 
@@ -16,7 +16,7 @@ impl<T> Few<T> {
         self.insert(self.len(), new);
     }
 
-    /// Puts an element before that at `at`.
+    /// Inserts an element before the one at `at`.
     pub(in crate::inode) fn insert(&mut self, at: usize, new: T) {
         *self = match mem::take(self) {
             Self::More(list) if list.is_empty() => Self::One(new),
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_list() {
+    fn elements_keep_order_over_insert_and_remove() {
         let mut few = Few::default();
         for (at, new) in [(0, 'b'), (0, 'a'), (2, 'c')] {
             few.insert(at, new);

@@ -1,20 +1,21 @@
-//! A pause that who changes names makes for who logs them.
+//! A freeze of name changes while a log commit collects the names of inodes.
 //!
-//! 1. Nobody who waits here holds a lock or is in a transaction: who paused waits for nobody.
-//! 2. Who is past this point goes on: names may still change for a moment.
+//! 1. A thread that waits here holds no lock and is in no transaction, so the freezing thread never
+//!    waits for it.
+//! 2. A thread that has passed the wait continues: names may still change for a moment.
 
 use userbtrfs_sync::atomic::{AtomicBool, Ordering};
 use userbtrfs_sync::{Class, Condvar, Mutex};
 
-/// See the module's text.
+/// The freezes of name changes that are in effect.
 pub(in crate::inode) struct NamespaceFreezes {
-    /// Whether there is one: to be seen without the lock.
+    /// Whether there is a freeze; read without the lock.
     hint: AtomicBool,
     count: Mutex<usize>,
     over: Condvar,
 }
 
-/// A pause, until it is dropped.
+/// A guard that freezes name changes until it is dropped.
 pub(crate) struct NamespaceFreeze<'a>(&'a NamespaceFreezes);
 
 impl NamespaceFreezes {
@@ -29,7 +30,7 @@ impl NamespaceFreezes {
         NamespaceFreeze(self)
     }
 
-    /// Waits until there is none.
+    /// Waits until there is no freeze.
     #[inline]
     pub(in crate::inode) fn wait(&self) {
         if self.hint.load(Ordering::Acquire) {
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_waits_for_the_end_of_all() {
+    fn waiter_continues_after_last_freeze_ends() {
         let (pauses, passed) = (NamespaceFreezes::new(), AtomicBool::new(false));
         pauses.wait();
         thread::scope(|scope| {

@@ -1,33 +1,33 @@
-//! Sets of numbers that mostly follow one another: places in a directory, bytes of a file.
+//! Sets of numbers stored as ranges: indexes of a directory, bytes of a file.
 //!
-//! 1. Runs are disjoint, not empty, and do not touch.
+//! 1. Ranges are disjoint, not empty, and do not touch.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// See the module's text.
+/// A set of numbers, stored as disjoint ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet {
-    /// By start: the end.
+    /// The end of each range, by start.
     runs: BTreeMap<u64, u64>,
 }
 
-/// What becomes of runs when another one comes.
+/// How adding a range changed the ranges of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Coalesced {
-    /// Where the runs started that are part of one now.
+    /// The starts of the ranges that were merged into it.
     pub(crate) joined: Vec<u64>,
-    /// That one.
+    /// The resulting range.
     pub(crate) run: Range<u64>,
 }
 
 impl RangeSet {
-    /// One, of all numbers but the last.
+    /// Returns a set of all numbers except the last.
     pub(crate) fn all() -> Self {
         Self { runs: BTreeMap::from([(0, u64::MAX)]) }
     }
 
-    /// How many runs there are.
+    /// Returns the number of ranges.
     pub(crate) fn len(&self) -> usize {
         self.runs.len()
     }
@@ -39,7 +39,7 @@ impl RangeSet {
         }
     }
 
-    /// Adds the numbers of a range that is not empty; tells which runs became one with it.
+    /// Adds the numbers of a range that is not empty; returns the ranges it was merged with.
     pub(crate) fn join(&mut self, range: Range<u64>) -> Coalesced {
         let Range { mut start, mut end } = range;
         let mut joined = Vec::new();
@@ -70,7 +70,7 @@ impl RangeSet {
         }
     }
 
-    /// The runs, ascending.
+    /// Returns the ranges in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.runs.iter().map(|(&start, &end)| start..end)
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_touch_are_one() {
+    fn touching_ranges_are_merged() {
         let mut runs = RangeSet::default();
         for range in [4..6, 10..11, 0..1, 6..7, 2..4, 3..5, 8..8] {
             runs.insert(range);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_leaves_what_is_around_it() {
+    fn remove_keeps_numbers_around_range() {
         let mut runs = RangeSet::default();
         runs.insert(2..10);
         runs.insert(12..20);
