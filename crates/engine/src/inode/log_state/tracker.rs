@@ -1,26 +1,26 @@
-//! What the running transaction leaves for its log to know, beyond what inodes hold.
+//! What the tree log of the running transaction needs to know beyond the state of the inodes.
 //!
-//! A *place* is an index in a directory; it is *committed* where the transaction before knows its
-//! entry. A name is *lost* when its entry goes. An inode is *stale* when it is in the log, or is a
-//! directory whose entries are, and what the log has of its names, or of those entries, is not so
-//! any more.
+//! A *place* is an index in a directory; it is *committed* if the last committed transaction has
+//! its entry. A name is *lost* when its entry is removed. An inode is *stale* if it is in the log,
+//! or is a directory whose entries are, and the names or entries in the log are out of date.
 //!
-//! 1. All here is of one transaction: the first who notes something in the next one begins anew.
-//! 2. A lost name is noted where its place is committed, or where its inode or its directory is in
-//!    the log: nobody else needs to know. It is noted in the moment when the inode loses it, or
-//!    before; who asks for the names of an inode leaves out those that are noted as lost. One that
-//!    was not committed is forgotten when it is gone and the log was told; that there was one is
+//! 1. All state is of one transaction: the first note in the next transaction discards it.
+//! 2. A lost name is noted if its place is committed, or if its inode or its directory is in the
+//!    log; otherwise the log does not need it. It is noted when the inode loses it, or before; a
+//!    reader of the names of an inode leaves out those noted as lost. A lost name that was not
+//!    committed is forgotten once it is removed and logged; the fact that the inode lost a name is
 //!    not.
-//! 3. What one rename does is noted at once, before it does any of it. From then on until all is
-//!    done whoever takes part is *moving*, the directories too: nobody of them comes into the log
-//!    meanwhile, since he may have no name, or they neither the old entry nor the new one.
-//! 4. Evicting an inode from memory changes nothing here. Who has no name any more and was taken
-//!    out of the log is *over*: who has a name that he had need not know of him.
-//! 5. Who would keep too many notes, or know of too many inodes in the log, forgets all, and says
-//!    so: then only a commit will do.
-//! 6. A directory *needs a commit* instead of a log of all of it, as in Linux, after it moves to
-//!    another directory; and after an inode leaves it for another directory, unless the log has
-//!    all of the directory, or the inode, before.
+//! 3. All name changes of a rename are noted at once, before the first of them is made. From then
+//!    until all are made, the inodes and the directories that take part are *moving*. A moving
+//!    inode is not logged: it may have no name, and a directory may hold neither the old entry nor
+//!    the new one.
+//! 4. Evicting an inode from memory changes nothing here. An inode without names that was removed
+//!    from the log is *over*: logging a later owner of one of its names need not log it.
+//! 5. If there are too many notes, or too many inodes in the log, all state is dropped and
+//!    [`TrackerOverflow`] is returned: then only a commit makes changes durable.
+//! 6. A directory *needs a commit* in place of a log of all of it, as in Linux, after it moves to
+//!    another directory, and after an inode moves from it to another directory, unless all of the
+//!    directory, or the inode, was in the log before.
 
 use std::collections::{HashMap, HashSet};
 
@@ -35,14 +35,14 @@ use crate::inode::log_state::few::Few;
 use crate::inode::log_state::freeze::{NamespaceFreeze, NamespaceFreezes};
 use crate::inode::log_state::range_set::{Coalesced, RangeSet};
 
-/// The most lost names that are kept in mind.
+/// The most lost names that are noted.
 const NOTES_MAX: usize = 1 << 18;
 
-/// See the module's text.
+/// Tracks which inodes are logged and which names they lost. See the rules of the module.
 pub(crate) struct LogTracker {
     table: Mutex<Table>,
     pauses: NamespaceFreezes,
-    /// The most inodes of which anything is known.
+    /// The most inodes that are tracked.
     inodes_max: usize,
 }
 
@@ -53,46 +53,47 @@ struct Table {
     notes: usize,
     inodes: HashMap<InodeId, InodeLogState, ShortKeys>,
     stale: Vec<InodeId>,
-    /// Who takes part in a rename just now: few, of each that is under way.
+    /// The inodes that take part in a rename in progress: few for each rename.
     moving: Vec<InodeId>,
 }
 
-/// What there is of one inode: of most, that it is in the log.
+/// The log state of one inode. For most inodes, only `logged` is set.
 #[derive(Default)]
 struct InodeLogState {
     logged: Option<LoggedState>,
     is_stale: bool,
-    /// Whether attributes changed since it was logged.
+    /// Whether extended attributes changed since it was logged.
     xattrs_changed: bool,
     /// The names that it lost.
     lost: Few<RemovedName>,
-    /// How many others it lost, which are forgotten.
+    /// The number of other names that it lost, which are forgotten.
     lost_before: usize,
-    /// Whether it has no name, and the log knows all that follows from that.
+    /// Whether it has no name and was removed from the log: see rule 4.
     is_over: bool,
     entries: Option<Box<Entries>>,
 }
 
-/// What happened to names in a directory.
+/// Changes of the names in a directory.
 #[derive(Default)]
 struct Entries {
-    /// Places whose entries went, and that the log does not know of.
+    /// Places whose entries were removed and that are not logged.
     gone: RangeSet,
-    /// Who came to `left`, and nobody was told of yet.
+    /// Inodes that were added to `left` and not yet taken.
     untold: Vec<u64>,
-    /// By the hash of a name, who lost it and lives on, or is in the log; and who got it in the
-    /// same moment, then or later. Some of them may be over.
+    /// By the hash of a name, the inodes that lost it and survive, or are in the log, and those
+    /// that got it in the same step, or later. Some of them may be over.
     left: HashMap<u32, Few<u64>, ShortKeys>,
-    /// Ranges of places that the log says are as the log has them.
+    /// Ranges of places for which the log is authoritative: replay removes entries that it lacks.
     ranges: RangeSet,
-    /// The place up to which the log has its new entries.
+    /// The place up to which the new entries are logged.
     listed: u64,
-    /// Whether a commit must take the place of a log of all of the directory: see rule 6.
+    /// Whether a commit is needed in place of a log of all of the directory: see rule 6.
     needs_commit: bool,
 }
 
 impl Entries {
-    /// Enters who left a name of this hash, or follows there; once, however often.
+    /// Adds an inode that left a name of this hash, or that follows there, unless it was added
+    /// before.
     fn leave(&mut self, hash: u32, inode: u64) {
         let left = self.left.entry(hash).or_default();
         if !left.contains(&inode) {
@@ -103,12 +104,12 @@ impl Entries {
 }
 
 impl InodeLogState {
-    /// Of a directory: whether the log has its entries.
+    /// Returns true for a directory whose entries are in the log.
     fn has_entries(&self) -> bool {
         self.logged.is_some_and(|logged| logged.mode == LogMode::All)
     }
 
-    /// Of a directory: whether somebody who is known here left a name of this hash.
+    /// Returns true for a directory in which a tracked inode left a name of this hash.
     fn has_left(&self, hash: u32) -> bool {
         self.entries.as_ref().is_some_and(|entries| entries.left.contains_key(&hash))
     }
@@ -117,24 +118,24 @@ impl InodeLogState {
 /// How much of an inode is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogMode {
-    /// That it is, with its names and extended attributes.
+    /// Its existence, names and extended attributes (Linux: LOG_INODE_EXISTS).
     Exists,
-    /// All that it is and holds.
+    /// All items of the inode (Linux: LOG_INODE_ALL).
     All,
 }
 
-/// An inode in the log.
+/// The state of an inode that is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoggedState {
     pub(crate) mode: LogMode,
-    /// What it was when all of it was logged ([`crate::inode::Inode::stamp`]), and with which
-    /// group.
+    /// Its version when all of it was logged ([`crate::inode::Inode::stamp`]), and the log
+    /// transaction.
     pub(crate) whole: Option<(ChangeVersion, LogTransId)>,
     /// Whether it is committed and was found to have gained or lost a name.
     pub(crate) names_changed: bool,
 }
 
-/// What changes with each change of an inode.
+/// A value that changes with each change of an inode.
 pub(crate) type ChangeVersion = (u64, u64);
 
 /// A name that an inode lost.
@@ -142,7 +143,7 @@ pub(crate) type ChangeVersion = (u64, u64);
 pub(crate) struct RemovedName {
     /// The directory.
     pub(crate) dir: u64,
-    /// The place in it.
+    /// The place in the directory.
     pub(crate) index: u64,
     /// The hash of the name.
     pub(crate) hash: u32,
@@ -157,54 +158,55 @@ pub(in crate::inode) struct NameRemoval {
     pub(in crate::inode) lost: RemovedName,
     /// Whether the inode has or gets another name, or is open.
     pub(in crate::inode) survives: bool,
-    /// Who gets the name in the same moment.
+    /// The inode that gets the name in the same step.
     pub(in crate::inode) follower: Option<u64>,
-    /// Whether the inode is of the running transaction.
+    /// Whether the inode was created in the running transaction.
     pub(in crate::inode) is_new: bool,
-    /// The kind of the inode, where it moves to another directory.
+    /// The kind of the inode, if it moves to another directory.
     pub(in crate::inode) moved_away: Option<FileKind>,
 }
 
 impl NameRemoval {
-    /// The same, where the inode gets another name.
+    /// Returns the removal for an inode that gets another name.
     pub(in crate::inode) fn moved(self) -> Self {
         Self { survives: true, ..self }
     }
 
-    /// The same, where a rename moves the inode, of this kind, to another directory.
+    /// Returns the removal for an inode, of this kind, that a rename moves to another directory.
     pub(in crate::inode) fn moved_away(self, kind: FileKind) -> Self {
         Self { moved_away: Some(kind), ..self.moved() }
     }
 
-    /// The same, where another inode gets the name: nobody ever sees it free.
+    /// Returns the removal of a name that another inode gets in the same step, so that a lookup
+    /// never finds it free.
     pub(in crate::inode) fn followed_by(self, inode: InodeId) -> Self {
         Self { follower: Some(inode.number), ..self }
     }
 }
 
-/// What was noted of an inode until it was logged.
+/// The state of an inode before it was logged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PreviousLogState {
     pub(crate) logged: Option<LoggedState>,
-    /// Whether its names in the log are not those that it has.
+    /// Whether its names in the log were out of date.
     pub(crate) was_stale: bool,
     pub(crate) xattrs_changed: bool,
-    /// Whether [`LogTracker::lost`] tells of names.
+    /// Whether it lost names.
     pub(crate) lost_names: bool,
 }
 
-/// What was noted of the entries of a directory.
+/// The changes of a directory's entries since they were last taken.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RemovedEntries {
-    /// Places whose entries went since they were last asked for.
+    /// Places whose entries were removed.
     pub(crate) gone: RangeSet,
-    /// Who lost a name there since they were last asked for, and lives on or is in the log.
+    /// Inodes that lost a name there and survive, or are in the log.
     pub(crate) left: Vec<u64>,
-    /// The place up to which the log has its new entries.
+    /// The place up to which the new entries are logged.
     pub(crate) listed: u64,
 }
 
-/// There was too much to keep in mind.
+/// The tracked state was dropped, since there was too much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrackerOverflow;
 
@@ -220,12 +222,13 @@ impl LogTracker {
         Self { table, pauses: NamespaceFreezes::new(), inodes_max }
     }
 
-    /// Who would take or give a name waits from now on, before it begins.
+    /// Freezes name changes: an operation that would add or remove a name waits before it begins,
+    /// until the guard is dropped.
     pub(crate) fn pause(&self) -> NamespaceFreeze<'_> {
         self.pauses.begin()
     }
 
-    /// Waits where names are not to change just now. The caller holds nothing.
+    /// Waits while name changes are frozen. The caller holds no lock and is in no transaction.
     #[inline]
     pub(in crate::inode) fn wait_for_pause(&self) {
         self.pauses.wait();
@@ -236,8 +239,8 @@ impl LogTracker {
         self.depart(running, std::slice::from_ref(name_removal), &[]);
     }
 
-    /// Notes names that are about to be lost in transaction `running`, all of them at once. Who
-    /// takes part is `moving` from now on: see [`LogTracker::arrived`].
+    /// Notes names that are about to be lost in transaction `running`, all of them at once, and
+    /// marks the inodes of `moving` until [`LogTracker::arrived`].
     pub(in crate::inode) fn depart(
         &self,
         running: u64,
@@ -256,7 +259,7 @@ impl LogTracker {
         table.forget_too_much(self.inodes_max);
     }
 
-    /// Notes that these names are lost now, and that all who took part have those they were to get.
+    /// Notes that these names are lost now, and that the inodes of `moving` have their new names.
     pub(in crate::inode) fn arrived(
         &self,
         running: u64,
@@ -275,8 +278,8 @@ impl LogTracker {
         }
     }
 
-    /// Notes that an inode whose name was noted as lost lives on: it has another name, or was
-    /// opened in between.
+    /// Notes that an inode whose name was noted as lost survives: it has another name, or was
+    /// opened meanwhile.
     pub(in crate::inode) fn survived(&self, running: u64, name_removal: &NameRemoval) {
         let mut table = self.table.lock();
         let Some(table) = table.of(running).filter(|_| !name_removal.survives) else { return };
@@ -287,7 +290,7 @@ impl LogTracker {
         }
     }
 
-    /// Notes that an inode has a name more.
+    /// Notes that an inode gained a name.
     pub(crate) fn named(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();
         if let Some(table) = table.of(running) {
@@ -295,7 +298,7 @@ impl LogTracker {
         }
     }
 
-    /// Notes that attributes of an inode changed.
+    /// Notes that extended attributes of an inode changed.
     pub(crate) fn xattrs_changed(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
@@ -303,9 +306,9 @@ impl LogTracker {
         }
     }
 
-    /// How an inode is in the log of transaction `running`. What it was when all of it was logged
-    /// counts only as long as nothing is noted of it since: a change is noted after it is made, but
-    /// before its caller knows.
+    /// Returns the state of an inode in the log of transaction `running`. `whole` is `None` if a
+    /// change was noted since all of it was logged: a change is noted after it is made, but before
+    /// the operation returns.
     pub(crate) fn logged(&self, running: u64, inode: InodeId) -> Option<LoggedState> {
         let mut table = self.table.lock();
         let trace = table.of(running)?.inodes.get(&inode)?;
@@ -315,9 +318,9 @@ impl LogTracker {
             .map(|logged| LoggedState { whole: logged.whole.filter(|_| !is_noted), ..logged })
     }
 
-    /// From now on inodes are in the log, at least in this mode; gives what was noted before of
-    /// each, and nothing of one that is moving: that is to be asked for again. Their names are
-    /// asked for after that, so that they become stale with each that they lose.
+    /// Records that inodes are in the log, at least in this mode. Returns the previous state of
+    /// each, or `None` for one that is moving, which must be asked for again. The caller reads
+    /// their names after that, so that an inode that loses a name meanwhile becomes stale.
     pub(crate) fn log(
         &self,
         running: u64,
@@ -336,7 +339,7 @@ impl LogTracker {
         Ok(inodes.iter().map(log).collect())
     }
 
-    /// What an inode was when all of it was logged, and with which group.
+    /// Records the version of an inode when all of it was logged, and the log transaction.
     pub(crate) fn stamp(
         &self,
         running: u64,
@@ -351,7 +354,8 @@ impl LogTracker {
         }
     }
 
-    /// What was on its way of a file when all of it was logged with a group is in its extents now.
+    /// Records that the data of a file that was in flight when all of the file was logged with
+    /// `group` is now in its extents.
     pub(crate) fn landed(&self, running: u64, file: InodeId, group: LogTransId, version: u64) {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&file));
@@ -361,7 +365,7 @@ impl LogTracker {
         }
     }
 
-    /// An inode is no longer in the log: it has no name, nor will it have one.
+    /// Records that an inode was removed from the log: it has no name, nor will it have one.
     pub(crate) fn unlog(&self, running: u64, inode: InodeId) {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&inode)) {
@@ -373,8 +377,8 @@ impl LogTracker {
         }
     }
 
-    /// The names that an inode lost, and whether it is moving. The caller holds the inode's state,
-    /// if that is in memory.
+    /// Returns the names that an inode lost, and whether it is moving. The caller holds the inode's
+    /// state lock, if the inode is in memory.
     pub(crate) fn lost(&self, running: u64, inode: InodeId) -> (Vec<RemovedName>, bool) {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return Default::default() };
@@ -382,7 +386,7 @@ impl LogTracker {
         (lost, table.moving.contains(&inode))
     }
 
-    /// Whether an inode lost a name.
+    /// Returns true if an inode lost a name.
     pub(crate) fn lost_any(&self, running: u64, inode: InodeId) -> Result<bool, TrackerOverflow> {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return Ok(false) };
@@ -392,8 +396,8 @@ impl LogTracker {
         }
     }
 
-    /// Forgets names that an inode lost, but not that there were such. However often it moves, it
-    /// leaves no more than the log was not told of yet.
+    /// Forgets names that an inode lost, but not that it lost some. So an inode that is renamed
+    /// many times keeps only the names that were not logged yet.
     pub(crate) fn forget_lost(&self, running: u64, inode: InodeId, over: &[RemovedName]) {
         let mut table = self.table.lock();
         let Some(table) = table.of(running).filter(|_| !over.is_empty()) else { return };
@@ -408,9 +412,9 @@ impl LogTracker {
         table.notes = table.notes.saturating_sub(forgotten);
     }
 
-    /// Who lost names of these hashes, each in its directory, and lives on or is in the log, but
-    /// for those that the log has as they are. Who is over is forgotten there: however many had a
-    /// name, it leads to no more than live on.
+    /// Returns the inodes that lost names of these hashes, each in its directory, and survive or
+    /// are in the log, except those whose names in the log are current. Inodes that are over are
+    /// dropped from the list, so that its length is limited by the inodes that survive.
     pub(crate) fn left(
         &self,
         running: u64,
@@ -421,7 +425,7 @@ impl LogTracker {
         names.into_iter().flat_map(|(dir, hash)| table.left(dir, hash)).collect()
     }
 
-    /// Takes what was noted of the entries of a directory that left it.
+    /// Takes the removed entries of a directory.
     pub(crate) fn take_departed(&self, running: u64, dir: InodeId) -> RemovedEntries {
         let mut table = self.table.lock();
         let trace = table.of(running).and_then(|table| table.inodes.get_mut(&dir));
@@ -432,7 +436,7 @@ impl LogTracker {
         RemovedEntries { gone, left, listed: entries.listed }
     }
 
-    /// The log has the new entries of a directory up to this place.
+    /// Records that the new entries of a directory are logged up to this place.
     pub(crate) fn list_until(&self, running: u64, dir: InodeId, place: u64) {
         let mut table = self.table.lock();
         if let Some(trace) = table.of(running).and_then(|table| table.inodes.get_mut(&dir)) {
@@ -440,8 +444,8 @@ impl LogTracker {
         }
     }
 
-    /// The log says that places of a directory are as the log has them; gives what becomes of the
-    /// ranges for which it says so, one after the other.
+    /// Records places of a directory for which the log is authoritative. Returns, for each range of
+    /// `places`, the range of the log that results.
     pub(crate) fn add_ranges(
         &self,
         running: u64,
@@ -456,7 +460,7 @@ impl LogTracker {
         Ok(places.iter().map(|places| ranges.join(places)).collect())
     }
 
-    /// The stale inodes of a subvolume that were not taken before.
+    /// Takes the stale inodes that `is_of` selects.
     pub(crate) fn take_stale(
         &self,
         running: u64,
@@ -474,7 +478,7 @@ impl LogTracker {
 }
 
 impl InodeLogState {
-    /// As [`LogTracker::log`], of one inode.
+    /// Like [`LogTracker::log`], for one inode.
     fn log(&mut self, mode: LogMode) -> PreviousLogState {
         let before = PreviousLogState {
             logged: self.logged,
@@ -492,7 +496,7 @@ impl InodeLogState {
         before
     }
 
-    /// Whether the log has it with the names that it has.
+    /// Returns true if its names in the log are current.
     fn is_as_logged(&self) -> bool {
         self.logged.is_some() && !self.is_stale
     }

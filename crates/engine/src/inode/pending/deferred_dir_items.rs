@@ -1,15 +1,15 @@
-//! Names of a directory that come into its tree late.
+//! DIR_ITEMs of a directory whose changes are written to its tree later than all else.
 //!
-//! The names of a large directory stand in its tree by their hashes: a few of them fall into nearly
-//! as many leaves. So they wait here, packed, while all else that changed with them is merged,
-//! until they are many beside those of the directory, or memory or a commit asks for them; then
-//! each leaf is come to once for all of them. Memory asks for a part of the hashes at a time, so
-//! that nobody waits for long.
+//! The DIR_ITEMs of a large directory are ordered by hash, so a few new names fall into nearly as
+//! many leaves. Therefore their changes are kept here, packed, while all else that changed with
+//! them is flushed, until they are many compared with the names of the directory, or memory
+//! pressure or a commit requires it; then each leaf is visited once for all of them. Under memory
+//! pressure one bucket of hashes is flushed at a time, so that no operation waits for long.
 //!
-//! 1. What is here is older than the sets of the directory, and newer than its tree.
-//! 2. It changes only while a merge runs, and is dropped when all of it is in the tree.
-//! 3. For each hash there is what becomes of each name that hashes so and changed. What came and
-//!    went, and the tree does not know, leaves nothing.
+//! 1. These changes are older than the sets of the directory, and newer than its tree.
+//! 2. They change only during a flush, and are dropped once all of them are in the tree.
+//! 3. For each hash there is one change for each name of this hash that changed. A name that was
+//!    added and removed, and that the tree does not have, leaves nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,14 +20,14 @@ use userbtrfs_format::{DirEntry, DirEntryKind, ItemKind, TreeId};
 use crate::inode::EntryTarget;
 use crate::inode::pending::delayed_items::{Delayed, NameChange};
 
-/// See the module's text.
+/// The deferred changes of a directory's DIR_ITEMs, in buckets of hashes.
 #[derive(Default)]
 pub(in crate::inode) struct DeferredDirItems {
-    /// None of them is empty.
+    /// No bucket is empty.
     parts: BTreeMap<HashBucket, BucketNames>,
 }
 
-/// One part in 256 of all hashes, in their order: those that begin with the same byte.
+/// One of 256 buckets of hashes, in hash order: the hashes that begin with the same byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::inode) struct HashBucket(u8);
 
@@ -38,54 +38,54 @@ impl HashBucket {
     }
 }
 
-/// The names that hash to a part.
+/// The changes of names whose hashes are in one bucket.
 #[derive(Default)]
 struct BucketNames {
-    /// Where the changes of the names of a hash are packed.
+    /// The offset in `packed` of the changes of each hash.
     by_hash: HashMap<u32, u32, ShortKeys>,
-    /// What became of the changes of a hash is appended; what was there before stays behind.
+    /// Updated changes of a hash are appended; the previous ones stay as garbage.
     packed: Vec<u8>,
-    /// How long the names are together.
+    /// The total length of the names.
     names_len: usize,
 }
 
-/// What becomes of a name.
+/// A deferred change of one name.
 pub(in crate::inode) struct DeferredDirItem<'a> {
     pub(in crate::inode) name: &'a [u8],
-    /// What its DIR_ITEM is to hold of it; nothing where it goes.
+    /// The entry that the DIR_ITEM is to hold; `None` to remove it.
     pub(in crate::inode) entry: Option<DirEntry<'a>>,
     /// Whether the tree has the name.
     pub(in crate::inode) below: bool,
 }
 
 bitflags! {
-    /// How a packed change begins. Its name follows, with its length, and its entry, if it has
-    /// one: a kind, and two numbers, each with how many bytes it takes.
+    /// The first byte of a packed change. The name follows, with its length, then the entry, if
+    /// there is one: a kind and two numbers, each with its length in bytes.
     #[derive(Clone, Copy)]
     struct Head: u8 {
         /// It has an entry.
         const THERE = 1;
         /// The tree has the name.
         const BELOW = 1 << 1;
-        /// What it leads to is a subvolume.
+        /// The entry leads to a subvolume.
         const SUBVOLUME = 1 << 2;
-        /// No other of its hash follows.
+        /// It is the last change of its hash.
         const LAST = 1 << 3;
     }
 }
 
-/// About what a hash takes in memory.
+/// The approximate memory for a hash.
 const HASH_BYTES: usize = 20;
 
 const SOUND: &str = "packed here";
 
 impl DeferredDirItems {
-    /// About what all this takes in memory.
+    /// Returns the approximate memory in use.
     pub(in crate::inode) fn bytes(&self) -> usize {
         self.parts.values().map(BucketNames::bytes).sum()
     }
 
-    /// Takes in what became of names that hash alike.
+    /// Adds changes of names of the same hash.
     pub(in crate::inode) fn take_in(&mut self, hash: u32, alike: &[NameChange]) {
         let part = HashBucket::of(hash);
         let names = self.parts.entry(part).or_default();
@@ -95,7 +95,7 @@ impl DeferredDirItems {
         }
     }
 
-    /// What waits of a name.
+    /// Returns the deferred change of a name.
     pub(in crate::inode) fn find(
         &self,
         hash: u32,
@@ -109,23 +109,23 @@ impl DeferredDirItems {
         }
     }
 
-    /// The names that come to those that hash so.
+    /// Returns the names of this hash that are added.
     pub(in crate::inode) fn added(&self, hash: u32) -> impl Iterator<Item = &[u8]> {
         self.alike(hash).filter(|change| change.entry.is_some()).map(|change| change.name)
     }
 
-    /// How long all the names are together.
+    /// Returns the total length of the names.
     pub(in crate::inode) fn names_len(&self) -> usize {
         self.parts.values().map(|names| names.names_len).sum()
     }
 
-    /// The part that takes most memory.
+    /// Returns the bucket that takes the most memory.
     pub(in crate::inode) fn largest(&self) -> HashBucket {
         let largest = self.parts.iter().max_by_key(|(_, names)| names.bytes());
         *largest.expect("what is empty is dropped").0
     }
 
-    /// What becomes of the names of each hash of a part, or of all, in the order of the hashes.
+    /// Returns the packed changes of each hash of one bucket, or of all, in hash order.
     pub(in crate::inode) fn iter(
         &self,
         part: Option<HashBucket>,
@@ -134,7 +134,7 @@ impl DeferredDirItems {
         self.parts.iter().filter(move |(of, _)| is_wanted(of)).flat_map(|(_, names)| names.iter())
     }
 
-    /// A part is in the tree, or all is.
+    /// Drops the changes of one bucket, or of all.
     pub(in crate::inode) fn forget(&mut self, part: Option<HashBucket>) {
         match part {
             Some(part) => drop(self.parts.remove(&part)),
@@ -164,7 +164,7 @@ impl BucketNames {
         self.put(hash, stay.chain(come));
     }
 
-    /// Packs what becomes of the names of a hash.
+    /// Packs the changes of the names of a hash.
     fn put<'a>(&mut self, hash: u32, changes: impl Iterator<Item = DeferredDirItem<'a>>) {
         let at = u32::try_from(self.packed.len()).expect("merged before it is so much");
         let mut changes = changes.peekable();
@@ -189,7 +189,7 @@ impl BucketNames {
         self.by_hash.get(&hash).map_or(&[], |at| self.packed_at(*at))
     }
 
-    /// The changes of a hash.
+    /// Returns the packed changes of a hash.
     fn packed_at(&self, at: u32) -> &[u8] {
         let from = &self.packed[usize::try_from(at).expect(SOUND)..];
         let mut rest = from;
@@ -199,7 +199,7 @@ impl BucketNames {
 }
 
 impl<'a> DeferredDirItem<'a> {
-    /// What became of a name, unless that is nothing.
+    /// Returns the change of a name, or `None` if there is nothing to change in the tree.
     fn of(change: &'a NameChange, below: bool) -> Option<Self> {
         let entry = change.there.then(|| change.entry.on_disk());
         (change.there || below).then_some(Self { name: &change.entry.name, entry, below })
@@ -222,8 +222,8 @@ impl<'a> DeferredDirItem<'a> {
         }
     }
 
-    /// The first change that is packed, and whether no other of its hash follows; nothing where
-    /// nothing is packed.
+    /// Unpacks the first change, and returns whether it is the last of its hash; `None` if nothing
+    /// is left.
     fn unpack(packed: &mut &'a [u8]) -> Option<(Self, bool)> {
         let (head, name_len) = (packed.split_off_first()?, packed.split_off_first().expect(SOUND));
         let head = Head::from_bits(*head).expect(SOUND);
@@ -243,7 +243,7 @@ impl<'a> DeferredDirItem<'a> {
     }
 }
 
-/// Packs how many bytes a number takes, and those.
+/// Packs the length of a number in bytes, and the bytes.
 fn pack_number(number: u64, packed: &mut Vec<u8>) {
     let bytes = number.to_le_bytes();
     let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -258,12 +258,12 @@ fn unpack_number(packed: &mut &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What becomes of names that hash alike.
+/// Returns the packed changes of names of one hash.
 pub(in crate::inode) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = DeferredDirItem<'_>> {
     std::iter::from_fn(move || DeferredDirItem::unpack(&mut packed).map(|(change, _)| change))
 }
 
-/// How long the names are together of packed changes.
+/// Returns the total length of the names of packed changes.
 fn names_len(packed: &[u8]) -> usize {
     unpacked(packed).map(|change| change.name.len()).sum()
 }
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_and_went_leaves_nothing_and_what_the_tree_has_a_tombstone() {
+    fn added_and_removed_name_leaves_nothing_but_stored_name_leaves_tombstone() {
         let mut late = DeferredDirItems::default();
         let (a, again) = (entry(2, b"a", 300), entry(9, b"a", 301));
         let hash = a.hash();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_hash_alike_are_told_apart() {
+    fn names_of_one_hash_are_distinguished() {
         let mut late = DeferredDirItems::default();
         let [one, two] = alike();
         let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_an_entry_says_is_packed() {
+    fn packed_entry_keeps_all_fields() {
         let mut late = DeferredDirItems::default();
         let name = [b'n'; 255];
         let target = EntryTarget::Subvolume(TreeId(u64::MAX - 300));

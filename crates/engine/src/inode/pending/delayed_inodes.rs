@@ -1,4 +1,4 @@
-//! The inodes with changes that wait, and what these take in memory.
+//! The inodes with delayed items, and the memory that these take.
 
 use userbtrfs_sync::atomic::{AtomicUsize, Ordering};
 use userbtrfs_sync::{Arc, Class, Mutex};
@@ -7,7 +7,7 @@ use crate::inode::Inode;
 
 const SHARDS: usize = 16;
 
-/// See the module's text.
+/// A sharded list of inodes with delayed items, and their size in memory.
 pub(in crate::inode) struct DelayedInodes {
     shards: Vec<Mutex<Vec<Arc<Inode>>>>,
     bytes: AtomicUsize,
@@ -19,9 +19,9 @@ impl DelayedInodes {
         Self { shards, bytes: AtomicUsize::new(0) }
     }
 
-    /// An inode begins to wait; nobody else changes it now. It may stand here more than once.
+    /// Adds an inode, which no other thread changes now. It may be listed more than once.
     pub(in crate::inode) fn add(&self, inode: &Arc<Inode>, bytes: usize) {
-        // Counted first: a merge may be done with it before this returns.
+        // Count first: a flush may finish with it before this returns.
         self.grow(bytes);
         let [low, ..] = inode.number().to_le_bytes();
         self.shards[usize::from(low) % SHARDS].lock().push(Arc::clone(inode));
@@ -35,18 +35,18 @@ impl DelayedInodes {
         self.bytes.fetch_sub(bytes, Ordering::Release);
     }
 
-    /// About what the changes take in memory.
+    /// Returns the approximate memory that the changes take.
     pub(in crate::inode) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Whether nothing waits. What was taken waits until its bytes are given back, which is when
-    /// it is in its tree: who finds nothing here finds the tree changed.
+    /// Returns true if nothing is delayed. Changes that were taken count until their bytes are
+    /// subtracted, after they are in the tree: if this returns true, the tree has all changes.
     pub(in crate::inode) fn is_empty(&self) -> bool {
         self.bytes() == 0 && self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
-    /// Takes all that wait, in the order of their items: by subvolume, then number.
+    /// Takes all inodes, in the order of their items: by subvolume, then number.
     pub(in crate::inode) fn take(&self) -> Vec<Arc<Inode>> {
         let taken = self.shards.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()));
         let mut inodes: Vec<_> = taken.collect();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_taken_waits_until_it_is_merged() {
+    fn taken_inodes_count_until_flushed() {
         let waiting = DelayedInodes::new();
         waiting.grow(7);
         assert!(waiting.take().is_empty() && !waiting.is_empty());

@@ -1,10 +1,11 @@
-//! What waits on an inode to be put into its tree, by entry: a name, a ref, an attribute.
+//! Delayed items of an inode, by entry: a name, a ref, an extended attribute.
 //!
-//! 1. A set belongs to one transaction. An inode has at most two: one that is added to, and a
-//!    frozen one that is being merged.
-//! 2. What was added and removed within one set leaves nothing, where no older set and no tree
-//!    knows of it; otherwise a removal stays as a tombstone.
-//! 3. A name may be there again at another place. A place, (directory, index), never is.
+//! 1. A set belongs to one transaction. An inode has at most two sets: the running one, and a
+//!    frozen one that is being flushed.
+//! 2. An entry that was added and removed within one set leaves nothing, if no older set and no
+//!    tree has it; otherwise the removal is kept as a tombstone.
+//! 3. A removed name may be added again at another place. A place, (directory, index), is never
+//!    reused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,89 +17,88 @@ use crate::inode::log_state::few::Few;
 use crate::inode::pending::extents::{ExtentChanges, PendingExtent, PendingExtentKind, Replaced};
 use crate::inode::{Entry, Link};
 
-/// About what the allocator adds to what it gives.
+/// The approximate overhead of an allocation.
 const ALLOCATED: usize = 16;
-/// About what an entry takes in memory beside its name, with its places in maps that are half
-/// full.
+/// The approximate memory for an entry beside its name, with its slots in maps that are half full.
 const ENTRY_BYTES: usize =
     size_of::<Entry>() + 4 * ALLOCATED + 2 * size_of::<(u32, Few<NameChange>, u64, usize)>();
-/// About what an attribute takes in memory beside its name and its value.
+/// The approximate memory for an attribute beside its name and its value.
 const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)>();
-/// About what a range of a file takes in memory, also while it is merged.
+/// The approximate memory for a range of a file, including a flush.
 const EXTENT_BYTES: usize = 4 * size_of::<PendingExtent>();
-/// About what a set takes in memory, also while it is merged.
+/// The approximate memory for a set, including a flush.
 pub(in crate::inode) const SET_BYTES: usize =
     size_of::<DelayedItems>() + 3 * ALLOCATED + size_of::<usize>();
 
-/// The changes of one inode that wait.
+/// A set of delayed changes of one inode (Linux: btrfs_delayed_node).
 #[derive(Default)]
 pub(in crate::inode) struct DelayedItems {
-    /// Neither a tree nor an older set knows of the inode.
+    /// The inode is new: neither a tree nor an older set has it.
     pub(in crate::inode) created: bool,
-    /// The inode is gone, with all that its tree has of it.
+    /// The inode is deleted, with all items that its tree has of it.
     pub(in crate::inode) gone: bool,
-    /// Whether it is listed among the inodes without a name; nothing where that did not change.
+    /// Whether to add or to remove its ORPHAN_ITEM; `None` if that does not change.
     pub(in crate::inode) orphan: Option<bool>,
     /// Ranges of a file that changed.
     pub(in crate::inode) extents: ExtentChanges,
-    /// Of a directory.
+    /// Changed entries of a directory.
     pub(in crate::inode) entries: EntryChanges,
-    /// In the order of their directories and places.
+    /// Changed names of the inode, sorted by directory and place.
     pub(in crate::inode) refs: Few<RefChange>,
-    /// By hash, then one for each name.
+    /// Changed extended attributes, by hash; one for each name.
     pub(in crate::inode) xattrs: BTreeMap<u32, Few<XattrChange>>,
-    /// About what all this takes in memory.
+    /// The approximate memory in use.
     pub(in crate::inode) bytes: usize,
 }
 
-/// In which item a name of an inode stands.
+/// The kind of item that stores a name of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefIndex {
     /// INODE_REF.
     Ref,
-    /// INODE_EXTREF: the other is full.
+    /// INODE_EXTREF, used if the INODE_REF is full.
     Extref,
 }
 
-/// A name of an inode, and the item in which it stands.
+/// A name of an inode, and the item that stores it.
 pub(crate) type IndexedLink = (Link, RefIndex);
 
-/// A name of an inode that comes or goes.
+/// A name of an inode that is added or removed.
 pub(in crate::inode) struct RefChange {
     pub(in crate::inode) dir: u64,
     pub(in crate::inode) entry: Arc<Entry>,
-    /// Where it comes to stand; nothing where it goes.
+    /// The item that stores it; `None` if it is removed.
     pub(in crate::inode) place: Option<RefIndex>,
 }
 
-/// An attribute that comes or goes.
+/// An extended attribute that is set or removed.
 pub(in crate::inode) struct XattrChange {
     pub(in crate::inode) name: Box<[u8]>,
-    /// Nothing where it goes.
+    /// `None` if it is removed.
     pub(in crate::inode) value: Option<Arc<[u8]>>,
 }
 
-/// What waits of an entry.
+/// The delayed change of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::inode) enum Delayed<T> {
-    /// It comes, or stays in another way.
+    /// It is added or changed.
     There(T),
-    /// It goes.
+    /// It is removed.
     Gone,
-    /// Nothing: what is older knows.
+    /// No change: older sets or the tree have the answer.
     Nothing,
 }
 
-/// Entries of a directory that come and go.
+/// Entries of a directory that are added and removed.
 #[derive(Default)]
 pub(in crate::inode) struct EntryChanges {
-    /// By hash, then one for each name.
+    /// By hash; one for each name.
     pub(in crate::inode) by_name: HashMap<u32, Few<NameChange>, ShortKeys>,
-    /// By place; nothing for those removed.
+    /// By place; `None` for a removed entry.
     pub(in crate::inode) by_index: BTreeMap<u64, Option<Arc<Entry>>>,
 }
 
-/// What becomes of one name.
+/// The change of one name.
 pub(in crate::inode) struct NameChange {
     /// The entry that has it, or had it last.
     pub(in crate::inode) entry: Arc<Entry>,
@@ -108,7 +108,7 @@ pub(in crate::inode) struct NameChange {
 }
 
 impl EntryChanges {
-    /// The entry of a name.
+    /// Returns the delayed change of a name.
     pub(in crate::inode) fn find(&self, hash: u32, name: &[u8]) -> Delayed<&Arc<Entry>> {
         let mut alike = self.by_name.get(&hash).into_iter().flat_map(|alike| alike.iter());
         match alike.find(|change| *change.entry.name == *name) {
@@ -118,13 +118,13 @@ impl EntryChanges {
         }
     }
 
-    /// The entries that come whose names hash so.
+    /// Returns the added entries whose names have this hash.
     pub(in crate::inode) fn added(&self, hash: u32) -> impl Iterator<Item = &Arc<Entry>> {
         let alike = self.by_name.get(&hash).into_iter().flat_map(|alike| alike.iter());
         alike.filter(|change| change.there).map(|change| &change.entry)
     }
 
-    /// An entry comes. Its name was not there.
+    /// Adds an entry whose name did not exist.
     fn add(&mut self, entry: &Arc<Entry>) {
         let alike = self.by_name.entry(entry.hash()).or_default();
         match alike.iter_mut().find(|change| change.entry.name == entry.name) {
@@ -138,7 +138,7 @@ impl EntryChanges {
         assert!(before.is_none(), "a place is taken once");
     }
 
-    /// An entry goes that was there.
+    /// Removes an entry that existed.
     fn remove(&mut self, entry: &Arc<Entry>) {
         let hash = entry.hash();
         let alike = self.by_name.entry(hash).or_default();
@@ -159,12 +159,12 @@ impl EntryChanges {
 }
 
 impl DelayedItems {
-    /// The set of an inode that is being made.
+    /// Creates the set of an inode that is being created.
     pub(in crate::inode) fn of_new() -> Self {
         Self { created: true, bytes: SET_BYTES, ..Self::default() }
     }
 
-    /// The first set of an inode that there was before, or the next one.
+    /// Creates a set of an inode that exists.
     pub(in crate::inode) fn of_old() -> Self {
         Self { bytes: SET_BYTES, ..Self::default() }
     }
@@ -179,14 +179,14 @@ impl DelayedItems {
         self.entries.remove(entry);
     }
 
-    /// The inode gets a name in `dir`.
+    /// Adds a name in `dir`.
     pub(in crate::inode) fn add_ref(&mut self, dir: u64, entry: &Arc<Entry>, place: RefIndex) {
         self.bytes += size_of::<RefChange>();
         let at = self.ref_at(dir, entry.index).expect_err("a place is taken once");
         self.refs.insert(at, RefChange { dir, entry: Arc::clone(entry), place: Some(place) });
     }
 
-    /// The inode loses a name in `dir`.
+    /// Removes a name in `dir`.
     pub(in crate::inode) fn remove_ref(&mut self, dir: u64, entry: &Arc<Entry>) {
         self.bytes += size_of::<RefChange>();
         match self.ref_at(dir, entry.index) {
@@ -200,12 +200,12 @@ impl DelayedItems {
         }
     }
 
-    /// Where in the list a name stands, or comes to stand.
+    /// Returns the position of a name in the list, or where to insert it.
     fn ref_at(&self, dir: u64, index: u64) -> Result<usize, usize> {
         self.refs.binary_search_by_key(&(dir, index), |change| (change.dir, change.entry.index))
     }
 
-    /// The value of an attribute.
+    /// Returns the delayed change of an attribute.
     pub(in crate::inode) fn xattr(&self, name: &[u8]) -> Delayed<&Arc<[u8]>> {
         let alike = self.xattrs.get(&name_hash(name));
         let mut alike = alike.into_iter().flat_map(|alike| alike.iter());
@@ -225,8 +225,8 @@ impl DelayedItems {
         }
     }
 
-    /// Puts a range of a file over what is there. Beneath the set that made the inode there is
-    /// nothing that a hole could take the place of.
+    /// Puts a range of a file over the pending ranges. In the set that created the inode a hole
+    /// only clears them: nothing is on disk that it could replace.
     pub(in crate::inode) fn put_extent(&mut self, extent: PendingExtent) -> Vec<Replaced> {
         self.bytes += EXTENT_BYTES;
         match &extent.kind {
@@ -239,14 +239,13 @@ impl DelayedItems {
         self.extents.insert(extent)
     }
 
-    /// All there was of the inode goes. Where it was `listed` among the inodes without a name, it
-    /// no longer is.
+    /// Replaces all changes by the deletion of the inode, and of its ORPHAN_ITEM if it is `listed`.
     pub(in crate::inode) fn set_gone(&mut self, listed: bool) {
         let (bytes, orphan) = (self.bytes, listed.then_some(false));
         *self = Self { gone: true, orphan, bytes, ..Self::default() };
     }
 
-    /// The names that come to the inode in `dir`.
+    /// Returns the names that are added in `dir`.
     pub(in crate::inode) fn refs_added(
         &self,
         dir: u64,
@@ -263,7 +262,7 @@ mod tests {
     use crate::inode::testing::{alike, entry};
 
     #[test]
-    fn what_came_and_went_in_one_set_leaves_nothing() {
+    fn entry_added_and_removed_in_one_set_leaves_nothing() {
         let (mut pending, a) = (DelayedItems::default(), entry(2, b"a", 300));
         pending.add_entry(&a);
         pending.add_ref(256, &a, RefIndex::Ref);
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_below_leaves_a_tombstone_however_often_it_comes_and_goes() {
+    fn stored_name_leaves_tombstone_however_often_readded() {
         let mut pending = DelayedItems::default();
         let (old, new) = (entry(2, b"a", 300), entry(9, b"a", 301));
         pending.remove_entry(&old);
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_hash_alike_are_told_apart() {
+    fn names_of_one_hash_are_distinguished() {
         let mut pending = DelayedItems::default();
         let [one, two] = alike();
         let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));

@@ -1,12 +1,12 @@
-//! Ranges of a file that wait to take the place of what is beneath them.
+//! Pending ranges of a file, which will replace what is on disk.
 //!
-//! 1. Ranges are whole sectors, and disjoint; that of a hole may end at `u64::MAX`.
-//! 2. An extent is as long as its range. Inline data stands in the first sector alone, whatever
-//!    follows it, and is never cut.
-//! 3. Each range of an extent is one reference to it. Neighbours that go on in the same extent
+//! 1. Ranges are whole sectors, and disjoint; a hole may end at `u64::MAX`.
+//! 2. An extent is as long as its range. Inline data is only in the first sector, whatever follows
+//!    it, and is never split.
+//! 3. Each range of an extent is one reference to it. Adjacent ranges that continue the same extent
 //!    are one range.
-//! 4. What a change does to references is told by [`Replaced`]: a range that goes takes its
-//!    reference along, one that is cut in two makes one more.
+//! 4. [`Replaced`] describes how a change affects references: a removed range drops its reference,
+//!    a range that is split in two adds one.
 
 use std::collections::BTreeMap;
 
@@ -21,63 +21,63 @@ use crate::error::InodeId;
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// What stands in a range of a file.
+/// The content of a range of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PendingExtentKind {
-    /// Nothing: it reads as zeros.
+    /// A hole: it reads as zeros.
     Hole,
-    /// Bytes of the file, in the tree.
+    /// Data that is stored in the tree.
     Inline(Inline),
-    /// An extent that was not written yet.
+    /// A preallocated extent.
     Prealloc(RegularExtent),
-    /// An extent.
+    /// A written extent.
     Regular(RegularExtent, Option<Compression>),
 }
 
-/// Bytes of a file, from its start on, that stand in the tree: at most a sector.
+/// Data of a file, from its start, that is stored in the tree: at most a sector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inline {
-    /// How many they are.
+    /// The length of the data, uncompressed.
     pub(crate) ram_bytes: u64,
-    /// How they are compressed.
+    /// The compression of the stored bytes.
     pub(crate) compression: Option<Compression>,
-    /// As they are stored.
+    /// The bytes as they are stored.
     pub(crate) stored: Arc<[u8]>,
 }
 
-/// A range of a file, and what comes to stand there.
+/// A range of a file, and its new content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PendingExtent {
-    /// Where it starts in the file, in bytes.
+    /// The start in the file, in bytes.
     pub(crate) start: u64,
-    /// Where it ends.
+    /// The end in the file.
     pub(crate) end: u64,
-    /// What it is.
+    /// The content.
     pub(crate) kind: PendingExtentKind,
 }
 
-/// Ranges that wait, or are about to.
+/// A set of pending ranges.
 #[derive(Default)]
 pub(crate) struct ExtentChanges {
-    /// By start: end and kind.
+    /// The end and the kind of each range, by start.
     ranges: BTreeMap<u64, (u64, PendingExtentKind)>,
 }
 
-/// Ranges without something, mostly few.
+/// Gaps between ranges; usually few.
 type Gaps = SmallVec<[(u64, u64); 4]>;
 
-/// A range of an extent that something else took the place of.
+/// A range of an extent that was replaced, in whole or in part.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::inode) struct Replaced {
-    /// Where it started in the file.
+    /// The start of the range in the file.
     start: u64,
     extent: RegularExtent,
-    /// How many ranges are left of it.
+    /// The number of ranges that are left of it.
     remnants: usize,
 }
 
 impl PendingExtentKind {
-    /// The extent on disk.
+    /// Returns the extent on disk.
     pub(in crate::inode) fn on_disk(&self) -> Option<&RegularExtent> {
         match self {
             Self::Prealloc(extent) | Self::Regular(extent, _) => Some(extent),
@@ -85,7 +85,7 @@ impl PendingExtentKind {
         }
     }
 
-    /// The part of so many bytes that starts `skip` bytes in.
+    /// Returns the part of `bytes` bytes that starts `skip` bytes in.
     pub(in crate::inode) fn part(&self, skip: u64, bytes: u64) -> Self {
         let cut = |extent: &RegularExtent| {
             let offset = extent.offset.checked_add(skip).expect("a part of an extent");
@@ -102,7 +102,7 @@ impl PendingExtentKind {
         }
     }
 
-    /// What both are together, where `next`, which follows, goes on with the same.
+    /// Returns the union of this range and `next`, which follows it, if `next` continues it.
     fn joined(&self, next: &Self) -> Option<Self> {
         let join = |a: &RegularExtent, b: &RegularExtent| {
             let same = |extent: &RegularExtent| (extent.disk, extent.disk_bytes, extent.ram_bytes);
@@ -121,18 +121,18 @@ impl PendingExtentKind {
 }
 
 impl Inline {
-    /// Bytes that are stored as they are.
+    /// Creates uncompressed inline data.
     pub(crate) fn plain(bytes: impl Into<Arc<[u8]>>) -> Self {
         let stored = bytes.into();
         Self { ram_bytes: stored.len() as u64, compression: None, stored }
     }
 
-    /// The content of an item.
+    /// Creates inline data from the content of an item.
     pub(crate) fn of_item(inline: &InlineExtent<'_>, compression: Option<Compression>) -> Self {
         Self { ram_bytes: inline.ram_bytes, compression, stored: inline.data.into() }
     }
 
-    /// What an item comes to hold.
+    /// Returns the content for an item.
     pub(crate) fn as_item(&self) -> (FileExtentKind<'_>, Option<Compression>) {
         let inline = InlineExtent { ram_bytes: self.ram_bytes, data: &self.stored };
         (FileExtentKind::Inline(inline), self.compression)
@@ -140,12 +140,12 @@ impl Inline {
 }
 
 impl PendingExtent {
-    /// All bytes of a file: at most a sector.
+    /// Creates an extent that holds all data of a file: at most a sector.
     pub(in crate::inode) fn inline(data: Arc<[u8]>) -> Self {
         Self { start: 0, end: SECTOR, kind: PendingExtentKind::Inline(Inline::plain(data)) }
     }
 
-    /// Whether it is as the module's text says.
+    /// Returns true if the extent obeys the rules of the module.
     fn is_sound(&self) -> bool {
         let Self { start, end, kind } = self;
         let aligned = |offset: u64| offset.is_multiple_of(SECTOR);
@@ -163,7 +163,7 @@ impl PendingExtent {
         start < end && aligned(*start) && ends && fits
     }
 
-    /// What of it is between two offsets, which it overlaps.
+    /// Returns the part between two offsets, which the extent overlaps.
     fn clipped(&self, start: u64, end: u64) -> Self {
         let (start, end) = (self.start.max(start), self.end.min(end));
         Self { start, end, kind: self.kind.part(start - self.start, end - start) }
@@ -171,7 +171,7 @@ impl PendingExtent {
 }
 
 impl ExtentChanges {
-    /// Puts a range over those there are. The reference that it is itself is not counted.
+    /// Puts a range over the existing ones. The caller counts the reference of the range itself.
     pub(in crate::inode) fn insert(&mut self, extent: PendingExtent) -> Vec<Replaced> {
         assert!(extent.is_sound(), "whole sectors of one extent");
         let mut replaced = self.clear(extent.start, extent.end);
@@ -180,7 +180,7 @@ impl ExtentChanges {
         replaced
     }
 
-    /// Nothing waits between two offsets any more.
+    /// Removes what is pending between two offsets.
     pub(in crate::inode) fn clear(&mut self, start: u64, end: u64) -> Vec<Replaced> {
         let overlapped: Vec<_> = self.overlapped(start, end).collect();
         let mut replaced = Vec::new();
@@ -197,7 +197,7 @@ impl ExtentChanges {
         replaced
     }
 
-    /// Takes the neighbours in that go on with the same.
+    /// Merges the extent with adjacent ranges that continue it.
     fn join(&mut self, mut extent: PendingExtent, replaced: &mut Vec<Replaced>) -> PendingExtent {
         let left = self.ranges.range(..extent.start).next_back();
         let left = left.filter(|(_, (end, _))| *end == extent.start);
@@ -217,14 +217,13 @@ impl ExtentChanges {
         extent
     }
 
-    /// Whether nothing waits.
+    /// Returns true if nothing is pending.
     pub(in crate::inode) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The ranges that overlap what is between two offsets, ascending, whole. Nothing is between an
-    /// offset and one that is not behind it, as where a file ends that somebody cuts short while
-    /// somebody else goes through it.
+    /// Returns the ranges that overlap the given range, ascending and not clipped; none if `end <=
+    /// start`, as may happen at the end of a file that is truncated while it is read.
     fn overlapped(&self, start: u64, end: u64) -> impl Iterator<Item = PendingExtent> {
         let before = self.ranges.range(..start).next_back();
         let before = before.filter(|(_, (to, _))| start < end && *to > start);
@@ -236,7 +235,8 @@ impl ExtentChanges {
         before.into_iter().chain(self.starting(start, end))
     }
 
-    /// What waits between two offsets, whole sectors, ascending, and only as far.
+    /// Returns the pending ranges between two offsets, which are multiples of the sector size:
+    /// ascending and clipped.
     pub(in crate::inode) fn between(
         &self,
         start: u64,
@@ -245,7 +245,7 @@ impl ExtentChanges {
         self.overlapped(start, end).map(move |extent| extent.clipped(start, end))
     }
 
-    /// Where nothing waits between two offsets, ascending.
+    /// Returns the gaps between two offsets in which nothing is pending, ascending.
     pub(in crate::inode) fn gaps(&self, start: u64, end: u64) -> Gaps {
         let (mut gaps, mut at) = (Gaps::new(), start);
         for extent in self.overlapped(start, end) {
@@ -260,19 +260,19 @@ impl ExtentChanges {
         gaps
     }
 
-    /// Where the first range starts that ends behind an offset.
+    /// Returns the start of the first range that ends after an offset.
     pub(in crate::inode) fn next_from(&self, offset: u64) -> Option<u64> {
         let before = self.ranges.range(..=offset).next_back().filter(|(_, (to, _))| *to > offset);
         before.or_else(|| self.ranges.range(offset..).next()).map(|(start, _)| *start)
     }
 
-    /// Where the range starts that comes `n` places after the first one that starts at or behind
-    /// an offset.
+    /// Returns the start of the range `n` positions after the first one that starts at or after an
+    /// offset.
     fn nth_from(&self, offset: u64, n: usize) -> Option<u64> {
         self.ranges.range(offset..).nth(n).map(|(start, _)| *start)
     }
 
-    /// The ranges that start between two offsets, ascending, whole.
+    /// Returns the ranges that start between two offsets, ascending and not clipped.
     pub(in crate::inode) fn starting(
         &self,
         from: u64,
@@ -282,19 +282,19 @@ impl ExtentChanges {
         ranges.map(|(&start, &(end, ref kind))| PendingExtent { start, end, kind: kind.clone() })
     }
 
-    /// What starts at an offset.
+    /// Returns the content of the range that starts at an offset.
     pub(in crate::inode) fn at(&self, start: u64) -> Option<&PendingExtentKind> {
         self.ranges.get(&start).map(|(_, kind)| kind)
     }
 
-    /// All ranges go.
+    /// Removes all ranges.
     pub(in crate::inode) fn drain(&mut self) -> Vec<Replaced> {
         self.clear(0, u64::MAX)
     }
 }
 
 impl FromIterator<PendingExtent> for ExtentChanges {
-    /// Later ones over earlier ones. No references are counted.
+    /// Puts later extents over earlier ones. No references are counted.
     fn from_iter<T: IntoIterator<Item = PendingExtent>>(extents: T) -> Self {
         let mut changes = Self::default();
         for extent in extents {
@@ -304,8 +304,8 @@ impl FromIterator<PendingExtent> for ExtentChanges {
     }
 }
 
-/// What waits between two offsets, widened to whole sectors, in sets that go from the newest to the
-/// oldest.
+/// Returns the pending ranges of several sets, newest first, between two offsets, widened to whole
+/// sectors.
 pub(in crate::inode) fn flattened<'a>(
     sets: impl Iterator<Item = &'a ExtentChanges>,
     start: u64,
@@ -322,7 +322,7 @@ pub(in crate::inode) fn flattened<'a>(
     found
 }
 
-/// Where to stop behind `start` so that [`flattened`] gives a few times `max` ranges at most.
+/// Returns an end for [`flattened`] such that it returns a few times `max` ranges at most.
 pub(in crate::inode) fn few_until<'a>(
     sets: impl Iterator<Item = &'a ExtentChanges>,
     start: u64,
@@ -334,7 +334,8 @@ pub(in crate::inode) fn few_until<'a>(
 }
 
 impl Replaced {
-    /// A range of which so many ranges are left, where it is of an extent.
+    /// Returns the replaced range, with `remnants` ranges left, or `None` if it is not of an
+    /// extent.
     pub(in crate::inode) fn new(
         start: u64,
         kind: &PendingExtentKind,
@@ -344,12 +345,12 @@ impl Replaced {
         Some(Self { start, extent, remnants })
     }
 
-    /// How long it was, in bytes of the file.
+    /// Returns its length in the file, in bytes.
     pub(in crate::inode) fn bytes(&self) -> u64 {
         self.extent.bytes
     }
 
-    /// Counts the references that came and went with it.
+    /// Counts the references that were added and dropped with it.
     pub(in crate::inode) fn count(&self, handle: &Handle<'_>, inode: InodeId) {
         let reference = reference(inode, self.start, &self.extent);
         if self.remnants == 0 {
@@ -361,7 +362,7 @@ impl Replaced {
     }
 }
 
-/// What a part of an extent is that starts at `start` in a file: a reference to all of it.
+/// Returns the reference to an extent that a part of it, starting at `start` in a file, is.
 pub(crate) fn reference(inode: InodeId, start: u64, part: &RegularExtent) -> FileExtentRef {
     let InodeId { subvolume: root, number: inode } = inode;
     let offset = start.wrapping_sub(part.offset);

@@ -1,13 +1,13 @@
-//! Space that was promised to changes that wait.
+//! Space that is reserved for delayed items (Linux: delayed_block_rsv).
 //!
-//! 1. What an operation was promised comes here after all that it changed waits, and goes when
-//!    all that waited is in trees.
-//! 2. No more is kept than all that waits can cost together: many changes fall into one leaf.
+//! 1. The reservation of an operation is added after all its changes are delayed items, and
+//!    released when all delayed items are in trees.
+//! 2. No more is kept than all delayed items can cost together: many changes fall into one leaf.
 
 use userbtrfs_sync::{Class, Mutex};
 use userbtrfs_transaction::Reservation;
 
-/// See the module's text.
+/// The reservation of all delayed items.
 pub(in crate::inode) struct DelayedReservation {
     held: Mutex<Option<Reservation>>,
 }
@@ -17,7 +17,7 @@ impl DelayedReservation {
         Self { held: Mutex::new(Class::CacheShard, None) }
     }
 
-    /// Takes in what was promised; at most so many bytes are kept in all.
+    /// Adds a reservation; keeps at most `most` bytes in all.
     pub(in crate::inode) fn hold(&self, promised: Reservation, most: u64) {
         let excess = {
             let mut held = self.held.lock();
@@ -33,8 +33,8 @@ impl DelayedReservation {
         drop(excess);
     }
 
-    /// Takes all out. Who does so before it takes what waits, takes at least the changes that
-    /// this was for.
+    /// Takes the whole reservation. If it is taken before the delayed items are, these include all
+    /// changes that it was made for.
     pub(in crate::inode) fn take(&self) -> Option<Reservation> {
         self.held.lock().take()
     }

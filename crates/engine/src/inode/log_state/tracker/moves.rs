@@ -1,4 +1,4 @@
-//! Names that changed so that more than their inodes is logged, or all is committed.
+//! Name changes that need more inodes to be logged, or a commit.
 
 use std::collections::HashMap;
 
@@ -17,15 +17,15 @@ impl LogTracker {
         }
     }
 
-    /// Returns whether a log of all of a directory needs a commit instead.
+    /// Returns true if a commit is needed in place of a log of all of a directory.
     pub(crate) fn needs_commit(&self, running: u64, dir: InodeId) -> bool {
         let mut table = self.table.lock();
         let entries = table.of(running).and_then(|table| table.entries_of(dir));
         entries.is_some_and(|entries| entries.needs_commit)
     }
 
-    /// Returns whether two or more inodes that the log does not have changed their committed names
-    /// in a directory in a circle. These are the names that inodes have now, by hash.
+    /// Returns true if two or more unlogged inodes exchanged their committed names in a directory
+    /// in a circle. `names` are the current names, by hash, and their inodes.
     pub(crate) fn is_circle(&self, running: u64, dir: InodeId, names: &[(u32, u64)]) -> bool {
         let mut table = self.table.lock();
         let Some(table) = table.of(running) else { return false };
@@ -41,7 +41,7 @@ impl LogTracker {
 }
 
 impl Table {
-    /// Notes of which directories no log of all will do.
+    /// Marks the directories that need a commit in place of a log of all of them.
     pub(super) fn note_move(&mut self, name_removal: &NameRemoval, dir: InodeId, is_known: bool) {
         let Some(kind) = name_removal.moved_away else { return };
         let of_dir = (!is_known).then_some(dir);
@@ -52,8 +52,8 @@ impl Table {
     }
 }
 
-/// Returns whether inodes that each lost a name, by hash, hold these names of each other in a
-/// circle. An inode that has its own name again is none.
+/// Returns true if inodes that each lost a name, by hash, hold these names in a circle. An inode
+/// that has its own name again is not a circle.
 fn has_circle(lost: &HashMap<u64, u32>, holders: &HashMap<u32, u64>) -> bool {
     let mut rounds = HashMap::new();
     for (round, first) in lost.keys().enumerate() {

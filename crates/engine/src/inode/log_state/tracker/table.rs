@@ -5,13 +5,13 @@ use crate::error::InodeId;
 use crate::inode::log_state::few::Few;
 
 impl Table {
-    /// The table where it is of this transaction.
+    /// Returns the table if it belongs to this transaction.
     pub(super) fn of(&mut self, running: u64) -> Option<&mut Self> {
         (self.transaction == running).then_some(self)
     }
 
-    /// Makes it that of this transaction, where the one before is over; says whether it is, and
-    /// keeps notes.
+    /// Resets the table if it belongs to an earlier transaction. Returns true if it belongs to this
+    /// one and did not overflow.
     pub(super) fn is_of(&mut self, running: u64) -> bool {
         if self.transaction < running {
             *self = Self { transaction: running, ..Self::default() };
@@ -43,7 +43,7 @@ impl Table {
         unseen
     }
 
-    /// Forgets who is over of those that left a name of this hash.
+    /// Drops the inodes that are over from those that left a name of this hash.
     pub(super) fn forget_left(&mut self, dir: InodeId, hash: u32) {
         let entries = self.inodes.get_mut(&dir).and_then(|trace| trace.entries.as_mut());
         let Some(all) = entries.and_then(|entries| entries.left.remove(&hash)) else { return };
@@ -59,7 +59,7 @@ impl Table {
         let NameRemoval { inode, lost, survives, .. } = *name_removal;
         let dir = InodeId { number: lost.dir, ..inode };
         let is_logged = self.inodes.get(&inode).is_some_and(|trace| trace.logged.is_some());
-        // Who left a directory must not go with it when replay removes that.
+        // An inode that left a directory must not be removed with it by replay.
         let survives = survives || self.entries_of(inode).is_some_and(|it| !it.left.is_empty());
         let is_listed = self.inodes.get(&dir).is_some_and(InodeLogState::has_entries);
         self.note_move(name_removal, dir, is_logged || is_listed);
@@ -68,7 +68,7 @@ impl Table {
         }
         if !(lost.committed || is_logged || is_listed) {
             if survives && !name_removal.is_new {
-                // That it lost a name is known, but not which.
+                // Only the fact that it lost a name is kept.
                 let trace = self.inodes.entry(inode).or_default();
                 trace.lost_before = trace.lost_before.saturating_add(1);
             }
@@ -89,7 +89,8 @@ impl Table {
         }
     }
 
-    /// The entry of a name is gone: the log may have found it there though its loss was noted.
+    /// Notes that the entry of a name is removed: the log may have read it after its loss was
+    /// noted.
     pub(super) fn leave(&mut self, name_removal: &NameRemoval) {
         let NameRemoval { inode, lost, .. } = *name_removal;
         let dir = InodeId { number: lost.dir, ..inode };
@@ -100,7 +101,7 @@ impl Table {
         self.make_stale(dir);
     }
 
-    /// Where the log may come to take a name away, who has it now must be in the log, too.
+    /// Notes the new owner of a name that replay may remove: it must be logged, too.
     pub(super) fn follow(&mut self, name_removal: &NameRemoval) {
         let NameRemoval { inode, lost, follower, .. } = *name_removal;
         let dir = InodeId { number: lost.dir, ..inode };

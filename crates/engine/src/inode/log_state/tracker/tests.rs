@@ -1,4 +1,4 @@
-//! What is noted, forgotten and told.
+//! Tests of what is noted, dropped and returned.
 
 use userbtrfs_format::TreeId;
 
@@ -22,7 +22,7 @@ fn name_removal(index: u64, committed: bool, survives: bool) -> NameRemoval {
 }
 
 #[test]
-fn what_neither_a_commit_nor_the_log_knows_leaves_nothing() {
+fn lost_name_neither_committed_nor_logged_is_not_noted() {
     let log_tracker = LogTracker::new(INODES_MAX);
     log_tracker.depart(5, &[name_removal(2, false, true)], &[]);
     assert!(log_tracker.lost(5, FILE).0.is_empty() && log_tracker.left(5, [(DIR, 7)]).is_empty());
@@ -30,7 +30,7 @@ fn what_neither_a_commit_nor_the_log_knows_leaves_nothing() {
 }
 
 #[test]
-fn who_goes_for_good_leaves_a_gap_and_who_moves_is_remembered() {
+fn deleted_inode_leaves_gap_and_moved_inode_is_returned() {
     let log_tracker = LogTracker::new(INODES_MAX);
     log_tracker.depart(5, &[name_removal(2, true, false), name_removal(3, true, true)], &[]);
     assert_eq!(log_tracker.lost(5, FILE).0.len(), 1);
@@ -55,7 +55,7 @@ fn replaced_inode_opened_after_its_loss_was_noted_is_remembered() {
 }
 
 #[test]
-fn who_is_in_the_log_and_changes_names_is_stale_once() {
+fn logged_inode_that_changes_names_is_stale_once() {
     let log_tracker = LogTracker::new(INODES_MAX);
     assert_eq!(log(&log_tracker, FILE, LogMode::All).logged, None);
     log_tracker.depart(5, &[name_removal(9, false, true)], &[]);
@@ -70,7 +70,7 @@ fn who_is_in_the_log_and_changes_names_is_stale_once() {
 }
 
 #[test]
-fn that_names_were_lost_outlasts_which() {
+fn lost_any_stays_true_after_lost_names_are_forgotten() {
     let log_tracker = LogTracker::new(INODES_MAX);
     log_tracker.log(5, &[FILE], LogMode::Exists).unwrap();
     log_tracker.depart(5, &[name_removal(2, true, true), name_removal(3, false, true)], &[]);
@@ -84,7 +84,7 @@ fn that_names_were_lost_outlasts_which() {
 }
 
 #[test]
-fn who_follows_in_a_name_that_was_lost_is_remembered_with_who_lost_it() {
+fn new_owner_of_lost_name_is_returned_with_previous_owner() {
     let log_tracker = LogTracker::new(INODES_MAX);
     log_tracker.depart(5, &[name_removal(9, false, true).followed_by(other(301))], &[]);
     assert_eq!(log_tracker.left(5, [(DIR, 7)]), [0; 0], "nobody takes it away");
@@ -95,7 +95,7 @@ fn who_follows_in_a_name_that_was_lost_is_remembered_with_who_lost_it() {
 }
 
 #[test]
-fn who_follows_where_all_entries_are_logged_is_remembered() {
+fn new_owner_in_fully_logged_directory_is_returned() {
     let log_tracker = LogTracker::new(INODES_MAX);
     log(&log_tracker, DIR, LogMode::All);
     let next = InodeId { number: 301, ..FILE };
@@ -103,9 +103,9 @@ fn who_follows_where_all_entries_are_logged_is_remembered() {
     assert_eq!(log_tracker.take_departed(5, DIR).left, [301]);
 }
 
-/// However often a name is made and removed.
+/// The list does not grow, however often a name is created and removed.
 #[test]
-fn who_is_over_is_not_told_of_any_more() {
+fn inode_removed_from_log_is_not_returned_again() {
     let log_tracker = LogTracker::new(INODES_MAX);
     for number in 300..350 {
         log_tracker.log(5, &[other(number)], LogMode::All).unwrap();
@@ -118,9 +118,9 @@ fn who_is_over_is_not_told_of_any_more() {
     assert!(log_tracker.left(5, [(DIR, 7)]).is_empty());
 }
 
-/// However many had the name of what is synced, and moved on: the log has each of them once.
+/// The log holds each previous owner of the name once.
 #[test]
-fn who_left_a_name_is_told_of_until_the_log_has_that() {
+fn previous_owner_is_returned_until_logged() {
     let log_tracker = LogTracker::new(INODES_MAX);
     let left = || log_tracker.left(5, [(DIR, 7)]);
     log(&log_tracker, FILE, LogMode::All);
@@ -138,7 +138,7 @@ fn who_left_a_name_is_told_of_until_the_log_has_that() {
 }
 
 #[test]
-fn attributes_changed_until_they_are_logged() {
+fn xattrs_are_changed_until_logged() {
     let log_tracker = LogTracker::new(INODES_MAX);
     log(&log_tracker, FILE, LogMode::All);
     log_tracker.xattrs_changed(5, FILE);
@@ -148,7 +148,7 @@ fn attributes_changed_until_they_are_logged() {
 }
 
 #[test]
-fn the_next_transaction_begins_with_nothing() {
+fn next_transaction_starts_empty() {
     let log_tracker = LogTracker::new(INODES_MAX);
     log_tracker.depart(5, &[name_removal(2, true, true)], &[FILE]);
     assert!(log_tracker.log(5, &[FILE], LogMode::Exists).unwrap()[0].is_none());
@@ -162,7 +162,7 @@ fn the_next_transaction_begins_with_nothing() {
 }
 
 #[test]
-fn too_much_is_forgotten_and_that_is_said() {
+fn too_many_notes_overflow_the_tracker() {
     let log_tracker = LogTracker::new(INODES_MAX);
     for index in 0..NOTES_MAX as u64 {
         log_tracker.depart(5, &[name_removal(2 * index, true, true)], &[]);
@@ -175,7 +175,7 @@ fn too_much_is_forgotten_and_that_is_said() {
 }
 
 #[test]
-fn so_many_in_the_log_are_forgotten_that_a_commit_is_less() {
+fn too_many_logged_inodes_overflow_the_tracker() {
     let log_tracker = LogTracker::new(INODES_MAX);
     let log = |number| {
         let inode = InodeId { number, ..FILE };

@@ -1,16 +1,16 @@
-//! Ranges against a list of what stands in each sector.
+//! Ranges against a model: a list with the content of each sector.
 
 use proptest::prelude::*;
 use userbtrfs_format::Logical;
 
 use super::*;
 
-/// Sectors of a file.
+/// The number of sectors of a file.
 const SECTORS: u64 = 24;
-/// Bytes of an extent.
+/// The size of an extent in bytes.
 const EXTENT: u64 = SECTORS * SECTOR;
 
-/// A range of the extent of this number that starts so many sectors ahead of the file.
+/// Returns a range of the extent of this number, which starts `ahead` sectors before the file.
 fn extent(number: u64, ahead: u64, start: u64, end: u64) -> RegularExtent {
     RegularExtent {
         disk: Logical(number << 20),
@@ -25,7 +25,7 @@ fn range(start: u64, end: u64, kind: PendingExtentKind) -> PendingExtent {
     PendingExtent { start: start * SECTOR, end: end * SECTOR, kind }
 }
 
-/// Ranges with their own references.
+/// Ranges, and a count of their references.
 #[derive(Default)]
 struct Counted {
     changes: ExtentChanges,
@@ -50,7 +50,7 @@ impl Counted {
     }
 }
 
-/// What stands in each sector.
+/// Returns the content of each sector.
 fn sectors(ranges: impl Iterator<Item = PendingExtent>) -> Vec<Option<PendingExtentKind>> {
     let mut sectors = vec![None; usize::try_from(SECTORS).unwrap()];
     for range in ranges {
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn a_hole_to_the_end_of_all_files_is_one_with_what_follows_it() {
+fn hole_is_merged_with_following_hole_to_max_offset() {
     let mut counted = Counted::default();
     counted.insert(range(2, 4, PendingExtentKind::Regular(extent(1, 0, 2, 4), None)));
     counted.insert(PendingExtent {
@@ -157,9 +157,9 @@ fn a_hole_to_the_end_of_all_files_is_one_with_what_follows_it() {
     assert_eq!((counted.ranges(), counted.references), (vec![hole], 0));
 }
 
-/// A file may be cut short after somebody was told how long it is.
+/// A file may be truncated after a reader took its size.
 #[test]
-fn nothing_is_between_an_offset_and_one_before_it() {
+fn reversed_range_is_empty() {
     let mut counted = Counted::default();
     counted.insert(range(0, 8, PendingExtentKind::Regular(extent(1, 0, 0, 8), None)));
     let between = |start, end| flattened([&counted.changes].into_iter(), start, end);
