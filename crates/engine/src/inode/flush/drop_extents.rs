@@ -1,15 +1,17 @@
-//! How ranges that wait come into the items of a file.
+//! Puts pending ranges into the EXTENT_DATA items of a file (Linux: btrfs_drop_extents).
 //!
-//! 1. An item that such ranges overlap is cut: its *remnants* are what they leave of it. Inline
-//!    data leaves none.
-//! 2. At any time the tree shows, for every byte that does not wait, what it showed before: to who
-//!    goes through the items, and to who looks for the last one that starts before the byte, or
-//!    there. So there are two rounds. In the first one remnants get items, which reach to the end
-//!    of the item that is cut; in the second one all get their lengths, or go.
-//! 3. An item without remnants gives up its reference, one with several makes more of it.
-//! 4. Where the filesystem lacks NO_HOLES, every byte below the size has an item when the merge is
-//!    done, if that was so below the size that the tree knew before.
-//! 5. Items are read while nobody else changes those of the inode: merges run one at a time.
+//! 1. An item that such ranges overlap is cut: its *remnants* are the parts that are not
+//!    overlapped. Inline data leaves none.
+//! 2. At any time the tree shows, for every byte that is not pending, what it showed before, both
+//!    to a reader that iterates over the items and to one that searches for the last item that
+//!    starts at or before the byte. So there are two rounds. In the first one remnants get items,
+//!    which extend to the end of the cut item; in the second one all items get their lengths, or
+//!    are removed.
+//! 3. An item without remnants drops its reference; one with several adds references.
+//! 4. If the filesystem lacks NO_HOLES, every byte below the size has an item after the flush,
+//!    provided that this was true below the size in the tree before.
+//! 5. No other thread changes the items of the inode while they are read: flushes run one at a
+//!    time.
 
 use userbtrfs_btree::{Cursor, ReadAhead, Tree};
 use userbtrfs_format::{FileExtent, FileExtentKind, HoleExtent, ItemKind, Key, SECTOR_SIZE};
@@ -18,7 +20,7 @@ use userbtrfs_transaction::{Damage, Result};
 use crate::inode::TreeRoots;
 use crate::inode::pending::extents::{ExtentChanges, PendingExtent, PendingExtentKind, Replaced};
 
-/// What comes to an item of a file.
+/// The new content of an EXTENT_DATA item.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::inode) struct ExtentData {
     kind: PendingExtentKind,
@@ -26,50 +28,50 @@ pub(in crate::inode) struct ExtentData {
     generation: u64,
 }
 
-/// What becomes of the item at an offset; nothing where it goes.
+/// The edit of the item at an offset; `None` removes it.
 pub(in crate::inode) type ExtentEdit = (u64, Option<ExtentData>);
 
-/// What becomes of items of one file.
+/// The edits of the items of one file.
 #[derive(Default)]
 pub(in crate::inode) struct ExtentSplits {
     /// The first round: new items, ascending.
     pub(in crate::inode) remnants: Vec<ExtentEdit>,
     /// The second round.
     pub(in crate::inode) changes: Vec<ExtentEdit>,
-    /// What this does to references.
+    /// The changes of references.
     pub(in crate::inode) replaced: Vec<Replaced>,
-    /// Ranges that start before this offset have their items.
+    /// Ranges that start before this offset are among the edits.
     placed: u64,
 }
 
-/// A file whose items are cut.
+/// A file whose items are edited.
 pub(in crate::inode) struct DropExtents<'a> {
     pub(in crate::inode) tree_roots: &'a TreeRoots,
     pub(in crate::inode) tree: &'a Tree,
     pub(in crate::inode) number: u64,
-    /// What waits.
+    /// The pending ranges.
     pub(in crate::inode) extents: &'a ExtentChanges,
     /// The transaction.
     pub(in crate::inode) generation: u64,
-    /// Between which offsets there must be items: the sizes that the tree knows before and after.
-    /// Nothing where holes have no items.
+    /// The file sizes in the tree before and after, between which there must be items; `None` if
+    /// holes have no items.
     pub(in crate::inode) holes: Option<(u64, u64)>,
-    /// Nothing is in the tree.
+    /// The tree has no items of the inode.
     pub(in crate::inode) created: bool,
 }
 
-/// An item that a tree has.
+/// An item in the tree.
 struct Stored {
     start: u64,
     end: u64,
     generation: u64,
-    /// Nothing for inline data.
+    /// `None` for inline data.
     kind: Option<PendingExtentKind>,
 }
 
 impl DropExtents<'_> {
-    /// Finds what becomes of the items. Whenever there are more than `max` edits, `put` must put
-    /// them into the tree, and count the references.
+    /// Computes the edits. Whenever there are more than `max`, calls `put`, which must put them
+    /// into the tree and count the references.
     pub(in crate::inode) fn run(
         &self,
         max: usize,
@@ -87,7 +89,7 @@ impl DropExtents<'_> {
         Ok(cuts)
     }
 
-    /// Gives ranges that wait, and start before an offset, their items, if they have any.
+    /// Adds the edits of pending ranges that start before an offset.
     fn place(&self, end: u64, cuts: &mut ExtentSplits) {
         for PendingExtent { start, end, kind } in self.extents.starting(cuts.placed, end) {
             let end = self.end_of_item(start, end, &kind);
@@ -97,7 +99,7 @@ impl DropExtents<'_> {
         cuts.changes.sort_unstable_by_key(|(offset, _)| *offset);
     }
 
-    /// Where the item of a range that waits ends; nothing where it has none.
+    /// Returns the end of the item of a pending range; `None` if it has no item.
     fn end_of_item(&self, start: u64, end: u64, kind: &PendingExtentKind) -> Option<u64> {
         match kind {
             PendingExtentKind::Hole => {
@@ -111,8 +113,8 @@ impl DropExtents<'_> {
         (start, Some(ExtentData { kind, bytes: end - start, generation: self.generation }))
     }
 
-    /// Cuts items from where a range starts, as long as ranges follow closely; gives where the
-    /// next one starts.
+    /// Cuts items from the start of a range on, while ranges follow closely; returns the start of
+    /// the next range.
     fn cut_from(
         &self,
         start: u64,
@@ -128,7 +130,7 @@ impl DropExtents<'_> {
                 Some(_) => self.cut(&item, cuts),
             }
             if cuts.remnants.len() + cuts.changes.len() > max {
-                // No further: what comes into the tree is not met as something to be cut.
+                // Stop here: items that are put now are not to be cut again.
                 self.place(item.end, cuts);
                 put(cuts)?;
             }
@@ -136,7 +138,7 @@ impl DropExtents<'_> {
         Ok(None)
     }
 
-    /// Cuts an item that ranges overlap.
+    /// Cuts an item that pending ranges overlap.
     fn cut(&self, item: &Stored, cuts: &mut ExtentSplits) {
         let Some(kind) = &item.kind else { return self.remove(item.start, cuts) };
         let gaps = self.extents.gaps(item.start, item.end);
@@ -155,7 +157,7 @@ impl DropExtents<'_> {
         cuts.replaced.extend(Replaced::new(item.start, kind, gaps.len()));
     }
 
-    /// The item at an offset goes, if none comes there.
+    /// Removes the item at an offset, unless a new one replaces it.
     fn remove(&self, start: u64, cuts: &mut ExtentSplits) {
         let comes = self.extents.at(start);
         if comes.is_none_or(|kind| self.end_of_item(start, u64::MAX, kind).is_none()) {
@@ -163,7 +165,7 @@ impl DropExtents<'_> {
         }
     }
 
-    /// Gives holes their items where nothing waits, and nothing is.
+    /// Adds items for holes where nothing is pending and no item exists.
     fn fill_gaps(&self, cuts: &mut ExtentSplits) -> Result<()> {
         let Some((from, to)) = self.holes.filter(|(from, to)| from < to) else { return Ok(()) };
         for (mut at, end) in self.extents.gaps(from, to) {
@@ -181,7 +183,7 @@ impl DropExtents<'_> {
         Ok(())
     }
 
-    /// The items that end behind an offset.
+    /// Returns the items that end after an offset.
     fn items(&self, start: u64) -> Result<Items<'_>> {
         let key = Key::new(self.number, ItemKind::EXTENT_DATA, start);
         let seek = || Cursor::seek_back(self.tree_roots.store(), self.tree, &key, ReadAhead::Off);
@@ -192,13 +194,13 @@ impl DropExtents<'_> {
 
 /// Items of a file, in order.
 struct Items<'a> {
-    /// Nothing where the tree has none.
+    /// `None` if the tree has none.
     cursor: Option<Cursor<'a>>,
     tree: &'a Tree,
     number: u64,
-    /// What ends before is not wanted.
+    /// Items that end at or before this offset are skipped.
     start: u64,
-    /// Where the last one ends.
+    /// The end of the last item.
     end: u64,
 }
 
@@ -250,7 +252,7 @@ impl Stored {
 }
 
 impl ExtentData {
-    /// Writes the item.
+    /// Returns the encoded item.
     pub(in crate::inode) fn encode(&self) -> Vec<u8> {
         let (generation, ram_bytes) = (self.generation, self.bytes);
         let (kind, compression) = match &self.kind {

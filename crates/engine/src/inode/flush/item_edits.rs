@@ -1,11 +1,11 @@
-//! What pending entries make of items.
+//! Edits of items that delayed entries make.
 //!
-//! 1. An item that may hold several entries is read, changed by entry, and written back: what it
-//!    has of others stays as it is.
-//! 2. What an edit makes of an item depends on the item alone, so it may be asked again.
-//! 3. Edits come in the order of their keys.
-//! 4. Drafts refer to the set that they are of. What comes is written once, for many edits into
-//!    one buffer; only an edit that finds what stays has a buffer of its own.
+//! 1. An item that may hold several entries is read, changed entry by entry, and written back: its
+//!    other entries stay as they are.
+//! 2. The result of an edit depends only on the item, so the edit may be applied again.
+//! 3. Edits are in key order.
+//! 4. Changes borrow from their set. New entries are encoded once, for many edits into one buffer;
+//!    only an edit that keeps existing entries has a buffer of its own.
 
 use std::ops::Range;
 
@@ -21,73 +21,73 @@ use crate::inode::log_state::few::Few;
 use crate::inode::pending::deferred_dir_items::unpacked;
 use crate::inode::pending::delayed_items::{DelayedItems, RefChange, RefIndex, XattrChange};
 
-/// What becomes of one item.
+/// The change of one item.
 pub(in crate::inode) struct ItemChanges<'a> {
     key: Key,
     change: ItemChange<'a>,
 }
 
-/// See [`ItemChanges`].
+/// The kind of change of an item.
 enum ItemChange<'a> {
-    /// It goes.
+    /// The item is removed.
     Remove,
-    /// It is there, without content.
+    /// The item exists, without content.
     Mark,
     Inode(&'a InodeItem),
     /// A DIR_INDEX.
     Place(&'a Entry),
     /// An EXTENT_DATA.
     Extent(&'a ExtentData),
-    /// Entries of a DIR_ITEM come and go, by name; packed.
+    /// Packed changes of the entries of a DIR_ITEM, by name.
     Names(&'a [u8]),
-    /// Entries of an XATTR_ITEM, by name.
+    /// Changes of the entries of an XATTR_ITEM, by name.
     Xattrs(&'a [XattrChange]),
-    /// Entries of an INODE_REF, by place.
+    /// Changes of the entries of an INODE_REF, by place.
     Refs(&'a [RefChange]),
-    /// Entries of an INODE_EXTREF, by directory and place.
+    /// Changes of the entries of an INODE_EXTREF, by directory and place.
     Extrefs(Few<&'a RefChange>),
 }
 
-/// A change of one item.
+/// A change of one item, with its encoded entries.
 pub(in crate::inode) struct EncodedChange<'a> {
     draft: &'a ItemChanges<'a>,
-    /// What comes.
+    /// The encoded new entries.
     new: &'a [u8],
-    /// What stays and what comes, where something stays.
+    /// The kept entries and the new ones, if any are kept.
     built: Vec<u8>,
 }
 
 impl<'a> ItemChanges<'a> {
-    /// An item goes.
+    /// Creates the removal of an item.
     pub(in crate::inode) fn remove(key: Key) -> Self {
         Self { key, change: ItemChange::Remove }
     }
 
-    /// An item is there, without content.
+    /// Creates an item without content.
     pub(in crate::inode) fn mark(key: Key) -> Self {
         Self { key, change: ItemChange::Mark }
     }
 
-    /// What becomes of an item of a file.
+    /// Creates the change of an EXTENT_DATA item.
     pub(in crate::inode) fn extent(number: u64, (offset, item): &'a ExtentEdit) -> Self {
         let key = Key::new(number, ItemKind::EXTENT_DATA, *offset);
         Self { key, change: item.as_ref().map_or(ItemChange::Remove, ItemChange::Extent) }
     }
 
-    /// Whether it is of an item of a file.
+    /// Returns true if it changes an EXTENT_DATA item.
     pub(in crate::inode) fn is_extent(&self) -> bool {
         self.key.kind == ItemKind::EXTENT_DATA
     }
 
-    /// What becomes of the names of a directory that hash alike, packed.
+    /// Creates the change of the DIR_ITEM of a hash, from packed changes.
     pub(in crate::inode) fn names(dir: u64, hash: u32, packed: &'a [u8]) -> Self {
         let key = Key::new(dir, ItemKind::DIR_ITEM, u64::from(hash));
         Self { key, change: ItemChange::Names(packed) }
     }
 
-    /// What a frozen set makes of items, with the attributes of its inode; but for extents, which
-    /// are cut out of those there are, for names by hash, which come late, and for the list of
-    /// inodes without a name, which stands elsewhere.
+    /// Returns the changes of items that a frozen set makes, with the attributes of its inode. Not
+    /// included are extents, which are edited separately, DIR_ITEMs, which are deferred, and the
+    /// ORPHAN_ITEM, which is elsewhere in the tree.
     pub(in crate::inode) fn of(
         number: u64,
         changes: &'a DelayedItems,
@@ -108,7 +108,7 @@ impl<'a> ItemChanges<'a> {
         of_inode.chain(places)
     }
 
-    /// The edits of drafts. What comes with them is written to `buffer`.
+    /// Returns the edits of `drafts`. Their new entries are encoded into `buffer`.
     pub(in crate::inode) fn edits(
         drafts: &'a [Self],
         buffer: &'a mut Vec<u8>,
@@ -129,7 +129,7 @@ impl<'a> ItemChanges<'a> {
     }
 }
 
-/// A name that goes may stand in either item.
+/// Returns the changes of INODE_REFs. A removed name may be in either kind of item.
 fn refs(number: u64, changes: &DelayedItems) -> impl Iterator<Item = ItemChanges<'_>> {
     let of_dirs = changes.refs.chunk_by(|a, b| a.dir == b.dir);
     let of_dirs = of_dirs.filter(|refs| refs.iter().any(|one| one.place != EXTREF));
@@ -163,7 +163,7 @@ const EXTREF: Option<RefIndex> = Some(RefIndex::Extref);
 const SOUND: &str = "verified with its block";
 
 impl ItemChange<'_> {
-    /// Writes what comes.
+    /// Appends the new entries.
     fn encode_into(&self, item: &mut Vec<u8>) {
         match self {
             Self::Remove | Self::Mark => {}
@@ -185,7 +185,7 @@ impl ItemChange<'_> {
         }
     }
 
-    /// Writes what stays of an item.
+    /// Appends the entries of an item that are kept.
     fn keep_into(&self, current: &[u8], dir: u64, item: &mut Vec<u8>) {
         let entries = || dir_entries(current).map(|entry| entry.expect(SOUND));
         match self {
@@ -206,9 +206,9 @@ impl ItemChange<'_> {
     }
 }
 
-/// Writes the names that stay of a DIR_ITEM. Each change that replaces or removes a name of the
-/// tree takes the first entry that has it: a damaged directory may store a name twice, and the
-/// other entry keeps its own place.
+/// Appends the entries of a DIR_ITEM that are kept. Each change that replaces or removes a name of
+/// the tree affects the first entry that has it: a damaged directory may store a name twice, and
+/// the other entry keeps its own place.
 fn keep_names<'a>(entries: impl Iterator<Item = DirEntry<'a>>, packed: &[u8], item: &mut Vec<u8>) {
     let mut taken: Vec<&[u8]> = Vec::new();
     for old in entries {

@@ -1,9 +1,9 @@
-//! Whether what comes fits into its items.
+//! Checks that new entries fit into their items.
 //!
-//! 1. What is counted is never less than what the item will have: what waits is counted before
-//!    the tree is looked at, so that what is merged in between counts twice, and nothing not at
-//!    all.
-//! 2. Nobody else adds to the same item meanwhile: the directory's entries, or the inode, are
+//! 1. The counted length is never less than that of the item will be: delayed entries are counted
+//!    before the tree is read, so that entries that are flushed in between are counted twice, and
+//!    none is missed.
+//! 2. No other thread adds to the same item meanwhile: the directory's entries, or the inode, are
 //!    locked.
 
 use userbtrfs_codec::hash::{extref_hash, name_hash};
@@ -17,13 +17,13 @@ use crate::inode::{Inode, Inodes};
 
 /// Bytes of an entry of a DIR_ITEM or XATTR_ITEM before its name.
 pub(in crate::inode) const ENTRY_HEAD: usize = 30;
-/// Bytes of a name in an INODE_REF before it.
+/// Bytes of an entry of an INODE_REF before its name.
 const REF_HEAD: usize = 10;
-/// Bytes of a name in an INODE_EXTREF before it.
+/// Bytes of an entry of an INODE_EXTREF before its name.
 const EXTREF_HEAD: usize = 18;
 
 impl Inodes {
-    /// The most bytes that an item may have.
+    /// Returns the most bytes that an item may have.
     pub(crate) fn item_max(&self) -> usize {
         item_len_max(self.tree_roots.store().volume().geometry().nodesize)
     }
@@ -36,8 +36,8 @@ impl Inodes {
         }
     }
 
-    /// Whether a directory has room for an entry of this name. [`Error::Overflow`] where too many
-    /// names hash alike.
+    /// Checks that a directory has room for an entry of this name. Returns [`Error::Overflow`] if
+    /// too many names have its hash.
     pub(in crate::inode) fn check_room_for_entry(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         let hash = name_hash(name);
         let alike = dir.state().dentry_cache().alike(hash);
@@ -53,8 +53,8 @@ impl Inodes {
         self.check_shared(there + ENTRY_HEAD + name.len())
     }
 
-    /// Whether there is room for an attribute beside others in its item, of so many bytes.
-    /// [`Error::AttributeTooLong`] where there is not.
+    /// Checks that an attribute fits into its item beside `others` bytes of other attributes.
+    /// Returns [`Error::AttributeTooLong`] if it does not.
     pub(in crate::inode) fn check_room_for_xattr(
         &self,
         name: &[u8],
@@ -69,7 +69,7 @@ impl Inodes {
         }
     }
 
-    /// In which item one more name of an inode in `dir` comes to stand.
+    /// Returns the item that will store one more name of an inode in `dir`.
     pub(in crate::inode) fn place_of_ref(
         &self,
         inode: &Inode,
@@ -118,7 +118,7 @@ fn entry_len(name: &[u8]) -> usize {
     ENTRY_HEAD + name.len()
 }
 
-/// How long the entries are that wait to come to those of a directory that hash so.
+/// Returns the total length of the delayed entries of a directory whose names have this hash.
 fn pending_len(dir: &Inode, hash: u32) -> usize {
     let added: usize = {
         let state = dir.state();

@@ -1,17 +1,18 @@
-//! How what waits comes into the trees.
+//! Flushes delayed items into the trees (Linux: btrfs_run_delayed_items).
 //!
-//! 1. One merge runs at a time. It takes all that waits, in the order of the items, so that each
-//!    leaf is come to once.
-//! 2. An inode's set is frozen, then put into the tree, then dropped: until that is done reads
-//!    find it there.
-//! 3. Operations go on meanwhile, on sets of their own.
-//! 4. Extents of files come in two rounds: see [`crate::inode::flush::drop_extents`]. No leaf is
-//!    written between them.
-//! 5. Names by hash come late: a merge passes them on to what waits of its directory for that,
-//!    and puts all of them into the tree only where it is to, or where they are too many. Those of
-//!    a directory of moderate size go there before: when they are many beside all that it has.
-//! 6. A merge that fails has put part of what it took into the trees: nothing of the transaction
-//!    may become durable, and no later merge succeeds.
+//! 1. One flush runs at a time. It takes all delayed items, in key order, so that each leaf is
+//!    visited once.
+//! 2. An inode's set is frozen, then put into the tree, then dropped: until then reads find it in
+//!    memory.
+//! 3. Operations continue meanwhile, on sets of their own.
+//! 4. Extents of files are put in two rounds: see [`crate::inode::flush::drop_extents`]. No leaf is
+//!    written out between them.
+//! 5. DIR_ITEMs are deferred: a flush adds them to the deferred ones of their directory, and puts
+//!    these into the tree only in a flush of [`FlushScope::All`], or if there are too many. Those
+//!    of a directory of moderate size are put earlier: when they are many compared with all its
+//!    names.
+//! 6. A flush that fails has put part of the items into the trees: the transaction is aborted, and
+//!    no later flush succeeds.
 
 use std::sync::Weak;
 
@@ -31,32 +32,32 @@ use crate::inode::tree::ondisk;
 use crate::inode::tree::ondisk::ORPHANS;
 use crate::inode::{Inode, Inodes};
 
-/// Inodes whose sets are taken before they are put into the tree.
+/// The most inodes whose sets are taken before they are put into the tree.
 const TAKEN_MAX: usize = 256;
 
-/// Items that are changed at a time: a set may be of any number of them.
+/// The most items that are changed at once: a set may have any number of them.
 const EDITS_MAX: usize = 1024;
 
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// Names that are passed on while nobody can look for one among those that come late.
+/// The most names that are deferred under one lock, which blocks lookups among the deferred names.
 const PASSED_MAX: usize = 256;
 
-/// The part of the names of a directory that is many: then a few of them fall into each leaf.
+/// The fraction of the names of a directory that counts as many: then several fall into each leaf.
 const MANY: u64 = 10;
 
-/// The part of the bound of what waits that the names of a directory of moderate size take. The
-/// leaves of larger ones go to the disk between merges, and come back.
+/// The fraction of the limit of delayed items up to which a directory is of moderate size. The
+/// leaves of larger ones are evicted between flushes, and read again.
 const MODERATE: usize = 4;
 
-/// The most bytes of names that come late.
+/// The most bytes of deferred DIR_ITEMs.
 const LATE_MAX: usize = 1 << 30;
 
-/// The part of the bound at which a worker begins to merge, so that a commit finds little left.
+/// The fraction of the limit at which a worker begins to flush, so that a commit finds little left.
 const EARLY: usize = 8;
 
-/// What merges when the ledger asks; it does not keep the filesystem open.
+/// Flushes for the transaction manager. It does not keep the filesystem open.
 pub(crate) struct DelayedItemsFlusher(pub(crate) Weak<Inodes>);
 
 impl TransactionHooks for DelayedItemsFlusher {
@@ -78,38 +79,39 @@ impl TransactionHooks for DelayedItemsFlusher {
 struct Taken {
     inode: Arc<Inode>,
     set: Arc<DelayedItems>,
-    /// The attributes that are merged with it.
+    /// The attributes that are written with it.
     item: InodeItem,
-    /// What the tree has of an inode that is gone.
+    /// The items that the tree has of a deleted inode.
     items: Vec<Key>,
-    /// What becomes of the items of a file.
+    /// The edits of EXTENT_DATA items.
     extents: Vec<ExtentEdit>,
 }
 
-/// What was taken and is not yet in its tree, all of one subvolume.
+/// Sets that were taken and are not yet in the tree, all of one subvolume.
 struct Batch<'a> {
     nodes: &'a Inodes,
     handle: &'a Handle<'a>,
     holes_have_items: bool,
     taken: Vec<Taken>,
-    /// Items of files that come before any other change of those files: inode and item.
+    /// Edits of EXTENT_DATA items to put before any other edit of their files: inode and edit.
     remnants: Vec<(u64, ExtentEdit)>,
-    /// How many items of files change.
+    /// The number of edits of EXTENT_DATA items.
     extents: usize,
-    /// What comes to the list of inodes without a name, which stands behind all inodes.
+    /// Edits of ORPHAN_ITEMs, whose keys are greater than those of all inodes.
     orphans: Vec<ItemChanges<'static>>,
-    /// Extents that files refer to in another way than before.
+    /// Extents whose references change.
     replaced: Vec<(InodeId, Replaced)>,
-    /// Directories with names that come late.
+    /// Directories with deferred DIR_ITEMs.
     dirs: Vec<Arc<Inode>>,
-    /// What comes into items.
+    /// A buffer for the new content of items.
     buffer: Vec<u8>,
-    /// Items of files overlap just now: their leaves must not be written.
+    /// EXTENT_DATA items overlap just now: their leaves must not be written out.
     is_cutting: bool,
 }
 
 impl Inodes {
-    /// Merges where so much waits that memory asks for it. No lock is held.
+    /// Flushes, or requests a flush, if delayed items take too much memory. The caller holds no
+    /// lock.
     pub(in crate::inode) fn relieve(&self) -> crate::error::Result<()> {
         let (waiting, max) = (self.waiting.bytes(), self.options.pending_max);
         let transactions = self.transactions()?;
@@ -121,12 +123,12 @@ impl Inodes {
         Ok(())
     }
 
-    /// Puts what waits into the trees; never again where that failed half-way.
+    /// Flushes delayed items into the trees; a failure aborts the transaction.
     fn merge(&self, handle: &Handle<'_>, what: FlushScope) -> Result<()> {
         let _one = self.merging.lock();
         let transactions = self.transactions.as_ref().expect("who merges changes something");
         transactions.check()?;
-        // Before the next one in the line comes in.
+        // Abort before the next flush gets the lock.
         self.merge_alone(handle, what).inspect_err(|error| transactions.fail(&error.to_string()))
     }
 
@@ -141,7 +143,7 @@ impl Inodes {
             batch.finish(&inodes[0])?;
             handle.subvolume_changed(inodes[0].id().subvolume);
         }
-        // Names that come late drop none.
+        // Deferred DIR_ITEMs drop no extent references.
         if let Some(promised) = &mut promised {
             promised.meet();
         }
@@ -158,7 +160,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// Puts names that come late into their trees, until no more of them are left than so much.
+    /// Flushes deferred DIR_ITEMs until no more than `max` bytes of them are left.
     fn merge_some_late(&self, handle: &Handle<'_>, max: usize) -> Result<()> {
         for dir in self.late.take() {
             let largest = || dir.late().as_ref().map(|late| late.largest());
@@ -174,7 +176,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// Puts the names of a directory that come late into its tree: a part of them, or all.
+    /// Flushes the deferred DIR_ITEMs of a directory: one bucket, or all.
     fn merge_late(&self, handle: &Handle<'_>, dir: &Inode, part: Option<HashBucket>) -> Result<()> {
         let Some(late) = dir.late().clone() else { return Ok(()) };
         let drafts =
@@ -185,7 +187,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// Whether the names of a directory that come late are better put into its tree.
+    /// Returns true if the deferred DIR_ITEMs of a directory are enough to be flushed.
     fn has_many_late(&self, dir: &Inode) -> bool {
         let size = dir.size();
         let late = dir.late().as_ref().map_or(0, |late| 2 * late.names_len() as u64);
@@ -193,8 +195,8 @@ impl Inodes {
         late > 0 && is_moderate && late.saturating_mul(MANY) >= size
     }
 
-    /// The names of a directory that come late, or a part of them, are in its tree, or are not to
-    /// come any more.
+    /// Drops the deferred DIR_ITEMs of a directory, or one bucket, after they were flushed, or
+    /// since the directory is deleted.
     fn forget_late(&self, dir: &Inode, part: Option<HashBucket>) {
         let mut late = dir.late();
         let Some(names) = late.as_mut().map(shared_by_merges) else { return };
@@ -206,8 +208,8 @@ impl Inodes {
         }
     }
 
-    /// Passes names that were merged but for their hashes on to those that come late. Until all
-    /// are, they are found in their set. Of those that came and went nothing is left.
+    /// Defers the DIR_ITEMs of a set whose other items are in the tree. Until all are deferred,
+    /// they are found in the set. Names that were added and removed leave nothing.
     fn pass_on(&self, dir: &Arc<Inode>, changes: &EntryChanges) {
         let mut names = changes.by_name.iter().peekable();
         while names.peek().is_some() {
@@ -230,7 +232,8 @@ impl Inodes {
     }
 }
 
-/// What only merges share, for the one that changes it.
+/// Returns exclusive access to deferred DIR_ITEMs: only flushes share them, and one flush runs at a
+/// time.
 fn shared_by_merges(late: &mut Arc<DeferredDirItems>) -> &mut DeferredDirItems {
     Arc::get_mut(late).expect("only a merge shares them, and there is one")
 }
@@ -263,7 +266,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Takes an inode's changes.
+    /// Takes the changes of an inode.
     fn add(&mut self, inode: &Arc<Inode>) -> Result<()> {
         let Some((set, item)) = inode.state().freeze() else { return Ok(()) };
         if let Some(listed) = set.orphan {
@@ -286,7 +289,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What becomes of the items of a file; where that is much, most of it is done.
+    /// Returns the edits of a file's EXTENT_DATA items; if there are many, most are put at once.
     fn extents(
         &mut self,
         inode: &Inode,
@@ -312,8 +315,9 @@ impl<'a> Batch<'a> {
         Ok(cuts.changes)
     }
 
-    /// Between which sizes of a file holes must have items; nothing where they have none. The log
-    /// must know of them, too, before the tree does.
+    /// Returns the file sizes before and after, between which holes must have items, or `None` if
+    /// holes have no items. The added range is marked changed, so that it is logged before the tree
+    /// has it.
     fn holes(
         &self,
         inode: &Inode,
@@ -335,14 +339,14 @@ impl<'a> Batch<'a> {
         Ok(Some((before, after)))
     }
 
-    /// What comes first, and what changes at references, is left to the whole.
+    /// Moves the edits to put first, and the changes of references, to the batch.
     fn take_cuts(&mut self, inode: &Inode, cuts: &mut ExtentSplits) {
         let (id, number) = (inode.id(), inode.number());
         self.remnants.extend(cuts.remnants.drain(..).map(|edit| (number, edit)));
         self.replaced.extend(cuts.replaced.drain(..).map(|replaced| (id, replaced)));
     }
 
-    /// Puts a part of what becomes of a file into the tree.
+    /// Puts a part of the edits of a file into the tree.
     fn put_cuts(&mut self, inode: &Inode, cuts: &mut ExtentSplits) -> Result<()> {
         self.is_cutting = true;
         self.take_cuts(inode, cuts);
@@ -353,7 +357,8 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// All that the tree has of an inode that is gone.
+    /// Returns the keys of all items of a deleted inode, and collects the references that they
+    /// drop.
     fn items(&mut self, inode: &Inode) -> Result<Vec<Key>> {
         let (tree_roots, number) = (&self.nodes.tree_roots, inode.number());
         let mut items = Vec::new();
@@ -370,7 +375,7 @@ impl<'a> Batch<'a> {
         Ok(items)
     }
 
-    /// Puts what was taken into the tree.
+    /// Puts the taken sets into the tree.
     fn apply(&mut self, any: &Inode) -> Result<()> {
         let taken = std::mem::take(&mut self.taken);
         self.extents = 0;
@@ -395,7 +400,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Puts what must come first into the tree.
+    /// Puts the edits of the first round into the tree.
     fn put_remnants(&mut self, any: &Inode) -> Result<()> {
         let remnants = std::mem::take(&mut self.remnants);
         self.is_cutting |= !remnants.is_empty();
@@ -429,7 +434,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Puts the rest into the tree.
+    /// Puts the rest into the tree, the ORPHAN_ITEMs last.
     fn finish(mut self, any: &Inode) -> Result<()> {
         self.apply(any)?;
         let orphans = std::mem::take(&mut self.orphans);

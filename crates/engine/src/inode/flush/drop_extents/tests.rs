@@ -1,5 +1,5 @@
-//! Files in a filesystem in memory, whose extents come and go, before, while and after they are
-//! merged: against a list of what stands in each sector, and the extent tree against the items.
+//! Extents of files in a filesystem in memory, changed before, during and after a flush: compared
+//! with a list of the content of each sector, and the extent tree with the items.
 
 use std::collections::BTreeMap;
 
@@ -21,34 +21,34 @@ use crate::inode::{FileChange, Inline, Inode};
 
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
-/// Sectors of a file; as many as a compressed extent holds.
+/// The number of sectors of a file; as many as a compressed extent holds.
 const SECTORS: u64 = 32;
 
-/// What stands in a sector.
+/// The content of a sector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cell {
     Hole,
     Inline(usize),
-    /// And where on disk.
+    /// The address on disk.
     Prealloc(u64),
     Data(u64),
-    /// And which of its sectors.
+    /// The address of the extent, and the sector in it.
     Compressed(u64, u64),
 }
 
-/// One step.
+/// A step of the test.
 #[derive(Clone, Debug)]
 enum Step {
-    /// New space, or compressed, or not yet written.
+    /// Puts a new extent: plain, compressed or preallocated.
     New(u64, u64, Space),
-    /// What is not yet written there is.
+    /// Writes preallocated sectors.
     Fill(u64, u64),
     Hole(u64, u64),
     Truncate(u64),
     Inline(usize),
     Merge,
     Commit,
-    /// The set is frozen, these come, and then it is merged: edit by edit, and so many items at a
+    /// Freezes the set, does these steps, then flushes: edit by edit, with this limit of edits at a
     /// time.
     Slowly(usize, Vec<Step>),
 }
@@ -62,11 +62,11 @@ enum Space {
 
 /// A file and its model.
 struct World {
-    /// Before the ledger, whose space it may hold.
+    /// Dropped before the transaction manager, whose space it may hold.
     inode: Arc<Inode>,
     lab: Lab,
     cells: Vec<Cell>,
-    /// The sizes of extents, by address.
+    /// The size of each extent, by address.
     extents: BTreeMap<u64, u64>,
     hole_items: bool,
 }
@@ -115,8 +115,8 @@ impl World {
         }
     }
 
-    /// Merges what waits in the smallest steps, after each of which the file is the same. Other
-    /// changes come once the set is frozen, from another thread.
+    /// Flushes in the smallest steps, after each of which the file reads the same. Another thread
+    /// makes other changes once the set is frozen.
     fn merge_slowly(&mut self, max: usize, steps: &[Step]) {
         let (nodes, inode) = (Arc::clone(&self.lab.nodes), Arc::clone(&self.inode));
         if inode.state().running.as_ref().is_none_or(|set| set.created) {
@@ -158,7 +158,7 @@ impl World {
         nodes.waiting.shrink(frozen.bytes);
     }
 
-    /// Changes the file, and what hangs on what it holds.
+    /// Changes the file, with its size and bytes.
     fn change(&self, change: impl FnOnce(&mut FileChange<'_>)) {
         let bytes: u64 = self.cells.iter().map(Cell::bytes).sum();
         let end = self.cells.iter().rposition(|cell| *cell != Cell::Hole);
@@ -204,7 +204,7 @@ impl World {
         self.change(|file| file.put(start * SECTOR, end * SECTOR, kind, true));
     }
 
-    /// What is allocated between two sectors is written, extent by extent.
+    /// Writes the preallocated sectors of a range, each as an extent.
     fn fill(&mut self, start: u64, end: u64) {
         for at in start..end {
             let Cell::Prealloc(disk) = self.cells[to_usize(at)] else { continue };
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// What a reader sees.
+    /// Returns what a reader sees.
     fn seen(&self) -> Vec<Cell> {
         (0..SECTORS).map(|sector| self.seen_at(sector)).collect()
     }
@@ -250,7 +250,7 @@ impl World {
         }
     }
 
-    /// Commits; then the extent tree has the references that the items are.
+    /// Commits, and checks that the backrefs in the extent tree match the items.
     fn check_references(&self) {
         self.lab.transactions.commit().unwrap();
         let mut expected = BTreeMap::new();
@@ -265,7 +265,7 @@ impl World {
 }
 
 impl Cell {
-    /// What stands so many bytes into a range.
+    /// Returns the content `skip` bytes into a range.
     fn of(kind: &PendingExtentKind, skip: u64) -> Self {
         match kind {
             PendingExtentKind::Hole => Self::Hole,
@@ -282,7 +282,7 @@ impl Cell {
         }
     }
 
-    /// What it counts among the bytes of the file.
+    /// Returns its share of the bytes of the file.
     fn bytes(&self) -> u64 {
         match self {
             Self::Hole => 0,
@@ -292,12 +292,13 @@ impl Cell {
     }
 }
 
-/// The extents that the tree has of a file.
+/// Returns the extents of a file in the tree.
 fn items(lab: &Lab, id: InodeId) -> Vec<PendingExtent> {
     items_around(lab, id, 0, u64::MAX)
 }
 
-/// The same, from the last on that starts at or before an offset, and up to another one.
+/// Returns the extents of a file in the tree from the last one that starts at or before an offset,
+/// up to `end`.
 fn items_around(lab: &Lab, id: InodeId, offset: u64, end: u64) -> Vec<PendingExtent> {
     let (tree_roots, first) =
         (lab.nodes.tree_roots(), Key::new(id.number, ItemKind::EXTENT_DATA, 0));
@@ -376,7 +377,7 @@ proptest! {
     }
 }
 
-/// A file with these items, put there by hand.
+/// Creates a file with these items, written directly into the tree.
 fn with_items(items: &[(u64, FileExtent<'_>)]) -> World {
     let world = World::new(false);
     world.lab.transactions.merge_pending().unwrap();
@@ -408,7 +409,7 @@ fn ends(world: &World) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn inline_data_goes_as_a_whole_or_not_at_all() {
+fn inline_data_is_removed_whole_or_kept() {
     let inline = |compression| {
         let kind = FileExtentKind::Inline(InlineExtent { ram_bytes: 3000, data: &[1; 3000] });
         (0, FileExtent { generation: 3, compression, kind })
@@ -426,7 +427,7 @@ fn inline_data_goes_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn remnants_stay_of_the_transaction_that_made_the_item() {
+fn remnants_keep_generation_of_cut_item() {
     let world = with_items(&[(0, regular(1 << 30, 9))]);
     world.change(|file| file.put(3 * SECTOR, 4 * SECTOR, PendingExtentKind::Hole, false));
     world.lab.transactions.merge_pending().unwrap();
@@ -440,7 +441,7 @@ fn remnants_stay_of_the_transaction_that_made_the_item() {
 }
 
 #[test]
-fn items_that_overlap_are_damage() {
+fn overlapping_items_are_reported_as_damage() {
     let world = with_items(&[(0, regular(1 << 30, 9)), (5 * SECTOR, regular(1 << 31, 1))]);
     world.change(|file| file.put(2 * SECTOR, 6 * SECTOR, PendingExtentKind::Hole, false));
     let error = world.lab.transactions.merge_pending().unwrap_err();
@@ -448,13 +449,14 @@ fn items_that_overlap_are_damage() {
     assert!(error.to_string().contains(&format!("item {key} of tree")), "{error}");
 }
 
-/// Sectors of a file that threads change: its items fill many leaves.
+/// The number of sectors of a file that threads change: its items fill many leaves.
 const WIDE: u64 = 400;
-/// Threads that change the file, each with sectors of its own; as many sectors nobody changes.
+/// The number of threads that change the file, each in its own sectors; as many sectors stay
+/// unchanged.
 const THREADS: u64 = 3;
 const STRIDE: u64 = THREADS + 1;
 
-/// One thread: in its sectors of the file it always sees what it put there last.
+/// Changes sectors of one thread, and checks that the thread always sees what it put last.
 fn change_some(world: &World, first: u64, disk: Logical) {
     let mut put = BTreeMap::new();
     for round in 0..300 {
@@ -479,7 +481,7 @@ fn change_some(world: &World, first: u64, disk: Logical) {
 }
 
 #[test]
-fn while_it_is_merged_a_file_shows_what_was_put_last() {
+fn reads_during_flush_see_last_put_content() {
     let world = World::new(false);
     let (bytes, disk) = (WIDE * SECTOR, world.allocated(WIDE * SECTOR));
     let extent = RegularExtent { disk, disk_bytes: bytes, offset: 0, bytes, ram_bytes: bytes };
@@ -509,7 +511,7 @@ fn while_it_is_merged_a_file_shows_what_was_put_last() {
     world.check_references();
 }
 
-/// Counts when it is dropped.
+/// Increments the counter when it is dropped.
 struct Counts<'a>(&'a AtomicU64);
 
 impl Drop for Counts<'_> {

@@ -1,4 +1,4 @@
-//! Edits against items made by hand.
+//! Tests of edits on handmade items.
 
 use userbtrfs_format::FileKind;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::inode::pending::deferred_dir_items::DeferredDirItems;
 use crate::inode::testing::{alike, entry, item};
 
-/// What an item becomes by an edit; the edit is asked twice, for other content in between.
+/// Returns the result of an edit; applies it twice, and to other content in between.
 fn applied(edit: &mut EncodedChange<'_>, current: Option<&[u8]>) -> Option<Vec<u8>> {
     let ask = |edit: &mut EncodedChange<'_>, current: Option<&[u8]>| match edit.apply(current) {
         Change::Keep => current.map(<[u8]>::to_vec),
@@ -20,7 +20,7 @@ fn applied(edit: &mut EncodedChange<'_>, current: Option<&[u8]>) -> Option<Vec<u
     first
 }
 
-/// What edits refer to is left behind: they are few, and small.
+/// Returns the edits of a set; leaks what they borrow, which is little.
 fn edits_of(changes: DelayedItems) -> Vec<EncodedChange<'static>> {
     let late: &mut DeferredDirItems = Box::leak(Box::default());
     changes.entries.by_name.iter().for_each(|(hash, alike)| late.take_in(*hash, alike));
@@ -42,7 +42,7 @@ fn edit_of<'a, 'e>(
 }
 
 #[test]
-fn a_new_name_joins_those_that_hash_alike_and_goes_alone() {
+fn name_is_added_to_and_removed_from_item_of_its_hash() {
     let [one, two] = alike();
     let (a, b) = (entry(2, &one, 300), entry(3, &two, 301));
     let mut changes = DelayedItems::default();
@@ -66,7 +66,7 @@ fn a_new_name_joins_those_that_hash_alike_and_goes_alone() {
 }
 
 #[test]
-fn a_name_that_leads_elsewhere_now_is_there_once() {
+fn replaced_name_is_stored_once() {
     let (old, new) = (entry(2, b"a", 300), entry(9, b"a", 301));
     let mut changes = DelayedItems::default();
     changes.remove_entry(&old);
@@ -99,7 +99,7 @@ fn unlink_of_name_stored_twice_keeps_other_entry() {
 }
 
 #[test]
-fn names_of_one_directory_share_a_ref_and_leave_either_item() {
+fn names_of_one_directory_share_ref_and_are_removed_from_either_item() {
     let (a, b, c) = (entry(2, b"a", 257), entry(3, b"bb", 257), entry(4, b"ccc", 257));
     let mut changes = DelayedItems::default();
     changes.add_ref(256, &a, RefIndex::Ref);
