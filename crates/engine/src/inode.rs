@@ -115,7 +115,7 @@ pub(crate) struct Inodes {
     /// Directories with deferred DIR_ITEMs.
     late: DelayedInodes,
     delayed_reservation: DelayedReservation,
-    /// What the tree log needs to know.
+    /// The log state of the inodes.
     log_tracker: LogTracker,
     /// Held while a directory changes its parent.
     renames: Mutex<()>,

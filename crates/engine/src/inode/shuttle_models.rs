@@ -1,10 +1,11 @@
-//! Inodes and names under shuttle: threads create, move, remove, keep open and list what others
-//! change, in a table that keeps nothing, while everything is merged and committed.
+//! Models of inodes and names under shuttle: threads create, move, remove, keep open and list
+//! shared names, with a cache that keeps nothing, during flushes and commits.
 //!
-//! 1. Which threads run when, and what they do, is shuttle's choice, by its seed.
-//! 2. A change succeeds, or is refused for a reason that names can have: nobody sees half a change.
-//! 3. When all is done, names, inodes and their numbers of names agree in memory, opened again
-//!    after a commit, and opened again as the last commit among the changes left it.
+//! 1. Shuttle chooses, by its seed, which threads run when, and what they do.
+//! 2. A change succeeds, or is refused for a reason that the state of the names allows: no thread
+//!    sees half a change.
+//! 3. At the end names, inodes and link counts agree in memory, opened again after a commit, and
+//!    opened again as the last commit during the changes left it.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg shuttle" cargo test -p userbtrfs-engine --release --lib shuttle_models
@@ -31,7 +32,7 @@ const FILE: NewInode<'static> =
     NewInode { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, xattrs: &[] };
 const DIR: NewInode<'static> =
     NewInode { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, xattrs: &[] };
-/// Directories that stay.
+/// Directories that are not removed.
 const DIRS: [&[u8]; 2] = [b"left", b"rite"];
 /// The names that all threads change.
 const NAMES: [&[u8]; 2] = [b"a", b"b"];
@@ -53,7 +54,7 @@ impl World {
         let tree_roots = Arc::new(TreeRoots::new(Arc::new(volume.unwrap()), 1 << 20));
         let options = TransactionOptions { commit_seconds: 0, ..TransactionOptions::default() };
         let transactions = TransactionManager::open(tree_roots, options).unwrap();
-        // Nothing is kept that nobody uses, and the worker is asked to merge early.
+        // Keep no unused inodes, and let the worker be asked to flush early.
         let options = InodesOptions {
             inodes_max: 0,
             pending_max: 64 << 10,
@@ -74,7 +75,7 @@ impl World {
         Some(found.target.resolve(self.nodes.tree_roots(), dir, name).unwrap())
     }
 
-    /// A directory, which may go at any time, and a name.
+    /// Returns a directory, which may be removed at any time, and a name.
     fn place(&self) -> (InodeId, &'static [u8]) {
         let mut any = thread_rng();
         let mut dir = self.dirs[any.gen_range(1..self.dirs.len())];
@@ -85,7 +86,7 @@ impl World {
         (dir, NAMES[any.gen_range(0..NAMES.len())])
     }
 
-    /// Changes something.
+    /// Makes a random change.
     fn step(&self) {
         let (from, to) = (self.place(), self.place());
         let (nodes, stale) = (&self.nodes, [from.0, to.0]);
@@ -100,7 +101,7 @@ impl World {
         };
     }
 
-    /// Keeps a file open while its name goes.
+    /// Keeps a file open while its name is removed.
     fn keep_open(&self, (dir, name): (InodeId, &[u8])) -> Option<()> {
         let id = settle(self.nodes.create(dir, name, &FILE), &[dir])?;
         let open = settle(self.nodes.open(id), &[id])?;
@@ -117,7 +118,7 @@ impl World {
         settle(self.nodes.link(id, to.0, to.1), &[id, to.0])
     }
 
-    /// What nobody else has the name of does as it is told.
+    /// Checks operations on names that no other thread uses.
     fn own(&self, number: usize) {
         let [name, other] = [format!("own {number}"), format!("other {number}")];
         let (left, rite) = (self.dirs[1], self.dirs[2]);
@@ -131,7 +132,7 @@ impl World {
         assert_eq!(self.nodes.item(id).unwrap().nlink, 1);
     }
 
-    /// Merges and commits; gives the image as the last commit left it.
+    /// Flushes and commits; returns the image as the last commit left it.
     fn commit(&self) -> Vec<u8> {
         self.nodes.create(TOP, b"kept", &FILE).unwrap();
         self.transactions.merge_pending().unwrap();
@@ -140,7 +141,7 @@ impl World {
         self.device.snapshot()
     }
 
-    /// Checks that names, inodes and their numbers of names agree; gives all names.
+    /// Checks that names, inodes and link counts agree; returns all names.
     fn check(&self) -> BTreeMap<(u64, Vec<u8>), u64> {
         let (mut names, mut links) = (BTreeMap::new(), BTreeMap::<u64, Vec<Link>>::new());
         let (mut dirs, mut seen) = (vec![TOP], HashSet::new());
@@ -177,7 +178,7 @@ impl World {
         assert_eq!(usize::try_from(nlink).unwrap(), links.len(), "{id}");
     }
 
-    /// Checks that no inode without a name is left in the tree; what waits was merged.
+    /// Checks that no orphan is left in the tree; nothing is delayed.
     fn check_orphans(&self) {
         let tree = self.nodes.tree_roots().tree(TreeId::FS).unwrap();
         assert_eq!(
@@ -199,8 +200,8 @@ fn any_kind() -> RenameKind {
     [Replace, NoReplace, Exchange, Exchange, Whiteout((0, 0))][thread_rng().gen_range(0..5)]
 }
 
-/// What was done; nothing where it was refused as it may be: by what names there were, or since
-/// an inode that the caller named by number was gone.
+/// Returns the result of a change; `None` if it was refused for an allowed reason: because of the
+/// current names, or since an inode that the caller named by number is deleted.
 fn settle<T>(done: Result<T>, stale: &[InodeId]) -> Option<T> {
     match done {
         Ok(done) => Some(done),
@@ -218,7 +219,8 @@ fn settle<T>(done: Result<T>, stale: &[InodeId]) -> Option<T> {
     }
 }
 
-/// An image with the directories, and each name in them: of a file here, of a directory there.
+/// Returns an image with the directories and all names in them: files in the first directory,
+/// directories in the second.
 fn image() -> Vec<u8> {
     static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
     kept(&IMAGE, |empty| {
@@ -233,7 +235,7 @@ fn image() -> Vec<u8> {
     })
 }
 
-/// Three who change names that all have, one with names of its own, one who commits.
+/// Three threads change shared names, one its own names, and one commits.
 fn crowd() {
     let world = Arc::new(World::open(image()));
     let start = |number: usize| {
@@ -263,7 +265,7 @@ fn crowd() {
     drop(crashed.close());
 }
 
-/// A directory moves into one that gets other names, and back, among evictions and commits.
+/// A directory moves into one that is being renamed, and back, during evictions and commits.
 fn climb() {
     let world = Arc::new(World::open(image()));
     let [left, rite] = [world.dirs[1], world.dirs[2]];

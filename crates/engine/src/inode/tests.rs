@@ -1,5 +1,5 @@
-//! Inodes and names over a filesystem in memory: what is seen before a merge, after it, and when
-//! the image is opened again.
+//! Inodes and names in a filesystem in memory: as seen before a flush, after it, and when the image
+//! is opened again.
 
 mod full;
 
@@ -42,7 +42,7 @@ impl Lab {
         Self::open(device)
     }
 
-    /// One on which holes have items.
+    /// Creates a filesystem on which holes have items.
     pub(super) fn with_hole_items(options: &Options) -> Self {
         let device = Arc::new(MemoryDevice::new(256 << 20));
         userbtrfs_mkfs::make(&*device, options).unwrap();
@@ -85,12 +85,12 @@ impl Lab {
         Self::open(Arc::new(MemoryDevice::from_bytes(self.closed())))
     }
 
-    /// Opens what the last commit left.
+    /// Opens the image as the last commit left it.
     pub(super) fn crashed(&self) -> Self {
         Self::open(Arc::new(MemoryDevice::from_bytes(self.device.snapshot())))
     }
 
-    /// Commits, and gives the image.
+    /// Commits, and returns the image.
     pub(super) fn closed(self) -> Vec<u8> {
         self.transactions.close().unwrap();
         self.device.snapshot()
@@ -111,7 +111,7 @@ impl Lab {
         names
     }
 
-    /// Gives a file these bytes, and no others.
+    /// Replaces the content of a file.
     fn write_inline(&self, id: InodeId, bytes: &[u8]) {
         let (inode, reservation) = (self.nodes.inode(id).unwrap(), self.nodes.reserve(2).unwrap());
         let (kind, len) = (HandleKind::Operation, bytes.len() as u64);
@@ -125,13 +125,14 @@ impl Lab {
         self.nodes.change_file(&inode, kind, Some(reservation), put).unwrap();
     }
 
-    /// What waits at the start of a file.
+    /// Returns the pending content at the start of a file.
     fn content(&self, id: InodeId) -> Option<PendingExtentKind> {
         let inode = self.nodes.inode(id).unwrap();
         inode.pending_extents(0, 1, 1).0.pop().map(|extent| extent.kind)
     }
 
-    /// Looks at it as it is, with names left to be merged, with all merged, and opened again.
+    /// Calls `look` on the filesystem as it is, with only deferred names left, fully flushed, and
+    /// opened again.
     fn each_way(self, look: impl Fn(&Self)) -> Self {
         look(&self);
         self.transactions.merge_most().unwrap();
@@ -152,7 +153,7 @@ fn name(number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_made_is_there_at_once_after_a_merge_and_after_reopening() {
+fn created_inodes_are_seen_at_once_after_flush_and_reopen() {
     let lab = Lab::new();
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
     let file = lab.nodes.create(dir, b"file", &NewInode { uid: 7, gid: 8, ..FILE }).unwrap();
@@ -179,7 +180,7 @@ fn what_is_made_is_there_at_once_after_a_merge_and_after_reopening() {
 }
 
 #[test]
-fn content_that_waits_is_read_before_the_tree_is_asked() {
+fn pending_content_overrides_tree() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     lab.write_inline(file, b"one");
@@ -194,7 +195,7 @@ fn content_that_waits_is_read_before_the_tree_is_asked() {
 }
 
 #[test]
-fn names_are_refused_that_are_there_or_cannot_be() {
+fn existing_and_invalid_names_are_refused() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     let create = |dir, name: &[u8]| lab.nodes.create(dir, name, &FILE).unwrap_err().errno();
@@ -212,7 +213,7 @@ fn names_are_refused_that_are_there_or_cannot_be() {
 }
 
 #[test]
-fn what_loses_its_last_name_is_gone_and_its_number_never_comes_back() {
+fn unlinked_inode_is_deleted_and_its_number_not_reused() {
     let lab = Lab::new();
     let old = lab.nodes.create(TOP, b"old", &FILE).unwrap();
     lab.nodes.set_xattr(old, b"user.a", b"value", XattrKind::Any).unwrap();
@@ -235,7 +236,7 @@ fn what_loses_its_last_name_is_gone_and_its_number_never_comes_back() {
 }
 
 #[test]
-fn who_still_holds_a_deleted_directory_sees_nothing_of_what_its_tree_has() {
+fn deleted_directory_still_held_is_empty() {
     let lab = Lab::new();
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
     lab.nodes.create(dir, b"file", &FILE).unwrap();
@@ -249,7 +250,7 @@ fn who_still_holds_a_deleted_directory_sees_nothing_of_what_its_tree_has() {
 }
 
 #[test]
-fn who_asks_for_a_number_before_it_is_given_is_not_in_the_way_of_its_inode() {
+fn lookup_of_unused_number_does_not_block_its_creation() {
     let lab = Lab::new();
     let first = lab.nodes.create(TOP, b"first", &FILE).unwrap();
     let next = InodeId { number: first.number + 1, ..first };
@@ -261,7 +262,7 @@ fn who_asks_for_a_number_before_it_is_given_is_not_in_the_way_of_its_inode() {
 }
 
 #[test]
-fn the_place_of_the_last_name_is_not_given_again_in_one_transaction() {
+fn index_of_removed_last_name_is_not_reused() {
     let lab = Lab::new();
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
     for name in [b"one", b"two"] {
@@ -283,7 +284,7 @@ fn the_place_of_the_last_name_is_not_given_again_in_one_transaction() {
 }
 
 #[test]
-fn two_last_users_of_a_file_delete_it_once() {
+fn two_last_users_delete_file_once() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     let opened = lab.nodes.open(file).unwrap();
@@ -297,7 +298,7 @@ fn two_last_users_of_a_file_delete_it_once() {
 }
 
 #[test]
-fn links_share_an_inode_until_the_last_goes() {
+fn inode_lives_until_last_link_is_removed() {
     let lab = Lab::new();
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
     let file = lab.nodes.create(TOP, b"a", &FILE).unwrap();
@@ -319,7 +320,7 @@ fn links_share_an_inode_until_the_last_goes() {
 }
 
 #[test]
-fn names_beyond_one_item_go_to_the_other_and_come_back_out() {
+fn names_beyond_inode_ref_use_extref_and_are_removed() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     let long = |number: u32| format!("{number:0>200}").into_bytes();
@@ -344,7 +345,7 @@ fn names_beyond_one_item_go_to_the_other_and_come_back_out() {
 }
 
 #[test]
-fn a_name_moves_replaces_and_changes_places() {
+fn rename_moves_replaces_and_exchanges() {
     let lab = Lab::new();
     let (a, b) =
         (lab.nodes.create(TOP, b"a", &DIR).unwrap(), lab.nodes.create(TOP, b"b", &DIR).unwrap());
@@ -382,7 +383,7 @@ fn a_name_moves_replaces_and_changes_places() {
 }
 
 #[test]
-fn an_open_inode_outlives_its_names_and_not_its_handle() {
+fn unlinked_open_inode_lives_until_closed() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     let open = lab.nodes.open(file).unwrap();
@@ -408,7 +409,7 @@ fn an_open_inode_outlives_its_names_and_not_its_handle() {
 }
 
 #[test]
-fn a_file_without_a_name_gets_one_or_goes() {
+fn unnamed_file_is_linked_or_deleted() {
     let lab = Lab::new();
     let gone = lab.nodes.create_unnamed(TOP, &FILE).unwrap();
     let kept = lab.nodes.create_unnamed(TOP, &FILE).unwrap();
@@ -424,7 +425,7 @@ fn a_file_without_a_name_gets_one_or_goes() {
 }
 
 #[test]
-fn attributes_are_set_one_by_one_and_to_the_nanosecond() {
+fn attributes_are_set_separately_with_nanoseconds() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &NewInode { mode: 0o6755, ..FILE }).unwrap();
     let time = |sec| userbtrfs_format::Timestamp { sec, nsec: 123_456_789 };
@@ -449,7 +450,7 @@ fn attributes_are_set_one_by_one_and_to_the_nanosecond() {
 }
 
 #[test]
-fn attributes_with_names_are_set_replaced_and_removed() {
+fn xattrs_are_set_replaced_and_removed() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     let set = |name: &[u8], value: &[u8], kind| lab.nodes.set_xattr(file, name, value, kind);
@@ -481,7 +482,7 @@ fn attributes_with_names_are_set_replaced_and_removed() {
 }
 
 #[test]
-fn attributes_of_one_hash_and_of_names_of_any_lengths_share_an_item() {
+fn xattrs_of_one_hash_share_item() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"f", &FILE).unwrap();
     let short = b"user.short".to_vec();
@@ -491,7 +492,7 @@ fn attributes_of_one_hash_and_of_names_of_any_lengths_share_an_item() {
     assert_eq!((long.len(), name_hash(&long)), (255, name_hash(&short)));
     let set =
         |name: &[u8], len: usize| lab.nodes.set_xattr(file, name, &vec![7; len], XattrKind::Any);
-    // Both, and what an item takes.
+    // The length that is left for the values of both.
     let most = lab.nodes.item_max() - (30 + long.len()) - (30 + short.len());
     set(&long, most - 100).unwrap();
     assert_eq!(set(&short, 101).unwrap_err().errno(), 28);
@@ -500,7 +501,7 @@ fn attributes_of_one_hash_and_of_names_of_any_lengths_share_an_item() {
 }
 
 #[test]
-fn a_directory_is_listed_by_stable_positions_while_it_changes() {
+fn list_positions_are_stable_while_directory_changes() {
     let lab = Lab::new();
     let dir = lab.nodes.create(TOP, b"dir", &DIR).unwrap();
     for number in 0..10_000 {
@@ -527,10 +528,10 @@ fn a_directory_is_listed_by_stable_positions_while_it_changes() {
 }
 
 #[test]
-fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
+fn deferred_names_are_flushed_in_parts_under_memory_pressure() {
     const LATE: usize = 8 << 10;
     let bounds = InodesOptions { pending_max: 16 << 10, late_bytes: LATE, ..OPTIONS };
-    // Nobody merges or commits but who is asked to here.
+    // Nothing is flushed or committed except by the calls here.
     let asked = TransactionOptions { only_asked: true, ..TransactionOptions::default() };
     let device = Arc::new(MemoryDevice::from_bytes(Lab::new().closed()));
     let lab = Lab::open_by(device, bounds, asked);
@@ -548,7 +549,7 @@ fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
             left += usize::from(late > LATE / 2);
         }
     }
-    // Not all of them were merged for the sake of a few.
+    // Most flushes left some names deferred.
     assert!(left > 15, "{left}");
     let is_left = |number: u32| !(number < 1500 && (number + 500).is_multiple_of(3));
     lab.each_way(|lab| {
@@ -561,7 +562,7 @@ fn names_by_hash_come_in_parts_where_memory_asks_for_it() {
 }
 
 #[test]
-fn names_of_one_hash_share_an_item_until_it_is_full() {
+fn names_of_one_hash_share_item() {
     let lab = Lab::of(&Options { nodesize: 4096, ..Options::default() });
     let [one, two] = testing::alike();
     let (a, b) =
@@ -576,7 +577,7 @@ fn names_of_one_hash_share_an_item_until_it_is_full() {
 }
 
 #[test]
-fn many_threads_change_one_directory_while_it_is_merged_and_committed() {
+fn threads_change_directories_during_flush_and_commit() {
     let lab = Lab::new();
     let dirs = [b"left", b"rite"].map(|name| lab.nodes.create(TOP, name, &DIR).unwrap());
     std::thread::scope(|scope| {
@@ -610,9 +611,9 @@ fn many_threads_change_one_directory_while_it_is_merged_and_committed() {
     });
 }
 
-/// Who comes to merge after somebody failed at it would meet what that one left half done.
+/// A flush after a failed one would find what that one left half done.
 #[test]
-fn a_merge_that_waited_for_one_that_failed_changes_nothing() {
+fn flush_after_failed_flush_changes_nothing() {
     let lab = Lab::new();
     let file = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     assert!(lab.nodes.inode(file).unwrap().state().freeze().is_some());

@@ -1,12 +1,12 @@
-//! The names of a directory that are known, there or not.
+//! The cache of a directory's names, present and absent.
 //!
-//! 1. What is here is true: whoever changes an entry changes it here in the same step.
-//! 2. Memory is bounded, for one directory and by a [`DentryBudget`] for all: one that has too many
-//!    names here, or needs memory when none is left, forgets its own.
-//! 3. A directory that was made in this run is *complete*: what is not here is not there. When it
-//!    forgets its names it keeps their hashes, as far as memory allows, of all that are there:
-//!    they still tell of most names that they are not there.
-//! 4. What was read from a tree enters only if nothing changed since before it was read.
+//! 1. The cache is never stale: a change of an entry updates it in the same step.
+//! 2. Memory is bounded, for one directory and by a [`DentryBudget`] for all: a directory that has
+//!    too many names here, or needs memory when none is left, drops its own names.
+//! 3. The cache of a directory that was created in this mount is *complete*: a name that is not
+//!    cached does not exist. When such a cache drops its names it keeps the hashes of all existing
+//!    names, if memory allows: they still rule out most other names.
+//! 4. A name that was read from a tree is cached only if nothing changed since before it was read.
 
 use std::collections::HashMap;
 
@@ -18,47 +18,47 @@ use crate::inode::Entry;
 use crate::inode::dir::name_filter::NameFilter;
 use crate::inode::log_state::few::Few;
 
-/// The most names that one directory keeps.
+/// The most names that are cached for one directory.
 const NAMES_MAX: usize = 16 << 10;
 
-/// Of so many names those that are there are sorted sooner than they are looked up in a tree.
+/// The most names in the cache for which sorting them is faster than reading a tree.
 const SORTED_MAX: usize = 128;
 
-/// How far apart the places are of names that are asked for one after the other.
+/// The greatest distance of indexes that counts as sequential access.
 const CLOSE: u64 = 16;
 
-/// About what a name takes in memory beside its bytes, with its entry.
+/// The approximate memory for a name beside its bytes, with its entry.
 const NAME_BYTES: usize = 2 * size_of::<(u32, Few<Dentry>)>() + size_of::<Entry>() + 64;
 
-/// What the known names of all directories may take in memory.
+/// A limit on the memory of all dentry caches.
 pub(in crate::inode) struct DentryBudget {
     max: usize,
     taken: AtomicUsize,
 }
 
-/// See the module's text.
+/// The cached names of a directory (Linux: dcache).
 pub(in crate::inode) struct DentryCache {
     budget: Arc<DentryBudget>,
-    /// What is taken of the ration.
+    /// Bytes charged to the budget.
     taken: usize,
     by_hash: HashMap<u32, Few<Dentry>, ShortKeys>,
     count: usize,
     whole: Completeness,
-    /// Counts changes.
+    /// Incremented by each change.
     version: u64,
-    /// The last place that was looked at in the tree.
+    /// The index of the last entry that was looked up in the tree.
     last: u64,
 }
 
-/// What is known of all names of a directory.
+/// How complete the cache is.
 #[derive(Default)]
 enum Completeness {
-    /// Nothing.
+    /// Not complete.
     #[default]
     Unknown,
-    /// All that are there are here.
+    /// All existing names are cached.
     Names,
-    /// Their hashes.
+    /// The hashes of all existing names are known.
     Hashes(NameFilter),
 }
 
@@ -67,30 +67,30 @@ enum Dentry {
     Absent(Box<[u8]>),
 }
 
-/// What is known of a name.
+/// The result of looking a name up in the cache.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::inode) enum CachedName {
     There(Arc<Entry>),
     Absent,
-    /// Nothing: what a tree says may enter if this is still the version.
+    /// Not cached; the result of reading the tree may be cached if this is still the version.
     Nothing(u64),
 }
 
-/// What is known of the names that hash alike.
+/// The existing names that share a hash, as far as they are known.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::inode) enum HashCollisions {
-    /// So many are there, so many bytes long together.
+    /// Their number and their total length.
     Exactly {
         count: usize,
         len: usize,
     },
-    /// At most so many are there.
+    /// An upper limit of their number.
     AtMost(usize),
     Unknown,
 }
 
 impl DentryBudget {
-    /// So many bytes.
+    /// Creates a budget of `max` bytes.
     pub(in crate::inode) fn new(max: usize) -> Self {
         Self { max, taken: AtomicUsize::new(0) }
     }
@@ -101,7 +101,7 @@ impl DentryBudget {
 }
 
 impl Dentry {
-    /// About what it takes in memory.
+    /// Returns the approximate memory in use.
     fn bytes(&self) -> usize {
         NAME_BYTES + self.name().len()
     }
@@ -122,12 +122,12 @@ impl Dentry {
 }
 
 impl DentryCache {
-    /// Those of a directory of which nothing is known.
+    /// Creates an empty cache that is not complete.
     pub(in crate::inode) fn unknown(budget: &Arc<DentryBudget>) -> Self {
         Self::new(budget, Completeness::Unknown)
     }
 
-    /// Those of a new directory.
+    /// Creates the complete cache of a new directory.
     pub(in crate::inode) fn of_new(budget: &Arc<DentryBudget>) -> Self {
         Self::new(budget, Completeness::Names)
     }
@@ -162,7 +162,7 @@ impl DentryCache {
         }
     }
 
-    /// What is known of the names that hash alike.
+    /// Returns what is known of the existing names with this hash.
     pub(in crate::inode) fn alike(&self, hash: u32) -> HashCollisions {
         match &self.whole {
             Completeness::Unknown => HashCollisions::Unknown,
@@ -176,7 +176,8 @@ impl DentryCache {
         }
     }
 
-    /// All entries from a place on, in the order of their places, where those are known and few.
+    /// Returns all entries from an index on, in order; `None` if the cache is not complete or too
+    /// large.
     pub(in crate::inode) fn list(&self, from: u64) -> Option<Vec<Arc<Entry>>> {
         if self.count > SORTED_MAX || !matches!(self.whole, Completeness::Names) {
             return None;
@@ -187,7 +188,7 @@ impl DentryCache {
         Some(listed)
     }
 
-    /// An entry was made.
+    /// Records that an entry was added.
     pub(in crate::inode) fn enter(&mut self, entry: &Arc<Entry>) {
         self.version += 1;
         let hash = entry.hash();
@@ -198,8 +199,9 @@ impl DentryCache {
         }
     }
 
-    /// An entry was removed. Who has names that come and go asks what waits for them; the memory
-    /// is better spent on names that are there.
+    /// Records that an entry was removed. The absent name is not cached: names that are added and
+    /// removed repeatedly are found in the delayed items, and memory is better spent on existing
+    /// names.
     pub(in crate::inode) fn leave(&mut self, entry: &Entry) {
         self.version += 1;
         let hash = entry.hash();
@@ -218,28 +220,28 @@ impl DentryCache {
         self.give_back(bytes);
     }
 
-    /// A tree was found to have no such name, and was looked at in this version.
+    /// Caches an absent name, if the tree was read in this version.
     pub(in crate::inode) fn learn_absent(&mut self, version: u64, hash: u32, name: &[u8]) {
         if version == self.version {
             self.put(hash, Dentry::Absent(name.into()));
         }
     }
 
-    /// A tree was found to have this entry, and was looked at in this version.
+    /// Caches an entry, if the tree was read in this version.
     pub(in crate::inode) fn learn(&mut self, version: u64, entry: &Arc<Entry>) {
         if version == self.version {
             self.put(entry.hash(), Dentry::There(Arc::clone(entry)));
         }
     }
 
-    /// The version, where an entry that was looked up in the tree stands closely behind the one
-    /// before.
+    /// Returns the version if an entry that was looked up in the tree is closely after the previous
+    /// one.
     pub(in crate::inode) fn follows(&mut self, index: u64) -> Option<u64> {
         let before = std::mem::replace(&mut self.last, index);
         (before < index && index - before <= CLOSE).then_some(self.version)
     }
 
-    /// These entries follow it, and were looked at in this version.
+    /// Caches entries that follow in the directory, if the tree was read in this version.
     pub(in crate::inode) fn learn_ahead(&mut self, version: u64, entries: &[Arc<Entry>]) {
         for entry in entries {
             self.learn(version, entry);
@@ -247,7 +249,7 @@ impl DentryCache {
         self.last = entries.last().map_or(self.last, |entry| entry.index);
     }
 
-    /// Whether nothing changed since.
+    /// Returns true if nothing changed since this version.
     pub(in crate::inode) fn is_version(&self, version: u64) -> bool {
         self.version == version
     }
@@ -285,7 +287,7 @@ impl DentryCache {
     }
 }
 
-/// Of the names that are there.
+/// Returns a filter of the existing names.
 fn hashes_of(by_hash: &HashMap<u32, Few<Dentry>, ShortKeys>) -> NameFilter {
     let mut hashes = NameFilter::default();
     for (hash, alike) in by_hash {
@@ -308,7 +310,7 @@ mod tests {
     use crate::inode::testing::entry;
 
     #[test]
-    fn a_complete_directory_knows_what_is_absent_and_by_hashes_when_it_is_full() {
+    fn complete_cache_knows_absent_names_also_when_full() {
         let mut dentry_cache = DentryCache::of_new(&Arc::new(DentryBudget::new(usize::MAX)));
         let a = entry(2, b"a", 300);
         assert_eq!(dentry_cache.find(a.hash(), b"a"), CachedName::Absent);
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_a_change_does_not_enter() {
+    fn result_read_before_change_is_not_cached() {
         let mut dentry_cache = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
         let a = entry(2, b"a", 300);
         let CachedName::Nothing(version) = dentry_cache.find(a.hash(), b"a") else {
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_learnt_ahead_of_who_asks_for_one_after_the_other() {
+    fn sequential_lookups_cache_following_names() {
         let mut dentry_cache = DentryCache::unknown(&Arc::new(DentryBudget::new(usize::MAX)));
         let entries = [301, 305].map(|index| entry(index, format!("{index}").as_bytes(), index));
         assert_eq!(dentry_cache.follows(300), None);
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_the_ration_used_up_forgets_its_own_and_gives_back_what_it_had() {
+    fn cache_over_budget_drops_its_own_names_and_returns_memory() {
         let budget = Arc::new(DentryBudget::new(100 * NAME_BYTES));
         let (mut one, mut other) = (DentryCache::of_new(&budget), DentryCache::of_new(&budget));
         let name = |number: u64| entry(number + 3, &number.to_string().into_bytes(), number);

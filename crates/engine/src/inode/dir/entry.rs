@@ -1,4 +1,4 @@
-//! Entries of directories: a name, its place, and what it leads to.
+//! Entries of directories: a name, its index, and its target.
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_codec::hash::name_hash;
@@ -8,7 +8,7 @@ use crate::error::{InodeId, Result};
 use crate::inode::dir::name::Name;
 use crate::inode::{EMPTY_DIR, ROOT_DIR, TreeRoots};
 
-/// What an entry leads to.
+/// The target of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryTarget {
     /// An inode of the same subvolume.
@@ -17,47 +17,47 @@ pub(crate) enum EntryTarget {
     Subvolume(TreeId),
 }
 
-/// An entry of a directory. It never changes: who gets another place gets another entry.
+/// An entry of a directory. It is immutable: a name at another index is another entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its place in the directory, which no other entry of it ever has.
+    /// Its index in the directory, which is never reused for another entry.
     pub(crate) index: u64,
     pub(crate) name: Name,
     pub(crate) kind: DirEntryKind,
     pub(crate) target: EntryTarget,
-    /// The transaction that made it.
+    /// The transaction that added it.
     pub(crate) transid: u64,
 }
 
-/// A name of an inode, and where it stands.
+/// A name of an inode, with its directory and index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The directory that holds it.
     pub(crate) dir: u64,
-    /// Its place there.
+    /// Its index there.
     pub(crate) index: u64,
     pub(crate) name: Vec<u8>,
 }
 
 impl Entry {
-    /// The entry of a DIR_INDEX that stands at this place.
+    /// Creates the entry of the DIR_INDEX at this index.
     pub(in crate::inode) fn from_disk(index: u64, entry: &DirEntry<'_>) -> Self {
         let (name, kind, target) = (entry.name.into(), entry.kind, EntryTarget::from_disk(entry));
         Self { index, name, kind, target, transid: entry.transid }
     }
 
-    /// What a DIR_ITEM or DIR_INDEX holds of it.
+    /// Returns the content of its DIR_ITEM or DIR_INDEX.
     pub(in crate::inode) fn on_disk(&self) -> DirEntry<'_> {
         let target = self.target.to_disk();
         DirEntry { target, transid: self.transid, kind: self.kind, name: &self.name, data: &[] }
     }
 
-    /// The content of its DIR_INDEX.
+    /// Returns the encoded content of its DIR_INDEX.
     pub(crate) fn to_item(&self) -> Vec<u8> {
         self.on_disk().encode()
     }
 
-    /// What an INODE_REF or INODE_EXTREF of its inode holds of it.
+    /// Returns the content of the INODE_REF or INODE_EXTREF of its inode.
     pub(in crate::inode) fn as_name(&self, parent: u64) -> InodeName<'_> {
         InodeName { parent, index: self.index, name: &self.name }
     }
@@ -75,7 +75,7 @@ impl EntryTarget {
         }
     }
 
-    /// The key of the item that it is.
+    /// Returns the key of the target.
     pub(in crate::inode) fn to_disk(self) -> Key {
         match self {
             Self::Inode(number) => Key::new(number, ItemKind::INODE_ITEM, 0),
@@ -83,10 +83,10 @@ impl EntryTarget {
         }
     }
 
-    /// The inode that the entry `name` of `dir` leads to.
+    /// Returns the inode that the entry `name` of `dir` leads to.
     ///
-    /// The name of a subvolume leads into it only where a ROOT_REF says so. A snapshot of a
-    /// subvolume that contains others has their names but not them: those are empty directories.
+    /// The name of a subvolume leads into it only if a ROOT_REF says so. A snapshot of a subvolume
+    /// that contains others has their names but not them: such names are empty directories.
     pub(crate) fn resolve(
         self,
         tree_roots: &TreeRoots,
@@ -112,7 +112,7 @@ impl EntryTarget {
     }
 }
 
-/// The subvolume that contains a subvolume, and its name there; nothing for the top level.
+/// Returns the parent of a subvolume and its name there, or `None` for the top level.
 pub(crate) fn subvolume_name(tree_roots: &TreeRoots, id: TreeId) -> Result<Option<(TreeId, Link)>> {
     let key = Key::new(id.0, ItemKind::ROOT_BACKREF, 0);
     let cursor = tree_roots.cursor(tree_roots.roots(), &key, ReadAhead::Off)?;

@@ -1,4 +1,4 @@
-//! Looking names up, listing them, and finding the names that an inode has.
+//! Looks names up, lists them, and finds the names of an inode.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,23 @@ use crate::inode::{
     EMPTY_DIR, Entry, EntryTarget, IndexedLink, Inode, Inodes, Link, subvolume_name,
 };
 
-/// A place in a directory: the index of the next entry.
+/// A position in a directory: the index of the next entry.
 pub(crate) type DirPosition = u64;
 
-/// Entries that are gathered at a time while a directory is listed.
+/// The most entries that one call of [`Inodes::list`] returns.
 const LIST_MAX: usize = 4096;
 
-/// Entries that are looked at ahead of who asks for one after the other.
+/// The number of entries to read ahead when names are looked up sequentially.
 const AHEAD: usize = 128;
 
-/// What a name leads to.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) target: EntryTarget,
     pub(crate) kind: DirEntryKind,
-    /// The whole entry, where it is in memory.
+    /// The whole entry, if it is in memory.
     entry: Option<Arc<Entry>>,
-    /// The version of what was known in memory when it was looked up in the tree.
+    /// The version of the dentry cache when the name was looked up in the tree.
     version: u64,
 }
 
@@ -42,7 +42,7 @@ impl Found {
     }
 }
 
-/// Checks that a new entry may have this name.
+/// Checks that a name is valid for a new entry.
 pub(in crate::inode) fn check_new_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_LEN_MAX {
         return Err(Error::NameTooLong);
@@ -54,26 +54,27 @@ pub(in crate::inode) fn check_new_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// What the log may have to know of the names of an inode.
+/// The names of an inode, as the tree log needs them.
 pub(crate) struct NamesToLog {
-    /// Those that it has, and the item in which each stands.
+    /// Its names, and the item that stores each.
     pub(crate) names: Vec<IndexedLink>,
-    /// Those that it lost.
+    /// The names that it lost.
     pub(crate) lost: Vec<RemovedName>,
-    /// Of these, such as are not committed, and gone: once they were seen to, they are nothing.
+    /// Those of `lost` that are not committed, and whose entries are removed: they can be forgotten
+    /// once they are logged.
     pub(crate) over: Vec<RemovedName>,
-    /// How many it had, by its own count, when they were looked at.
+    /// Its link count when the names were read.
     pub(crate) count: u32,
-    /// Whether it gets another one in the next moment.
+    /// Whether a rename of it, or with it, is in progress.
     pub(crate) is_moving: bool,
-    /// Whether it had no name yet then, and could get its first.
+    /// Whether it had no name yet then, and could be given its first.
     pub(crate) is_linkable: bool,
-    /// What changes with each change of it, as it was then.
+    /// Its sequence number then, which changes with each change.
     pub(crate) sequence: u64,
 }
 
 impl Inodes {
-    /// What `name` leads to in the directory, if it is there.
+    /// Looks a name up in a directory; `None` if it does not exist.
     pub(crate) fn lookup(&self, dir: InodeId, name: &[u8]) -> Result<Option<Found>> {
         if dir.number == EMPTY_DIR {
             return Ok(None);
@@ -85,8 +86,8 @@ impl Inodes {
         }
     }
 
-    /// What `name` leads to in the directory, if it is there. One that is deleted has no names,
-    /// whatever its tree still has.
+    /// Looks a name up in a directory; `None` if it does not exist. A deleted directory has no
+    /// names, although its tree may still have items.
     pub(in crate::inode) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
         if name.len() > NAME_LEN_MAX {
             return Err(Error::NameTooLong);
@@ -121,7 +122,7 @@ impl Inodes {
         Ok(found.map(|(target, kind)| Found { target, kind, entry: None, version }))
     }
 
-    /// What `name` leads to in the directory, where it led to `before`.
+    /// Looks a name up again; `before` is the previous result, which is reused if nothing changed.
     pub(in crate::inode) fn find_again(
         &self,
         dir: &Inode,
@@ -137,8 +138,8 @@ impl Inodes {
         }
     }
 
-    /// The whole entry of a name that was found in a directory whose entries are locked, and leads
-    /// to this inode.
+    /// Returns the whole entry of a name that was found to lead to `inode`. The entries of the
+    /// directory are locked.
     pub(in crate::inode) fn entry(
         &self,
         dir: &Inode,
@@ -153,7 +154,7 @@ impl Inodes {
         let Some(index) = self.index_of(inode, dir.number(), name)? else {
             return Err(Error::Stray { dir: dir.id(), name: name.to_vec(), child: inode.id() });
         };
-        // What says the place, and what is there, are two items.
+        // The index comes from another item than the entry, so check that they agree.
         let (there, _) = self.list_some(dir, index, 1)?;
         let is_it = |it: &Arc<Entry>| (it.index, &*it.name, it.target) == (index, name, target);
         if !there.first().is_some_and(is_it) {
@@ -165,8 +166,8 @@ impl Inodes {
         Ok(entry)
     }
 
-    /// Who asks for names in the order of their places probably goes on so: those that follow are
-    /// learnt at once. Where that fails, they are looked up when they are asked for.
+    /// If names are looked up in the order of their indexes, caches those that follow. If that
+    /// fails, they are looked up when they are needed.
     fn look_ahead(&self, dir: &Inode, index: u64) {
         let Some(version) = dir.state().dentry_cache().follows(index) else { return };
         let Ok((mut entries, _)) = self.list_some(dir, index.saturating_add(1), AHEAD) else {
@@ -177,7 +178,7 @@ impl Inodes {
         dir.state().dentry_cache().learn_ahead(version, &entries);
     }
 
-    /// The inode that an entry leads to, which is no subvolume.
+    /// Returns the inode of an entry. Fails for a subvolume.
     pub(in crate::inode) fn target(&self, dir: &Inode, target: EntryTarget) -> Result<Arc<Inode>> {
         match target {
             EntryTarget::Inode(number) => self.inode(InodeId { number, ..dir.id() }),
@@ -187,8 +188,8 @@ impl Inodes {
         }
     }
 
-    /// As `target`, where nothing is locked: nothing where the name leads there no more. Who
-    /// takes the last name from an inode does so before it is gone.
+    /// Like `target`, but needs no lock, and returns `None` if the name no longer leads there: an
+    /// unlink removes the last name before the inode.
     pub(in crate::inode) fn target_if_named(
         &self,
         dir: &Inode,
@@ -205,7 +206,7 @@ impl Inodes {
         }
     }
 
-    /// The place of the name that an inode has in a directory.
+    /// Returns the index of the name that an inode has in a directory.
     fn index_of(&self, inode: &Inode, dir: u64, name: &[u8]) -> Result<Option<u64>> {
         let is_it = |(entry, _): &(&Arc<Entry>, _)| *entry.name == *name;
         let pending = {
@@ -223,7 +224,7 @@ impl Inodes {
         }
     }
 
-    /// All names of an inode.
+    /// Returns all names of an inode.
     pub(crate) fn names(&self, id: InodeId) -> Result<Vec<Link>> {
         if id.number == EMPTY_DIR {
             return Ok(Vec::new());
@@ -234,8 +235,8 @@ impl Inodes {
         Ok(names.into_iter().map(|(link, _)| link).collect())
     }
 
-    /// The directory that a directory is in; of the root of a subvolume, itself. Nothing where its
-    /// names are damaged.
+    /// Returns the parent of a directory; for the root of a subvolume, the root itself. `None` if
+    /// its names are damaged.
     pub(crate) fn parent(&self, dir: InodeId) -> Result<Option<InodeId>> {
         if dir.number == EMPTY_DIR {
             return Ok(None);
@@ -248,15 +249,14 @@ impl Inodes {
         Ok(parent.map(|number| InodeId { number, ..dir }))
     }
 
-    /// Lets an inode count one name more than it has, as one whose names are damaged does.
+    /// Increments the link count of an inode but adds no name, as on a damaged filesystem.
     #[cfg(test)]
     pub(crate) fn miscount(&self, id: InodeId) {
         self.inode(id).unwrap().state().item.nlink += 1;
     }
 
-    /// As [`Inodes::names`], but without those that are being lost in transaction `running`, and
-    /// with the item in which each stands; and all that it lost there, as far as the log may have
-    /// to know.
+    /// Like [`Inodes::names`], but without names that are noted as lost in transaction `running`,
+    /// and with the item that stores each; also returns the lost names that the log may need.
     pub(crate) fn names_to_log(&self, inode: &Inode, running: u64) -> Result<NamesToLog> {
         let (changes, is_linkable, (count, sequence), (lost, is_moving)) = {
             let state = inode.state();
@@ -274,7 +274,7 @@ impl Inodes {
         Ok(NamesToLog { names, lost, over, count, is_moving, is_linkable, sequence })
     }
 
-    /// The names of an inode of which these changes wait, and in which item each stands.
+    /// Returns the names of an inode with these delayed changes, and the item that stores each.
     fn names_with(&self, inode: &Inode, changes: NameChanges) -> Result<Vec<IndexedLink>> {
         let NameChanges { by_place, is_all } = changes;
         let mut names = match is_all {
@@ -289,9 +289,9 @@ impl Inodes {
         Ok(names)
     }
 
-    /// Entries from `position` on; and the position after them, or nothing where none follow.
-    /// There may be none although some follow. What comes before damage is listed; whoever goes
-    /// on from there meets the error.
+    /// Returns entries from `position` on, and the position after them, or `None` if no more
+    /// follow. The list may be empty although more follow. Entries before damage are listed; the
+    /// next call returns the error.
     pub(crate) fn list(
         &self,
         dir: InodeId,
@@ -300,14 +300,14 @@ impl Inodes {
         self.list_some_of(dir, position, LIST_MAX)
     }
 
-    /// From where on entries can be listed again, where damage ends a listing at a position;
-    /// nothing where no more can be.
+    /// Returns the position after damage that ends a listing at `position`, or `None` if no entries
+    /// can be read after it.
     pub(crate) fn behind_damage(&self, dir: InodeId, position: DirPosition) -> Option<DirPosition> {
         let dir = self.inode(dir).ok()?;
         ondisk::behind_damage(&self.tree_roots, dir.tree(), dir.number(), position)
     }
 
-    /// As [`Inodes::list`], about so many entries.
+    /// Like [`Inodes::list`], with at most about `max` entries.
     pub(crate) fn list_some_of(
         &self,
         dir: InodeId,
@@ -320,7 +320,7 @@ impl Inodes {
         self.list_some(&*self.inode(dir)?, position, max)
     }
 
-    /// The same, of an inode at hand.
+    /// Like [`Inodes::list_some_of`], for an inode that is loaded.
     pub(in crate::inode) fn list_some(
         &self,
         dir: &Inode,
@@ -328,14 +328,14 @@ impl Inodes {
         max: usize,
     ) -> Result<(Vec<Arc<Entry>>, Option<DirPosition>)> {
         let state = dir.living()?;
-        // Who lists all asks once more behind the last entry.
+        // A caller that lists all entries calls once more after the last one.
         if state.next_index.is_some_and(|next| position >= next) {
             return Ok((Vec::new(), None));
         }
         if let Some(listed) = state.dentry_cache.as_deref().and_then(|known| known.list(position)) {
             return Ok((listed, None));
         }
-        // What waits is looked at first: it leaves only after it is in the tree.
+        // Read the delayed items first: they are dropped only after they are in the tree.
         let (changes, end) = pending_entries(&state, position, max);
         drop(state);
         let (stored, next) =
@@ -360,7 +360,7 @@ impl Inodes {
         Ok((listed.into_values().collect(), end))
     }
 
-    /// The place behind all entries of a directory.
+    /// Returns the position after all entries of a directory.
     pub(crate) fn end_of(&self, dir: InodeId) -> Result<DirPosition> {
         if dir.number == EMPTY_DIR {
             return Ok(0);
@@ -371,11 +371,11 @@ impl Inodes {
             return Ok(next);
         }
         let stored = ondisk::next_index(&self.tree_roots, dir.tree(), dir.number())?;
-        // One was made meanwhile, or is.
+        // An entry may have been added meanwhile.
         Ok(known().unwrap_or(stored))
     }
 
-    /// Checks that a directory knows the entry of `dir` that leads to it as its first name.
+    /// Checks that the first name of a directory is the entry of `dir` that leads to it.
     ///
     /// Since each directory has one first name, those that pass form a tree.
     pub(crate) fn check_way_down(&self, dir: InodeId, entry: &Entry, child: InodeId) -> Result<()> {
@@ -397,14 +397,14 @@ impl Inodes {
     }
 }
 
-/// A name that comes, and the item in which it comes to stand.
+/// An added name, and the item that will store it.
 type NewName = (Arc<Entry>, RefIndex);
 
-/// What waits of the names of an inode.
+/// The delayed changes of the names of an inode.
 struct NameChanges {
-    /// By directory and place; nothing for those that go.
+    /// By directory and index; `None` for a removed name.
     by_place: BTreeMap<(u64, u64), Option<NewName>>,
-    /// Whether the tree knows nothing of the inode.
+    /// Whether the tree has no items of the inode.
     is_all: bool,
 }
 
@@ -419,16 +419,16 @@ impl NameChanges {
     }
 }
 
-/// Whether the inode that an entry leads to has that name there in its tree, too: what is learnt of
-/// a place alone may be damaged, and must not be acted on.
+/// Returns true if the inode of an entry has that name there in its tree, too: an index alone may
+/// be damaged, and must not be relied on.
 fn is_agreed(near: &mut ondisk::LocalityCursor<'_>, dir: &Inode, entry: &Entry) -> bool {
     let EntryTarget::Inode(number) = entry.target else { return false };
     let index = near.index_of(number, dir.number(), &entry.name);
     index.is_ok_and(|index| index == Some(entry.index))
 }
 
-/// What waits of a directory from a place on, the newest of each place; and the place up to which
-/// that is all.
+/// Returns the delayed changes of a directory from an index on, the newest for each index, and the
+/// index up to which they are complete.
 fn pending_entries(
     state: &State,
     position: DirPosition,

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::Deref;
 
-/// Bytes of a short name, at most: a longer one takes as much where it is kept.
+/// The most bytes of a short name. A longer inline array would enlarge [`Name`].
 const SHORT: usize = 22;
 
-/// See the module's text.
+/// A name, stored inline if it is short.
 pub(crate) enum Name {
-    /// So many of these bytes.
+    /// The length of the name, and its bytes.
     Short(u8, [u8; SHORT]),
     Long(Box<[u8]>),
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_all_lengths_are_kept() {
+    fn names_of_all_lengths_round_trip() {
         assert_eq!(size_of::<Name>(), 24);
         for len in 0..=255 {
             let name: Vec<u8> = (1..).take(len).map(|byte: u16| byte.to_le_bytes()[0]).collect();

@@ -1,10 +1,11 @@
-//! A multiset of names, of few bytes each, that tells of most others that they are absent.
+//! A multiset of names that takes a few bytes for each, and rules out most names that are not in
+//! it.
 //!
-//! 1. Those whose hashes begin with the same two bytes stand together, in order, each by the third
-//!    byte of its hash and a *print*: a byte of another hash. The hashes of names that are alike
-//!    but for their numbers often fall together; prints tell those apart, and nobody can choose
-//!    names whose prints are the same.
-//! 2. Each name stands here as often as it was put in and not taken out.
+//! 1. Names whose hashes begin with the same two bytes are in one sorted list. Each is stored as
+//!    the third byte of its hash and a *fingerprint*: a byte of another, keyed hash. The hashes of
+//!    names that differ only in their numbers often collide; fingerprints distinguish those, and an
+//!    attacker cannot choose names with equal fingerprints.
+//! 2. Each name is stored as often as it was added and not removed.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,26 +13,26 @@ use std::hash::BuildHasher;
 
 use userbtrfs_btree::ShortKeys;
 
-/// See the module's text.
+/// A multiset of names, stored as parts of their hashes.
 #[derive(Default)]
 pub(in crate::inode) struct NameFilter {
     by_start: HashMap<u16, Vec<u16>, ShortKeys>,
 }
 
-/// About what a start takes in memory, in a map that is half full.
+/// The approximate memory for a list, in a map that is half full.
 const START_BYTES: usize = 2 * size_of::<(u16, Vec<u16>)>() + 16;
 
-/// A list grows by one part in so many.
+/// A full list grows by this fraction of its length.
 const GROWTH: usize = 8;
 
 impl NameFilter {
-    /// Whether a name of this hash may be here; if not, it is not.
+    /// Returns false if the name is certainly not in the set.
     pub(in crate::inode) fn may_have(&self, hash: u32, name: &[u8]) -> bool {
         let (start, end) = self.place(hash, name);
         self.by_start.get(&start).is_some_and(|ends| ends.binary_search(&end).is_ok())
     }
 
-    /// How many names of this hash are here, at most.
+    /// Returns an upper limit of the number of names with this hash.
     pub(in crate::inode) fn count_alike(&self, hash: u32) -> usize {
         let (start, third) = split(hash);
         let Some(ends) = self.by_start.get(&start) else { return 0 };
@@ -40,7 +41,7 @@ impl NameFilter {
         ends[from..].iter().take_while(|end| third_of(**end) == third).count()
     }
 
-    /// Puts a name in; gives how many bytes more it all takes in memory now.
+    /// Adds a name; returns how many more bytes of memory are in use.
     pub(in crate::inode) fn insert(&mut self, hash: u32, name: &[u8]) -> usize {
         let (start, end) = self.place(hash, name);
         let ends = self.by_start.entry(start).or_default();
@@ -53,7 +54,7 @@ impl NameFilter {
         bytes_of(ends) - before
     }
 
-    /// Takes a name out that was put in; gives how many bytes less it all takes.
+    /// Removes a name that was added; returns how many fewer bytes of memory are in use.
     pub(in crate::inode) fn remove(&mut self, hash: u32, name: &[u8]) -> usize {
         let (start, end) = self.place(hash, name);
         let Entry::Occupied(mut list) = self.by_start.entry(start) else {
@@ -67,12 +68,12 @@ impl NameFilter {
         }
     }
 
-    /// About what it takes in memory.
+    /// Returns the approximate memory in use.
     pub(in crate::inode) fn bytes(&self) -> usize {
         self.by_start.values().map(bytes_of).sum()
     }
 
-    /// Where a name stands.
+    /// Returns the list of a name, and its value in it.
     fn place(&self, hash: u32, name: &[u8]) -> (u16, u16) {
         let (start, third) = split(hash);
         let [print, ..] = self.by_start.hasher().hash_one(name).to_le_bytes();
@@ -80,12 +81,12 @@ impl NameFilter {
     }
 }
 
-/// About what a start takes in memory, with its list.
+/// Returns the approximate memory for a list with its content.
 fn bytes_of(ends: &Vec<u16>) -> usize {
     START_BYTES + 2 * ends.capacity()
 }
 
-/// How a hash begins: its first two bytes, and the third.
+/// Splits off the first two bytes of a hash, and the third.
 fn split(hash: u32) -> (u16, u8) {
     let [first, second, third, _] = hash.to_be_bytes();
     (u16::from_be_bytes([first, second]), third)
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_multiset_of_few_bytes_each() {
+    fn filter_is_compact_multiset() {
         let mut hashes = NameFilter::default();
         let mut bytes: usize = (0..300_000).map(|at| insert(&mut hashes, &name(at))).sum();
         assert!((0..300_000).all(|number| may_have(&hashes, &name(number))));
@@ -128,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn names_that_hash_alike_are_mostly_told_apart_and_counted() {
+    fn names_of_one_hash_are_counted_and_mostly_distinguished() {
         let [one, two] = alike();
         let hash = name_hash(&one);
-        // The secret of the process decides.
+        // The random key of the process decides.
         let told_apart = (0..64_u32).filter(|salt| {
             let mut hashes = NameFilter::default();
             let salted = |name: &[u8]| [name, &salt.to_le_bytes()].concat();

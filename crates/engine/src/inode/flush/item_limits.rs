@@ -1,8 +1,8 @@
 //! Checks that new entries fit into their items.
 //!
-//! 1. The counted length is never less than that of the item will be: delayed entries are counted
-//!    before the tree is read, so that entries that are flushed in between are counted twice, and
-//!    none is missed.
+//! 1. The counted length is at least the length that the item will have: delayed entries are
+//!    counted before the tree is read, so that entries that are flushed in between are counted
+//!    twice, and none is missed.
 //! 2. No other thread adds to the same item meanwhile: the directory's entries, or the inode, are
 //!    locked.
 

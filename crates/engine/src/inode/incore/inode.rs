@@ -45,7 +45,7 @@ pub(crate) struct Inode {
     unfinished: AtomicU64,
 }
 
-/// What memory holds of an inode that is not in its tree.
+/// The state of an inode that is in memory and not in its tree.
 pub(crate) enum InMemory {
     /// Nothing.
     Nothing,
@@ -91,7 +91,7 @@ pub(in crate::inode) struct State {
     pub(in crate::inode) dead: bool,
 }
 
-/// What is known of the extended attributes of an inode.
+/// Knowledge about the extended attributes of an inode.
 #[derive(Clone, Copy, Default)]
 pub(in crate::inode) struct KnownXattrs {
     /// Incremented by each change.

@@ -1,4 +1,4 @@
-//! New inodes.
+//! Creation of inodes.
 
 use userbtrfs_format::{DirEntryKind, FileKind, InodeFlags, InodeItem, Timestamp};
 use userbtrfs_sync::Arc;
@@ -14,7 +14,7 @@ use crate::inode::pending::extents::PendingExtent;
 use crate::inode::tree::ondisk;
 use crate::inode::{Entry, EntryTarget, Inode, InodeRef, Inodes};
 
-/// What is made.
+/// The kind of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewKind<'a> {
     /// An empty file.
@@ -27,16 +27,16 @@ pub(crate) enum NewKind<'a> {
     Special(FileKind, u64),
 }
 
-/// What a new inode is to be.
+/// The attributes of a new inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewInode<'a> {
     pub(crate) kind: NewKind<'a>,
     /// Permissions.
     pub(crate) mode: u32,
     pub(crate) uid: u32,
-    /// The group, where the directory does not give its own.
+    /// The group, unless the directory passes on its own.
     pub(crate) gid: u32,
-    /// Extended attributes: names, of which none is there twice, and values.
+    /// Extended attributes: names, each of them once, and values.
     pub(crate) xattrs: &'a [(Vec<u8>, Vec<u8>)],
 }
 
@@ -46,20 +46,21 @@ pub(in crate::inode) const CREATE_ITEMS: u64 = 6;
 const SET_GROUP_ID: u32 = 0o2000;
 const PERMISSIONS: u32 = 0o7777;
 
-/// Bytes of an inline extent before its data.
+/// The bytes of an inline extent before its data.
 const INLINE_HEAD: usize = 21;
 
-/// What the target of a symbolic link is always shorter than, in bytes.
+/// The exclusive limit of the target of a symbolic link, in bytes.
 const TARGET_END: usize = 4096;
 
 impl Inodes {
-    /// Makes an inode of this name in a directory. Its default ACL is not heeded.
+    /// Creates an inode with this name in a directory. The default ACL is not applied.
     #[cfg(test)]
     pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
         self.create_inode(dir, name, new, 0).map(|inode| inode.id())
     }
 
-    /// The same, and opens it, before anybody can find it and remove it.
+    /// Creates an inode with this name in a directory, and opens it before another thread can find
+    /// and remove it.
     pub(crate) fn create_opened(
         self: &Arc<Self>,
         dir: InodeId,
@@ -98,8 +99,8 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// Makes an open file without a name, which may be given one. It is deleted when it is
-    /// closed without one.
+    /// Creates an open file without a name, which may be linked later (O_TMPFILE). It is deleted if
+    /// it is closed without a name.
     pub(crate) fn create_unnamed(
         self: &Arc<Self>,
         dir: InodeId,
@@ -120,7 +121,7 @@ impl Inodes {
         Ok(InodeRef::new(self, inode))
     }
 
-    /// Checks that a directory, whose entries are locked, is not removed, and lacks a name.
+    /// Checks that a directory, whose entries are locked, is not deleted and does not have a name.
     pub(in crate::inode) fn check_absent(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         check_alive(dir)?;
         match self.find(dir, name)? {
@@ -145,7 +146,7 @@ impl Inodes {
         Ok(InodeId { subvolume, number })
     }
 
-    /// The place for a new entry of a directory, whose entries are locked.
+    /// Takes the index for a new entry of a directory, whose entries are locked.
     pub(in crate::inode) fn take_index(&self, dir: &Inode) -> Result<u64> {
         let index = self.next_index(dir)?;
         let next = index.checked_add(1).ok_or(Error::NoSpace)?;
@@ -153,8 +154,9 @@ impl Inodes {
         Ok(index)
     }
 
-    /// The place that the next entry gets of a directory, whose entries are locked. It is known
-    /// before one goes: the tree would tell of the place of the last one again.
+    /// Returns the index for the next entry of a directory, whose entries are locked. It must be
+    /// known before an entry is removed: otherwise the tree would yield the index of a removed last
+    /// entry again.
     pub(in crate::inode) fn next_index(&self, dir: &Inode) -> Result<u64> {
         let known = dir.state().next_index;
         let index = match known {
@@ -166,7 +168,7 @@ impl Inodes {
     }
 }
 
-/// Checks that a directory, whose entries are locked, was not removed.
+/// Checks that a directory, whose entries are locked, is not deleted.
 pub(in crate::inode) fn check_alive(dir: &Inode) -> Result<()> {
     match dir.state().item.nlink {
         0 => Err(Error::NotFound),
@@ -175,7 +177,7 @@ pub(in crate::inode) fn check_alive(dir: &Inode) -> Result<()> {
 }
 
 impl Operation<'_> {
-    /// Makes an inode that has no name yet, with what its directory passes on.
+    /// Creates an inode without a name, with what it inherits from its directory.
     pub(in crate::inode) fn make(
         &self,
         dir: &Inode,
@@ -210,7 +212,7 @@ impl Operation<'_> {
         self.enter_new(id, Arc::clone(dir.tree()), state, bytes)
     }
 
-    /// The entry of an inode that gets a name.
+    /// Returns the entry for a new name of an inode.
     pub(in crate::inode) fn entry(&self, index: u64, name: &[u8], inode: &Inode) -> Arc<Entry> {
         let (kind, target) = (DirEntryKind::from(inode.kind()), EntryTarget::Inode(inode.number()));
         Arc::new(Entry { index, name: name.into(), kind, target, transid: self.generation() })
@@ -218,12 +220,12 @@ impl Operation<'_> {
 }
 
 impl NewInode<'_> {
-    /// Items that change at most.
+    /// Returns the number of items that change, at most.
     fn items(&self, passed_on: InheritedProps) -> u64 {
         CREATE_ITEMS + self.xattrs.len() as u64 + passed_on.items()
     }
 
-    /// The attributes, as the directory passes some on.
+    /// Returns the attributes, some of which are inherited from the directory.
     fn item(&self, parent: &InodeItem, generation: u64, now: Timestamp) -> InodeItem {
         let (kind, rdev, size) = match self.kind {
             NewKind::File => (FileKind::Regular, 0, 0),
@@ -255,8 +257,8 @@ impl NewInode<'_> {
     }
 }
 
-/// The flags that an inode has from its directory, but for those of compression: whether it is
-/// copied on write.
+/// Returns the flags that an inode inherits from its directory, except those of compression:
+/// whether data is copied on write.
 fn inherited(parent: InodeFlags, kind: FileKind) -> InodeFlags {
     match (parent.contains(InodeFlags::NODATACOW), kind) {
         (false, _) => InodeFlags::empty(),
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_group_id_directory_passes_its_group_on_and_the_bit_to_directories() {
+    fn set_group_id_directory_passes_on_group_and_bit() {
         let mut parent = item(FileKind::Directory);
         let file = new(NewKind::File).item(&parent, 7, Timestamp::default());
         assert_eq!((file.mode, file.uid, file.gid), (0o100_640, 1, 2));
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_are_passed_on() {
+    fn nodatacow_flags_are_inherited() {
         let all = InodeFlags::NODATACOW | InodeFlags::COMPRESS | InodeFlags::NOATIME;
         let in_place = InodeFlags::NODATACOW;
         assert_eq!(inherited(all, FileKind::Directory), in_place);

@@ -1,8 +1,8 @@
-//! Changes of files: which extents hold them, and their sizes.
+//! Changes of files: their extents and sizes.
 //!
-//! 1. Extents and the attributes that speak of them, size and bytes, change together, so that
-//!    what is merged agrees.
-//! 2. A file that is deleted does not change any more: whoever comes late is told.
+//! 1. Extents and the attributes that depend on them, size and bytes, change together, so that what
+//!    is flushed is consistent.
+//! 2. A deleted file does not change any more: a later change fails with [`Error::NoInode`].
 
 use std::sync::Weak;
 
@@ -16,14 +16,14 @@ use crate::inode::ops::operation::{Operation, TxnHandle};
 use crate::inode::pending::extents::{PendingExtent, PendingExtentKind, reference};
 use crate::inode::{Inode, Inodes};
 
-/// Who keeps data of files in memory.
+/// Events of inodes, for the component that keeps the data of files in memory.
 pub(crate) trait InodeEvents: Send + Sync {
-    /// A file was deleted: it takes no change any more. No lock is held.
+    /// Called after a file was deleted: it cannot be changed any more. No lock is held.
     fn gone(&self, id: InodeId);
 }
 
-/// A change of a file in the running transaction. The state of the inode is locked: nothing is
-/// awaited, read or written meanwhile.
+/// A change of a file in the running transaction. The state of the inode is locked: no waiting and
+/// no I/O meanwhile.
 pub(crate) struct FileChange<'a> {
     operation: &'a Operation<'a>,
     id: InodeId,
@@ -31,12 +31,12 @@ pub(crate) struct FileChange<'a> {
 }
 
 impl Inodes {
-    /// Names, once, who keeps data of files in memory.
+    /// Sets, once, the receiver of inode events.
     pub(crate) fn watch(&self, watch: Weak<dyn InodeEvents>) {
         assert!(self.watch.set(watch).is_ok(), "named once");
     }
 
-    /// Tells of a file that was deleted. No lock is held.
+    /// Notifies the receiver that a file was deleted. No lock is held.
     pub(in crate::inode) fn tell_gone(&self, inode: &Inode) {
         let watch = self.watch.get().and_then(Weak::upgrade);
         if let Some(watch) = watch.filter(|_| inode.kind() == FileKind::Regular) {
@@ -44,7 +44,7 @@ impl Inodes {
         }
     }
 
-    /// The file of a number, to be changed; or only to be added to. No lock is held.
+    /// Returns a file that is to be changed, or only to be appended to. The caller holds no lock.
     pub(crate) fn file_to_change(&self, id: InodeId, append: bool) -> Result<Arc<Inode>> {
         let inode = self.inode_to_change(id)?;
         let item = inode.item();
@@ -53,7 +53,7 @@ impl Inodes {
             FileKind::Directory => return Err(Error::IsADirectory),
             _ => return Err(Error::NotAFile),
         }
-        // What fs-verity vouches for is never written again.
+        // A file with fs-verity is never written again.
         let for_good = InodeFlags::IMMUTABLE | InodeFlags::VERITY;
         let refused = if append { for_good } else { for_good | InodeFlags::APPEND };
         match item.flags.intersects(refused) {
@@ -62,8 +62,8 @@ impl Inodes {
         }
     }
 
-    /// Changes a file. [`Error::NoInode`], and nothing done, where it is deleted. What was
-    /// reserved, metadata, is held until the change is merged.
+    /// Changes a file, or returns [`Error::NoInode`] if it is deleted. The reservation, of
+    /// metadata, is kept until the change is flushed.
     pub(crate) fn change_file(
         &self,
         inode: &Arc<Inode>,
@@ -74,7 +74,7 @@ impl Inodes {
         self.begin_as(kind)?.change_file(inode, reservation, change)
     }
 
-    /// The same, in a transaction that the caller is in.
+    /// Like [`Inodes::change_file`], with a transaction handle of the caller.
     pub(crate) fn change_file_in(
         &self,
         handle: &Handle<'_>,
@@ -87,52 +87,52 @@ impl Inodes {
 }
 
 impl FileChange<'_> {
-    /// Puts something over what is there between two offsets. `fresh` space was just allocated:
-    /// this is the first reference to it.
+    /// Replaces the content between two offsets. `fresh` space was just allocated: this is the
+    /// first reference to it.
     pub(crate) fn put(&mut self, start: u64, end: u64, kind: PendingExtentKind, fresh: bool) {
         self.operation.count(self.id, start, &kind, fresh);
         self.operation.put_extent(self.id, self.state, PendingExtent { start, end, kind });
     }
 
-    /// What an extent holds was overwritten where it is: a sync that comes after it must have it
-    /// flushed, though the log has nothing new to say.
+    /// Records that the data of an extent was overwritten in place: a later sync must flush the
+    /// device, although there is nothing new to log.
     pub(crate) fn overwritten(&mut self) {
         self.state.extents_version += 1;
     }
 
-    /// So many bytes come to what the extents hold, or go.
+    /// Changes the number of bytes in extents.
     pub(crate) fn add_bytes(&mut self, by: i64) {
         let bytes = self.state.item.nbytes.saturating_add_signed(by);
         self.state.item.nbytes = bytes;
     }
 
-    /// The size.
+    /// Returns the size.
     pub(crate) fn size(&self) -> u64 {
         self.state.item.size
     }
 
-    /// Sets the size; the tree may know no more of it than before.
+    /// Sets the size; the size that may be written to the tree does not grow.
     pub(crate) fn set_size(&mut self, size: u64) {
         self.state.set_size(size);
     }
 
-    /// Makes the file shorter. The tree goes on to know of what it knew, until
-    /// [`FileChange::set_disk_size`] takes that back, as the extents behind the new end go.
+    /// Truncates the file. The size that may be written to the tree stays until
+    /// [`FileChange::set_disk_size`] reduces it, when the extents beyond the new end are removed.
     pub(crate) fn cut_size(&mut self, size: u64) {
         self.state.cut_size(size);
     }
 
-    /// The file has, or had, space that was allocated before it was written.
+    /// Sets the flag that the file has, or had, preallocated extents.
     pub(crate) fn set_preallocated(&mut self) {
         self.state.item.flags.insert(InodeFlags::PREALLOC);
     }
 
-    /// The size that the tree may know.
+    /// Returns the size that may be written to the tree.
     pub(crate) fn disk_size(&self) -> u64 {
         self.state.disk_size()
     }
 
-    /// Sets the size that the tree may know: at most the size, or less than before.
+    /// Sets the size that may be written to the tree: at most the size, or less than before.
     pub(crate) fn set_disk_size(&mut self, size: u64) {
         if size != self.state.disk_size() {
             self.state.changed.turn_to(self.operation.generation());
@@ -140,17 +140,17 @@ impl FileChange<'_> {
         self.state.set_disk_size(size);
     }
 
-    /// The content changed, now; not only where it is.
+    /// Records a change of the content, with the current time.
     pub(crate) fn touch(&mut self) {
         self.state.touch(Some(self.operation.now));
     }
 
-    /// The content changed, at a time that somebody else says.
+    /// Records a change of the content whose times the caller sets.
     pub(crate) fn touch_untimed(&mut self) {
         self.state.touch(None);
     }
 
-    /// The transaction.
+    /// Returns the transaction handle.
     pub(crate) fn handle(&self) -> &Handle<'_> {
         &self.operation.handle
     }
@@ -172,7 +172,7 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Counts a reference that comes with a range put into a file.
+    /// Counts the reference of a range that is put into a file.
     fn count(&self, inode: InodeId, start: u64, kind: &PendingExtentKind, fresh: bool) {
         let Some(extent) = kind.on_disk() else {
             assert!(!fresh, "only extents are allocated");
@@ -182,7 +182,7 @@ impl Operation<'_> {
         count(&self.handle, &reference(inode, start, extent));
     }
 
-    /// Puts a range into a file, whose own reference is counted.
+    /// Puts a range into a file. Its own reference is already counted.
     pub(in crate::inode) fn put_extent(
         &self,
         inode: InodeId,
@@ -197,7 +197,7 @@ impl Operation<'_> {
         }
     }
 
-    /// What waited to come into a file goes, with its references.
+    /// Drops the pending extents of a file, with their references.
     pub(in crate::inode) fn drop_extents(&self, inode: InodeId, state: &mut State) {
         let replaced = state.pending().extents.drain();
         for replaced in replaced {

@@ -1,4 +1,4 @@
-//! More names for an inode.
+//! Hard links.
 
 use userbtrfs_format::FileKind;
 use userbtrfs_sync::Arc;
@@ -11,11 +11,11 @@ use crate::inode::{Inode, Inodes, check_mutable};
 /// inodes without a name.
 const LINK_ITEMS: u64 = 6;
 
-/// How many names an inode may have.
+/// The most names that an inode may have.
 const LINKS_MAX: u32 = 65535;
 
 impl Inodes {
-    /// Gives an inode, which is no directory, one more name, in a directory of its subvolume.
+    /// Adds a name to an inode that is not a directory, in a directory of the same subvolume.
     pub(crate) fn link(&self, inode: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
         if inode.subvolume != dir.subvolume {
@@ -43,7 +43,7 @@ impl Inodes {
     }
 }
 
-/// Checks that an inode may get one more name; what is about to be done to it is locked.
+/// Checks that an inode may get one more name. The caller holds the operation lock.
 fn check_linkable(inode: &Arc<Inode>) -> Result<()> {
     let state = inode.state();
     match state.item.nlink {

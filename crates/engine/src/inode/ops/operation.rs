@@ -1,10 +1,10 @@
-//! A change of inodes, from its reservation to its end.
+//! A change of inodes, from the reservation to the end.
 //!
-//! Each goes the same way:
+//! Every operation has these steps:
 //!
 //! 1. reserve: the only step that may wait for space;
-//! 2. lock: directories first, sorted, then what is named in them, sorted;
-//! 3. check: all that can fail fails here;
+//! 2. lock: directories first, sorted, then the inodes named in them, sorted;
+//! 3. check: every error is detected here;
 //! 4. begin: join the transaction;
 //! 5. change one inode after the other, each under its own state lock, which cannot fail.
 
@@ -24,21 +24,21 @@ use crate::inode::log_state::tracker::{LogTracker, NameRemoval, RemovedName};
 use crate::inode::pending::delayed_items::{DelayedItems, RefIndex, SET_BYTES};
 use crate::inode::{Entry, Inode, Inodes};
 
-/// A change that is under way.
+/// An operation in progress.
 pub(in crate::inode) struct Operation<'a> {
     nodes: &'a Inodes,
     pub(in crate::inode) handle: TxnHandle<'a>,
-    /// The time that all it changes gets.
+    /// The time for all inodes that it changes.
     pub(in crate::inode) now: Timestamp,
-    /// For references that go when what it changes is merged.
+    /// Reserved for references that are dropped when its changes are flushed.
     expecting: Cell<Option<Reservation>>,
 }
 
-/// The transaction of a change.
+/// The transaction handle of an operation.
 pub(in crate::inode) enum TxnHandle<'a> {
-    /// It was joined for that.
+    /// A handle that the operation started.
     Anew(Handle<'a>),
-    /// The caller is in it.
+    /// A handle of the caller.
     Before(&'a Handle<'a>),
 }
 
@@ -54,19 +54,19 @@ impl<'a> Deref for TxnHandle<'a> {
 }
 
 impl Inodes {
-    /// The ledger; [`Error::ReadOnly`] where there is none.
+    /// Returns the transaction manager, or [`Error::ReadOnly`] if there is none.
     pub(crate) fn transactions(&self) -> Result<&Arc<TransactionManager>> {
         self.transactions.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// Space for changing so many items. No lock is held but what is about to be done to inodes.
+    /// Reserves space for changing `items` items. The caller holds no locks except operation locks.
     pub(crate) fn reserve(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
         Ok(self.transactions()?.reserve(items)?)
     }
 
-    /// As [`Inodes::reserve`], for a change that gives a name; nothing where there is no space, of
-    /// which the caller is to be told if nothing else is wrong. No lock is held.
+    /// Like [`Inodes::reserve`], for a change that adds a name; `None` if there is no space, which
+    /// the caller reports if nothing else is wrong. The caller holds no lock.
     pub(in crate::inode) fn reserve_for_name(&self, items: u64) -> Result<Option<Reservation>> {
         match self.reserve(items) {
             Ok(reservation) => Ok(Some(reservation)),
@@ -75,20 +75,20 @@ impl Inodes {
         }
     }
 
-    /// Space for removing so many items, or for changing what is there to no larger ones: which is
-    /// there even when no other is. No lock is held but what is about to be done to inodes.
+    /// Reserves space for removing items, or replacing them by no larger ones; such space is
+    /// available even if no other is. The caller holds no locks except operation locks.
     pub(crate) fn reserve_for_removal(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
         Ok(self.transactions()?.reserve_for_removal(items)?)
     }
 
-    /// Space for what a log says of so many items, which is taken before anybody has any.
+    /// Reserves space for replaying `items` items of a log, before any other operation runs.
     pub(in crate::inode) fn reserve_for_replay(&self, items: u64) -> Result<Reservation> {
         self.relieve()?;
         Ok(self.transactions()?.reserve_for_replay(items)?)
     }
 
-    /// Keeps what was promised for what waits.
+    /// Keeps a reservation for the delayed items.
     pub(in crate::inode) fn hold(&self, handle: &Handle<'_>, promised: Option<Reservation>) {
         let bytes = self.waiting.bytes() + self.late.bytes();
         if let Some(promised) = promised {
@@ -96,7 +96,7 @@ impl Inodes {
         }
     }
 
-    /// Joins the transaction, to change things.
+    /// Joins the transaction for an operation.
     pub(in crate::inode) fn begin(&self) -> Result<Operation<'_>> {
         self.begin_as(HandleKind::Operation)
     }
@@ -115,7 +115,7 @@ impl Operation<'_> {
         self.handle.generation()
     }
 
-    /// Flags that each new file gets.
+    /// Returns the flags of each new file.
     pub(in crate::inode) fn file_flags(&self) -> InodeFlags {
         self.nodes.options.file_flags
     }
@@ -135,7 +135,7 @@ impl Operation<'_> {
         self.change_state(inode, &mut state, change)
     }
 
-    /// The same, where nothing else keeps it from being deleted meanwhile.
+    /// Changes an inode, unless it is deleted. For callers whose locks do not prevent its deletion.
     pub(in crate::inode) fn change_living(
         &self,
         inode: &Arc<Inode>,
@@ -166,7 +166,7 @@ impl Operation<'_> {
         done
     }
 
-    /// Makes sure that there is a set to add to.
+    /// Creates the running set if there is none.
     fn begin_set(&self, inode: &Arc<Inode>, state: &mut State) {
         if state.running.is_none() {
             state.running = Some(Arc::new(DelayedItems::of_old()));
@@ -174,8 +174,8 @@ impl Operation<'_> {
         }
     }
 
-    /// What was promised for this is held until what was changed is in trees. This inode, one of
-    /// those changed, waits for a merge from now on.
+    /// Keeps the reservation of the operation until its changes are in trees. `inode`, one of those
+    /// changed, is among the delayed inodes from now on.
     pub(in crate::inode) fn hold(&self, inode: &Arc<Inode>, reservation: Option<Reservation>) {
         {
             let mut state = inode.state();
@@ -191,8 +191,8 @@ impl Operation<'_> {
         self.nodes.hold(&self.handle, reservation);
     }
 
-    /// Whether the commit finds what it takes for so many references that go when what is changed
-    /// is merged: then that is kept for it.
+    /// Tries to reserve space for references that are dropped when the change is flushed; returns
+    /// true if the commit has that space.
     pub(in crate::inode) fn expects(&self, references: u64) -> bool {
         let transactions = self.nodes.transactions.as_ref();
         let expecting = transactions.and_then(|it| it.try_reserve_for_extents(0, references));
@@ -201,8 +201,8 @@ impl Operation<'_> {
         found
     }
 
-    /// Takes in an inode that was just made, with changes that take so many bytes. Who asked for
-    /// its number before found nothing, and may still hold that.
+    /// Adds a new inode with delayed items of `bytes` bytes. A caller that looked for its number
+    /// earlier found nothing, and may still hold the unloaded inode.
     pub(in crate::inode) fn enter_new(
         &self,
         id: InodeId,
@@ -217,18 +217,18 @@ impl Operation<'_> {
         inode
     }
 
-    /// Puts an entry into a directory, which is locked.
+    /// Adds an entry to a directory, whose entries are locked.
     pub(in crate::inode) fn add_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
         self.change_entries(dir, [], [entry]);
     }
 
-    /// Takes an entry out of a directory, which is locked.
+    /// Removes an entry from a directory, whose entries are locked.
     pub(in crate::inode) fn remove_entry(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) {
         self.change_entries(dir, [entry], []);
     }
 
-    /// Takes entries out of a directory, which is locked, and puts others into it: who looks a name
-    /// up finds what it led to before, or what it leads to then.
+    /// Removes entries from a directory, whose entries are locked, and adds others, atomically: a
+    /// lookup finds either the old or the new target of a name.
     pub(in crate::inode) fn change_entries<'e>(
         &self,
         dir: &Arc<Inode>,
@@ -253,7 +253,8 @@ impl Operation<'_> {
         });
     }
 
-    /// The name that an entry of `dir`, which is locked, gives an inode is about to be lost.
+    /// Returns the removal of the name that an entry of `dir`, whose entries are locked, gives an
+    /// inode.
     pub(in crate::inode) fn name_removal(
         &self,
         dir: &Inode,
@@ -275,13 +276,12 @@ impl Operation<'_> {
         }
     }
 
-    /// What the log may have to know of names that are lost.
+    /// Returns the log tracker.
     pub(in crate::inode) fn log_tracker(&self) -> &LogTracker {
         &self.nodes.log_tracker
     }
 
-    /// Gives an inode the name that an entry of `dir` has, beside those it has: their number says
-    /// at any time how many it has.
+    /// Adds a name to an inode. Its link count is at any time the number of its names.
     pub(in crate::inode) fn add_name(
         &self,
         inode: &Arc<Inode>,
@@ -302,29 +302,29 @@ impl Operation<'_> {
     }
 }
 
-/// What an entry adds to the size of its directory: both of its items count.
+/// Returns what an entry adds to the size of its directory: both of its items count.
 pub(in crate::inode) fn size_of_entry(entry: &Entry) -> u64 {
     2 * entry.name.len() as u64
 }
 
-/// Locks of some of so many inodes.
+/// Guards of up to `N` inodes.
 type Locked<'a, const N: usize> = [Option<MutexGuard<'a, ()>>; N];
 
-/// Locks the entries of directories, each once, in their order.
+/// Locks the entries of directories, each once, in lock order.
 pub(in crate::inode) fn lock_entries<const N: usize>(
     dirs: [Option<&Arc<Inode>>; N],
 ) -> Locked<'_, N> {
     sorted(dirs).map(|dir| dir.map(|dir| dir.lock_entries()))
 }
 
-/// Locks what is about to be done to inodes, each once, in their order.
+/// Takes the operation locks of inodes, each once, in lock order.
 pub(in crate::inode) fn lock_operations<const N: usize>(
     inodes: [Option<&Arc<Inode>>; N],
 ) -> Locked<'_, N> {
     sorted(inodes).map(|inode| inode.map(|inode| inode.lock_operation()))
 }
 
-/// Inodes in their order; of those that are there more than once, one is left.
+/// Sorts inodes and drops duplicates.
 fn sorted<const N: usize>(mut inodes: [Option<&Arc<Inode>>; N]) -> [Option<&Arc<Inode>>; N] {
     let id = |inode: Option<&Arc<Inode>>| inode.map(|inode| inode.id());
     inodes.sort_by_key(|inode| id(*inode));

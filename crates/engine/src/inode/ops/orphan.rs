@@ -1,14 +1,16 @@
-//! Inodes without a name: kept while they are open, then deleted.
+//! Orphans, inodes without a name: kept while they are open, then deleted.
 //!
-//! 1. An inode that is open when its last name goes is listed in its tree, so that who opens the
-//!    filesystem after a crash finds it and deletes it.
-//! 2. A large file is listed, too, and deleted in steps, each in a transaction of its own: none
-//!    is longer than it may be. So is one in more extents than the next commit has room for.
-//! 3. An inode that no tree knows of yet leaves nothing.
-//! 4. What an earlier run left is deleted before the first change in its subvolume, as far as it
-//!    can be; in the top level and the subvolume that was opened, at the latest at the end.
-//! 5. A deletion that fails is kept in mind, and tried again when the transaction is another one,
-//!    and at the end. It stays listed as long.
+//! 1. An inode that is open when its last name is removed gets an ORPHAN_ITEM, so that after a
+//!    crash the next mount deletes it.
+//! 2. A large file gets one, too, and is deleted in steps, each in a transaction of its own, so
+//!    that none becomes too long. So is a file with more extents than the next commit has space
+//!    for.
+//! 3. An inode that is in no tree yet leaves nothing.
+//! 4. Orphans of an earlier mount are deleted before the first change in their subvolume, if
+//!    possible; in the top level and in the subvolume that was opened, before the filesystem is
+//!    closed.
+//! 5. A deletion that fails is tried again in a later transaction, and when the filesystem is
+//!    closed. Until then the ORPHAN_ITEM stays.
 
 use userbtrfs_btree::{Cursor, ItemEdit, ReadAhead};
 use userbtrfs_format::{FileExtent, FileExtentKind, ItemKind, Key, SECTOR_SIZE, TreeId};
@@ -25,40 +27,40 @@ use crate::inode::tree::ondisk::ORPHANS;
 use crate::inode::tree::subvolume::Subvolume;
 use crate::inode::{Entry, Inode, Inodes, ROOT_DIR};
 
-/// The most extents of a file that go in one step: what is reserved for their items is in any
-/// filesystem less than half of the global reserve, so that files can be deleted where nothing else
-/// is left.
+/// The most extents of a file that are removed in one step: in any filesystem, the reservation for
+/// their items is less than half of the global reserve, so that files can be deleted when no other
+/// space is left.
 pub(crate) const EXTENTS_PER_STEP: usize = 600;
 
-/// So few go where anything can be removed at all.
+/// The number of extents that can be removed whenever anything can.
 const EXTENTS_MIN: usize = 4;
 
-/// What an item of an extent takes of its leaf.
+/// The size of an EXTENT_DATA item in its leaf.
 const EXTENT_ITEM_BYTES: u64 = 25 + 53;
 
-/// Bytes in extents of a file up to which it is deleted in one step.
+/// The most bytes in extents of a file that is deleted in one step.
 const AT_ONCE: u64 = EXTENTS_PER_STEP as u64 * SECTOR_SIZE as u64;
 
-/// Items that change when an inode without a name is deleted.
+/// Items that change when an orphan is deleted.
 const DELETE_ITEMS: u64 = 4;
 
-/// Extents of a file: where each starts in it, and what it refers to; ascending.
+/// Extents of a file, ascending: the start of each, and its reference.
 type StoredExtents = Vec<(u64, Option<Replaced>)>;
 
-/// What becomes of an inode that lost a name.
+/// The result of removing a name of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::inode) enum UnlinkOutcome {
-    /// It has others, or is open.
+    /// It has other names, or is open.
     Kept,
-    /// It is deleted when its changes are merged.
+    /// It is deleted when its changes are flushed.
     Gone,
-    /// No tree ever knew of it.
+    /// It never was in a tree.
     Never,
     /// It is to be deleted in steps.
     InSteps,
 }
 
-/// An inode that is kept though it may lose its last name.
+/// An open handle of an inode, which keeps it even without names.
 pub(crate) struct InodeRef {
     nodes: Arc<Inodes>,
     inode: Arc<Inode>,
@@ -69,7 +71,7 @@ impl InodeRef {
         Self { nodes: Arc::clone(nodes), inode }
     }
 
-    /// The inode.
+    /// Returns the inode.
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
@@ -89,14 +91,14 @@ impl Drop for InodeRef {
 }
 
 impl Inode {
-    /// Whether somebody has it open.
+    /// Returns true if the inode has open handles.
     pub(crate) fn is_open(&self) -> bool {
         self.state().opens > 0
     }
 }
 
 impl Inodes {
-    /// Keeps an inode, as an open file does. To be dropped where no lock is held.
+    /// Opens an inode. The handle must be dropped while the caller holds no lock.
     pub(crate) fn open(self: &Arc<Self>, id: InodeId) -> Result<InodeRef> {
         let inode = self.inode(id)?;
         inode.living()?.opens += 1;
@@ -108,7 +110,7 @@ impl Inodes {
         let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
         let operation = self.begin()?;
         let mut state = inode.state();
-        // Somebody opened it meanwhile; and may have closed and deleted it.
+        // It may have been opened meanwhile, and closed and deleted.
         if state.opens > 0 || state.item.nlink > 0 || state.dead {
             return Ok(());
         }
@@ -121,7 +123,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// What is left to do for an inode that lost a name. No lock is held.
+    /// Completes the removal of a name of an inode. The caller holds no lock.
     pub(in crate::inode) fn finish(&self, inode: &Arc<Inode>, fate: UnlinkOutcome) {
         match fate {
             UnlinkOutcome::Kept => return,
@@ -134,7 +136,8 @@ impl Inodes {
         }
     }
 
-    /// Deletes an inode, or goes on with that. No lock is held.
+    /// Deletes an inode, or resumes its deletion; on failure queues it for later. The caller holds
+    /// no lock.
     fn delete_now_or_later(&self, inode: &Arc<Inode>) {
         let is_dead = inode.state().dead;
         let deleted = if is_dead { self.delete_in_steps(inode) } else { self.delete(inode) };
@@ -143,13 +146,13 @@ impl Inodes {
         }
     }
 
-    /// Deletes what could not be deleted in a transaction before the running one. No lock is held.
+    /// Retries deletions that failed in an earlier transaction. The caller holds no lock.
     pub(crate) fn delete_later(&self) {
         self.delete_failed_before(self.running());
     }
 
-    /// Deletes what could not be deleted until now. What cannot be deleted now, either, is for who
-    /// opens the filesystem next. No lock is held.
+    /// Retries all failed deletions. Inodes that still cannot be deleted are left to the next
+    /// mount. The caller holds no lock.
     pub(crate) fn delete_at_last(&self) {
         self.delete_failed_before(u64::MAX);
     }
@@ -162,7 +165,8 @@ impl Inodes {
         }
     }
 
-    /// No extent comes to the file any more. Those that wait go first, so that the tree has all.
+    /// Deletes a file in steps. It gets no more extents. Pending extents are dropped first, so that
+    /// the tree has all.
     fn delete_in_steps(&self, inode: &Arc<Inode>) -> Result<()> {
         self.drop_waiting(inode)?;
         loop {
@@ -181,8 +185,8 @@ impl Inodes {
         }
     }
 
-    /// What waits to come into a file that is being deleted goes: the file is as its tree says.
-    /// Nobody is waited for, but for a merge that is at it just now.
+    /// Drops the pending extents of a file that is being deleted, so that its tree is current.
+    /// Waits only for a flush that is in progress.
     fn drop_waiting(&self, inode: &Arc<Inode>) -> Result<()> {
         loop {
             let waiting = inode.state().waiting_extents();
@@ -194,7 +198,7 @@ impl Inodes {
             let (stored, _) = ondisk::inode_item(&self.tree_roots, inode.tree(), inode.number())?;
             let operation = self.begin()?;
             let mut state = inode.state();
-            // Otherwise a merge took it meanwhile, and the tree says something else.
+            // Otherwise a flush took them meanwhile, and `stored` is out of date.
             if state.waiting_extents() == Some(false) {
                 operation.change_state(inode, &mut state, |state| {
                     operation.drop_extents(inode.id(), state);
@@ -205,10 +209,10 @@ impl Inodes {
         }
     }
 
-    /// Space for a step in which extents of a file go, and perhaps the file; and how many of them
-    /// may: the fewer the less room there is for what they change in the books. Their items stand
-    /// in a row, so it is their leaves that count. The space is for so many items `more`. No lock
-    /// is held but operation locks.
+    /// Reserves space for a step that removes extents of a file, and perhaps the file. Returns how
+    /// many extents may be removed: fewer if there is less space for the changes of the extent,
+    /// free space and checksum trees. Their items are adjacent, so only their leaves count. The
+    /// space includes `more` items. The caller holds no locks except operation locks.
     pub(crate) fn reserve_step(&self, inode: &Inode, more: u64) -> Result<(Reservation, usize)> {
         let nodesize = u64::from(self.tree_roots.store().volume().geometry().nodesize);
         let leaves = |extents: usize| (extents as u64 * EXTENT_ITEM_BYTES).div_ceil(nodesize);
@@ -228,16 +232,16 @@ impl Inodes {
         Ok((self.reserve_for_removal(items)?, EXTENTS_MIN))
     }
 
-    /// Where the last extents begin that the tree has of a file, at most so many; at `keep` where
-    /// those are all that start behind it.
+    /// Returns the start of the last `most` extents that the tree has of a file, or `keep` if fewer
+    /// start after it.
     pub(crate) fn start_of_last(&self, inode: &Inode, keep: u64, most: usize) -> Result<u64> {
         let Some(from) = keep.checked_add(1) else { return Ok(keep) };
         let extents = self.last_extents(inode, from, most)?;
         Ok(if extents.len() == most { extents[0].0 } else { keep })
     }
 
-    /// The last extents that the tree has of a file, at most so many; none that starts before
-    /// `from`.
+    /// Returns at most `most` of the last extents that the tree has of a file, none of which starts
+    /// before `from`.
     fn last_extents(&self, inode: &Inode, from: u64, most: usize) -> Result<StoredExtents> {
         let key = |offset| Key::new(inode.number(), ItemKind::EXTENT_DATA, offset);
         let (mut found, mut last) = (Vec::new(), Some(u64::MAX));
@@ -257,14 +261,14 @@ impl Inodes {
         Ok(found)
     }
 
-    /// Deletes what an earlier run left in a subvolume without a name, if nobody did since. No lock
-    /// is held.
+    /// Deletes the orphans that an earlier mount left in a subvolume, unless that was done. The
+    /// caller holds no lock.
     pub(crate) fn clean(&self, subvolume: TreeId) -> Result<()> {
         self.subvolume_to_change(InodeId { subvolume, number: ROOT_DIR }).map(drop)
     }
 
-    /// Deletes what an earlier run left in a subvolume without a name. What cannot be deleted
-    /// stays for a later run, and hinders nothing.
+    /// Deletes the orphans that an earlier mount left in a subvolume. Those that cannot be deleted
+    /// stay for a later mount; that is no error.
     pub(in crate::inode) fn delete_left(&self, id: TreeId, subvolume: &Subvolume) {
         for number in subvolume.take_left() {
             let _stays = match self.inode(InodeId { subvolume: id, number }) {
@@ -286,7 +290,7 @@ impl Inodes {
         }
         let reservation = self.reserve_for_removal(DELETE_ITEMS)?;
         let operation = self.begin()?;
-        // It may have lost its name, and be gone, meanwhile.
+        // It may have lost its name, and been deleted, meanwhile.
         match operation.change_living(inode, |state| state.set_listed(false)) {
             Ok(()) => operation.hold(inode, Some(reservation)),
             Err(Error::NoInode(_)) => {}
@@ -295,7 +299,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// Takes a number off the list that no inode has.
+    /// Removes an ORPHAN_ITEM that has no inode.
     fn unlist(&self, subvolume: &Subvolume, number: u64) -> Result<()> {
         let _reservation = self.reserve_for_removal(1)?;
         let operation = self.begin()?;
@@ -305,8 +309,8 @@ impl Inodes {
 }
 
 impl Operation<'_> {
-    /// Removes an entry, and the name that it gives an inode, which is noted in that moment: who
-    /// logs the inode just before is in the notes by then.
+    /// Removes an entry, and its name from the inode. The log tracker notes that under the state
+    /// lock of the inode, so that an inode that is logged just before is in the notes by then.
     pub(in crate::inode) fn remove_name(
         &self,
         dir: &Arc<Inode>,
@@ -322,8 +326,8 @@ impl Operation<'_> {
         })
     }
 
-    /// Takes a name from an inode, and the inode with its last one; what is about to be done to
-    /// it is locked.
+    /// Removes a name from an inode, and deletes the inode with its last name. The caller holds the
+    /// operation lock.
     pub(in crate::inode) fn drop_name(
         &self,
         inode: &Arc<Inode>,
@@ -370,7 +374,7 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// An inode has lost its last name.
+    /// Handles the loss of the last name of an inode.
     fn lose(&self, inode: InodeId, state: &mut State) -> UnlinkOutcome {
         if state.opens > 0 {
             state.set_listed(true);
@@ -386,8 +390,8 @@ impl Operation<'_> {
         self.delete_at_once(inode, state)
     }
 
-    /// An inode goes, with all that waits for it; what older sets and the tree have goes when it
-    /// is merged.
+    /// Deletes an inode, with its delayed items; items of older sets and of the tree are removed
+    /// when it is flushed.
     fn delete_at_once(&self, inode: InodeId, state: &mut State) -> UnlinkOutcome {
         state.dead = true;
         self.drop_extents(inode, state);
@@ -401,7 +405,7 @@ impl Operation<'_> {
     }
 }
 
-/// What an EXTENT_DATA that goes refers to.
+/// Returns the extent reference of an EXTENT_DATA that is removed.
 pub(in crate::inode) fn stored_extent(offset: u64, data: &[u8]) -> Option<Replaced> {
     match FileExtent::parse(offset, data).expect("verified with its block").kind {
         FileExtentKind::Regular(extent) | FileExtentKind::Prealloc(extent) => {

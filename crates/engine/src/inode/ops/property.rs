@@ -1,11 +1,11 @@
 //! The one property that Linux knows: `btrfs.compression`.
 //!
-//! 1. It is an extended attribute with flags beside it, which say the same; both change at once.
-//! 2. Files and directories have it, but not with what is overwritten in place. Of others it is
-//!    passed over, as in Linux.
-//! 3. A directory passes on how it is compressed, without the level.
-//! 4. It tells Linux what to do with what it will write. Nothing is compressed here; so the
-//!    incompat bits of the kinds, which Linux sets with the property, are left to who needs them.
+//! 1. It is an extended attribute and inode flags that mean the same; both change at once.
+//! 2. Files and directories have it, but not those that are overwritten in place. On other inodes
+//!    it is ignored, as in Linux.
+//! 3. A directory passes on its kind of compression, without the level.
+//! 4. It tells Linux how to write data. Nothing is compressed here, so the incompat bits of the
+//!    kinds, which Linux sets with the property, are left to an implementation that compresses.
 
 use userbtrfs_format::{FileKind, InodeFlags, InodeItem};
 
@@ -13,31 +13,31 @@ use crate::error::{Error, InodeId, Result};
 use crate::inode::ops::setattr::ATTRIBUTE_ITEMS;
 use crate::inode::{Inode, Inodes, XattrKind, check_mutable};
 
-/// What the names of properties begin with.
+/// The prefix of the names of properties.
 pub(in crate::inode) const PROPERTIES: &[u8] = b"btrfs.";
 
 /// The name of the property.
 pub(in crate::inode) const COMPRESSION: &[u8] = b"btrfs.compression";
 
-/// How something is compressed of which the flag alone says that it is.
+/// The compression of an inode that has only the flag.
 const BY_FLAG: &[u8] = b"zlib";
 
-/// What its values begin with; a level may follow.
+/// The prefixes of its values; a level may follow.
 const KINDS: &[&[u8]] = &[b"zlib", b"lzo", b"zstd"];
 const NEVER: &[&[u8]] = &[b"no", b"none"];
 
 /// Both flags of compression.
 pub(crate) const FLAGS: InodeFlags = InodeFlags::COMPRESS.union(InodeFlags::NOCOMPRESS);
 
-/// What takes a property from an inode.
+/// Flags of an inode that has no properties.
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 
-/// How something is compressed by a value of the property.
+/// Returns the kind of compression of a value.
 fn kind_of(value: &[u8]) -> Option<&'static [u8]> {
     KINDS.iter().find(|kind| value.starts_with(kind)).copied()
 }
 
-/// The flags that go with a value.
+/// Returns the flags of a value.
 fn flags_of(value: &[u8]) -> Result<InodeFlags> {
     match value {
         value if NEVER.contains(&value) => Ok(InodeFlags::NOCOMPRESS),
@@ -74,7 +74,7 @@ impl Inodes {
         if value.is_some() && inode.item().flags.intersects(IN_PLACE) {
             return Err(Error::Invalid("to be compressed and overwritten in place"));
         }
-        // To remove nothing is new enough.
+        // Removing nothing is allowed with `Create`.
         let kind = if value.is_none() && kind == XattrKind::Create { XattrKind::Any } else { kind };
         kind.check(self.find_xattr(&inode, name)?.0.is_some())?;
         let put = self.xattr_to_put(&inode, (name, value))?;
@@ -90,22 +90,22 @@ impl Inodes {
         Ok(())
     }
 
-    /// What a directory says of how that is compressed which is made in it. No lock is held.
+    /// Returns the compression that new inodes inherit from a directory. The caller holds no lock.
     pub(in crate::inode) fn passed_on(&self, dir: &Inode) -> Result<InheritedProps> {
         let look = || InheritedProps::by_flags(dir.kind_and_flags().1);
         let flags_alone = look();
-        // Most have no flag, and nothing is looked up.
+        // Most directories have no flag: skip the lookup.
         if flags_alone.flags != InodeFlags::COMPRESS {
             return Ok(flags_alone);
         }
-        // Both are of one moment.
+        // Read both under the lock, so that they agree.
         let _locked = dir.lock_operation();
         let value = self.find_xattr(dir, COMPRESSION)?.0;
         Ok(InheritedProps { kind: value.as_deref().and_then(kind_of), ..look() })
     }
 }
 
-/// How something new is to be compressed.
+/// The compression of a new inode.
 #[derive(Clone, Copy)]
 pub(in crate::inode) struct InheritedProps {
     flags: InodeFlags,
@@ -113,7 +113,7 @@ pub(in crate::inode) struct InheritedProps {
 }
 
 impl InheritedProps {
-    /// What the flags of a directory say by themselves.
+    /// Returns what the flags of a directory imply without the property.
     pub(in crate::inode) fn by_flags(parent: InodeFlags) -> Self {
         let flags = match parent.contains(InodeFlags::NOCOMPRESS) {
             true => InodeFlags::NOCOMPRESS,
@@ -122,12 +122,12 @@ impl InheritedProps {
         Self { flags, kind: None }
     }
 
-    /// Items that it adds, at most.
+    /// Returns the number of items that it adds, at most.
     pub(in crate::inode) fn items(self) -> u64 {
         u64::from(self.kind.is_some())
     }
 
-    /// Gives a new inode the flags, and the property, if it can have one.
+    /// Sets the flags of a new inode; returns the property if it can have one.
     pub(in crate::inode) fn give(
         self,
         item: &mut InodeItem,
@@ -138,13 +138,13 @@ impl InheritedProps {
     }
 }
 
-/// The property of an inode that has these flags by themselves; nothing where there is none.
+/// Returns the property that these flags imply, if any.
 pub(in crate::inode) fn by_flags(item: &InodeItem, flags: InodeFlags) -> Option<&'static [u8]> {
     (has_properties(item.kind) && flags.contains(InodeFlags::COMPRESS)).then_some(BY_FLAG)
 }
 
-/// The flags of an inode after its log set an attribute: Linux heeds a property when it loads an
-/// inode, and so also where the log says no more of the inode than that it exists.
+/// Returns the flags of an inode after replay set an attribute: Linux applies a property when it
+/// loads an inode, and so also if only the existence of the inode was logged.
 pub(in crate::inode) fn replayed(
     item: &InodeItem,
     name: &[u8],
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_and_their_flags() {
+    fn property_value_determines_flags() {
         for value in ["zlib", "zlib:9", "lzo", "zstd", "zstd:15", "zlibx"] {
             assert_eq!(flags_of(value.as_bytes()).unwrap(), InodeFlags::COMPRESS, "{value}");
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn never_to_be_compressed_comes_before_the_other_flag() {
+    fn nocompress_flag_overrides_compress() {
         let flags = |parent| InheritedProps::by_flags(parent).flags;
         assert_eq!(flags(FLAGS), InodeFlags::NOCOMPRESS);
         assert_eq!(flags(InodeFlags::COMPRESS | InodeFlags::NOATIME), InodeFlags::COMPRESS);

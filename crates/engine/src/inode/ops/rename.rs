@@ -1,4 +1,4 @@
-//! Names that move.
+//! Renames.
 
 use std::collections::BTreeSet;
 
@@ -17,28 +17,29 @@ use crate::inode::ops::unlink::{UNLINK_ITEMS, check_empty, check_removable};
 use crate::inode::pending::delayed_items::RefIndex;
 use crate::inode::{Entry, Inode, Inodes, ROOT_DIR};
 
-/// What may be at the new name, and what is left at the old one.
+/// How a rename treats an existing new name, and whether it leaves a whiteout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RenameKind {
-    /// What has the new name is replaced.
+    /// An inode with the new name is replaced.
     Replace,
-    /// Nothing may have the new name.
+    /// The new name must not exist (RENAME_NOREPLACE).
     NoReplace,
-    /// Both names change places.
+    /// The names are exchanged (RENAME_EXCHANGE).
     Exchange,
-    /// What has the new name is replaced; a whiteout of this owner takes the old one.
+    /// An inode with the new name is replaced; a whiteout of this owner gets the old name
+    /// (RENAME_WHITEOUT).
     Whiteout(Owner),
-    /// Nothing may have the new name; a whiteout of this owner takes the old one.
+    /// The new name must not exist; a whiteout of this owner gets the old name.
     WhiteoutNoReplace(Owner),
 }
 
 /// User and group.
 pub(crate) type Owner = (u32, u32);
 
-/// A whiteout to be: its number, its place and its owner.
+/// A whiteout to be created: its inode, its index and its owner.
 type Whiteout = (InodeId, u64, Owner);
 
-/// Items that change: what both names cost, and a whiteout.
+/// Items that change: those of both names, and a whiteout.
 const RENAME_ITEMS: u64 = 2 * UNLINK_ITEMS + CREATE_ITEMS;
 
 /// A name in a directory.
@@ -48,7 +49,7 @@ struct Place<'a> {
     name: &'a [u8],
 }
 
-/// What was found under a name: its inode, which is locked together with the other one's.
+/// The target of a name. Its inode is locked together with that of the other name.
 struct RenameTarget {
     found: Found,
     inode: Arc<Inode>,
@@ -71,11 +72,11 @@ struct Rename<'a> {
 }
 
 impl Inodes {
-    /// Moves what has the name `old` in a directory to the name `new` in another one, or the
-    /// same, of the same subvolume.
+    /// Renames `old` in a directory to `new` in the same directory or another one of the same
+    /// subvolume.
     ///
-    /// What has the names decides which locks are needed, and shows for certain only under them:
-    /// so it is looked up before and after.
+    /// Which locks are needed depends on the targets of the names, which are certain only under
+    /// these locks. So the names are looked up before and after locking.
     pub(crate) fn rename(
         &self,
         (old_dir, old): (InodeId, &[u8]),
@@ -116,7 +117,8 @@ impl Inodes {
         }
     }
 
-    /// Whether a directory is `above`, or below it. No directory changes its parent meanwhile.
+    /// Returns true if a directory is `above`, or below it. The caller keeps directories from being
+    /// moved.
     fn is_within(&self, dir: &Inode, above: &Inode) -> Result<bool> {
         let mut id = dir.id();
         let mut met = BTreeSet::new();
@@ -133,10 +135,11 @@ impl Inodes {
 }
 
 impl Rename<'_> {
-    /// Does it, if what was found under the names is still there; gives what becomes of what was
-    /// replaced.
+    /// Renames if the names still have the same targets, and returns the outcome for the replaced
+    /// inode; otherwise returns `None`.
     fn run(&self, reservation: &mut Option<Reservation>) -> Result<Option<UnlinkOutcome>> {
-        // Also where it will be refused: what is above a directory is looked at before.
+        // Needed even if the rename will be refused, since the ancestors of a directory are
+        // checked.
         let of_dirs = self.moved.is_dir() || self.there.is_some_and(RenameTarget::is_dir);
         let _mutex = (self.crosses() && of_dirs).then(|| self.nodes.renames.lock());
         let replaced = self.there.filter(|there| there.is_dir()).map(|there| &there.inode);
@@ -171,7 +174,7 @@ impl Rename<'_> {
         !Arc::ptr_eq(self.from.dir, self.to.dir)
     }
 
-    /// A name that an inode loses by this rename, which gives it another.
+    /// Adjusts the removal of a name whose inode gets another one by this rename.
     fn moved(&self, name_removal: NameRemoval, inode: &Inode) -> NameRemoval {
         if self.crosses() { name_removal.moved_away(inode.kind()) } else { name_removal.moved() }
     }
@@ -192,7 +195,7 @@ impl Rename<'_> {
         entry.transpose()
     }
 
-    /// Whether it may be done.
+    /// Checks that the rename is allowed.
     fn check(&self) -> Result<()> {
         use RenameKind::{NoReplace, WhiteoutNoReplace};
         match self.there {
@@ -223,7 +226,7 @@ impl Rename<'_> {
         }
     }
 
-    /// No directory comes to be within itself.
+    /// Checks that no directory is moved into itself.
     fn check_ancestors(&self) -> Result<()> {
         if !self.crosses() {
             return Ok(());
@@ -278,7 +281,7 @@ impl Rename<'_> {
             if let Some(whiteout) = whiteout {
                 operation.leave_whiteout(from, whiteout);
             }
-            // It may have been opened since its part was noted.
+            // It may have been opened since its removal was noted.
             if fate == Some(UnlinkOutcome::Kept) {
                 let last = partings.last().expect("something was replaced");
                 operation.log_tracker().survived(operation.generation(), last);
@@ -289,8 +292,8 @@ impl Rename<'_> {
         Ok(fate.unwrap_or(UnlinkOutcome::Kept))
     }
 
-    /// Does all that changes names; whoever logs one of those who take part does it before, or when
-    /// all is done.
+    /// Runs `change`, which makes all name changes, while the inodes that take part are marked
+    /// moving: they are logged before it or after it.
     fn shuffle<R>(
         &self,
         operation: &Operation<'_>,
@@ -309,7 +312,7 @@ impl Rename<'_> {
         changed
     }
 
-    /// The whiteout, where one is left.
+    /// Prepares the whiteout, if one is left.
     fn prepare_whiteout(&self) -> Result<Option<Whiteout>> {
         match self.kind {
             RenameKind::Whiteout(owner) | RenameKind::WhiteoutNoReplace(owner) => {
@@ -320,7 +323,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Lets both names change places.
+    /// Exchanges both names.
     fn exchange(
         &self,
         old: &Arc<Entry>,
@@ -357,8 +360,8 @@ impl Rename<'_> {
 }
 
 impl Operation<'_> {
-    /// Gives an inode the name that an entry will have, in place of the name that one had. There is
-    /// no moment at which it has no name, or both: who climbs from directory to directory meets it.
+    /// Replaces a name of an inode by another one, atomically: a thread that walks up the
+    /// directories must never find it with no name, or with both.
     fn move_name(
         &self,
         (from, old): (Place<'_>, &Arc<Entry>),
@@ -373,14 +376,14 @@ impl Operation<'_> {
         });
     }
 
-    /// Puts an inode under a name that is free.
+    /// Adds a name that does not exist to an inode.
     fn give(&self, inode: &Arc<Inode>, to: Place<'_>, index: u64, place: RefIndex) {
         let entry = self.entry(index, to.name, inode);
         self.add_name(inode, to.dir, &entry, place);
         self.add_entry(to.dir, &entry);
     }
 
-    /// Puts a whiteout under a name that is free: a character device 0:0.
+    /// Creates a whiteout with a name that does not exist: a character device 0:0.
     fn leave_whiteout(&self, place: Place<'_>, (id, index, (uid, gid)): Whiteout) {
         let kind = NewKind::Special(FileKind::CharDevice, 0);
         let new = NewInode { kind, mode: 0, uid, gid, xattrs: &[] };

@@ -1,12 +1,14 @@
-//! What replaying a log does to inodes.
+//! Changes of inodes by the replay of a log.
 //!
-//! 1. Nobody else uses the filesystem meanwhile. What is done waits as any change does.
-//! 2. Nothing is asked that was asked when the log was written: flags, permissions, read-only
-//!    subvolumes. Space is taken from what is kept for the commit, but for the least of it.
-//! 3. No time changes: the log has the times, so that a replay that starts again ends the same.
-//! 4. Link counts do not follow names: [`Inodes::replay_links`] sets them in the end. Sizes of
+//! 1. No other operation runs meanwhile. Changes become delayed items, as for other operations.
+//! 2. Checks that were made when the log was written are not repeated: flags, permissions,
+//!    read-only subvolumes. Space is taken from what is kept for the commit, except the minimum
+//!    that a commit needs.
+//! 3. No times change: the log has the times, so that a replay that is started again has the same
+//!    result.
+//! 4. Link counts do not follow names: [`Inodes::replay_links`] sets them at the end. Sizes of
 //!    directories do.
-//! 5. A place that was given up is taken again only when the tree knows that it was given up.
+//! 5. An index that was freed is reused only after the tree has the removal.
 
 use userbtrfs_btree::ReadAhead;
 use userbtrfs_format::{
@@ -25,17 +27,17 @@ use crate::inode::ops::property;
 use crate::inode::pending::delayed_items::{DelayedItems, RefIndex};
 use crate::inode::{Entry, EntryTarget, FileChange, Inode, Inodes, Link, PendingExtentKind};
 
-/// Items that change at most with a step: two inodes, a ref, an entry by name and by place, and
-/// what the step is about.
+/// The most items that change with one step: two inodes, a ref, an entry by name and by index, and
+/// the item that the step replays.
 const STEP_ITEMS: u64 = 7;
 
-/// Entries that are listed at a time.
+/// The most entries that are listed at a time.
 const LIST_MAX: usize = 1024;
 
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// The item in which names of an inode stand.
+/// The item that stores names of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamesItem {
     /// INODE_REF: those in this directory.
@@ -45,7 +47,7 @@ pub(crate) enum NamesItem {
 }
 
 impl NamesItem {
-    /// The key of the item of an inode.
+    /// Returns the key of the item of an inode.
     pub(crate) fn key(self, inode: u64) -> Key {
         match self {
             Self::Ref(dir) => Key::new(inode, ItemKind::INODE_REF, dir),
@@ -53,7 +55,7 @@ impl NamesItem {
         }
     }
 
-    /// The names in the content of the item, which is sound.
+    /// Returns the names in the content of the item, which is valid.
     pub(crate) fn names(self, data: &[u8]) -> Vec<Link> {
         let link = |name: Result<InodeName<'_>, _>| {
             let InodeName { parent, index, name } = name.expect("verified with its block");
@@ -67,12 +69,13 @@ impl NamesItem {
 }
 
 impl Inodes {
-    /// The inode of a number, if it is there.
+    /// Returns an inode by number, if it exists.
     pub(crate) fn replay_find(&self, id: InodeId) -> Result<Option<Arc<Inode>>> {
         match self.inode(id) {
             Ok(inode) => Ok(Some(inode)),
             Err(Error::NoInode(missing)) if missing == id => {
-                // It may come to be, and then is no longer what could not be loaded.
+                // It may be created later; then the inode that could not be loaded must not be
+                // cached.
                 self.table.remove(id);
                 Ok(None)
             }
@@ -80,8 +83,9 @@ impl Inodes {
         }
     }
 
-    /// An inode becomes what was logged of it, and is made if it is not there. Its contents, its
-    /// names and entries stay, and what tells of them: size of a directory, bytes, link count.
+    /// Sets an inode to its logged state, and creates it if it does not exist. Contents, names and
+    /// entries stay, and the attributes that depend on them: size of a directory, bytes, link
+    /// count.
     pub(crate) fn replay_inode(&self, id: InodeId, logged: &InodeItem) -> Result<Arc<Inode>> {
         match self.replay_find(id)? {
             None => self.replay_new_inode(id, logged),
@@ -149,7 +153,7 @@ impl Inodes {
         self.change_file(inode, HandleKind::Operation, Some(reservation), change)
     }
 
-    /// Nothing is left of a file behind its size.
+    /// Removes all extents of a file beyond its size.
     pub(crate) fn replay_cut(&self, inode: &Arc<Inode>) -> Result<()> {
         let end = inode.item().size.checked_next_multiple_of(SECTOR);
         match end {
@@ -159,7 +163,7 @@ impl Inodes {
         }
     }
 
-    /// Entries of a directory from a place on, and the place after them.
+    /// Returns entries of a directory from an index on, and the position after them.
     pub(crate) fn replay_list(
         &self,
         dir: &Inode,
@@ -168,13 +172,13 @@ impl Inodes {
         self.list_some(dir, position, LIST_MAX)
     }
 
-    /// The entry at a place of a directory.
+    /// Returns the entry at an index of a directory.
     pub(crate) fn replay_entry_at(&self, dir: &Inode, index: u64) -> Result<Option<Arc<Entry>>> {
         let (entries, _) = self.list_some(dir, index, 1)?;
         Ok(entries.into_iter().next().filter(|entry| entry.index == index))
     }
 
-    /// The entry of a name. [`Error::Unsupported`] where it is that of a subvolume.
+    /// Returns the entry of a name, or [`Error::Unsupported`] if it is that of a subvolume.
     pub(crate) fn replay_entry(&self, dir: &Inode, name: &[u8]) -> Result<Option<Arc<Entry>>> {
         let found = self.find(dir, name)?;
         let entry = |found: Found| {
@@ -184,7 +188,7 @@ impl Inodes {
         found.map(entry).transpose()
     }
 
-    /// The names that an inode has in an item.
+    /// Returns the names that an inode has in an item.
     pub(crate) fn replay_names(&self, inode: &Inode, item: NamesItem) -> Result<Vec<Link>> {
         let position = inode.tree().search(self.tree_roots.store(), &item.key(inode.number()))?;
         let stored = position.exact.then(|| position.leaf.item(position.slot).data);
@@ -201,8 +205,8 @@ impl Inodes {
         Ok(names)
     }
 
-    /// Takes an entry out of a directory, and the name from the inode that it leads to, which it
-    /// gives. [`Error::Unsupported`] where that is a subvolume.
+    /// Removes an entry from a directory, and the name from its inode, which is returned. Returns
+    /// [`Error::Unsupported`] if the entry is that of a subvolume.
     pub(crate) fn replay_unname(&self, dir: &Arc<Inode>, entry: &Arc<Entry>) -> Result<Arc<Inode>> {
         let inode = self.target(dir, entry.target)?;
         let reservation = self.reserve_for_replay(STEP_ITEMS)?;
@@ -217,7 +221,8 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// Gives an inode a name at a place of a directory. Neither the name nor the place is taken.
+    /// Adds a name to an inode at an index of a directory. Neither the name nor the index is in
+    /// use.
     pub(crate) fn replay_name(
         &self,
         dir: &Arc<Inode>,
@@ -246,8 +251,8 @@ impl Inodes {
         Ok(())
     }
 
-    /// The link count of an inode becomes what it has of names; one without a name is listed as
-    /// such, so that it is deleted.
+    /// Sets the link count of an inode to the number of its names; without names, it gets an
+    /// ORPHAN_ITEM, so that it is deleted.
     pub(crate) fn replay_links(&self, inode: &Arc<Inode>, links: u32) -> Result<()> {
         if links > 0 && inode.item().nlink == links {
             return Ok(());
@@ -260,7 +265,7 @@ impl Inodes {
         })
     }
 
-    /// The bytes of a file become what its extents in the tree hold, which are all.
+    /// Sets the bytes of a file from its extents in the tree. There are no pending ones.
     pub(crate) fn replay_bytes(&self, inode: &Arc<Inode>) -> Result<()> {
         let bytes = self.stored_bytes(inode)?;
         match inode.item().nbytes == bytes {
@@ -284,7 +289,7 @@ impl Inodes {
         Ok(bytes)
     }
 
-    /// Whether the tree has this very extent in a file already, and nothing waits to come there.
+    /// Returns true if the tree has exactly this extent in a file, and nothing is pending there.
     pub(crate) fn replay_has_extent(
         &self,
         inode: &Inode,
@@ -309,7 +314,7 @@ impl Operation<'_> {
     }
 }
 
-/// In which item a name comes to stand.
+/// Returns the item that will store a name.
 fn item_of(place: RefIndex, dir: u64, name: &[u8]) -> NamesItem {
     match place {
         RefIndex::Ref => NamesItem::Ref(dir),
@@ -317,7 +322,8 @@ fn item_of(place: RefIndex, dir: u64, name: &[u8]) -> NamesItem {
     }
 }
 
-/// Whether a place of a directory was given up, or a name of the inode there, and no tree knows.
+/// Returns true if an index of a directory, or a name of the inode there, was removed and the
+/// removal is not in the tree.
 fn was_given_up(dir: &Inode, inode: &Inode, index: u64) -> bool {
     let in_dir = dir.state().sets().any(|set| set.entries.by_index.contains_key(&index));
     let at = (dir.number(), index);
@@ -328,8 +334,8 @@ fn was_given_up(dir: &Inode, inode: &Inode, index: u64) -> bool {
     in_dir || refs()
 }
 
-/// An inode that is there becomes what was logged. One that was logged only so that it exists, of
-/// generation 0, stays as it is, but for the size of a file that had one.
+/// Sets an existing inode to its logged state. If only its existence was logged (generation 0), it
+/// stays as it is, except the size of a file that was logged with one.
 fn overwrite(state: &mut State, logged: &InodeItem) {
     let now = &state.item;
     if logged.generation == 0 {

@@ -8,7 +8,7 @@ use crate::inode::ops::xattr::PutXattr;
 use crate::inode::tree::ondisk;
 use crate::inode::{Inode, Inodes, check_mutable};
 
-/// Attributes to be set; none stays as it is.
+/// Attributes to set; those that are `None` stay as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetAttributes {
     /// Permissions.
@@ -17,13 +17,13 @@ pub(crate) struct SetAttributes {
     pub(crate) uid: Option<u32>,
     /// The group.
     pub(crate) gid: Option<u32>,
-    /// When it was last read.
+    /// The time of the last read.
     pub(crate) atime: Option<Timestamp>,
-    /// When its content last changed.
+    /// The time of the last change of the content.
     pub(crate) mtime: Option<Timestamp>,
-    /// When its attributes last changed; now, where this is nothing.
+    /// The time of the last change of the attributes; `None` means now.
     pub(crate) ctime: Option<Timestamp>,
-    /// When it was made.
+    /// The time of creation.
     pub(crate) otime: Option<Timestamp>,
 }
 
@@ -44,7 +44,7 @@ const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o0010;
 const PERMISSIONS: u32 = 0o7777;
 
-/// The flags that may be set from outside.
+/// The flags that users may set.
 const SETTABLE: InodeFlags = InodeFlags::NODATASUM
     .union(InodeFlags::NODATACOW)
     .union(InodeFlags::NOCOMPRESS)
@@ -57,14 +57,14 @@ const SETTABLE: InodeFlags = InodeFlags::NODATASUM
     .union(InodeFlags::DIRSYNC);
 
 impl Inodes {
-    /// The size that an inode has in its tree, in bytes; 0 where it is not there.
+    /// Returns the size of an inode in its tree, in bytes; 0 if it is not in the tree.
     pub(crate) fn stored_size(&self, inode: &Inode) -> Result<u64> {
         Ok(ondisk::size(&self.tree_roots, inode.tree(), inode.number())?)
     }
 
-    /// Sets attributes, and an extended one with them. A new owner or group takes the set-id bits
-    /// from what is no directory, unless the mode is set, too. An item that is there changes: that
-    /// needs no space that is free, unless an extended attribute comes with it.
+    /// Sets attributes, and with them an extended attribute. A new owner or group removes the
+    /// set-id bits, except of a directory or if the mode is set, too. Without an extended
+    /// attribute, this needs no free space, since an existing item changes.
     pub(crate) fn set_attributes(
         &self,
         id: InodeId,
@@ -115,13 +115,13 @@ impl Inodes {
         Ok(())
     }
 
-    /// Takes the set-id bits from what is no directory; says whether it had any. It is part of a
-    /// change that the flags were found to allow, whatever they say of the mode.
+    /// Removes the set-id bits after a write, except of a directory; returns whether there were
+    /// any. It is part of a change that the flags of the inode were found to allow.
     pub(crate) fn drop_set_id(&self, id: InodeId, writer: Membership) -> Result<bool> {
         let inode = self.inode_to_change(id)?;
         let without = |item: &InodeItem| mode_after_write(item, writer);
         let has_any = |item: &InodeItem| without(item) != item.mode;
-        // Most have none, and reserve nothing.
+        // Most inodes have none: do not reserve space for them.
         if !has_any(&inode.item()) {
             return Ok(false);
         }
@@ -139,9 +139,9 @@ impl Inodes {
         Ok(true)
     }
 
-    /// Sets the flags of an inode, as far as they are for others to set. What a file has when it
-    /// is not empty decides how it is stored: [`Error::Invalid`] where that would change. Flags
-    /// that are not among `which` stay; where one of compression is, the property follows.
+    /// Sets those flags of an inode that users may set. The storage of a file that is not empty
+    /// cannot change: returns [`Error::Invalid`] if that would. Flags not in `which` stay; if
+    /// `which` has one of compression, the property follows.
     pub(crate) fn set_flags(
         &self,
         id: InodeId,
@@ -189,8 +189,8 @@ impl SetAttributes {
     }
 }
 
-/// The mode without the set-id bits; a directory keeps them. Set-group-id goes only where the group
-/// may execute: otherwise it means something else.
+/// Returns the mode without the set-id bits; a directory keeps them. Set-group-id is removed only
+/// if the group may execute: otherwise it means something else.
 fn mode_without_set_id(item: &InodeItem) -> u32 {
     let executes = item.mode & GROUP_EXECUTES != 0;
     match item.kind {
@@ -209,9 +209,9 @@ fn mode_after_write(item: &InodeItem, writer: Membership) -> u32 {
     }
 }
 
-/// Checks that the flags of an inode let attributes be set. To set nothing is always allowed. Times
-/// alone may be those of a change that was let in, said by who has kept it: something was appended,
-/// or the inode became immutable after it.
+/// Checks that the flags of an inode allow attributes to be set. Setting nothing is always allowed.
+/// Setting only mtime and ctime is allowed for a write-back cache that reports an earlier change:
+/// data was appended, or the inode became immutable after the change.
 fn check_settable(inode: &Inode, set: &SetAttributes) -> Result<()> {
     let item = inode.item();
     let was_let_in = |at: Timestamp| {
@@ -227,7 +227,7 @@ fn check_settable(inode: &Inode, set: &SetAttributes) -> Result<()> {
     }
 }
 
-/// The flags that an inode gets.
+/// Returns the new flags of an inode.
 fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
     let mut flags = flags & SETTABLE;
     if item.kind != FileKind::Directory {
@@ -236,7 +236,7 @@ fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
     if flags.contains(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
         return Err(Error::Invalid("both to be compressed and not"));
     }
-    // As Linux has it: neither at once, nor one in the place of the other.
+    // As in Linux: not both at once, nor a change from one to the other.
     let in_place = InodeFlags::NODATACOW;
     if flags.contains(in_place | InodeFlags::COMPRESS)
         || item.flags.contains(in_place) && flags.intersects(property::FLAGS)
@@ -249,7 +249,7 @@ fn new_flags(item: &InodeItem, flags: InodeFlags) -> Result<InodeFlags> {
         if item.size > 0 && in_place != item.flags.contains(InodeFlags::NODATACOW) {
             return Err(Error::Invalid("how a file that is not empty is overwritten"));
         }
-        // Who is overwritten in place has no checksums; others may have none, too.
+        // A file that is overwritten in place has no checksums; others may lack them, too.
         let is_unsummed = match item.size {
             0 => in_place,
             _ => item.flags.contains(InodeFlags::NODATASUM),
@@ -265,7 +265,7 @@ mod tests {
     use crate::inode::testing::item;
 
     #[test]
-    fn set_group_id_goes_where_the_group_executes() {
+    fn set_group_id_is_removed_if_group_executes() {
         let left = |kind: FileKind, mode: u32| {
             let item = InodeItem { mode: kind.to_mode() | mode, ..item(kind) };
             mode_without_set_id(&item) & PERMISSIONS
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn set_group_id_without_execute_goes_when_a_stranger_writes() {
+    fn set_group_id_without_execute_is_removed_by_write_of_stranger() {
         let left = |kind: FileKind, mode: u32, writer| {
             let item = InodeItem { mode: kind.to_mode() | mode, ..item(kind) };
             mode_after_write(&item, writer) & PERMISSIONS

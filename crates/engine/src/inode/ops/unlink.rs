@@ -1,4 +1,4 @@
-//! Names that go.
+//! Removal of names.
 
 use userbtrfs_format::DirEntryKind;
 use userbtrfs_sync::Arc;
@@ -15,7 +15,7 @@ use crate::inode::{EntryTarget, Inode, Inodes, check_mutable};
 pub(in crate::inode) const UNLINK_ITEMS: u64 = 7;
 
 impl Inodes {
-    /// Removes a name that leads to no directory.
+    /// Removes a name of an inode that is not a directory.
     pub(crate) fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         self.log_tracker.wait_for_pause();
         let dir = self.directory_to_change(dir)?;
@@ -38,10 +38,10 @@ impl Inodes {
         Ok(())
     }
 
-    /// Removes the name of an empty directory, and so the directory.
+    /// Removes an empty directory.
     ///
-    /// Two directories are locked in their order, but which the second one is shows only under
-    /// the lock of the first: so the name is looked up before and after.
+    /// Two directories are locked in lock order, but the second one is certain only under the lock
+    /// of the first. So the name is looked up before and after locking.
     pub(crate) fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         self.log_tracker.wait_for_pause();
         let dir = self.directory_to_change(dir)?;
@@ -60,7 +60,7 @@ impl Inodes {
         }
     }
 
-    /// Removes the directory `child`, if the name leads to it.
+    /// Removes the directory `child`, if the name still leads to it; otherwise returns `None`.
     fn rmdir_of(
         &self,
         dir: &Arc<Inode>,
@@ -84,7 +84,7 @@ impl Inodes {
     }
 }
 
-/// Checks that a directory, whose entries are locked, has none. Its size counts them.
+/// Checks that a directory, whose entries are locked, is empty. Its size counts the entries.
 pub(in crate::inode) fn check_empty(dir: &Inode) -> Result<()> {
     match dir.state().item.size {
         0 => Ok(()),
@@ -92,7 +92,7 @@ pub(in crate::inode) fn check_empty(dir: &Inode) -> Result<()> {
     }
 }
 
-/// Checks that the flags of a directory and of an inode let the inode lose a name there.
+/// Checks that the flags of a directory and of an inode allow a name of the inode to be removed.
 pub(in crate::inode) fn check_removable(dir: &Inode, inode: &Inode) -> Result<()> {
     check_mutable(dir)?;
     check_mutable(inode)

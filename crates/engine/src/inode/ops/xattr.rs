@@ -17,19 +17,19 @@ use crate::inode::pending::delayed_items::Delayed;
 use crate::inode::tree::ondisk;
 use crate::inode::{EMPTY_DIR, Inode, Inodes, check_mutable};
 
-/// Whether an attribute that is set may or must be there.
+/// Whether an attribute may or must exist when it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum XattrKind {
-    /// It may.
+    /// It may exist.
     Any,
-    /// It may not.
+    /// It must not exist (XATTR_CREATE).
     Create,
-    /// It must.
+    /// It must exist (XATTR_REPLACE).
     Replace,
 }
 
 impl XattrKind {
-    /// Checks whether an attribute may be set that is there or not.
+    /// Checks that an attribute may be set, given whether it exists.
     pub(in crate::inode) fn check(self, is_there: bool) -> Result<()> {
         match (self, is_there) {
             (Self::Create, true) => Err(Error::Exists),
@@ -39,11 +39,11 @@ impl XattrKind {
     }
 }
 
-/// An attribute that is set, or one without a value that is removed.
+/// An attribute to set, or to remove if it has no value.
 pub(crate) type PutXattr<'a> = (&'a [u8], Option<&'a [u8]>);
 
 impl Inodes {
-    /// The value of an attribute, if it is there.
+    /// Returns the value of an attribute, if it exists.
     pub(crate) fn xattr(&self, id: InodeId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         match id.number {
             EMPTY_DIR => Ok(None),
@@ -51,13 +51,14 @@ impl Inodes {
         }
     }
 
-    /// The value of an attribute, and how long others in its item are, or will be at most.
+    /// Returns the value of an attribute, and an upper limit of the length of other attributes in
+    /// its item.
     pub(in crate::inode) fn find_xattr(
         &self,
         inode: &Inode,
         name: &[u8],
     ) -> Result<(Option<Vec<u8>>, usize)> {
-        // What waits first: it leaves only after it is in the tree.
+        // Read the delayed items first: they are dropped only after they are in the tree.
         let (pending, waiting) = {
             let state = inode.living()?;
             if state.xattrs.are_none() {
@@ -78,8 +79,8 @@ impl Inodes {
         Ok((value, len - own + waiting))
     }
 
-    /// Learns whether an inode has attributes: most have none, and are asked for their access lists
-    /// again and again.
+    /// Finds out whether an inode has attributes: most have none, and are asked for their access
+    /// control lists again and again.
     fn learn_xattrs(&self, inode: &Inode) -> Result<()> {
         let version = inode.state().xattrs_to_learn();
         if let Some(version) = version {
@@ -89,7 +90,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// All attributes: names and values.
+    /// Returns all attributes: names and values.
     pub(crate) fn xattrs(&self, id: InodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         if id.number == EMPTY_DIR {
             return Ok(Vec::new());
@@ -141,7 +142,7 @@ impl Inodes {
         self.put_xattr(&inode, name, Some(value), reservation)
     }
 
-    /// Removes an attribute. [`Error::NoAttribute`] where there is none.
+    /// Removes an attribute. Returns [`Error::NoAttribute`] if there is none.
     pub(crate) fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
         if name.starts_with(PROPERTIES) {
             return self.set_property(id, name, None, XattrKind::Replace);
@@ -154,8 +155,8 @@ impl Inodes {
         self.put_xattr(&inode, name, None, reservation)
     }
 
-    /// Checks attributes that an inode has from its beginning. A property comes with flags, and so
-    /// only from its directory, or later.
+    /// Checks the attributes of a new inode. A property is not allowed: it sets flags, so it is
+    /// inherited from the directory or set later.
     pub(in crate::inode) fn check_new_xattrs(&self, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let mut lens: BTreeMap<u32, usize> = BTreeMap::new();
         for (name, value) in xattrs {
@@ -172,7 +173,8 @@ impl Inodes {
         }
     }
 
-    /// What is to be done for an attribute of an inode that is locked, if anything.
+    /// Returns the change to make for an attribute of an inode whose operation lock is held, if
+    /// any.
     pub(in crate::inode) fn xattr_to_put<'a>(
         &self,
         inode: &Inode,
@@ -211,7 +213,7 @@ impl Inodes {
     }
 }
 
-/// How long attributes are that wait to come to the item of a name.
+/// Returns the length of the delayed attributes in the item of a name, except its own.
 fn waiting_beside(state: &State, name: &[u8]) -> usize {
     let hash = name_hash(name);
     let alike = state.sets().filter_map(|set| set.xattrs.get(&hash));
@@ -221,8 +223,8 @@ fn waiting_beside(state: &State, name: &[u8]) -> usize {
 }
 
 impl Operation<'_> {
-    /// Sets or removes an attribute of an inode that is being changed. It is noted for the log
-    /// while the inode is locked: who finds it changed finds that noted.
+    /// Sets or removes an attribute of an inode that is being changed. The log tracker notes it
+    /// while the state is locked, so that a thread that sees the change finds it noted.
     pub(in crate::inode) fn put_xattr(
         &self,
         inode: &Inode,
@@ -249,8 +251,8 @@ fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Checks that a value is one that Linux would read; it lets nobody but root open a file whose
-/// access list cannot be parsed.
+/// Checks that Linux would accept a value: it denies everyone but root access to a file whose
+/// access control list it cannot parse.
 fn check_value(name: &[u8], value: &[u8]) -> Result<()> {
     match acl::is_list(name) && Acl::parse(value).is_none() {
         true => Err(Error::Invalid("an access list that cannot be parsed")),
@@ -258,5 +260,5 @@ fn check_value(name: &[u8], value: &[u8]) -> Result<()> {
     }
 }
 
-/// The namespaces of extended attributes; of `system.` there are the access lists alone.
+/// The namespaces of extended attributes; in `system.` only access control lists are supported.
 const NAMESPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"btrfs."];

@@ -24,9 +24,9 @@ const ENTRY_BYTES: usize =
     size_of::<Entry>() + 4 * ALLOCATED + 2 * size_of::<(u32, Few<NameChange>, u64, usize)>();
 /// The approximate memory for an attribute beside its name and its value.
 const XATTR_BYTES: usize = 4 * ALLOCATED + 2 * size_of::<(u32, Few<XattrChange>)>();
-/// The approximate memory for a range of a file, including a flush.
+/// The approximate memory for a range of a file, before and during a flush.
 const EXTENT_BYTES: usize = 4 * size_of::<PendingExtent>();
-/// The approximate memory for a set, including a flush.
+/// The approximate memory for a set, before and during a flush.
 pub(in crate::inode) const SET_BYTES: usize =
     size_of::<DelayedItems>() + 3 * ALLOCATED + size_of::<usize>();
 

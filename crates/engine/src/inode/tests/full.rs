@@ -1,11 +1,11 @@
-//! A full filesystem: who asks for what cannot be done is told that first, and not of space.
+//! A full filesystem: other errors are reported before lack of space.
 
 use userbtrfs_format::{InodeItem, Logical};
 use userbtrfs_transaction::{Reservation, SpaceKind};
 
 use super::*;
 
-/// Takes all space that ordinary changes can have.
+/// Reserves all space that ordinary changes can get.
 fn fill(lab: &Lab) -> Vec<Reservation> {
     let space = lab.transactions.space();
     let held = [1 << 20, 1 << 14]
@@ -14,7 +14,7 @@ fn fill(lab: &Lab) -> Vec<Reservation> {
 }
 
 #[test]
-fn what_is_wrong_with_a_name_comes_before_the_lack_of_space() {
+fn invalid_name_is_reported_before_no_space() {
     let lab = Lab::new();
     let nodes = &lab.nodes;
     let old = nodes.create(TOP, b"old", &FILE).unwrap();
@@ -47,7 +47,7 @@ fn what_is_wrong_with_a_name_comes_before_the_lack_of_space() {
 }
 
 #[test]
-fn a_log_is_replayed_where_nothing_can_be_removed() {
+fn log_is_replayed_when_no_space_is_left_for_removal() {
     let lab = Lab::new();
     let id = lab.nodes.create(TOP, b"file", &FILE).unwrap();
     lab.transactions.commit().unwrap();

@@ -1,4 +1,4 @@
-//! What trees say of inodes: everything here reads, and knows nothing of what is pending.
+//! Reads of inodes from their trees, without regard to delayed items.
 
 use userbtrfs_btree::{Cursor, Position, ReadAhead, Tree};
 use userbtrfs_codec::hash::{extref_hash, name_hash};
@@ -11,25 +11,26 @@ use crate::error::{Error, InodeId, Result};
 use crate::inode::pending::delayed_items::RefIndex;
 use crate::inode::{Entry, EntryTarget, IndexedLink, Link, ROOT_DIR, TreeRoots};
 
-/// The first place that an entry of a directory has.
+/// The first index of an entry of a directory.
 pub(in crate::inode) const FIRST_INDEX: u64 = 2;
 
-/// Entries for which there is room before they are listed.
+/// The initial capacity of a listing.
 const FEW: usize = 128;
 
-/// The object id under which inodes without a name are listed (-5).
+/// The objectid of ORPHAN_ITEMs (-5).
 pub(in crate::inode) const ORPHANS: u64 = u64::MAX - 4;
 
 const SOUND: &str = "verified with its block";
 
-/// How long the INODE_REF is that holds the names of an inode in a directory.
+/// The length of the INODE_REF that holds the names of an inode in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::inode) struct InodeRefLen {
     pub(in crate::inode) dir: u64,
     pub(in crate::inode) len: usize,
 }
 
-/// The attributes of an inode; and of its first INODE_REF, where that stands close.
+/// Returns the attributes of an inode, and the length of its first INODE_REF, if that is in the
+/// same leaf.
 pub(in crate::inode) fn inode_item(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -45,7 +46,7 @@ pub(in crate::inode) fn inode_item(
     Ok((item, of_ref.map(|item| InodeRefLen { dir: item.key.offset, len: item.data.len() })))
 }
 
-/// The size of an inode.
+/// Returns the size of an inode, or 0 if the tree does not have it.
 pub(in crate::inode) fn size(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -56,7 +57,7 @@ pub(in crate::inode) fn size(
     Ok(data(&position).map_or(0, |data| InodeItem::parse(data).expect(SOUND).size))
 }
 
-/// All names of an inode, and in which item each stands.
+/// Returns all names of an inode, and the item that stores each.
 pub(in crate::inode) fn names(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -84,8 +85,8 @@ pub(in crate::inode) fn names(
     Ok(names)
 }
 
-/// Looks items up that probably stand close to each other. What it finds may be as old as its
-/// first find.
+/// Looks up items that are probably close to each other. A result may be as old as the first
+/// lookup.
 pub(in crate::inode) struct LocalityCursor<'a> {
     tree_roots: &'a TreeRoots,
     tree: &'a Tree,
@@ -97,7 +98,7 @@ impl<'a> LocalityCursor<'a> {
         Self { tree_roots, tree, last: None }
     }
 
-    /// The place of the name that an inode has in a directory.
+    /// Returns the index of the name that an inode has in a directory.
     pub(in crate::inode) fn index_of(
         &mut self,
         number: u64,
@@ -118,7 +119,7 @@ impl<'a> LocalityCursor<'a> {
         Ok(found.map(|found| found.index))
     }
 
-    /// The content of an item.
+    /// Returns the content of an item.
     fn find(&mut self, key: &Key) -> Result<Option<&[u8]>> {
         let holds = |last: &Position| {
             let begins = !last.leaf.is_empty() && last.leaf.key(0) <= *key;
@@ -134,8 +135,8 @@ impl<'a> LocalityCursor<'a> {
     }
 }
 
-/// What `name` leads to in the directory, if it is there; and how long the item is that holds all
-/// names that hash alike.
+/// Looks a name up in a directory; also returns the length of the item that holds all names with
+/// its hash.
 pub(in crate::inode) fn lookup(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -148,7 +149,7 @@ pub(in crate::inode) fn lookup(
     Ok((found.map(|entry| (EntryTarget::from_disk(&entry), entry.kind)), data.len()))
 }
 
-/// What a name in a directory of the root tree leads to.
+/// Looks a name up in a directory of the root tree.
 pub(crate) fn lookup_in_roots(
     tree_roots: &TreeRoots,
     dir: u64,
@@ -158,8 +159,8 @@ pub(crate) fn lookup_in_roots(
     Ok(found.map(|(target, _)| target))
 }
 
-/// At most `max` entries from a position on; and the position after them, or nothing where none
-/// follow. What comes before damage is listed; whoever goes on from there meets the error.
+/// Returns at most `max` entries from a position on, and the position after them, or `None` if no
+/// more follow. Entries before damage are listed; the next call returns the error.
 pub(in crate::inode) fn list(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -190,8 +191,8 @@ pub(in crate::inode) fn list(
     Ok((listed, None))
 }
 
-/// From where on entries can be listed again that cannot be from a position on; nothing where no
-/// block of them is damaged, or none follows.
+/// Returns the position after damage at `position`, or `None` if no block is damaged there, or no
+/// entries follow.
 pub(in crate::inode) fn behind_damage(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -203,7 +204,7 @@ pub(in crate::inode) fn behind_damage(
     (end.objectid == dir && end.kind == ItemKind::DIR_INDEX).then_some(end.offset)
 }
 
-/// The place for the next entry of a directory.
+/// Returns the index for the next entry of a directory.
 pub(in crate::inode) fn next_index(tree_roots: &TreeRoots, tree: &Tree, dir: u64) -> Result<u64> {
     let last = Key::new(dir, ItemKind::DIR_INDEX, u64::MAX);
     let cursor = Cursor::seek_back(tree_roots.store(), tree, &last, ReadAhead::Off)?;
@@ -212,7 +213,7 @@ pub(in crate::inode) fn next_index(tree_roots: &TreeRoots, tree: &Tree, dir: u64
     Ok(last.map_or(FIRST_INDEX, |key| key.offset.saturating_add(1).max(FIRST_INDEX)))
 }
 
-/// The number for the next inode of a subvolume.
+/// Returns the number for the next inode of a subvolume.
 pub(in crate::inode) fn next_number(tree_roots: &TreeRoots, tree: &Tree) -> Result<u64> {
     let last = Key::new(LAST_FREE_OBJECTID, ItemKind(u8::MAX), u64::MAX);
     let cursor = Cursor::seek_back(tree_roots.store(), tree, &last, ReadAhead::Off)?;
@@ -220,7 +221,7 @@ pub(in crate::inode) fn next_number(tree_roots: &TreeRoots, tree: &Tree) -> Resu
     Ok(found.filter(|number| *number <= LAST_FREE_OBJECTID).unwrap_or(0).max(ROOT_DIR) + 1)
 }
 
-/// The inodes without a name that a tree lists.
+/// Returns the numbers of the ORPHAN_ITEMs of a tree.
 pub(in crate::inode) fn orphans(tree_roots: &TreeRoots, tree: &Tree) -> Result<Vec<u64>> {
     let mut found = Vec::new();
     let mut items = Items::new(tree_roots, tree, ORPHANS, ItemKind::ORPHAN_ITEM)?;
@@ -231,8 +232,8 @@ pub(in crate::inode) fn orphans(tree_roots: &TreeRoots, tree: &Tree) -> Result<V
     Ok(found)
 }
 
-/// The value of an extended attribute, if it is there; and how long the item is that holds all
-/// whose names hash alike.
+/// Returns the value of an extended attribute, if it exists, and the length of the item that holds
+/// all attributes whose names have its hash.
 pub(in crate::inode) fn xattr(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -245,7 +246,7 @@ pub(in crate::inode) fn xattr(
     Ok((entry_of(data, name).map(|entry| entry.data.to_vec()), data.len()))
 }
 
-/// Whether there are extended attributes.
+/// Returns true if an inode has extended attributes.
 pub(in crate::inode) fn has_xattrs(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -255,7 +256,7 @@ pub(in crate::inode) fn has_xattrs(
     Ok(items.item(ItemKind::XATTR_ITEM).is_some())
 }
 
-/// All extended attributes: names and values, in the order of the tree.
+/// Returns all extended attributes: names and values, in key order.
 pub(in crate::inode) fn xattrs(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -273,7 +274,7 @@ pub(in crate::inode) fn xattrs(
     Ok(found)
 }
 
-/// How long the INODE_REF is that holds the names of an inode in a directory.
+/// Returns the length of the INODE_REF that holds the names of an inode in a directory.
 pub(in crate::inode) fn ref_len(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -284,7 +285,7 @@ pub(in crate::inode) fn ref_len(
     Ok(data(&position).map_or(0, <[u8]>::len))
 }
 
-/// How long the INODE_EXTREF is that holds the names of an inode of this hash.
+/// Returns the length of the INODE_EXTREF that holds the names of an inode with this hash.
 pub(in crate::inode) fn extref_len(
     tree_roots: &TreeRoots,
     tree: &Tree,
@@ -295,7 +296,7 @@ pub(in crate::inode) fn extref_len(
     Ok(data(&position).map_or(0, <[u8]>::len))
 }
 
-/// Whether a subvolume may not be changed.
+/// Returns true if a subvolume is read-only.
 pub(in crate::inode) fn is_read_only(tree_roots: &TreeRoots, id: TreeId) -> Result<bool> {
     let root = tree_roots.root_item(id)?.ok_or(Error::NoSubvolume)?;
     Ok(root.flags.contains(RootFlags::READ_ONLY))
@@ -311,7 +312,7 @@ fn search(
     Ok(tree.search(tree_roots.store(), &Key::new(number, kind, offset))?)
 }
 
-/// The content of the item that was searched.
+/// Returns the content of the item that was searched, if it was found.
 fn data(position: &Position) -> Option<&[u8]> {
     position.exact.then(|| position.leaf.item(position.slot).data)
 }
@@ -337,7 +338,7 @@ impl<'a> Items<'a> {
         Ok(Self { cursor, objectid })
     }
 
-    /// The next item, as long as its kind is not past `last`.
+    /// Returns the current item, if its kind is not past `last`.
     fn item(&self, last: ItemKind) -> Option<(Key, &[u8])> {
         let item = self.cursor.item()?;
         let belongs = item.key.objectid == self.objectid && item.key.kind <= last;

@@ -1,7 +1,7 @@
-//! What a writer needs to know of a subvolume.
+//! The facts of a subvolume that a writer needs.
 //!
-//! 1. It is read from the tree before anything in the subvolume changes: numbers of inodes go on
-//!    from there, and what is listed without a name was left by an earlier run.
+//! 1. They are read from the tree before anything in the subvolume changes: new inode numbers
+//!    continue from there, and the orphans were left by an earlier mount.
 
 use std::collections::HashMap;
 
@@ -18,11 +18,11 @@ use crate::inode::tree::ondisk;
 pub(in crate::inode) struct Subvolume {
     pub(in crate::inode) tree: Arc<Tree>,
     next_number: AtomicU64,
-    /// Inodes that an earlier run left without a name.
+    /// Orphans that an earlier mount left.
     left: Mutex<Vec<u64>>,
 }
 
-/// Those that were written to.
+/// The subvolumes that were written to.
 pub(in crate::inode) struct Subvolumes {
     found: Mutex<HashMap<TreeId, Arc<Subvolume>, ShortKeys>>,
 }
@@ -32,7 +32,7 @@ impl Subvolumes {
         Self { found: Mutex::new(Class::CacheShard, HashMap::default()) }
     }
 
-    /// The subvolume of a number. [`Error::ReadOnly`] where it may not be changed.
+    /// Returns a subvolume by number, or [`Error::ReadOnly`] if it is read-only.
     pub(in crate::inode) fn get(
         &self,
         tree_roots: &TreeRoots,
@@ -60,7 +60,7 @@ impl Subvolume {
         Ok(Self { tree, next_number, left })
     }
 
-    /// A number for a new inode.
+    /// Returns a number for a new inode.
     pub(in crate::inode) fn take_number(&self) -> Result<u64> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         if number > LAST_FREE_OBJECTID {
@@ -70,7 +70,7 @@ impl Subvolume {
         Ok(number)
     }
 
-    /// What an earlier run left without a name; nothing after the first call.
+    /// Takes the orphans that an earlier mount left.
     pub(in crate::inode) fn take_left(&self) -> Vec<u64> {
         std::mem::take(&mut *self.left.lock())
     }

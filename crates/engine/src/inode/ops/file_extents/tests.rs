@@ -1,4 +1,4 @@
-//! Files that change, and go, in a filesystem in memory.
+//! Changes and deletion of files in a filesystem in memory.
 
 use userbtrfs_format::{ItemKind, Key, RegularExtent, Timestamp};
 use userbtrfs_sync::{Class, Mutex};
@@ -12,7 +12,7 @@ use crate::inode::{NewInode, NewKind, SetAttributes};
 const SECTOR: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// Files that were told to be gone.
+/// Records the files that were reported as deleted.
 struct Told(Mutex<Vec<InodeId>>);
 
 impl InodeEvents for Told {
@@ -21,9 +21,9 @@ impl InodeEvents for Told {
     }
 }
 
-/// A filesystem with a file, and who is told that it goes.
+/// A filesystem with a file, and the receiver of inode events.
 struct World {
-    /// Before the ledger, whose space it may hold.
+    /// Dropped before the transaction manager, whose space it may hold.
     inode: Arc<Inode>,
     lab: Lab,
     told: Arc<Told>,
@@ -70,24 +70,24 @@ impl World {
         .unwrap();
     }
 
-    /// What the tree says of the size.
+    /// Flushes, and returns the size in the tree.
     fn stored_size(&self) -> u64 {
         self.lab.transactions.merge_pending().unwrap();
         ondisk::size(self.lab.nodes.tree_roots(), self.inode.tree(), self.inode.number()).unwrap()
     }
 }
 
-/// When a file goes that has extents in the tree and others that wait.
+/// When a file is deleted that has extents in the tree and pending ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     NothingMerged,
     Merged,
-    /// And has no other name while it is open.
+    /// Flushed, and open when its only name is removed.
     Open,
 }
 
 #[test]
-fn a_file_that_goes_takes_its_extents_along_however_it_goes() {
+fn deleted_file_drops_all_extent_references() {
     for when in [When::NothingMerged, When::Merged, When::Open] {
         for extent in [16 * SECTOR, 8 * MIB] {
             let world = World::new();
@@ -124,7 +124,7 @@ fn a_file_that_goes_takes_its_extents_along_however_it_goes() {
 }
 
 #[test]
-fn a_file_that_a_crash_left_without_a_name_takes_its_extents_along() {
+fn orphan_after_crash_drops_all_extent_references() {
     for extent in [16 * SECTOR, 8 * MIB] {
         let world = World::new();
         let id = world.inode.id();
@@ -143,7 +143,7 @@ fn a_file_that_a_crash_left_without_a_name_takes_its_extents_along() {
 }
 
 #[test]
-fn many_extents_are_replaced_in_parts() {
+fn many_extents_replaced_at_once_keep_references_correct() {
     const COUNT: u64 = 6000;
     let world = World::new();
     let part = 2 * COUNT * SECTOR / 10;
@@ -163,7 +163,7 @@ fn many_extents_are_replaced_in_parts() {
 }
 
 #[test]
-fn the_tree_knows_no_more_of_the_size_than_it_may() {
+fn size_in_tree_does_not_exceed_disk_size() {
     let world = World::new();
     let now = Timestamp { sec: 5, nsec: 6 };
     assert_eq!(world.stored_size(), 0);
@@ -190,10 +190,10 @@ fn the_tree_knows_no_more_of_the_size_than_it_may() {
     assert!(world.inode.item().mtime > now);
 }
 
-/// A cut that fails after its first step gives up what the tree knew beyond the new end: the log
-/// may have that by then.
+/// A truncate that fails after its first step reduces the on-disk size: the log may contain it by
+/// then.
 #[test]
-fn what_the_tree_may_know_of_the_size_is_what_a_log_would_have() {
+fn change_of_disk_size_changes_stamp() {
     let world = World::new();
     world.allocate(0, 4 * SECTOR);
     world.change(|file| file.cut_size(SECTOR)).unwrap();
@@ -205,7 +205,7 @@ fn what_the_tree_may_know_of_the_size_is_what_a_log_would_have() {
 }
 
 #[test]
-fn only_files_that_flags_let_change_are_given_to_be_changed() {
+fn file_to_change_respects_kind_and_flags() {
     let world = World::new();
     let (id, nodes) = (world.inode.id(), &world.lab.nodes);
     let flags = |flags| nodes.set_flags(id, InodeFlags::all(), flags).unwrap();
