@@ -1,9 +1,9 @@
 //! The operations on names and inodes.
 //!
-//! Every change is one [`operation`]: it joins the transaction, takes the locks, reserves space,
-//! decides all that can fail, and only then changes memory. Each other file is one system call or a
-//! family of them; [`orphan`] deletes inodes that have no name, [`replay`] serves the replay of a
-//! log, and [`property`] holds the compression property.
+//! Every change is one [`operation`]: it reserves space, takes the locks, makes every check that
+//! can fail, joins the transaction, and only then changes memory. Each other file is one system
+//! call or a family of them; [`orphan`] deletes inodes that have no name, [`replay`] serves the
+//! replay of a log, and [`property`] holds the compression property.
 
 pub(in crate::inode) mod create;
 pub(in crate::inode) mod file_extents;

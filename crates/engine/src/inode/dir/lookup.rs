@@ -19,7 +19,7 @@ use crate::inode::{
 /// A position in a directory: the index of the next entry.
 pub(crate) type DirPosition = u64;
 
-/// The most entries that one call of [`Inodes::list`] returns.
+/// About the most entries that one call of [`Inodes::list`] returns.
 const LIST_MAX: usize = 4096;
 
 /// The number of entries to read ahead when names are looked up sequentially.

@@ -1,4 +1,4 @@
-//! The name of an entry. A short one takes no memory of its own.
+//! The name of an entry. A short one is stored inline.
 
 use std::fmt;
 use std::ops::Deref;

@@ -11,8 +11,8 @@
 //!    these into the tree only in a flush of [`FlushScope::All`], or if there are too many. Those
 //!    of a directory of moderate size are put earlier: when they are many compared with all its
 //!    names.
-//! 6. A flush that fails has put part of the items into the trees: the transaction is aborted, and
-//!    no later flush succeeds.
+//! 6. A flush that fails has put part of the items into the trees: nothing of the transaction may
+//!    become durable, so all writing ends, and no later flush succeeds.
 
 use std::sync::Weak;
 

@@ -465,7 +465,8 @@ impl State {
     /// is not known.
     pub(in crate::inode) fn known_ref_len(&self, dir: u64) -> Option<usize> {
         if self.sets().any(|set| set.created) {
-            // Names that were flushed with the set that created the inode still count as pending.
+            // While the set that created the inode is being flushed, its names still count as
+            // pending.
             return Some(0);
         }
         self.ref_len.filter(|known| known.dir == dir).map(|known| known.len)

@@ -1,4 +1,4 @@
-//! A freeze of name changes while a log commit collects the names of inodes.
+//! A freeze of name changes while a log commit logs its stale inodes again.
 //!
 //! 1. A thread that waits here holds no lock and is in no transaction, so the freezing thread never
 //!    waits for it.

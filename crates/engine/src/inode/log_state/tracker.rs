@@ -38,7 +38,7 @@ use crate::inode::log_state::range_set::{Coalesced, RangeSet};
 /// The most lost names that are noted.
 const NOTES_MAX: usize = 1 << 18;
 
-/// Tracks which inodes are logged and which names they lost. See the rules of the module.
+/// Tracks which inodes are logged and which names they lost.
 pub(crate) struct LogTracker {
     table: Mutex<Table>,
     pauses: NamespaceFreezes,
@@ -413,8 +413,9 @@ impl LogTracker {
     }
 
     /// Returns the inodes that lost names of these hashes, each in its directory, and survive or
-    /// are in the log, except those whose names in the log are current. Inodes that are over are
-    /// dropped from the list, so that its length is limited by the inodes that survive.
+    /// are in the log, and those that got such a name afterwards, except those whose names in the
+    /// log are current. Inodes that are over are dropped from the list, so that its length is
+    /// limited by the inodes that survive.
     pub(crate) fn left(
         &self,
         running: u64,

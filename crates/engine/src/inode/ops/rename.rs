@@ -61,7 +61,7 @@ impl RenameTarget {
     }
 }
 
-/// A rename whose locks are held.
+/// A rename, with the targets of its names.
 struct Rename<'a> {
     nodes: &'a Inodes,
     from: Place<'a>,
