@@ -1,9 +1,10 @@
-//! The tree log: what is in one, and how it is replayed.
+//! The tree log: what an fsync logs, and how a log is replayed.
 //!
 //! | file                | holds                                                           |
 //! |---------------------|-----------------------------------------------------------------|
 //! | `sync`              | fsync: writeback, the log, or a full commit                     |
 //! | `collect`           | which inodes an fsync logs, and how much of each                |
+//! | `parents`           | which directories are logged with an inode, or need a commit    |
 //! | `exists`, `content` | the items that log names and existence, and those that log data |
 //! | `draft`             | batches of items for the log tree                               |
 //! | `items`             | the items of a pending log, parsed                              |

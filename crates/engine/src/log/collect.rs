@@ -1,28 +1,35 @@
-//! What must be in the log so that an inode is there after a crash as it is now.
+//! Collects the items that must be in the log so that an inode survives a crash as it is now.
 //!
-//! Words as in `node/log_tracker`. Each rule has its stories in docs/log-stories.md.
+//! Terms such as *stale* and *moving* are those of `inode/log_state/tracker`. A DIR_LOG_INDEX item
+//! covers a range of directory indexes for which the log is authoritative: replay removes the
+//! entries in it that the log does not have. Each rule has its stories in docs/log-stories.md.
 //!
-//! 1. An inode in the log has there all names that it has, and no others; the committed places
-//!    that it lost are in ranges for which the log alone speaks, so that replay removes them.
-//! 2. The directory of a name in the log is committed, or in the log; so is, where a directory
-//!    moved, each directory above it that is new or moved.
-//! 3. Who had a name before that is in the log, and lives on, is in the log: replay gives the name
-//!    to one and takes it from the other. So is who follows in a place that the log takes away.
-//! 4. Of a directory of which all is logged, the new entries are in the log, with what they lead
-//!    to, and the places of those that went are in such ranges; who left it is in the log.
-//! 5. Whoever has no name any more has no item in the log. Who has none yet is there without one:
-//!    replay counts its names, and deletes it. Nobody is there with a link count of 0: Linux
-//!    passes over such an inode, and before 6.17 over others that come after it. Who is deleted
-//!    while he is logged became stale by that, and is taken out before the group is closed.
-//! 6. When a group is closed, no inode of its logs is stale: who leads it logs those anew, once for
-//!    all. Where others become stale meanwhile, names are changed no more until it is done.
-//! 7. What is logged with an inode that merely must exist is that, its names and its extended
-//!    attributes: replay takes away those that the log does not have.
-//! 8. The attributes of an inode and its extended ones are of one moment. But of one that is
-//!    committed and merely must exist replay keeps the attributes that the commit has.
+//! 1. The log has all current names of a logged inode, and no others. The committed directory
+//!    indexes that the inode lost are covered by DIR_LOG_INDEX ranges, so that replay removes those
+//!    names.
+//! 2. The directory of a logged name is committed or logged. If a directory moved, each of its
+//!    ancestors that is new or moved is logged, too.
+//! 3. An inode that had a logged name before, and still exists, is logged: replay gives the name to
+//!    one inode and takes it from the other. So is an inode that took over a name whose entry the
+//!    log removes.
+//! 4. If a directory is logged as a whole, the log has its new entries and the inodes that they
+//!    point to, and DIR_LOG_INDEX ranges over the committed indexes of removed entries. The inodes
+//!    that left it are logged.
+//! 5. An inode that lost its last name has no item in the log. An inode that has no name yet is
+//!    logged without one: replay counts its names, and deletes it. No inode is logged with a link
+//!    count of 0: Linux skips such an inode, and before 6.17 also others that follow it. An inode
+//!    that is deleted while it is being logged is marked stale; its items are removed from the log
+//!    before the log commit is sealed.
+//! 6. When a log commit is sealed, no inode in its logs is stale: the leader logs stale inodes
+//!    again, once for all members. If there were any, name changes are frozen from then on until no
+//!    inode is stale.
+//! 7. An inode that must merely exist is logged with its inode item, its names and all its
+//!    extended attributes: replay removes extended attributes that the log does not have.
+//! 8. The attributes and extended attributes of a logged inode are a consistent snapshot. But for a
+//!    committed inode that must merely exist, replay keeps the committed attributes.
 //!
-//! Contents of two inodes may be of two moments; names are all of the last one. Any doubt ends
-//! the collecting with the reason why the transaction must be committed.
+//! The contents of two inodes may be logged as of different moments; all names are as of the last
+//! one. Any doubt ends the collecting with the reason why the transaction must be committed.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -42,66 +49,67 @@ use crate::inode::{
     NamesToLog, PreviousLogState, ROOT_DIR, RangeSet, RemovedName,
 };
 
-/// Items that are changed at once.
+/// The number of pending item changes above which they are applied to the log tree.
 const EDITS_MAX: usize = 2048;
 
-/// Inodes that are seen to at once where they merely must exist.
+/// The most inodes that are logged in one batch if they must merely exist.
 const TOGETHER_MAX: usize = 256;
 
-/// Rounds after which inodes that become stale all the time are left to a commit: more than there
-/// are threads that may be past a pause.
+/// The rounds after which inodes that keep becoming stale are left to a commit: more than there are
+/// threads that may have passed the freeze before it began.
 const ROUNDS_MAX: usize = 256;
 
-/// Directories above one another after which something must be wrong.
+/// The number of ancestors of a directory above which something must be wrong.
 const DEPTH_MAX: usize = 1 << 14;
 
-/// How collecting ends.
+/// The result of collecting; the error is the reason for a full commit.
 pub(super) type LogResult<T> = std::result::Result<T, FullCommitReason>;
 
-/// See the module's text.
+/// Logs inodes of one subvolume by the rules of this module.
 pub(super) struct InodeLogger<'a, 'w> {
     pub(super) nodes: &'a Inodes,
     pub(super) writer: &'a mut LogWriter<'w>,
     pub(super) running: u64,
     pub(super) subvolume: TreeId,
     pub(super) drafts: LogItemBatches,
-    /// Who is still to be logged, and how; mostly in the order of their numbers.
+    /// The inodes still to be logged, and how much of each; usually in the order of their numbers.
     pub(super) todo: VecDeque<(u64, Wish)>,
-    /// Places of directories for which the log is to speak.
+    /// By directory, the indexes that DIR_LOG_INDEX items are to cover.
     ranges: BTreeMap<u64, RangeSet>,
-    /// Who was seen to by this collector, and how.
+    /// The inodes that this logger has handled, and how much of each it logged.
     seen: BTreeMap<u64, Wish>,
-    /// The inode whose names were looked up last, these, and those that it lost.
+    /// The inode whose names were looked up last, its names, and those that it lost.
     pub(super) named: Option<(u64, Vec<IndexedLink>, Vec<RemovedName>)>,
     amount: LogVolume,
 }
 
-/// How an inode is to be logged.
+/// How much of an inode is to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// At least that it exists, with the names of now.
+    /// At least its existence, with its current names.
     Exists,
-    /// All of it, where it is a directory.
+    /// All of it if it is a directory, otherwise its existence.
     Whole,
 }
 
-/// An inode of which all is logged.
+/// An inode to be logged as a whole.
 pub(super) struct InodeToLog<'a> {
     pub(super) inode: &'a Arc<Inode>,
-    /// Of a file: what of it is on its way.
+    /// The data in flight if the inode is a regular file.
     pub(super) data: Option<&'a OrderedExtents<'a>>,
 }
 
-/// What it logged.
+/// The result of logging an inode as a whole.
 pub(super) struct LoggedInode<'a> {
     pub(super) group: LogTransId,
-    /// That data comes of which it tells.
+    /// Makes the log commit wait for data in flight that the log refers to.
     pub(super) pending_io: Option<PendingIoToken<'a>>,
     pub(super) amount: LogVolume,
 }
 
-/// Makes the logs what they must be when a group is closed. It comes to an end: who is past the
-/// pause changes names once, and waits before the next time.
+/// Logs stale inodes again until there are none, so that the log commit can be sealed. This
+/// terminates: a thread that passed the freeze before it began changes names once, and waits before
+/// the next change.
 pub(super) fn complete(nodes: &Inodes, writer: &mut LogWriter<'_>) -> LogResult<()> {
     let mut pause = None;
     for _ in 0..ROUNDS_MAX {
@@ -134,10 +142,11 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         }
     }
 
-    /// Logs all of an inode, and what belongs to it.
+    /// Logs an inode as a whole, with the inodes that the rules require.
     pub(super) fn run(mut self, whole: &InodeToLog<'_>) -> LogResult<LoggedInode<'w>> {
         let collected = self.collect(whole);
-        // While nobody else can write what is not all.
+        // Marked while this thread still has the logs locked: no other can write the incomplete
+        // log.
         collected.inspect_err(|reason| self.writer.force_full_commit(*reason))
     }
 
@@ -151,7 +160,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Ok(LoggedInode { group: self.writer.group(), pending_io, amount })
     }
 
-    /// Logs stale inodes anew; says whether there were any.
+    /// Logs stale inodes again; returns whether there were any.
     fn refresh(mut self) -> LogResult<bool> {
         let stale = self.take_stale()?;
         let any = !stale.is_empty();
@@ -160,7 +169,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Ok(any)
     }
 
-    /// Logs whoever is still to be.
+    /// Logs the inodes in `todo`, and applies all pending changes to the log tree.
     fn finish(&mut self) -> LogResult<()> {
         while let Some((number, wish)) = self.todo.pop_front() {
             match wish {
@@ -182,12 +191,13 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         InodeId { subvolume: self.subvolume, number }
     }
 
-    /// An inode, or nothing where it is deleted.
+    /// Returns an inode, or `None` if it is deleted.
     pub(super) fn inode(&self, number: u64) -> LogResult<Option<Arc<Inode>>> {
         unless_deleted(self.nodes.inode(self.id(number)))
     }
 
-    /// From now on inodes are in the log. Who takes part in a rename just now is waited for.
+    /// Marks inodes as logged, and returns the state of each before. Waits for the end of renames
+    /// that they take part in.
     pub(super) fn begin(
         &self,
         numbers: &[u64],
@@ -200,7 +210,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             if let Some(before) = before {
                 return Ok(before);
             }
-            // Who was in the middle of it may have panicked.
+            // The thread that renames the inode may have panicked.
             self.writer.check()?;
             thread::yield_now();
             before = log_tracker.log(self.running, &[id], mode)?[0];
@@ -208,7 +218,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         ids.into_iter().zip(begun).map(wait).collect()
     }
 
-    /// Logs that inodes exist, at least; those that were not seen to yet.
+    /// Logs the existence of an inode, and of a batch of those that follow in `todo`, except those
+    /// that were handled before.
     fn log_next(&mut self, first: u64) -> LogResult<()> {
         let mut numbers: Vec<_> = self.unseen(first).into_iter().collect();
         while numbers.len() < TOGETHER_MAX
@@ -220,14 +231,14 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.log_existence_of(numbers)
     }
 
-    /// A number that was not seen to yet; from now on it is.
+    /// Marks a number as handled, and returns it; `None` if it was handled before.
     fn unseen(&mut self, number: u64) -> Option<u64> {
         let Entry::Vacant(place) = self.seen.entry(number) else { return None };
         place.insert(Wish::Exists);
         Some(number)
     }
 
-    /// Logs all of a directory that a new entry leads to.
+    /// Logs an inode as a whole if it is a directory, otherwise its existence.
     fn log_new_dir(&mut self, number: u64) -> LogResult<()> {
         let inode = self.inode(number)?.filter(|inode| inode.kind() == FileKind::Directory);
         match inode {
@@ -237,15 +248,15 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         }
     }
 
-    /// Logs all of an inode; returns what was noted of it before.
+    /// Logs an inode as a whole; returns its log state before.
     fn log_whole(&mut self, whole: &InodeToLog<'_>) -> LogResult<PreviousLogState> {
         let inode = whole.inode;
-        // Before what is noted of it is forgotten.
+        // Read before `begin` clears the noted change of extended attributes.
         let version = inode.xattrs_version();
         self.check_loggable(inode)?;
         let before = self.begin(&[inode.id().number], LogMode::All)?[0];
         self.seen.insert(inode.id().number, Wish::Whole);
-        // What changes after this look is not in the log.
+        // Changes after this stamp do not count as logged.
         let stamp = inode.stamp(self.running);
         if (before.logged.is_none() || before.was_stale) && !self.log_names(inode, &before)? {
             return Ok(before);
@@ -277,10 +288,11 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.drafts.put(key, &counted.encode());
     }
 
-    /// The names that an inode has, and those that it lost. Who has none just now, and gets one in
-    /// the next moment, is waited for. Who changed meanwhile is looked at again: the last name may
-    /// have gone from the tree after the inode had counted it. The names of another one that has
-    /// none, though it counts some, are damaged: a log would make it lose them for good.
+    /// Returns the names of an inode, and those that it lost. If it has no name but is about to get
+    /// one in a rename, this waits for it. If it changed meanwhile, this looks again: the last name
+    /// may have been removed from the tree after the link count was read. Any other inode without a
+    /// name but with a link count is damaged, and a log would make it lose its names for good: that
+    /// is an error.
     fn names(&self, inode: &Inode) -> LogResult<NamesToLog> {
         loop {
             let named = self.nodes.names_to_log(inode, self.running);
@@ -296,14 +308,15 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         }
     }
 
-    /// Logs the names of an inode, and what belongs to them; says whether it has any.
+    /// Logs the names of an inode and what they require. Returns false, and removes the inode from
+    /// the log, if it has no name and can get none.
     pub(super) fn log_names(
         &mut self,
         inode: &Inode,
         before: &PreviousLogState,
     ) -> LogResult<bool> {
         let number = inode.id().number;
-        // The root directory has itself as its name's directory.
+        // The root directory is its own parent.
         if number == ROOT_DIR {
             return Ok(true);
         }
@@ -332,8 +345,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Ok(true)
     }
 
-    /// Logs what belongs to names, each of a directory and with a hash: their directories, and who
-    /// had them before.
+    /// Logs what names, each given as directory and hash, require: their directories, and the
+    /// inodes that had them before.
     pub(super) fn log_way_to(&mut self, names: Vec<(u64, u32)>) -> LogResult<()> {
         for alike in names.chunk_by(|(dir, _), (next, _)| dir == next) {
             self.log_dir(alike[0].0)?;
@@ -348,7 +361,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.todo.extend(left.into_iter().map(|other| (other, Wish::Exists)));
     }
 
-    /// A directory that is new or moved is in the log.
+    /// Queues a directory for logging if it is new or moved.
     fn log_dir(&mut self, dir: u64) -> LogResult<()> {
         let Some(inode) = self.inode(dir)? else { return Ok(()) };
         let is_new = inode.item().generation == self.running;
@@ -358,7 +371,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Ok(())
     }
 
-    /// So are all above a name.
+    /// Queues all ancestors of a name that are new or moved.
     fn log_ancestors(&mut self, name: &Link) -> LogResult<()> {
         let mut dir = name.dir;
         for _ in 0..DEPTH_MAX {
@@ -374,7 +387,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Err(FullCommitReason::Failed)
     }
 
-    /// The log takes away the places that an inode lost.
+    /// Makes the log remove the entries of the names that an inode lost.
     fn log_lost(&mut self, lost: &[RemovedName]) -> LogResult<()> {
         for RemovedName { dir, index, hash, committed } in lost.iter().copied() {
             let id = self.id(dir);
@@ -389,7 +402,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             self.todo.push_back((dir, Wish::Exists));
             match self.inode(dir)? {
                 Some(_) => self.ranges.entry(dir).or_default().insert(index..index + 1),
-                // It goes with the directory, whose own place must be known to have gone.
+                // The entry is removed with its directory, if that is known to have lost its own
+                // name.
                 None if self.nodes.log_tracker().lost_any(self.running, id)? => {}
                 None => return Err(FullCommitReason::Forgotten),
             }
@@ -397,7 +411,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Ok(())
     }
 
-    /// An inode without a name has nothing in the log.
+    /// Removes an inode without a name from the log.
     pub(super) fn withdraw(&mut self, number: u64, before: &PreviousLogState) -> LogResult<()> {
         let (log_tracker, id) = (self.nodes.log_tracker(), self.id(number));
         log_tracker.unlog(self.running, id);
@@ -412,8 +426,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.log_lost(&lost)
     }
 
-    /// Logs extended attributes, in the place of those that the log has or is to have; it has none
-    /// where these are the first.
+    /// Logs extended attributes in place of those that the log has or is to have; if these are the
+    /// first, it has none.
     pub(super) fn log_xattrs(&mut self, inode: &Inode, is_first: bool) -> LogResult<()> {
         let number = inode.id().number;
         let Some(xattrs) = unless_deleted(self.nodes.xattrs(inode.id()))? else { return Ok(()) };
@@ -424,10 +438,9 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         self.replace(inode, old, draft::xattrs(number, &xattrs))
     }
 
-    /// Attributes, after the extended ones of that `version` were logged, if these are still the
-    /// same; otherwise with those that are, which are logged, too: a mode and its access list are
-    /// set at once, and so are the property of compression and its flags. Other flags are of the
-    /// moment of the contents.
+    /// Returns attributes that are consistent with the logged extended attributes. If those changed
+    /// after `version`, logs them again and takes what is set together with them: the mode with its
+    /// ACL, and the compression flags with their property. Other flags stay as of the contents.
     pub(super) fn with_xattrs_of_its_moment(
         &mut self,
         inode: &Inode,
@@ -448,7 +461,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Err(FullCommitReason::Failed)
     }
 
-    /// Items of names or attributes of an inode take the place of those that the log has.
+    /// Replaces items of names or extended attributes of an inode in the log.
     fn replace(
         &mut self,
         inode: &Inode,
@@ -463,7 +476,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Ok(())
     }
 
-    /// Logs what came into a directory and what left it.
+    /// Logs the entries that were added to a directory and those that were removed.
     fn log_entries(&mut self, dir: &Inode) -> LogResult<()> {
         let (log_tracker, id) = (self.nodes.log_tracker(), dir.id());
         let listed = self.log_departures(dir);
@@ -474,7 +487,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
             let Some((entries, next)) = unless_deleted(self.nodes.list(id, from))? else { break };
             for entry in entries {
                 let EntryTarget::Inode(number) = entry.target else {
-                    // No log can hold it; and nobody makes or moves a subvolume in a transaction.
+                    // A log cannot hold this entry, and no subvolume is created or moved within a
+                    // transaction.
                     return Err(FullCommitReason::Failed);
                 };
                 let key = Key::new(id.number, ItemKind::DIR_INDEX, entry.index);
@@ -497,8 +511,8 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Ok(())
     }
 
-    /// Logs what left a directory all of which is in the log; gives the place up to which the log
-    /// has its new entries.
+    /// Logs the removal of entries from a directory that is logged as a whole; returns the index up
+    /// to which the log has its new entries.
     pub(super) fn log_departures(&mut self, dir: &Inode) -> u64 {
         let number = dir.id().number;
         let removed_entries = self.nodes.log_tracker().take_departed(self.running, dir.id());
@@ -516,7 +530,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         removed_entries.listed
     }
 
-    /// Writes the places for which the log is to speak, beside those for which it does.
+    /// Writes `ranges` as DIR_LOG_INDEX items, merged with those that the log has.
     fn write_ranges(&mut self) -> LogResult<()> {
         for (number, places) in std::mem::take(&mut self.ranges) {
             let key = |start| Key::new(number, ItemKind::DIR_LOG_INDEX, start);
@@ -531,7 +545,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         Ok(())
     }
 
-    /// The keys of some kinds that the log has, or is to have, of an inode.
+    /// Returns the keys of these kinds that the log has or is to have of an inode.
     pub(super) fn keys(
         &self,
         number: u64,
@@ -542,14 +556,14 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
         keys.map_err(|_| FullCommitReason::Failed)
     }
 
-    /// The longest item that may be put over one that is shorter. Linux wants room in a leaf for
-    /// all of it beside the old one; where no leaf has that, it makes none, and its replay ends in
-    /// a `BUG` unless there is some by chance.
+    /// Returns the length of the longest item that may overwrite a shorter one. The replay of Linux
+    /// needs space in a leaf for all of the new item beside the old one. If no leaf can have that
+    /// much, it makes none, and ends in a `BUG` unless there is enough by chance.
     pub(super) fn overwriting_max(&self) -> usize {
         self.nodes.item_max() / 2
     }
 
-    /// Puts what is drafted into the log, if it is more than that.
+    /// Applies the pending changes to the log tree if there are more than `max`.
     pub(super) fn flush_above(&mut self, max: usize) -> LogResult<()> {
         if self.drafts.len() <= max {
             return Ok(());
@@ -562,7 +576,7 @@ impl<'a, 'w> InodeLogger<'a, 'w> {
     }
 }
 
-/// What was looked up of an inode; nothing where it is deleted.
+/// Returns the result of a lookup, or `None` if the inode is deleted.
 fn unless_deleted<T>(found: crate::error::Result<T>) -> LogResult<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -1,17 +1,17 @@
-//! What is in a file, for the log.
+//! Logs the contents of files.
 //!
-//! 1. Logged are the ranges that the running transaction changed and that the log does not know,
-//!    as they are now; holes among them have items, so that replay makes them. Where holes have
-//!    items in the tree, too, those ranges are with the holes that came by growing.
-//! 2. Space allocated beyond the end is always logged: replay cuts a file at its size, also one
-//!    that merely must exist. Of such a one it is logged as it is committed; if that changed, a
-//!    commit must do.
-//! 3. An item of the log that overlaps such a range goes as a whole, and so all of its range is
-//!    logged anew: no item is cut.
+//! 1. The ranges that the running transaction changed and that the log does not have yet are logged
+//!    as they are now; holes among them get items, so that replay makes them. Without NO_HOLES,
+//!    these ranges include the holes made by extending the file.
+//! 2. Preallocated space beyond EOF is always logged: replay truncates a file at its size, even one
+//!    that must merely exist. For such a file the committed space is logged; if that changed, a
+//!    full commit is needed.
+//! 3. An item of the log that overlaps such a range is removed as a whole, and all of its range is
+//!    logged again: no item is split.
 //! 4. An extent that is logged has its checksums in the log.
-//! 5. What is on its way is logged as if it had landed; the group is told to wait for it.
-//! 6. Nothing beneath the file changes meanwhile: its writeback lock is held, until what is on its
-//!    way has landed.
+//! 5. Data in flight is logged as if its writes had completed; the log commit waits for them.
+//! 6. The extents of the file do not change meanwhile: its writeback lock is held until the data in
+//!    flight is written and added to the file.
 
 use smallvec::SmallVec;
 use userbtrfs_btree::Cursor;
@@ -37,15 +37,15 @@ const SUMMED_MAX: u64 = 16 << 20;
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
 impl InodeLogger<'_, '_> {
-    /// Logs what changed in a file, of which the log has the rest if it `was_logged`, as if what is
-    /// on its way had landed; gives the attributes that go with it.
+    /// Logs the changed ranges of a file as if its data in flight were written; returns the inode
+    /// item that matches them. If the file `was_logged`, the log has the other ranges.
     pub(super) fn log_content(
         &mut self,
         data: &OrderedExtents<'_>,
         was_logged: bool,
     ) -> LogResult<InodeItem> {
         let inode = data.pages().inode();
-        // Before it is asked what changed: a merge says so first.
+        // Read before the changed ranges: a merge adds to those before it updates the stored size.
         let known = self.holes_have_items().then(|| self.nodes.stored_size(inode)).transpose();
         let known = known.map_err(|_| FullCommitReason::Failed)?;
         let changed = inode.take_changed(self.running);
@@ -69,7 +69,7 @@ impl InodeLogger<'_, '_> {
         }
         let source = data.source();
         self.log_ranges(&source, &ranges, item.size)?;
-        // Holes beyond the end have no items; they need them when the file comes to reach there.
+        // Holes beyond EOF get no items now; they need them when the file grows over them.
         let end = sector_end(item.size);
         for range in ranges.iter().filter(|range| range.end > end) {
             inode.put_back_changed(self.running, range.start.max(end)..range.end);
@@ -77,14 +77,14 @@ impl InodeLogger<'_, '_> {
         Ok(item)
     }
 
-    /// Logs the committed space behind the end of a file of which no content is logged.
+    /// Logs the committed space beyond EOF of a file whose content is not logged.
     pub(super) fn log_space_behind_end(&mut self, inode: &Arc<Inode>) -> LogResult<()> {
         let size = inode.committed_size(self.running).ok_or(FullCommitReason::SpaceBehindEnd)?;
         let source = BackingExtents { size: u64::MAX, ..BackingExtents::new(inode, None) };
         let mut behind = RangeSet::default();
         behind.insert(sector_end(size)..u64::MAX);
         self.log_ranges(&source, &behind, size)?;
-        // What changed meanwhile may have been seen.
+        // Checked again: the ranges may have changed while they were read.
         inode.committed_size(self.running).map(drop).ok_or(FullCommitReason::SpaceBehindEnd)
     }
 
@@ -99,7 +99,7 @@ impl InodeLogger<'_, '_> {
         !superblock.incompat.contains(IncompatFlags::NO_HOLES)
     }
 
-    /// Removes the items of the log that overlap ranges, which come to cover them.
+    /// Removes the items of the log that overlap `ranges`, and widens the ranges to cover them.
     fn widen(&mut self, number: u64, ranges: &mut RangeSet) -> LogResult<()> {
         for range in ranges.iter().collect::<SmallVec<[_; 2]>>() {
             let found = self.logged_extents(number, range.start, range.end);
@@ -111,7 +111,7 @@ impl InodeLogger<'_, '_> {
         Ok(())
     }
 
-    /// The extents that the log has of a file and that overlap a range: where they start and end.
+    /// Returns the start and end of each extent of a file in the log that overlaps a range.
     fn logged_extents(
         &self,
         number: u64,
@@ -202,7 +202,7 @@ impl InodeLogger<'_, '_> {
         Ok(())
     }
 
-    /// Logs the checksums of a part of an extent; of all of one that is compressed.
+    /// Logs the checksums of a part of an extent, or of all of it if it is compressed.
     fn log_sums(
         &mut self,
         source: &BackingExtents,
@@ -237,7 +237,7 @@ impl InodeLogger<'_, '_> {
     }
 }
 
-/// Where the sectors end that hold what is before an offset.
+/// Returns an offset rounded up to a whole sector, `u64::MAX` if that overflows.
 fn sector_end(offset: u64) -> u64 {
     offset.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)
 }

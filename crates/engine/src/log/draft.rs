@@ -1,8 +1,8 @@
-//! Items of a log that are about to be changed.
+//! Pending changes of items of a log.
 //!
-//! 1. They are kept in the order of their keys, each once: the last word on an item counts.
-//! 2. What is told of the items of an inode counts these, too, not only what is in the log.
-//! 3. Most come in the order of their keys: nothing is allocated for one of them.
+//! 1. Changes are sorted by key, one for each key: the last change of an item counts.
+//! 2. Lookups of the items of an inode include pending changes, not only what is in the log.
+//! 3. Most changes are added in the order of their keys: none needs an allocation of its own.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -15,25 +15,25 @@ use userbtrfs_format::{DirEntry, DirEntryKind, InodeName, ItemKind, Key};
 use crate::error::Result;
 use crate::inode::{IndexedLink, Link, RefIndex, TreeRoots};
 
-/// Bytes that are enough for what an fsync of a file has to log as a rule.
+/// The bytes of item contents that an fsync of a file usually logs.
 const CONTENTS_USUAL: usize = 512;
 
-/// See the module's text.
+/// A batch of changes of log items, sorted by key.
 #[derive(Default)]
 pub(super) struct LogItemBatches {
     list: SmallVec<[LogItemBatch; 4]>,
-    /// The contents, one after the other; also those that do not count any more.
+    /// The contents, one after the other, including those that were replaced.
     pages: Vec<u8>,
 }
 
-/// What becomes of one item.
+/// The pending change of one item.
 struct LogItemBatch {
     key: Key,
-    /// Where its content is; nothing where the item is not there.
+    /// The range of its content in `pages`; `None` if the item is removed.
     content: Option<Range<usize>>,
 }
 
-/// The change of one item.
+/// The change of one item, as it is applied to the tree.
 pub(super) struct LogItemEdit<'a> {
     key: Key,
     content: Option<&'a [u8]>,
@@ -54,18 +54,18 @@ impl LogItemBatches {
         self.list.len()
     }
 
-    /// Bytes of the contents.
+    /// Returns the length of all contents in bytes.
     pub(super) fn bytes(&self) -> usize {
         let content = |draft: &LogItemBatch| draft.content.as_ref().map_or(0, Range::len);
         self.list.iter().map(content).sum()
     }
 
-    /// An item is there, with this content.
+    /// Puts an item with this content.
     pub(super) fn put(&mut self, key: Key, item: &[u8]) {
         self.put_with(key, |content| content.extend_from_slice(item));
     }
 
-    /// An item is there, with the content that is added to what is given.
+    /// Puts an item with the content that `add` appends to the vector that it is passed.
     pub(super) fn put_with(&mut self, key: Key, add: impl FnOnce(&mut Vec<u8>)) {
         if self.pages.is_empty() {
             self.pages.reserve(CONTENTS_USUAL);
@@ -75,7 +75,7 @@ impl LogItemBatches {
         self.set(key, Some(start..self.pages.len()));
     }
 
-    /// An item is not there.
+    /// Removes an item.
     pub(super) fn remove(&mut self, key: Key) {
         self.set(key, None);
     }
@@ -91,7 +91,7 @@ impl LogItemBatches {
         }
     }
 
-    /// All of them, as changes.
+    /// Returns all changes as edits of the log tree.
     pub(super) fn edits(&self) -> SmallVec<[LogItemEdit<'_>; 4]> {
         let content = |range: &Range<usize>| &self.pages[range.clone()];
         let edit = |LogItemBatch { key, content: range }: &LogItemBatch| LogItemEdit {
@@ -101,13 +101,13 @@ impl LogItemBatches {
         self.list.iter().map(edit).collect()
     }
 
-    /// Forgets all of them.
+    /// Discards all changes.
     pub(super) fn clear(&mut self) {
         self.list.clear();
         self.pages.clear();
     }
 
-    /// The keys between two that the log has, or is to have.
+    /// Returns the keys in a range that the log has or is to have.
     pub(super) fn keys(
         &self,
         tree_roots: &TreeRoots,
@@ -146,7 +146,7 @@ impl LogItemBatches {
         Ok(cursor.item().filter(|item| item.key == key).map(|item| item.data.to_vec()))
     }
 
-    /// Items take the place of all that the log has between two keys.
+    /// Removes the items of the keys in `old`, and puts those of `new`.
     pub(super) fn replace(&mut self, old: Vec<Key>, new: BTreeMap<Key, Vec<u8>>) {
         for key in old {
             self.remove(key);
@@ -157,8 +157,8 @@ impl LogItemBatches {
     }
 }
 
-/// The items that hold the names of an inode: each the names that it holds in the tree, since
-/// replay puts items in the place of items.
+/// Returns the items that hold the names of an inode, each with the names that it holds in the
+/// tree, since replay replaces whole items.
 pub(super) fn names(number: u64, names: &[IndexedLink]) -> BTreeMap<Key, Vec<u8>> {
     let mut items: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
     for (Link { dir, index, name }, place) in names {
@@ -178,7 +178,7 @@ pub(super) fn names(number: u64, names: &[IndexedLink]) -> BTreeMap<Key, Vec<u8>
     items
 }
 
-/// The items that hold the extended attributes of an inode.
+/// Returns the items that hold the extended attributes of an inode.
 pub(super) fn xattrs(number: u64, xattrs: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<Key, Vec<u8>> {
     let mut items: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
     for (name, data) in xattrs {
@@ -190,7 +190,7 @@ pub(super) fn xattrs(number: u64, xattrs: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<Key
     items
 }
 
-/// All keys of some kinds of an inode.
+/// Returns the range of all keys of these kinds of an inode.
 pub(super) fn keys_of(number: u64, kinds: RangeInclusive<ItemKind>) -> RangeInclusive<Key> {
     Key::new(number, *kinds.start(), 0)..=Key::new(number, *kinds.end(), u64::MAX)
 }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_in_the_items_in_which_they_stand_in_the_tree() {
+    fn names_are_logged_in_the_item_kinds_of_the_tree() {
         let link =
             |index, name: &[u8], place| (Link { dir: 256, index, name: name.to_vec() }, place);
         let (by_dir, by_hash) = (RefIndex::Ref, RefIndex::Extref);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_counts_and_what_is_to_come_is_there() {
+    fn later_change_of_a_key_replaces_earlier_one() {
         let mut drafts = LogItemBatches::default();
         let key = |offset| Key::new(300, ItemKind::DIR_INDEX, offset);
         drafts.put(key(2), &[1]);

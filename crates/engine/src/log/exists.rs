@@ -1,12 +1,12 @@
-//! Logging that inodes exist: what most of them are in a log for, and all that the new entries of
-//! a directory lead to.
+//! Logs the existence of inodes: all that is needed of most inodes in a log, and of all that the
+//! new entries of a directory point to.
 //!
-//! 1. What waits in memory is logged from there. Where nothing waits of an inode, its items are
-//!    copied from its tree, and each leaf is come to once for all that stand in it.
-//! 2. An inode is noted as in the log, then it is asked what is in memory, then its leaf is looked
-//!    at: so the leaf has what it was, and who changes its names later makes it stale.
-//! 3. Whoever lost a name, was logged before, is a symbolic link or may have space behind its end
-//!    is seen to by itself.
+//! 1. Changes pending in memory are logged from memory. If an inode has none, its items are copied
+//!    from its tree, and each leaf is visited once for all inodes stored in it.
+//! 2. An inode is marked as logged, then looked up in memory, then its leaf is read. So the leaf is
+//!    no older than the lookup, and a later change of its names makes the inode stale.
+//! 3. An inode that lost a name, was logged before, is a symbolic link or may have space beyond EOF
+//!    is logged individually.
 
 use std::collections::BTreeMap;
 
@@ -26,14 +26,14 @@ const SOUND: &str = "verified with its block";
 /// A name: its directory and its hash.
 type Named = (u64, u32);
 
-/// An inode that is as its tree says.
+/// An inode without pending changes: its names and extended attributes are those in its tree.
 struct Stored {
-    /// Where they are in memory; they may be newer.
+    /// The inode item, if it is in memory; it may be newer than that in the tree.
     attributes: Option<InodeItem>,
 }
 
 impl InodeLogger<'_, '_> {
-    /// Logs that inodes exist, with their names.
+    /// Logs the existence of inodes, with their names.
     pub(super) fn log_existence_of(&mut self, mut numbers: Vec<u64>) -> LogResult<()> {
         numbers.sort_unstable();
         let begun = self.begin(&numbers, LogMode::Exists)?;
@@ -62,8 +62,8 @@ impl InodeLogger<'_, '_> {
         self.log_way_to(names)
     }
 
-    /// Looks for an inode that was just noted as in the log for the first time, and of which
-    /// nothing waits.
+    /// Returns an inode that was just marked as logged for the first time and has no pending
+    /// changes; `None` for any other.
     fn find_stored(&self, (number, before): &(u64, PreviousLogState)) -> Option<Stored> {
         if before.logged.is_some() || before.lost_names || *number == ROOT_DIR {
             return None;
@@ -75,8 +75,9 @@ impl InodeLogger<'_, '_> {
         }
     }
 
-    /// Copies the items that say that an inode exists, and tells its names; unless it has none, or
-    /// more is to be logged of it, or one of them may be too large. The cursor stands before them.
+    /// Copies the items that log the existence of an inode, and adds its names to `names`. Returns
+    /// false if it has no names, if more of it is to be logged, or if one of the items may be too
+    /// large. The cursor must not be past them.
     fn copy(
         &mut self,
         items: &mut Cursor<'_>,
@@ -111,8 +112,8 @@ impl InodeLogger<'_, '_> {
         Ok(true)
     }
 
-    /// Whether what was copied of an inode is of one moment: nothing of it changed since it was
-    /// looked for. Otherwise it is as if nothing had been copied.
+    /// Returns whether the items copied of an inode are a consistent snapshot: it did not change
+    /// since `find_stored`. If not, discards the copied items.
     fn is_of_one_moment(&mut self, number: u64, then: Option<u64>) -> LogResult<bool> {
         let is_same = match self.nodes.in_memory(self.id(number)) {
             InMemory::Nothing => then.is_none(),
@@ -126,13 +127,13 @@ impl InodeLogger<'_, '_> {
         Ok(is_same)
     }
 
-    /// Whether space behind the end of a file may be committed.
+    /// Returns whether a file may have committed space beyond EOF.
     fn may_keep_space(&self, item: &InodeItem) -> bool {
         let is_committed = item.generation < self.running;
         is_committed && item.kind == FileKind::Regular && item.flags.contains(InodeFlags::PREALLOC)
     }
 
-    /// Logs that an inode exists, and its names.
+    /// Logs the existence of one inode, with its names.
     fn log_one(&mut self, number: u64, before: &PreviousLogState) -> LogResult<()> {
         if before.logged.is_some() && !before.was_stale {
             return Ok(());
@@ -150,7 +151,7 @@ impl InodeLogger<'_, '_> {
         let version = inode.xattrs_version();
         self.log_xattrs(&inode, true)?;
         let item = self.with_xattrs_of_its_moment(&inode, version, inode.item_to_log())?;
-        // A target is logged with its link: it would be empty.
+        // A symbolic link is logged with its target: without, it would be empty.
         let is_link = item.kind == FileKind::Symlink;
         self.put_item(number, &if is_link { item.clone() } else { existing(&item) });
         if is_link {
@@ -161,8 +162,8 @@ impl InodeLogger<'_, '_> {
         Ok(())
     }
 
-    /// Logs the attributes of an inode again whose new names are logged, beside the content and
-    /// the size that the log has.
+    /// Logs the attributes of an inode with new names again; content and size stay as the log has
+    /// them.
     fn log_attributes_again(&mut self, inode: &Inode, before: &PreviousLogState) -> LogResult<()> {
         let number = inode.id().number;
         let log = self.writer.tree(self.subvolume).map(|log| &**log);
@@ -175,7 +176,7 @@ impl InodeLogger<'_, '_> {
             self.log_xattrs(inode, false)?;
         }
         let InodeItem { mode, uid, gid, ctime, flags, .. } = inode.item_to_log();
-        // The extents that the log has are with checksums, or without.
+        // The extents in the log were logged with checksums or without, according to these flags.
         let of_extents = InodeFlags::NODATASUM | InodeFlags::NODATACOW;
         if logged.nbytes > 0 && flags & of_extents != logged.flags & of_extents {
             return Err(FullCommitReason::Failed);
@@ -188,7 +189,7 @@ impl InodeLogger<'_, '_> {
     }
 }
 
-/// The attributes of an inode of which nobody shall be told more than that it exists.
+/// Returns the inode item that logs no more of an inode than its existence.
 fn existing(item: &InodeItem) -> InodeItem {
     InodeItem { generation: 0, size: 0, ..item.clone() }
 }
@@ -197,7 +198,7 @@ fn inode_key(number: u64) -> Key {
     Key::new(number, ItemKind::INODE_ITEM, 0)
 }
 
-/// Tells the names that an item holds.
+/// Adds the names that an item holds to `names`.
 fn tell_names(item: &Item<'_>, names: &mut Vec<Named>) {
     let mut tell = |name: InodeName<'_>| names.push((name.parent, name_hash(name.name)));
     match item.key.kind {

@@ -1,9 +1,9 @@
-//! What a log says, read once into types that cannot be wrong.
+//! Items of a log, parsed and checked once.
 //!
-//! 1. Behind [`LogItem`] nobody sees a raw number: names can be names, ranges lie in files.
-//! 2. Kinds that a log has no use for are passed over, and so are the entries by hash that
-//!    kernels before 5.17 logged beside those by place.
-//! 3. What is wrong with an item is told with its key ([`LogError`]).
+//! 1. Users of [`LogItem`] see no unchecked values: names are possible, ranges lie within files.
+//! 2. Item kinds that a log does not need are skipped, and so are the DIR_ITEM items that kernels
+//!    before 5.17 logged beside the DIR_INDEX items.
+//! 3. A damaged item is reported with its key ([`LogError`]).
 
 mod tree;
 
@@ -37,14 +37,14 @@ type Xattrs<'a> = Vec<(&'a [u8], &'a [u8])>;
 
 /// An entry of a directory.
 pub(super) struct LoggedEntry<'a> {
-    /// Its place.
+    /// Its directory index.
     pub(super) index: u64,
     pub(super) name: &'a [u8],
     pub(super) kind: DirEntryKind,
     pub(super) target: EntryTarget,
 }
 
-/// A range of a file, in whole sectors, and what is there.
+/// A range of a file, in whole sectors, and its content.
 pub(super) struct LoggedExtent<'a> {
     /// Where it starts in the file.
     pub(super) start: u64,
@@ -53,17 +53,17 @@ pub(super) struct LoggedExtent<'a> {
     pub(super) content: Content<'a>,
 }
 
-/// What is in a range of a file.
+/// The content of a range of a file.
 pub(super) enum Content<'a> {
     Hole,
-    /// Its bytes from the start on; others may follow behind the first sector.
+    /// The bytes from the start of the range; others may follow behind the first sector.
     Inline(InlineExtent<'a>, Option<Compression>),
     Prealloc(RegularExtent),
     Regular(RegularExtent, Option<Compression>),
 }
 
 impl Content<'_> {
-    /// The extent on disk.
+    /// Returns the extent on disk, `None` if there is none.
     pub(super) fn on_disk(&self) -> Option<&RegularExtent> {
         match self {
             Self::Prealloc(extent) | Self::Regular(extent, _) => Some(extent),
@@ -75,11 +75,11 @@ impl Content<'_> {
 /// The most bytes of inline data.
 const INLINE_MAX: usize = SECTOR_SIZE as usize;
 
-/// Where files end: offsets are signed.
+/// The largest size of a file: offsets are signed.
 const FILE_END: u64 = i64::MAX.unsigned_abs();
 
 impl<'a> LogItem<'a> {
-    /// Reads an item; nothing where it is of no use to a replay.
+    /// Parses an item; `None` if a replay has no use for it.
     pub(super) fn parse(key: Key, data: &'a [u8]) -> Result<Option<Self>, LogDamage> {
         Ok(Some(match key.kind {
             ItemKind::INODE_ITEM => Self::Inode(inode(data)?),
@@ -95,7 +95,7 @@ impl<'a> LogItem<'a> {
     }
 }
 
-/// The range of places of a directory that a DIR_LOG_INDEX says is logged whole.
+/// Returns the first and last index of the range that a DIR_LOG_INDEX item says is logged whole.
 pub(super) fn logged_range(key: Key, data: &[u8]) -> Result<(u64, u64), LogDamage> {
     Ok((key.offset, dir_log_end(data)?))
 }

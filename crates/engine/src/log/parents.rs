@@ -1,12 +1,12 @@
 //! The directories that are logged with an inode whose names changed, and those that are not.
 //!
 //! 1. As in Linux, the fsync of a committed inode that gained or lost a name in this transaction
-//!    keeps all that happened before in the directories of its committed names: each of them is
-//!    logged whole.
-//! 2. As in Linux, the transaction is committed instead, which keeps all that happened before,
-//!    where all of a directory would be logged that moved to another one, or that an inode left
-//!    for another one (rule 6 of `node/log_tracker` says when), or in which files that the log does
-//!    not have changed names in a circle.
+//!    keeps all earlier changes in the directories of its committed names: each of them is logged
+//!    as a whole.
+//! 2. As in Linux, the transaction is committed instead, which keeps all earlier changes, if a
+//!    directory would be logged as a whole that moved to another directory, that an inode left for
+//!    another directory (as defined by rule 6 of `inode/log_state/tracker`), or in which files that
+//!    the log does not have took each other's committed names in a cycle.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use super::collect::{InodeLogger, LogResult, Wish};
 use crate::inode::{Inode, Link, LogMode, LoggedState, NamesToLog, PreviousLogState};
 
 impl InodeLogger<'_, '_> {
-    /// Returns an error if a commit must take the place of a log of all of an inode.
+    /// Returns an error if a full commit is needed instead of logging an inode as a whole.
     pub(super) fn check_loggable(&self, inode: &Inode) -> LogResult<()> {
         let is_dir = inode.kind() == FileKind::Directory;
         if is_dir && self.nodes.log_tracker().needs_commit(self.running, inode.id()) {
@@ -26,8 +26,8 @@ impl InodeLogger<'_, '_> {
         Ok(())
     }
 
-    /// Logs all of each directory in which a committed inode has, or had, a committed name, if the
-    /// inode gained or lost a name.
+    /// Queues each directory in which a committed inode has, or had, a committed name to be logged
+    /// as a whole, if the inode gained or lost a name.
     pub(super) fn log_parents(
         &mut self,
         inode: &Inode,
@@ -65,14 +65,14 @@ impl InodeLogger<'_, '_> {
         }
         let log_tracker = self.nodes.log_tracker();
         log_tracker.note_changed_names(self.running, inode.id());
-        // Also of one that is deleted.
+        // This includes deleted directories.
         if dirs.iter().any(|dir| log_tracker.needs_commit(self.running, self.id(*dir))) {
             return Err(FullCommitReason::NameMoved);
         }
         self.todo.extend(dirs.into_iter().map(|dir| (dir, Wish::Whole)));
         Ok(())
     }
-    /// Returns an error if a commit must take the place of a log of these new entries of a
+    /// Returns an error if a full commit is needed instead of logging these new entries of a
     /// directory, each the hash of a name and a file.
     pub(super) fn check_names(&self, dir: &Inode, names: &[(u32, u64)]) -> LogResult<()> {
         match self.nodes.log_tracker().is_circle(self.running, dir.id(), names) {

@@ -1,27 +1,30 @@
-//! Replaying the logs that a filesystem was left with.
+//! Replays the logs that a filesystem was left with.
 //!
 //! What was fsynced since the last commit is in logs, one for each subvolume. A replay is done
-//! before anybody uses the filesystem, in stages over each log:
+//! before the filesystem is used, in stages over each log:
 //!
-//! 0. `Logs`, `extents`: all blocks of all logs are pinned, and the extents that they name taken
-//!    out of free space, before anything else is allocated.
-//! 1. `inodes`: inodes become what was logged of them, or are made; names and attributes go that
-//!    were gone when their inode was logged, and what lay behind the end of files.
-//! 2. `names`: entries of directories, where what they lead to is there.
-//! 3. `names`, `extents`: attributes, names of inodes, contents.
-//! 4. `settle`: link counts and bytes become what there is; who has no name left is listed to be
+//! 0. `Logs`, `extents`: all blocks of all logs are pinned, and the extents that they refer to
+//!    taken out of free space, before anything else is allocated.
+//! 1. `inodes`: inodes are changed to what was logged of them, or created; names and attributes
+//!    that no longer existed when their inode was logged are removed, and so are extents beyond
+//!    EOF.
+//! 2. `names`: directory entries are added if their targets exist.
+//! 3. `names`, `extents`: extended attributes, names of inodes, and contents are replayed.
+//! 4. `settle`: link counts and byte counts are corrected; inodes without a name are listed to be
 //!    deleted.
 //!
-//! 1. One commit ends it. Whatever interrupts it before leaves the logs as they were, and all
-//!    that they lead to: a replay that starts again ends the same.
-//! 2. Everything goes through inodes in memory, as changes that wait; no tree is edited here.
-//! 3. An inode that was logged without a name is not replayed: it was to be deleted. Nor is the
-//!    log of a subvolume that is gone.
-//! 4. What is damaged is an error that names it, and nothing is written; to salvage is to leave
-//!    out what of a log is damaged, and to tell of it. All else ends a replay, also the lack of
-//!    space: then the log stays.
-//! 5. Once something of a log is left out, nothing goes because that log does not have it: it may
-//!    have been in what was left out.
+//! Rules:
+//!
+//! 1. One commit ends a replay. If it is interrupted before, the logs and all that they refer to
+//!    are unchanged: a replay that starts again ends the same.
+//! 2. All changes are made to inodes in memory, as pending changes; no tree is edited here.
+//! 3. An inode that was logged with a link count of 0 is not replayed: it was to be deleted. Nor is
+//!    the log of a deleted subvolume.
+//! 4. Damage is an error that names the damaged item, and nothing is written; a salvage skips
+//!    damaged parts of a log, and reports them. Any other error ends a replay, also a lack of
+//!    space: then the log is kept.
+//! 5. Once a part of a log is skipped, nothing is removed because that log does not have it: it may
+//!    have been in the skipped part.
 
 mod extents;
 mod inodes;
@@ -41,71 +44,71 @@ use super::items::{LogItem, LogTree, Logs};
 use crate::error::{Error, InodeId, LogDamage, Result};
 use crate::inode::{DelayedItemsFlusher, Inode, Inodes, InodesOptions, TreeRoots};
 
-/// How a replay is done.
+/// Options of a replay.
 pub(crate) struct ReplayOptions {
     pub(crate) node_cache_bytes: usize,
     pub(crate) transactions: TransactionOptions,
     pub(crate) nodes: InodesOptions,
-    /// Whether what is damaged is left out.
+    /// Whether damaged parts of a log are skipped.
     pub(crate) salvage: bool,
 }
 
-/// What a replay did.
+/// The result of a replay.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Replayed {
-    /// The transaction that the log followed.
+    /// The last committed transaction, which the logs follow.
     pub generation: u64,
     /// The subvolumes with a log.
     pub subvolumes: u64,
     /// Inodes that were logged.
     pub inodes: u64,
-    /// Names that came.
+    /// Names that were added.
     pub names_added: u64,
-    /// Names that went.
+    /// Names that were removed.
     pub names_removed: u64,
     /// Ranges of files that were logged.
     pub extents: u64,
     /// Inodes that were left without a name, and are deleted.
     pub deleted: u64,
-    /// What was damaged, where it was asked to leave that out.
+    /// Damaged parts that were skipped, if that was requested.
     pub left_out: Vec<SkippedItem>,
 }
 
-/// Something in a log that was damaged, and was left out.
+/// A damaged part of a log that was skipped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SkippedItem {
-    /// The subvolume; nothing where it is the list of logs itself.
+    /// The subvolume; `None` for the list of logs itself.
     pub subvolume: Option<TreeId>,
-    /// The item; nothing where it is a tree block.
+    /// The item; `None` for a tree block.
     pub key: Option<Key>,
-    /// What is wrong.
+    /// The damage.
     pub error: Error,
 }
 
-/// Whether a log waits to be replayed: only the primary superblock names one.
+/// Returns whether a log is to be replayed: only the primary superblock points to one.
 pub(crate) fn is_pending(device: &dyn Device) -> bool {
     let [primary, ..] = SUPERBLOCK_OFFSETS;
     let superblock = read_superblock_copy(device, primary).and_then(Result::ok);
     superblock.is_some_and(|superblock| superblock.log_root.is_some())
 }
 
-/// Replays the logs of the filesystem on these devices; one commit, and they are no more.
+/// Replays the logs of the filesystem on these devices, and drops them, with one commit.
 pub(crate) fn replay(devices: Vec<Arc<dyn Device>>, options: &ReplayOptions) -> Result<Replayed> {
     end(devices, options, options.salvage, |nodes, logs, report| {
         replay_logs(nodes, logs, report, options.salvage)
     })
 }
 
-/// Lets go of the logs of the filesystem on these devices: what was fsynced since the last commit
-/// is lost.
+/// Discards the logs of the filesystem on these devices: what was fsynced since the last commit is
+/// lost.
 pub(crate) fn discard(devices: Vec<Arc<dyn Device>>, options: &ReplayOptions) -> Result<Replayed> {
     end(devices, options, true, |nodes, logs, _| spare_extents(nodes, &logs))
 }
 
-/// Opens the filesystem, lets something be done with the logs, and commits. Where that fails,
-/// nothing of it is ever durable.
+/// Opens the filesystem, calls `with` on its logs, and commits. If that fails, nothing of it
+/// becomes durable.
 fn end(
     devices: Vec<Arc<dyn Device>>,
     options: &ReplayOptions,
@@ -127,14 +130,15 @@ fn end(
     done.map(|()| report)
 }
 
-/// Commits also where nothing changed: the superblock then names no log any more.
+/// Commits even if nothing changed, so that the superblock no longer points to a log.
 fn commit(transactions: &TransactionManager) -> Result<()> {
     transactions.start(HandleKind::Operation)?.subvolume_changed(TreeId::FS);
     Ok(transactions.commit()?)
 }
 
-/// Keeps what logs name from being given out in this transaction: until its superblock is durable
-/// they are to be replayed. What cannot be had is in use already, or nothing can be said of it.
+/// Keeps the extents that logs refer to from being allocated in this transaction: until its
+/// superblock is durable, the logs may still be replayed. An extent that cannot be taken is in use
+/// already, or its state is unknown.
 fn spare_extents(nodes: &Inodes, logs: &Logs) -> Result<()> {
     let mut extents = Extents::default();
     for log in &logs.trees {
@@ -179,10 +183,10 @@ fn replay_logs(nodes: &Inodes, logs: Logs, report: &mut Replayed, salvage: bool)
     Ok(())
 }
 
-/// What is done in one run over a log.
+/// A stage of a replay: one pass over a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Extents are taken out of free space.
+    /// Takes extents out of free space.
     Extents,
     Inodes,
     Entries,
@@ -193,11 +197,11 @@ enum Stage {
 struct Replay<'a> {
     nodes: &'a Inodes,
     log: &'a LogTree,
-    /// Whether what is damaged is left out.
+    /// Whether damaged parts are skipped.
     salvage: bool,
-    /// Whether something was.
+    /// Whether a part of the log was skipped.
     torn: bool,
-    /// The inode whose items come, where it is not replayed.
+    /// The current inode, if it is not replayed.
     ignored: Option<u64>,
     /// Inodes whose names changed.
     renamed: BTreeSet<u64>,
@@ -219,14 +223,14 @@ impl<'a> Replay<'a> {
         InodeId { subvolume: self.log.subvolume, number }
     }
 
-    /// Goes through the log once.
+    /// Runs one stage: a pass over the log.
     fn stage(&mut self, stage: Stage, extents: &mut Extents, report: &mut Replayed) -> Result<()> {
         self.ignored = None;
         for leaf in self.log.leaves(self.tree_roots()) {
             let leaf = match leaf {
                 Ok(leaf) => leaf,
                 Err(error) => {
-                    // It is told of once.
+                    // An unreadable block is reported in the first stage only.
                     self.pass_over(None, error, (stage == Stage::Extents).then_some(&mut *report))?;
                     continue;
                 }
@@ -239,7 +243,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// An error is one of the log, and is told of; or it ends the replay.
+    /// Skips an item with an error of the log; any other error ends the replay.
     fn leave_out(&mut self, key: Key, error: Error, report: &mut Replayed) -> Result<()> {
         match is_of_log(&error) {
             true => self.pass_over(Some(key), error, Some(report)),
@@ -247,7 +251,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// An error of the log is told of, where that is wanted; or it ends the replay.
+    /// Skips a damaged part of the log, and adds it to the report, if any. Without salvage, the
+    /// error ends the replay.
     fn pass_over(
         &mut self,
         key: Option<Key>,
@@ -302,7 +307,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The inode that an item of the log is of.
+    /// Returns the inode that an item of the log belongs to.
     fn logged_inode(&self, key: Key) -> Result<Arc<Inode>> {
         let found = self.nodes.replay_find(self.id(key.objectid))?;
         found.ok_or_else(|| self.log.damage(key, LogDamage::NoInode(key.objectid)))
@@ -317,7 +322,8 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Whether it is a log that is damaged, or asks for what cannot be, and nothing else.
+/// Returns whether an error means that a log is damaged, or requests the impossible, and nothing
+/// else.
 fn is_of_log(error: &Error) -> bool {
     match error {
         Error::Log(_) | Error::Overflow | Error::TooManyLinks | Error::NameTooLong => true,

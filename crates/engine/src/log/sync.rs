@@ -1,11 +1,13 @@
-//! Making an inode durable.
+//! Makes an inode durable: fsync.
 //!
-//! 1. A file is logged while its data is on its way. Both are on the device before the flush that
-//!    comes before the superblock; where data failed, the superblock is not written.
-//! 2. What did not change in the running transaction is durable with the one before.
-//! 3. What cannot be logged is committed: nothing is ever left out silently.
-//! 4. Who waits for a group is in its transaction until the group is durable, so that the commit
-//!    of the transaction comes after. Its data comes into its file meanwhile: the commit has it.
+//! 1. A file is logged while its data is in flight. Both are written before the flush that precedes
+//!    the superblock; if a write of the data fails, the superblock is not written.
+//! 2. An inode that did not change in the running transaction is durable with the one before.
+//! 3. An inode that cannot be logged is made durable by a full commit: nothing is silently left
+//!    out.
+//! 4. A thread that waits for a log commit stays in its transaction until the log commit is
+//!    durable, so that the commit of the transaction comes after it. Meanwhile the thread's data is
+//!    added to its file: the commit includes it.
 
 use userbtrfs_format::FileKind;
 use userbtrfs_sync::Arc;
@@ -20,7 +22,7 @@ use crate::data::{ErrSeq, FilePages, OrderedExtents, WriteContext};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Inodes, LogMode};
 
-/// What makes inodes durable.
+/// Makes inodes durable, by the log or by a commit.
 pub(crate) struct Log {
     nodes: Arc<Inodes>,
     writer: Arc<WriteContext>,
@@ -28,26 +30,26 @@ pub(crate) struct Log {
     fsync_tracer: FsyncTracer,
 }
 
-/// What makes an inode durable.
+/// The way to make an inode durable.
 enum SyncPlan<'a> {
-    /// This transaction must be.
+    /// Wait until this transaction is durable.
     Wait(u64),
-    /// Its group must be.
+    /// Wait until the log commit of the logged inode is durable.
     Group(LoggedInode<'a>),
-    /// The running transaction must be.
+    /// Commit the running transaction.
     Commit(FullCommitReason),
 }
 
-/// What is left to be done when the transaction is left.
+/// The work that remains after the sync has left the transaction.
 enum RemainingWork {
     Nothing,
-    /// This transaction must be durable.
+    /// Wait until this transaction is durable.
     Wait(u64),
-    /// This transaction must be committed.
+    /// Commit this transaction.
     Commit(u64, LogFailure),
 }
 
-/// A sync of an inode that waits for the device and for others.
+/// A sync of an inode that waits for the device and for other threads.
 struct Waiting<'a, 'w> {
     nodes: &'a Inodes,
     data: Option<&'a mut OrderedExtents<'w>>,
@@ -55,7 +57,7 @@ struct Waiting<'a, 'w> {
 }
 
 impl Waiting<'_, '_> {
-    /// Whether its own data could not be written.
+    /// Returns whether its own data could not be written.
     fn has_failed(&self) -> bool {
         self.data.as_ref().is_some_and(|data| data.has_failed())
     }
@@ -95,13 +97,13 @@ impl Log {
         }
     }
 
-    /// Who is told of each sync from now on.
+    /// Sets the listener that receives a record of each sync from now on.
     pub(crate) fn listen(&self, listener: Option<Listener>) {
         self.fsync_tracer.set(listener);
     }
 
-    /// Makes a file durable, its data and its attributes; tells its user what could not be written
-    /// of it, be it by others.
+    /// Makes a file's data and attributes durable; reports writeback errors of the file that its
+    /// user has not seen, also those of other threads' writes.
     pub(crate) fn sync_file(&self, pages: &Arc<FilePages>, told: &ErrSeq) -> Result<()> {
         let (clock, inode, since) = (self.fsync_tracer.clock(), pages.inode(), told.number());
         let synced = self.writer.submit(pages).and_then(|mut data| match data.has_failed() {
@@ -115,7 +117,7 @@ impl Log {
         synced
     }
 
-    /// Makes an inode durable that is no file; of a directory, its entries, too.
+    /// Makes an inode durable that is not a regular file; a directory with its entries.
     pub(crate) fn sync(&self, inode: &Arc<Inode>) -> Result<()> {
         assert!(inode.kind() != FileKind::Regular, "a file has data");
         self.make_durable(inode, None, self.fsync_tracer.clock())
@@ -138,7 +140,7 @@ impl Log {
                 waiting.waited(LogSyncPhase::Commit);
                 (SyncOutcome::Unchanged, durable.map_err(Error::from))
             }
-            // Its file tells that; who syncs next commits.
+            // The file reports the failure; the next sync commits.
             RemainingWork::Commit(..) if waiting.has_failed() => (SyncOutcome::Failed, Ok(())),
             RemainingWork::Commit(generation, failure) => {
                 let how = SyncOutcome::Committed(failure.reason());
@@ -156,8 +158,8 @@ impl Log {
         done
     }
 
-    /// Does what is done for an inode in the running transaction: afterwards its data has landed.
-    /// Gives what was put into the log, and what is left.
+    /// Does the part of a sync that runs in the transaction; afterwards the inode's data is written
+    /// and added to its file. Returns what was put into the log, and the remaining work.
     fn log_and_wait(
         &self,
         inode: &Arc<Inode>,
@@ -182,7 +184,7 @@ impl Log {
                 (LogVolume::default(), commit(reason.into()))
             }
         };
-        // What failed of it is told by its file.
+        // A failure is reported by the file.
         let _told = waiting.land(&handle);
         waiting.waited(LogSyncPhase::Device);
         Ok((amount, left))
@@ -190,7 +192,7 @@ impl Log {
 
     fn log<'a>(&'a self, handle: &'a Handle<'a>, whole: &InodeToLog<'_>) -> SyncPlan<'a> {
         let (inode, log_tracker) = (whole.inode, self.nodes.log_tracker());
-        // Asked first: who gets its first name meanwhile has it in what is asked next.
+        // Read first: if the inode gets its first name meanwhile, `item` counts that name.
         let is_linkable = inode.is_linkable();
         let (running, item) = (handle.generation(), inode.item());
         let is_settled = whole.data.is_none_or(OrderedExtents::is_empty);
@@ -201,7 +203,7 @@ impl Log {
             match log_tracker.lost_any(running, inode.id()) {
                 Ok(true) => {}
                 Ok(false) if item.generation == running => return SyncPlan::Wait(0),
-                // It lost its names before; then nobody will ever find it.
+                // It lost its names before: with that durable, it can never be found.
                 Ok(false) => return SyncPlan::Wait(running - 1),
                 Err(forgotten) => return SyncPlan::Commit(forgotten.into()),
             }

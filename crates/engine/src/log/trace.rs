@@ -1,4 +1,4 @@
-//! What is told of each sync to who listens. Where nobody does it costs a look at one flag.
+//! Records of syncs for a listener. Without a listener, a sync only checks one flag.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,48 +9,49 @@ use userbtrfs_transaction::FullCommitReason;
 
 use crate::error::InodeId;
 
-/// How one sync of an inode went.
+/// The record of one sync of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SyncRecord {
-    /// What was made durable.
+    /// The inode that was to be made durable.
     pub inode: InodeId,
-    /// How.
+    /// How it was made durable.
     pub how: SyncOutcome,
-    /// Inodes that were logged for it: itself, and those that belong to it.
+    /// The number of inodes that were logged: itself, and those that it requires.
     pub inodes: usize,
-    /// Items that were put into the log, or removed from it; those of checksums apart.
+    /// The number of items that were put into the log or removed from it, except checksums.
     pub items: usize,
-    /// Bytes of the content of these items.
+    /// The length of the contents of these items in bytes.
     pub bytes: usize,
-    /// How long it took to send its data off, with the wait for what was on its way before.
+    /// The time to submit its data, including the wait for data that was in flight before.
     pub write_back: Duration,
-    /// How long it took to log it in memory, with the wait for others who do.
+    /// The time to log it in memory, including the wait for other threads that do.
     pub collect: Duration,
-    /// How long it waited for others: for who wrote its group, or the one before, and for data of
-    /// others in its group.
+    /// The time it waited for other threads: for the leader of its log commit or of the one before,
+    /// and for the data of other members of its log commit.
     pub writers: Duration,
-    /// How long it waited for the commit of the transaction before.
+    /// The time it waited for the commit of the previous transaction.
     pub previous: Duration,
-    /// How long it waited for the device: for its data, the log, the superblock; or for a commit
+    /// The time it waited for the device: for its data, the log and the superblock; or for a commit
     /// instead of a log.
     pub device: Duration,
 }
 
-/// How something was made durable.
+/// How an inode was made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncOutcome {
-    /// It was already, or is with a transaction or a group that was on its way.
+    /// It was durable already, or became so with a transaction or log commit in progress.
     Unchanged,
     /// By the log.
     Logged,
-    /// By a commit, or not at all where the call fails.
+    /// By a commit, or not at all if the call fails.
     Committed(FullCommitReason),
-    /// Not at all: its own data could not be written, which the call tells unless another was told.
+    /// Not at all: its own data could not be written. The call returns that error, unless another
+    /// call returned it.
     Failed,
 }
 
-/// What a sync put into the log.
+/// The amount that a sync put into the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LogVolume {
     pub(super) inodes: usize,
@@ -58,10 +59,10 @@ pub(super) struct LogVolume {
     pub(super) bytes: usize,
 }
 
-/// Who listens.
+/// A callback that receives the record of each sync.
 pub(crate) type Listener = Arc<dyn Fn(&SyncRecord) + Send + Sync>;
 
-/// Where syncs are told of.
+/// Passes the records of syncs to a listener.
 pub(super) struct FsyncTracer {
     is_heard: AtomicBool,
     listener: Mutex<Option<Listener>>,
@@ -78,7 +79,7 @@ impl FsyncTracer {
         *self.listener.lock() = listener;
     }
 
-    /// The time, where somebody listens.
+    /// Returns the timer of one sync; it only runs if there is a listener.
     pub(super) fn clock(&self) -> PhaseTimer<'_> {
         let heard = self.is_heard.load(Ordering::Acquire);
         PhaseTimer { fsync_tracer: self, last: heard.then(Instant::now), laps: [Duration::ZERO; 5] }
@@ -91,7 +92,7 @@ impl fmt::Debug for FsyncTracer {
     }
 }
 
-/// What a sync spends its time with.
+/// A phase of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     WriteBack,
@@ -101,7 +102,7 @@ pub(super) enum Phase {
     Device,
 }
 
-/// The time of one sync.
+/// The timer of the phases of one sync.
 pub(super) struct PhaseTimer<'a> {
     fsync_tracer: &'a FsyncTracer,
     last: Option<Instant>,
@@ -109,7 +110,7 @@ pub(super) struct PhaseTimer<'a> {
 }
 
 impl PhaseTimer<'_> {
-    /// A phase is over.
+    /// Ends a phase: adds the time since the last phase ended.
     pub(super) fn lap(&mut self, phase: Phase) {
         if let Some(last) = &mut self.last {
             let now = Instant::now();
@@ -125,7 +126,7 @@ impl PhaseTimer<'_> {
         }
     }
 
-    /// The sync is over.
+    /// Ends the sync: passes its record to the listener.
     pub(super) fn end(self, inode: InodeId, how: SyncOutcome, amount: LogVolume) {
         if self.last.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! What is read of items, and what is not.
+//! Tests of parsing items of a log.
 
 use userbtrfs_format::{HoleExtent, InlineExtent, InodeName, Logical, TreeId};
 
@@ -13,7 +13,7 @@ fn damage(key: Key, data: &[u8]) -> LogDamage {
 }
 
 #[test]
-fn kinds_that_a_replay_has_no_use_for_are_passed_over() {
+fn item_kinds_unused_by_replay_are_skipped() {
     for kind in [ItemKind::DIR_ITEM, ItemKind::DIR_LOG_ITEM, ItemKind::EXTENT_CSUM, ItemKind(0)] {
         assert!(LogItem::parse(key(kind, 7), b"whatever").unwrap().is_none(), "{kind}");
     }
@@ -23,7 +23,7 @@ fn kinds_that_a_replay_has_no_use_for_are_passed_over() {
 }
 
 #[test]
-fn names_that_cannot_be_are_damage() {
+fn impossible_names_are_damage() {
     for name in [&b"a/b"[..], b"a\0b", b".", b".."] {
         let mut data = Vec::new();
         InodeName { parent: 256, index: 7, name }.encode_ref_into(&mut data);
@@ -36,7 +36,7 @@ fn names_that_cannot_be_are_damage() {
 }
 
 #[test]
-fn ranges_are_whole_sectors_and_lie_in_files() {
+fn parsed_ranges_are_whole_sectors_within_files() {
     let parse = |offset: u64, kind: FileExtentKind<'_>| {
         let data = FileExtent { generation: 7, compression: None, kind }.encode();
         match LogItem::parse(key(ItemKind::EXTENT_DATA, offset), &data) {
@@ -59,7 +59,7 @@ fn data_len(data: &[u8]) -> u64 {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn log_error_names_subvolume_and_item() {
     let error = crate::error::LogError {
         subvolume: Some(TreeId::FS),
         key: Some(key(ItemKind::EXTENT_DATA, 4096)),

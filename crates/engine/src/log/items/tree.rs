@@ -1,12 +1,11 @@
-//! The trees of a log: the log root tree, and a tree for each subvolume that something was
-//! logged of.
+//! The trees of a log: the log root tree, and a log tree for each subvolume with logged changes.
 //!
-//! 1. Before anything is allocated all blocks of all of them are pinned, also those of subvolumes
-//!    that are gone: the space they lie in is free to everybody who does not know of the log.
-//! 2. Each block is pinned once: so blocks that lead to each other in a ring, or to one block
-//!    twice, are damage, and what is read is bounded by the space there is.
-//! 3. A block leaves this module verified, as one of a log: of this owner, of the generation that
-//!    what leads to it says.
+//! 1. All blocks of all log trees are pinned before anything is allocated, also those of deleted
+//!    subvolumes: without knowledge of the log, their space is free.
+//! 2. Each block is pinned once. So a cycle of blocks, or a block with two parents, is damage, and
+//!    the number of blocks that are read is bounded by the space there is.
+//! 3. This module only returns verified blocks of a log: of this owner, and of the generation that
+//!    the parent has for it.
 
 use userbtrfs_btree::{Cursor, ReadAhead, Root, Tree};
 use userbtrfs_format::{
@@ -25,43 +24,43 @@ const CSUM_OBJECTID: u64 = u64::MAX - 9;
 /// Bytes in a sector.
 const SECTOR: u64 = SECTOR_SIZE as u64;
 
-/// The logs that wait to be replayed.
+/// The logs to be replayed.
 pub(crate) struct Logs {
-    /// By subvolume.
+    /// One for each subvolume.
     pub(crate) trees: Vec<LogTree>,
-    /// What of them cannot be read.
+    /// The blocks of logs that cannot be read.
     pub(crate) unread: Vec<Unread>,
 }
 
 /// A block of a log that cannot be read, or must not be.
 pub(crate) struct Unread {
-    /// The subvolume; nothing for a block of the log root tree.
+    /// The subvolume; `None` for a block of the log root tree.
     pub(crate) subvolume: Option<TreeId>,
-    /// Why.
+    /// The reason.
     pub(crate) error: Error,
 }
 
 /// The log of one subvolume.
 pub(crate) struct LogTree {
     pub(crate) subvolume: TreeId,
-    /// Whether blocks above its leaves were passed over.
+    /// Whether blocks of the tree were skipped when its leaves were collected.
     pub(crate) torn: bool,
     tree: Tree,
     /// The leaves, in the order of their keys.
     leaves: Vec<(Logical, Expectation)>,
 }
 
-/// Who reads and pins the blocks of logs.
+/// Reads and pins the blocks of logs.
 struct Gatherer<'a> {
     transactions: &'a TransactionManager,
-    /// Whether what cannot be read is passed over.
+    /// Whether blocks that cannot be read are skipped.
     tolerant: bool,
     unread: Vec<Unread>,
 }
 
 impl Logs {
-    /// Finds, and pins, the logs that the superblock leads to. Nothing was allocated before. Where
-    /// it is not `tolerant`, what cannot be read is an error.
+    /// Finds and pins the logs that the superblock points to. Nothing may be allocated before. A
+    /// block that cannot be read is an error, unless `tolerant`.
     pub(crate) fn find(transactions: &TransactionManager, tolerant: bool) -> Result<Self> {
         let superblock = transactions.volume().superblock();
         let Some(logical) = superblock.log_root else {
@@ -83,7 +82,7 @@ impl Logs {
 }
 
 impl Gatherer<'_> {
-    /// The log of a subvolume that an item of the log root tree leads to.
+    /// Returns the log of a subvolume that an item of the log root tree points to.
     fn tree(&mut self, item: &Item<'_>) -> Result<Option<LogTree>> {
         let is_log =
             (item.key.objectid, item.key.kind) == (TreeId::TREE_LOG.0, ItemKind::ROOT_ITEM);
@@ -99,7 +98,7 @@ impl Gatherer<'_> {
         Ok(Some(LogTree { subvolume, torn, tree, leaves }))
     }
 
-    /// Pins all blocks of a tree; gives its leaves.
+    /// Pins all blocks of a tree; returns its leaves.
     fn leaves(&mut self, of: Option<TreeId>, root: Root) -> Result<Vec<(Logical, Expectation)>> {
         let Root { logical, level, generation } = root;
         let owner = TreeId::TREE_LOG;
@@ -139,7 +138,7 @@ impl Gatherer<'_> {
     }
 }
 
-/// The child in a slot of a node, and what is expected there.
+/// Returns the child in a slot of a node, and the expectation for its block.
 fn below(node: &TreeBlock, slot: usize) -> (Logical, Expectation) {
     let child = node.child(slot);
     let expected = Expectation {
@@ -153,12 +152,12 @@ fn below(node: &TreeBlock, slot: usize) -> (Logical, Expectation) {
 }
 
 impl LogTree {
-    /// What is wrong with an item of it.
+    /// Returns the error for damage of an item of this log.
     pub(crate) fn damage(&self, key: Key, why: LogDamage) -> Error {
         LogError { subvolume: Some(self.subvolume), key: Some(key), why }.into()
     }
 
-    /// Its leaves, in the order of their keys, each read when it is asked for.
+    /// Returns its leaves in the order of their keys, each read when it is asked for.
     pub(crate) fn leaves<'a>(
         &'a self,
         tree_roots: &'a TreeRoots,
@@ -169,7 +168,7 @@ impl LogTree {
         self.leaves.iter().map(read)
     }
 
-    /// The ranges of places of a directory that are logged whole.
+    /// Returns the ranges of indexes of a directory that are logged whole.
     pub(crate) fn ranges(&self, tree_roots: &TreeRoots, dir: u64) -> Result<Vec<(u64, u64)>> {
         let first = Key::new(dir, ItemKind::DIR_LOG_INDEX, 0);
         let mut cursor = tree_roots.cursor(&self.tree, &first, ReadAhead::Off)?;
@@ -185,7 +184,7 @@ impl LogTree {
         Ok(ranges)
     }
 
-    /// Whether it has an entry of this name at this place of a directory.
+    /// Returns whether it has an entry of this name at this index of a directory.
     pub(crate) fn has_entry(
         &self,
         tree_roots: &TreeRoots,
@@ -196,7 +195,7 @@ impl LogTree {
         self.has_name(tree_roots, Key::new(dir, ItemKind::DIR_INDEX, index), name)
     }
 
-    /// Whether it has an extended attribute of an inode.
+    /// Returns whether it has an extended attribute of an inode.
     pub(crate) fn has_xattr(
         &self,
         tree_roots: &TreeRoots,
@@ -214,7 +213,7 @@ impl LogTree {
         Ok(entries.any(|entry| entry.expect("verified with its block").name == name))
     }
 
-    /// The names that an inode has in one item; nothing where it is not logged.
+    /// Returns the names that an inode has in one item; `None` if the item is not logged.
     pub(crate) fn names(
         &self,
         tree_roots: &TreeRoots,
@@ -225,8 +224,8 @@ impl LogTree {
         Ok(position.exact.then(|| item.names(position.leaf.item(position.slot).data)))
     }
 
-    /// Shows the checksums of the sectors between two addresses: where each run of them starts,
-    /// and the checksums as stored.
+    /// Returns the checksums of the sectors between two addresses: the start of each run, and its
+    /// checksums as stored.
     pub(crate) fn checksums(
         &self,
         tree_roots: &TreeRoots,

@@ -1,11 +1,11 @@
-//! Contents of files.
+//! Replays the contents of files.
 //!
-//! 1. An extent that a log names is either in the extent tree, whole, or all of its space is free,
-//!    and is taken for it before anything else is allocated.
+//! 1. An extent that a log refers to is either in the extent tree as a whole, or all of its space
+//!    is free and is taken for it before anything else is allocated.
 //! 2. Space that was taken is counted with the first file that refers to it, and given back if none
 //!    does.
-//! 3. The checksums of an extent come with the range that refers to it; those that are there
-//!    already are replaced by what the log has for the same sectors.
+//! 3. Checksums of an extent are added with the range that refers to it; existing ones are replaced
+//!    by those that the log has for the same sectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::error::{LogDamage, Result};
 use crate::inode::{Inline, Inode, PendingExtentKind};
 use crate::log::items::{Content, LoggedExtent};
 
-/// Bytes of checksums that wait before they are merged.
+/// The bytes of pending checksums above which they are merged into the tree.
 const CHECKSUMS_MAX: usize = 1 << 20;
 
 /// The extents that were taken out of free space.
@@ -26,7 +26,8 @@ const CHECKSUMS_MAX: usize = 1 << 20;
 pub(super) struct Extents {
     /// By address: length, and whether a file refers to it.
     taken: BTreeMap<u64, (u64, bool)>,
-    /// Addresses and lengths of those that cannot be had: they are left out.
+    /// Addresses and lengths of extents that cannot be taken: ranges that refer to them are
+    /// skipped.
     refused: BTreeSet<(u64, u64)>,
     /// Bytes of checksums since the last merge.
     checksums: usize,
@@ -71,13 +72,13 @@ impl Extents {
         self.refused.contains(&(extent.disk.0, extent.disk_bytes))
     }
 
-    /// Whether this is the first reference to space that was taken.
+    /// Returns true for the first reference to space that was taken, which is noted.
     fn is_first(&mut self, extent: &RegularExtent) -> bool {
         let taken = self.taken.get_mut(&extent.disk.0);
         taken.is_some_and(|(_, counted)| !std::mem::replace(counted, true))
     }
 
-    /// Gives back what no file refers to.
+    /// Gives back the space that no file refers to.
     pub(super) fn give_back_rest(self, transactions: &TransactionManager) {
         for (logical, (len, counted)) in self.taken {
             if !counted {
@@ -88,7 +89,7 @@ impl Extents {
 }
 
 impl Replay<'_> {
-    /// A range of a file has this content. `data` is the item.
+    /// Sets the content of a range of a file. `data` is the item.
     pub(super) fn extent(
         &mut self,
         key: Key,
@@ -115,7 +116,7 @@ impl Replay<'_> {
         let Some(on_disk) = logged.content.on_disk() else {
             return self.nodes.replay_file(&inode, |file| file.put(start, end, kind, false));
         };
-        // What is damaged was told of, and what was there stays.
+        // A refused extent was reported before; the existing content stays.
         if extents.is_refused(on_disk) || self.nodes.replay_has_extent(&inode, start, end, data)? {
             return Ok(());
         }
@@ -143,7 +144,8 @@ impl Replay<'_> {
         }
     }
 
-    /// The checksums that the log has for a range of an extent; of a compressed one, for all of it.
+    /// Returns the checksums that the log has for a range of an extent, or for all of it if it is
+    /// compressed.
     fn checksums_of(
         &self,
         key: Key,
@@ -158,7 +160,7 @@ impl Replay<'_> {
             PendingExtentKind::Regular(_, None) => (extent.offset, extent.bytes),
             _ => return Ok(Vec::new()),
         };
-        // The extent lies in the address space, and what is asked for in the extent.
+        // Cannot overflow: the extent lies in the address space, and the range in the extent.
         let start = extent.disk.0 + skip;
         let found = self.log.checksums(self.tree_roots(), start, start + bytes);
         found.map_err(|_| self.log.damage(key, LogDamage::Checksums(extent.disk)))

@@ -1,4 +1,5 @@
-//! The first stage: inodes are there, and what was gone when they were logged is gone.
+//! The first stage: inodes are changed or created, and what they had lost when they were logged is
+//! removed.
 
 use userbtrfs_format::{FileKind, InodeItem, Key};
 use userbtrfs_sync::Arc;
@@ -8,7 +9,7 @@ use crate::error::{LogDamage, Result};
 use crate::inode::Inode;
 
 impl Replay<'_> {
-    /// An inode becomes what was logged of it.
+    /// Changes an inode to what was logged of it, or creates it.
     pub(super) fn inode(
         &mut self,
         key: Key,
@@ -26,7 +27,7 @@ impl Replay<'_> {
         let inode = self.nodes.replay_inode(id, logged)?;
         match logged.kind {
             FileKind::Regular => {
-                // Before extents come: some may lie behind the end, preallocated.
+                // Before extents are added: some may be preallocated beyond EOF.
                 self.nodes.replay_cut(&inode)?;
                 self.rewritten.insert(id.number);
             }
@@ -47,7 +48,8 @@ impl Replay<'_> {
         Err(self.log.damage(key, LogDamage::Kind { inode: key.objectid, logged, found }))
     }
 
-    /// Whoever logs an inode logs all its attributes: those go that the log does not have.
+    /// Removes the extended attributes that the log does not have: an inode is always logged with
+    /// all of them.
     fn remove_xattrs(&self, inode: &Arc<Inode>) -> Result<()> {
         let id = inode.id();
         for (name, _) in self.nodes.xattrs(id)? {
@@ -58,7 +60,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Names go that stand where a directory is logged whole, and are not in the log.
+    /// Removes the names in the logged ranges of a directory that are not in the log.
     fn remove_names(&mut self, key: Key, dir: &Arc<Inode>, report: &mut Replayed) -> Result<()> {
         if dir.kind() != FileKind::Directory {
             return Ok(());

@@ -1,9 +1,9 @@
-//! The second stage, and what the third one does to names.
+//! The second stage, and the names and extended attributes of the third.
 //!
-//! 1. A name and a place belong to one entry of a directory: who gets them takes them from whoever
-//!    has them.
-//! 2. An entry and the name of the inode that it leads to come and go together.
-//! 3. Nothing goes before it is known that something comes in its place.
+//! 1. A name and an index belong to one entry of a directory: an inode that gets them takes them
+//!    from the inode that has them.
+//! 2. An entry and the name of the inode that it points to are added and removed together.
+//! 3. Nothing is removed for a new entry before it is known that the entry will be added.
 
 use userbtrfs_codec::hash::extref_hash;
 use userbtrfs_format::{FileKind, ItemKind, Key};
@@ -15,8 +15,8 @@ use crate::inode::{Entry, EntryTarget, Inode, Link, NamesItem};
 use crate::log::items::LoggedEntry;
 
 impl Replay<'_> {
-    /// An entry of a directory is there, if what it leads to is, and does not have that name in
-    /// the log: then it comes with that.
+    /// Adds an entry of a directory if its target exists. If the log has that name among those of
+    /// the target, it is added with those instead.
     pub(super) fn entry(
         &mut self,
         key: Key,
@@ -25,7 +25,7 @@ impl Replay<'_> {
     ) -> Result<()> {
         let dir = self.logged_inode(key)?;
         self.check_directory(key, &dir)?;
-        // The name of a subvolume comes and goes with a commit, never with a log.
+        // The names of subvolumes are changed by commits only, never by a log.
         let EntryTarget::Inode(number) = logged.target else { return Ok(()) };
         let there = self.nodes.replay_entry_at(&dir, logged.index)?;
         let is_same = |there: &Arc<Entry>| {
@@ -46,7 +46,7 @@ impl Replay<'_> {
         self.name(&dir, &inode, logged.index, logged.name, report)
     }
 
-    /// Whether the log has this name of an inode in a directory, as far as it can be read.
+    /// Returns whether the log has this name of an inode in a directory, as far as it can be read.
     fn comes_with_inode(&self, inode: u64, dir: u64, name: &[u8]) -> Result<bool> {
         for item in [NamesItem::Ref(dir), NamesItem::Extref(extref_hash(dir, name))] {
             let logged = match self.log.names(self.tree_roots(), inode, item) {
@@ -60,7 +60,7 @@ impl Replay<'_> {
         Ok(false)
     }
 
-    /// The names that an inode has in an item are those logged.
+    /// Makes the names that an inode has in an item those that were logged.
     pub(super) fn names(
         &mut self,
         key: Key,
@@ -80,8 +80,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// An inode has a name. Where its directory is not there, it was not logged: then the name is
-    /// not, either.
+    /// Gives an inode a name. If the directory does not exist, it was not logged: then the name is
+    /// not added.
     fn link(
         &mut self,
         key: Key,
@@ -105,8 +105,8 @@ impl Replay<'_> {
         self.name(&dir, inode, link.index, &link.name, report)
     }
 
-    /// A directory that gets a name leaves the place where it was, if that did not go by itself:
-    /// it is in one place.
+    /// Removes the old name of a directory that gets another, if the torn log did not remove it: a
+    /// directory has one name.
     fn leave_places(&mut self, inode: &Arc<Inode>, report: &mut Replayed) -> Result<()> {
         if !self.torn || inode.kind() != FileKind::Directory {
             return Ok(());
@@ -118,7 +118,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// A name of an inode goes, which the log no longer has.
+    /// Removes a name of an inode that the log no longer has.
     fn remove_link(&mut self, key: Key, link: &Link, report: &mut Replayed) -> Result<()> {
         let dir = self.nodes.replay_find(self.id(link.dir))?;
         let dir = dir.ok_or_else(|| self.log.damage(key, LogDamage::NoInode(link.dir)))?;
@@ -130,7 +130,7 @@ impl Replay<'_> {
         }
     }
 
-    /// No entry of a directory has this name any more.
+    /// Removes the entry of this name from a directory, if there is one.
     fn free_name(
         &mut self,
         key: Key,
@@ -172,7 +172,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// An entry goes, and with it the name of what it leads to.
+    /// Removes an entry, and with it the name of its target.
     pub(super) fn unname(
         &mut self,
         key: Key,
@@ -187,7 +187,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Attributes of an inode have the values logged.
+    /// Sets extended attributes of an inode to the logged values.
     pub(super) fn xattrs(&self, key: Key, logged: &[(&[u8], &[u8])]) -> Result<()> {
         let inode = self.logged_inode(key)?;
         for (name, value) in logged {

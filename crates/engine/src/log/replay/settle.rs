@@ -1,10 +1,10 @@
-//! The last stage: what is counted agrees with what there is.
+//! The last stage: link counts and byte counts are corrected.
 //!
-//! 1. What is in a directory without a name loses its name there, and so on below, before any names
-//!    are counted.
-//! 2. The link count of an inode whose names changed is how many it has. One without any is listed
-//!    to be deleted. No directory has more than one.
-//! 3. The bytes of a file whose contents changed are those of its extents.
+//! 1. The entries of a directory without a name are removed, and so on recursively, before any
+//!    names are counted.
+//! 2. The link count of an inode whose names changed becomes the number of its names. An inode
+//!    without any is listed to be deleted. A directory with more than one is damage.
+//! 3. The byte count of a file whose contents changed becomes that of its extents.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Empties directories without a name; gives all inodes whose names changed.
+    /// Empties directories without a name; returns all inodes whose names changed.
     fn empty_nameless(&mut self, report: &mut Replayed) -> Result<BTreeSet<u64>> {
         let mut seen = BTreeSet::new();
         while let Some(number) = self.renamed.pop_first() {
@@ -51,9 +51,10 @@ impl Replay<'_> {
         }
     }
 
-    /// An inode that is there, and how many names it has.
+    /// Returns an inode and the number of its names; `None` if it does not exist, or is the root
+    /// directory.
     fn renamed_inode(&self, key: Key) -> Result<Option<(Arc<Inode>, usize)>> {
-        // The root of a subvolume has its name elsewhere.
+        // The name of a subvolume's root is not in the subvolume.
         if key.objectid == ROOT_DIR {
             return Ok(None);
         }
@@ -73,7 +74,7 @@ impl Replay<'_> {
         self.nodes.replay_links(&inode, links)
     }
 
-    /// All entries of a directory go.
+    /// Removes all entries of a directory.
     fn empty(&mut self, key: Key, dir: &Arc<Inode>, report: &mut Replayed) -> Result<()> {
         let mut position = Some(0);
         while let Some(from) = position {
