@@ -1,8 +1,8 @@
 //! Items of a log, parsed and checked once.
 //!
 //! 1. Users of [`LogItem`] see no unchecked values: names are possible, ranges lie within files.
-//! 2. Item kinds that a log does not need are skipped, and so are the DIR_ITEM items that kernels
-//!    before 5.17 logged beside the DIR_INDEX items.
+//! 2. Item kinds that a replay does not need are skipped, and so are the DIR_ITEM items that
+//!    kernels before 5.17 logged beside the DIR_INDEX items.
 //! 3. A damaged item is reported with its key ([`LogError`]).
 
 mod tree;
