@@ -1,9 +1,9 @@
-//! Devices for tests of what happens when a machine or a medium fails, and what they leave behind.
+//! Devices for tests of failing machines and media, and the images that such failures leave.
 //!
-//! 1. [`SparseDevice`] is a device in memory that costs what was written to it; a copy of its
-//!    bytes ([`SparseImage`]) shares all blocks that do not change.
-//! 2. [`RecordingDevice`] passes everything on and remembers, in order of completion, what changed
-//!    the device. [`FaultyDevice`] fails a chosen request, [`PausedDevice`] lets all wait. Each
+//! 1. [`SparseDevice`] is a device in memory that costs what was written to it; a copy of its bytes
+//!    ([`SparseImage`]) shares all unchanged blocks.
+//! 2. [`RecordingDevice`] forwards every request and records, in order of completion, what changed
+//!    the device. [`FaultyDevice`] fails a chosen request, [`PausedDevice`] blocks requests. Each
 //!    wraps any device, also one of the others.
 //! 3. [`cut`] makes, from a recording, the images that a crash may leave.
 

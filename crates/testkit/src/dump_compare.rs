@@ -1,33 +1,33 @@
 //! Compares our dumps with those of btrfs-progs 6.2, item by item.
 //!
 //! A unit is the header of a block, an item with the lines of its body, a pointer, or a line of
-//! other text. What may differ is folded away:
+//! other text. Normalization removes the following differences:
 //!
 //! 1. white space, empty lines, the version of btrfs-progs, the path of the device;
-//! 2. names and data of attributes: theirs are printed as they are, data up to the first NUL and
-//!    up to 255 bytes;
+//! 2. names and data of attributes: btrfs-progs prints them raw, data up to the first NUL and up to
+//!    255 bytes;
 //! 3. the label, of which only printable ASCII is compared;
-//! 4. flags, kinds and trees that 6.2 has no name for, and what 7.3 prints in another way: the
-//!    order of an inline reference, an unused metadata UUID, the encryption of an extent, spaces
-//!    in names, numbers with a sign;
+//! 4. flags, kinds and trees that 6.2 has no name for, and text that 7.3 prints differently: the
+//!    order of an inline reference, an unused metadata UUID, the encryption of an extent, spaces in
+//!    names, numbers with a sign;
 //! 5. the body of a DEV_REPLACE, of which 6.2 shows nothing.
 
 use userbtrfs_format::Quoted;
 
-/// The most differences that are listed.
+/// The maximum number of differences that are listed.
 const DIFFERENCES_MAX: usize = 50;
 
-/// How many units are skipped, at most, to find where the dumps agree again.
+/// The maximum number of units skipped to find where the dumps agree again.
 const WINDOW: usize = 1000;
 
-/// How much of the data of an attribute is compared: what 255 bytes have at least, however many
-/// of them stand for one character.
+/// The number of characters of attribute data that are compared: 255 bytes always print at least
+/// this many, even if several bytes make one character.
 const DATA_CHARS: usize = 60;
 
-/// What stands before bytes that are printed as they are.
+/// The text that precedes bytes that are printed raw.
 const BEFORE_BYTES: &[&str] = &["\tname: ", " name: ", " name ", "\tdata ", "\titem data "];
 
-/// How lines begin that are neither a body nor the rest of a name.
+/// The starts of lines that are neither a body nor the continuation of a name.
 const LINE_STARTS: &[&str] = &[
     "leaf ",
     "node ",
@@ -41,7 +41,7 @@ const LINE_STARTS: &[&str] = &[
     "uuid ",
 ];
 
-/// What each of the dumps has that the other has not, in the order of the dumps.
+/// Returns the differences between two dumps, in the order of the dumps.
 pub fn compare(ours: &str, theirs: &[u8]) -> Vec<String> {
     let (ours, theirs) = (normalize(ours), normalize(&escape(theirs)));
     let mut differences = Vec::new();
@@ -64,7 +64,7 @@ pub fn compare(ours: &str, theirs: &[u8]) -> Vec<String> {
     differences
 }
 
-/// How many units each side skips, as few as possible, so that the next ones are the same.
+/// Returns how many units each side skips, as few as possible, so that the next units are equal.
 fn next_agreement(left: &[String], right: &[String]) -> (usize, usize) {
     for sum in 1..=WINDOW.min(left.len() + right.len()) {
         // As even as possible first: a changed unit is more likely than a missing one.
@@ -95,7 +95,7 @@ fn one_line(unit: &str) -> String {
     unit.replace('\n', " | ")
 }
 
-/// The units of a dump, folded.
+/// Returns the normalized units of a dump.
 pub fn normalize(text: &str) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     let mut hidden = false;
@@ -121,7 +121,7 @@ pub fn normalize(text: &str) -> Vec<String> {
     units
 }
 
-/// Where blocks carry the same id as the superblock, versions differ in what they print.
+/// Folds the metadata UUID if it is zero or the fsid: versions print such a UUID differently.
 fn fold_metadata_uuid(units: &mut [String]) {
     let own = units.iter().find_map(|unit| unit.strip_prefix("fsid ")).unwrap_or_default();
     let unused =
@@ -131,7 +131,7 @@ fn fold_metadata_uuid(units: &mut [String]) {
     }
 }
 
-/// Whether a line belongs to the unit of the line before it.
+/// Returns whether a line belongs to the unit of the line before it.
 fn is_body(line: &str) -> bool {
     let of_block = line.starts_with("leaf ") || line.starts_with("node ");
     let of_header = line.starts_with("fs uuid ") || line.starts_with("chunk uuid ");
@@ -182,13 +182,13 @@ fn unsigned(word: &str) -> String {
     number.map_or_else(|| word.to_owned(), |number| number.cast_unsigned().to_string())
 }
 
-/// Whether this is `(KIND 0xSEQUENCE`, by which inline references are sorted.
+/// Returns whether this is `(KIND 0xSEQUENCE`, by which inline references are sorted.
 fn is_sequence(text: &str) -> bool {
     let parts = text.strip_prefix('(').and_then(|text| text.split_once(" 0x"));
     parts.is_some_and(|(kind, _)| kind.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Their text with bytes that are printed as they are escaped as ours are.
+/// Returns the text of btrfs-progs with raw bytes escaped as in our dumps.
 fn escape(theirs: &[u8]) -> String {
     let mut text = String::new();
     let theirs = theirs.strip_suffix(b"\n").unwrap_or(theirs);
@@ -212,7 +212,7 @@ fn escape(theirs: &[u8]) -> String {
     text
 }
 
-/// Where the bytes begin that a line of a body prints as they are.
+/// Returns the offset of the bytes that a body line prints raw, `None` if it prints none.
 fn bytes_start(line: &[u8]) -> Option<usize> {
     if !line.starts_with(b"\t\t") {
         return None;

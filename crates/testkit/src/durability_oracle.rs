@@ -1,23 +1,23 @@
-//! What a crash must leave where single files and directories were made durable.
+//! The state that a crash must leave if single files and directories were made durable.
 //!
-//! Moments are counted in operations: each file, name and attribute has a time line. What an
-//! operation was cut in is not known, so a crash may show what was until the last operation that
-//! had begun. Something is *settled* at the moment of the last durable commit, or of its own last
-//! durable fsync after that.
+//! A moment is the index of an operation; each file, name and attribute has a time line of its
+//! values. A crash may interrupt an operation at any point, so it may leave values of any moment up
+//! to the last operation that had begun. An object is *settled* at the moment of the last durable
+//! commit, or of its own last durable fsync after that.
 //!
-//! 1. A name leads to what it led to at some moment since its directory was settled, or to nothing
-//!    if it led to nothing then.
-//! 2. What had changed and was fsynced has all the names that it had at some moment since, and no
-//!    others; there is one moment of which this is true for all that was. Content that may have
-//!    been dropped may never have changed.
-//! 3. What had a name at every moment since it was settled is there.
-//! 4. What an inode says of itself, its xattrs, its time and its content are of some moment since
-//!    it was settled, each for itself; of content, each sector is ([`crate::history`]).
-//! 5. Link counts and the sizes of directories are those of the names that there are, and no
-//!    directory has two.
-//! 6. Where a device failed, data may be dropped that was not settled. From then on content is
-//!    what it was at moments since it had been settled, each byte for itself. If nobody was told of
-//!    that before the file, or all, was made durable, nothing was dropped.
+//! 1. A name resolves to the inode to which it resolved at some moment since its directory was
+//!    settled. It is missing only if it was missing at one of those moments.
+//! 2. An inode that had changed and was fsynced has exactly the names that it had at some moment
+//!    since; one moment exists at which this is true for all such inodes. A change of content that
+//!    may have been dropped does not count as a change.
+//! 3. An inode that had a name at every moment since it was settled exists.
+//! 4. The attributes of an inode, its xattrs, its mtime and its content are each from some moment
+//!    since it was settled, independently of each other; so is each sector of the content
+//!    ([`crate::history`]).
+//! 5. Link counts and directory sizes match the names that exist, and no directory has two names.
+//! 6. If a device failed, data that was not settled may be dropped. From then on each byte of the
+//!    content, independently, is from some moment since the file had been settled before that. If
+//!    no error was reported before the file, or everything, was made durable, nothing was dropped.
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ use crate::model::{Content, Facts, Model, Name, NodeId, ROOT_NODE};
 use crate::operation::{Object, Operation, split};
 use crate::walk_ours;
 
-/// What something was, from which moments on.
+/// The values of something, each with the moment of its start.
 #[derive(Clone, Debug)]
 struct TimeLine<T>(Vec<(usize, T)>);
 
@@ -51,7 +51,7 @@ impl<T: PartialEq> TimeLine<T> {
         }
     }
 
-    /// What it was in a span, the last first.
+    /// Returns the values in a span, the last one first.
     fn within(&self, (from, to): Span) -> impl Iterator<Item = &T> {
         let first = self.0.partition_point(|(moment, _)| *moment <= from).saturating_sub(1);
         let end = self.0.partition_point(|(moment, _)| *moment <= to).max(first);
@@ -71,7 +71,7 @@ impl<T: PartialEq> TimeLine<T> {
 /// The first moment and the last.
 type Span = (usize, usize);
 
-/// What an inode was.
+/// The states of an inode over time.
 #[derive(Clone, Debug, Default)]
 struct InodeHistory {
     names: TimeLine<BTreeSet<Name>>,
@@ -81,52 +81,52 @@ struct InodeHistory {
     contents: TimeLine<Content>,
 }
 
-/// What was made durable.
+/// The scope of a commit or sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Durable {
     All,
     Node(NodeId),
-    /// What it holds, and its names.
+    /// Its content and its names, as of fdatasync.
     Data(NodeId),
 }
 
-/// Of a file data may have been dropped.
+/// A possible loss of data of a file.
 #[derive(Clone, Copy, Debug)]
 struct Loss {
-    /// When it was settled last before that.
+    /// The moment at which the file was last settled before the loss.
     settled: usize,
-    /// The moment at which that was.
+    /// The moment of the loss.
     since: usize,
     is_told: bool,
 }
 
-/// While an operation was done.
+/// The device events and the generation around one operation.
 #[derive(Clone, Copy, Debug)]
 pub struct OpWindow {
-    /// How many events there were before it.
+    /// The number of events before the operation.
     pub before: usize,
-    /// And how many after it.
+    /// The number of events after it.
     pub after: usize,
-    /// The last commit after it.
+    /// The generation of the last commit after it.
     pub generation: u64,
 }
 
-/// What was done to a filesystem.
+/// The history of operations, commits and syncs of a filesystem.
 #[derive(Clone, Debug, Default)]
 pub struct SyncJournal {
-    /// By moments.
+    /// One for each moment.
     moments: Vec<OpWindow>,
     durable: Vec<(usize, Durable)>,
     losses: BTreeMap<NodeId, Loss>,
     entries: BTreeMap<Name, TimeLine<Option<NodeId>>>,
     lives: BTreeMap<NodeId, InodeHistory>,
-    /// By inode numbers, which may be used again.
+    /// By inode number, which may be reused.
     numbers: HashMap<u64, Vec<NodeId>>,
     numbered: BTreeSet<NodeId>,
 }
 
 impl SyncJournal {
-    /// All that is there is durable.
+    /// Creates a journal that starts with everything durable.
     pub fn new(model: &Model, meanwhile: OpWindow) -> Self {
         let mut journal = Self::default();
         journal.durable.push((0, Durable::All));
@@ -134,7 +134,7 @@ impl SyncJournal {
         journal
     }
 
-    /// Notes an operation; the model is as it is after it.
+    /// Records an operation; `model` is the state after it.
     pub fn note(&mut self, model: &Model, operation: &Operation, meanwhile: OpWindow) {
         let now = self.moments.len();
         match operation {
@@ -153,8 +153,8 @@ impl SyncJournal {
         self.end(model, meanwhile);
     }
 
-    /// Notes an operation that failed for the device's sake, and what the model would be if it had
-    /// not; it may have changed the content of a file in part.
+    /// Records an operation that failed because of the device; `tried` is the model as if it had
+    /// succeeded. It may have changed part of the content of a file.
     pub fn note_failed(
         &mut self,
         model: &Model,
@@ -176,12 +176,12 @@ impl SyncJournal {
         self.end(model, meanwhile);
     }
 
-    /// Notes what changed nothing that is durable, or failed.
+    /// Records an operation that changed nothing durable, or failed.
     pub fn note_nothing(&mut self, model: &Model, meanwhile: OpWindow) {
         self.end(model, meanwhile);
     }
 
-    /// A write failed: what is not settled may be dropped, and nobody was told yet.
+    /// Records a write error: unsettled data may be dropped; the error is not reported yet.
     pub fn suspect(&mut self) {
         let since = self.moments.len() - 1;
         for (id, life) in &self.lives {
@@ -193,13 +193,13 @@ impl SyncJournal {
         }
     }
 
-    /// Somebody was told that data was dropped: of this file, or of any.
+    /// Records that an error was reported: for this file, or for all.
     pub fn told(&mut self, file: Option<NodeId>) {
         let of = |id: NodeId| file.is_none_or(|file| file == id);
         self.losses.iter_mut().filter(|(id, _)| of(**id)).for_each(|(_, one)| one.is_told = true);
     }
 
-    /// The same, as if nothing was ever fsynced: what is there where no log is found.
+    /// Returns the journal without its syncs: what must be found if the log is ignored.
     #[must_use]
     pub fn without_logs(&self) -> Self {
         let mut journal = self.clone();
@@ -207,7 +207,7 @@ impl SyncJournal {
         journal
     }
 
-    /// When an inode was settled last.
+    /// Returns the moment at which an inode was last settled.
     fn settled(&self, id: NodeId) -> usize {
         let of = |what: Durable| match what {
             Durable::All => true,
@@ -216,7 +216,7 @@ impl SyncJournal {
         self.durable.iter().rfind(|(_, what)| of(*what)).map_or(0, |(moment, _)| *moment)
     }
 
-    /// Notes an fsync or fdatasync of something that is there.
+    /// Records an fsync or fdatasync of an existing object.
     pub fn note_sync(
         &mut self,
         model: &Model,
@@ -260,7 +260,7 @@ impl SyncJournal {
         }
     }
 
-    /// Which inode numbers what is there has.
+    /// Records the inode numbers of all inodes that have a path.
     pub fn number(&mut self, model: &Model, mut number: impl FnMut(&[u8]) -> u64) {
         for (path, id) in model.paths() {
             if self.numbered.insert(id) {
@@ -269,12 +269,12 @@ impl SyncJournal {
         }
     }
 
-    /// What is there after a crash that so many events survived is what must be.
+    /// Checks the filesystem that a crash left after `completed` events.
     pub fn check(&self, recording: &Recording, completed: usize, left: &Filesystem) -> Result<()> {
         self.check_below(b"/", recording, completed, left)
     }
 
-    /// The same, where all that was noted is below a directory, which is the root of the model.
+    /// Like [`check`](Self::check), with the root of the model at `dir`.
     pub fn check_below(
         &self,
         dir: &[u8],
@@ -295,7 +295,7 @@ impl SyncJournal {
         found.check_moment()
     }
 
-    /// The first moment of which the last commit was that of a moment.
+    /// Returns the first moment of the transaction of `moment`: the first with its generation.
     fn transaction_of(&self, moment: usize) -> usize {
         let generation = self.moments[moment].generation;
         self.moments.partition_point(|one| one.generation < generation)
@@ -303,7 +303,7 @@ impl SyncJournal {
 
     fn cut(&self, recording: &Recording, completed: usize) -> Cut {
         let events = &recording.events;
-        // The batch that was in flight may be there in part.
+        // Part of the batch in flight may be stored.
         let batch = events.get(completed).map(|recorded| recorded.batch);
         let rest = events[completed..].iter().take_while(|one| Some(one.batch) == batch);
         let end = completed + rest.count();
@@ -333,7 +333,7 @@ impl SyncJournal {
 }
 
 impl InodeHistory {
-    /// Whether anything but its content changed after the first moment of a span.
+    /// Returns whether anything except the content changed after the first moment of a span.
     fn changed_beside_content(&self, span: Span) -> bool {
         self.names.changed(span) || self.facts.changed(span) || self.xattrs.changed(span)
     }
@@ -351,15 +351,15 @@ impl InodeHistory {
     }
 }
 
-/// When what was settled, at a crash.
+/// The moments at which everything was settled when the crash happened.
 #[derive(Clone, Debug, Default)]
 struct Cut {
     all: usize,
     nodes: BTreeMap<NodeId, usize>,
     data: BTreeMap<NodeId, usize>,
-    /// Of what data may have been dropped, and the first moment of which it may be then.
+    /// The files that may have lost data, with the first moment that their content may be from.
     dropped: BTreeMap<NodeId, usize>,
-    /// The last moment of which there may be anything.
+    /// The last moment whose changes may be present.
     last: usize,
 }
 
@@ -372,13 +372,13 @@ impl Cut {
         (self.data.get(&id).copied().unwrap_or(self.all), self.last)
     }
 
-    /// The same, where data may have been dropped.
+    /// Extends a span of content to the past if data may have been dropped.
     fn since_dropped(&self, id: NodeId, (first, last): Span) -> Span {
         (self.dropped.get(&id).map_or(first, |dropped| first.min(*dropped)), last)
     }
 }
 
-/// What a crash left.
+/// The filesystem that a crash left.
 struct Found<'a> {
     journal: &'a SyncJournal,
     cut: &'a Cut,
@@ -420,7 +420,7 @@ impl<'a> Found<'a> {
         Ok(found)
     }
 
-    /// Who has this number, of those that may be there.
+    /// Returns the inode with this number, among those that may exist.
     fn id(&self, number: u64) -> Option<NodeId> {
         let candidates = self.journal.numbers.get(&number)?;
         let may_be = |id: &&NodeId| {
@@ -460,8 +460,8 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    /// Whether something was fsynced, and had to be logged for that: what had not changed since a
-    /// commit, or had no name, did not.
+    /// Returns whether an inode was fsynced and the fsync had to log it: it had a name, and it had
+    /// changed since the last commit.
     fn is_logged(&self, id: NodeId) -> bool {
         let Some(synced) = self.cut.data.get(&id).copied() else { return false };
         let life = &self.journal.lives[&id];
@@ -473,7 +473,7 @@ impl<'a> Found<'a> {
         is_named && has_changed((start, synced))
     }
 
-    /// There is one moment of which all names are that were logged.
+    /// Checks that the names of all logged inodes are from one common moment.
     fn check_moment(&self) -> Result<()> {
         let none = BTreeSet::new();
         let names = |id: &NodeId| self.nodes.get(id).map_or(&none, |node| &node.names);

@@ -1,8 +1,8 @@
-//! userbtrfs as a target: operations done through the face of the library.
+//! userbtrfs as a target: executes operations through the public interface of the library.
 //!
-//! 1. What Linux decides above its filesystems is decided here: which names of xattrs there are,
-//!    and on what; which bits the mode of a new directory has; open files by number.
-//! 2. [`Actor`]s of one filesystem may work side by side; each has handles of its own.
+//! 1. This module implements what Linux decides above its filesystems: the valid names of xattrs
+//!    and the inodes they apply to, the mode bits of a new directory, and numbered open files.
+//! 2. [`Actor`]s of one filesystem may run concurrently; each has its own handles.
 
 mod crowd;
 mod data;
@@ -28,10 +28,10 @@ use crate::walk_ours;
 
 pub use self::crowd::{crowd_out, with_little_memory};
 
-/// The bits that mkdir(2) takes.
+/// The mode bits that mkdir(2) uses.
 const MKDIR_BITS: u32 = 0o1777;
 
-/// Flags of inodes, and as `FS_IOC_SETFLAGS` takes them (`linux/fs.h`).
+/// Inode flags with their bits for `FS_IOC_SETFLAGS` (`linux/fs.h`).
 const FLAGS: &[(InodeFlags, u32)] = &[
     (InodeFlags::SYNC, 0x8),
     (InodeFlags::NODUMP, 0x40),
@@ -40,7 +40,7 @@ const FLAGS: &[(InodeFlags, u32)] = &[
     (InodeFlags::NODATACOW, 0x80_0000),
 ];
 
-/// The prefixes of xattrs.
+/// The namespaces of xattrs.
 const NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"btrfs."];
 
 /// The longest name of an xattr, in bytes.
@@ -49,10 +49,10 @@ const XATTR_NAME_MAX: usize = 255;
 /// The longest value of an xattr, in bytes.
 const XATTR_VALUE_MAX: usize = 65536;
 
-/// What the target of a symbolic link is shorter than, in bytes.
+/// The target of a symbolic link is shorter than this, in bytes.
 const PATH_MAX: usize = 4096;
 
-/// What the errno of an error of the library is.
+/// Returns the errno of an error of the library.
 pub fn errno(error: &Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
 }
@@ -61,17 +61,17 @@ fn outcome<T>(result: Result<T, Error>) -> Outcome<T> {
     result.map_err(|error| errno(&error))
 }
 
-/// One who does operations to a filesystem.
+/// Executes operations on a filesystem.
 pub struct Actor {
     filesystem: Filesystem,
     handles: HashMap<u8, Handle>,
     late_errors: Cell<u64>,
 }
 
-/// What is open.
+/// An open file or directory.
 struct Handle {
     inode: Inode,
-    /// If it is a file.
+    /// The open file, if it is a regular file.
     file: Option<File>,
 }
 
@@ -90,19 +90,19 @@ impl Handle {
 }
 
 impl Actor {
-    /// Works from the root of the filesystem on.
+    /// Creates an actor; paths start at the root of the filesystem.
     pub fn new(filesystem: &Filesystem) -> Self {
         let (handles, late_errors) = (HashMap::new(), Cell::new(0));
         Self { filesystem: filesystem.clone(), handles, late_errors }
     }
 
-    /// How often a file that was opened for one operation, or the handle of which was used for
-    /// another, said when it was closed that something written before was lost.
+    /// Returns how often closing a file reported that earlier data was lost: a file opened for a
+    /// single operation, or one whose handle was replaced.
     pub fn late_errors(&self) -> u64 {
         self.late_errors.get()
     }
 
-    /// Does an operation, or says why not. Commits are made; to reopen is to close all handles.
+    /// Executes an operation. A commit is executed; a reopen only closes all handles.
     pub fn apply(&mut self, operation: &Operation) -> End {
         match operation {
             Operation::Read { object, offset, length } => {
@@ -221,7 +221,7 @@ impl Actor {
         outcome(dir.link(name, &inode))
     }
 
-    /// The directory of a path.
+    /// Returns the directory at a path.
     fn dir(&self, path: &[u8]) -> Outcome<Dir> {
         let mut dir = self.filesystem.root();
         for name in names(path) {
@@ -230,7 +230,7 @@ impl Actor {
         Ok(dir)
     }
 
-    /// The directory in which a path ends, and the name there.
+    /// Returns the parent directory of a path, and the last name.
     fn parent<'a>(&self, path: &'a [u8]) -> Outcome<(Dir, &'a [u8])> {
         let (dir, name) = split(path).ok_or(Errno::INVAL)?;
         Ok((self.dir(dir)?, name))
@@ -250,7 +250,7 @@ impl Actor {
         self.handles.get(&number).ok_or(Errno::BADF)
     }
 
-    /// Another that has this number is closed.
+    /// Stores a handle; closes the one that had this number.
     fn hold(&mut self, number: u8, handle: Handle) {
         if let Some(before) = self.handles.insert(number, handle) {
             self.note(before.close());
@@ -261,7 +261,7 @@ impl Actor {
         self.late_errors.set(self.late_errors.get() + u64::from(closed.is_err()));
     }
 
-    /// Does something to a file: through its handle, or opened for this and closed again.
+    /// Calls `act` on a file: on its handle, or on the file opened for this call.
     fn on_file<T>(&self, object: &Object, act: impl FnOnce(&File) -> Outcome<T>) -> Outcome<T> {
         if let Object::Handle(number) = object
             && let Some(file) = &self.handle(*number)?.file
@@ -284,7 +284,7 @@ fn kind(inode: &Inode) -> Outcome<FileKind> {
     Ok(outcome(inode.metadata())?.kind)
 }
 
-/// What may be opened and given flags.
+/// Fails unless the inode may be opened and have its flags set.
 fn check_openable(inode: &Inode) -> Outcome {
     match kind(inode)? {
         FileKind::Regular | FileKind::Directory => Ok(()),
@@ -314,7 +314,7 @@ fn set_flags(inode: &Inode, flags: u32) -> Outcome {
     let metadata = outcome(inode.metadata())?;
     let mut new = metadata.flags;
     for (flag, bit) in FLAGS {
-        // What is in a file is there in one way or the other, and stays so.
+        // A file with content keeps its data checksummed or not, so the flag does not change.
         let stays = *flag == InodeFlags::NODATACOW && metadata.size > 0;
         if metadata.kind == FileKind::Directory || !stays {
             new.set(*flag, flags & bit != 0);
@@ -323,7 +323,7 @@ fn set_flags(inode: &Inode, flags: u32) -> Outcome {
     outcome(inode.set_flags(new))
 }
 
-/// What Linux refuses before it asks the filesystem.
+/// Applies the checks that Linux makes before it calls the filesystem.
 fn check_target(target: &[u8]) -> Outcome {
     match target.len() {
         0 => Err(Errno::NOENT),
@@ -332,7 +332,7 @@ fn check_target(target: &[u8]) -> Outcome {
     }
 }
 
-/// The same for the name of an xattr, and the length of its value.
+/// Applies these checks to the name of an xattr and the length of its value.
 fn check_xattr(inode: &Inode, name: &[u8], length: usize) -> Outcome {
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Errno::RANGE);
@@ -385,28 +385,28 @@ fn xattr_mode(kind: XattrKind) -> XattrMode {
     }
 }
 
-/// Where the filesystem is.
+/// The location of the filesystem.
 enum Place {
     Device(Arc<dyn Device>),
     Image(PathBuf),
 }
 
-/// A filesystem that userbtrfs has open for writing; closed in order when dropped. It commits when
-/// it is told to, and when it must.
+/// A filesystem that userbtrfs has open for writing; closed cleanly on drop. It commits only for
+/// [`Operation::Commit`] and when the filesystem has to.
 pub struct EngineTarget {
     place: Place,
     options: OpenOptions,
-    /// None only while it is reopened, and after it was closed.
+    /// `None` only during a reopen and after closing.
     actor: Option<Actor>,
 }
 
 impl EngineTarget {
-    /// Opens the top-level subvolume of what is on a device.
+    /// Opens the top-level subvolume on a device.
     pub fn on_device(device: Arc<dyn Device>) -> anyhow::Result<Self> {
         Self::with_options(device, &OpenOptions::new())
     }
 
-    /// The same, with options that are not about which subvolume it is or when it commits.
+    /// Opens it with options, except those for the subvolume and the commit interval.
     pub fn with_options(device: Arc<dyn Device>, options: &OpenOptions) -> anyhow::Result<Self> {
         Self::open(Place::Device(device), options.clone().subvolume_id(TreeId::FS))
     }
@@ -416,7 +416,7 @@ impl EngineTarget {
         Self::on_subvolume(image, TreeId::FS, &OpenOptions::new())
     }
 
-    /// Opens a subvolume of an image file, with options that are not about when it commits.
+    /// Opens a subvolume of an image file, with options except the commit interval.
     pub fn on_subvolume(
         image: &Path,
         subvolume: TreeId,
@@ -440,22 +440,22 @@ impl EngineTarget {
         opened.context("opening for writing")
     }
 
-    /// The filesystem.
+    /// Returns the filesystem.
     pub fn filesystem(&self) -> &Filesystem {
         &self.actor.as_ref().expect("it is open").filesystem
     }
 
-    /// fsync(2), or fdatasync(2), of a file or directory.
+    /// Calls fsync(2), or fdatasync(2), on a file or directory.
     pub fn sync(&self, object: &Object, data_only: bool) -> Outcome {
         self.actor.as_ref().expect("it is open").sync(object, data_only)
     }
 
-    /// Closes it in order.
+    /// Closes the filesystem cleanly.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.end()
     }
 
-    /// Loses what is not durable, as in a crash of the process.
+    /// Drops everything that is not durable, as in a crash of the process.
     pub fn abandon(mut self) {
         if let Some(Actor { filesystem, handles, .. }) = self.actor.take() {
             filesystem.abandon();

@@ -1,9 +1,9 @@
-//! The golden images: where they are, how they are unpacked, and what Linux showed of them.
+//! The golden images: their location, how they are unpacked, and what Linux showed of them.
 //!
-//! 1. An image NAME lies in the folder as `NAME.img.zst`, with what belongs to it beside it
-//!    (README.md there says what).
-//! 2. An unpacked image has holes where it has blocks of zeros, so it takes no more room than it
-//!    has content; it is as long as the image, also where that ends in zeros.
+//! 1. An image NAME is stored in the folder as `NAME.img.zst`, next to the files that belong to it
+//!    (see README.md there).
+//! 2. An unpacked image has holes instead of blocks of zeros, so it uses only as much space as its
+//!    content; it has the length of the image, even if that ends in zeros.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,13 +13,13 @@ use anyhow::{Context, Result};
 
 use crate::manifest::Manifest;
 
-/// How the file name of a golden image ends.
+/// The file name suffix of a golden image.
 pub const ENDING: &str = ".img.zst";
 
 const BLOCK_BYTES: usize = 64 * 1024;
 static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
-/// The folder of the golden images of this workspace.
+/// Returns the folder of the golden images of this workspace.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden")
 }
@@ -32,12 +32,12 @@ pub struct Golden {
 }
 
 impl Golden {
-    /// The image of this name.
+    /// Returns the image of this name.
     pub fn named(name: &str) -> Self {
         Self { folder: folder(), name: name.to_owned() }
     }
 
-    /// All images of the folder, by name; none where there is no folder.
+    /// Returns all images of the folder, sorted by name; none if there is no folder.
     pub fn all() -> Result<Vec<Self>> {
         let folder = folder();
         if !folder.is_dir() {
@@ -54,33 +54,34 @@ impl Golden {
         Ok(all)
     }
 
-    /// Its name.
+    /// Returns the name of the image.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file beside it that has its name and this ending, say `manifest`.
+    /// Returns the path of the file next to the image with its name and this suffix, e.g.
+    /// `manifest`.
     pub fn beside(&self, ending: &str) -> PathBuf {
         self.folder.join(format!("{}.{ending}", self.name))
     }
 
-    /// Writes the image itself to the new file `dest`.
+    /// Unpacks the image to the new file `dest`.
     pub fn unpack(&self, dest: &Path) -> Result<()> {
         unpack(&self.folder.join(format!("{}{ENDING}", self.name)), dest)
     }
 
-    /// Whether a log waits to be replayed in it.
+    /// Returns whether the image has a log to replay.
     pub fn has_log(&self) -> bool {
         self.beside("noreplay.manifest").exists()
     }
 
-    /// What Linux showed of it, after replaying a log if there was one; nothing if Linux was not
-    /// asked.
+    /// Returns what Linux showed of the image, after replaying its log if any; `None` if there is
+    /// no such manifest.
     pub fn manifest(&self) -> Result<Option<Manifest>> {
         self.manifest_of("manifest")
     }
 
-    /// What Linux showed of it without replaying its log; nothing if it has none.
+    /// Returns what Linux showed of the image without replaying its log; `None` if it has no log.
     pub fn manifest_without_log(&self) -> Result<Option<Manifest>> {
         self.manifest_of("noreplay.manifest")
     }
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_packed_comes_back_with_holes() {
+    fn packed_file_unpacks_with_holes() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, image) = (folder.path().join("a.img.zst"), folder.path().join("a.img"));
         let mut content = vec![0; 5 * BLOCK_BYTES + 1];

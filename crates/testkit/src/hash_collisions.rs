@@ -1,12 +1,12 @@
-//! Names that hash alike, of any lengths, so that their entries share one item of the tree.
+//! Names with colliding hashes, of any length, so that their entries share one item of the tree.
 
 use userbtrfs_codec::hash::name_hash;
 
-/// The bytes at the end that decide on the hash.
+/// The number of bytes at the end that determine the hash.
 const TAIL: usize = 4;
 
-/// The name of this number and length in bytes, of at least 20 and the prefix: all of them hash
-/// alike.
+/// Returns the name of this number and length in bytes (at least 20 more than the prefix); all such
+/// names have the same hash.
 ///
 /// # Panics
 ///
@@ -24,8 +24,8 @@ pub fn alike(prefix: &str, number: usize, length: usize) -> Vec<u8> {
     names.find(is_name).expect("most are names")
 }
 
-/// The four bytes with which a name has this hash: what each bit of them changes is added up until
-/// it is what has to change.
+/// Returns the four bytes that give a name this hash: each bit of them flips a fixed set of bits of
+/// the hash, and the sets are combined (by XOR) to the required change.
 fn tail_to(start: &[u8], hash: u32) -> [u8; TAIL] {
     let with = |tail: u32| name_hash(&[start, &tail.to_le_bytes()[..]].concat());
     let zero = with(0);

@@ -1,12 +1,12 @@
-//! What a crash may leave of the files of a model.
+//! The contents that a crash may leave of the files of a model.
 //!
-//! 1. A history keeps the contents that each file had since a moment at which all was durable, that
+//! 1. A history has all contents of each file since a moment at which everything was durable, that
 //!    of this moment first.
-//! 2. Data is written when it suits, in units of one sector. So a file may then be as long as it
-//!    ever was meanwhile or anything between, and each sector in it is as it was at some time when
-//!    the file reached there, or as much of it as the file is long.
-//! 3. After an error data that was not written is dropped, and what is written over it later mixes
-//!    with what was there before: then that holds for each byte alone.
+//! 2. Data is written back at any time, in units of one sector. So a file may have any length
+//!    between the smallest and the largest that it had since, and each sector is as it was at some
+//!    time when the file reached it, cut or padded with zeros to the length found.
+//! 3. After an error, data that was not written may be dropped, and later writes over it mix with
+//!    the old content: then rule 2 applies to each byte independently.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -17,19 +17,19 @@ use userbtrfs::File;
 use crate::model::{Content, FileId, Model};
 use crate::operation::Operation;
 
-/// What is written whole, in bytes.
+/// The unit of writeback, in bytes.
 const SECTOR: u64 = 4096;
-/// How much is compared at once, in bytes.
+/// The number of bytes per comparison.
 const PART: usize = 4096;
 
-/// The contents of files since a moment.
+/// The contents of files since a moment at which everything was durable.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     files: HashMap<FileId, Vec<Content>>,
 }
 
 impl History {
-    /// All that is there is durable now.
+    /// Starts a history; everything in the model is durable now.
     pub fn from(model: &Model) -> Self {
         let mut history = Self::default();
         for (id, content) in model.contents() {
@@ -38,10 +38,10 @@ impl History {
         history
     }
 
-    /// Takes note of what an operation did; `model` is as it is after it.
+    /// Records the effect of an operation; `model` is the state after it.
     pub fn note(&mut self, model: &Model, operation: &Operation) {
         let Some(id) = operation.object().and_then(|object| model.file_id(&object)) else { return };
-        // What was never durable was empty at first.
+        // A file that was never durable was empty at first.
         let contents = self.files.entry(id).or_insert_with(|| vec![Content::default()]);
         if matches!(operation, Operation::Replace { .. }) {
             contents.push(Content::default());
@@ -49,14 +49,14 @@ impl History {
         contents.push(model.content_of(id).clone());
     }
 
-    /// What was read of a range of a file, where errors may have dropped data, was there.
+    /// Checks the bytes read from a range of a file, if errors may have dropped data.
     pub fn check_read(&self, id: FileId, range: Range<u64>, found: &[u8]) -> anyhow::Result<()> {
         let empty = [Content::default()];
         let contents = self.files.get(&id).map_or(&empty[..], Vec::as_slice);
         check_answer(contents, range, found)
     }
 
-    /// A file holds what a crash may leave of it; by bytes where errors may have dropped data.
+    /// Checks the content of a file after a crash; `by_bytes` if errors may have dropped data.
     pub fn check(&self, id: FileId, file: &File, by_bytes: bool) -> anyhow::Result<()> {
         let empty = [Content::default()];
         let contents = self.files.get(&id).map_or(&empty[..], Vec::as_slice);
@@ -64,8 +64,8 @@ impl History {
     }
 }
 
-/// A range of a file was read as far as the file went: it was as long at some time, and each byte
-/// was there at some time.
+/// Checks a read of a range: the file had a matching length at some time, and each byte was there
+/// at some time.
 fn check_answer(contents: &[Content], range: Range<u64>, found: &[u8]) -> anyhow::Result<()> {
     let (start, end) = (range.start, range.start + found.len() as u64);
     let sizes = contents.iter().map(Content::size);
@@ -80,8 +80,8 @@ fn check_answer(contents: &[Content], range: Range<u64>, found: &[u8]) -> anyhow
     Ok(())
 }
 
-/// A file holds what a crash may leave of one that had these contents; by bytes where errors may
-/// have dropped data. Those that are met most are best told first.
+/// Checks that a crash may have left this content of a file with these contents; `by_bytes` if
+/// errors may have dropped data. Fastest if the likely contents are first.
 pub fn check_content(contents: &[Content], file: &File, by_bytes: bool) -> anyhow::Result<()> {
     let sizes = contents.iter().map(Content::size);
     let (size, unit) = (file.len(), if by_bytes { 1 } else { SECTOR });
@@ -97,7 +97,7 @@ pub fn check_content(contents: &[Content], file: &File, by_bytes: bool) -> anyho
     Ok(())
 }
 
-/// Where sectors may hold something, then or now.
+/// Returns the sectors that may have data, in the contents or in the file.
 fn sectors(contents: &[Content], file: &File) -> anyhow::Result<BTreeSet<u64>> {
     let mut ranges: Vec<(u64, u64)> = contents.iter().flat_map(Content::runs).collect();
     let found = crate::walk_ours::segments(file)?;
@@ -109,7 +109,7 @@ fn sectors(contents: &[Content], file: &File) -> anyhow::Result<BTreeSet<u64>> {
     Ok(ranges.into_iter().flat_map(within).collect())
 }
 
-/// Each unit of what was found in a sector was there at some time.
+/// Checks that each unit of a sector was there at some time.
 fn check_sector(contents: &[Content], start: u64, found: &[u8], unit: u64) -> anyhow::Result<()> {
     let end = start + found.len() as u64;
     let candidates = || {

@@ -1,12 +1,12 @@
-//! Linux as the judge: loop devices, mounts, the kernel log and `btrfs check`.
+//! Linux as an oracle: loop devices, mounts, the kernel log and `btrfs check`.
 //!
-//! 1. [`Linux`] is held by one at a time on the whole machine, by a lock on a file: copies of one
-//!    image have one filesystem id and Linux takes them for one another. Whatever attaches or
-//!    mounts asks for it.
+//! 1. Only one [`Linux`] exists at a time on the machine, ensured by a file lock: copies of one
+//!    image have the same filesystem id, and Linux mistakes them for one another. Attaching and
+//!    mounting need it.
 //! 2. A [`LoopDevice`] is detached and a [`Mount`] unmounted when dropped, also in a panic; a mount
-//!    owns the devices below it. A failure there is a panic, unless one is under way.
-//! 3. What Linux complains about while `Linux` is held, of devices attached here or of none, is in
-//!    [`Linux::complaints`]; nothing may be there for an image to count as sound.
+//!    owns its devices. A failure to do so panics, unless the thread panics already.
+//! 3. [`Linux::complaints`] has the kernel messages since `Linux` was locked about devices attached
+//!    here or about no device; an image is sound only if there are none.
 
 mod kernel_log;
 mod loop_device;
@@ -27,10 +27,10 @@ pub use loop_device::{Access, LoopDevice};
 pub use mount::Mount;
 pub use shutdown::shutdown;
 
-/// What is locked, wherever one's own temporary files are.
+/// The lock file; its path does not depend on `TMPDIR`.
 const LOCK: &str = "/tmp/userbtrfs-linux.lock";
 
-/// The right to ask Linux: one holder at a time on this machine.
+/// The exclusive right to use Linux on this machine.
 #[derive(Debug)]
 pub struct Linux {
     log: Arc<KernelLog>,
@@ -38,7 +38,8 @@ pub struct Linux {
 }
 
 impl Linux {
-    /// Waits for the right, makes Linux forget the devices it knows and notes where its log ends.
+    /// Waits for the lock, makes Linux forget unmounted devices, and starts reading the kernel log
+    /// at its end.
     pub fn lock() -> anyhow::Result<Self> {
         let lock = File::create(LOCK).with_context(|| format!("creating {LOCK}"))?;
         lock.lock().context("locking")?;
@@ -46,8 +47,8 @@ impl Linux {
         Ok(Self { log: Arc::new(KernelLog::from_now()?), _lock: lock })
     }
 
-    /// Attaches an image and mounts it; `options` as for mount(8): `ro`, `noatime` and those of
-    /// btrfs.
+    /// Attaches an image and mounts it; `options` are those of mount(8): `ro`, `noatime` and those
+    /// of btrfs.
     pub fn mount(&self, image: &Path, options: &str) -> anyhow::Result<Mount> {
         forget()?;
         let read_only = options.split(',').any(|option| option == "ro");
@@ -55,8 +56,9 @@ impl Linux {
         Mount::new(vec![LoopDevice::attach(self, image, access)?], options)
     }
 
-    /// Copies an image to `copy`, lets Linux mount that, which replays the log that may be in it,
-    /// and looks at it there. Fails where Linux complains, or `btrfs check` finds something.
+    /// Copies an image to `copy`, mounts the copy with Linux, which replays its log if any, and
+    /// calls `look` with the mount point. Fails if Linux complains, or if `btrfs check` finds
+    /// errors.
     pub fn with_copy<R>(
         &self,
         image: &Path,
@@ -72,7 +74,7 @@ impl Linux {
         Ok(result)
     }
 
-    /// Has Linux read all of an image and compare the checksums; an error if it finds any.
+    /// Scrubs an image with Linux; fails if it finds errors.
     pub fn scrub(&self, image: &Path) -> anyhow::Result<()> {
         let mount = self.mount(image, "ro,noatime")?;
         let mut scrub = Command::new("btrfs");
@@ -82,13 +84,13 @@ impl Linux {
         Ok(())
     }
 
-    /// The lines that btrfs wrote to the kernel log since the lock was taken or this was last
-    /// called, of level warning or worse, about devices that were attached here or about none.
+    /// Returns the kernel messages of btrfs of level warning or worse since the lock was taken or
+    /// the last call, about devices that were attached here or about no device.
     pub fn complaints(&self) -> anyhow::Result<Vec<String>> {
         self.log.complaints()
     }
 
-    /// Fails with Linux's complaints if there are any.
+    /// Fails with the complaints of Linux if there are any.
     pub fn assert_no_complaints(&self) -> anyhow::Result<()> {
         let complaints = self.complaints()?;
         ensure!(complaints.is_empty(), "Linux complains:\n{}", complaints.join("\n"));
@@ -96,7 +98,7 @@ impl Linux {
     }
 }
 
-/// Why Linux cannot be asked here, if it cannot.
+/// Returns an error with the reason if Linux cannot be used here.
 pub fn available() -> Result<(), String> {
     let need = |there: bool, lack: &str| if there { Ok(()) } else { Err(lack.to_owned()) };
     let lists = |file: &str, word: &str| {
@@ -111,15 +113,15 @@ pub fn available() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether Linux can be asked. If not, says so as a skipped test does; where `CI` is `true` all
-/// must be there, and this panics.
+/// Returns whether Linux can be used. If not, reports a skipped test; panics if `CI` is `true`, as
+/// nothing may be missing then.
 pub fn available_or_skip() -> bool {
     let Err(reason) = available() else { return true };
     test_env::skip(&reason);
     false
 }
 
-/// Returns from a test, reporting it as skipped, where Linux cannot be asked.
+/// Returns from a test, reporting it as skipped, if Linux cannot be used.
 #[macro_export]
 macro_rules! skip_unless_linux {
     () => {
@@ -129,7 +131,7 @@ macro_rules! skip_unless_linux {
     };
 }
 
-/// What `btrfs check --readonly` says of an image; an error if it finds any.
+/// Returns the output of `btrfs check --readonly`; fails if it finds errors.
 pub fn btrfs_check(image: &Path) -> anyhow::Result<String> {
     let output = run(Command::new("btrfs").args(["check", "--readonly"]).arg(image))?;
     let said = [output.stdout, output.stderr].concat();
@@ -141,7 +143,7 @@ pub fn forget() -> anyhow::Result<()> {
     run(Command::new("btrfs").args(["device", "scan", "--forget"])).map(drop)
 }
 
-/// Runs a command to its end; an error with all it said unless it succeeds.
+/// Runs a command to completion; fails with its output unless it succeeds.
 pub fn run(command: &mut Command) -> anyhow::Result<Output> {
     let output = command.output().with_context(|| format!("running {command:?}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -155,7 +157,7 @@ pub fn run(command: &mut Command) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// How a guard reports that undoing failed: a panic, but never a second one.
+/// Reports a failed cleanup of a guard: by a panic, unless the thread panics already.
 fn undone(result: anyhow::Result<()>) {
     match result {
         Err(error) if std::thread::panicking() => eprintln!("while panicking: {error:#}"),

@@ -1,14 +1,15 @@
-//! What a tree of files shows, as a sorted list that can be printed, read back and compared.
+//! The visible content of a file tree, as a sorted list that can be printed, parsed and compared.
 //!
 //! 1. Entries are sorted by the bytes of their paths; the root is `/`, all others start with it.
-//! 2. The text form is JSON lines, one entry a line, keys in the order of the fields of [`Entry`];
-//!    attributes that have their usual value are left out. Text to manifest and back is exact.
+//! 2. The text form is JSON lines, one entry per line, keys in the order of the fields of
+//!    [`Entry`]; attributes with their default value are left out. The conversion to text and back
+//!    is exact.
 //! 3. Byte strings (paths, link targets, xattrs) are printed with `%XX` for every byte that is not
 //!    printable ASCII, and for `%`, `"` and `\`, so any bytes survive.
-//! 4. A directory of inode number 2 stands where a snapshot would show a subvolume that was nested
-//!    in its source; Linux makes up its times whenever it is looked at, so they are 0 here.
-//! 5. A file's content is named by a digest that does not depend on where its holes are
-//!    ([`ContentDigest`]); where they are is said by its data segments.
+//! 4. A snapshot has a directory of inode number 2 in place of a subvolume that was nested in its
+//!    source; Linux invents its times on every access, so they are 0 here.
+//! 5. The content of a file is represented by a digest that does not depend on the location of its
+//!    holes ([`ContentDigest`]); the data segments have that.
 
 mod bytes;
 mod content;
@@ -25,10 +26,10 @@ pub use content::ContentDigest;
 pub use diff::{Difference, diff};
 pub use scalars::{Mode, Time};
 
-/// The inode number of a directory that stands for a subvolume which is not there.
+/// The inode number of a directory in place of a missing subvolume.
 const PLACEHOLDER: u64 = 2;
 
-/// What an entry is, by the file type bits of its mode.
+/// The file type, as in the type bits of the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -48,17 +49,17 @@ pub enum Kind {
     Socket,
 }
 
-/// All that one path shows.
+/// Everything visible at one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// From the root of the walk, starting with `/`.
+    /// The path from the root of the walk, starting with `/`.
     pub path: Bytes,
-    /// What it is.
+    /// The file type.
     pub kind: Kind,
     /// The inode number within its subvolume.
     pub inode: u64,
-    /// It is a subvolume's root directory (inode number 256).
+    /// Whether it is the root directory of a subvolume (inode number 256).
     #[serde(default, skip_serializing_if = "is_default")]
     pub subvolume: bool,
     /// Permissions with set-id and sticky bits: the lowest twelve bits of the mode.
@@ -71,7 +72,7 @@ pub struct Entry {
     pub gid: u32,
     /// The link count.
     pub nlink: u32,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
     /// Major and minor number of a device.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -82,23 +83,23 @@ pub struct Entry {
     pub ctime: Time,
     /// When the content was last read.
     pub atime: Time,
-    /// When the inode was made, where that is told.
+    /// When the inode was created, if known.
     #[serde(default, skip_serializing_if = "is_default")]
     pub btime: Option<Time>,
-    /// The inode flags of files and directories as `FS_IOC_GETFLAGS` gives them: `FS_*_FL` bits.
+    /// The inode flags of files and directories as of `FS_IOC_GETFLAGS`: `FS_*_FL` bits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub flags: u32,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     #[serde(default, skip_serializing_if = "is_default")]
     pub target: Option<Bytes>,
     /// Extended attributes, raw, ACLs and capabilities among them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub xattrs: BTreeMap<Bytes, Bytes>,
-    /// The first path, in sorted order, that is a hard link to the same inode; none on that path.
+    /// The first path, in sorted order, that is a hard link to the same inode; `None` on that path.
     #[serde(default, skip_serializing_if = "is_default")]
     pub link: Option<Bytes>,
-    /// Where a regular file has data: offset and length in bytes, ascending, by `SEEK_DATA` and
-    /// `SEEK_HOLE`.
+    /// The data segments of a regular file: offset and length in bytes, ascending, by `SEEK_DATA`
+    /// and `SEEK_HOLE`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub segments: Vec<(u64, u64)>,
     /// The digest of a regular file's content ([`ContentDigest`]).
@@ -119,7 +120,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Which subvolume an entry was met in: any number that differs between subvolumes of one walk.
+/// The subvolume of an entry: any number that differs between the subvolumes of one walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SubvolumeId(pub u64);
 
@@ -130,7 +131,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Sorts what a walk met, in any order, and finds the hard links and the placeholders.
+    /// Sorts the entries of a walk, and finds the hard links and the placeholders.
     pub fn new(mut met: Vec<(SubvolumeId, Entry)>) -> Self {
         met.sort_by(|(_, a), (_, b)| a.path.cmp(&b.path));
         let mut first: HashMap<(SubvolumeId, u64), Bytes> = HashMap::new();
@@ -146,19 +147,19 @@ impl Manifest {
         Self { entries: met.into_iter().map(|(_, entry)| entry).collect() }
     }
 
-    /// The entries, sorted by path.
+    /// Returns the entries, sorted by path.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The entry of exactly this path.
+    /// Returns the entry with exactly this path.
     pub fn get(&self, path: &[u8]) -> Option<&Entry> {
         let found = self.entries.binary_search_by(|entry| entry.path.as_slice().cmp(path));
         found.ok().map(|index| &self.entries[index])
     }
 
-    /// What a directory with all below it shows, as if it were the root; hard links are found anew.
-    /// All there must be of one subvolume. Empty if there is nothing at this path (`/a/b`).
+    /// Returns the part of the manifest below a directory, as if that were the root, and finds hard
+    /// links again. All of it must be in one subvolume. Empty if this path (`/a/b`) does not exist.
     #[must_use]
     pub fn below(&self, dir: &[u8]) -> Manifest {
         let part = self.entries.iter().filter_map(|entry| {
@@ -172,13 +173,13 @@ impl Manifest {
         Self::new(part.collect())
     }
 
-    /// The text form.
+    /// Returns the text form.
     pub fn to_text(&self) -> String {
         let line = |entry| serde_json::to_string(entry).expect("an entry has only string keys");
         self.entries.iter().map(|entry| line(entry) + "\n").collect()
     }
 
-    /// Reads the text form back.
+    /// Parses the text form.
     pub fn from_text(text: &str) -> anyhow::Result<Self> {
         let entry = |(index, line)| {
             serde_json::from_str(line).with_context(|| format!("manifest line {}", index + 1))

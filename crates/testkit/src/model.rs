@@ -1,11 +1,11 @@
-//! A filesystem that is easy to believe: what each operation must answer, and what is there then.
+//! A simple model of a filesystem: the result of each operation, and the state after it.
 //!
-//! 1. It answers as Linux does on btrfs to the superuser, with an empty umask: the same error when
-//!    there is more than one reason to refuse. [`crate::operation`] has the rules that come before
-//!    those of Linux.
-//! 2. An operation that is refused changes nothing.
-//! 3. It has one subvolume, never runs out of space, and knows no ACLs and no properties.
-//! 4. Times are known where they were set and nothing has changed them since.
+//! 1. It behaves as Linux does on btrfs for the superuser with an empty umask: it returns the same
+//!    error if an operation has more than one reason to fail. [`crate::operation`] has rules that
+//!    take precedence over those of Linux.
+//! 2. A failed operation changes nothing.
+//! 3. It has one subvolume, never runs out of space, and does not support ACLs or properties.
+//! 4. Times are known if they were set and nothing changed them since.
 
 mod attributes;
 mod content;
@@ -28,13 +28,13 @@ pub use content::Content;
 use inode::{Inode, Node};
 pub use nodes::{Facts, Name, NodeId, ROOT_NODE};
 
-/// What is got, or why it is not.
+/// The result of an operation, or its error.
 pub type Outcome<T = ()> = Result<T, Errno>;
 
-/// How an operation ends.
+/// The end of an operation: its answer or its error.
 pub type End = Outcome<Answer>;
 
-/// What an operation gives: a read its bytes, all others nothing.
+/// The answer of an operation: the bytes of a read, empty for all others.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Answer(pub Vec<u8>);
 
@@ -44,26 +44,26 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// What a leaf holds beside one item's data: the header of the leaf and of the item, in bytes.
+/// The bytes of a leaf that are not data of its single item: the headers of leaf and item.
 const LEAF_OVERHEAD: u32 = 101 + 25;
 /// The header of an inline extent, in bytes.
 const INLINE_HEADER: u32 = 21;
 /// The header of an xattr, in bytes.
 const XATTR_HEADER: u32 = 30;
-/// The longest target of a symbolic link wherever it is, in bytes: `PATH_MAX` without its end.
+/// The maximum length of a symlink target with any node size, in bytes: `PATH_MAX` without the NUL.
 const TARGET_MAX: usize = 4095;
 
-/// An inode, by a number that is never used twice.
+/// The number of an inode, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Id(u64);
 
 const ROOT: Id = Id(256);
 
-/// A file of a model, by a number that is never used twice there.
+/// The number of a file of a model, which is never reused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(Id);
 
-/// The filesystem.
+/// The state of the filesystem.
 #[derive(Clone, Debug)]
 pub struct Model {
     node_size: u32,
@@ -73,7 +73,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty filesystem of this node size in bytes.
+    /// Creates an empty filesystem with this node size in bytes.
     pub fn new(node_size: u32) -> Self {
         let mut root = Inode::new(Node::dir(), Mode::new(0o755));
         (root.nlink, root.parent) = (1, Some(ROOT));
@@ -81,18 +81,18 @@ impl Model {
         Self { node_size, inodes, handles: BTreeMap::new(), next: Id(ROOT.0 + 1) }
     }
 
-    /// The longest target of a symbolic link, in bytes: its inline extent fills a leaf, and is
-    /// shorter than a sector of 4096 bytes.
+    /// Returns the maximum length of a symlink target in bytes: its inline extent fits in a leaf,
+    /// and is shorter than a sector of 4096 bytes.
     pub fn symlink_max(node_size: u32) -> usize {
         item_max(node_size, INLINE_HEADER).min(TARGET_MAX)
     }
 
-    /// The longest name and value of an xattr together, in bytes: its item fills a leaf.
+    /// Returns the maximum length of name and value of an xattr in bytes: its item fits in a leaf.
     pub fn xattr_max(node_size: u32) -> usize {
         item_max(node_size, XATTR_HEADER)
     }
 
-    /// Does an operation, or says why not.
+    /// Executes an operation.
     pub fn apply(&mut self, operation: &Operation) -> End {
         match operation {
             Operation::Read { object, offset, length } => {
@@ -136,19 +136,19 @@ impl Model {
         }
     }
 
-    /// How many inodes there are, those without a name included.
+    /// Returns the number of inodes, including those without a name.
     pub fn inodes(&self) -> usize {
         self.inodes.len()
     }
 
-    /// The names in a directory, sorted by their bytes, and what each is; none if the path leads
-    /// to no directory.
+    /// Returns the names in a directory, sorted by their bytes, with their types; `None` if the
+    /// path does not resolve to a directory.
     pub fn list(&self, dir: &[u8]) -> Option<impl Iterator<Item = (&[u8], Kind)>> {
         let entries = self[self.resolve_dir(dir).ok()?].node.entries()?;
         Some(entries.iter().map(|(name, id)| (name.as_slice(), self[*id].node.kind())))
     }
 
-    /// The content of a file; none if there is no file.
+    /// Returns the content of a file; `None` if the object is not a file.
     pub fn content(&self, object: &Object) -> Option<&Content> {
         match &self[self.object(object).ok()?].node {
             Node::File(content) => Some(content),
@@ -156,13 +156,13 @@ impl Model {
         }
     }
 
-    /// The file that an object is; none if it is none.
+    /// Returns the id of a file; `None` if the object is not a file.
     pub fn file_id(&self, object: &Object) -> Option<FileId> {
         let id = self.object(object).ok()?;
         matches!(self[id].node, Node::File(_)).then_some(FileId(id))
     }
 
-    /// The content of a file that is there.
+    /// Returns the content of an existing file.
     pub fn content_of(&self, file: FileId) -> &Content {
         match &self[file.0].node {
             Node::File(content) => content,
@@ -170,7 +170,7 @@ impl Model {
         }
     }
 
-    /// The paths of all files that have a name.
+    /// Returns the paths of all files that have a name.
     pub fn files(&self) -> Vec<(Vec<u8>, FileId)> {
         let mut files = Vec::new();
         let mut pending = vec![(Vec::new(), ROOT)];
@@ -186,7 +186,7 @@ impl Model {
         files
     }
 
-    /// All files, those without a name included, and what is in them.
+    /// Returns all files, including those without a name, with their contents.
     pub fn contents(&self) -> impl Iterator<Item = (FileId, &Content)> {
         self.inodes.iter().filter_map(|(id, inode)| match &inode.node {
             Node::File(content) => Some((FileId(*id), content)),
@@ -194,7 +194,7 @@ impl Model {
         })
     }
 
-    /// How many bytes of all files are other than zero.
+    /// Returns the number of non-zero bytes in all files.
     pub fn filled(&self) -> u64 {
         let filled = self.inodes.values().map(|inode| match &inode.node {
             Node::File(content) => content.filled(),
@@ -203,7 +203,7 @@ impl Model {
         filled.sum()
     }
 
-    /// The names of an object's xattrs, sorted; none if there is no such object.
+    /// Returns the names of an object's xattrs, sorted; `None` if the object does not exist.
     pub fn xattrs(&self, object: &Object) -> Option<impl Iterator<Item = &Bytes>> {
         Some(self[self.object(object).ok()?].xattrs.keys())
     }
@@ -242,7 +242,7 @@ impl Model {
         }
     }
 
-    /// Takes in an inode made in a directory; it has no name yet.
+    /// Adds an inode created in a directory; it has no name yet.
     fn add(&mut self, dir: Id, mut inode: Inode) -> Id {
         inode.inherit(&self[dir]);
         let id = self.next;
@@ -251,7 +251,8 @@ impl Model {
         id
     }
 
-    /// It may be gone already: two handles can stand for it.
+    /// Removes an inode without names and handles; two handles may refer to it, so it may be gone
+    /// already.
     fn forget_if_unused(&mut self, id: Id) {
         let has_name = self.inodes.get(&id).is_some_and(|inode| inode.nlink > 0);
         if !has_name && !self.handles.values().any(|held| *held == id) {
@@ -280,7 +281,7 @@ impl Model {
         })
     }
 
-    /// The directory in which an operation makes or removes a name, and the name.
+    /// Returns the parent directory and the name of a path that is created or removed.
     fn parent<'a>(&self, path: &'a [u8]) -> Outcome<(Id, &'a [u8])> {
         let (dir, name) = split(path).ok_or(Errno::INVAL)?;
         Ok((self.resolve_dir(dir)?, name))
@@ -290,7 +291,7 @@ impl Model {
         self.find((dir, name))?.ok_or(Errno::NOENT)
     }
 
-    /// What has a name in a directory, if anything.
+    /// Returns the inode of a name in a directory, if it exists.
     fn find(&self, (dir, name): (Id, &[u8])) -> Outcome<Option<Id>> {
         if name.len() > inode::NAME_MAX {
             return Err(Errno::NAMETOOLONG);
@@ -311,7 +312,7 @@ impl Index<Id> for Model {
     }
 }
 
-/// The most bytes in an item behind a header of its own.
+/// Returns the maximum number of bytes in an item after a header of its own.
 fn item_max(node_size: u32, header: u32) -> usize {
     usize::try_from(node_size - LEAF_OVERHEAD - header).expect("the length of a leaf")
 }

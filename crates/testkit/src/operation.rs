@@ -1,19 +1,20 @@
-//! Changes of a tree of files, one value each: made at random, printed, read back, shrunk.
+//! Changes of a file tree as values: generated at random, printed, parsed, and shrunk.
 //!
-//! 1. A path is names from the root with `/` between them; the root itself is empty. Every name
-//!    but the last must be a directory; links are not followed. All parents an operation names are
-//!    looked up first, from left to right, then the names in them and the handles, likewise.
-//! 2. A handle is an open file or directory, by a small number. It keeps what it stands for though
-//!    all names are gone, until it is closed, replaced, or the filesystem reopened. An operation on
-//!    a number that stands for nothing ends with EBADF.
-//! 3. Files and directories alone are opened and given flags, else with ELOOP on a symbolic link
-//!    and EINVAL on other things. What is done to the content of a file ends with EISDIR on a
-//!    directory and EINVAL on other things.
-//! 4. Naming the root where a name is made or removed ends with EINVAL.
-//! 5. What would end behind [`FILE_MAX`] is not done at all: a write ends with EINVAL, an append or
-//!    an allocation with EFBIG. What is written is not in the operation, but made of its seed
-//!    ([`crate::pattern`]).
-//! 6. The text of an operation is one line of JSON, and is read back exactly.
+//! 1. A path is names from the root, separated by `/`; the root itself is empty. Every name but the
+//!    last must be a directory; symbolic links are not followed. All parents that an operation
+//!    names are looked up first, from left to right, then the names in them and the handles, in the
+//!    same order.
+//! 2. A handle is the small number of an open file or directory. It refers to its inode, even after
+//!    the last name is removed, until it is closed, replaced, or the filesystem is reopened. An
+//!    operation on an unused number fails with EBADF.
+//! 3. Only files and directories can be opened and have flags set; otherwise ELOOP for a symbolic
+//!    link and EINVAL for other types. An operation on file content fails with EISDIR on a
+//!    directory and EINVAL on other types.
+//! 4. Creating or removing a name fails with EINVAL if the path is the root.
+//! 5. An operation that would end after [`FILE_MAX`] changes nothing: a write fails with EINVAL, an
+//!    append or an allocation with EFBIG. The data of a write is not part of the operation, but
+//!    generated from its seed ([`crate::pattern`]).
+//! 6. The text of an operation is one line of JSON, and parses to the same operation.
 
 mod data;
 mod generator;
@@ -31,38 +32,38 @@ pub use generator::Generator;
 pub use names::colliding_names;
 pub use shrink::{shrink, simplify};
 
-/// Where a file ends at the latest: the largest size there is, in bytes.
+/// The maximum size of a file, in bytes.
 pub const FILE_MAX: u64 = i64::MAX as u64;
 
-/// What is read and written whole, in bytes.
+/// The block size of file data, in bytes.
 const SECTOR: u64 = 4096;
 
-/// Larger than anything for which there is space, in bytes.
+/// A length larger than any for which there is space, in bytes.
 const LARGE: u64 = 1 << 20;
 
-/// What attributes and contents belong to.
+/// The object whose attributes or content an operation accesses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Object {
-    /// What is at a path.
+    /// The file at a path.
     Path(Bytes),
-    /// What is open.
+    /// The file of an open handle.
     Handle(u8),
 }
 
-/// How a name is moved, by the flags of renameat2(2).
+/// The kind of a rename, by the flags of renameat2(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RenameKind {
-    /// What has the new name is replaced.
+    /// Replaces the inode of the new name.
     Plain,
-    /// Nothing may have the new name.
+    /// The new name must not exist.
     NoReplace,
-    /// Both names change places.
+    /// Exchanges both names.
     Exchange,
-    /// A whiteout, a character device 0:0 of mode 0, takes the old name.
+    /// Leaves a whiteout, a character device 0:0 of mode 0, at the old name.
     Whiteout,
-    /// Both of these.
+    /// `NoReplace` and `Whiteout`.
     WhiteoutNoReplace,
 }
 
@@ -70,36 +71,36 @@ pub enum RenameKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum XattrKind {
-    /// Whether it is there or not.
+    /// It may exist or not.
     Any,
-    /// It may not be there.
+    /// It must not exist.
     Create,
-    /// It must be there.
+    /// It must exist.
     Replace,
 }
 
-/// What fallocate(2) does, by its flags.
+/// The mode of fallocate(2), by its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AllocateKind {
-    /// Takes space; the file grows to the end of the range.
+    /// Allocates space; the file grows to the end of the range.
     Reserve,
-    /// Takes space; the size stays.
+    /// Allocates space; the size does not change.
     ReserveKeepSize,
-    /// Makes a hole; the size stays.
+    /// Punches a hole; the size does not change.
     Punch,
-    /// Makes zeros; the file grows to the end of the range.
+    /// Zeroes the range; the file grows to the end of the range.
     Zero,
-    /// Makes zeros; the size stays.
+    /// Zeroes the range; the size does not change.
     ZeroKeepSize,
 }
 
-/// Attributes to be set; none stays as it is. An owner or group drops, unless the mode is given,
-/// the set-id bits of what is no directory: set-group-id only if the group may execute.
+/// Attributes to set; `None` does not change one. Setting an owner or group without a mode clears
+/// the set-id bits, except on directories; set-group-id only if the group may execute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Attributes {
-    /// Permissions; a symbolic link has none to be set: EOPNOTSUPP, and nothing is set.
+    /// Permissions; cannot be set on a symbolic link: EOPNOTSUPP, and nothing is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// The owner.
@@ -108,7 +109,7 @@ pub struct Attributes {
     /// The group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
-    /// The time of the last reading.
+    /// The time of the last access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub atime: Option<Time>,
     /// The time of the last change of content.
@@ -116,16 +117,16 @@ pub struct Attributes {
     pub mtime: Option<Time>,
 }
 
-/// One change.
+/// One change of a file tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[expect(missing_docs, reason = "fields have the names of what the call takes")]
 pub enum Operation {
-    /// A new empty file: open(2) with `O_CREAT | O_EXCL`.
+    /// Creates an empty file: open(2) with `O_CREAT | O_EXCL`.
     Create { path: Bytes, mode: Mode },
-    /// mkdir(2): of the mode, the lowest nine bits and the sticky bit count.
+    /// mkdir(2): only the lowest nine bits and the sticky bit of the mode are used.
     Mkdir { path: Bytes, mode: Mode },
-    /// mknod(2): a device, pipe, socket or empty file; `rdev` counts for devices alone.
+    /// mknod(2): a device, pipe, socket or empty file; `rdev` is used for devices only.
     Mknod { path: Bytes, kind: Kind, mode: Mode, rdev: (u32, u32) },
     /// symlink(2).
     Symlink { path: Bytes, target: Bytes },
@@ -139,7 +140,7 @@ pub enum Operation {
     Rename { from: Bytes, to: Bytes, kind: RenameKind },
     /// open(2) with `O_TMPFILE`: a file without a name.
     Tmpfile { dir: Bytes, handle: u8, mode: Mode },
-    /// open(2) of what is there.
+    /// open(2) of an existing file or directory.
     Open { path: Bytes, handle: u8 },
     /// close(2).
     Close { handle: u8 },
@@ -157,7 +158,7 @@ pub enum Operation {
     Replace { object: Object, length: u64, seed: u32 },
     /// fallocate(2).
     Allocate { object: Object, offset: u64, length: u64, kind: AllocateKind },
-    /// pread(2), as far as the file goes.
+    /// pread(2), up to the end of the file.
     Read { object: Object, offset: u64, length: u64 },
     /// fsync(2).
     Sync { object: Object },
@@ -165,15 +166,15 @@ pub enum Operation {
     SetXattr { object: Object, name: Bytes, value: Bytes, kind: XattrKind },
     /// removexattr(2).
     RemoveXattr { object: Object, name: Bytes },
-    /// What was done so far is made durable.
+    /// Makes everything so far durable.
     Commit,
-    /// The filesystem is closed in order, and opened again.
+    /// Closes the filesystem cleanly and opens it again.
     Reopen,
 }
 
 impl Operation {
-    /// The same below a directory, and with handles from a number on: for who shares a filesystem
-    /// with others.
+    /// Returns the operation with its paths below a directory and its handles renumbered from
+    /// `first_handle`, for use with others on one filesystem.
     #[must_use]
     pub fn below(mut self, dir: &[u8], first_handle: u8) -> Self {
         for path in self.paths() {
@@ -185,7 +186,7 @@ impl Operation {
         self
     }
 
-    /// The same with less of what it puts into a file, or reads, or does there: the least first.
+    /// Returns variants with a smaller length, the smallest first.
     pub fn simpler(&self) -> Vec<Self> {
         let with = |length: u64| {
             let mut simpler = self.clone();
@@ -228,7 +229,7 @@ impl Operation {
         }
     }
 
-    /// What it changes, or reads, the attributes or the content of.
+    /// Returns the object whose attributes or content it changes or reads.
     pub fn object(&self) -> Option<Object> {
         self.clone().object_mut().cloned()
     }
@@ -291,29 +292,29 @@ impl FromStr for Operation {
     }
 }
 
-/// A list of operations as text, one a line.
+/// Returns the text of a list of operations, one per line.
 pub fn to_text(operations: &[Operation]) -> String {
     operations.iter().map(|operation| operation.to_string() + "\n").collect()
 }
 
-/// Reads the text of a list back.
+/// Parses the text of a list of operations.
 pub fn from_text(text: &str) -> Result<Vec<Operation>, serde_json::Error> {
     text.lines().map(str::parse).collect()
 }
 
-/// The path of the directory and the name in it; none for the root.
+/// Splits a path into the directory and the last name; `None` for the root.
 pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let name = path.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty())?;
     let dir = &path[..path.len() - name.len()];
     Some((dir.strip_suffix(b"/").unwrap_or(dir), name))
 }
 
-/// The names of a path.
+/// Returns the names of a path.
 pub fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }
 
-/// A path of a directory with a name behind it.
+/// Appends a name to the path of a directory.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     match (dir, name) {
         (b"", only) | (only, b"") => only.to_vec(),

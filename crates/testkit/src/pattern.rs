@@ -1,16 +1,16 @@
-//! Bytes of files that a seed and their place in the file decide.
+//! File content that is determined by a seed and the offset.
 //!
-//! 1. Seed 0 makes zeros. Of any other seed no byte is zero, so what was written can be told from
-//!    what never was.
-//! 2. What an odd seed makes does not compress; of an even one each 512 bytes are alike.
+//! 1. Seed 0 makes zeros. Other seeds make no zero bytes, so written data differs from bytes that
+//!    were never written.
+//! 2. Data of an odd seed does not compress; with an even seed, 512 bytes repeat one word.
 
-/// Bytes that are decided at once.
+/// The number of bytes generated at once.
 const WORD: usize = 8;
-/// How many of them in a row are alike for an even seed.
+/// The number of equal words in a row for an even seed.
 const ALIKE: u64 = 64;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
-/// Fills `target` with what a seed makes of a file from `offset` on.
+/// Fills `target` with the bytes of a seed from `offset`.
 pub fn fill(seed: u32, offset: u64, target: &mut [u8]) {
     if seed == 0 {
         return target.fill(0);
@@ -28,7 +28,7 @@ pub fn fill(seed: u32, offset: u64, target: &mut [u8]) {
     }
 }
 
-/// The bytes that a seed makes of a range.
+/// Returns the bytes of a seed in a range.
 pub fn bytes(seed: u32, offset: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     fill(seed, offset, &mut bytes);

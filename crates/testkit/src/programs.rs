@@ -1,13 +1,12 @@
-//! Programs as people use them: scripts that work in an empty directory, and fail where they find
-//! something wrong.
+//! Common programs in use: scripts that work in an empty directory, and fail if they find an error.
 //!
-//! 1. A script is run by `sh -e`. It has `SCALE` (1, or 10 where every count is done in full),
-//!    `OUTSIDE`, a directory on another filesystem, and `PROJECT`, the sources of this project.
-//! 2. What it lacks it says, with status 77: then it is skipped.
-//! 3. It says when each of its phases begins: a line in `OUTSIDE/phases`.
-//! 4. What it knows to be durable it says in `OUTSIDE`, too. A second script, for the directory as
-//!    a crash left it, fails where that is not there. Files that are not changed any more are in
-//!    `OUTSIDE/durable`, with their checksums, and looked at after every script.
+//! 1. A script is run by `sh -e` with the variables `SCALE` (1, or 10 for a full run), `OUTSIDE`, a
+//!    directory on another filesystem, and `PROJECT`, the sources of this project.
+//! 2. If a requirement is missing, the script prints it and exits with status 77: it is skipped.
+//! 3. The script reports the start of each phase by a line in `OUTSIDE/phases`.
+//! 4. The script also records in `OUTSIDE` what it knows to be durable. A second script, for the
+//!    directory as a crash left it, fails if any of that is missing. Files that do not change any
+//!    more are in `OUTSIDE/durable`, with their checksums, and are verified after every script.
 
 use std::fs;
 use std::io;
@@ -16,40 +15,40 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, bail, ensure};
 
-/// The status by which a script says that something is not here.
+/// The exit status of a script for a missing requirement.
 const LACKS: i32 = 77;
 
-/// What each script begins with.
+/// The start of each script.
 const HEAD: &str = include_str!("programs/head.sh");
 
-/// What a look at what a crash left begins with.
+/// The start of each check after a crash.
 const HEAD_AFTER: &str =
     "test ! -e \"$OUTSIDE/durable\" || sha256sum --quiet -c \"$OUTSIDE/durable\"\n";
 
-/// Something that programs do.
+/// A script that uses a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// Whether it takes minutes.
     pub is_long: bool,
     script: &'static str,
-    /// What fails where something is not there after a crash that was durable before.
+    /// The script that fails after a crash if anything is missing that was durable.
     after: &'static str,
 }
 
-/// How a script ended that found nothing wrong.
+/// The end of a script that found no error.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// It did all.
+    /// It completed.
     Done,
-    /// Something is not here.
+    /// A requirement is missing.
     Skipped(String),
 }
 
 macro_rules! programs {
     ($($name:literal $is_long:literal $after:expr,)*) => {
-        /// All of them.
+        /// All programs.
         pub const ALL: &[Self] = &[$(Self {
             name: $name,
             is_long: $is_long,
@@ -72,18 +71,18 @@ impl Program {
         "cargo" true "",
     }
 
-    /// The one of a name.
+    /// Returns the program of this name.
     pub fn named(name: &str) -> Self {
         *Self::ALL.iter().find(|program| program.name == name).expect("a name of the list")
     }
 
-    /// What it does one after the other.
+    /// Returns the names of its phases, in order.
     pub fn phases(&self) -> Vec<&'static str> {
         let name = |line: &'static str| Some(line.strip_prefix("phase ")?.trim_matches('\''));
         self.script.lines().filter_map(name).collect()
     }
 
-    /// How many of its phases have begun.
+    /// Returns the number of phases that have begun.
     pub fn begun(outside: &Path) -> io::Result<usize> {
         match fs::read_to_string(outside.join("phases")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
@@ -91,17 +90,17 @@ impl Program {
         }
     }
 
-    /// What runs it in a directory, ready to be started.
+    /// Returns the command that runs the script in a directory.
     pub fn command(&self, directory: &Path, outside: &Path, in_full: bool) -> Command {
         shell(&[HEAD, self.script].concat(), directory, outside, in_full)
     }
 
-    /// Runs it in a directory; an error with what it said where it fails.
+    /// Runs the script in a directory; fails with its output if the script fails.
     pub fn run(&self, directory: &Path, outside: &Path, in_full: bool) -> anyhow::Result<End> {
         self.end(&self.command(directory, outside, in_full).output().context("running sh")?)
     }
 
-    /// How it ended that said this; an error with that where it failed.
+    /// Returns how the script with this output ended; fails with the output if the script failed.
     pub fn end(&self, output: &Output) -> anyhow::Result<End> {
         match output.status.code() {
             Some(0) => Ok(End::Done),
@@ -110,8 +109,8 @@ impl Program {
         }
     }
 
-    /// Looks at its directory as a crash left it, and may change it; gives what there is to say. An
-    /// error where something is not there that was durable.
+    /// Checks the directory as a crash left it, which may change it; returns the output. Fails if
+    /// anything is missing that was durable.
     pub fn look_after(
         &self,
         directory: &Path,
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_durable_is_missed() {
+    fn missing_durable_file_is_reported() {
         let [place, outside] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let (place, outside) = (place.path(), outside.path());
         let program = program("echo content >file\ndurable file\n", "echo seen; test -e other");

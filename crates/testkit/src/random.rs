@@ -1,9 +1,9 @@
-//! Numbers, contents and choices that depend on a seed alone.
+//! Numbers, contents and choices that depend only on a seed.
 
 use std::time::SystemTime;
 
-/// The seed of a test, which it prints: `USERBTRFS_SEED` if that is set, to repeat a run, or one by
-/// the time.
+/// Returns the seed of a test and prints it: `USERBTRFS_SEED` if set, to repeat a run, otherwise
+/// one from the time.
 pub fn seed() -> u64 {
     let asked = std::env::var("USERBTRFS_SEED").ok();
     let seed = asked.map_or_else(by_time, |asked| asked.parse().expect("a seed is a number"));
@@ -16,17 +16,17 @@ fn by_time() -> u64 {
     u64::from(since.subsec_nanos())
 }
 
-/// A stream of numbers by seed (SplitMix64).
+/// A stream of pseudo-random numbers (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of this seed.
+    /// Creates the stream of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -34,40 +34,40 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
 
-    /// The same for an index or a length.
+    /// Returns an index or a length below `bound`.
     pub fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).expect("below a usize")
     }
 
-    /// A length from 1 to less than `2 << bits_max`, short ones as likely as long ones.
+    /// Returns a length from 1 to less than `2 << bits_max`, with a uniform number of bits.
     pub fn length(&mut self, bits_max: u64) -> u64 {
         let bits = self.below(bits_max + 1);
         (1 << bits) + self.below(1 << bits)
     }
 
-    /// Yes once in `times` on average.
+    /// Returns true once in `times` on average.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these; nothing if there is none.
+    /// Returns one of the elements; `None` if there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() { None } else { Some(&from[self.index(from.len())]) }
     }
 
-    /// Brings these into any order.
+    /// Shuffles the list.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for end in (1..list.len()).rev() {
             list.swap(end, self.index(end + 1));
         }
     }
 
-    /// Bytes, half of the time such as compress well.
+    /// Returns random bytes, half of the time ones that compress well.
     pub fn bytes(&mut self, length: u64) -> Vec<u8> {
         let length = usize::try_from(length).expect("a length in memory");
         let mask = if self.one_in(2) { u64::MAX } else { 0x0101_0101_0000_0303 };

@@ -1,9 +1,9 @@
-//! Random changes to a mounted filesystem, by a seed.
+//! Random changes to a mounted filesystem, from a seed.
 //!
-//! 1. Which changes are tried, and where, depends on the seed and on what was there at first.
-//! 2. A change that the system refuses (it is not empty, it is in another subvolume ...) is passed
-//!    over. An error of the device, no space, or damage found is an error.
-//! 3. Each kind of change (`KINDS`) is done at least once.
+//! 1. The changes that are tried, and their targets, depend on the seed and the initial tree.
+//! 2. A change that the system refuses (a directory is not empty, the target is in another
+//!    subvolume ...) is skipped. A device error, no space, or detected damage is an error.
+//! 3. Each kind of change (`KINDS`) succeeds at least once.
 
 mod content;
 mod names;
@@ -18,10 +18,10 @@ use rustix::io::Errno;
 
 use crate::random::Random;
 
-/// A kind of change: how often it is made beside the others, its name, and how it is made.
+/// A kind of change: its weight, its name, and its function.
 type KindOfChange = (u64, &'static str, fn(&mut RandomWorkload) -> io::Result<()>);
 
-/// All kinds of changes, each before those that need what it makes.
+/// All kinds of changes, each before those that need its results.
 const KINDS: &[KindOfChange] = &[
     (20, "overwrite", content::overwrite),
     (8, "truncate", content::truncate),
@@ -54,28 +54,28 @@ const KINDS: &[KindOfChange] = &[
     (1, "delete subvolume", subvolumes::delete),
 ];
 
-/// How often a kind is tried until it is done once: where there is one directory to be moved, and
-/// one place for it, that is one in sixteen.
+/// The number of attempts until each kind succeeds once: with one directory to move and one
+/// possible target, the chance is one in sixteen.
 const TRIES: u32 = 1000;
 
-/// A tree that changes.
+/// A file tree under random changes.
 pub struct RandomWorkload {
     random: Random,
     root: PathBuf,
-    /// Regular files that were there; some may be gone.
+    /// Regular files that existed; some may be removed.
     files: Vec<PathBuf>,
-    /// Directories; likewise.
+    /// Directories that existed; some may be removed.
     dirs: Vec<PathBuf>,
-    /// Subvolumes of which snapshots are taken.
+    /// Subvolumes that may be snapshotted.
     sources: Vec<PathBuf>,
     /// Subvolumes that may be deleted.
     deletable: Vec<PathBuf>,
-    /// How many names were made up.
+    /// The number of names generated so far.
     names: u64,
 }
 
 impl RandomWorkload {
-    /// A tree below `root`. `sources` are the subvolumes there of which snapshots may be taken.
+    /// Starts with the tree below `root`. `sources` are its subvolumes that may be snapshotted.
     pub fn new(root: &Path, sources: Vec<PathBuf>, seed: u64) -> io::Result<Self> {
         let random = Random::new(seed);
         let (root, files, dirs) = (root.to_owned(), Vec::new(), vec![root.to_owned()]);
@@ -103,7 +103,7 @@ impl RandomWorkload {
         Ok(())
     }
 
-    /// Makes each kind of change once, in their order, and then so many at random.
+    /// Makes each kind of change once, in their order, and then `changes` random ones.
     pub fn run(&mut self, changes: u64) -> anyhow::Result<()> {
         for (_, name, change) in KINDS {
             let mut tries = (0..TRIES).map(|_| self.attempt(*change));
@@ -129,7 +129,7 @@ impl RandomWorkload {
         unreachable!("a number below the sum of the weights")
     }
 
-    /// Makes a change; says whether it was done.
+    /// Tries a change; returns whether it succeeded.
     fn attempt(&mut self, change: fn(&mut Self) -> io::Result<()>) -> anyhow::Result<bool> {
         const FATAL: &[Errno] = &[Errno::IO, Errno::NOSPC, Errno::UCLEAN];
         match change(self) {
@@ -147,7 +147,7 @@ impl RandomWorkload {
         self.random.pick(&self.dirs).cloned().ok_or_else(nothing)
     }
 
-    /// A path at which nothing is, in any directory.
+    /// Returns an unused path in some directory.
     fn new_path(&mut self) -> io::Result<PathBuf> {
         let padding = if self.random.one_in(8) { "-padded".repeat(30) } else { String::new() };
         let dir = self.dir()?;
@@ -160,14 +160,14 @@ impl RandomWorkload {
         }
     }
 
-    /// Forgets what was at and below `path`.
+    /// Forgets everything at and below `path`.
     fn forget(&mut self, path: &Path) {
         for list in [&mut self.files, &mut self.dirs, &mut self.sources, &mut self.deletable] {
             list.retain(|known| !known.starts_with(path));
         }
     }
 
-    /// Knows what was at and below `from` at `to`, too.
+    /// Adds copies at `to` of everything known at and below `from`.
     fn copy_known(&mut self, from: &Path, to: &Path) {
         for list in [&mut self.files, &mut self.dirs] {
             let below = list.iter().filter_map(|known| known.strip_prefix(from).ok());
@@ -187,9 +187,9 @@ mod tests {
 
     use super::*;
 
-    /// Who wrote to a pipe that an earlier one had left waited for a reader, for ever.
+    /// Writing to a FIFO left by an earlier workload would wait for a reader forever.
     #[test]
-    fn what_an_earlier_one_made_is_not_made_again() {
+    fn new_path_avoids_files_of_earlier_workloads() {
         let folder = tempfile::tempdir().unwrap();
         mknodat(CWD, folder.path().join("new1"), FileType::Fifo, Mode::RWXU, 0).unwrap();
         let mut churn = RandomWorkload::new(folder.path(), Vec::new(), 1).unwrap();

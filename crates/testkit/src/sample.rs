@@ -1,8 +1,8 @@
-//! Real files to fill an image with: a random part of a directory of this machine.
+//! Real files to fill an image with: a random subset of a directory of this machine.
 //!
-//! 1. Which part depends on the seed and on what is there.
-//! 2. Files are copied by `cp -a`, each below the same directories as in the source; what cannot
-//!    be read, and large files, are left out.
+//! 1. The subset depends on the seed and the content of the directory.
+//! 2. Files are copied by `cp -a` with the same relative paths as in the source; unreadable and
+//!    large files are left out.
 
 use std::fs;
 use std::io::Write;
@@ -20,12 +20,12 @@ const FILE_MAX: u64 = 16 << 20;
 /// The files and symbolic links below a directory.
 pub struct Sample {
     source: PathBuf,
-    /// Paths below the source, and sizes in bytes.
+    /// Paths relative to the source, and sizes in bytes.
     files: Vec<(PathBuf, u64)>,
 }
 
 impl Sample {
-    /// Looks through `source`, which stays as it is while the sample is in use.
+    /// Lists `source`, which must not change while the sample is in use.
     pub fn of(source: &Path) -> anyhow::Result<Self> {
         let mut sample = Self { source: source.to_owned(), files: Vec::new() };
         let mut dirs = vec![source.to_owned()];
@@ -46,7 +46,7 @@ impl Sample {
         Ok(sample)
     }
 
-    /// Copies files of about this many bytes together to `target`.
+    /// Copies random files of about this total size to `target`.
     pub fn copy_some(&self, target: &Path, bytes: u64, random: &mut Random) -> anyhow::Result<()> {
         let mut chosen: Vec<_> = self.files.iter().collect();
         random.shuffle(&mut chosen);
@@ -63,7 +63,7 @@ impl Sample {
         self.copy(target, &list)
     }
 
-    /// Copies the files of a list of paths, each with a NUL behind it.
+    /// Copies the files of a list of paths, each terminated by a NUL.
     fn copy(&self, target: &Path, list: &[u8]) -> anyhow::Result<()> {
         let mut copy = Command::new("xargs")
             .args(["-0", "cp", "-a", "--parents", "-t"])

@@ -1,19 +1,19 @@
-//! Crash stories: what was done and made durable before a machine stopped, and what must be there.
+//! Crash stories: the operations and syncs before a crash, and the state that must be found.
 //!
-//! 1. `docs/log-stories.md` holds them, in the language its head explains; nothing else does.
-//! 2. A story is acted on an empty filesystem: by us through the library on a recording device
-//!    ([`act_by_us`]), and by Linux on a loop device ([`act_by_linux`]); or by Linux as far as we
-//!    cannot do it, and then by us ([`act_in_turn`]). Each step must succeed.
-//! 3. It is cut when its last step has returned: the image is what the device holds then, with a
-//!    log pending if whoever acted wrote one. What no flush covers may be lost, and of our writes
-//!    is.
-//! 4. What must be there is said in terms of what was seen: [`Seen`] before, when the last `sync`
-//!    had returned, and after the cut, by who acted. Looking before the cut reads, and so may load
-//!    what was not in memory; a story that wants it gone again says `evict`.
-//! 5. An image is judged by Linux ([`judge_by_linux`]) and by us ([`judge_by_us`]): opened for
-//!    writing, so that a log is replayed; seen; checked by btrfs-progs; everything removed.
+//! 1. `docs/log-stories.md` has all of them, in the language that its head explains.
+//! 2. A story is executed on an empty filesystem: by us through the library on a recording device
+//!    ([`act_by_us`]), and by Linux on a loop device ([`act_by_linux`]); or by Linux up to the last
+//!    step that we do not support, and then by us ([`act_in_turn`]). Each step must succeed.
+//! 3. The crash is when its last step has returned: the image is the content of the device then,
+//!    with a log pending if one was written. Writes not covered by a flush may be lost; those of
+//!    ours are.
+//! 4. The expected state refers to observed states ([`Seen`]): before (after the last `sync`) and
+//!    at the crash, of the same execution. Observing a state reads, and so may load inodes into
+//!    memory; a story that needs them evicted uses `evict`.
+//! 5. An image is checked by Linux ([`judge_by_linux`]) and by us ([`judge_by_us`]): opened for
+//!    writing, so that a log is replayed; read completely; checked by btrfs-progs; and emptied.
 //!
-//! Nothing here knows whether an fsync wrote a log or committed.
+//! This module does not know whether an fsync wrote a log or committed.
 
 mod act;
 mod document;
@@ -36,33 +36,33 @@ pub use judge::{judge_by_linux, judge_by_us};
 pub use seen::{Seen, differences_of_replays};
 pub use step::Step;
 
-/// What tells the stories.
+/// The document with the stories.
 const DOCUMENT: &str = include_str!("../../../docs/log-stories.md");
 
 /// One story of the document.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// Its name, which its test has too.
+    /// Its name, also that of its test.
     pub name: String,
-    /// The ways it may have gone; the same must be there after each.
+    /// The alternative sequences of steps; all must lead to the same expectations.
     pub ways: Vec<Vec<Step>>,
-    /// What must be there.
+    /// The expectations.
     pub must: Vec<Expectation>,
-    /// Why we cannot act it, where we cannot.
+    /// The reason that we cannot execute it, if so.
     pub waits_for: Option<String>,
-    /// Whether it is told of a filesystem without `NO_HOLES`, too.
+    /// Whether it is also run on a filesystem without `NO_HOLES`.
     pub hole_items: bool,
 }
 
 impl Story {
-    /// All that does not hold of what is seen, a line each.
+    /// Returns all unmet expectations, one per line.
     pub fn check(&self, acted: &Acted, seen: &Seen) -> Vec<String> {
         let failures = self.must.iter().filter_map(|must| must.check(acted, seen).err());
         failures.collect()
     }
 }
 
-/// All stories by name. Panics where the document cannot be read.
+/// Returns all stories by name. Panics if the document cannot be parsed.
 pub fn all() -> &'static BTreeMap<String, Story> {
     static ALL: OnceLock<BTreeMap<String, Story>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -74,17 +74,17 @@ pub fn all() -> &'static BTreeMap<String, Story> {
     })
 }
 
-/// The stories of another text, told as the document tells them.
+/// Parses the stories of another text in the format of the document.
 pub fn read(text: &str) -> anyhow::Result<Vec<Story>> {
     document::read(text)
 }
 
-/// The story of this name. Panics if there is none.
+/// Returns the story of this name. Panics if there is none.
 pub fn named(name: &str) -> &'static Story {
     all().get(name).unwrap_or_else(|| panic!("docs/log-stories.md has no story `{name}`"))
 }
 
-/// Where images lie for a while: in memory, if there is a filesystem in it.
+/// Creates a folder for temporary images: in memory, if there is a tmpfs.
 fn folder() -> std::io::Result<TempDir> {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_refused() {
+    fn story_without_expectation_is_rejected() {
         let told = |done: &str, there: &str| format!("- **a** Done: `{done}`. There: `{there}`.");
         assert!(read(&told("sync", "a is now")).is_ok());
         for (done, there) in [("sink", "a is now"), ("sync", "a is lost"), ("write a 1x", "a, b")] {

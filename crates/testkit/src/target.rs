@@ -1,8 +1,8 @@
-//! Filesystems that are held to the model.
+//! Filesystems that are compared with the model.
 //!
-//! 1. A [`Target`] starts empty, as mkfs leaves it.
-//! 2. [`run`] does the same operations to a target and to a model, and compares how each ends, and
-//!    all that is there before and after each reopening and at the end.
+//! 1. A [`Target`] is initially empty, as after mkfs.
+//! 2. [`run`] applies the same operations to a target and to a model, and compares the result of
+//!    each, and the whole tree before and after each reopening and at the end.
 
 mod directory;
 mod linux;
@@ -16,44 +16,43 @@ use crate::operation::Operation;
 pub use directory::Directory;
 pub use linux::LinuxTarget;
 
-/// How many differences are printed.
+/// The maximum number of differences that are printed.
 const SHOWN: usize = 20;
 
-/// A filesystem to which operations are done.
+/// A filesystem that executes operations.
 pub trait Target {
-    /// Does an operation, or says why not. Never asked for [`Operation::Commit`] and
-    /// [`Operation::Reopen`].
+    /// Executes an operation. Never called for [`Operation::Commit`] and [`Operation::Reopen`].
     fn apply(&mut self, operation: &Operation) -> End;
 
-    /// All that it shows now.
+    /// Returns the visible state.
     fn manifest(&mut self) -> Manifest;
 
-    /// Makes all that was done durable.
+    /// Makes everything durable.
     fn commit(&mut self);
 
-    /// Closes it in order, handles included, and opens it again.
+    /// Closes the filesystem cleanly, including handles, and opens it again.
     fn reopen(&mut self);
 }
 
-/// Where a target was not what the model is.
+/// A difference between a target and the model.
 #[derive(Debug)]
 pub enum Mismatch {
-    /// An operation ended in another way.
+    /// An operation had a different result.
     Outcome {
-        /// Its place in the list.
+        /// Its index in the list.
         index: usize,
         /// The operation.
         operation: Box<Operation>,
-        /// How the model says it must end.
+        /// The result in the model.
         model: End,
-        /// How it ended.
+        /// The result in the target.
         target: End,
     },
-    /// What is there differs.
+    /// The visible states differ.
     Shown {
-        /// How many operations were done.
+        /// The number of operations so far.
         after: usize,
-        /// The model's first.
+        /// The differences, the model on the left.
         differences: Vec<Difference>,
     },
 }
@@ -76,7 +75,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Does operations to an empty target and compares.
+/// Applies operations to an empty target and compares it with the model.
 pub fn run(
     target: &mut dyn Target,
     model: &mut Model,
@@ -94,8 +93,8 @@ pub fn run(
     compare(target, model, operations.len())
 }
 
-/// Does one operation to both; an error if they do not end alike. The index is its place in the
-/// list.
+/// Applies one operation to both; fails if the results differ. `index` is that of the operation in
+/// the list.
 pub fn step(
     target: &mut dyn Target,
     model: &mut Model,
@@ -109,7 +108,7 @@ pub fn step(
     Err(Mismatch::Outcome { index, operation: Box::new(operation.clone()), model, target })
 }
 
-/// Does an operation to a target, whatever it is.
+/// Applies an operation of any kind to a target.
 pub fn do_to(target: &mut dyn Target, operation: &Operation) -> End {
     match operation {
         Operation::Commit => target.commit(),
@@ -119,7 +118,7 @@ pub fn do_to(target: &mut dyn Target, operation: &Operation) -> End {
     Ok(Answer::default())
 }
 
-/// Compares what both show.
+/// Compares the visible states.
 pub fn compare(target: &mut dyn Target, model: &Model, after: usize) -> Result<(), Mismatch> {
     let differences = model.differences(&target.manifest());
     if differences.is_empty() { Ok(()) } else { Err(Mismatch::Shown { after, differences }) }

@@ -1,9 +1,9 @@
-//! What there is where tests run, and what they wait for.
+//! The environment of tests, and conditions that they wait for.
 //!
-//! 1. A test for which something is missing says SKIPPED, and why. CI has all that it takes: there
-//!    it panics.
-//! 2. What a test changes of the machine, it changes in a namespace of mounts of its own; what it
-//!    changes of the process, for its own thread.
+//! 1. A test whose requirements are missing prints SKIPPED and the reason. In CI nothing may be
+//!    missing: there it panics.
+//! 2. A test changes the machine only in a mount namespace of its own, and the process only for its
+//!    own thread.
 
 use std::env;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,40 +16,40 @@ use anyhow::{Context as _, bail, ensure};
 use nix::sched::CloneFlags;
 use rustix::fs::Mode;
 
-/// A user without rights.
+/// The id of an unprivileged user.
 pub const NOBODY: u32 = 65534;
 
-/// Set where a test runs apart.
+/// The variable that is set in a separate run of a test.
 const APART: &str = "USERBTRFS_TEST_RUNS_APART";
 
-/// For [`is_apart`]: anybody may open `/dev/fuse`, as on most systems.
+/// A script for [`is_apart`] that makes `/dev/fuse` accessible to all users, as on most systems.
 pub const FUSE_FOR_ALL: &str =
     "mknod -m 666 \"$0/fuse\" c 10 229; mount --bind \"$0/fuse\" /dev/fuse";
 
-/// Whether this is CI, which has all that tests take.
+/// Returns whether this is CI, where all requirements of tests are met.
 pub fn is_ci() -> bool {
     env::var("CI").as_deref() == Ok("true")
 }
 
-/// Whether every count is done in full.
+/// Returns whether tests run with their full counts.
 pub fn is_torture() -> bool {
     env::var("USERBTRFS_TORTURE").as_deref() == Ok("1")
 }
 
-/// Says that a test, or a part of it, is skipped for want of something.
+/// Reports that a test, or a part of it, is skipped because of something missing.
 pub fn skip(reason: &str) {
     assert!(!is_ci(), "in CI: {reason}");
     println!("SKIPPED: {reason}");
 }
 
-/// Gives the thread, and those that it makes from now on, a umask of its own: tests that run beside
-/// each other in one process each have theirs.
+/// Sets a umask for this thread and the threads that it creates from now on, independent of other
+/// tests in the same process.
 pub fn set_own_umask(mask: u32) {
     nix::sched::unshare(CloneFlags::CLONE_FS).expect("nothing that needs a right");
     rustix::process::umask(Mode::from_raw_mode(mask));
 }
 
-/// Whether root can mount by FUSE; otherwise says that something is skipped.
+/// Returns whether root can mount by FUSE; if not, reports a skipped test.
 pub fn fuse_or_skip() -> bool {
     let lack = match () {
         () if !rustix::process::geteuid().is_root() => "not root",
@@ -60,7 +60,7 @@ pub fn fuse_or_skip() -> bool {
     false
 }
 
-/// Whether a program is there; otherwise says that something is skipped.
+/// Returns whether a program is installed; if not, reports a skipped test.
 pub fn has_program(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let is_there = env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -70,11 +70,11 @@ pub fn has_program(name: &str) -> bool {
     is_there
 }
 
-/// Waits until it is so, for at most ten seconds.
+/// Waits until `so` returns true, for at most ten seconds.
 ///
 /// # Panics
 ///
-/// Where it is not so after that.
+/// Panics if it still returns false then.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if so() {
@@ -85,8 +85,8 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     panic!("waited too long for: {what}");
 }
 
-/// Waits until something is mounted at `point`, by a server that was just started and says who it
-/// is by `name`; an error where it ends before, or takes longer than ten seconds.
+/// Waits until something is mounted at `point` by the server `server`, which was just started and
+/// is called `name` in errors. Fails if it exits, or takes longer than ten seconds.
 pub fn until_mounted(name: &str, server: &mut Child, point: &Path) -> anyhow::Result<()> {
     let device = |path: &Path| path.metadata().map(|metadata| metadata.dev());
     let above = device(point.parent().context("a folder")?)?;
@@ -101,13 +101,13 @@ pub fn until_mounted(name: &str, server: &mut Child, point: &Path) -> anyhow::Re
     bail!("{name} does not mount")
 }
 
-/// Whether this is a run of a test apart, in a namespace of mounts of its own. Where not, has one
-/// made: of the test called `test`, after a script of the shell has prepared the namespace, with an
-/// empty directory as `$0`. Then the test is over.
+/// Returns true if this is the separate run of a test in its own mount namespace. Otherwise starts
+/// that run of the test called `test`, after the shell script `prepare` has set up the namespace,
+/// with an empty directory as `$0`, and returns false: the test must return then.
 ///
 /// # Panics
 ///
-/// Where the test fails there.
+/// Panics if the test fails there.
 pub fn is_apart(test: &str, prepare: &str) -> bool {
     if env::var_os(APART).is_some() {
         return true;
@@ -116,7 +116,7 @@ pub fn is_apart(test: &str, prepare: &str) -> bool {
     let script = format!("mount -t tmpfs -o mode=755 none \"$0\"\n{prepare}\nexec \"$@\"");
     let this: PathBuf = env::current_exe().expect("a test is a program");
     let mut command = Command::new("unshare");
-    // What is unmounted elsewhere is unmounted there.
+    // Unmounts outside propagate into the namespace.
     command
         .args(["--mount", "--propagation", "slave", "sh", "-ec", &script])
         .arg(folder.path())
@@ -127,7 +127,7 @@ pub fn is_apart(test: &str, prepare: &str) -> bool {
         [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let is_good = output.status.success() && said.contains("1 passed");
     assert!(is_good, "{test}, apart: {}\n{said}{wrong}", output.status);
-    // What it says of itself as a test was said of this one.
+    // The separate run reports skips for this test.
     said.lines().filter(|line| line.starts_with("SKIPPED")).for_each(|line| println!("{line}"));
     false
 }

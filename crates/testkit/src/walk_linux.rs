@@ -1,9 +1,9 @@
-//! A manifest from a directory that Linux has mounted.
+//! A manifest of a directory that Linux has mounted.
 //!
-//! 1. Symbolic links, devices, pipes and sockets are never opened; nothing is followed.
-//! 2. Subvolumes below the root are entered; they are told apart by their device numbers.
-//! 3. Depth costs no file descriptor: at any time one directory and one file are open, reached by
-//!    steps shorter than the longest path Linux takes.
+//! 1. Symbolic links, devices, pipes and sockets are never opened; links are not followed.
+//! 2. Subvolumes below the root are entered; they have different device numbers.
+//! 3. Deep trees use no more file descriptors: at most one directory and one file are open, reached
+//!    by steps shorter than `PATH_MAX`.
 //!
 //! The mount should be read-only or `noatime`, or the walk itself changes access times.
 
@@ -20,14 +20,14 @@ use rustix::io::Errno;
 
 use crate::manifest::{Bytes, ContentDigest, Entry, Kind, Manifest, Mode, SubvolumeId, Time};
 
-/// The number of a subvolume's root directory.
+/// The inode number of a subvolume's root directory.
 const SUBVOLUME_ROOT: u64 = 256;
-/// How much of a path is taken in one step, in bytes: with one name more still below `PATH_MAX`.
+/// The maximum length of a step in bytes: shorter than `PATH_MAX` even with one more name.
 const STEP: usize = 2048;
-/// How much is read at once, in bytes.
+/// The number of bytes per read.
 const READ: usize = 1 << 20;
 
-/// Walks everything below `root`.
+/// Returns the manifest of everything below `root`.
 pub fn walk(root: &Path) -> anyhow::Result<Manifest> {
     let mut met = vec![look(&open_dir(fs::CWD, root)?, c".", b"/")?];
     let mut pending = vec![Vec::new()];
@@ -51,7 +51,7 @@ fn open_dir(at: impl AsFd, path: impl rustix::path::Arg) -> rustix::io::Result<O
     fs::openat(at, path, flags, OpenMode::empty())
 }
 
-/// Opens `path` below `root` however long it is.
+/// Opens `path` below `root`, however long it is.
 fn open_deep(root: &Path, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let mut dir = open_dir(fs::CWD, root)?;
     let mut step = Vec::new();
@@ -77,7 +77,7 @@ fn names(dir: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// All that `name` in `dir` shows; its path from the root of the walk is `path`.
+/// Returns the entry of `name` in `dir`; its path from the root of the walk is `path`.
 fn look(dir: &OwnedFd, name: &CStr, path: &[u8]) -> anyhow::Result<(SubvolumeId, Entry)> {
     let asked = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let stat = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, asked)?;
@@ -132,7 +132,7 @@ fn time(time: fs::StatxTimestamp) -> Time {
     Time { seconds: time.tv_sec, nanoseconds: time.tv_nsec }
 }
 
-/// The xattr calls that do not follow links take a path, not a directory and a name.
+/// Returns the xattrs; the calls that do not follow links take a path, not a directory and a name.
 fn xattrs(dir: &OwnedFd, name: &CStr) -> anyhow::Result<BTreeMap<Bytes, Bytes>> {
     let fd = dir.as_raw_fd();
     let path = [format!("/proc/self/fd/{fd}/").as_bytes(), name.to_bytes()].concat();
@@ -150,7 +150,7 @@ fn xattr(path: &CStr, name: &[u8]) -> rustix::io::Result<Bytes> {
     Ok(Bytes::from(value))
 }
 
-/// Inode flags; none where the filesystem has no such thing.
+/// Returns the inode flags; 0 if the filesystem does not support them.
 fn flags(file: &impl AsFd) -> anyhow::Result<u32> {
     match fs::ioctl_getflags(file) {
         Err(Errno::NOTTY | Errno::OPNOTSUPP) => Ok(0),

@@ -1,8 +1,8 @@
-//! A manifest from a filesystem that userbtrfs has open.
+//! A manifest of a filesystem that userbtrfs has open.
 //!
-//! 1. Everything is asked of the library's face, and told as [`crate::walk_linux`] tells it.
+//! 1. It uses only the public interface of the library, and has the form of [`crate::walk_linux`].
 //! 2. Subvolumes below the root are entered.
-//! 3. What an entry of a directory says of its kind must agree with the inode.
+//! 3. The type in a directory entry must agree with the inode.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use userbtrfs::{Error, File, FileKind, Filesystem, Inode, InodeFlags, Timestamp,
 
 use crate::manifest::{Bytes, ContentDigest, Entry, Kind, Manifest, Mode, SubvolumeId, Time};
 
-/// The number of a subvolume's root directory.
+/// The inode number of a subvolume's root directory.
 const SUBVOLUME_ROOT: u64 = 256;
 
-/// Inode flags on disk, and as `FS_IOC_GETFLAGS` gives them (`linux/fs.h`). NOCOMPRESS hides
-/// COMPRESS, and is not here.
+/// Inode flags on disk with their bits in `FS_IOC_GETFLAGS` (`linux/fs.h`). COMPRESS and NOCOMPRESS
+/// are not included, as NOCOMPRESS hides COMPRESS.
 const FLAGS: &[(InodeFlags, u32)] = &[
     (InodeFlags::SYNC, 0x8),
     (InodeFlags::IMMUTABLE, 0x10),
@@ -29,7 +29,7 @@ const FLAGS: &[(InodeFlags, u32)] = &[
 const FS_COMPR_FL: u32 = 0x4;
 const FS_NOCOMP_FL: u32 = 0x400;
 
-/// Walks everything below the root.
+/// Returns the manifest of everything below the root.
 pub fn walk(filesystem: &Filesystem) -> anyhow::Result<Manifest> {
     let mut met = Vec::new();
     for entry in filesystem.walk("/")? {
@@ -40,7 +40,7 @@ pub fn walk(filesystem: &Filesystem) -> anyhow::Result<Manifest> {
     Ok(Manifest::new(met))
 }
 
-/// All that `met` shows.
+/// Returns the entry of `met`.
 fn look(met: &WalkEntry) -> anyhow::Result<(SubvolumeId, Entry)> {
     let metadata = met.inode.metadata()?;
     ensure!(met.kind == metadata.kind, "{:?} to its directory, {:?} itself", met.kind, metadata);
@@ -134,7 +134,7 @@ fn look_inside(file: &File, entry: &mut Entry) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the file has data: offset and length of each range, as Linux would find them.
+/// Returns the data segments of the file: offset and length of each, as Linux reports them.
 pub fn segments(file: &File) -> Result<Vec<(u64, u64)>, Error> {
     let mut segments = Vec::new();
     let mut end = 0;

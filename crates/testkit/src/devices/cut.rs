@@ -1,11 +1,11 @@
 //! The images that a crash may leave, from a recording.
 //!
-//! 1. A prefix is what is there if the device did everything in order and stopped: one for each
-//!    number of writes and discards done.
-//! 2. A reordered state stops somewhere, too, and then loses any of what was not durable: an event
-//!    is durable if a completed flush covers it, or if it is a completed write with `fua`.
-//! 3. It may stop while the last batch is in flight: of that batch nothing is durable.
-//! 4. A write that is not durable may be there in part, by sectors of 4096 bytes.
+//! 1. A prefix is the state of a device that executed everything in order and stopped: one for each
+//!    number of completed writes and discards.
+//! 2. A reordered state also stops somewhere, and then loses any events that were not durable. An
+//!    event is durable if a completed flush covers it, or if it is a completed write with `fua`.
+//! 3. A crash may happen while the last batch is in flight: no event of that batch is durable.
+//! 4. A write that is not durable may be stored in part, in sectors of 4096 bytes.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::random::Random;
 
 use super::{Event, Recorded, Recording, SparseImage};
 
-/// What a device writes whole or not at all, in bytes.
+/// The unit that a device writes atomically, in bytes.
 const SECTOR: u64 = 4096;
 
 /// Which states are made.
@@ -21,34 +21,34 @@ const SECTOR: u64 = 4096;
 pub enum Choice {
     /// All prefixes, the empty and the whole one included.
     EveryPrefix,
-    /// So many prefixes by a seed, all different; the empty and the whole one first of all.
+    /// `count` different prefixes chosen by `seed`; the empty and the whole one come first.
     Sample {
-        /// Decides which.
+        /// The seed of the choice.
         seed: u64,
-        /// How many, at most.
+        /// The maximum number of prefixes.
         count: usize,
     },
-    /// So many reordered states by a seed.
+    /// `count` reordered states chosen by `seed`.
     Reordered {
-        /// Decides which.
+        /// The seed of the choice.
         seed: u64,
-        /// How many.
+        /// The number of states.
         count: usize,
     },
 }
 
-/// What a crash left.
+/// The state that a crash left.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// How many events had completed.
+    /// The number of completed events.
     pub completed: usize,
-    /// How many of them were lost, in whole or in part.
+    /// The number of those that were lost, in whole or in part.
     pub lost: usize,
     /// The bytes.
     pub image: SparseImage,
 }
 
-/// The states of a choice, prefixes in their order.
+/// Returns the states of a choice; prefixes are ascending.
 pub fn states(recording: &Recording, choice: Choice) -> Box<dyn Iterator<Item = State> + '_> {
     match choice {
         Choice::EveryPrefix => Box::new(prefixes(recording, ends(recording))),
@@ -62,7 +62,7 @@ pub fn states(recording: &Recording, choice: Choice) -> Box<dyn Iterator<Item = 
     }
 }
 
-/// Behind how many events each prefix ends, ascending.
+/// Returns the number of events in each prefix, ascending.
 fn ends(recording: &Recording) -> Vec<usize> {
     let events = recording.events.iter().enumerate();
     let changes = events.filter(|(_, recorded)| !matches!(recorded.event, Event::Flush { .. }));
@@ -111,7 +111,7 @@ fn reordered(recording: &Recording, random: &mut Random) -> State {
     state
 }
 
-/// The events of the batch of the event before `end`.
+/// Returns the range of events in the batch of the event before `end`.
 fn batch_around(events: &[Recorded], end: usize) -> Range<usize> {
     let Some(last) = end.checked_sub(1).map(|index| events[index].batch) else { return 0..0 };
     let differs = |recorded: &Recorded| recorded.batch != last;
@@ -120,7 +120,7 @@ fn batch_around(events: &[Recorded], end: usize) -> Range<usize> {
     start..end + after
 }
 
-/// Does an event that is not durable, or loses it, or does part of it; says whether it is whole.
+/// Applies an event that is not durable wholly, partly or not at all; returns whether wholly.
 fn maybe(event: &Event, image: &mut SparseImage, random: &mut Random) -> bool {
     match event {
         Event::Flush { .. } => return true,
@@ -136,7 +136,7 @@ fn maybe(event: &Event, image: &mut SparseImage, random: &mut Random) -> bool {
     is_done
 }
 
-/// Writes some of the sectors; says whether it was all of them.
+/// Writes a random subset of the sectors; returns whether it was all of them.
 fn tear(offset: u64, bytes: &[u8], image: &mut SparseImage, random: &mut Random) -> bool {
     let (mut at, mut rest) = (offset, bytes);
     let mut is_whole = true;
@@ -166,7 +166,7 @@ mod tests {
         Request::Write { offset, buffer: Buffer::from(bytes).into(), fua }
     }
 
-    /// The recording of these batches on a device of four dots.
+    /// Records these batches on a device that holds four dots.
     fn record(batches: Vec<Vec<Request>>) -> Recording {
         let device = RecordingDevice::on(&SparseImage::from_bytes(b"...."));
         for batch in batches {
@@ -175,7 +175,7 @@ mod tests {
         device.take()
     }
 
-    /// How many events had completed, and what was left.
+    /// Returns the number of completed events and the bytes of each state.
     fn texts(recording: &Recording, choice: Choice) -> Vec<(usize, String)> {
         let text = |state: State| (state.completed, text(&state.image));
         states(recording, choice).map(text).collect()
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_flush_covers_may_be_lost_in_any_order() {
+    fn events_not_covered_by_a_flush_may_be_lost_in_any_order() {
         let recording = record(vec![vec![write(0, b"a", false)], vec![write(1, b"b", false)]]);
         let expected = set([
             (0, "...."),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_completed_flush_covers_stays() {
+    fn events_covered_by_a_completed_flush_are_kept() {
         let all = reordered_set(&three_writes());
         let covered = set([(3, "ab.."), (3, "cb.."), (4, "ab.."), (4, "cb..")]);
         let (late, early): (BTreeSet<_>, BTreeSet<_>) =

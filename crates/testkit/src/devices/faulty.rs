@@ -1,9 +1,9 @@
 //! A device that fails on demand.
 //!
-//! 1. A request that fails with [`How::Eio`] does nothing to the device below.
+//! 1. A request that fails with [`How::Eio`] does not reach the inner device.
 //! 2. Requests are counted in their order in a batch, batches in their order of submission, whether
-//!    they fail or not. The others of the batch of one that fails are done.
-//! 3. While it is [unseen](FaultyDevice::unseen) nothing fails, and nothing is counted.
+//!    they fail or not. The other requests of a batch in which one fails are executed.
+//! 3. Under [`unseen`](FaultyDevice::unseen) no request fails, and none is counted.
 
 use std::io;
 
@@ -19,7 +19,7 @@ pub enum How {
     Eio,
     /// After half of its bytes.
     Short,
-    /// After half of its bytes, with ENOSPC: as a sparse image file does whose disk is full.
+    /// After half of its bytes, with ENOSPC: like a sparse image file on a full disk.
     NoSpace,
 }
 
@@ -28,25 +28,25 @@ pub enum How {
 pub struct Fault {
     /// The kind of request.
     pub operation: Operation,
-    /// How many of this kind still succeed.
+    /// The number of requests of this kind that still succeed.
     pub after: u64,
     /// How it fails.
     pub how: How,
-    /// Whether all later ones of this kind fail, too.
+    /// Whether all later requests of this kind fail, too.
     pub lasting: bool,
 }
 
 #[derive(Default)]
 struct State {
     fault: Option<Fault>,
-    /// How many requests there were, by their kind ([`index`]).
+    /// The number of requests of each kind ([`index`]).
     counts: [u64; 4],
     failed: u64,
     is_unseen: bool,
 }
 
 impl State {
-    /// Counts a request, and says how it fails if it does.
+    /// Counts a request; returns how it fails, if it does.
     fn verdict(&mut self, operation: Operation) -> Option<How> {
         if self.is_unseen {
             return None;
@@ -75,39 +75,39 @@ fn index(operation: Operation) -> usize {
     }
 }
 
-/// Passes requests on to another device but for those that shall fail.
+/// Forwards requests to another device, except those that are to fail.
 pub struct FaultyDevice {
     inner: Arc<dyn Device>,
     state: Mutex<State>,
 }
 
 impl FaultyDevice {
-    /// Nothing fails until [`arm`](Self::arm) is called.
+    /// Wraps a device; no request fails until [`arm`](Self::arm) is called.
     pub fn new(inner: Arc<dyn Device>) -> Self {
         Self { inner, state: Mutex::new(Class::DeviceQueue, State::default()) }
     }
 
-    /// From now on this fault alone is to come.
+    /// Sets the fault; it replaces an earlier one.
     pub fn arm(&self, fault: Fault) {
         self.state.lock().fault = Some(fault);
     }
 
-    /// No fault is to come.
+    /// Removes the fault.
     pub fn disarm(&self) {
         self.state.lock().fault = None;
     }
 
-    /// How many requests of this kind there were.
+    /// Returns the number of requests of this kind so far.
     pub fn count(&self, operation: Operation) -> u64 {
         self.state.lock().counts[index(operation)]
     }
 
-    /// How many requests failed for a fault.
+    /// Returns the number of requests that failed because of a fault.
     pub fn failed(&self) -> u64 {
         self.state.lock().failed
     }
 
-    /// Does something while nothing fails and nothing is counted.
+    /// Calls `act`; meanwhile no request fails and none is counted.
     pub fn unseen<T>(&self, act: impl FnOnce() -> T) -> T {
         self.state.lock().is_unseen = true;
         let done = act();
@@ -131,7 +131,7 @@ impl FaultyDevice {
         request.complete(Err(error))
     }
 
-    /// Does half of a request, and says how many bytes that were.
+    /// Executes half of a request; returns the number of bytes of that half.
     fn half(&self, request: &mut Request) -> Result<u64, DeviceError> {
         match request {
             Request::Read { offset, buffer } => {
@@ -152,7 +152,7 @@ impl FaultyDevice {
         }
     }
 
-    /// A batch of which some fail.
+    /// Executes a batch in which some requests fail.
     fn do_others(&self, batch: Vec<Request>, verdicts: Vec<Option<How>>) -> Vec<Completion> {
         let (mut failing, mut others) = (Vec::new(), Vec::new());
         for (index, (request, verdict)) in batch.into_iter().zip(verdicts).enumerate() {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_unseen_meets_no_fault_and_is_not_counted() {
+    fn requests_under_unseen_meet_no_fault_and_are_not_counted() {
         let device = device();
         device.arm(fault(Operation::Write, 0, How::Eio));
         device.unseen(|| write(&device, 0, b"aa")).unwrap();

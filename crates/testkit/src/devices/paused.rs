@@ -1,13 +1,12 @@
-//! A device that can be held still.
+//! A device that can be paused.
 
 use std::path::Path;
 
 use userbtrfs_device::{Device, DeviceError, FileDevice, FileOptions, Request, Ticket};
 use userbtrfs_sync::{Arc, Class, Condvar, Mutex};
 
-/// Passes everything on to another device; while it is held, whoever changes something waits, or
-/// only the first of them, or whoever writes at one place, or whoever reads, or whoever gives
-/// something back.
+/// Forwards requests to another device. While it is paused, submitting blocks for one class of
+/// batches, for example all that write or flush.
 pub struct PausedDevice {
     inner: Arc<dyn Device>,
     state: Mutex<State>,
@@ -20,19 +19,19 @@ struct State {
     waiting: usize,
 }
 
-/// What waits.
+/// The class of batches that is blocked.
 #[derive(Clone, Copy)]
 enum What {
     All,
     /// The next batch that does not only read.
     Next,
-    /// That one, which waits already.
+    /// No further batch; the one that `Next` blocked stays blocked.
     NoMore,
     /// Batches with a write of this byte.
     WriteOf(u64),
     /// Batches that only read.
     Reads,
-    /// Batches that give something back.
+    /// Batches with a discard.
     Discards,
 }
 
@@ -59,55 +58,55 @@ fn only_reads(batch: &[Request]) -> bool {
 }
 
 impl PausedDevice {
-    /// Nothing is held yet.
+    /// Wraps a device; nothing is blocked yet.
     pub fn new(inner: Arc<dyn Device>) -> Self {
         let state = Mutex::new(Class::DeviceQueue, State::default());
         Self { inner, state, changed: Condvar::new() }
     }
 
-    /// A block device that is mounted, which claims it. Nothing is held yet.
+    /// Opens a block device that is mounted, and so claimed by the mount. Nothing is blocked yet.
     pub fn mounted(path: &Path) -> Result<Self, DeviceError> {
         let options = FileOptions { writable: true, claim: false, ..FileOptions::default() };
         Ok(Self::new(Arc::new(FileDevice::open(path, options)?)))
     }
 
-    /// From now on nothing is written or flushed.
+    /// Blocks all batches that write, flush or discard from now on.
     pub fn hold(&self) {
         self.state.lock().held = Some(What::All);
     }
 
-    /// The next who writes or flushes waits; others pass.
+    /// Blocks the next batch that writes, flushes or discards; others pass.
     pub fn hold_next(&self) {
         self.state.lock().held = Some(What::Next);
     }
 
-    /// From now on this byte is not written.
+    /// Blocks writes of this byte from now on.
     pub fn hold_write_of(&self, byte: u64) {
         self.state.lock().held = Some(What::WriteOf(byte));
     }
 
-    /// From now on nothing is read.
+    /// Blocks reads from now on.
     pub fn hold_reads(&self) {
         self.state.lock().held = Some(What::Reads);
     }
 
-    /// From now on nothing is given back.
+    /// Blocks discards from now on.
     pub fn hold_discards(&self) {
         self.state.lock().held = Some(What::Discards);
     }
 
-    /// All goes on.
+    /// Unblocks everything.
     pub fn release(&self) {
         self.state.lock().held = None;
         self.changed.notify_all();
     }
 
-    /// Whether somebody waits.
+    /// Returns whether any batch is blocked.
     pub fn is_waited_for(&self) -> bool {
         self.waiting() > 0
     }
 
-    /// How many wait.
+    /// Returns the number of blocked batches.
     pub fn waiting(&self) -> usize {
         self.state.lock().waiting
     }

@@ -1,9 +1,9 @@
-//! What is done to a device, remembered.
+//! A device that records the requests that change it.
 //!
-//! 1. Requests that failed, and reads, are not remembered.
-//! 2. A batch is complete when `submit` returns, and its requests stand together in the recording.
-//! 3. What is submitted before anything is waited for is in flight together: to wait for all of it
-//!    counts as one wait.
+//! 1. Failed requests, and reads, are not recorded.
+//! 2. A batch is complete when `submit` returns, and its requests are adjacent in the recording.
+//! 3. Batches submitted before any of them is waited for are in flight together: waiting for all of
+//!    them counts as one wait.
 
 use userbtrfs_device::{Completion, Device, DeviceError, Request, Slice, Ticket};
 use userbtrfs_sync::{Arc, Class, Mutex};
@@ -19,15 +19,15 @@ pub enum Event {
         offset: u64,
         /// The bytes.
         bytes: Slice,
-        /// They were durable, alone, on completion.
+        /// Whether they, and nothing else, were durable on completion.
         fua: bool,
     },
-    /// What had completed was made durable.
+    /// All completed events were made durable.
     Flush {
-        /// How many events of the recording, from its start, were durable afterwards.
+        /// The number of events, from the start of the recording, that were durable afterwards.
         covers: usize,
     },
-    /// Bytes were given back.
+    /// Bytes were discarded.
     Discard {
         /// First byte.
         offset: u64,
@@ -36,21 +36,21 @@ pub enum Event {
     },
 }
 
-/// An event, and with which others it was in flight.
+/// An event and its batch.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What was done.
+    /// The event.
     pub event: Event,
     /// The number of its batch: the requests of one batch are unordered.
     pub batch: u64,
 }
 
-/// All that was done to a device, and what it held before.
+/// All events of a device, and its content before them.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// What the device held first.
+    /// The initial content of the device.
     pub base: SparseImage,
-    /// What was done since, in order of completion.
+    /// The events since then, in order of completion.
     pub events: Vec<Recorded>,
 }
 
@@ -59,7 +59,7 @@ impl Recording {
         Self { base, events: Vec::new() }
     }
 
-    /// What the device holds after everything.
+    /// Returns the content of the device after all events.
     pub fn end(&self) -> SparseImage {
         let mut image = self.base.clone();
         self.events.iter().for_each(|recorded| recorded.event.apply(&mut image));
@@ -68,7 +68,7 @@ impl Recording {
 }
 
 impl Event {
-    /// Does it again on an image.
+    /// Applies the event to an image.
     pub fn apply(&self, image: &mut SparseImage) {
         match self {
             Self::Write { offset, bytes, .. } => image.write(*offset, bytes),
@@ -77,7 +77,7 @@ impl Event {
         }
     }
 
-    /// What a request will have been; `done` events came before it was submitted.
+    /// Returns the event of a request, `None` for a read; `done` events precede its submission.
     fn of(request: &Request, done: usize) -> Option<Self> {
         Some(match request {
             Request::Read { .. } => return None,
@@ -90,7 +90,7 @@ impl Event {
     }
 }
 
-/// Passes everything on to another device and remembers it.
+/// Forwards every request to another device and records it.
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
     state: Mutex<State>,
@@ -98,22 +98,22 @@ pub struct RecordingDevice {
 
 struct State {
     recording: Recording,
-    /// How many batches there were.
+    /// The number of batches so far.
     batches: u64,
-    /// How often the device was waited for, reads apart.
+    /// The number of waits so far, not counting reads.
     waits: u64,
-    /// Something was submitted that nobody waited for yet.
+    /// Whether a submitted batch was not waited for yet.
     is_in_flight: bool,
 }
 
 impl RecordingDevice {
-    /// Starts from what `inner` holds now; nobody else may change it from here on.
+    /// Starts from the current content of `inner`, which nothing else may change from now on.
     pub fn new(inner: Arc<dyn Device>) -> Result<Self, DeviceError> {
         let base = SparseImage::copy_of(&*inner)?;
         Ok(Self::from_parts(inner, base))
     }
 
-    /// On a device in memory that holds this image.
+    /// Records on a new device in memory that holds this image.
     pub fn on(base: &SparseImage) -> Self {
         Self::from_parts(Arc::new(base.to_device()), base.clone())
     }
@@ -124,29 +124,29 @@ impl RecordingDevice {
         Self { inner, state: Mutex::new(Class::DeviceQueue, state) }
     }
 
-    /// What was done so far.
+    /// Returns the events so far.
     pub fn log(&self) -> Vec<Recorded> {
         self.state.lock().recording.events.clone()
     }
 
-    /// How many events there were so far.
+    /// Returns the number of events so far.
     pub fn count(&self) -> usize {
         self.state.lock().recording.events.len()
     }
 
-    /// How often somebody waited for what changes the device, for all at once that was in flight.
-    /// To be asked about one thread alone.
+    /// Returns the number of waits for writes, flushes and discards; one wait for everything in
+    /// flight counts once. Only meaningful if a single thread uses the device.
     pub fn waits(&self) -> u64 {
         self.state.lock().waits
     }
 
-    /// What was done so far, and what was there before.
+    /// Returns the recording so far.
     pub fn recording(&self) -> Recording {
         self.state.lock().recording.clone()
     }
 
-    /// Takes the recording and starts another, from what the device holds now: to be called when
-    /// nothing is in flight, after a flush, for the new one takes all there is as durable.
+    /// Takes the recording and starts another from the current content of the device. Call it after
+    /// a flush with nothing in flight: the new recording treats all content as durable.
     pub fn take(&self) -> Recording {
         let mut state = self.state.lock();
         let next = Recording::new(state.recording.end());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_together_is_waited_for_once() {
+    fn batches_in_flight_together_count_as_one_wait() {
         let device = RecordingDevice::on(&SparseImage::new(100));
         let tickets = [device.submit(vec![write(0, b"a")]), device.submit(vec![write(1, b"b")])];
         for ticket in tickets {

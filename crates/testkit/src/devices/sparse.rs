@@ -1,7 +1,7 @@
-//! An image in memory that costs what it holds, and a device of it.
+//! An image in memory that only stores non-zero blocks, and a device backed by it.
 //!
-//! 1. A block that is all zeros is not kept: two images are equal exactly when their bytes are.
-//! 2. Blocks are shared between copies until one of both changes them.
+//! 1. An all-zero block is not stored: two images are equal exactly when their bytes are.
+//! 2. Copies share blocks until one of them changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,47 +19,47 @@ use userbtrfs_sync::{Class, Mutex};
 
 /// Bytes in a block.
 const BLOCK: usize = 4096;
-/// The same for offsets.
+/// `BLOCK` as an offset.
 const BLOCK_BYTES: u64 = BLOCK as u64;
-/// How much is read at once, in bytes.
+/// The number of bytes per read.
 const READ: u64 = 1 << 20;
 
 type Block = [u8; BLOCK];
 
 static ZEROS: Block = [0; BLOCK];
 
-/// The bytes of an image; a copy shares the blocks until one of both changes.
+/// The bytes of an image; copies share blocks until one of them changes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SparseImage {
     len: u64,
-    /// By their number; those that are not here are all zeros.
+    /// The blocks by their number; missing ones are all zeros.
     blocks: BTreeMap<u64, Arc<Block>>,
 }
 
 /// The part of a range that lies in one block.
 struct Piece {
     block: u64,
-    /// Bytes of the block.
+    /// The range within the block.
     within: Range<usize>,
-    /// The same bytes in what is read or written.
+    /// The same bytes as a range of the buffer that is read or written.
     of: Range<usize>,
 }
 
 #[expect(clippy::len_without_is_empty, reason = "nobody asks whether an image is empty")]
 impl SparseImage {
-    /// So many zero bytes.
+    /// Creates an image of `len` zero bytes.
     pub fn new(len: u64) -> Self {
         Self { len, blocks: BTreeMap::new() }
     }
 
-    /// These bytes.
+    /// Creates an image with this content.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut image = Self::new(bytes.len() as u64);
         image.write(0, bytes);
         image
     }
 
-    /// What a device holds now.
+    /// Copies the current content of a device.
     pub fn copy_of(device: &dyn Device) -> Result<Self, DeviceError> {
         let mut image = Self::new(device.len());
         let mut offset = 0;
@@ -71,7 +71,7 @@ impl SparseImage {
         Ok(image)
     }
 
-    /// What an image file holds now.
+    /// Copies the current content of an image file.
     pub fn from_file(path: &Path) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
         let mut image = Self::new(file.metadata()?.len());
@@ -90,7 +90,7 @@ impl SparseImage {
         }
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -105,14 +105,14 @@ impl SparseImage {
         }
     }
 
-    /// Puts `bytes` at `offset`; panics beyond the end.
+    /// Writes `bytes` at `offset`; panics beyond the end.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         for Piece { block, within, of } in self.pieces(offset, bytes.len()) {
             self.change(block, |block| block[within].copy_from_slice(&bytes[of]));
         }
     }
 
-    /// Puts zeros in a range; panics beyond the end.
+    /// Zeroes a range; panics beyond the end.
     pub fn clear(&mut self, offset: u64, len: u64) {
         let end = self.end(offset, len);
         let numbers = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
@@ -133,14 +133,14 @@ impl SparseImage {
         }
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(self.len).expect("an image that fits in memory")];
         self.read(0, &mut bytes);
         bytes
     }
 
-    /// Makes, or replaces, a file of these bytes, with holes where there is nothing.
+    /// Creates, or replaces, a file with these bytes and holes for missing blocks.
     pub fn write_to(&self, path: &Path) -> anyhow::Result<()> {
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
         file.set_len(self.len)?;
@@ -152,7 +152,7 @@ impl SparseImage {
         Ok(())
     }
 
-    /// A device of its own that holds these bytes.
+    /// Creates a device that holds a copy of these bytes.
     pub fn to_device(&self) -> SparseDevice {
         SparseDevice { len: self.len, image: Mutex::new(Class::DeviceQueue, self.clone()) }
     }
@@ -186,19 +186,20 @@ impl fmt::Debug for SparseImage {
     }
 }
 
-/// A device in memory, shared by any number of threads. Requests are atomic to each other.
+/// A device in memory, shared by any number of threads. Requests are atomic with respect to each
+/// other.
 pub struct SparseDevice {
     len: u64,
     image: Mutex<SparseImage>,
 }
 
 impl SparseDevice {
-    /// A device of `len` zero bytes.
+    /// Creates a device of `len` zero bytes.
     pub fn new(len: u64) -> Self {
         SparseImage::new(len).to_device()
     }
 
-    /// What is there now.
+    /// Returns a copy of the current content.
     pub fn image(&self) -> SparseImage {
         self.image.lock().clone()
     }
@@ -251,7 +252,7 @@ mod tests {
 
     const LEN: usize = 5 * BLOCK + 100;
 
-    /// An image that was written and cleared anywhere, and plain memory treated likewise.
+    /// An image after random writes and clears, and a plain buffer after the same.
     fn scribbled(random: &mut Random) -> (SparseImage, Vec<u8>) {
         let (mut image, mut plain) = (SparseImage::new(LEN as u64), vec![0; LEN]);
         for _ in 0..200 {
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn is_what_plain_memory_is() {
+    fn image_equals_plain_memory_after_the_same_writes() {
         let mut random = Random::new(1);
         for _ in 0..20 {
             let (image, plain) = scribbled(&mut random);

@@ -1,5 +1,5 @@
-//! What was done is told to a journal; what is left is made by other operations. Inodes have their
-//! numbers in the order in which they were made.
+//! Operations are recorded in a journal, and other operations build the filesystem that a crash
+//! left. Inode numbers follow the order of creation.
 
 use super::*;
 use crate::devices::{Event, Recorded, SparseDevice, SparseImage};
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// The inode number of the root.
 const ROOT_NUMBER: u64 = 256;
 
-/// What was done: each operation writes once to the device.
+/// A model and its journal: each operation is one write to the device.
 struct Done {
     model: Model,
     journal: SyncJournal,
@@ -63,7 +63,7 @@ impl Done {
         self
     }
 
-    /// An operation fails for the device's sake.
+    /// Records an operation that failed because of the device.
     fn fails(mut self, operation: &Operation) -> Self {
         let mut tried = self.model.clone();
         tried.apply(operation).unwrap();
@@ -71,7 +71,7 @@ impl Done {
         self
     }
 
-    /// What the journal says of what is left after so many operations, the first one having none.
+    /// Checks what is left after `operations` events; the first moment has no event.
     fn after(&self, operations: usize, left: &[Operation]) -> Result<()> {
         let event = |batch| Recorded { event: Event::Flush { covers: 0 }, batch };
         let events = (1..self.journal.moments.len()).map(|batch| event(batch as u64)).collect();
@@ -94,7 +94,7 @@ impl Done {
     }
 }
 
-/// A filesystem to which this alone was done.
+/// Creates a filesystem with just these operations applied.
 fn made_by(operations: &[Operation]) -> EngineTarget {
     let device = SparseDevice::new(128 * MIB);
     make(&device, &Options { nodesize: 4096, ..Options::default() }).unwrap();
@@ -130,7 +130,7 @@ fn rename(from: &str, to: &str) -> Operation {
     Operation::Rename { from, to, kind: RenameKind::Plain }
 }
 
-/// Two sectors of what this seed makes.
+/// Writes two sectors of this seed.
 fn write(path: &str, seed: u32) -> Operation {
     Operation::Write { object: object(path), offset: 0, length: 8192, seed }
 }
@@ -174,7 +174,7 @@ fn a_time_line_knows_what_was_when() {
 }
 
 #[test]
-fn what_was_not_synced_is_there_or_not() {
+fn unsynced_changes_may_be_present_or_missing() {
     let done = Done::new().does(&[create("a"), write("a", 1)]);
     done.may_leave(&[]);
     done.may_leave(&[create("a")]);
@@ -186,7 +186,7 @@ fn what_was_not_synced_is_there_or_not() {
 }
 
 #[test]
-fn what_was_synced_is_there() {
+fn synced_changes_are_present() {
     let done = Done::new().does(&[create("a"), write("a", 1)]).syncs("a");
     done.may_leave(&[create("a"), write("a", 1)]);
     done.may_not_leave(&[], "names");
@@ -195,19 +195,19 @@ fn what_was_synced_is_there() {
     let later = done.does(&[write("a", 2), create("b")]);
     later.may_leave(&[create("a"), write("a", 1)]);
     later.may_leave(&[create("a"), write("a", 2), create("b")]);
-    // Sectors of then and now.
+    // One sector from before and one from after.
     later.may_leave(&[create("a"), write("a", 1), write_at("a", 4096, 4096, 2)]);
     later.may_not_leave(&[create("a"), write("a", 1), write_at("a", 4096, 2048, 2)], "never was");
     later.may_not_leave(&[], "names");
 }
 
 #[test]
-fn what_an_fsync_had_not_returned_of_may_be_missing() {
+fn changes_of_an_unreturned_fsync_may_be_missing() {
     let done = Done::new().does(&[create("a")]).syncs("a");
     done.after(1, &[]).unwrap();
     done.after(1, &[create("a")]).unwrap();
     done.after(2, &[]).unwrap_err();
-    // What had not begun cannot be there.
+    // An operation that had not begun has no effect.
     let done = done.does(&[create("b")]);
     done.after(2, &[create("a"), create("b")]).unwrap();
     let done = done.does(&[create("c")]);
@@ -237,12 +237,12 @@ fn a_name_leads_where_it_led_at_some_moment() {
     done.may_not_leave(&swapped, "[97]) is Some");
     // The name was never free.
     done.may_not_leave(&[create("a")], "[98]) is None");
-    // Gone, though it always had a name.
+    // Missing, though it always had a name.
     done.may_not_leave(&[create("c"), create("b"), unlink("c")], "lost");
 }
 
 #[test]
-fn what_changed_and_was_synced_has_its_names_alone() {
+fn changed_and_synced_inode_has_exactly_its_names() {
     let done = Done::new().does(&[create("a"), COMMIT, rename("a", "b")]).syncs("b");
     done.may_leave(&[create("b")]);
     done.may_not_leave(&[create("a")], "names");
@@ -280,7 +280,7 @@ fn a_synced_directory_has_its_names() {
 }
 
 #[test]
-fn what_an_inode_says_is_kept() {
+fn attributes_of_a_synced_inode_are_kept() {
     let changes = [chmod("a", 0o600), xattr("a", "1"), touch("a", 1000)];
     let base = || Done::new().does(&[create("a"), touch("a", 7), COMMIT]).does(&changes);
     let (unsynced, synced, data) = (base(), base().syncs("a"), base().syncs_data("a"));
@@ -327,7 +327,7 @@ fn counts_are_those_of_the_names() {
 }
 
 #[test]
-fn what_was_dropped_is_missing_if_somebody_was_told() {
+fn dropped_data_may_be_missing_if_an_error_was_reported() {
     let base = || Done::new().does(&[create("a"), write("a", 1), COMMIT, write("a", 2)]);
     let old = [create("a"), write("a", 1)];
     let new = [&old[..], &[write("a", 2)]].concat();
@@ -347,12 +347,12 @@ fn what_was_dropped_is_missing_if_somebody_was_told() {
     for told in [suspected(true).syncs("a"), suspected(true).does(&[COMMIT])] {
         told.may_leave(&new);
         told.may_leave(&old);
-        // What is written over what was dropped mixes with it.
+        // Later writes may be combined with the content from before the dropped data.
         let told = told.does(&[write_at("a", 100, 100, 3)]).syncs("a");
         told.may_leave(&[&old[..], &[write_at("a", 100, 100, 3)]].concat());
         told.may_not_leave(&[&old[..], &[write_at("a", 100, 100, 4)]].concat(), "never was there");
     }
-    // What was settled is not dropped.
+    // Settled data is not dropped.
     let mut settled = base().syncs("a");
     settled.journal.suspect();
     settled.journal.told(None);
@@ -360,7 +360,7 @@ fn what_was_dropped_is_missing_if_somebody_was_told() {
 }
 
 #[test]
-fn what_failed_is_done_or_not() {
+fn failed_operation_may_have_changed_content_but_not_names() {
     let done = Done::new().does(&[create("a"), write("a", 1), COMMIT]).fails(&write("a", 2));
     let old = [create("a"), write("a", 1)];
     done.may_leave(&old);
@@ -372,7 +372,7 @@ fn what_failed_is_done_or_not() {
 }
 
 #[test]
-fn what_failed_need_not_be_in_a_log() {
+fn failed_change_need_not_be_logged() {
     let made = [create("a"), mkdir("dir")];
     let base = || Done::new().does(&[create("a"), COMMIT]);
     let later = |done: Done| done.syncs("a").does(&[link("a", "b"), mkdir("dir")]).syncs("dir");

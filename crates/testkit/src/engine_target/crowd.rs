@@ -1,30 +1,30 @@
-//! So much else in little memory that nothing stays that nobody uses.
+//! Memory pressure: enough other objects in little memory to evict everything that is unused.
 //!
-//! 1. What waited is merged into the trees, and inodes leave memory, with what is cached of their
-//!    content. What does not: directories that the running transaction changed, and files of which
-//!    something is still to be written.
-//! 2. What takes its place has no name and goes at the end, so that nothing of it is shown, or is
-//!    there after a crash.
+//! 1. Delayed items are merged into the trees, and inodes are evicted together with their cached
+//!    content. Not evicted are directories that the running transaction changed, and files with
+//!    dirty data.
+//! 2. The objects that take their place are unnamed and are deleted at the end, so none of them is
+//!    visible, or exists after a crash.
 
 use anyhow::Result;
 use userbtrfs::{Filesystem, OpenOptions, XattrMode};
 
-/// The least memory that a filesystem may be given, in bytes.
+/// The smallest memory limit of a filesystem, in bytes.
 const LITTLE: u64 = 4 << 20;
 
-/// How many inodes are more than fit into that, also where each is looked at twice before it goes;
-/// how long an attribute of each is, so that more waits than fits; and bytes of a file that are
-/// more than fit.
+/// More inodes than fit into that even though each gets a second chance before its eviction; the
+/// length of an xattr of each, so that more delayed items are pending than fit; and more bytes of
+/// file content than fit.
 const INODES: usize = 2000;
 const VALUE: usize = 400;
 const CONTENT: usize = 2 << 20;
 
-/// Options with memory that can be crowded.
+/// Returns options with so little memory that [`crowd_out`] evicts everything unused.
 pub fn with_little_memory() -> OpenOptions {
     OpenOptions::new().memory(LITTLE).clone()
 }
 
-/// Fills the memory of a filesystem that was opened [`with_little_memory`] with something else.
+/// Fills the memory of a filesystem opened [`with_little_memory`] with other objects.
 pub fn crowd_out(filesystem: &Filesystem) -> Result<()> {
     let root = filesystem.root();
     let file = root.create_unnamed(0o600)?.open()?;
@@ -47,7 +47,7 @@ mod tests {
     use crate::devices::SparseDevice;
 
     #[test]
-    fn what_was_in_memory_is_looked_up_in_its_tree() {
+    fn evicted_inode_is_looked_up_in_its_tree() {
         let device = Arc::new(SparseDevice::new(128 << 20));
         mkfs::make(&*device, &mkfs::Options::default()).unwrap();
         let mut options = with_little_memory();
@@ -56,7 +56,7 @@ mod tests {
         file.append(&[1; 4096]).unwrap();
         file.close().unwrap();
         let nodes = || filesystem.stats().nodes.hits + filesystem.stats().nodes.misses;
-        // What the running transaction wrote is not counted.
+        // Reads of nodes that the running transaction wrote are not counted.
         let looks = || {
             filesystem.commit().unwrap();
             let before = nodes();

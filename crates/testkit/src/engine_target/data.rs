@@ -1,4 +1,4 @@
-//! What is done to the contents of files.
+//! Operations on file contents.
 
 use rustix::io::Errno;
 use userbtrfs::{Allocate, File};
@@ -18,7 +18,7 @@ pub(super) fn change(file: &File, operation: &Operation) -> Outcome {
             outcome(file.inode().write_content(&pattern::bytes(seed, 0, in_memory(length))))
         }
         Operation::Allocate { offset, length, kind, .. } => {
-            // What Linux refuses before it asks the filesystem.
+            // Checks that Linux makes before it calls the filesystem.
             if length == 0 || length > FILE_MAX {
                 return Err(Errno::INVAL);
             }
@@ -30,7 +30,7 @@ pub(super) fn change(file: &File, operation: &Operation) -> Outcome {
     }
 }
 
-/// A range of a file, as far as it goes.
+/// Reads a range of a file, up to its end.
 pub(super) fn read(file: &File, offset: u64, length: u64) -> Outcome<Vec<u8>> {
     let mut bytes = vec![0; in_memory(length)];
     let done = outcome(file.read_at(&mut bytes, offset))?;
@@ -65,7 +65,7 @@ fn allocate(kind: AllocateKind) -> Allocate {
     }
 }
 
-/// Where a range ends, if files can reach so far.
+/// Returns the end of a range, `None` if it exceeds the maximum file size.
 fn end(offset: u64, length: u64) -> Option<u64> {
     offset.checked_add(length).filter(|end| *end <= FILE_MAX)
 }

@@ -1,8 +1,9 @@
-//! What btrfs writes to the kernel log about devices that are ours.
+//! Messages of btrfs in the kernel log about our devices.
 //!
-//! 1. A line that names a device counts where that one is held ([`KernelLog::hold`]) when the line
-//!    is read: others on the machine have mounts of their own. A line that names none counts.
-//! 2. What was written before a device is held, or let go, is read before.
+//! 1. A line that names devices counts if one of them is watched ([`KernelLog::hold`]) when the
+//!    line is read: other users of the machine have mounts of their own. A line without a device
+//!    counts.
+//! 2. Lines written before a device is watched, or released, are read before that.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -15,18 +16,18 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use userbtrfs_sync::{Class, Mutex};
 
-/// Longest record of `/dev/kmsg`, in bytes.
+/// The maximum length of a record of `/dev/kmsg`, in bytes.
 const RECORD: usize = 8192;
-/// The least urgent level that counts: warning. Levels are the lowest three bits of a priority;
-/// lower is worse.
+/// The least severe level that counts: warning. The level is the lowest three bits of a priority;
+/// lower is more severe.
 const WARNING: u32 = 4;
-/// What stands before the name of a device.
+/// The text before the name of a device.
 const BEFORE_DEVICE: [&str; 2] = ["(device ", "/dev/"];
 
-/// How a line ends that tells of an access to the 53 bytes of an extent's item.
+/// The end of a line about an access to the 53 bytes of an extent item.
 const LEN_OF_EXTENT: &str = " len 53";
 
-/// A reader of the kernel log that starts where the log ended when it was made.
+/// A reader of the kernel log that starts at the end of the log.
 #[derive(Debug)]
 pub struct KernelLog {
     file: File,
@@ -35,14 +36,14 @@ pub struct KernelLog {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The names of the devices, without `/dev/`.
+    /// The names of the watched devices, without `/dev/`.
     held: BTreeSet<String>,
-    /// What was read and nobody was told.
+    /// Messages that were read but not returned yet.
     complaints: Vec<String>,
 }
 
 impl KernelLog {
-    /// Starts at the log's end.
+    /// Starts at the end of the log.
     pub fn from_now() -> anyhow::Result<Self> {
         let nonblocking = i32::try_from(OFlags::NONBLOCK.bits())?;
         let mut file = OpenOptions::new()
@@ -54,7 +55,7 @@ impl KernelLog {
         Ok(Self { file, state: Mutex::new(Class::DeviceQueue, State::default()) })
     }
 
-    /// From now on lines about this device count.
+    /// Starts counting lines about this device.
     pub fn hold(&self, device: &Path) -> anyhow::Result<()> {
         let mut state = self.state.lock();
         self.read(&mut state)?;
@@ -62,7 +63,7 @@ impl KernelLog {
         Ok(())
     }
 
-    /// From now on lines about this device count no more.
+    /// Stops counting lines about this device.
     pub fn let_go(&self, device: &Path) -> anyhow::Result<()> {
         let mut state = self.state.lock();
         self.read(&mut state)?;
@@ -70,8 +71,8 @@ impl KernelLog {
         Ok(())
     }
 
-    /// The lines about btrfs of level warning or worse that were written since this was last
-    /// called, or since the start.
+    /// Returns the lines about btrfs of level warning or worse since the last call, or since the
+    /// start.
     pub fn complaints(&self) -> anyhow::Result<Vec<String>> {
         let mut state = self.state.lock();
         self.read(&mut state)?;
@@ -101,14 +102,14 @@ fn name(device: &Path) -> String {
     device.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The text of a record `priority,...;text` if it is a complaint of btrfs, and names no device but
-/// these.
+/// Returns the text of a record `priority,...;text` if it is a complaint of btrfs that names one of
+/// the `held` devices or no device.
 ///
-/// That lines were left out for their number is none: each level has its own limit, so if they were
-/// complaints, a hundred others came before them. Nor is that a mount was killed before it had its
-/// threads, which the kernel says of work queues. Nor is what a replay by Linux says where a file
-/// of a few bytes has grown: it reads its inline item, where the item of an extent would be, with
-/// the length of one, behind the end of the block; it finds that they differ, and goes on.
+/// Not complaints: "callbacks suppressed", since each level has its own limit, so if the suppressed
+/// lines were complaints, a hundred others precede them; a mount that was killed before its threads
+/// were started, which the kernel reports for work queues; and a message from log replay by Linux
+/// about an inline file that has grown: Linux reads its inline item with the length of an extent
+/// item, past the end of the block, finds that they differ, and continues.
 fn complaint(record: &[u8], held: &BTreeSet<String>) -> Option<String> {
     let record = String::from_utf8_lossy(record);
     let (head, text) = record.split_once(';')?;
@@ -122,7 +123,7 @@ fn complaint(record: &[u8], held: &BTreeSet<String>) -> Option<String> {
     (priority & 7 <= WARNING && of_btrfs && !of_none && !of_growth && ours).then(|| line.to_owned())
 }
 
-/// The names of the devices in a line. `<unknown>` is none.
+/// Returns the names of the devices in a line; `<unknown>` is not one.
 fn devices(line: &str) -> impl Iterator<Item = &str> {
     let is_end = |letter: char| !letter.is_alphanumeric() && !"-_!".contains(letter);
     let names = BEFORE_DEVICE.into_iter().flat_map(|before| line.split(before).skip(1));
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_devices_of_others_is_none() {
+    fn messages_about_devices_of_others_are_not_complaints() {
         for ours in [
             "BTRFS error (device loop12 state EA): errno=-5",
             "BTRFS: error (device loop0 state A) in cleanup_transaction:2023: errno=-28",

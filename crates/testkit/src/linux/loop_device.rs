@@ -1,4 +1,4 @@
-//! A file as a block device.
+//! Loop devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use userbtrfs_sync::Arc;
 
 use super::{KernelLog, Linux, run, undone};
 
-/// What may be done with a loop device.
+/// The access mode of a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Linux cannot change the file, not even to replay a log.
@@ -26,7 +26,7 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches `image` to a loop device that is free.
+    /// Attaches `image` to a free loop device.
     pub fn attach(linux: &Linux, image: &Path, access: Access) -> anyhow::Result<Self> {
         let mut losetup = Command::new("losetup");
         losetup.args(["--find", "--show"]);
@@ -39,17 +39,17 @@ impl LoopDevice {
         Ok(device)
     }
 
-    /// The block device, `/dev/loopN`.
+    /// Returns the path of the block device, `/dev/loopN`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes that were written to it since it was attached, as its statistics say.
+    /// Returns the number of bytes written since it was attached, from its statistics.
     pub fn bytes_written(&self) -> anyhow::Result<u64> {
         let name = self.path.file_name().context("a device in /dev")?;
         let statistics = Path::new("/sys/block").join(name).join("stat");
         let text = fs::read_to_string(statistics)?;
-        // In units of 512 bytes, whatever the sectors of the device are.
+        // In units of 512 bytes, independent of the sector size of the device.
         let units = text.split_whitespace().nth(6).context("statistics of a block device")?;
         Ok(512 * units.parse::<u64>()?)
     }

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 use super::{LoopDevice, undone};
 
-/// How long a busy mount is waited for, and how often it is tried.
+/// How long unmounting a busy mount is retried, and the interval.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often its clock is looked at.
+/// The interval at which the coarse clock is polled.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// A btrfs that Linux has mounted on a directory made for it; unmounted when dropped.
@@ -27,7 +27,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts the filesystem of these devices (at least one) with options as for mount(8).
+    /// Mounts the filesystem on these devices (at least one) with options of mount(8).
     pub fn new(devices: Vec<LoopDevice>, options: &str) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("userbtrfs-fuse-server-").tempdir()?;
         let (flags, own) = split(options);
@@ -41,12 +41,12 @@ impl Mount {
         Ok(Self { directory, devices })
     }
 
-    /// What it is on.
+    /// Returns the devices of the filesystem.
     pub fn devices(&self) -> &[LoopDevice] {
         &self.devices
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -58,8 +58,8 @@ impl Drop for Mount {
     }
 }
 
-/// Linux stamps what it does by a clock that it looks at once in a while: waits until that is past
-/// what was done by now, so that a replay is stamped after it.
+/// Waits until the coarse clock, which Linux uses for timestamps, passes the current time, so that
+/// a replay gets a timestamp later than everything done so far.
 fn wait_for_its_clock() {
     let by = |clock| {
         let time = clock_gettime(clock);
@@ -71,7 +71,7 @@ fn wait_for_its_clock() {
     }
 }
 
-/// Unmounts, waiting a while for others, say a listing of all mounts, that look at it.
+/// Unmounts; retries for a while if others use the mount, for example to list all mounts.
 fn unmount(path: &Path) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -82,7 +82,7 @@ fn unmount(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The options that are flags of mount(2), and those left for btrfs.
+/// Splits options into flags of mount(2) and those for btrfs.
 fn split(options: &str) -> (MountFlags, Vec<String>) {
     let mut flags = MountFlags::empty();
     let mut own = Vec::new();

@@ -23,7 +23,7 @@ fn loops_of(image: &Path) -> String {
 }
 
 #[test]
-fn what_is_written_under_one_mount_is_walked_under_another() {
+fn files_written_under_one_mount_are_walked_under_another() {
     crate::skip_unless_linux!();
     let linux = Linux::lock().unwrap();
     let (_folder, image) = image();
@@ -70,12 +70,12 @@ fn a_damaged_image_is_complained_about() {
 }
 
 #[test]
-fn what_happens_on_the_devices_of_others_is_not_complained_about() {
+fn damage_on_devices_of_others_is_not_complained_about() {
     crate::skip_unless_linux!();
     let linux = Linux::lock().unwrap();
     let (_folder, image) = image();
     let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
-    // The super's generation, with a checksum that no longer fits.
+    // Damages the generation of the superblock, so that the checksum does not match.
     std::os::unix::fs::FileExt::write_all_at(&file, b"damage", (64 << 10) + 0x48).unwrap();
     let attached = run(Command::new("losetup").args(["--find", "--show"]).arg(&image)).unwrap();
     let device = String::from_utf8(attached.stdout).unwrap();

@@ -5,18 +5,18 @@ use std::fmt;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Any bytes; their text is ASCII with `%XX` for what is not printable, and for `%`, `"` and `\`.
+/// Any bytes; the text form is ASCII with `%XX` for unprintable bytes, and for `%`, `"` and `\`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(Vec<u8>);
 
 impl Bytes {
-    /// The bytes themselves.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.0
     }
 
-    /// Reads the text form; none if a `%` is not followed by two hexadecimal digits, or a
-    /// character is one that is never printed.
+    /// Parses the text form; `None` if a `%` is not followed by two hexadecimal digits, or a
+    /// character is never printed unescaped.
     pub fn parse(text: &str) -> Option<Self> {
         let mut rest = text.as_bytes();
         let mut bytes = Vec::with_capacity(rest.len());

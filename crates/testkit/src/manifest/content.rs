@@ -1,32 +1,33 @@
-//! The digest that names a file's content.
+//! The digest of a file's content.
 //!
-//! 1. It is SHA-256 over every block of the file, 4096 bytes each, that has a byte other than zero,
-//!    ascending: its offset as eight little-endian bytes, then its bytes. A last, short block
-//!    counts as filled up with zeros.
-//! 2. So it is the same whether zeros are stored, preallocated or a hole, and a file of a tebibyte
-//!    costs only what is stored. The size is not in it: it is an attribute of its own.
+//! 1. It is SHA-256 over all blocks of the file, 4096 bytes each, that are not all zeros,
+//!    ascending: the offset as eight little-endian bytes, then the bytes. A short last block is
+//!    padded with zeros.
+//! 2. So it does not depend on whether zeros are stored, preallocated or a hole, and the cost for a
+//!    file of a tebibyte depends only on its data. The size is not included: it is a separate
+//!    attribute.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-/// The unit in which content is looked at, in bytes.
+/// The block size of the digest, in bytes.
 const BLOCK: usize = 4096;
 
-/// A digest in the making; content is given in ascending order and may leave out zeros.
+/// A digest under construction; content is added in ascending order and may leave out zeros.
 #[derive(Clone, Debug, Default)]
 pub struct ContentDigest {
     hash: Sha256,
     /// Offset of the block being filled, a multiple of `BLOCK`.
     offset: u64,
-    /// The bytes of that block up to where content was given.
+    /// The bytes of that block up to the end of the content so far.
     block: Vec<u8>,
 }
 
 impl ContentDigest {
     /// Adds bytes at an offset.
     ///
-    /// Panics if the offset is before the end of what was given.
+    /// Panics if the offset is before the end of the content so far.
     pub fn update(&mut self, offset: u64, mut bytes: &[u8]) {
         self.skip_to(offset);
         while !bytes.is_empty() {
@@ -37,7 +38,7 @@ impl ContentDigest {
         }
     }
 
-    /// The digest in hexadecimal.
+    /// Returns the digest in hexadecimal.
     pub fn finish(mut self) -> String {
         self.close();
         let mut text = String::new();
@@ -47,7 +48,7 @@ impl ContentDigest {
         text
     }
 
-    /// Takes what lies between the end of the content so far and `offset` as zeros.
+    /// Treats the bytes between the end of the content so far and `offset` as zeros.
     fn skip_to(&mut self, offset: u64) {
         let end = self.offset + self.block.len() as u64;
         assert!(offset >= end, "content given at {offset}, before its end {end}");

@@ -1,4 +1,4 @@
-//! How two manifests differ.
+//! The differences between two manifests.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use super::{Bytes, Entry, Manifest};
 /// One attribute of one path that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The path both manifests, or one alone, have.
+    /// The path, present in one or both manifests.
     pub path: Bytes,
     /// The field of [`Entry`]; `path` if one manifest lacks the path.
     pub attribute: String,
-    /// What the first manifest says; nothing if it leaves it out.
+    /// The value in the first manifest; empty if it is left out.
     pub left: String,
-    /// What the second manifest says; nothing if it leaves it out.
+    /// The value in the second manifest; empty if it is left out.
     pub right: String,
 }
 
@@ -26,8 +26,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All differences in order of paths, but for the attributes named in `ignored` (fields of
-/// [`Entry`], say `atime`).
+/// Returns all differences in order of paths, except in the attributes named in `ignored` (fields
+/// of [`Entry`], e.g. `atime`).
 pub fn diff(left: &Manifest, right: &Manifest, ignored: &[&str]) -> Vec<Difference> {
     let (mut left, mut right) = (left.entries(), right.entries());
     let mut differences = Vec::new();
@@ -41,7 +41,7 @@ pub fn diff(left: &Manifest, right: &Manifest, ignored: &[&str]) -> Vec<Differen
     }
 }
 
-/// Takes the entries of the lowest path that is left: from both lists if both have it.
+/// Takes the entries of the lowest remaining path: from both lists if both have it.
 fn next_pair<'a>(
     left: &mut &'a [Entry],
     right: &mut &'a [Entry],

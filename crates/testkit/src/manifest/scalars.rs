@@ -12,12 +12,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Mode(u32);
 
 impl Mode {
-    /// The lowest twelve bits of a `st_mode`; the file type is dropped.
+    /// Takes the lowest twelve bits of a `st_mode`, without the file type.
     pub fn new(mode: u32) -> Self {
         Self(mode & 0o7777)
     }
 
-    /// The twelve bits.
+    /// Returns the twelve bits.
     pub fn bits(self) -> u32 {
         self.0
     }
@@ -38,18 +38,18 @@ impl FromStr for Mode {
     }
 }
 
-/// A time since 1970: `seconds + nanoseconds / 1e9`, so before 1970 the seconds alone are negative.
-/// Printed as `seconds.nanoseconds`, the latter in nine digits.
+/// A time since 1970: `seconds + nanoseconds / 1e9`, so before 1970 only the seconds are negative.
+/// Printed as `seconds.nanoseconds`, the latter with nine digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     /// Whole seconds, rounded down.
     pub seconds: i64,
-    /// The rest, less than a second.
+    /// The fraction, less than a second.
     pub nanoseconds: u32,
 }
 
 impl Time {
-    /// The time it is.
+    /// Returns the current time.
     pub fn now() -> Self {
         let since = SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970");
         let seconds = i64::try_from(since.as_secs()).expect("a time in range");

@@ -1,4 +1,4 @@
-//! Text and back, hard links, differences, digests.
+//! Conversion to text and back, hard links, differences, digests.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn any_bytes_print_as_plain_text_and_read_back() {
 }
 
 #[test]
-fn what_was_never_printed_is_not_read() {
+fn text_that_is_never_printed_is_rejected() {
     for text in ["%", "%4", "%zz", "%+1", "\u{fc}", "a\nb"] {
         assert_eq!(Bytes::parse(text), None, "{text:?}");
     }

@@ -8,16 +8,16 @@ use crate::operation::{Attributes, Object, Operation, XattrKind};
 use super::inode::{GROUP_EXECUTES, Inode, NOCOW, Node, SET_GROUP_ID, SET_USER_ID};
 use super::{Model, Outcome};
 
-/// Inode flags that can be given (`linux/fs.h`): sync, nodump, noatime, dirsync, nocow.
+/// Inode flags that can be set (`linux/fs.h`): sync, nodump, noatime, dirsync, nocow.
 const FLAGS: u32 = 0x8 | 0x40 | 0x80 | FS_DIRSYNC_FL | NOCOW;
-/// Of directories alone.
+/// For directories only.
 const FS_DIRSYNC_FL: u32 = 0x1_0000;
 
 /// The longest name of an xattr, in bytes.
 const XATTR_NAME_MAX: usize = 255;
-/// The longest value of an xattr wherever it is, in bytes.
+/// The maximum length of the value of an xattr on any filesystem, in bytes.
 const XATTR_VALUE_MAX: usize = 65536;
-/// What the name of an xattr starts with.
+/// The namespaces of xattrs.
 const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 impl Model {
@@ -72,7 +72,7 @@ fn check_xattr_length(name: &Bytes) -> Outcome {
     if fits { Ok(()) } else { Err(Errno::RANGE) }
 }
 
-/// Refuses a name that such an inode cannot have.
+/// Fails if such an inode cannot have an xattr with this name.
 fn check_xattr_name(inode: &Inode, name: &Bytes) -> Outcome {
     let name = name.as_slice();
     let has_user = matches!(inode.node.kind(), Kind::File | Kind::Dir);
@@ -102,8 +102,8 @@ fn set_attributes(inode: &mut Inode, attributes: &Attributes) -> Outcome {
     Ok(())
 }
 
-/// What is left of a mode when the owner changes. Set-group-id with a group that may not execute
-/// once meant mandatory locking, and stays.
+/// Returns the mode after a change of owner. Set-group-id without group execute permission once
+/// meant mandatory locking, and is kept.
 fn without_set_id(mode: Mode) -> Mode {
     let group = if mode.bits() & GROUP_EXECUTES != 0 { SET_GROUP_ID } else { 0 };
     Mode::new(mode.bits() & !(SET_USER_ID | group))
@@ -115,7 +115,7 @@ fn set_flags(inode: &mut Inode, flags: u32) -> Outcome {
         return Err(Errno::OPNOTSUPP);
     }
     inode.flags = match &inode.node {
-        // What is in it is there in one way or the other, and stays so.
+        // A file with content keeps its data checksummed or not, so the flag does not change.
         Node::File(content) if content.size() > 0 => {
             flags & !FS_DIRSYNC_FL & !NOCOW | inode.flags & NOCOW
         }

@@ -1,8 +1,8 @@
-//! What is in a file of the model.
+//! The content of a file of the model.
 //!
-//! 1. A content is runs, each filled by one seed ([`pattern`]), and zeros between them. Runs are
-//!    disjoint, none is empty, none has the seed 0, and all end within the size.
-//! 2. It costs what there are runs, however long they are and however far apart.
+//! 1. A content consists of runs, each with the bytes of one seed ([`pattern`]), and zeros between
+//!    them. Runs are disjoint and not empty, none has the seed 0, and all end within the size.
+//! 2. The cost depends on the number of runs, not on their lengths and distances.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use std::fmt;
 use crate::manifest::ContentDigest;
 use crate::pattern;
 
-/// How much is filled at once, in bytes.
+/// The number of bytes generated at once.
 const PART: u64 = 64 << 10;
 
 /// The bytes of a file.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Content {
     size: u64,
-    /// By their starts.
+    /// By start offset.
     runs: BTreeMap<u64, Run>,
 }
 
@@ -28,23 +28,23 @@ struct Run {
 }
 
 impl Content {
-    /// In bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Where there are bytes other than zero: start and end of each run, ascending. Neighbours may
+    /// Returns the ranges of non-zero bytes: start and end of each run, ascending. Neighbours may
     /// touch.
     pub fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.runs.iter().map(|(start, run)| (*start, run.end))
     }
 
-    /// How many bytes are other than zero.
+    /// Returns the number of non-zero bytes.
     pub fn filled(&self) -> u64 {
         self.runs().map(|(start, end)| end - start).sum()
     }
 
-    /// Puts bytes of a seed at `offset`.
+    /// Writes bytes of a seed at `offset`.
     pub fn write(&mut self, offset: u64, length: u64, seed: u32) {
         if length == 0 {
             return;
@@ -57,13 +57,13 @@ impl Content {
         self.size = self.size.max(end);
     }
 
-    /// Cuts it short, or adds zeros.
+    /// Truncates the content, or extends it with zeros.
     pub fn set_size(&mut self, size: u64) {
         self.clear(size, u64::MAX);
         self.size = size;
     }
 
-    /// Puts zeros between two offsets, as far as it goes.
+    /// Zeroes the bytes between two offsets, up to the size.
     pub fn clear(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -76,7 +76,7 @@ impl Content {
         }
     }
 
-    /// Has no run reach across an offset.
+    /// Splits the run that contains an offset, so that a run starts there.
     fn split_at(&mut self, offset: u64) {
         let Some((_, run)) = self.runs.range_mut(..offset).next_back() else { return };
         if run.end > offset {
@@ -86,7 +86,7 @@ impl Content {
         }
     }
 
-    /// The bytes between two offsets, as far as it goes.
+    /// Returns the bytes between two offsets, up to the size.
     pub fn read(&self, start: u64, end: u64) -> Vec<u8> {
         let end = end.min(self.size).max(start);
         let mut bytes = vec![0; usize::try_from(end - start).expect("a length in memory")];
@@ -97,7 +97,7 @@ impl Content {
         bytes
     }
 
-    /// The parts of runs between two offsets, with their seeds.
+    /// Returns the parts of runs between two offsets, with their seeds.
     fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, u32)> + '_ {
         let first = self.runs.range(..start).next_back().map_or(start, |(first, _)| *first);
         let runs = self.runs.range(first..end.max(first));
@@ -105,7 +105,7 @@ impl Content {
         runs.map(cut).filter(|(from, to, _)| from < to)
     }
 
-    /// Its digest.
+    /// Returns the digest.
     pub fn digest(&self) -> String {
         let mut digest = ContentDigest::default();
         let mut bytes = Vec::new();
@@ -122,8 +122,8 @@ impl Content {
         digest.finish()
     }
 
-    /// Whether these may be its data segments (offset and length, ascending): all that is not zero
-    /// is in them, and they end where it ends.
+    /// Returns whether these may be the data segments of the content (offset and length,
+    /// ascending): they contain all non-zero bytes, and end within the size.
     pub fn may_be_in(&self, segments: &[(u64, u64)]) -> bool {
         let is_within = segments.iter().all(|(start, length)| {
             start.checked_add(*length).is_some_and(|end| *length > 0 && end <= self.size)
@@ -135,7 +135,7 @@ impl Content {
         is_within && segments.is_sorted_by(|a, b| a.0 + a.1 < b.0) && self.joined().all(holds)
     }
 
-    /// The runs, neighbours that touch as one.
+    /// Returns the runs, with touching neighbours joined.
     fn joined(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut runs = self.runs().peekable();
         std::iter::from_fn(move || {
@@ -147,7 +147,7 @@ impl Content {
         })
     }
 
-    /// The least data segments it may have.
+    /// Returns the smallest possible data segments.
     pub fn segments(&self) -> Vec<(u64, u64)> {
         self.joined().map(|(start, end)| (start, end - start)).collect()
     }
@@ -173,7 +173,7 @@ mod tests {
         usize::try_from(offset).unwrap()
     }
 
-    /// A content that was changed anywhere, and plain memory treated likewise.
+    /// A content after random changes, and a plain buffer after the same.
     fn scribbled(random: &mut Random) -> (Content, Vec<u8>) {
         let (mut content, mut plain) = (Content::default(), Vec::new());
         for seed in 1..40 {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn is_what_plain_memory_is() {
+    fn content_equals_plain_memory_after_the_same_changes() {
         let mut random = Random::new(1);
         for _ in 0..200 {
             let (content, plain) = scribbled(&mut random);

@@ -1,4 +1,4 @@
-//! Contents of files.
+//! Operations on file contents.
 
 use rustix::io::Errno;
 
@@ -24,7 +24,7 @@ impl Model {
         Ok(())
     }
 
-    /// The bytes of a range of a file, as far as it goes.
+    /// Reads a range of a file, up to its end.
     pub fn read(&self, object: &Object, offset: u64, length: u64) -> Outcome<Vec<u8>> {
         match &self[self.object(object)?].node {
             Node::File(content) => Ok(content.read(offset, offset.saturating_add(length))),
@@ -59,7 +59,7 @@ fn write(content: &mut Content, offset: u64, length: u64, seed: u32) -> Outcome 
     Ok(())
 }
 
-/// Where a range ends, if files can reach so far.
+/// Returns the end of a range, `None` if it exceeds the maximum file size.
 fn end(offset: u64, length: u64) -> Option<u64> {
     offset.checked_add(length).filter(|end| *end <= FILE_MAX)
 }

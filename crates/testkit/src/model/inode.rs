@@ -8,19 +8,19 @@ use crate::manifest::{Bytes, Kind, Mode, Time};
 
 use super::{Content, Id, Outcome};
 
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
 
-/// What an inode is, with what only such an inode has.
+/// The type of an inode, with the data specific to that type.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     /// A directory: its entries by name.
     Dir(BTreeMap<Vec<u8>, Id>),
     /// A regular file: its content.
     File(Content),
-    /// A symbolic link: where it points.
+    /// A symbolic link: its target.
     Symlink(Bytes),
-    /// Anything else; the numbers count for devices.
+    /// Any other type; the numbers only matter for devices.
     Special(Kind, (u32, u32)),
 }
 
@@ -49,7 +49,7 @@ impl Node {
         }
     }
 
-    /// Refuses what cannot be opened.
+    /// Fails if the inode cannot be opened.
     pub(super) fn check_opening(&self) -> Outcome {
         match self {
             Self::Dir(_) | Self::File(_) => Ok(()),
@@ -66,21 +66,21 @@ pub(super) struct Inode {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) nlink: u32,
-    /// It never had a name and may get one.
+    /// Whether it was created without a name and may be linked.
     pub(super) is_linkable: bool,
-    /// The directory that a directory is in; the root is in itself.
+    /// The parent of a directory; the root is its own parent.
     pub(super) parent: Option<Id>,
     /// As `FS_*_FL` bits.
     pub(super) flags: u32,
-    /// When it was last read, if that is known.
+    /// The time of the last access, if known.
     pub(super) atime: Option<Time>,
-    /// When its content last changed, if that is known.
+    /// The time of the last change of content, if known.
     pub(super) mtime: Option<Time>,
     pub(super) xattrs: BTreeMap<Bytes, Bytes>,
 }
 
 impl Inode {
-    /// One without a name.
+    /// Creates an inode without a name.
     pub(super) fn new(node: Node, mode: Mode) -> Self {
         Self {
             node,
@@ -101,8 +101,8 @@ impl Inode {
         matches!(self.node, Node::Dir(_))
     }
 
-    /// Takes over the group of a directory that is set-group-id, and its bit; and how it is
-    /// overwritten.
+    /// Inherits from the directory: the nocow flag, and if it is set-group-id, the group and (for a
+    /// directory) that bit.
     pub(super) fn inherit(&mut self, dir: &Inode) {
         if matches!(self.node, Node::Dir(_) | Node::File(_)) {
             self.flags |= dir.flags & NOCOW;
@@ -116,7 +116,7 @@ impl Inode {
     }
 }
 
-/// Overwritten in place (`FS_NOCOW_FL` of `linux/fs.h`).
+/// Data is overwritten in place (`FS_NOCOW_FL` of `linux/fs.h`).
 pub(super) const NOCOW: u32 = 0x80_0000;
 
 /// Bits of a mode.

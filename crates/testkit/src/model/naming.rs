@@ -1,4 +1,4 @@
-//! Names: made, removed and moved.
+//! Operations on names: create, remove and rename.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::operation::{Object, Operation, RenameKind, split};
 use super::inode::{Inode, Node};
 use super::{Id, Model, Outcome, ROOT, TARGET_MAX};
 
-/// How many names an inode can have.
+/// The maximum link count of an inode.
 const LINKS_MAX: u32 = 65535;
 
 /// A name in a directory.
@@ -120,7 +120,7 @@ impl Model {
         let target = self.find(new)?;
         self.check_rename((old.0, source), (new.0, target), kind)?;
         match target {
-            // Two names of one inode both stay.
+            // If both names refer to one inode, both are kept.
             Some(target) if target == source => {}
             Some(target) if kind == RenameKind::Exchange => {
                 self.exchange((old, source), (new, target));
@@ -130,7 +130,7 @@ impl Model {
         Ok(())
     }
 
-    /// Refuses a rename of `source` in one directory to where `target` is, if anything, in another.
+    /// Fails if `source` in one directory must not be renamed over `target`, if any, in another.
     fn check_rename(
         &self,
         (old_dir, source): (Id, Id),
@@ -163,7 +163,7 @@ impl Model {
         }
     }
 
-    /// Whether a directory is another, or below it.
+    /// Returns whether a directory is another one, or a descendant of it.
     fn is_within(&self, mut dir: Id, ancestor: Id) -> bool {
         while dir != ancestor && dir != ROOT {
             dir = self[dir].parent.expect("a directory with a name is in one");
@@ -179,7 +179,7 @@ impl Model {
     }
 
     fn move_name(&mut self, old: Place, new: Place, source: Id, kind: RenameKind) {
-        // Never without a name, or it would be forgotten.
+        // The link count must not become zero, or the inode would be removed.
         self.get(source).nlink += 1;
         self.remove(old);
         if self.entries(new.0).contains_key(new.1) {
@@ -227,7 +227,7 @@ impl Model {
         self[dir].node.entries().expect("a directory")
     }
 
-    /// The entries of a directory that changes.
+    /// Returns the entries of a directory for a change.
     fn entries_mut(&mut self, dir: Id) -> &mut BTreeMap<Vec<u8>, Id> {
         let inode = self.get(dir);
         inode.mtime = None;

@@ -1,4 +1,4 @@
-//! The inodes of a model, whatever their names are.
+//! The inodes of a model, independent of their names.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use crate::operation::{Object, join};
 use super::inode::Node;
 use super::{Content, Id, Model, ROOT};
 
-/// An inode of a model, by a number that is never used twice there.
+/// The number of an inode of a model, which is never reused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(Id);
 
 /// The root directory.
 pub const ROOT_NODE: NodeId = NodeId(ROOT);
 
-/// A directory, and a name in it.
+/// A directory and a name in it.
 pub type Name = (NodeId, Vec<u8>);
 
-/// What an inode says of itself.
+/// The attributes of an inode that a sync preserves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// What it is.
+    /// The file type.
     pub kind: Kind,
     /// Permissions.
     pub mode: Mode,
@@ -33,22 +33,22 @@ pub struct Facts {
     pub flags: u32,
     /// Major and minor number of a device.
     pub rdev: Option<(u32, u32)>,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     pub target: Option<Bytes>,
 }
 
 impl Model {
-    /// All inodes.
+    /// Returns all inodes.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         self.inodes.keys().copied().map(NodeId)
     }
 
-    /// What an object is.
+    /// Returns the inode of an object, if it exists.
     pub fn node(&self, object: &Object) -> Option<NodeId> {
         self.object(object).ok().map(NodeId)
     }
 
-    /// All names.
+    /// Returns all names.
     pub fn names(&self) -> BTreeMap<Name, NodeId> {
         let entries =
             self.inodes.iter().filter_map(|(id, inode)| Some((id, inode.node.entries()?)));
@@ -60,7 +60,7 @@ impl Model {
         entries.flat_map(of).collect()
     }
 
-    /// The paths of all that has a name, the root first.
+    /// Returns the paths of all inodes that have a name, the root first.
     pub fn paths(&self) -> Vec<(Vec<u8>, NodeId)> {
         let (mut paths, mut pending) = (Vec::new(), vec![(Vec::new(), ROOT)]);
         while let Some((path, id)) = pending.pop() {
@@ -71,7 +71,7 @@ impl Model {
         paths
     }
 
-    /// What an inode that is there says of itself.
+    /// Returns the attributes of an existing inode.
     pub fn facts(&self, NodeId(id): NodeId) -> Facts {
         let inode = &self[id];
         let (mut rdev, mut target) = (None, None);
@@ -84,17 +84,17 @@ impl Model {
         Facts { kind, mode, uid: inode.uid, gid: inode.gid, flags, rdev, target }
     }
 
-    /// When the content of an inode that is there last changed, if that is known.
+    /// Returns when the content of an existing inode last changed, if known.
     pub fn modified(&self, NodeId(id): NodeId) -> Option<Time> {
         self[id].mtime
     }
 
-    /// The xattrs of an inode that is there.
+    /// Returns the xattrs of an existing inode.
     pub fn xattrs_of(&self, NodeId(id): NodeId) -> &BTreeMap<Bytes, Bytes> {
         &self[id].xattrs
     }
 
-    /// The content of an inode that is there, if it is a file.
+    /// Returns the content of an existing inode, if it is a file.
     pub fn content_of_node(&self, NodeId(id): NodeId) -> Option<&Content> {
         match &self[id].node {
             Node::File(content) => Some(content),

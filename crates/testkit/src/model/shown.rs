@@ -1,4 +1,4 @@
-//! What the model shows.
+//! The visible state of the model.
 
 use crate::manifest::{Difference, Entry, Kind, Manifest, SubvolumeId, diff};
 
@@ -6,20 +6,21 @@ use super::inode::{Inode, Node};
 use super::{Content, Id, Model, ROOT};
 
 impl Model {
-    /// What is there. Inode numbers are made up; times that are not known are 0.
+    /// Returns the visible state. Inode numbers are invented; unknown times are 0.
     pub fn manifest(&self) -> Manifest {
         self.manifest_beside(None)
     }
 
-    /// How a filesystem, by what it shows, differs from this (left), but for what a model cannot
-    /// know: inode numbers, times that were not set, the times of creation and of the last change,
-    /// where there are holes.
-    /// What is shown may be a directory with all below it ([`Manifest::below`]).
+    /// Returns the differences between the model (left) and the visible state of a filesystem,
+    /// except what a model cannot know: inode numbers, times that were not set, the times of
+    /// creation and of the last change, and the location of holes. `shown` may be the part below a
+    /// directory ([`Manifest::below`]).
     pub fn differences(&self, shown: &Manifest) -> Vec<Difference> {
         diff(&self.manifest_beside(Some(shown)), shown, &["inode", "subvolume", "ctime", "btime"])
     }
 
-    /// What is there; times that are not known, and holes, are as `shown` says if they may be so.
+    /// Returns the visible state; unknown times, and holes, are taken from `shown` if they are
+    /// possible.
     fn manifest_beside(&self, shown: Option<&Manifest>) -> Manifest {
         let mut met = Vec::new();
         let mut pending = vec![(Vec::new(), ROOT)];
@@ -69,7 +70,7 @@ fn entry(path: Vec<u8>, id: Id, inode: &Inode, beside: Option<&Entry>) -> Entry 
     entry
 }
 
-/// A directory counts each byte of its names twice, once for each order of its entries.
+/// Returns the size; a directory counts each byte of its names twice, once per kind of entry.
 fn size(node: &Node) -> u64 {
     match node {
         Node::Dir(entries) => 2 * entries.keys().map(|name| name.len() as u64).sum::<u64>(),

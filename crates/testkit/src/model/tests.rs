@@ -1,4 +1,4 @@
-//! The model before expectations that were checked against Linux.
+//! The model against expectations that were checked with Linux.
 
 use super::*;
 use crate::manifest::{Entry, Manifest, SubvolumeId, Time};
@@ -8,7 +8,7 @@ fn tell(model: &mut Model, operations: &[Operation]) -> Vec<Outcome> {
     operations.iter().map(|operation| model.apply(operation).map(drop)).collect()
 }
 
-/// A model after operations of which none may fail.
+/// Returns a model after operations none of which may fail.
 fn with(operations: &[Operation]) -> Model {
     let mut model = Model::new(16384);
     for operation in operations {

@@ -1,5 +1,5 @@
-//! Operations on the contents of files, at random: at, before and behind every edge that the format
-//! and the file have.
+//! Random operations on file contents: at, before and after every boundary of the format and of the
+//! file.
 
 use crate::model::Content;
 
@@ -7,17 +7,17 @@ use super::generator::{Generator, is_file};
 use super::{AllocateKind, FILE_MAX, Object, Operation};
 
 const SECTOR: u64 = 4096;
-/// Where something ends: inline data, a sector, what is cached and compressed at once, an extent.
+/// Boundaries: of inline data, a sector, the unit of caching and compression, an extent.
 const EDGES: [u64; 7] = [0, 2048, SECTOR, 2 * SECTOR, 128 << 10, 1 << 20, 128 << 20];
-/// Far from all else. In the last sector there can be, Linux itself loses its way.
+/// Far offsets. Linux itself fails in the last possible sector.
 const FAR: [u64; 5] = [1 << 31, 1 << 32, 1 << 40, 1 << 62, FILE_MAX - (64 << 20)];
-/// Lengths that fill something.
+/// Lengths at or near those of a byte, inline data, sectors and a compressed extent.
 const LENGTHS: [u64; 7] = [1, 2047, 2048, 2049, SECTOR, 2 * SECTOR, 128 << 10];
-/// Random lengths are below two to the power of one more than this.
+/// Random lengths have at most one bit more than this.
 const LENGTH_BITS: u64 = 16;
-/// The most bytes of one write.
+/// The maximum number of bytes of one write.
 const LENGTH_MAX: u64 = 512 << 10;
-/// Files are not filled with more bytes together.
+/// The maximum number of bytes in all files together.
 const FILLED_MAX: u64 = 12 << 20;
 
 impl Generator {
@@ -25,7 +25,7 @@ impl Generator {
         self.model().content(object).cloned().unwrap_or_default()
     }
 
-    /// A start or an end of something in a file.
+    /// Returns the start or the end of a run, or the size.
     fn edge(&mut self, content: &Content) -> u64 {
         let edges: Vec<u64> = content.runs().flat_map(|(start, end)| [start, end]).collect();
         match self.random.pick(&edges) {
@@ -58,7 +58,7 @@ impl Generator {
         self.near(edge)
     }
 
-    /// A length of a range from `offset` on; it ends where a file ends at the latest.
+    /// Returns a length for a range from `offset`; the range ends within the maximum file size.
     fn length(&mut self, content: &Content, offset: u64) -> u64 {
         let edge = self.edge(content);
         let length = match self.random.below(8) {
@@ -70,7 +70,7 @@ impl Generator {
         length.min(LENGTH_MAX).min(FILE_MAX - offset)
     }
 
-    /// Zeros now and then.
+    /// Returns a seed; sometimes that of zeros.
     fn seed(&mut self) -> u32 {
         let seed = u32::try_from(self.random.below(1 << 32)).expect("32 bits");
         if self.random.one_in(16) { 0 } else { seed.max(1) }

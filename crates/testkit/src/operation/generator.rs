@@ -1,11 +1,11 @@
-//! Operations at random.
+//! Random operations.
 //!
-//! 1. A stream depends on its seed and node size alone. It knows, by the model, what is there, so
-//!    most operations succeed; the others fail for every reason there is.
-//! 2. Each seed leaves out some kinds of operations, so that others come in long runs, and has its
-//!    own names, how deep its tree grows and how much of it stays.
-//! 3. Large xattrs have names that are never used again: whether Linux can replace one, or put one
-//!    beside another of the same hash, depends on what else its leaf holds.
+//! 1. A stream only depends on its seed and node size. It knows the state from the model, so most
+//!    operations succeed; the others fail, for every possible reason.
+//! 2. Each seed leaves out some kinds of operations, so that others occur in long runs, and has its
+//!    own names, depth of the tree and number of inodes.
+//! 3. Names of large xattrs are never reused: whether Linux can replace one, or add one with the
+//!    same hash as another, depends on the other items of the leaf.
 
 use crate::manifest::{Bytes, Kind, Mode, Time};
 use crate::model::Model;
@@ -14,12 +14,12 @@ use crate::random::Random;
 use super::names::{self, NAME_MAX};
 use super::{Attributes, Object, Operation, RenameKind, XattrKind, data, join};
 
-/// How an operation of some kind is drawn.
+/// A function that draws an operation of one kind.
 type Draw = fn(&mut Generator) -> Operation;
 
-/// Without these there is nothing to change.
+/// The kinds that are always drawn, with their weights; without them nothing could be changed.
 const ALWAYS: &[(u64, Draw)] = &[(10, create), (6, mkdir), (8, unlink), (3, rmdir)];
-/// How often each kind is drawn beside the others.
+/// The kinds that a seed may leave out, with their weights.
 const SOMETIMES: &[(u64, Draw)] = &[
     (3, mknod),
     (4, symlink),
@@ -42,34 +42,34 @@ const SOMETIMES: &[(u64, Draw)] = &[
     (4, remove_xattr),
 ];
 
-/// How many handles there are.
+/// The number of handles.
 const HANDLES: u64 = 4;
-/// The longest value of an xattr that is not large, in bytes.
+/// The maximum length of the value of a small xattr, in bytes.
 const SMALL_XATTR_MAX: u64 = 200;
-/// How often there is a commit without [`Generator::commit_every`].
+/// The average number of operations per commit without [`Generator::commit_every`].
 const COMMIT_EVERY: u64 = 100;
-/// How many commits there are for one reopening.
+/// The average number of commits per reopening.
 const COMMITS_PER_REOPEN: u64 = 8;
 
-/// A stream of operations; it does not end.
+/// An infinite stream of operations.
 pub struct Generator {
     pub(super) random: Random,
     node_size: u32,
     model: Model,
     kinds: Vec<(u64, Draw)>,
     names: Vec<Vec<u8>>,
-    /// Directories are gone down with this chance: all but one in so many times.
+    /// The chance to stop at each level when a directory is chosen is one in `depth`.
     depth: u64,
-    /// More inodes than these are not let be.
+    /// Above this number of inodes, every second operation removes something.
     inodes_max: usize,
     commit_every: u64,
     large_xattrs: u64,
-    /// All names are of those, and none is refused for its length.
+    /// Whether all names are from the pool, so that none is too long.
     is_crowded: bool,
 }
 
 impl Generator {
-    /// The stream of this seed, for an empty filesystem of this node size in bytes.
+    /// Creates the stream of this seed, for an empty filesystem with this node size in bytes.
     pub fn new(seed: u64, node_size: u32) -> Self {
         let mut random = Random::new(seed);
         let sometimes = SOMETIMES.iter().filter(|_| !random.one_in(4));
@@ -89,34 +89,34 @@ impl Generator {
         }
     }
 
-    /// The same stream with commits once in so many operations on average, and reopenings once in
-    /// eight times that; 0 for none of both. Without this, 100.
+    /// Sets the average number of operations per commit, and per reopening to eight times that; 0
+    /// for no commits and reopenings. The default is 100.
     #[must_use]
     pub fn commit_every(self, operations: u64) -> Self {
         Self { commit_every: operations, ..self }
     }
 
-    /// A stream for a filesystem that is as this model is.
+    /// Sets the state of the filesystem to that of this model.
     #[must_use]
     pub fn on(self, model: Model) -> Self {
         Self { model, ..self }
     }
 
-    /// The same stream, but with few inodes and few names, which are taken again and again.
+    /// Restricts the stream to few inodes and few names, which are used again and again.
     #[must_use]
     pub fn crowded(mut self) -> Self {
         let count = 3 + self.random.index(4);
         self.names.truncate(count);
         if self.random.one_in(4) {
-            // So long that one item does not hold all names of an inode.
+            // So long that the names of an inode need more than one item.
             self.names = (0..24).map(|number| format!("{number:n>240}").into_bytes()).collect();
         }
-        // They come again with another weight.
+        // These kinds may be in the list twice, with different weights.
         self.kinds.extend([(8, rename as Draw), (4, rename_specially), (6, link), (4, unlink)]);
         Self { inodes_max: 14, depth: 2, is_crowded: true, ..self }
     }
 
-    /// The tree as it is after all that was drawn.
+    /// Returns the state after all operations drawn so far.
     pub fn model(&self) -> &Model {
         &self.model
     }
@@ -141,7 +141,7 @@ impl Generator {
         chosen.expect("a number below the sum of the weights").1(self)
     }
 
-    /// A directory: the upper ones are hot.
+    /// Draws a directory; those near the root are more likely.
     fn dir(&mut self) -> Vec<u8> {
         let mut dir = Vec::new();
         while !self.random.one_in(self.depth) {
@@ -151,7 +151,7 @@ impl Generator {
         dir
     }
 
-    /// A name that something of a kind has in a directory, if any has.
+    /// Draws a name of a given kind in a directory, if there is one.
     fn child(&mut self, dir: &[u8], is: fn(Kind) -> bool) -> Option<Vec<u8>> {
         let all = self.model.list(dir).into_iter().flatten();
         let fitting: Vec<_> = all.filter(|(_, kind)| is(*kind)).map(|(name, _)| name).collect();
@@ -167,7 +167,7 @@ impl Generator {
         }
     }
 
-    /// Where something may be made: in a directory mostly, at a name that is free mostly.
+    /// Draws a path to create: usually in a directory, usually unused.
     fn place(&mut self) -> Vec<u8> {
         let dir = match self.random.below(40) {
             0 => return Vec::new(),
@@ -178,7 +178,7 @@ impl Generator {
         join(&dir, &self.name())
     }
 
-    /// What there is of a kind; any place now and then, or if there is none to be found.
+    /// Draws a path of a given kind; sometimes, or if none is found, any path.
     fn some(&mut self, is: fn(Kind) -> bool) -> Vec<u8> {
         if self.random.one_in(20) {
             return join(&self.dir(), &self.name());
@@ -211,7 +211,7 @@ impl Generator {
         Mode::new(if self.random.one_in(2) { any } else { USUAL[self.random.index(5)] })
     }
 
-    /// Mostly of these centuries, now and then any there is.
+    /// Draws a time: usually within a few centuries of 1970, sometimes any.
     fn time(&mut self) -> Time {
         let shift = if self.random.one_in(4) { 0 } else { 30 };
         let seconds = self.random.number().cast_signed() >> shift;
@@ -219,7 +219,7 @@ impl Generator {
         Time { seconds, nanoseconds }
     }
 
-    /// A user or a group. The highest number stands for none.
+    /// Draws a user or group. The highest number means none.
     fn id(&mut self) -> u32 {
         let highest = u64::from(u32::MAX);
         let number = match self.random.below(4) {
@@ -240,7 +240,7 @@ impl Iterator for Generator {
 
     fn next(&mut self) -> Option<Operation> {
         let operation = self.draw();
-        // Whether it succeeds or not, the model is then as the filesystem shall be.
+        // The operation may fail; in both cases the model is the expected state.
         let _ = self.model.apply(&operation);
         Some(operation)
     }
@@ -277,7 +277,7 @@ fn mknod(g: &mut Generator) -> Operation {
     Operation::Mknod { path: g.place().into(), kind, mode: g.mode(), rdev: (major, minor) }
 }
 
-/// To targets of all lengths, one byte too long and empty ones among them.
+/// Draws a target of any length, including empty ones and one byte too long.
 fn symlink(g: &mut Generator) -> Operation {
     let longest = Model::symlink_max(g.node_size);
     let length = match g.random.below(20) {
@@ -304,7 +304,7 @@ fn rmdir(g: &mut Generator) -> Operation {
     Operation::Rmdir { path: g.some(is_dir).into() }
 }
 
-/// To a place, or over something, of the same kind mostly.
+/// Draws a rename to a new name, or over an existing one, usually of the same kind.
 fn rename(g: &mut Generator) -> Operation {
     let is: fn(Kind) -> bool = if g.random.one_in(2) { is_dir } else { is_no_dir };
     let from = g.some(is);
@@ -317,7 +317,7 @@ fn rename(g: &mut Generator) -> Operation {
     Operation::Rename { from: from.into(), to: to.into(), kind: RenameKind::Plain }
 }
 
-/// A place above, at, or below a path.
+/// Draws a path at, above, next to or below another.
 fn sibling(g: &mut Generator, path: &[u8]) -> Vec<u8> {
     let above = super::split(path).unwrap_or_default().0;
     match g.random.below(4) {
@@ -394,7 +394,7 @@ fn small_xattr(g: &mut Generator) -> (Vec<u8>, Vec<u8>) {
     (names::xattr(&mut g.random), g.random.bytes(length))
 }
 
-/// One as large as can be, or larger.
+/// Draws an xattr of up to the maximum size, or larger.
 fn large_xattr(g: &mut Generator) -> (Vec<u8>, Vec<u8>) {
     g.large_xattrs += 1;
     let name = format!("trusted.large{}", g.large_xattrs).into_bytes();
@@ -408,7 +408,7 @@ fn large_xattr(g: &mut Generator) -> (Vec<u8>, Vec<u8>) {
     (name, g.random.bytes(length as u64))
 }
 
-/// One that is there, mostly.
+/// Draws the removal of an xattr that usually exists.
 fn remove_xattr(g: &mut Generator) -> Operation {
     let object = g.object(|_| true);
     let there: Vec<Bytes> = g.model.xattrs(&object).into_iter().flatten().cloned().collect();
@@ -446,7 +446,7 @@ mod tests {
             }
         }
         assert_eq!(ends.len(), 24, "all kinds");
-        // A commit and a reopening do not fail.
+        // Commits and reopenings do not fail.
         assert_eq!(ends.values().filter(|ends| ends.len() == 2).count(), 22, "{ends:?}");
         assert!(errors.len() >= 15, "{errors:?}");
     }

@@ -1,21 +1,22 @@
-//! Names for files and xattrs that are worth trying.
+//! Names of files and xattrs for tests.
 
 use userbtrfs_codec::hash::name_hash;
 
 use crate::random::Random;
 
-/// The polynomial of CRC-32C, lowest bit first.
+/// The polynomial of CRC-32C, bit-reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
 
-/// So many different names of `len` bytes (8 to 255) that all have the hash `hash` under which
-/// btrfs files directory entries and xattrs. All start with `start`, of at most `len - 8` bytes.
+/// Returns `count` different names of `len` bytes (8 to 255) with the name hash `hash`, which btrfs
+/// uses as the key of directory entries and xattrs. All start with `start`, of at most `len - 8`
+/// bytes.
 pub fn colliding_names(start: &[u8], len: usize, hash: u32, count: usize) -> Vec<Vec<u8>> {
     assert!((8..=NAME_MAX).contains(&len) && start.len() <= len - 8, "names of {len} bytes");
     let name = |number: u32| {
         let padding = vec![b'-'; len - start.len() - 8];
-        // Letters tell the names apart: no zero and no slash among them.
+        // Letters make the names unique: no zero and no slash among them.
         let letters =
             (0..4).map(|digit| b'a' + u8::try_from(number >> (4 * digit) & 15).expect("four bits"));
         with_hash([start, &padding, &letters.collect::<Vec<_>>()].concat(), hash)
@@ -25,15 +26,15 @@ pub fn colliding_names(start: &[u8], len: usize, hash: u32, count: usize) -> Vec
     names
 }
 
-/// Four bytes more, such that the hash is this; none if one of them cannot be in a name.
+/// Appends four bytes so that the name has this hash; `None` if one of them is not allowed.
 fn with_hash(mut name: Vec<u8>, hash: u32) -> Option<Vec<u8>> {
     let last = four_bytes_before(name_hash(&name), hash);
     name.extend(last);
     last.iter().all(|byte| !matches!(byte, 0 | b'/')).then_some(name)
 }
 
-/// The bytes that lead the register from one state to another: it runs backwards over four zero
-/// bytes, and what then differs from the first state is what was fed.
+/// Returns the bytes that change the CRC register from one state to another: runs the register
+/// backwards over four zero bytes; the difference from the first state is the input.
 fn four_bytes_before(from: u32, to: u32) -> [u8; 4] {
     let back = (0..32).fold(to, |register, _| match register >> 31 {
         1 => (register ^ POLYNOMIAL) << 1 | 1,
@@ -42,8 +43,8 @@ fn four_bytes_before(from: u32, to: u32) -> [u8; 4] {
     (from ^ back).to_le_bytes()
 }
 
-/// Names for directory entries: short ones mostly, of all lengths, any bytes, and such that
-/// collide.
+/// Returns names for directory entries: usually short, but also of other lengths, with any bytes,
+/// and colliding ones.
 pub(super) fn pool(random: &mut Random) -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = (b'a'..=b'j').map(|letter| vec![letter]).collect();
     let hash = u32::try_from(random.below(1 << 32)).expect("32 bits");
@@ -55,7 +56,7 @@ pub(super) fn pool(random: &mut Random) -> Vec<Vec<u8>> {
     names
 }
 
-/// The name of an xattr: of every namespace, now and then one that is refused.
+/// Draws the name of an xattr, in any namespace; sometimes one that is rejected.
 pub(super) fn xattr(random: &mut Random) -> Vec<u8> {
     const PLAIN: [&[u8]; 8] = [
         b"user.a",

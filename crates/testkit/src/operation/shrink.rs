@@ -1,15 +1,15 @@
-//! Shorter and simpler lists that still fail.
+//! Reduction of failing lists to shorter and simpler ones.
 
-/// A part of `list`, in its order, that still fails and of which no single element can be left
-/// out. `fails` is asked about lists; it must say yes to the whole one.
+/// Returns a part of `list`, in its order, that still fails and from which no single element can be
+/// removed. `fails` returns whether a list fails; it must return true for `list`.
 ///
-/// Delta debugging: parts of half the list are left out first, then ever smaller ones.
+/// Delta debugging: removes halves of the list first, then ever smaller parts.
 pub fn shrink<T: Clone>(list: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut list = list.to_vec();
     let mut size = list.len().div_ceil(2);
     while size > 0 {
         let is_shorter = leave_out(&mut list, size, &mut fails);
-        // Once one can be left out, others can that could not before.
+        // After one element is removed, others may be removable that were not before.
         if size > 1 || !is_shorter {
             size /= 2;
         }
@@ -17,8 +17,8 @@ pub fn shrink<T: Clone>(list: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec<
     list
 }
 
-/// The same list with elements that are simpler, of which none can be made simpler still. What a
-/// simpler element is, `simpler` says, the simplest first; it must come to an end.
+/// Returns the list with simpler elements, none of which can be simplified further. `simpler`
+/// returns the simpler variants of an element, the simplest first; it must terminate.
 pub fn simplify<T: Clone>(
     list: &[T],
     simpler: impl Fn(&T) -> Vec<T>,
@@ -40,7 +40,7 @@ pub fn simplify<T: Clone>(
     list
 }
 
-/// Leaves out every part of this size without which the list still fails; says if there was one.
+/// Removes every part of this size without which the list still fails; returns whether any was.
 fn leave_out<T: Clone>(
     list: &mut Vec<T>,
     size: usize,
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_single_element_that_comes_to_be_needless_goes() {
-        // Until 1 is gone, 0 is needed.
+        // 0 is needed until 1 is removed.
         let fails = |list: &[u8]| list.contains(&2) && (list.contains(&0) || !list.contains(&1));
         assert_eq!(shrink(&[0, 1, 2], fails), [2]);
         assert!(shrink(&[1, 2, 3], |_| true).is_empty());

@@ -1,4 +1,4 @@
-//! Changes to what files hold.
+//! Changes to the content of files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,14 +11,14 @@ use rustix::fs::{fallocate, ioctl_setflags};
 use super::RandomWorkload;
 
 const SECTOR: u64 = 4096;
-/// The longest range changed at once is below two to the power of one more than this.
+/// Ranges changed at once have at most one bit more than this.
 const RANGE_BITS: u64 = 18;
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-/// A file, its size, and a range that begins in it or not far behind.
+/// Returns a file, and a range that starts in it or shortly after its end.
 fn file_and_range(churn: &mut RandomWorkload) -> io::Result<(File, u64, u64)> {
     let file = open(&churn.file()?)?;
     let start = churn.random.below(file.metadata()?.len().min(1 << 30) + 2 * SECTOR);
@@ -53,7 +53,7 @@ pub(super) fn preallocate(churn: &mut RandomWorkload) -> io::Result<()> {
     Ok(fallocate(file, flags, start, length)?)
 }
 
-/// Whole sectors, of which btrfs shares the extents when it is asked to copy.
+/// Copies whole sectors; btrfs then shares the extents.
 pub(super) fn share_range(churn: &mut RandomWorkload) -> io::Result<()> {
     let (from, start, length) = file_and_range(churn)?;
     let (to, target, _) = file_and_range(churn)?;
@@ -76,7 +76,7 @@ pub(super) fn share_all(churn: &mut RandomWorkload) -> io::Result<()> {
     Ok(())
 }
 
-/// Far behind the end, so that a long hole is before it.
+/// Writes far past the end, so that a long hole precedes the data.
 pub(super) fn write_far(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     let far = 1 << (20 + churn.random.below(23));
@@ -86,7 +86,7 @@ pub(super) fn write_far(churn: &mut RandomWorkload) -> io::Result<()> {
     Ok(())
 }
 
-/// Only an empty file may become one.
+/// Sets the nocow flag, which is only possible for an empty file.
 pub(super) fn nocow(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     let file = File::create_new(&path)?;
@@ -101,7 +101,7 @@ pub(super) fn wish_compression(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.file()?;
     let file = File::open(&path)?;
     ioctl_setflags(&file, ioctl_getflags(&file)? ^ IFlags::COMPRESSED)?;
-    // What is written from now on is another kind of extent.
+    // Data written from now on uses the other kind of extent.
     let length = churn.random.length(RANGE_BITS);
     fs::write(path, churn.random.bytes(length))
 }

@@ -11,12 +11,12 @@ use rustix::io::Errno;
 
 use super::RandomWorkload;
 
-/// The longest xattr, in bytes: all of a file's fit into a node of 4 KiB.
+/// The maximum length of an xattr, in bytes: all those of a file fit into a node of 4 KiB.
 const XATTR_MAX: u64 = 3000;
-/// How many names of xattrs there are.
+/// The number of names of xattrs.
 const XATTR_NAMES: u64 = 4;
 
-/// Files of up to two sectors, so some are inline.
+/// Creates a file of up to two sectors, so that some are inline.
 pub(super) fn create(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     let length = churn.random.below(8192);
@@ -32,7 +32,7 @@ pub(super) fn make_dir(churn: &mut RandomWorkload) -> io::Result<()> {
     Ok(())
 }
 
-/// To a new name, or to that of another file, which is replaced.
+/// Renames to a new name, or over another file.
 pub(super) fn rename(churn: &mut RandomWorkload) -> io::Result<()> {
     let from = churn.file()?;
     let to = if churn.random.one_in(3) { churn.file()? } else { churn.new_path()? };
@@ -98,7 +98,7 @@ pub(super) fn set_xattr(churn: &mut RandomWorkload) -> io::Result<()> {
     let length = churn.random.below(XATTR_MAX);
     let value = churn.random.bytes(length);
     let set = || lsetxattr(&path, &name, &value, XattrFlags::empty());
-    // Linux lets one grow only where its leaf has room for that.
+    // Linux only lets an xattr grow if its leaf has space.
     if set() == Err(Errno::NOSPC) {
         lremovexattr(&path, &name)?;
         set()?;
@@ -121,7 +121,7 @@ pub(super) fn mode_and_owner(churn: &mut RandomWorkload) -> io::Result<()> {
     Ok(chmod(path, Mode::from_raw_mode(mode))?)
 }
 
-/// Some before 1970, some after 2038.
+/// Sets times, some before 1970, some after 2038.
 pub(super) fn times(churn: &mut RandomWorkload) -> io::Result<()> {
     let span = Duration::from_nanos(churn.random.number() / 4);
     let epoch = SystemTime::UNIX_EPOCH;

@@ -19,7 +19,7 @@ pub(super) fn commit(churn: &mut RandomWorkload) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(&churn.root)?)?)
 }
 
-/// In any directory: a snapshot of the subvolume around it has an empty directory there.
+/// Creates a subvolume in any directory; a snapshot of the parent has an empty directory there.
 pub(super) fn make(churn: &mut RandomWorkload) -> io::Result<()> {
     let path = churn.new_path()?;
     btrfs_subvolume(&["create"], &[&path])?;

@@ -1,4 +1,4 @@
-//! Who acts a story.
+//! Execution of a story, by us or by Linux.
 
 use std::sync::mpsc;
 
@@ -17,31 +17,31 @@ use crate::model::Outcome;
 use crate::operation::{Object, Operation};
 use crate::target::{LinuxTarget, Target};
 
-/// Where the number of the log's root is in the primary superblock, in bytes.
+/// The offset of the log root address in the primary superblock, in bytes.
 const LOG_ROOT: u64 = (64 << 10) + 0x60;
 
-/// No commit but those asked for.
+/// Mount options that prevent commits other than the requested ones.
 const OPTIONS: &str = "noatime,commit=300";
 
-/// What came of a story that was acted.
+/// The result of executing a story.
 #[derive(Clone, Debug)]
 pub struct Acted {
-    /// What the device held when the last step had returned.
+    /// The content of the device when the last step had returned.
     pub image: SparseImage,
-    /// The same without what no flush covered, where that is known and differs.
+    /// The image without writes that no flush covered, if that is known and differs.
     pub durable: Option<SparseImage>,
-    /// What was seen when the last `sync` had returned.
+    /// The state when the last `sync` had returned.
     pub before: Option<Seen>,
-    /// What was seen after the cut: nothing was done since.
+    /// The state after the last step.
     pub now: Seen,
-    /// When it was cut: nothing before it happened later.
+    /// The time of the crash: everything in the story happened earlier.
     pub cut: Time,
-    /// Why a sync was a commit, of each that was, in turn; of ours alone.
+    /// The reason of each sync that became a commit, in order; only for our executions.
     pub commits: Vec<FullCommitReason>,
 }
 
 impl Acted {
-    /// Whether a log is pending in the image.
+    /// Returns whether a log is pending in the image.
     pub fn has_log(&self) -> bool {
         let mut root = [0; 8];
         self.image.read(LOG_ROOT, &mut root);
@@ -49,13 +49,13 @@ impl Acted {
     }
 }
 
-/// Somebody who acts.
+/// An implementation that executes steps.
 trait Actor {
     fn act(&mut self, step: &Step) -> Result<()>;
     fn see(&mut self) -> Result<Seen>;
 }
 
-/// Does the steps; gives what was seen when the last `sync` had returned.
+/// Executes the steps; returns the state when the last `sync` had returned.
 fn act(actor: &mut dyn Actor, steps: &[Step]) -> Result<Option<Seen>> {
     let last = steps.iter().rposition(|step| matches!(step, Step::Commit));
     let mut before = None;
@@ -68,7 +68,7 @@ fn act(actor: &mut dyn Actor, steps: &[Step]) -> Result<Option<Seen>> {
     Ok(before)
 }
 
-/// Has userbtrfs act a story on what `base` holds.
+/// Executes a story with userbtrfs on the filesystem in `base`.
 pub fn act_by_us(base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let device = Arc::new(RecordingDevice::on(base));
     let is_crowded = steps.iter().any(|step| matches!(step, Step::Evict));
@@ -84,7 +84,7 @@ pub fn act_by_us(base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     Ok(Acted { image, durable, before, now, cut, commits: us.commits.try_iter().collect() })
 }
 
-/// What a crash leaves that loses all that may be lost.
+/// Returns the image after a crash that loses everything that may be lost.
 fn durable(recording: &Recording) -> SparseImage {
     let covered = recording.events.iter().map(|recorded| match recorded.event {
         Event::Flush { covers } => covers,
@@ -100,7 +100,7 @@ fn durable(recording: &Recording) -> SparseImage {
     image
 }
 
-/// Has Linux act a story on what `base` holds.
+/// Executes a story with Linux on the filesystem in `base`.
 pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let folder = super::folder()?;
     let file = folder.path().join("image");
@@ -113,8 +113,8 @@ pub fn act_by_linux(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result
     Ok(Acted { image, durable: None, before, now, cut, commits: Vec::new() })
 }
 
-/// Has Linux act a story as far as we cannot do it, and userbtrfs the rest, on what Linux left when
-/// it was unmounted: all of that is durable, as after a `sync`.
+/// Executes the steps up to the last one that we do not support with Linux, and the rest with
+/// userbtrfs after an unmount: the steps of Linux are all durable, as after a `sync`.
 pub fn act_in_turn(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<Acted> {
     let (theirs, ours) = steps.split_at(first_of_ours(steps));
     let folder = super::folder()?;
@@ -127,7 +127,7 @@ pub fn act_in_turn(linux: &Linux, base: &SparseImage, steps: &[Step]) -> Result<
     act_by_us(&SparseImage::from_file(&file)?, &ours)
 }
 
-/// The first step after which there is none that we cannot do.
+/// Returns the index after the last step that we do not support.
 fn first_of_ours(steps: &[Step]) -> usize {
     let is_subvolume = |path: &Bytes| {
         steps.iter().any(|step| match step {
@@ -146,7 +146,7 @@ fn first_of_ours(steps: &[Step]) -> usize {
 /// userbtrfs, through its library.
 struct Us {
     target: EngineTarget,
-    /// Why syncs were commits.
+    /// The reasons of syncs that became commits.
     commits: mpsc::Receiver<FullCommitReason>,
     teller: mpsc::Sender<FullCommitReason>,
 }
@@ -159,12 +159,12 @@ impl Us {
         us
     }
 
-    /// To be called for each filesystem that is opened.
+    /// Starts tracing; must be called for each filesystem that is opened.
     fn listen(&self) {
         let teller = self.teller.clone();
         self.target.filesystem().trace_syncs(move |sync| {
             if let SyncOutcome::Committed(reason) = sync.how {
-                // Nobody listens to who outlives the story.
+                // The receiver is gone if the filesystem outlives the story.
                 let _gone = teller.send(reason);
             }
         });
@@ -226,7 +226,7 @@ impl Actor for Kernel<'_> {
     }
 }
 
-/// Fills a new file with much at once while there is space, then with less.
+/// Fills a new file with large writes while there is space, then with smaller ones.
 fn fill(target: &mut dyn Target, path: &Bytes) -> Result<()> {
     let mode = Mode::new(0o644);
     done(target.apply(&Operation::Create { path: path.clone(), mode }).map(drop))?;
@@ -243,7 +243,7 @@ fn fill(target: &mut dyn Target, path: &Bytes) -> Result<()> {
     Ok(())
 }
 
-/// What a write is to.
+/// Returns the object of a write.
 fn object_of(write: &Operation) -> Object {
     write.object().expect("a write is to something")
 }

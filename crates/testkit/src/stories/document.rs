@@ -1,8 +1,9 @@
-//! Stories out of the document.
+//! The parser of the document.
 //!
 //! 1. A story is a list item that starts with its name between `**`, and ends with the list item.
-//! 2. The code spans between `Done:` and `There:` are the ways it may have gone; the one after
-//!    `There:` is what must be there. `Waits for NAME.` and `Also with hole items.` may follow.
+//! 2. The code spans between `Done:` and `There:` are the alternative sequences of steps; the one
+//!    after `There:` has the expectations. `Waits for NAME.` and `Also with hole items.` may
+//!    follow.
 
 use anyhow::{Context, Result, ensure};
 
@@ -16,7 +17,7 @@ pub(super) fn read(document: &str) -> Result<Vec<Story>> {
     items(document).iter().map(|item| story(item)).collect()
 }
 
-/// The list items that tell a story, each as one line.
+/// Returns the list items with stories, each as one line.
 fn items(document: &str) -> Vec<String> {
     let mut items: Vec<String> = Vec::new();
     let mut within = false;
@@ -54,7 +55,7 @@ fn story(item: &str) -> Result<Story> {
     })
 }
 
-/// What stands between backquotes.
+/// Returns the texts between backquotes.
 fn spans(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

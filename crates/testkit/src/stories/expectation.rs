@@ -1,8 +1,8 @@
-//! What must be there after a story, read from its words.
+//! The expectations of a story, parsed from their text.
 //!
 //! 1. `;` separates expectations: `PATHS is STATES`, `PATHS holds STATES`, `one of PATHS`.
-//! 2. Paths are separated by `,`, states by ` or `: any of them will do. The path `all` stands for
-//!    everything there is.
+//! 2. Paths are separated by `,`, states by ` or `: one of the states is enough. The path `all`
+//!    means the whole tree.
 //! 3. The path `/` is the root.
 
 use anyhow::{Context, Result, bail};
@@ -10,45 +10,45 @@ use anyhow::{Context, Result, bail};
 use super::step::path;
 use super::{Acted, Seen};
 
-/// What must be there.
+/// One expectation.
 #[derive(Clone, Debug)]
 pub enum Expectation {
-    /// All is as it was when the story was cut.
+    /// Everything is as it was at the crash.
     AllIsNow,
     /// Each path is in one of these states.
     Is(Vec<Vec<u8>>, Vec<State>),
-    /// One of these paths is there, with what one of them was when the story was cut.
+    /// One of these paths exists, with the object that one of them had at the crash.
     OneOf(Vec<Vec<u8>>),
 }
 
-/// How a path may be found.
+/// The state of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is not.
+    /// The path does not exist.
     Gone,
-    /// As it was when the story was cut, with the names in it if it is a directory.
+    /// As it was at the crash, including the names in it if it is a directory.
     Now,
-    /// As it was before: after the last `sync`.
+    /// As it was after the last `sync`.
     Before,
-    /// What it was when the story was cut is there, maybe with other attributes or content.
+    /// The same object as at the crash, possibly with other attributes or content.
     There,
-    /// The same for what it was before.
+    /// The same object as after the last `sync`, possibly with other attributes or content.
     Still,
-    /// The same as there, with the size and content it had when the story was cut.
+    /// Like `There`, with the size and content of the crash.
     HoldsNow,
-    /// The same as still, with the size and content it had before.
+    /// Like `Still`, with the size and content after the last `sync`.
     HoldsBefore,
-    /// What it was when the story was cut is there with its content, under this or another name.
+    /// The object of the crash exists with its content, at this path or another one.
     Kept,
 }
 
-/// What an object with content is told by.
+/// The attributes that identify an object and its content.
 const CONTENT: &[&str] = &["path", "inode", "kind", "size", "content"];
-/// What an object is told by.
+/// The attributes that identify an object.
 const IDENTITY: &[&str] = &["path", "inode", "kind"];
 
 impl Expectation {
-    /// Reads the expectations of a story.
+    /// Parses the expectations of a story.
     pub(super) fn read(text: &str) -> Result<Vec<Self>> {
         let one = |words: &str| Self::one(words).with_context(|| format!("`{words}`"));
         text.split(';').map(|words| one(words.trim())).collect()
@@ -72,7 +72,7 @@ impl Expectation {
         bail!("says nothing of what must be there")
     }
 
-    /// Says what is wrong, if it is not as it must be.
+    /// Returns an error with the differences if the expectation is not met.
     pub(super) fn check(&self, acted: &Acted, seen: &Seen) -> Result<(), String> {
         match self {
             Self::AllIsNow => {
@@ -102,7 +102,7 @@ impl State {
         })
     }
 
-    /// Nothing if the path is in this state, else how it differs.
+    /// Returns the differences of the path from this state, none if it is in it.
     fn differences(self, path: &[u8], acted: &Acted, seen: &Seen) -> Vec<String> {
         let (now, before) = (Some(&acted.now), acted.before.as_ref());
         let (was, attributes): (Option<&Seen>, &[&str]) = match self {
@@ -154,7 +154,7 @@ fn kept(path: &[u8], acted: &Acted, seen: &Seen) -> Vec<String> {
     }
 }
 
-/// Paths as manifests have them.
+/// Parses paths into the form of manifests.
 fn paths(list: &str) -> Vec<Vec<u8>> {
     let full = |word: &str| [b"/", path(word).as_slice()].concat();
     list.split(',').map(|word| full(word.trim())).collect()

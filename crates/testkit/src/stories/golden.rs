@@ -1,11 +1,11 @@
-//! Stories that Linux acted, kept: the image with its log pending, and what Linux made of it.
+//! Stored results of stories executed by Linux: the image with its log, and the replayed state.
 //!
-//! 1. `golden/stories/NAME.img.zst` is the image of the story NAME, acted in the first way that
-//!    left a log; a story that leaves none in any way has no image, and nor has one that fills the
-//!    filesystem: that would not be small.
-//! 2. `NAME.manifest` is what Linux showed after it replayed the log.
-//! 3. `cuts` names them, and says when each was cut: times behind it are of the replay.
-//! 4. What is kept stays: only stories without an image are acted.
+//! 1. `golden/stories/NAME.img.zst` is the image of the story NAME, executed with the first
+//!    sequence of steps that left a log. A story has no image if no sequence leaves a log, or if it
+//!    fills the filesystem, as the image would be large.
+//! 2. `NAME.manifest` is the state that Linux showed after it replayed the log.
+//! 3. `cuts` lists the names with the time of the crash: later times were set by the replay.
+//! 4. Existing images are kept: only stories without an image are executed.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -21,16 +21,16 @@ use crate::golden::{self, ENDING};
 use crate::linux::Linux;
 use crate::manifest::{Manifest, Time};
 
-/// Compression effort, and the window within which repeats are found, as a power of two.
+/// The compression level, and the window for matches as a power of two.
 const LEVEL: i32 = 3;
 const WINDOW_LOG: u32 = 27;
 
-/// The file of names and cuts.
+/// The file with the names and times.
 const CUTS: &str = "cuts";
 /// The size of the images, in bytes.
 const IMAGE: u64 = 128 << 20;
 
-/// An image of a story.
+/// The stored image of a story.
 #[derive(Clone, Debug)]
 pub struct Kept {
     folder: PathBuf,
@@ -38,13 +38,13 @@ pub struct Kept {
     cut: Time,
 }
 
-/// Where the images are kept.
+/// Returns the folder of the images.
 pub fn folder() -> PathBuf {
     golden::folder().join("stories")
 }
 
 impl Kept {
-    /// All that are kept, by name.
+    /// Returns all stored images, by name.
     pub fn all() -> Result<Vec<Self>> {
         Self::all_in(&folder())
     }
@@ -59,29 +59,29 @@ impl Kept {
         cuts.lines().map(kept).collect()
     }
 
-    /// When it was cut.
+    /// Returns the time of the crash.
     pub fn cut(&self) -> Time {
         self.cut
     }
 
-    /// The name of its story.
+    /// Returns the name of the story.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Writes the image itself to the new file `dest`.
+    /// Unpacks the image to the new file `dest`.
     pub fn unpack(&self, dest: &Path) -> Result<()> {
         golden::unpack(&self.folder.join(format!("{}{ENDING}", self.name)), dest)
     }
 
-    /// What Linux showed of it.
+    /// Returns the state that Linux showed after replay.
     pub fn manifest(&self) -> Result<Manifest> {
         let path = self.folder.join(format!("{}.manifest", self.name));
         Manifest::from_text(&fs::read_to_string(&path)?).with_context(|| self.name.clone())
     }
 }
 
-/// Has Linux act the stories that have no image in the folder `out`, and keeps the images there.
+/// Executes the stories without an image in the folder `out` with Linux, and stores the images.
 pub fn make(out: &Path) -> Result<()> {
     fs::create_dir_all(out)?;
     let device = SparseDevice::new(IMAGE);
@@ -101,7 +101,7 @@ pub fn make(out: &Path) -> Result<()> {
     Ok(fs::write(out.join(CUTS), cuts)?)
 }
 
-/// Keeps the image of a story, if it has a log; says when it was cut.
+/// Stores the image of a story if it has a log; returns the time of the crash.
 fn keep(story: &Story, base: &SparseImage, out: &Path) -> Result<Option<Time>> {
     let linux = Linux::lock()?;
     let fills = |steps: &&Vec<Step>| steps.iter().any(|step| matches!(step, Step::Fill(_)));

@@ -1,4 +1,4 @@
-//! Who judges the image that a story left.
+//! Checks of the image that a story left.
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::devices::SparseImage;
 use crate::engine_target::EngineTarget;
 use crate::linux::{Linux, btrfs_check};
 
-/// Has Linux open an image, which replays a log, and show what is there; `btrfs check` is clean
-/// afterwards, and all can be removed. Nothing is complained of.
+/// Returns the state that Linux shows after it opened the image and replayed the log. Fails if
+/// Linux complains, `btrfs check` finds errors afterwards, or not everything can be removed.
 pub fn judge_by_linux(linux: &Linux, image: &SparseImage) -> Result<Seen> {
     let folder = super::folder()?;
     let file = folder.path().join("image");
@@ -47,8 +47,9 @@ fn remove_all(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has us open an image, which replays a log, and show what is there; `btrfs check` is clean
-/// afterwards, and so it is when all was removed, unless there are subvolumes.
+/// Returns the state that userbtrfs shows after it opened the image and replayed the log. Fails if
+/// `btrfs check` finds errors, afterwards or once everything is removed; nothing is removed if
+/// there are subvolumes.
 pub fn judge_by_us(image: &SparseImage) -> Result<Seen> {
     let device = Arc::new(image.to_device());
     let target = EngineTarget::on_device(device.clone()).context("opening")?;

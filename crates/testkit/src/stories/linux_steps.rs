@@ -1,4 +1,4 @@
-//! Steps that Linux alone can do so far, or that it does in a way of its own.
+//! Steps that only Linux supports so far, or that it needs a separate implementation for.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::manifest::Bytes;
 use crate::operation::{Object, Operation};
 use crate::pattern;
 
-/// Does a step in what is mounted at `root`.
+/// Executes a step in the filesystem mounted at `root`.
 pub(super) fn act(root: &Path, step: &Step) -> Result<()> {
     match step {
         Step::Evict => evict(root),
@@ -32,10 +32,10 @@ pub(super) fn act(root: &Path, step: &Step) -> Result<()> {
     }
 }
 
-/// Linux forgets what nobody uses: the pages of all files here, and then the inodes.
+/// Evicts everything unused from memory: the pages of all files here, and then the inodes.
 fn evict(root: &Path) -> Result<()> {
     forget_pages(root)?;
-    // Not 3: that also waits for every other filesystem of the machine.
+    // Not 3: that also waits for all other filesystems of the machine.
     Ok(fs::write("/proc/sys/vm/drop_caches", "2")?)
 }
 
@@ -72,7 +72,7 @@ fn write_through(root: &Path, write: &Operation) -> Result<()> {
     Ok(())
 }
 
-/// Linux copies a range within a btrfs by sharing it where it is of whole sectors.
+/// Clones a range: in a btrfs, Linux implements a copy of whole sectors by sharing extents.
 fn clone(from: &Path, offset: u64, length: u64, to: &Path, at: u64) -> Result<()> {
     let (from, to) = (File::open(from)?, File::options().write(true).open(to)?);
     let (mut offset, mut at) = (offset, at);

@@ -1,10 +1,10 @@
-//! What is seen of a filesystem: its manifest, and the bytes that its files hold.
+//! The observed state of a filesystem: its manifest, and the allocated bytes of its files.
 //!
-//! 1. What a file holds is rounded up to whole sectors, and counts what is allocated behind its
-//!    end.
-//! 2. A replay may set the times of directories and inodes that lose a name by it; Linux does. So a
-//!    time behind the cut is a replay's own, and is not compared with what was there before, nor
-//!    with what another replay left.
+//! 1. The allocated bytes of a file are rounded up to whole sectors, and include allocations after
+//!    its end.
+//! 2. A replay may set the times of directories, and of inodes that it removes a name of, as Linux
+//!    does. So a time after the crash was set by a replay, and is not compared with the state
+//!    before, nor with another replay.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,25 +18,25 @@ use userbtrfs::Filesystem;
 use crate::manifest::{Bytes, Difference, Entry, Kind, Manifest, Time, diff};
 use crate::{walk_linux, walk_ours};
 
-/// In which space is allocated, in bytes.
+/// The allocation unit, in bytes.
 const SECTOR: u64 = 4096;
-/// In which Linux counts what a file holds, in bytes.
+/// The unit of `st_blocks`, in bytes.
 const LINUX_BLOCK: u64 = 512;
-/// What a log need not keep: the time of the last reading, and of the last change of attributes,
-/// which a change of names that is not kept makes. Which name is first depends on the others.
+/// Attributes that a log need not keep: the atime, and the ctime, which a change of names sets even
+/// if the change is not kept. The first path of a hard link depends on the others.
 const NOT_KEPT: &[&str] = &["atime", "ctime", "link"];
 
-/// What is seen.
+/// The observed state.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// All that the tree of files shows.
+    /// The manifest of the tree.
     pub manifest: Manifest,
-    /// How many bytes each file holds.
+    /// The number of allocated bytes of each file.
     held: BTreeMap<Bytes, u64>,
 }
 
 impl Seen {
-    /// What Linux shows of what it has mounted.
+    /// Observes a filesystem mounted by Linux.
     pub(super) fn by_linux(root: &Path) -> Result<Self> {
         let manifest = walk_linux::walk(root)?;
         let held = |entry: &Entry| {
@@ -47,7 +47,7 @@ impl Seen {
         Self::new(manifest, held)
     }
 
-    /// What we show of what we have open.
+    /// Observes a filesystem opened by userbtrfs.
     pub(super) fn by_us(filesystem: &Filesystem) -> Result<Self> {
         let manifest = walk_ours::walk(filesystem)?;
         let held = |entry: &Entry| {
@@ -64,13 +64,13 @@ impl Seen {
         Ok(Self { manifest, held })
     }
 
-    /// What a path (`/a/b`) shows.
+    /// Returns the entry of a path (`/a/b`).
     pub fn get(&self, path: &[u8]) -> Option<&Entry> {
         self.manifest.get(path)
     }
 
-    /// How what is seen after a cut differs from this, seen before: everything, or one path (with
-    /// the names in it) in some attributes (in all if none is named).
+    /// Returns the differences from this state to one after the crash: of everything, or of one
+    /// path (with the names in it) in some attributes (in all if none is named).
     pub(super) fn differences(
         &self,
         after: &Seen,
@@ -90,14 +90,14 @@ impl Seen {
         found
     }
 
-    /// How what one judge saw of an image differs from what another saw; each may have set times.
+    /// Returns the differences between two replays of one image, each of which may have set times.
     pub fn differences_of_judges(&self, other: &Seen, cut: Time) -> Vec<String> {
         let found = differences_of_replays(&self.manifest, &other.manifest, cut).into_iter();
         found.map(|one| one.to_string()).chain(self.all_held_otherwise(other)).collect()
     }
 
-    /// How all that is seen after a cut differs from this; the time of a directory's last change is
-    /// free, since a log that keeps what is in it need not keep that: only its own fsync does.
+    /// Returns all differences to the state after a crash, except the mtime of directories: a log
+    /// that keeps the entries of a directory need not keep it; only an fsync of the directory does.
     fn all_differences(&self, after: &Seen, cut: Time) -> Vec<String> {
         let is_of_dir = |one: &Difference| {
             let entry = self.get(one.path.as_slice());
@@ -122,14 +122,14 @@ impl Seen {
     }
 }
 
-/// How two that replayed one log differ, the first one's first, but for times that one of them set.
+/// Returns the differences between two replays of one log, except times set by one of them.
 pub fn differences_of_replays(one: &Manifest, other: &Manifest, cut: Time) -> Vec<Difference> {
     let mut found = diff(one, other, &[]);
     found.retain(|difference| !is_later(one, difference, cut) && !is_later(other, difference, cut));
     found
 }
 
-/// Whether a difference is in a time that was set after the cut.
+/// Returns whether a difference is in a time that was set after the crash.
 fn is_later(manifest: &Manifest, difference: &Difference, cut: Time) -> bool {
     let entry = manifest.get(difference.path.as_slice());
     entry.is_some_and(|entry| match difference.attribute.as_str() {
@@ -139,8 +139,8 @@ fn is_later(manifest: &Manifest, difference: &Difference, cut: Time) -> bool {
     })
 }
 
-/// Whether a difference is one of a path itself in one of these attributes (in any if none is
-/// named), or then one of the names in it.
+/// Returns whether a difference is in one of these attributes of the path (in any if none is
+/// named), or, if none is named, in one of the names in it.
 fn is_about(difference: &Difference, path: &[u8], attributes: &[&str]) -> bool {
     let attribute = difference.attribute.as_str();
     if difference.path.as_slice() == path {

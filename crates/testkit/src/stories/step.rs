@@ -1,59 +1,59 @@
-//! What is done in a story, read from its words.
+//! The steps of a story, parsed from their text.
 //!
-//! 1. `;` separates steps. `times N STEP` is the step N times, with its number, from 1 on, where
-//!    `#` stands.
-//! 2. A path is from the root, which is `/` itself; `%N` is what is open by that number.
-//! 3. Each write has bytes of its own, which compress well: images of stories are kept.
+//! 1. `;` separates steps. `times N STEP` repeats the step N times, with `#` replaced by the number
+//!    of the repetition, from 1.
+//! 2. A path is relative to the root, which is `/`; `%N` is the open handle of that number.
+//! 3. Each write has different bytes, which compress well, since images of stories are stored.
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::manifest::{Bytes, Kind, Mode};
 use crate::operation::{AllocateKind, Attributes, Object, Operation, RenameKind, XattrKind};
 
-/// One thing that is done.
+/// One step.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A change.
+    /// An operation that changes the filesystem.
     Change(Operation),
     /// fsync(2), or fdatasync(2), of a file or directory.
     Sync {
-        /// What is made durable.
+        /// The object to sync.
         object: Object,
-        /// Its data, and what is needed to find it, is enough.
+        /// Whether the data, and the metadata needed to read it, is enough.
         data_only: bool,
     },
-    /// sync(2): everything is committed.
+    /// sync(2): a commit.
     Commit,
-    /// What is not dirty leaves memory, where whoever acts can be told so.
+    /// Evicts everything from memory that is not dirty, as far as possible.
     Evict,
-    /// Closed in order, and opened again.
+    /// Closes the filesystem cleanly and opens it again.
     Remount,
-    /// A new file is written until there is no space.
+    /// Writes a new file until there is no space.
     Fill(Bytes),
-    /// A change that is durable when it returns: `pwritev2` with `RWF_DSYNC`.
+    /// A write that is durable when it returns: `pwritev2` with `RWF_DSYNC`.
     WriteThrough(Operation),
-    /// Bytes of one file become bytes of another, too: `FICLONERANGE`.
+    /// Shares a range of one file with another: `FICLONERANGE`.
     Clone {
-        /// The file that has them.
+        /// The source file.
         from: Bytes,
-        /// Where they start in it.
+        /// The offset in the source.
         offset: u64,
-        /// How many there are.
+        /// The number of bytes.
         length: u64,
-        /// The file that gets them.
+        /// The target file.
         to: Bytes,
-        /// Where they start in that.
+        /// The offset in the target.
         at: u64,
     },
-    /// A new subvolume.
+    /// Creates a subvolume.
     Subvolume(Bytes),
-    /// A snapshot of the first path at the second.
+    /// Creates a snapshot of the first path at the second.
     Snapshot(Bytes, Bytes),
-    /// A subvolume is deleted.
+    /// Deletes a subvolume.
     Delete(Bytes),
 }
 
-/// Reads the steps of a story.
+/// Parses the steps of a story.
 pub(super) fn read(text: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for step in text.split(';') {
@@ -194,7 +194,7 @@ fn allocate(word: &str) -> Option<AllocateKind> {
     })
 }
 
-/// A path as operations have it: without a slash in front.
+/// Returns a path in the form of operations: without a leading slash.
 pub(super) fn path(word: &str) -> Bytes {
     raw(word.trim_matches('/'))
 }
@@ -215,7 +215,7 @@ fn handle(word: &str) -> Result<u8> {
     Ok(word.strip_prefix('%').context("a number of what is open starts with %")?.parse()?)
 }
 
-/// A number of bytes: `k` stands for 1024 of them, `m` for 1024 of those.
+/// Parses a number of bytes with an optional suffix `k` (1024) or `m` (1024 * 1024).
 fn bytes(word: &str) -> Result<u64> {
     let (digits, shift) = match (word.strip_suffix('k'), word.strip_suffix('m')) {
         (Some(digits), _) => (digits, 10),

@@ -1,8 +1,8 @@
-//! A tree of files that is reached through the system, as programs reach it.
+//! A file tree accessed through system calls, as programs access it.
 //!
-//! 1. Paths are followed one directory at a time, so that they are looked up in the order
-//!    [`crate::operation`] says, and may be longer than Linux takes at once.
-//! 2. An object is found first, and then reached through its descriptor alone.
+//! 1. Paths are resolved one directory at a time, so that lookups are in the order that
+//!    [`crate::operation`] defines, and paths may exceed `PATH_MAX`.
+//! 2. An object is looked up first, and then accessed only through its descriptor.
 
 mod data;
 
@@ -19,14 +19,14 @@ use crate::model::{Answer, End, Outcome};
 use crate::operation::{Attributes, Object, Operation, RenameKind, XattrKind, names, split};
 use crate::test_env::set_own_umask;
 
-/// The root of a tree, and what is open in it. Making one empties the umask of the thread.
+/// The root of a tree and its open handles. Creating one clears the umask of the thread.
 pub struct Directory {
     handles: BTreeMap<u8, OwnedFd>,
     root: OwnedFd,
 }
 
 impl Directory {
-    /// The tree at a path.
+    /// Opens the tree at a path.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         set_own_umask(0);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -34,7 +34,7 @@ impl Directory {
         Ok(Self { handles: BTreeMap::new(), root })
     }
 
-    /// fsync(2), or fdatasync(2), of a file or directory.
+    /// Calls fsync(2), or fdatasync(2), on a file or directory.
     pub fn sync(&self, object: &Object, data_only: bool) -> Outcome {
         self.on_object(object, |at| {
             let opened = reopen_any(&at.try_clone_to_owned().map_err(io_error)?)?;
@@ -42,12 +42,12 @@ impl Directory {
         })
     }
 
-    /// Makes all of the filesystem durable.
+    /// Makes the whole filesystem durable.
     pub fn commit(&self) -> Outcome {
         fs::syncfs(&self.root)
     }
 
-    /// Does an operation, or says why not.
+    /// Executes an operation.
     pub fn apply(&mut self, operation: &Operation) -> End {
         match operation {
             Operation::Read { object, offset, length } => {
@@ -179,7 +179,7 @@ impl Directory {
         Ok((self.dir(dir)?, name))
     }
 
-    /// What is at a path, for naming it alone.
+    /// Opens a path with `O_PATH`.
     fn at_path(&self, path: &Bytes) -> Outcome<OwnedFd> {
         let dir = self.dir(split(path.as_slice()).unwrap_or_default().0)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -196,7 +196,7 @@ fn open_dir(at: impl AsFd, name: impl rustix::path::Arg) -> Outcome<OwnedFd> {
     fs::openat(at, name, flags, OpenMode::empty())
 }
 
-/// The last name of a path, or what the root calls itself.
+/// Returns the last name of a path, or `.` for the root.
 fn last(path: &Bytes) -> &[u8] {
     split(path.as_slice()).map_or(b".", |(_, name)| name)
 }
@@ -221,12 +221,12 @@ fn kind(object: impl AsFd) -> Outcome<FileType> {
     Ok(FileType::from_raw_mode(fs::fstat(object)?.st_mode))
 }
 
-/// A path that leads to what a descriptor stands for, whatever that is.
+/// Returns a path that refers to the object of a descriptor, of any type.
 fn by_itself(object: impl AsFd) -> String {
     format!("/proc/self/fd/{}", object.as_fd().as_raw_fd())
 }
 
-/// Opens a file or directory again, for reading and, if it is a file, writing.
+/// Reopens a file or directory for reading and, if it is a file, writing.
 fn reopen_any(object: &OwnedFd) -> Outcome<OwnedFd> {
     let access = match kind(object)? {
         FileType::RegularFile => OFlags::RDWR,

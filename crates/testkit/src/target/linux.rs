@@ -1,4 +1,4 @@
-//! Linux, held to the model.
+//! Linux as a target.
 
 use std::path::{Path, PathBuf};
 
@@ -10,23 +10,23 @@ use crate::walk_linux;
 
 use super::{Directory, Target};
 
-/// A mounted image. Making one empties the umask of the thread.
+/// A mounted image. Creating one clears the umask of the thread.
 pub struct LinuxTarget<'a> {
     linux: &'a Linux,
     image: PathBuf,
     options: String,
-    /// None only while it is reopened.
+    /// `None` only during a reopen.
     mounted: Option<Mounted>,
 }
 
-/// Dropped in this order: descriptors would keep it mounted.
+/// Fields are dropped in this order: open descriptors would prevent unmounting.
 struct Mounted {
     directory: Directory,
     mount: Mount,
 }
 
 impl<'a> LinuxTarget<'a> {
-    /// Mounts an image that holds nothing.
+    /// Mounts an empty filesystem.
     pub fn new(linux: &'a Linux, image: &Path) -> anyhow::Result<Self> {
         Self::with_options(linux, image, "noatime")
     }
@@ -37,12 +37,12 @@ impl<'a> LinuxTarget<'a> {
         Ok(Self { linux, image: image.to_owned(), options: options.to_owned(), mounted })
     }
 
-    /// fsync(2), or fdatasync(2), of a file or directory.
+    /// Calls fsync(2), or fdatasync(2), on a file or directory.
     pub fn sync(&self, object: &Object, data_only: bool) -> Outcome {
         self.mounted().directory.sync(object, data_only)
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         self.mounted().mount.path()
     }

@@ -1,4 +1,4 @@
-//! Walks of directories of whatever filesystem the temporary ones are on.
+//! Walks of directories on the filesystem of the temporary directory.
 
 use std::fs::{self as std_fs, OpenOptions};
 use std::os::unix::fs::symlink;

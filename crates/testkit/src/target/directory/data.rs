@@ -1,4 +1,4 @@
-//! What is done to the contents of files.
+//! Operations on file contents.
 
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ pub(super) fn change(object: BorrowedFd<'_>, operation: &Operation) -> Outcome {
     }
 }
 
-/// A range of a file, as far as it goes.
+/// Reads a range of a file, up to its end.
 pub(super) fn read(object: BorrowedFd<'_>, offset: u64, length: u64) -> Outcome<Vec<u8>> {
     let file = open(object, OFlags::RDONLY)?;
     let mut bytes = vec![0; in_memory(length)];
